@@ -72,11 +72,11 @@ MODULES = {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
 CLOSURES = {
     "brimful.train.config": (8, 1_456),
     "brimful.train.trainer": (63, 9_685),
-    "brimful.tasks.regression": (27, 4_470),
-    "brimful.commands.predict": (90, 15_156),
+    "brimful.tasks.regression": (27, 4_507),
+    "brimful.commands.predict": (80, 14_118),
     "brimful.commands.pretrain": (134, 21_658),
-    "brimful.commands.finetune": (168, 28_325),
-    "brimful.commands.distil": (192, 32_485),
+    "brimful.commands.finetune": (167, 28_330),
+    "brimful.commands.distil": (191, 32_489),
 }
 # A function that imports hides what its module needs. Each name counts, and so does `import_module`.
 DEFERRED = 78

@@ -9,7 +9,7 @@ import tyro
 from brimful.commands.finetune_config import TASK_HELP
 from brimful.config import verb
 from brimful.console import counted, recorded_warnings
-from brimful.data.examples import without_room
+from brimful.data.examples import check_length, without_room
 from brimful.errors import BrimfulError, UsageError
 from brimful.nn.hf_config import shape_of
 from brimful.nn.model_folder import ModelFolder
@@ -26,7 +26,6 @@ from brimful.tasks.checks import (
 )
 from brimful.tasks.encoded import encode
 from brimful.tasks.layouts import OWN, Columns, find_layout
-from brimful.tasks.limits import check_length
 from brimful.tasks.registry import task_of
 from brimful.tasks.table_files import read_file
 from brimful.terminal import output_console

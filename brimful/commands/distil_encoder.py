@@ -18,7 +18,7 @@ from brimful.commands.distil_start import layers_of
 from brimful.commands.verdict import verdict_of_trainings
 from brimful.config import config_hash, identity
 from brimful.console import say
-from brimful.data.examples import Examples
+from brimful.data.examples import Examples, check_length
 from brimful.distributed import World
 from brimful.errors import BrimfulError, UsageError
 from brimful.nn.encoder import Encoder
@@ -32,9 +32,8 @@ from brimful.runs.stages import Stages, finish_stages
 from brimful.storage import crc32
 from brimful.tasks.cache import TaskFiles, known_outputs
 from brimful.tasks.classification import Classification
-from brimful.tasks.encoded import Encoded, encode
+from brimful.tasks.encoded import Encoded, encode, warn_of_lost_ends
 from brimful.tasks.layouts import find_layout
-from brimful.tasks.limits import check_length, warn_of_cut
 from brimful.tasks.registry import task_of
 from brimful.tasks.table import Table
 from brimful.tasks.table_files import read_file
@@ -150,7 +149,7 @@ def _read(
     for path in paths:
         every = files.encode(Classification([]), path, student.tokenizer, max_length, None)
         if ranks.is_main:
-            warn_of_cut(every.examples.cut, len(every), path, max_length, windows=False)
+            warn_of_lost_ends(every.examples.cut, len(every), path, max_length, windows=False)
         sizes.append(len(every))
         found.append(every.with_text())
     test = None if config.test is None else read_file(files.kind, config.test, labelled=False, layout=layout)

@@ -20,11 +20,11 @@ from brimful.runs.directory import CONFIG, model_files, named_files
 from brimful.storage import crc32
 from brimful.tasks.cache import TaskFiles
 from brimful.tasks.data import TaskData, load_task_data
-from brimful.tasks.encoded import Encoded
+from brimful.tasks.encoded import Encoded, warn_of_lost_ends
 from brimful.tasks.layouts import OWN, find_layout
-from brimful.tasks.limits import require_pairs, warn_of_cut
 from brimful.tasks.model import TaskModel, load_task_model
 from brimful.tasks.registry import task_of
+from brimful.tasks.table import require_pairs
 from brimful.tasks.task import Outputs
 from brimful.tasks.teachers import ModelTeacher, averaged, know_all, order_of_labels, read_scores
 from brimful.train.objective import Runtime
@@ -80,7 +80,7 @@ def learning_material(
         more = unlabelled.encode(task, path, start.encoder.tokenizer, start.max_length, start.overlap)
         require_pairs(more.table, data.train.table.second is not None, data.train.table.path)
         if ranks.is_main:
-            warn_of_cut(more.examples.cut, len(more), path, start.max_length, windows=False)
+            warn_of_lost_ends(more.examples.cut, len(more), path, start.max_length, windows=False)
         sizes.append(len(more))
         parts.append(more.with_text())
     student = start.student(data, config.seeds[0])

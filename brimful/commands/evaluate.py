@@ -13,6 +13,7 @@ from brimful.commands.finetune_trainings import Finetuning, load_data
 from brimful.commands.tables import print_tables
 from brimful.config import build, config_hash, identity, incidental, read_yaml, require_positive, verb
 from brimful.console import say
+from brimful.data.examples import check_length
 from brimful.distributed import ALONE
 from brimful.environment import number_of
 from brimful.errors import BrimfulError, UsageError
@@ -37,7 +38,6 @@ from brimful.tasks import baselines
 from brimful.tasks.comparison import Judged, measure_methods
 from brimful.tasks.data import TaskData
 from brimful.tasks.layouts import OWN, Columns, find_layout
-from brimful.tasks.limits import check_length
 from brimful.tasks.metrics import over_seeds
 from brimful.tasks.registry import find_task, task_of
 from brimful.tasks.task import Task

@@ -12,6 +12,7 @@ import torch
 
 from brimful.config import verb
 from brimful.console import progress, recorded_warnings, warn
+from brimful.data.examples import check_length
 from brimful.device import default_device
 from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
@@ -20,9 +21,8 @@ from brimful.nn.interop import load_encoder, naming_weights
 from brimful.nn.model_folder import ModelFolder
 from brimful.precision.policy import Precision, resolve
 from brimful.tasks.classification import Classification
-from brimful.tasks.encoded import Encoded, encode
+from brimful.tasks.encoded import Encoded, encode, warn_of_lost_ends
 from brimful.tasks.layouts import OWN, Columns, FileLayout, find_layout, require_task
-from brimful.tasks.limits import check_length, warn_of_cut
 from brimful.tasks.model import TaskModel, load_task_model
 from brimful.tasks.output import ARRAYS, FORMATS, Output, output_file
 from brimful.tasks.slices import read_slices
@@ -221,7 +221,7 @@ def predict(config: PredictConfig) -> dict[str, Any]:
             tokens += int(data.examples.lengths.sum())
             cut += data.examples.cut
             advance(len(table))
-    warn_of_cut(cut, texts, config.input, model.max_length, windows=model.windows)
+    warn_of_lost_ends(cut, texts, config.input, model.max_length, windows=model.windows)
     seconds = time.perf_counter() - started
     return {
         "texts": texts,

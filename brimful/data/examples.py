@@ -359,6 +359,16 @@ def without_room(
     return found
 
 
+def check_length(max_length: int, longest: int) -> None:
+    """Refuse a length that leaves no room for a token between [CLS] and [SEP], or is over the longest.
+
+    Args:
+        longest: what the encoder takes.
+    """
+    if not 3 <= max_length <= longest:
+        raise BrimfulError(f"max_length is {max_length}: it must be from 3 to the encoder's {longest}")
+
+
 def warn_of_cut(cut: int, texts: int, max_length: int, remedy: str, *, of: str = "") -> None:
     """Say how many texts lost their ends, if any did, and what would keep them.
 

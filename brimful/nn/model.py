@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from brimful.data.examples import Examples, encode_texts, warn_of_cut
+from brimful.data.examples import Examples, check_length, encode_texts, warn_of_cut
 from brimful.errors import BrimfulError
 from brimful.nn import encoder, interop
 from brimful.nn.heads import Pooling
@@ -79,9 +79,8 @@ class Encoder(encoder.Encoder):
         if isinstance(texts, str):
             raise BrimfulError("texts must be a list of strings, not a string")
         longest = self.config.max_length
-        if max_length is not None and not 3 <= max_length <= longest:
-            raise BrimfulError(f"max_length is {max_length}: it must be from 3 to the encoder's {longest}")
-        max_length = max_length or longest
+        max_length = longest if max_length is None else max_length
+        check_length(max_length, longest)
         examples = encode_texts(self.tokenizer, list(texts), max_length=max_length, pad=self.config.pad_id)
         remedy = "raise max_length" if max_length < longest else "the encoder takes no more"
         warn_of_cut(examples.cut, len(examples), max_length, remedy)

@@ -21,9 +21,8 @@ from brimful.errors import BrimfulError
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.label_lists import MISSING
 from brimful.tasks.labelled_spans import LabelledSpan
-from brimful.tasks.limits import require_pairs
 from brimful.tasks.question_files import Answer
-from brimful.tasks.table import Table
+from brimful.tasks.table import Table, require_pairs
 from brimful.tasks.task import Task
 from brimful.text.special_ids import unknown_id
 

@@ -7,17 +7,17 @@ import numpy as np
 
 from brimful.console import warn
 from brimful.data.example_stream import ExampleStream
-from brimful.data.examples import Examples
+from brimful.data.examples import Examples, check_length
 from brimful.distributed import ALONE, World
 from brimful.errors import BrimfulError
 from brimful.nn.encoder import Encoder
 from brimful.objectives.supervised import Evaluate, no_evaluation
 from brimful.randomness import derive_key, shuffled_groups
 from brimful.tasks.cache import TaskFiles
-from brimful.tasks.encoded import Encoded
+from brimful.tasks.encoded import Encoded, warn_of_lost_ends
 from brimful.tasks.layouts import OWN_LAYOUT, FileLayout
-from brimful.tasks.limits import check_length, require_pairs, warn_of_cut
 from brimful.tasks.model import TaskModel
+from brimful.tasks.table import require_pairs
 from brimful.tasks.task import Task, TaskHead
 from brimful.train.objective import Runtime
 
@@ -89,7 +89,7 @@ def load_task_data(
         data = files.encode(task, path, tokenizer, max_length, overlap)
         require_pairs(data.table, train.second is not None, train_path)
         if ranks.is_main:
-            warn_of_cut(data.examples.cut, len(data), path, max_length, windows=windows)
+            warn_of_lost_ends(data.examples.cut, len(data), path, max_length, windows=windows)
         return data
 
     everything = encoded(train_path)

@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 from tokenizers import Tokenizer
 
-from brimful.data.examples import Examples, encode_texts
+from brimful.data.examples import Examples, encode_texts, warn_of_cut
 from brimful.data.ragged import Ragged
 from brimful.tasks.table import Table
 from brimful.text.special_ids import special_ids
@@ -66,3 +67,15 @@ def encode(
         where=table.where,
     )
     return Encoded(table, examples)
+
+
+def warn_of_lost_ends(
+    cut: int, texts: int, path: Path | str, max_length: int, *, windows: bool = True
+) -> None:
+    """Say how many texts lost their ends, and what would keep them.
+
+    Args:
+        windows: whether the verb has --overlap.
+    """
+    remedy = "raise --max-length" + (", or read them in windows with --overlap 32" if windows else "")
+    warn_of_cut(cut, texts, max_length, remedy, of=f" of {path}")

@@ -19,10 +19,9 @@ from brimful.nn.interop import HEADS, load_model, save_model
 from brimful.nn.model_folder import OVERLAP, PAIRS, PROBLEMS, SETTINGS, TEMPERATURE, ModelFolder
 from brimful.precision.policy import Precision, resolve
 from brimful.tasks.encoded import Encoded
-from brimful.tasks.limits import require_pairs
 from brimful.tasks.registry import tasks
 from brimful.tasks.slices import read_slices
-from brimful.tasks.table import Table
+from brimful.tasks.table import Table, require_pairs
 from brimful.tasks.task import Outputs, Row, Task, TaskHead
 
 

@@ -12,10 +12,9 @@ from brimful.errors import BrimfulError
 from brimful.precision.policy import Precision
 from brimful.tasks.classification import Classification
 from brimful.tasks.encoded import Encoded
-from brimful.tasks.limits import require_pairs
 from brimful.tasks.model import predicted_rows
 from brimful.tasks.static import StaticModel, token_ids
-from brimful.tasks.table import Table
+from brimful.tasks.table import Table, require_pairs
 from brimful.tasks.task import Row
 
 

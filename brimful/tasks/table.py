@@ -118,3 +118,17 @@ class Table:
                 raise BrimfulError(f"{self.where(row)}: the label {label!r} is not a finite number")
             values[row] = value
         return values
+
+
+def require_pairs(table: Table, pairs: bool, training: Path | str) -> None:
+    """Refuse single texts where the training table has pairs, and the other way round.
+
+    Args:
+        training: the name of the training table.
+    """
+    if (table.second is not None) != pairs:
+        has, lacks = (training, table.path) if pairs else (table.path, training)
+        raise BrimfulError(
+            f"{has} has pairs of texts, {lacks} single ones: the column text_b, or the one that"
+            " --columns.text-b names, must be in all tables or in none"
+        )
