@@ -39,6 +39,7 @@ LAYERS = [
         "device",
         "verbs",
         "version",
+        "torch_compile",
         "types",
     ],
     ["text"],

@@ -22,7 +22,7 @@ from brimful.nn.attention import attend, choose_backend
 from brimful.nn.encoder import Encoder
 from brimful.nn.heads import MaskedLMHead
 from brimful.nn.layers import Architecture
-from brimful.nn.torch_compile import set_up_compiler
+from brimful.torch_compile import set_up_compiler
 
 TOLERANCE = {torch.bfloat16: 3e-2, torch.float32: 1e-4}
 SHAPES: dict[str, list[tuple[int, int | None]]] = {

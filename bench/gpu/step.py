@@ -25,8 +25,8 @@ from brimful.errors import is_out_of_memory
 from brimful.nn.encoder import Encoder
 from brimful.nn.flops import STORED, step_flops
 from brimful.nn.heads import MaskedLMHead
-from brimful.nn.torch_compile import set_up_compiler
 from brimful.precision.policy import Precision, resolve_residual
+from brimful.torch_compile import set_up_compiler
 
 WARM_UPS, REPEATS, STEADY = 5, 20, 2.0
 """Steps before the clock starts, steps that are measured at most, seconds that are enough of them."""

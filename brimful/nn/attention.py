@@ -22,8 +22,8 @@ from torch import Tensor
 from brimful.data.batch import PackedBatch
 from brimful.errors import BrimfulError, nearest
 from brimful.nn.blockwise import blockwise_attention
-from brimful.nn.torch_compile import Compiled
-from brimful.nn.torch_compile import lacks as compiler_lacks
+from brimful.torch_compile import Compiled
+from brimful.torch_compile import lacks as compiler_lacks
 
 HALF = (torch.float16, torch.bfloat16)
 CaptureFunction = Callable[[Tensor, Tensor, Tensor], None]

@@ -33,8 +33,8 @@ from brimful.data.batch import IGNORED, STEP
 from brimful.errors import BrimfulError
 from brimful.nn import bfloat16
 from brimful.nn.cross_entropy import cross_entropy_sum, hits
-from brimful.nn.torch_compile import Compiled
 from brimful.nn.workers import run, workers
+from brimful.torch_compile import Compiled
 
 GROUP = 64 << 20
 """On a CPU: bytes of scores in memory at a time."""

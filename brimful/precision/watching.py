@@ -111,7 +111,7 @@ def saturate_and_count(gradient: Tensor, padding: int = 0) -> Tensor:
 @cache
 def _compiled_saturate() -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
     """`saturate` in two kernels instead of ten; any number of gradients shares one compilation."""
-    from brimful.nn.torch_compile import Compiled  # for GPUs alone
+    from brimful.torch_compile import Compiled  # for GPUs alone
 
     return Compiled(saturate, "the count of gradients", dynamic=True)
 

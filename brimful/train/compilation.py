@@ -20,7 +20,7 @@ from brimful.data.batch import PackedBatch
 from brimful.errors import BrimfulError
 from brimful.nn.attention import Layout
 from brimful.nn.encoder import Encoder
-from brimful.nn.torch_compile import Compiled, lacks, warn_once
+from brimful.torch_compile import Compiled, lacks, warn_once
 from brimful.types import Compile
 
 Loss = Callable[[Encoder, PackedBatch, Layout], dict[str, Tensor]]

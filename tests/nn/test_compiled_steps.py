@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from brimful.errors import BrimfulError
-from brimful.nn.torch_compile import Compiled, warn_once
+from brimful.torch_compile import Compiled, warn_once
 
 
 @pytest.fixture(autouse=True)

@@ -345,13 +345,13 @@ def test_a_trainer_compiles_when_told_to(seed, tmp_path, counter):
 def test_auto_compiles_on_cuda_only_and_where_it_can(monkeypatch):
     cuda = torch.device("cuda")
     assert not resolve_compile("auto", CPU)
-    monkeypatch.setattr("brimful.nn.torch_compile.find_spec", lambda name: object())
+    monkeypatch.setattr("brimful.torch_compile.find_spec", lambda name: object())
     monkeypatch.setattr("shutil.which", lambda name: name)
     assert resolve_compile("auto", cuda)
     assert resolve_compile(True, CPU)
     assert not resolve_compile(False, cuda)
     assert not resolve_compile("auto", cuda, possible=False)
-    monkeypatch.setattr("brimful.nn.torch_compile.find_spec", lambda name: None)
+    monkeypatch.setattr("brimful.torch_compile.find_spec", lambda name: None)
     assert not resolve_compile("auto", cuda)
     with pytest.raises(BrimfulError, match="needs Triton"):
         resolve_compile(True, cuda)
