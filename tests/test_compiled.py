@@ -36,11 +36,11 @@ def tripled(x):
 
 @pytest.fixture
 def package(tmp_path: Path) -> Path:
-    """A package `brimful` of four modules, three of which see each other."""
+    """A package `brimful`, three of whose modules see each other."""
     package = tmp_path / "here" / "brimful"
     package.mkdir(parents=True)
     (package / "__init__.py").touch()
-    for name in ("compiled", "errors", "console"):
+    for name in ("compiled", "errors", "console", "types"):
         (package / f"{name}.py").write_bytes((PACKAGE / f"{name}.py").read_bytes())
     (package / "loops.py").write_text(LOOPS)
     (package / "helpers.py").write_text(HELPERS)
