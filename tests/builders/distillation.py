@@ -19,7 +19,10 @@ def weights(run: Path) -> dict[str, torch.Tensor]:
     return dict(torch.nn.ModuleDict({"encoder": encoder, "head": head}).named_parameters())
 
 
-def assert_same(first: Path, second: Path, atol: float) -> None:
+def assert_same(first: Path, second: Path, tolerance: float) -> None:
+    """Each tensor differs by `tolerance` of its norm at most. Single numbers say little: where a gradient is
+    almost 0, Adam divides its rounding by itself."""
     ours, theirs = weights(first), weights(second)
+    assert ours.keys() == theirs.keys()
     for name in ours:
-        torch.testing.assert_close(ours[name], theirs[name], rtol=0, atol=atol)
+        assert float((ours[name] - theirs[name]).norm()) <= tolerance * float(theirs[name].norm()), name
