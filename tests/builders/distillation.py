@@ -20,9 +20,12 @@ def weights(run: Path) -> dict[str, torch.Tensor]:
 
 
 def assert_same(first: Path, second: Path, tolerance: float) -> None:
-    """The numbers of each tensor differ by `tolerance` in the mean of squares. A single one says little: where
-    its gradient is almost 0, Adam divides rounding by rounding."""
+    """The numbers of each tensor differ by `tolerance` in the mean of squares.
+
+    A single one says little: where its gradient is almost 0, Adam divides rounding by rounding.
+    """
     ours, theirs = weights(first), weights(second)
     assert ours.keys() == theirs.keys()
     for name in ours:
-        assert float((ours[name] - theirs[name]).square().mean().sqrt()) <= tolerance, name
+        difference = (ours[name] - theirs[name]).detach()
+        assert float(difference.square().mean().sqrt()) <= tolerance, name
