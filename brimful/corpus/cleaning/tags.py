@@ -40,7 +40,8 @@ _TAG = re.compile(
     r"(?P<shut>[\s/]*+>|(?=<)|(?<=[\"'])(?=[^\x00-\x7f][^<>]{0,300}<))"
     r"|(?P<broken>\s++[a-z-]++\s*+=\s*+[\"'\w#/\\][^<>]{0,2000}>))"
     r"|(?P<comment><!--)|(?P<cdata><!\[CDATA\[|\]\]>)"
-    r"|(?P<other><!doctype(?:\s+(?:\"[^\"<>]{0,300}\"|'[^'<>]{0,300}'|[\w:./+-]{1,40}+)){1,6}\s*+/?>|<!\[(?:if\b[^<>]{0,200}|endif)\]>|<\?xml:namespace\b[^<>]{0,300}>)"
+    r"|(?P<other><!doctype(?:\s+(?:\"[^\"<>]{0,300}\"|'[^'<>]{0,300}'|[\w:./+-]{1,40}+)){1,6}\s*+/?>"
+    r"|<!\[(?:if\b[^<>]{0,200}|endif)\]>|<\?xml:namespace\b[^<>]{0,300}>)"
 )
 # Where `_TAG` may match. It ignores case, so it finds no place fast.
 _START = re.compile(r"<[A-Za-z\\/!?]")
@@ -61,9 +62,13 @@ _UNUSUAL = re.compile(
     r"`|\"\s*\0|'\s*\0|“\0”|‘\0’|「\0」|『\0』|标签[ \t]?\0|标记[ \t]?\0|元素[ \t]?\0|节点[ \t]?\0"
     rf"|\0[ \t]?的?{_NOUN}"
 )
-_RAW_ENDS = {
+_ENDS = {
     name: re.compile(rf"(?i)</{name}\b[^<>]*(?:>|\Z)") for name in ("script", "style", "xml", "svg", "math")
-}
+} | {"!": re.compile("-->")}
+"""What ends an element whose content is not text, or a comment."""
+_Ends = dict[str, tuple[int, int] | None]
+"""The last end of each name that was found, or None if there is no other. Each is sought once, since the text
+before it may hold thousands of beginnings."""
 _STRINGS = re.compile(r"""'[^'\n]*+(?:'|\Z)|"[^"\n]*+(?:"|\Z)|<(?=\s)|</?[A-Za-z]*\Z""")
 _PROGRAM_TEXT = re.compile(r"[;{}=]")
 _HIDDEN_TEXT = re.compile(r"[;{}=<]")
@@ -230,7 +235,7 @@ def find_tags(text: str, *, shown: bool = False) -> list[Tag]:
 def _scan(text: str) -> list[Tag]:
     tags: list[Tag] = []
     place = 0
-    endless: set[str] = set()
+    ends: _Ends = {}
     beginning = _START_OR_END_OF_DATA if "]]>" in text else _START
     while start := beginning.search(text, place):
         match = _TAG.match(text, start.start())
@@ -242,8 +247,8 @@ def _scan(text: str) -> list[Tag]:
         if name is None:
             tag = Tag(begin, place, "!")
             if match["comment"]:
-                tag.end = place = _end_of_comment(text, place, endless)
-                tag.markup = place > begin + len("<!--") or "!" in endless
+                tag.end = place = _end_of_comment(text, place, ends)
+                tag.markup = place > begin + len("<!--") or ends["!"] is None
             tags.append(tag)
             continue
         attributes = match["attributes"]
@@ -266,18 +271,25 @@ def _scan(text: str) -> list[Tag]:
             mixed=not name.islower() and not name.isupper(),
             is_clean=bool(match["close"] or (match["shut"] and "\\" not in attributes)),
         )
-        if lower in _RAW_ENDS and not tag.is_end and not tag.self_closed:
-            tag.end = place = _end_of_raw(text, tag, place, endless)
+        if lower in _ENDS and not tag.is_end and not tag.self_closed:
+            tag.end = place = _end_of_raw(text, tag, place, ends)
         tags.append(tag)
     return tags
 
 
-def _end_of_comment(text: str, place: int, endless: set[str]) -> int:
+def _next_end(text: str, name: str, place: int, ends: _Ends) -> tuple[int, int] | None:
+    """The place of the next end of a comment or an element; None if there is none."""
+    found = ends.get(name, (-1, -1))
+    if found and found[0] < place:
+        match = _ENDS[name].search(text, place)
+        found = ends[name] = match.span() if match else None
+    return found
+
+
+def _end_of_comment(text: str, place: int, ends: _Ends) -> int:
     """The end of a comment, in which only the last 500 characters of a text may lack the mark of its end."""
-    end = -1 if "!" in endless else text.find("-->", place)
-    if end >= 0:
-        return place if _is_prose(text, place, end) else end + 3
-    endless.add("!")
+    if end := _next_end(text, "!", place, ends):
+        return place if _is_prose(text, place, end[0]) else end[1]
     return len(text) if len(text) - place <= 500 and "\n" not in text[place:] else place
 
 
@@ -286,21 +298,22 @@ def _is_prose(text: str, begin: int, end: int) -> bool:
 
     A text that speaks of HTML has a mark that begins a comment here, and one that ends it chapters later.
     """
-    length = end - begin
-    marks = _HIDDEN_TEXT.findall(text, begin, min(end, begin + _MOST_HIDDEN))
-    return length > _LONG_HIDDEN and len(marks) * 40 < min(length, _MOST_HIDDEN)
+    if end - begin <= _LONG_HIDDEN:
+        return False
+    length = min(end - begin, _MOST_HIDDEN)
+    return len(_HIDDEN_TEXT.findall(text, begin, begin + length)) * 40 < length
 
 
-def _end_of_raw(text: str, tag: Tag, place: int, endless: set[str]) -> int:
+def _end_of_raw(text: str, tag: Tag, place: int, ends: _Ends) -> int:
     """The end of an element whose content is not text. Cut off, it ends with a text that looks like code."""
     name = tag.name
     if name == "xml" and not re.compile(r"\s*<[a-z]\w*:").match(text, place):
         return place
-    end = None if name in endless else _RAW_ENDS[name].search(text, place)
-    if end and (tag.proved or not _is_prose(text, place, end.start())):
+    if end := _next_end(text, name, place, ends):
+        if not tag.proved and _is_prose(text, place, end[0]):
+            return place
         tag.whole = tag.partner = True
-        return end.end()
-    endless.add(name)
+        return end[1]
     rest = text[place:]
     if name in ("script", "style") and "<" not in _STRINGS.sub("", rest) and looks_like_program(rest):
         tag.whole = True

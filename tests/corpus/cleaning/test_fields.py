@@ -20,6 +20,7 @@ from brimful.corpus.cleaning.clean import TAGS_ALONE, TAGS_LEFT, CleanConfig, Cl
 from brimful.corpus.cleaning.elements import HIDDEN
 from brimful.corpus.cleaning.fields import read_field
 from brimful.corpus.cleaning.survey import squeeze_blanks
+from brimful.corpus.cleaning.tags import find_tags
 
 RECORDS = Path(__file__).parent / "field_records.txt"
 TAG = re.compile(r"</?[A-Za-z][\w:-]*(?:\s[^<>]*)?>|<!--.*?-->|<!\[CDATA\[|\]\]>")
@@ -360,6 +361,13 @@ def test_chapters_between_two_marks_that_a_text_speaks_of_stay(marks: tuple[str,
     hidden = "body { color: red; }\nif (a < 3) { b = [1]; }\n" * 300
     if begin in ("<!--", "<script>", "<style>"):
         assert "color" not in read_field(f"<p>before</p>{begin}{hidden}{end}<p>after</p>").text
+
+
+def test_a_script_behind_chapters_of_prose_goes_whole() -> None:
+    prose = "A page says what it says, and so on. " * 90
+    script = "<script>if (a < 3) { b = '<p>x</p>'; }</script>"
+    tags = find_tags(f"<p>The mark <script> begins it.</p>{prose}{script}<p>end</p>{script}")
+    assert [tag.whole for tag in tags if tag.name == "script"] == [False, True, True]
 
 
 @given(st.text(st.sampled_from("<>/!-='\"& \nabpx;甲乙") | st.characters(), max_size=80))
