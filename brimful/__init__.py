@@ -12,14 +12,14 @@ from brimful.verbs import VERBS
 
 if TYPE_CHECKING:
     from brimful.errors import BrimfulError as BrimfulError
-    from brimful.nn.model import Encoder as Encoder
+    from brimful.hf.text_encoder import Encoder as Encoder
     from brimful.tasks.model import TaskModel as TaskModel
 
 _named, _names, __all__ = lazy_names(
     __name__,
     {
         **{verb: f"commands.{verb}" for verb in VERBS},
-        "Encoder": "nn.model",
+        "Encoder": "hf.text_encoder",
         "TaskModel": "tasks.model",
         "BrimfulError": "errors",
     },

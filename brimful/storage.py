@@ -31,7 +31,7 @@ from brimful.paths import utf8_path
 
 TEMPORARY = ".tmp-"
 LOCK = ".lock"
-"""The file by which a process keeps a folder to itself (runs/lock.py). An empty folder may hold it."""
+"""The file by which a process keeps a folder to itself (folder_lock.py). An empty folder may hold it."""
 _OLD = "old-"
 _HOST = socket.gethostname().replace("-", "_")
 # HOST, or HOST+RANDOM, and the number of the process.

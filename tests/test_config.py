@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brimful.arguments import parse
-from brimful.commands.pretrain_config import PretrainConfig
 from brimful.config import (
     Verb,
     build,
@@ -27,6 +26,7 @@ from brimful.config import (
     write_yaml,
 )
 from brimful.errors import BrimfulError, UsageError, nearest
+from brimful.pretraining.config import PretrainConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,10 +168,10 @@ def test_an_absent_yaml_is_refused(tmp_path: Path) -> None:
 
 
 SCHEMAS = {
-    "brimful.commands.prepare:PrepareConfig": {"paths": ["a", "汉字"], "out": "1e-3"},
+    "brimful.corpus.pipeline.preparing:PrepareConfig": {"paths": ["a", "汉字"], "out": "1e-3"},
     "brimful.commands.pack:PackConfig": {"data": "yes"},
-    "brimful.commands.pretrain_config:PretrainConfig": {"data": "null", "out": "12"},
-    "brimful.commands.finetune_config:FinetuneConfig": {
+    "brimful.pretraining.config:PretrainConfig": {"data": "null", "out": "12"},
+    "brimful.finetuning.config:FinetuneConfig": {
         "encoder": "e: f",
         "train": "# t",
         "test": "'",

@@ -18,7 +18,7 @@ from brimful.corpus.reading.inputs import Span, find_inputs
 from brimful.corpus.reading.read import ReadConfig, read_documents
 from brimful.paths import shown, utf8_path
 from brimful.storage import read_json, write_json, write_tensors
-from brimful.tasks.table_files import read_table
+from brimful.tables.table_files import read_table
 
 NAME = "语料".encode("gbk")
 

@@ -11,8 +11,8 @@ from brimful.commands.export import export
 from brimful.commands.predict import PredictConfig, predict
 from brimful.config import build
 from brimful.errors import BrimfulError
-from brimful.nn.heads import SequenceHead
-from brimful.nn.interop import save_model
+from brimful.hf.folders import save_model
+from brimful.model.heads import SequenceHead
 from brimful.retired import OPTIONS, VALUES, VERBS, instead_of
 from brimful.tasks.model import load_task_model
 from brimful.tasks.registry import find_task

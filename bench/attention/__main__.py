@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from bench.common.reference import matmul_rate, sdpa
-from brimful.nn.blockwise import blockwise_attention
+from brimful.kernels.blockwise import blockwise_attention
 
 HEADS, HEAD_DIM = 4, 64
 

@@ -37,9 +37,9 @@ from brimful.augmentation.pieces import Pieces
 from brimful.augmentation.stop_words import BUILT_IN
 from brimful.augmentation.words import Words, token_ranges
 from brimful.data.batch import pack
-from brimful.nn.encoder import Encoder
-from brimful.nn.heads import MaskedLMHead
-from brimful.nn.interop import load_encoder, save_model
+from brimful.hf.folders import load_encoder, save_model
+from brimful.model.encoder import Encoder
+from brimful.model.heads import MaskedLMHead
 
 DATA = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "brimful-bench"
 CHOICES = 15

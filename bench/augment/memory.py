@@ -34,9 +34,9 @@ from pathlib import Path
 import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from brimful import Encoder
-from brimful.nn.heads import SequenceHead
-from brimful.nn.interop import save_model
-from brimful.nn.layers import EncoderConfig
+from brimful.model.heads import SequenceHead
+from brimful.hf.folders import save_model
+from brimful.model.layer import EncoderConfig
 from bench.augment.memory import words
 
 folder = Path(sys.argv[1])

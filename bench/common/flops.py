@@ -1,8 +1,8 @@
-"""The shapes of the steps that are compared; brimful/nn/flops.py counts their flops."""
+"""The shapes of the steps that are compared; brimful/model/flops.py counts their flops."""
 
 from collections.abc import Iterable
 
-from brimful.nn.flops import RECOMPUTED, STORED, Shape
+from brimful.model.flops import RECOMPUTED, STORED, Shape
 
 
 def packed_shape(lengths: Iterable[int], predictions: int, attention: int = RECOMPUTED) -> Shape:

@@ -14,11 +14,11 @@ from torch import Tensor, nn
 
 from bench.common.reference import sdpa
 from brimful.data.batch import IGNORED, PackedBatch
-from brimful.nn import layers
-from brimful.nn.attention import Layout, SequenceLayout
-from brimful.nn.encoder import Encoder
-from brimful.nn.heads import MaskedLMHead
-from brimful.nn.linear_cross_entropy import linear_cross_entropy
+from brimful.kernels.linear_cross_entropy import linear_cross_entropy
+from brimful.model import layer as layers
+from brimful.model.attention import Layout, SequenceLayout
+from brimful.model.encoder import Encoder
+from brimful.model.heads import MaskedLMHead
 from brimful.train.memory import keep_freed_memory
 
 PACKING, HEAD, CROSS_ENTROPY = "packing", "masked-only head", "chunked cross-entropy"

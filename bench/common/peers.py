@@ -5,8 +5,8 @@ from typing import Any
 
 from torch import nn
 
-from brimful.nn.encoder import Encoder
-from brimful.nn.heads import MaskedLMHead
+from brimful.model.encoder import Encoder
+from brimful.model.heads import MaskedLMHead
 
 
 def have_transformers() -> bool:
@@ -26,7 +26,7 @@ def masked_lm(encoder: Encoder, head: MaskedLMHead, **changes: Any) -> nn.Module
     """
     import transformers
 
-    from brimful.nn.interop import save_model
+    from brimful.hf.folders import save_model
 
     transformers.utils.logging.disable_progress_bar()
     with tempfile.TemporaryDirectory() as folder:

@@ -29,9 +29,9 @@ from bench.common.record import Record
 from bench.common.study import table
 from bench.finetune.data import minilm, pruned_e5, tables
 from brimful.commands.demo import GENERAL_FINETUNE
-from brimful.commands.demo_reviews import find_reviews, load_reviews, write_reviews
 from brimful.commands.distil import distil
 from brimful.commands.finetune import finetune
+from brimful.demo.reviews import find_reviews, load_reviews, write_reviews
 from brimful.runs.directory import run_once
 
 FINETUNE: dict[str, Any] = GENERAL_FINETUNE | {"seed": (0,), "max_length": 128, "ladder": "none"}

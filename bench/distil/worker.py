@@ -18,8 +18,8 @@ from bench.distil import peer
 from brimful import Encoder
 from brimful.data.batch import PackedBatch, pack
 from brimful.data.examples import GRAIN
-from brimful.nn.flops import Shape, step_flops
-from brimful.nn.layers import EncoderConfig
+from brimful.model.flops import Shape, step_flops
+from brimful.model.layer import EncoderConfig
 from brimful.objectives import pairwise
 from brimful.objectives.imitation import LayerDistillation
 

@@ -27,12 +27,12 @@ from bench.common.study import kept, table
 from bench.domain.results import paired_difference
 from bench.domain.text import SPLIT_SEED
 from bench.finetune.data import pruned_e5
-from brimful.commands.demo_measure import right_answers
-from brimful.commands.demo_reviews import find_reviews, load_reviews, write_reviews
 from brimful.commands.finetune import finetune
 from brimful.commands.prepare import prepare
 from brimful.commands.pretrain import pretrain
-from brimful.nn.interop import load_pretrained
+from brimful.demo.measure import right_answers
+from brimful.demo.reviews import find_reviews, load_reviews, write_reviews
+from brimful.hf.folders import load_pretrained
 
 PRETRAIN: dict[str, Any] = {
     "packing": {"max_length": 128, "capacity": 1024},

@@ -13,8 +13,8 @@ from itertools import pairwise
 from pathlib import Path
 
 from bench.common.corpora import Document, fetch, pages, records, write_document
-from brimful.commands.demo_reviews import find_reviews, load_reviews, write_reviews
 from brimful.corpus.words.segmenter import Segmenter
+from brimful.demo.reviews import find_reviews, load_reviews, write_reviews
 
 DOCUMENTATION = (
     "debian-handbook/html/en-US",

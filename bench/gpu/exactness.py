@@ -18,10 +18,10 @@ from bench.common.ideas import packed_loss
 from bench.common.workload import make_sequences, model_config, packed
 from brimful.data.batch import PackedBatch
 from brimful.errors import BrimfulError
-from brimful.nn.attention import attend, choose_backend
-from brimful.nn.encoder import Encoder
-from brimful.nn.heads import MaskedLMHead
-from brimful.nn.layers import Architecture
+from brimful.model.attention import attend, choose_backend
+from brimful.model.encoder import Encoder
+from brimful.model.heads import MaskedLMHead
+from brimful.model.layer import Architecture
 from brimful.torch_compile import set_up_compiler
 
 TOLERANCE = {torch.bfloat16: 3e-2, torch.float32: 1e-4}

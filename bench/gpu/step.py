@@ -22,9 +22,9 @@ from bench.gpu.cases import Case
 from bench.gpu.kernels import shares
 from brimful.data.batch import PackedBatch
 from brimful.errors import is_out_of_memory
-from brimful.nn.encoder import Encoder
-from brimful.nn.flops import STORED, step_flops
-from brimful.nn.heads import MaskedLMHead
+from brimful.model.encoder import Encoder
+from brimful.model.flops import STORED, step_flops
+from brimful.model.heads import MaskedLMHead
 from brimful.precision.policy import Precision, resolve_residual
 from brimful.torch_compile import set_up_compiler
 

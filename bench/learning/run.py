@@ -12,16 +12,17 @@ from typing import Any
 import torch
 from tokenizers import Tokenizer
 
-from brimful.commands.demo_reviews import find_reviews, load_reviews
-from brimful.commands.prepare import PrepareConfig, prepare
+from brimful.commands.prepare import prepare
 from brimful.commands.pretrain import pretrain
-from brimful.commands.pretrain_config import PretrainConfig
 from brimful.config import build, config_hash
+from brimful.corpus.pipeline.preparing import PrepareConfig
+from brimful.demo.reviews import find_reviews, load_reviews
 from brimful.errors import BrimfulError
-from brimful.nn.encoder import Encoder
-from brimful.nn.heads import MaskedLMHead
-from brimful.nn.interop import save_model
-from brimful.nn.layers import EncoderConfig
+from brimful.hf.folders import save_model
+from brimful.model.encoder import Encoder
+from brimful.model.heads import MaskedLMHead
+from brimful.model.layer import EncoderConfig
+from brimful.pretraining.config import PretrainConfig
 from brimful.storage import atomic_file
 from brimful.text.special_ids import special_ids
 from brimful.train import journal

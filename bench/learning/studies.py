@@ -7,9 +7,9 @@ from typing import Any
 
 from bench.learning.run import Trial
 from brimful.commands.pretrain import make_sources
-from brimful.commands.pretrain_config import PretrainConfig
 from brimful.data.blocks import PackingConfig
 from brimful.data.mixture import open_sources, parse_sources
+from brimful.pretraining.config import PretrainConfig
 
 Settings = dict[str, Any]
 

@@ -24,9 +24,9 @@ from torch import nn
 
 from bench.common.processes import machine_facts
 from bench.common.reference import matmul_rate
-from brimful.nn.encoder import Encoder
-from brimful.nn.heads import MaskedLMHead
-from brimful.nn.layers import EncoderConfig
+from brimful.model.encoder import Encoder
+from brimful.model.heads import MaskedLMHead
+from brimful.model.layer import EncoderConfig
 from brimful.optim.build import OptimizerConfig, build_optimizers
 from brimful.optim.ema import WeightAverage
 from brimful.train.memory import keep_freed_memory

@@ -8,9 +8,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from brimful.data.batch import PackedBatch, pack
-from brimful.nn.encoder import Encoder
-from brimful.nn.heads import MaskedLMHead
-from brimful.nn.layers import EncoderConfig
+from brimful.model.encoder import Encoder
+from brimful.model.heads import MaskedLMHead
+from brimful.model.layer import EncoderConfig
 
 LENGTH, TOKENS = 16, 31
 FOLLOWS = 0.9

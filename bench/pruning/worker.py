@@ -9,9 +9,9 @@ from typing import Any
 
 os.environ["RAYON_NUM_THREADS"] = "1"
 
-from brimful.commands.demo_reviews import find_reviews, load_reviews
 from brimful.corpus.reading.read import ReadConfig
 from brimful.corpus.reading.texts import read_texts
+from brimful.demo.reviews import find_reviews, load_reviews
 from brimful.text.pruning import prune, unknown_rate
 from brimful.text.tokenizer import load
 

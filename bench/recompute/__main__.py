@@ -16,8 +16,8 @@ import torch
 from bench.common.ideas import packed_loss
 from bench.common.memory import saved_bytes
 from bench.common.workload import CAPACITY, VOCABULARY, make_sequences, model_config, packed, sample_lengths
-from brimful.nn.encoder import Encoder
-from brimful.nn.heads import MaskedLMHead
+from brimful.model.encoder import Encoder
+from brimful.model.heads import MaskedLMHead
 
 SEQUENCES = {"mini": 16, "base": 8}
 

@@ -8,11 +8,11 @@ from unittest.mock import patch
 
 from bench.speedrun.points import EnoughError, Length, Points
 from brimful.commands.pretrain import pretrain
-from brimful.commands.pretrain_config import PretrainConfig
 from brimful.config import build, read_yaml
-from brimful.nn.heads import MaskedLMHead
-from brimful.nn.interop import save_model
+from brimful.hf.folders import save_model
+from brimful.model.heads import MaskedLMHead
 from brimful.optim.schedule import Schedule
+from brimful.pretraining.config import PretrainConfig
 from brimful.runs.directory import CONFIG
 from brimful.train.trainer import Trainer
 

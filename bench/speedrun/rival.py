@@ -25,9 +25,9 @@ from bench.speedrun.points import EnoughError, Points
 from bench.speedrun.text import load_plain, tokenizer_of
 from bench.speedrun.track import Track
 from brimful.data.batch import IGNORED
-from brimful.nn.encoder import SHAPES
-from brimful.nn.flops import step_flops
-from brimful.nn.hf_config import read_config
+from brimful.hf.config_json import read_config
+from brimful.model.encoder import SHAPES
+from brimful.model.flops import step_flops
 from brimful.text.special_ids import mask_id
 from brimful.train.memory import keep_freed_memory
 

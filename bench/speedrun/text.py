@@ -21,7 +21,6 @@ from tokenizers import Tokenizer
 from bench.common.corpora import Document, fetch, records, write_document
 from bench.finetune.data import tables
 from bench.speedrun.track import MASK_RATE, Track
-from brimful.commands.demo_reviews import same_text
 from brimful.commands.prepare import prepare
 from brimful.config import config_hash
 from brimful.console import warn
@@ -31,6 +30,7 @@ from brimful.data.blocks import Blocks, PackingConfig
 from brimful.data.masking import MaskingConfig
 from brimful.data.reader import BlockSlice, SequenceReader
 from brimful.data.sequences import SPECIAL_TOKENS, SequencesConfig
+from brimful.demo.reviews import same_text
 from brimful.errors import BrimfulError
 from brimful.randomness import derive_key, permutation
 from brimful.storage import atomic_directory, commit, find_commit, read_commit, read_json

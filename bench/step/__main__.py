@@ -12,7 +12,7 @@ pieces. The peers have the same weights and sequences, SDPA, no dropout:
 
 Every variant is a process of its own, set up once; they take turns, round by round, and what counts is the
 ratio of medians. Their losses must agree before anything is timed. The ceiling of a ratio is that of the
-flops for each real token (brimful/nn/flops.py). Other tables: micro-batches up to a memory budget, what
+flops for each real token (brimful/model/flops.py). Other tables: micro-batches up to a memory budget, what
 packing itself costs by depth, what each idea contributes.
 
     python -m bench.step [--histogram FILE.json] [--models mini minilm base] [--rounds 5] [--out FILE.json]

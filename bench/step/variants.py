@@ -34,10 +34,10 @@ from bench.common.workload import (
     sample_lengths,
 )
 from brimful.data.masking import prediction_slots
-from brimful.nn.encoder import Encoder
-from brimful.nn.flops import STORED, Shape
-from brimful.nn.heads import MaskedLMHead
-from brimful.nn.layers import Architecture
+from brimful.model.encoder import Encoder
+from brimful.model.flops import STORED, Shape
+from brimful.model.heads import MaskedLMHead
+from brimful.model.layer import Architecture
 from brimful.train.determinism import deterministic
 
 Side = Literal["brimful", "padded", "careful"]

@@ -11,7 +11,7 @@ from bench.common.reference import matmul_rate
 from bench.common.turns import Answer, serve
 from bench.common.workload import sample_lengths
 from bench.step.variants import Cell, Step, Variant
-from brimful.nn.flops import step_flops
+from brimful.model.flops import step_flops
 
 made: list[Step] = []
 TURN = 2.0  # so that the first of quick steps, after others had the caches, does not decide

@@ -15,9 +15,9 @@ from tokenizers import Tokenizer
 from brimful.augmentation.pieces import Pieces
 from brimful.data.batch import PackedBatch, pack
 from brimful.data.examples import GRAIN
-from brimful.nn.encoder import Encoder
-from brimful.nn.heads import MaskedLMHead
-from brimful.nn.products import products_of_run
+from brimful.kernels.products import products_of_run
+from brimful.model.encoder import Encoder
+from brimful.model.heads import MaskedLMHead
 from brimful.precision.policy import Precision, autocast
 from brimful.text.special_ids import mask_id
 from brimful.types import Advance

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from brimful.config import require_positive
 from brimful.errors import BrimfulError
-from brimful.nn.model_folder import ModelFolder
+from brimful.hf.model_folder import ModelFolder
 from brimful.precision.policy import Precision
 from brimful.runs.directory import model_files, named_files
 

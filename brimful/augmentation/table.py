@@ -24,12 +24,12 @@ from brimful.corpus.words.word_lists import word_list
 from brimful.data.examples import AT_ONCE
 from brimful.data.ragged import Ragged
 from brimful.errors import BrimfulError
-from brimful.nn.encoder import Encoder
-from brimful.nn.heads import MaskedLMHead
-from brimful.nn.interop import load_pretrained
-from brimful.nn.model_folder import ModelFolder
+from brimful.hf.folders import load_pretrained
+from brimful.hf.model_folder import ModelFolder
+from brimful.model.encoder import Encoder
+from brimful.model.heads import MaskedLMHead
 from brimful.precision.policy import resolve
-from brimful.tasks.columns import Column
+from brimful.tables.columns import Column
 from brimful.tasks.entries import Entry
 from brimful.text.special_ids import special_ids, unknown_id
 

@@ -11,10 +11,10 @@ from brimful.console import counted, warn
 from brimful.errors import BrimfulError, nearest
 from brimful.paths import utf8_path
 from brimful.storage import atomic_file, sweep
-from brimful.tasks.layouts import FileLayout
+from brimful.tables.file_rows import FORMATS, all_rows
+from brimful.tables.layouts import FileLayout
+from brimful.tables.text_files import readable
 from brimful.tasks.output import row_writer
-from brimful.tasks.rows import FORMATS, all_rows
-from brimful.tasks.text_files import readable
 
 _AT_ONCE = 1 << 14
 

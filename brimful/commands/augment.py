@@ -14,7 +14,7 @@ from brimful.config import require_positive, require_seeds, verb
 from brimful.console import progress
 from brimful.device import default_device
 from brimful.errors import BrimfulError
-from brimful.tasks.layouts import OWN, Columns, find_layout
+from brimful.tables.layouts import OWN, Columns, find_layout
 
 
 @dataclass(frozen=True, kw_only=True)

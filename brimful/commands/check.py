@@ -6,14 +6,14 @@ from typing import Annotated, Any
 import numpy as np
 import tyro
 
-from brimful.commands.finetune_config import TASK_HELP
 from brimful.config import verb
 from brimful.console import counted, recorded_warnings
 from brimful.data.examples import check_length, without_room
 from brimful.errors import BrimfulError, UsageError
-from brimful.nn.hf_config import shape_of
-from brimful.nn.model_folder import ModelFolder
-from brimful.tasks.checks import (
+from brimful.finetuning.config import TASK_HELP
+from brimful.hf.config_json import shape_of
+from brimful.hf.model_folder import ModelFolder
+from brimful.judging.checks import (
     Finding,
     check_encoding,
     check_lengths,
@@ -24,10 +24,10 @@ from brimful.tasks.checks import (
     label_counts,
     measure_lengths,
 )
+from brimful.tables.layouts import OWN, Columns, find_layout
+from brimful.tables.table_files import read_file
 from brimful.tasks.encoded import encode
-from brimful.tasks.layouts import OWN, Columns, find_layout
 from brimful.tasks.registry import task_of
-from brimful.tasks.table_files import read_file
 from brimful.terminal import output_console
 from brimful.text.tokenizer import load
 

@@ -23,9 +23,6 @@ from typing import Any
 
 import torch
 
-from brimful.commands.demo_encoder import PACKAGE, REQUIREMENT, find_weights, unpack
-from brimful.commands.demo_measure import onnx_latency, right_answers, tfidf_baseline
-from brimful.commands.demo_reviews import Reviews, find_reviews, load_reviews, write_reviews
 from brimful.commands.distil import distil
 from brimful.commands.export import RECORD, export
 from brimful.commands.finetune import finetune
@@ -33,18 +30,21 @@ from brimful.commands.predict import predict
 from brimful.commands.prepare import prepare
 from brimful.commands.pretrain import pretrain
 from brimful.commands.report import report
-from brimful.commands.tables import print_tables
 from brimful.config import Verb, build, read_yaml, require_positive, require_seeds, verb
 from brimful.console import say
+from brimful.demo.general_encoder import PACKAGE, REQUIREMENT, find_weights, unpack
+from brimful.demo.measure import onnx_latency, right_answers, tfidf_baseline
+from brimful.demo.reviews import Reviews, find_reviews, load_reviews, write_reviews
 from brimful.errors import BrimfulError, UsageError
-from brimful.nn.encoder import SHAPES
+from brimful.folder_lock import FolderLock
+from brimful.judging.uncertainty import paired_bootstrap
+from brimful.model.encoder import SHAPES
 from brimful.objectives.imitation import spread_layers
 from brimful.reports.demo import demo_tables
+from brimful.reports.terminal_tables import print_tables
 from brimful.runs.directory import CONFIG, SUMMARY, finish_run, run_once, start_run
-from brimful.runs.lock import FolderLock
 from brimful.runs.signals import StoppedError
 from brimful.storage import read_json, require_folder_place, temporary_path, write_json
-from brimful.tasks.metrics import paired_bootstrap
 from brimful.terminal import console, output_console
 from brimful.train.metrics import read_metrics
 

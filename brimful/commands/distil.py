@@ -10,23 +10,25 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from brimful.commands.distil_config import STATIC, DistilConfig, finetuning_of
-from brimful.commands.distil_encoder import distil_encoder
-from brimful.commands.distil_material import files_of, learning_material
 from brimful.commands.distil_recipe import run_recipe
-from brimful.commands.distil_shards import absolute_sources
-from brimful.commands.distil_stages import StageTrainer
-from brimful.commands.distil_static import StaticDistillation, distil_static, require_static
-from brimful.commands.distil_students import Distillation, Students, add_tfidf, latency
-from brimful.commands.distil_table import show_distilled
-from brimful.commands.finetune_config import FinetuneConfig
-from brimful.commands.verdict import verdict_of_trainings
 from brimful.config import config_hash, identity, verb
 from brimful.console import say
+from brimful.distillation.config import STATIC, DistilConfig, finetuning_of
+from brimful.distillation.encoder_student import distil_encoder
+from brimful.distillation.material import files_of, learning_material
+from brimful.distillation.shards import absolute_sources
+from brimful.distillation.static_student import StaticDistillation, distil_static, require_static
+from brimful.distillation.students import Distillation, Students, add_tfidf, latency
+from brimful.distillation.trainings import StageTrainer
 from brimful.distributed import World, world
 from brimful.errors import BrimfulError, UsageError
-from brimful.nn.interop import load_pretrained
-from brimful.nn.model_folder import ModelFolder
+from brimful.finetuning.config import FinetuneConfig
+from brimful.folder_lock import FolderLock
+from brimful.hf.folders import load_pretrained
+from brimful.hf.model_folder import ModelFolder
+from brimful.judging.comparison import differences
+from brimful.judging.uncertainty import over_seeds
+from brimful.reports.distil_table import show_distilled
 from brimful.runs.directory import (
     SUMMARY,
     absolute,
@@ -36,15 +38,13 @@ from brimful.runs.directory import (
     open_run,
     start_run,
 )
-from brimful.runs.lock import FolderLock
 from brimful.runs.restart import restarted
 from brimful.runs.signals import StoppedError
 from brimful.runs.stages import Stages, finish_stages
 from brimful.storage import read_json
-from brimful.tasks.comparison import differences
-from brimful.tasks.metrics import over_seeds
 from brimful.tasks.output import write_rows
 from brimful.train.objective import Runtime
+from brimful.train.verdict import verdict_of_trainings
 
 
 @verb(DistilConfig, show=show_distilled)

@@ -4,12 +4,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from brimful.commands.distil_config import STATIC, DistilConfig, finetuning_of
 from brimful.commands.finetune import finetune
 from brimful.config import to_dict
+from brimful.distillation.config import STATIC, DistilConfig, finetuning_of
 from brimful.errors import UsageError
 from brimful.runs.directory import run_once
-from brimful.tasks.layouts import OWN
+from brimful.tables.layouts import OWN
 
 _OF_TEACHER = ("train", "dev", "test", "task", "columns", "layout", "precision", "max_length")
 """The options that the fine-tuning shares."""

@@ -12,9 +12,7 @@ from typing import Annotated, Any
 
 import torch
 
-from brimful.commands.doctor_page import find_problems, show_report
 from brimful.commands.pretrain import make_sources, make_stream
-from brimful.commands.pretrain_config import SOURCES, PretrainConfig
 from brimful.config import build, verb
 from brimful.corpus.shards import PARTS, Corpus
 from brimful.data.mixture import DataSource, open_sources, parse_sources
@@ -22,11 +20,13 @@ from brimful.data.reader import SequenceReader
 from brimful.distributed import World, world
 from brimful.errors import BrimfulError
 from brimful.machine.bursts import burst
+from brimful.machine.findings import find_problems, show_report
 from brimful.machine.host import busy_cores, collectives, gpus, nvidia_smi, processor, usable_cores
 from brimful.machine.links import measure_links, ranks_to_train_on, slow_pairs
 from brimful.machine.reading import disk_speed, loader_speed
 from brimful.machine.topology import parse_topology
 from brimful.precision.policy import DTYPES, resolve
+from brimful.pretraining.config import SOURCES, PretrainConfig
 from brimful.text.tokenizer import load as load_tokenizer
 
 ROWS = 16

@@ -7,21 +7,25 @@ from typing import Annotated, Any
 
 import tyro
 
-from brimful.commands.evaluate_text import evaluate_text
-from brimful.commands.finetune_config import TASK_HELP, TASK_TRAINER, FinetuneConfig
-from brimful.commands.finetune_trainings import Finetuning, load_data
-from brimful.commands.tables import print_tables
 from brimful.config import build, config_hash, identity, incidental, read_yaml, require_positive, verb
 from brimful.console import say
 from brimful.data.examples import check_length
 from brimful.distributed import ALONE
 from brimful.environment import number_of
 from brimful.errors import BrimfulError, UsageError
-from brimful.nn.hf_config import shape_of
-from brimful.nn.interop import load_pretrained
-from brimful.nn.model_folder import ModelFolder
+from brimful.evaluation.held_out_text import evaluate_text
+from brimful.finetuning.config import TASK_HELP, TASK_TRAINER, FinetuneConfig
+from brimful.finetuning.trainings import Finetuning, load_data
+from brimful.folder_lock import FolderLock
+from brimful.hf.config_json import shape_of
+from brimful.hf.folders import load_pretrained
+from brimful.hf.model_folder import ModelFolder
+from brimful.judging import baselines
+from brimful.judging.comparison import Judged, measure_methods
+from brimful.judging.uncertainty import over_seeds
 from brimful.precision.policy import Precision
 from brimful.reports.content import ReportTable
+from brimful.reports.terminal_tables import print_tables
 from brimful.runs.directory import (
     CONFIG,
     SUMMARY,
@@ -31,14 +35,10 @@ from brimful.runs.directory import (
     read_summary,
     start_run,
 )
-from brimful.runs.lock import FolderLock
 from brimful.runs.stages import Stages, finish_stages
 from brimful.storage import require_folder_place
-from brimful.tasks import baselines
-from brimful.tasks.comparison import Judged, measure_methods
+from brimful.tables.layouts import OWN, Columns, find_layout
 from brimful.tasks.data import TaskData
-from brimful.tasks.layouts import OWN, Columns, find_layout
-from brimful.tasks.metrics import over_seeds
 from brimful.tasks.registry import find_task, task_of
 from brimful.tasks.task import Task
 from brimful.train.objective import Runtime

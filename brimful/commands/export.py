@@ -18,25 +18,25 @@ import numpy as np
 import torch
 import tyro
 
-from brimful.commands.export_check import check_given, check_written
 from brimful.config import verb
 from brimful.console import warn
 from brimful.corpus.reading.read import ReadConfig, check_encoding
 from brimful.corpus.reading.texts import read_texts
 from brimful.errors import BrimfulError
-from brimful.nn.encoder import Encoder
-from brimful.nn.heads import MaskedLMHead, PretrainingHead, SequenceHead
-from brimful.nn.hf_config import family_of
-from brimful.nn.hf_tensors import Head
-from brimful.nn.interop import HEADS, left_out, naming_weights, save_model
-from brimful.nn.model_folder import ModelFolder
-from brimful.nn.padded import PaddedModel
-from brimful.nn.sentence_modules import write_modules
-from brimful.nn.tokenizer_check import check_ids
-from brimful.nn.vocabulary import keep_rows
+from brimful.exporting.gate import check_given, check_written
+from brimful.exporting.padded import PaddedModel
+from brimful.hf.config_json import family_of
+from brimful.hf.folders import HEADS, left_out, naming_weights, save_model
+from brimful.hf.model_folder import ModelFolder
+from brimful.hf.sentence_modules import write_modules
+from brimful.hf.tensors import Head
+from brimful.hf.tokenizer_check import check_ids
+from brimful.model.encoder import Encoder
+from brimful.model.heads import MaskedLMHead, PretrainingHead, SequenceHead
 from brimful.runs.snapshot import Step, load_snapshot
 from brimful.seals import CONVERSION, own_files
 from brimful.seals import EXPORT as RECORD
+from brimful.start.vocabulary import keep_rows
 from brimful.storage import atomic_directory, commit, read_json, require_folder_place, write_json
 from brimful.text.pruning import prune
 from brimful.text.sentence_folder import SETTINGS, transformer_settings

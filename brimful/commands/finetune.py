@@ -10,18 +10,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from brimful.commands.finetune_config import FinetuneConfig, default_rate
-from brimful.commands.finetune_ladder import Ladder
-from brimful.commands.finetune_trainings import Finetuning, Trial, load_data, starting_model
-from brimful.commands.verdict import verdict_of_trainings
 from brimful.config import config_hash, identity, verb
 from brimful.console import say, warn
 from brimful.distributed import world
 from brimful.errors import BrimfulError
-from brimful.nn.attention import choose_backend
-from brimful.nn.drawing import undrawn
-from brimful.nn.heads import SequenceHead, pooling_of
-from brimful.nn.interop import load_pretrained
+from brimful.finetuning.config import FinetuneConfig, default_rate
+from brimful.finetuning.ladder import Ladder
+from brimful.finetuning.trainings import Finetuning, Trial, load_data, starting_model
+from brimful.folder_lock import FolderLock
+from brimful.hf.folders import load_pretrained
+from brimful.judging.baselines import available
+from brimful.judging.checks import Finding, described
+from brimful.judging.review import check_before, review
+from brimful.judging.uncertainty import over_seeds
+from brimful.model.attention import choose_backend
+from brimful.model.drawing import undrawn
+from brimful.model.heads import SequenceHead, pooling_of
 from brimful.precision.policy import Precision
 from brimful.runs.directory import (
     START,
@@ -34,23 +38,19 @@ from brimful.runs.directory import (
     open_run,
     start_run,
 )
-from brimful.runs.lock import FolderLock
 from brimful.runs.restart import restarted
 from brimful.runs.stages import Stages, finish_stages
 from brimful.seals import seal
 from brimful.storage import read_json
-from brimful.tasks.baselines import available
-from brimful.tasks.checks import Finding, described
+from brimful.tables.layouts import find_layout
 from brimful.tasks.data import TaskData
 from brimful.tasks.encoded import Encoded
-from brimful.tasks.layouts import find_layout
-from brimful.tasks.metrics import over_seeds
 from brimful.tasks.model import TaskModel
 from brimful.tasks.output import write_rows
 from brimful.tasks.registry import task_of
-from brimful.tasks.review import check_before, review
 from brimful.tasks.task import Task
 from brimful.train.objective import Runtime
+from brimful.train.verdict import verdict_of_trainings
 
 
 @verb(FinetuneConfig)

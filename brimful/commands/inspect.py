@@ -31,8 +31,8 @@ from brimful.terminal import output_console
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-    from brimful.commands.pretrain_config import PretrainConfig
     from brimful.data.rows import RowStream
+    from brimful.pretraining.config import PretrainConfig
 from brimful.types import Cursor
 
 EXCERPT = 200
@@ -92,7 +92,7 @@ def show_findings(findings: dict[str, Any]) -> None:
             console.print(f"{name}: {number:,}", highlight=False)
         return
     if "documents" not in findings and "rows" not in findings:
-        from brimful.commands.replay import show_examples
+        from brimful.finetuning.replay import show_examples
 
         show_examples(findings)
         return
@@ -138,7 +138,7 @@ def inspect(config: InspectConfig) -> dict[str, Any]:
     if config.verify:
         return verify_folder(directory)
     if not (directory / MANIFEST).is_file() and directory.is_dir():
-        from brimful.commands.replay import finetuning_of, replayed  # imports torch
+        from brimful.finetuning.replay import finetuning_of, replayed  # imports torch
 
         if (found := finetuning_of(directory)) is not None:
             return replayed(directory, *found, config.update, config.batches)
@@ -230,9 +230,9 @@ def _open_batches(directory: Path, seed: int) -> Iterator[_Batches]:
     """
 
     from brimful.commands.pretrain import make_sources, make_stream
-    from brimful.commands.pretrain_config import PretrainConfig
     from brimful.data.mixture import open_sources, parse_sources
     from brimful.data.reader import SequenceReader
+    from brimful.pretraining.config import PretrainConfig
     from brimful.runs import checkpoint
     from brimful.text.tokenizer import load
     from brimful.train.journal import SPIKES
@@ -261,7 +261,7 @@ def _open_batches(directory: Path, seed: int) -> Iterator[_Batches]:
 
 
 def _run_config(directory: Path) -> "PretrainConfig":
-    from brimful.commands.pretrain_config import PretrainConfig
+    from brimful.pretraining.config import PretrainConfig
 
     try:
         return build(PretrainConfig, read_yaml(directory / CONFIG))

@@ -77,7 +77,7 @@ def text_counts(path: Path, tokenizer: Path, max_length: int) -> np.ndarray:
         BrimfulError: no such table or tokenizer, or one that cannot be used.
     """
     from brimful.data.examples import encode_texts
-    from brimful.tasks.table_files import read_table
+    from brimful.tables.table_files import read_table
     from brimful.text.special_ids import special_ids
     from brimful.text.tokenizer import load
 

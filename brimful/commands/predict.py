@@ -15,20 +15,20 @@ from brimful.console import progress, recorded_warnings, warn
 from brimful.data.examples import check_length
 from brimful.device import default_device
 from brimful.errors import BrimfulError
-from brimful.nn.encoder import Encoder
-from brimful.nn.inference import text_vectors
-from brimful.nn.interop import load_encoder, naming_weights
-from brimful.nn.model_folder import ModelFolder
+from brimful.hf.folders import load_encoder, naming_weights
+from brimful.hf.model_folder import ModelFolder
+from brimful.model.encoder import Encoder
+from brimful.model.inference import text_vectors
 from brimful.precision.policy import Precision, resolve
+from brimful.tables.layouts import OWN, Columns, FileLayout, find_layout, require_task
+from brimful.tables.slices import read_slices
+from brimful.tables.table import Table, Take
+from brimful.tables.table_files import read_file, read_texts
 from brimful.tasks.classification import Classification
 from brimful.tasks.encoded import Encoded, encode, warn_of_lost_ends
-from brimful.tasks.layouts import OWN, Columns, FileLayout, find_layout, require_task
 from brimful.tasks.model import TaskModel, load_task_model
 from brimful.tasks.output import ARRAYS, FORMATS, Output, output_file
-from brimful.tasks.slices import read_slices
 from brimful.tasks.static_classifier import StaticClassifier
-from brimful.tasks.table import Table, Take
-from brimful.tasks.table_files import read_file, read_texts
 from brimful.tasks.task import Row
 
 

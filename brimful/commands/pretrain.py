@@ -14,9 +14,6 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from brimful.commands.pretrain_config import DryRun, PretrainConfig
-from brimful.commands.pretrain_dry_run import disk, measured, memory, say_outlook
-from brimful.commands.verdict import verdict_of_pretraining
 from brimful.config import config_hash, identity, to_dict, verb
 from brimful.console import counted, say, warn
 from brimful.corpus.shards import Corpus
@@ -27,18 +24,21 @@ from brimful.data.rows import RowStream
 from brimful.data.sources import Source
 from brimful.data.streams import training_sources, validation_batches
 from brimful.distributed import World, world
-from brimful.nn.encoder import Encoder, shape_advice
-from brimful.nn.heads import MaskedLMHead, PretrainingHead
-from brimful.nn.initial import Initial, count_pieces, head_kind, new_model, start_from_data, trained_model
-from brimful.nn.interop import save_model
-from brimful.nn.model_folder import ModelFolder
+from brimful.folder_lock import FolderLock
+from brimful.hf.folders import save_model
+from brimful.hf.model_folder import ModelFolder
+from brimful.model.encoder import Encoder, shape_advice
+from brimful.model.heads import MaskedLMHead, PretrainingHead
 from brimful.objectives.masked_lm import MaskedLM, MaskedLMAndPairs
 from brimful.packing.hyperparameters import suggest
 from brimful.precision.policy import resolve_residual
+from brimful.pretraining.config import DryRun, PretrainConfig
+from brimful.pretraining.outlook import disk, measured, memory, say_outlook
+from brimful.pretraining.verdict import verdict_of_pretraining
 from brimful.runs.directory import START, absolute, finish_run, finished_run, open_run, start_run
-from brimful.runs.lock import FolderLock
 from brimful.runs.restart import restarted
 from brimful.seals import seal
+from brimful.start.initial import Initial, count_pieces, head_kind, new_model, start_from_data, trained_model
 from brimful.text.tokenizer import load as load_tokenizer
 from brimful.train.metrics import read_metrics
 from brimful.train.micro_batch import MicroBatches

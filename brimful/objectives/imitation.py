@@ -14,11 +14,11 @@ from torch import Tensor, nn
 
 from brimful.data.batch import PackedBatch
 from brimful.errors import BrimfulError
-from brimful.nn.attention import Layout
-from brimful.nn.encoder import Capture, Encoder
-from brimful.nn.heads import SequenceHead, TokenHead, pool
-from brimful.nn.layers import EncoderConfig, Pooling
-from brimful.nn.products import products_of_teacher
+from brimful.kernels.products import products_of_teacher
+from brimful.model.attention import Layout
+from brimful.model.encoder import Capture, Encoder
+from brimful.model.heads import SequenceHead, TokenHead, pool
+from brimful.model.layer import EncoderConfig, Pooling
 from brimful.objectives.pairwise import attention_score_sum, relation_sum, score_maps
 from brimful.objectives.supervised import Evaluate, Supervision, no_evaluation
 from brimful.precision.policy import widen

@@ -6,12 +6,12 @@ import torch
 from torch import Tensor, nn
 
 from brimful.data.batch import PackedBatch
-from brimful.nn.attention import Layout
-from brimful.nn.cross_entropy import cross_entropy_sum, hits
-from brimful.nn.encoder import Encoder
-from brimful.nn.flops import scored_pieces
-from brimful.nn.heads import MaskedLMHead, PretrainingHead
-from brimful.nn.linear_cross_entropy import linear_cross_entropy_and_hits
+from brimful.kernels.linear_cross_entropy import linear_cross_entropy_and_hits
+from brimful.model.attention import Layout
+from brimful.model.cross_entropy import cross_entropy_sum, hits
+from brimful.model.encoder import Encoder
+from brimful.model.flops import scored_pieces
+from brimful.model.heads import MaskedLMHead, PretrainingHead
 from brimful.objectives.losses import (
     correct_and_count,
     count,

@@ -6,9 +6,9 @@ from typing import ClassVar, Protocol
 from torch import Tensor, nn
 
 from brimful.data.batch import PackedBatch
-from brimful.nn.attention import Layout
-from brimful.nn.encoder import Encoder
-from brimful.nn.heads import SequenceHead, TokenHead
+from brimful.model.attention import Layout
+from brimful.model.encoder import Encoder
+from brimful.model.heads import SequenceHead, TokenHead
 from brimful.train.objective import Runtime
 from brimful.types import PrimaryMetric
 

@@ -10,10 +10,10 @@ from brimful.config import build, read_yaml, write_yaml
 from brimful.console import say
 from brimful.distributed import World
 from brimful.errors import BrimfulError, UsageError
-from brimful.nn.hf_weights import weight_files
-from brimful.nn.model_folder import ModelFolder
-from brimful.nn.sentence_modules import module_files
-from brimful.runs.lock import FolderLock
+from brimful.folder_lock import FolderLock
+from brimful.hf.model_folder import ModelFolder
+from brimful.hf.sentence_modules import module_files
+from brimful.hf.weights import weight_files
 from brimful.seals import seal
 from brimful.storage import (
     crc32,

@@ -8,10 +8,10 @@ from torch import nn
 
 from brimful.console import say
 from brimful.errors import BrimfulError
-from brimful.nn.encoder import Encoder
-from brimful.nn.hf_tensors import Head
-from brimful.nn.interop import load_model
-from brimful.nn.model_folder import ModelFolder
+from brimful.hf.folders import load_model
+from brimful.hf.model_folder import ModelFolder
+from brimful.hf.tensors import Head
+from brimful.model.encoder import Encoder
 from brimful.runs import checkpoint
 from brimful.runs.checkpoint import AVERAGE, WEIGHTS
 from brimful.runs.directory import START

@@ -27,6 +27,10 @@ from brimful.console import recorded_warnings, warn
 from brimful.data.ragged import Ragged
 from brimful.distributed import ALONE, World
 from brimful.errors import BrimfulError
+from brimful.tables.layouts import OWN_LAYOUT, FileLayout
+from brimful.tables.slices import read_slices
+from brimful.tables.table import Table
+from brimful.tables.table_files import read_file
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.entries import (
     Entry,
@@ -42,10 +46,6 @@ from brimful.tasks.entries import (
     table_of_entry,
     try_to_write,
 )
-from brimful.tasks.layouts import OWN_LAYOUT, FileLayout
-from brimful.tasks.slices import read_slices
-from brimful.tasks.table import Table
-from brimful.tasks.table_files import read_file
 from brimful.tasks.task import Task
 
 VARIABLE = "BRIMFUL_CACHE"

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from brimful.data.batch import PackedBatch
 from brimful.errors import BrimfulError
-from brimful.nn.cross_entropy import cross_entropy_sum, hits
+from brimful.model.cross_entropy import cross_entropy_sum, hits
 from brimful.objectives.losses import Imitation, class_imitation
+from brimful.tables.table import Table
 from brimful.tasks.encoded import Encoded
-from brimful.tasks.table import Table
 from brimful.tasks.task import LEAST, Metric, Row, Task
 
 WEIGHT = "weight"

@@ -10,14 +10,14 @@ from brimful.data.example_stream import ExampleStream
 from brimful.data.examples import Examples, check_length
 from brimful.distributed import ALONE, World
 from brimful.errors import BrimfulError
-from brimful.nn.encoder import Encoder
+from brimful.model.encoder import Encoder
 from brimful.objectives.supervised import Evaluate, no_evaluation
 from brimful.randomness import derive_key, shuffled_groups
+from brimful.tables.layouts import OWN_LAYOUT, FileLayout
+from brimful.tables.table import require_pairs
 from brimful.tasks.cache import TaskFiles
 from brimful.tasks.encoded import Encoded, warn_of_lost_ends
-from brimful.tasks.layouts import OWN_LAYOUT, FileLayout
 from brimful.tasks.model import TaskModel
-from brimful.tasks.table import require_pairs
 from brimful.tasks.task import Task, TaskHead
 from brimful.train.objective import Runtime
 

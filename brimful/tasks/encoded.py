@@ -9,7 +9,7 @@ from tokenizers import Tokenizer
 
 from brimful.data.examples import Examples, encode_texts, warn_of_cut
 from brimful.data.ragged import Ragged
-from brimful.tasks.table import Table
+from brimful.tables.table import Table
 from brimful.text.special_ids import special_ids
 
 

@@ -17,8 +17,8 @@ from brimful.data.examples import Examples, as_ragged
 from brimful.data.ragged import Ragged
 from brimful.errors import BrimfulError
 from brimful.storage import atomic_directory, commit, find_commit, sweep
-from brimful.tasks.columns import Column
-from brimful.tasks.table import Table
+from brimful.tables.columns import Column
+from brimful.tables.table import Table
 
 RECORD = "entry.json"
 _TEXTS = ("texts", "second")

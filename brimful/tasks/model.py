@@ -12,16 +12,16 @@ import torch
 from brimful.data.examples import Examples, warn_of_cut
 from brimful.data.ragged import Ragged
 from brimful.errors import BrimfulError
-from brimful.nn.encoder import Encoder
-from brimful.nn.heads import SequenceHead, TokenHead
-from brimful.nn.inference import run_by_sequence, run_by_token
-from brimful.nn.interop import HEADS, load_model, save_model
-from brimful.nn.model_folder import OVERLAP, PAIRS, PROBLEMS, SETTINGS, TEMPERATURE, ModelFolder
+from brimful.hf.folders import HEADS, load_model, save_model
+from brimful.hf.model_folder import OVERLAP, PAIRS, PROBLEMS, SETTINGS, TEMPERATURE, ModelFolder
+from brimful.model.encoder import Encoder
+from brimful.model.heads import SequenceHead, TokenHead
+from brimful.model.inference import run_by_sequence, run_by_token
 from brimful.precision.policy import Precision, resolve
+from brimful.tables.slices import read_slices
+from brimful.tables.table import Table, require_pairs
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.registry import tasks
-from brimful.tasks.slices import read_slices
-from brimful.tasks.table import Table, require_pairs
 from brimful.tasks.task import Outputs, Row, Task, TaskHead
 
 
@@ -61,7 +61,7 @@ class TaskModel:
         return self
 
     def outputs(self, examples: Examples, precision: Precision, *, finite: bool = True) -> Outputs:
-        """The head's outputs for every example, in evaluation mode; as those of `nn.inference`."""
+        """The head's outputs for every example, in evaluation mode; as those of `model.inference`."""
         encoder, head = self.encoder.eval(), self.head.eval()
         forward = lambda batch: head(encoder(batch), batch)  # noqa: E731
         if not isinstance(head, TokenHead):

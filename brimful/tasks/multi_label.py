@@ -14,13 +14,13 @@ from brimful.data.batch import PackedBatch
 from brimful.errors import BrimfulError
 from brimful.objectives.losses import Imitation, class_imitation
 from brimful.precision.policy import widen
+from brimful.tables.label_lists import known_parts, names_of_rows, one_hot
+from brimful.tables.layouts import OWN_LAYOUT, FileLayout
+from brimful.tables.table import Table, Take, everything
+from brimful.tables.table_files import read_table, read_texts
+from brimful.tables.text_files import readable
 from brimful.tasks.encoded import Encoded
-from brimful.tasks.label_lists import known_parts, names_of_rows, one_hot
-from brimful.tasks.layouts import OWN_LAYOUT, FileLayout
-from brimful.tasks.table import Table, Take, everything
-from brimful.tasks.table_files import read_table, read_texts
 from brimful.tasks.task import LEAST, Metric, Row, Task
-from brimful.tasks.text_files import readable
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ from brimful.data.batch import IGNORED, PackedBatch
 from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
 from brimful.errors import BrimfulError
-from brimful.nn.encoder import Encoder
-from brimful.nn.heads import SpanHead
+from brimful.model.encoder import Encoder
+from brimful.model.heads import SpanHead
 from brimful.objectives.losses import (
     Imitation,
     count,
@@ -29,12 +29,12 @@ from brimful.objectives.losses import (
     span_cross_entropy_sum,
     squared_error_sum,
 )
+from brimful.tables.labelled_spans import without_spaces
+from brimful.tables.layouts import OWN_LAYOUT, FileLayout
+from brimful.tables.question_files import NOWHERE, QuestionTable, read_questions
+from brimful.tables.table import Table, Take, everything
 from brimful.tasks.answers import cmrc_exact, exact, f1, lcs_f1
 from brimful.tasks.encoded import Encoded, encode
-from brimful.tasks.labelled_spans import without_spaces
-from brimful.tasks.layouts import OWN_LAYOUT, FileLayout
-from brimful.tasks.question_files import NOWHERE, QuestionTable, read_questions
-from brimful.tasks.table import Table, Take, everything
 from brimful.tasks.task import Metric, Outputs, Row, Task
 
 LONGEST_ANSWER = 30

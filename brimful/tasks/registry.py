@@ -7,7 +7,7 @@ from importlib import import_module
 import brimful.tasks
 from brimful.errors import BrimfulError, nearest
 from brimful.retired import refuse_retired
-from brimful.tasks.layouts import OWN_LAYOUT, FileLayout, require_task
+from brimful.tables.layouts import OWN_LAYOUT, FileLayout, require_task
 from brimful.tasks.task import Task
 
 DEFAULT = "classification"

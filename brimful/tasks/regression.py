@@ -11,11 +11,11 @@ from torch import Tensor
 
 from brimful.data.batch import PackedBatch
 from brimful.errors import BrimfulError
-from brimful.nn.encoder import Encoder
-from brimful.nn.heads import SequenceHead
+from brimful.model.encoder import Encoder
+from brimful.model.heads import SequenceHead
 from brimful.objectives.losses import Imitation, require_no_temperature, squared_error_sum
+from brimful.tables.table import Table
 from brimful.tasks.encoded import Encoded
-from brimful.tasks.table import Table
 from brimful.tasks.task import Metric, Row, Task
 
 

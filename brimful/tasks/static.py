@@ -12,7 +12,7 @@ from zipfile import BadZipFile
 import numpy as np
 
 from brimful.errors import BrimfulError, NotFiniteError
-from brimful.nn.model_folder import STATIC
+from brimful.hf.model_folder import STATIC
 from brimful.seals import check_seal
 from brimful.storage import atomic_directory, read_object, require_folder_place, write_json
 from brimful.text import tokenizer as tokenizers

@@ -10,11 +10,11 @@ from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
 from brimful.errors import BrimfulError
 from brimful.precision.policy import Precision
+from brimful.tables.table import Table, require_pairs
 from brimful.tasks.classification import Classification
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.model import predicted_rows
 from brimful.tasks.static import StaticModel, token_ids
-from brimful.tasks.table import Table, require_pairs
 from brimful.tasks.task import Row
 
 

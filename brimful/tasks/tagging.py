@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from brimful.compiled import compiled
-from brimful.tasks.labelled_spans import OUTSIDE
-from brimful.tasks.schemes import CONTINUED, Tag, read_tags
+from brimful.tables.labelled_spans import OUTSIDE
+from brimful.tables.schemes import CONTINUED, Tag, read_tags
 
 
 class _States(NamedTuple):

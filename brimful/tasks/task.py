@@ -25,11 +25,11 @@ from brimful.data.batch import PackedBatch
 from brimful.data.examples import AT_ONCE, Examples
 from brimful.data.ragged import Ragged
 from brimful.errors import BrimfulError, nearest
-from brimful.nn.encoder import Encoder
-from brimful.nn.heads import SequenceHead, TokenHead
+from brimful.model.encoder import Encoder
+from brimful.model.heads import SequenceHead, TokenHead
 from brimful.objectives.losses import Imitation
+from brimful.tables.table import Table
 from brimful.tasks.encoded import Encoded, encode
-from brimful.tasks.table import Table
 from brimful.types import Direction, PrimaryMetric
 
 TaskHead = SequenceHead | TokenHead

@@ -21,16 +21,16 @@ from brimful.data.batch import IGNORED, PackedBatch
 from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
 from brimful.errors import BrimfulError
-from brimful.nn.cross_entropy import cross_entropy_sum
-from brimful.nn.encoder import Encoder
-from brimful.nn.heads import TokenHead
+from brimful.model.cross_entropy import cross_entropy_sum
+from brimful.model.encoder import Encoder
+from brimful.model.heads import TokenHead
 from brimful.objectives.losses import Imitation, class_imitation, count
+from brimful.tables.labelled_spans import OUTSIDE, LabelledSpan, tag_names, tags_of_spans, without_spaces
+from brimful.tables.layouts import OWN_LAYOUT, FileLayout
+from brimful.tables.schemes import CONTINUED
+from brimful.tables.table import Table, Take, everything
+from brimful.tables.tagged_files import TaggedTable, read_tagged
 from brimful.tasks.encoded import Encoded, encode
-from brimful.tasks.labelled_spans import OUTSIDE, LabelledSpan, tag_names, tags_of_spans, without_spaces
-from brimful.tasks.layouts import OWN_LAYOUT, FileLayout
-from brimful.tasks.schemes import CONTINUED
-from brimful.tasks.table import Table, Take, everything
-from brimful.tasks.tagged import TaggedTable, read_tagged
 from brimful.tasks.tagging import Tagging
 from brimful.tasks.task import Metric, Outputs, Row, Task
 

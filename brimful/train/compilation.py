@@ -18,8 +18,8 @@ from torch import Tensor
 
 from brimful.data.batch import PackedBatch
 from brimful.errors import BrimfulError
-from brimful.nn.attention import Layout
-from brimful.nn.encoder import Encoder
+from brimful.model.attention import Layout
+from brimful.model.encoder import Encoder
 from brimful.torch_compile import Compiled, lacks, warn_once
 from brimful.types import Compile
 

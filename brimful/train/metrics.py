@@ -37,7 +37,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from brimful.errors import BrimfulError
-from brimful.nn.flops import Shape, scored_pieces, step_flops
+from brimful.model.flops import Shape, scored_pieces, step_flops
 from brimful.storage import atomic_file, cannot_write
 from brimful.types import Cursor
 
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from brimful.data.batch import PackedBatch
     from brimful.distributed import World
-    from brimful.nn.layers import EncoderConfig
+    from brimful.model.layer import EncoderConfig
 
 
 def needed(batch: "PackedBatch", model: "EncoderConfig", sampled: int | None = None) -> Shape:

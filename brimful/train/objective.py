@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from brimful.data.batch import PackedBatch
 from brimful.distributed import World
 from brimful.errors import BrimfulError
-from brimful.nn.attention import Layout
-from brimful.nn.encoder import Encoder
+from brimful.model.attention import Layout
+from brimful.model.encoder import Encoder
 from brimful.precision.policy import DTYPES, Precision, autocast, resolve
 from brimful.train.config import TrainerConfig, check_precision
 from brimful.types import PrimaryMetric
@@ -84,8 +84,8 @@ class Objective(Protocol):
 
     @property
     def sampled(self) -> int | None:
-        """Pieces of the vocabulary that `loss` scores predictions against (`nn.flops.scored_pieces`); None:
-        all. With fewer than all, the terms are estimates."""
+        """Pieces of the vocabulary that `loss` scores predictions against (see `model.flops.scored_pieces`);
+        None: all. With fewer than all, the terms are estimates."""
 
     def modules(self) -> dict[str, nn.Module]:
         """Trainable modules beside the encoder: heads, projections."""

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import Tensor, nn
 
-from brimful.nn.encoder import Encoder
+from brimful.model.encoder import Encoder
 from brimful.optim.build import OptimizerConfig, build_optimizers
 from brimful.optim.ema import WeightAverage
 from brimful.precision.narrow import NarrowWeights

@@ -19,9 +19,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from brimful.data.batch import PackedBatch
-from brimful.nn.drawing import undrawn
-from brimful.nn.encoder import Encoder
-from brimful.nn.layers import EncoderConfig
+from brimful.model.drawing import undrawn
+from brimful.model.encoder import Encoder
+from brimful.model.layer import EncoderConfig
 from brimful.optim.build import OptimizerConfig
 from brimful.precision.policy import DTYPES, Precision, autocast
 from brimful.train.config import TrainerConfig

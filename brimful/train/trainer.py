@@ -19,7 +19,7 @@ from torch import Tensor
 from brimful.console import counted, progress, say
 from brimful.data.loader import Stream, Update, prefetch
 from brimful.errors import BrimfulError
-from brimful.nn.encoder import Encoder
+from brimful.model.encoder import Encoder
 from brimful.optim.build import OptimizerConfig
 from brimful.optim.schedule import Cycle, Schedule, ScheduleConfig
 from brimful.randomness import derive_key

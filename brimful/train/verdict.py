@@ -4,7 +4,11 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
+
+from brimful.console import say
+from brimful.train.metrics import read_metrics
 
 LEAST = 0.1
 """The smallest proportion of the time that input, communication or a straggler limits a run with."""
@@ -134,3 +138,20 @@ def judge_loss(loss: float, entropy: float) -> tuple[bool, str]:
     if not math.isfinite(loss):
         return False, f"loss {loss} is not a number: lower optimizer.learning_rate"
     return False, f"loss {loss:.2f} is worse than guessing by frequency: {known}; {advice}"
+
+
+def verdict_of_trainings(folders: Iterable[Path]) -> dict[str, Any]:
+    """What limits the speed of the trainings of a fine-tuning or distillation, all together.
+
+    Args:
+        folders: with the metrics.jsonl of each; one that is no longer there counts as empty.
+
+    Returns:
+        `verdict`, with the fields of a `Verdict`; nothing without a training.
+    """
+    files = [folder / "metrics.jsonl" for folder in folders]
+    found = speed([read_metrics(file) for file in files if file.exists()], TASK)
+    if found is None:
+        return {}
+    say(str(found))
+    return {"verdict": found.facts}

@@ -33,9 +33,9 @@ from bench.step.comparison import figures
 from bench.step.variants import Cell, Step, Variant
 from brimful.data.batch import IGNORED
 from brimful.data.masking import prediction_slots
-from brimful.nn.encoder import Encoder
-from brimful.nn.flops import STORED, step_flops
-from brimful.nn.heads import MaskedLMHead
+from brimful.model.encoder import Encoder
+from brimful.model.flops import STORED, step_flops
+from brimful.model.heads import MaskedLMHead
 from builders.bench import ROOT, bench
 
 

@@ -13,9 +13,9 @@ import pytest
 from bench.domain.results import DIFFERENCES, paired_difference
 from bench.domain.runs import ARMS
 from bench.domain.text import collocations
-from brimful.commands.demo_reviews import same_text
 from brimful.corpus.words.segmenter import Segmenter
-from brimful.tasks.metrics import paired_bootstrap
+from brimful.demo.reviews import same_text
+from brimful.judging.uncertainty import paired_bootstrap
 
 ROOT = Path(__file__).parents[2]
 

@@ -12,8 +12,8 @@ from bench.learning import __main__ as learning
 from bench.learning.run import ClockedLog, Trial
 from bench.learning.studies import FULL, QUICK, beta_study, norm_study, packing_study
 from bench.learning.tables import compared, outcomes
-from brimful.commands.pretrain_config import PretrainConfig
 from brimful.config import build
+from brimful.pretraining.config import PretrainConfig
 
 
 def quick(folder, *studies):

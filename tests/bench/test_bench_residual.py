@@ -5,8 +5,8 @@ import json
 import pytest
 
 from bench.residual import __main__ as residual
-from brimful.commands.pretrain_config import PretrainConfig
 from brimful.config import build
+from brimful.pretraining.config import PretrainConfig
 
 
 @pytest.mark.parametrize("quick", [False, True])

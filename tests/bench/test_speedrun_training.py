@@ -25,7 +25,7 @@ from bench.speedrun.text import (
 )
 from brimful.data.batch import IGNORED, pack
 from brimful.errors import BrimfulError
-from brimful.nn.interop import load_pretrained
+from brimful.hf.folders import load_pretrained
 from builders.speedrun import TRACK
 
 

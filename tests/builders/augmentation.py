@@ -6,8 +6,8 @@ import torch
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from brimful import Encoder
-from brimful.nn.heads import MaskedLMHead
-from brimful.nn.interop import save_model
+from brimful.hf.folders import save_model
+from brimful.model.heads import MaskedLMHead
 from builders.encoders import small
 
 _WORDS = """

@@ -11,8 +11,8 @@ from brimful.data.reader import SequenceReader
 from brimful.data.rows import Phase, RowStream
 from brimful.data.sequences import SequencesConfig
 from brimful.data.sources import Source
-from brimful.nn.encoder import Encoder
-from brimful.nn.layers import EncoderConfig
+from brimful.model.encoder import Encoder
+from brimful.model.layer import EncoderConfig
 
 MAX_LENGTH = 48
 

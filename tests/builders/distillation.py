@@ -4,7 +4,7 @@ from pathlib import Path
 
 import torch
 
-from brimful.nn.interop import load_model
+from brimful.hf.folders import load_model
 
 ROWS = [("good fine nice", "yes"), ("bad awful poor", "no"), ("nice and good", "yes"), ("poor and bad", "no")]
 EPOCH = {"epochs": 1.0, "learning_rate": 1e-3}

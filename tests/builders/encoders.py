@@ -8,8 +8,8 @@ from transformers.models.modernbert import modeling_modernbert
 
 from brimful import Encoder
 from brimful.data.batch import PackedBatch, pack
-from brimful.nn.hf_tensors import to_hf
-from brimful.nn.layers import EncoderConfig
+from brimful.hf.tensors import to_hf
+from brimful.model.layer import EncoderConfig
 
 VOCABULARY = 100
 ARCHITECTURES = ["bert", "prenorm", "modern"]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from brimful.nn import linear_cross_entropy
+from brimful.kernels import linear_cross_entropy
 
 
 def never_small(monkeypatch: pytest.MonkeyPatch) -> None:

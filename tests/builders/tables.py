@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 
 from brimful.data.examples import Examples
+from brimful.tables.table import Table
 from brimful.tasks.encoded import Encoded
-from brimful.tasks.table import Table
 
 
 def encoded(examples: Examples) -> Encoded:

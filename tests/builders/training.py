@@ -10,9 +10,9 @@ import torch
 from brimful.data.example_stream import ExampleStream
 from brimful.data.examples import Examples
 from brimful.distributed import World
-from brimful.nn.encoder import Encoder
-from brimful.nn.heads import SequenceHead
-from brimful.nn.layers import EncoderConfig
+from brimful.model.encoder import Encoder
+from brimful.model.heads import SequenceHead
+from brimful.model.layer import EncoderConfig
 from brimful.objectives.supervised import Supervised
 from brimful.optim.build import OptimizerConfig
 from brimful.optim.schedule import ScheduleConfig

@@ -7,8 +7,8 @@ import torch
 
 from brimful.data.batch import PackedBatch, blank
 from brimful.distributed import World
-from brimful.nn.encoder import Encoder, preset
-from brimful.nn.heads import MaskedLMHead
+from brimful.model.encoder import Encoder, preset
+from brimful.model.heads import MaskedLMHead
 from brimful.objectives.masked_lm import MaskedLM
 from brimful.optim.build import OptimizerConfig
 from brimful.optim.schedule import ScheduleConfig

@@ -10,7 +10,7 @@ import pytest
 
 import brimful
 from brimful import BrimfulError
-from brimful.tasks.table_files import read_table
+from brimful.tables.table_files import read_table
 from builders.augmentation import saved
 
 TEXTS = [

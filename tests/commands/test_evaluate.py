@@ -11,16 +11,16 @@ from torch.nn.functional import cross_entropy
 
 from brimful.cli import main
 from brimful.commands.evaluate import evaluate
-from brimful.commands.evaluate_text import mean_of_ratios
 from brimful.commands.finetune import finetune
 from brimful.commands.prepare import prepare
 from brimful.commands.report import report
 from brimful.data.batch import IGNORED
 from brimful.errors import BrimfulError, UsageError
-from brimful.nn.encoder import Encoder
-from brimful.nn.heads import MaskedLMHead
-from brimful.nn.interop import save_model
-from brimful.nn.layers import EncoderConfig
+from brimful.evaluation.held_out_text import mean_of_ratios
+from brimful.hf.folders import save_model
+from brimful.model.encoder import Encoder
+from brimful.model.heads import MaskedLMHead
+from brimful.model.layer import EncoderConfig
 from brimful.text.tokenizer import load
 from builders.verbs import chained_documents, labelled_rows, write_table
 
@@ -55,7 +55,7 @@ def test_losses_on_text_are_those_of_each_sequence_alone(inputs, corpus_dir, tmp
     """Every masked sequence is run by itself, by `transformers`, in float64."""
     transformers = pytest.importorskip("transformers")
     found = []
-    from brimful.commands import evaluate_text
+    from brimful.evaluation import held_out_text as evaluate_text
 
     def keep(*arguments):
         found.append(batches(*arguments))
@@ -170,7 +170,7 @@ def test_a_task_has_every_model_on_the_same_rows(inputs, tmp_path, capfd):
 
 def test_an_interrupted_evaluation_goes_on(inputs, tmp_path, monkeypatch):
     from brimful.commands import evaluate as module
-    from brimful.commands.finetune_trainings import Finetuning
+    from brimful.finetuning.trainings import Finetuning
 
     options = {"encoders": [inputs["one"]], "train": inputs["train"], "test": inputs["test"], **QUICK}
     whole = evaluate(**options, out=str(tmp_path / "whole"))

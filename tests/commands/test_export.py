@@ -13,15 +13,16 @@ from tokenizers import Tokenizer
 
 from brimful import Encoder
 from brimful.commands import export as exporting
-from brimful.commands import export_check
 from brimful.commands.export import export
-from brimful.commands.export_check import max_difference, sample_sequences
 from brimful.commands.pretrain import pretrain
 from brimful.corpus.tokenize.training import train
 from brimful.data.batch import pack
 from brimful.data.examples import encode_texts
 from brimful.errors import BrimfulError
-from brimful.nn.heads import (
+from brimful.exporting import gate as export_check
+from brimful.exporting.gate import max_difference, sample_sequences
+from brimful.hf.folders import load_model, save_model
+from brimful.model.heads import (
     MaskedLMHead,
     PairHead,
     PretrainingHead,
@@ -29,8 +30,7 @@ from brimful.nn.heads import (
     SpanHead,
     TokenHead,
 )
-from brimful.nn.interop import load_model, save_model
-from brimful.nn.layers import EncoderConfig
+from brimful.model.layer import EncoderConfig
 from brimful.storage import read_json
 from brimful.tasks.model import TaskModel, load_task_model
 

@@ -11,15 +11,15 @@ from safetensors.torch import load_file
 
 from brimful import Encoder
 from brimful.cli import main
-from brimful.commands import export_check
 from brimful.commands.export import export
-from brimful.commands.export_check import Difference
 from brimful.corpus.tokenize.training import train
 from brimful.errors import BrimfulError
-from brimful.nn.heads import MaskedLMHead, PretrainingHead, SequenceHead
-from brimful.nn.interop import load_model, save_model
-from brimful.nn.model_folder import ModelFolder
-from brimful.nn.sentence_modules import write_modules
+from brimful.exporting import gate as export_check
+from brimful.exporting.gate import Difference
+from brimful.hf.folders import load_model, save_model
+from brimful.hf.model_folder import ModelFolder
+from brimful.hf.sentence_modules import write_modules
+from brimful.model.heads import MaskedLMHead, PretrainingHead, SequenceHead
 from brimful.runs.directory import model_files
 from brimful.text.special_ids import special_ids
 from brimful.text.tokenizer import load

@@ -16,10 +16,10 @@ from safetensors.torch import load_file, save_file
 
 import brimful
 from brimful import BrimfulError, Encoder, TaskModel
-from brimful.nn.heads import SequenceHead, SpanHead, TokenHead
-from brimful.nn.interop import save_model
+from brimful.hf.folders import save_model
+from brimful.model.heads import SequenceHead, SpanHead, TokenHead
 from brimful.storage import temporary_path
-from brimful.tasks import slices
+from brimful.tables import slices
 from brimful.tasks.question_answering import QuestionAnswering
 from builders.encoders import small, word_tokenizer
 

@@ -6,9 +6,9 @@ import pytest
 
 from brimful.arguments import parse
 from brimful.commands.pretrain import pretrain
-from brimful.commands.pretrain_config import PretrainConfig
 from brimful.config import build, read_yaml
 from brimful.errors import BrimfulError, UsageError
+from brimful.pretraining.config import PretrainConfig
 
 FAST = ("muon", 2e-3, 0.02, 0.3, None, 0.05)
 PLAIN = ("adamw", 1e-3, 0.02, 0.15, None, 0.1)

@@ -23,7 +23,7 @@ from torch._dynamo.utils import counters
 
 from bench.common.recorder import record
 from brimful.commands import pretrain as verb
-from brimful.nn.encoder import Encoder
+from brimful.model.encoder import Encoder
 from brimful.train import guard, metrics
 from brimful.train.metrics import read_metrics
 from brimful.train.trainer import Trainer
@@ -211,7 +211,7 @@ def _patch(options: Options, watch: _Watch) -> None:
 
         RowStream.batch = changing  # type: ignore[method-assign]
     if options.sabotage == "operator":
-        from brimful.nn.layers import Layer
+        from brimful.model.layer import Layer
 
         activate = Layer._activate  # both forms of a layer call it
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from brimful.data.batch import PackedBatch, pack
 from brimful.errors import BrimfulError
-from brimful.nn.attention import attend, choose_backend
+from brimful.model.attention import attend, choose_backend
 
 pytestmark = [
     pytest.mark.gpu,

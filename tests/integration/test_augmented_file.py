@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from brimful import Encoder
-from brimful.nn.heads import MaskedLMHead
-from brimful.nn.interop import save_model
-from brimful.nn.layers import EncoderConfig
+from brimful.hf.folders import save_model
+from brimful.model.heads import MaskedLMHead
+from brimful.model.layer import EncoderConfig
 from brimful.text.tokenizer import load
 from brimful.train.metrics import read_metrics
 from builders.verbs import Call, labelled_rows, write_table

@@ -30,7 +30,7 @@ from torch import Tensor, nn
 
 import brimful
 from brimful import packing
-from brimful.nn.encoder import Encoder
+from brimful.model.encoder import Encoder
 
 GOLDENS = Path(__file__).parents[1] / "golden.json"
 OLD = Path(__file__).parents[1] / "data" / "old"

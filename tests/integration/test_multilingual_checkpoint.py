@@ -12,8 +12,8 @@ import torch
 import transformers
 
 from brimful import Encoder
-from brimful.commands.demo_encoder import REQUIREMENT, unpack
 from brimful.commands.export import export
+from brimful.demo.general_encoder import REQUIREMENT, unpack
 from builders.wheels import files_of_wheel
 
 pytestmark = pytest.mark.slow

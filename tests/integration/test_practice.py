@@ -8,9 +8,9 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 import brimful
 from brimful.errors import BrimfulError
-from brimful.tasks.layouts import Columns, find_layout
+from brimful.tables.layouts import Columns, find_layout
+from brimful.tables.table_files import read_table
 from brimful.tasks.output import write_rows
-from brimful.tasks.table_files import read_table
 from builders.encoders import small
 
 FAST = {"precision": "fp32", "dropout": 0.0, "initialisation": "random", "learning_rates": (3e-3,)}

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from brimful.commands.pretrain_config import PretrainConfig
 from brimful.config import build, read_yaml
 from brimful.errors import BrimfulError
+from brimful.pretraining.config import PretrainConfig
 from brimful.storage import read_json
 from brimful.train.metrics import read_metrics
 from builders.verbs import (

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from brimful.cli import main
-from brimful.commands import pretrain_dry_run
-from brimful.commands.pretrain_config import PretrainConfig
 from brimful.config import build
 from brimful.errors import BrimfulError
+from brimful.pretraining import outlook as pretrain_dry_run
+from brimful.pretraining.config import PretrainConfig
 from builders.verbs import SMALL, Call
 
 

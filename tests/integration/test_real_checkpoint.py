@@ -21,9 +21,9 @@ from brimful.commands.prepare import prepare
 from brimful.commands.pretrain import pretrain
 from brimful.data.batch import PackedBatch
 from brimful.data.examples import encode_texts
-from brimful.nn.encoder import Capture
-from brimful.nn.hf_tensors import from_hf
-from brimful.nn.interop import load_model
+from brimful.hf.folders import load_model
+from brimful.hf.tensors import from_hf
+from brimful.model.encoder import Capture
 from brimful.text.tokenizer import load
 from builders.wheels import files_of_wheel
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from brimful.nn.interop import load_model
+from brimful.hf.folders import load_model
 from brimful.storage import read_json
 from brimful.train.metrics import read_metrics
 from builders.verbs import SMALL, Answer, Call, labelled_rows, made_up_words, run, write_table

@@ -17,11 +17,11 @@ from torch import Tensor, nn
 from transformers.models.modernbert import modeling_modernbert
 
 from brimful.data.batch import IGNORED, PackedBatch, pack
-from brimful.nn.cross_entropy import cross_entropy_sum
-from brimful.nn.encoder import Encoder
-from brimful.nn.heads import MaskedLMHead, PairHead, PretrainingHead, SequenceHead, SpanHead, TokenHead
-from brimful.nn.hf_tensors import from_hf
-from brimful.nn.interop import HEADS, save_model
+from brimful.hf.folders import HEADS, save_model
+from brimful.hf.tensors import from_hf
+from brimful.model.cross_entropy import cross_entropy_sum
+from brimful.model.encoder import Encoder
+from brimful.model.heads import MaskedLMHead, PairHead, PretrainingHead, SequenceHead, SpanHead, TokenHead
 from brimful.objectives.losses import (
     correct_and_count,
     count,

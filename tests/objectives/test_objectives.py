@@ -21,18 +21,18 @@ from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
 from brimful.distributed import World
 from brimful.errors import BrimfulError
-from brimful.nn.encoder import Capture, Encoder
-from brimful.nn.heads import MaskedLMHead, PretrainingHead, SequenceHead
-from brimful.nn.layers import EncoderConfig
+from brimful.judging.uncertainty import paired_bootstrap
+from brimful.model.encoder import Capture, Encoder
+from brimful.model.heads import MaskedLMHead, PretrainingHead, SequenceHead
+from brimful.model.layer import EncoderConfig
 from brimful.objectives.imitation import TEACHER, LayerDistillation, LayerLosses, LogitDistillation
 from brimful.objectives.masked_lm import MaskedLM, MaskedLMAndPairs
 from brimful.objectives.supervised import Supervised
+from brimful.tables.table import Table
 from brimful.tasks.classification import Classification
-from brimful.tasks.metrics import paired_bootstrap
 from brimful.tasks.multi_label import MultiLabel
 from brimful.tasks.question_answering import QuestionAnswering
 from brimful.tasks.regression import Regression
-from brimful.tasks.table import Table
 from brimful.tasks.task import Task
 from brimful.tasks.token_classification import TokenClassification
 from brimful.train.objective import Objective, Runtime

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from brimful.data.batch import IGNORED, PackedBatch, pack
 from brimful.distributed import World
-from brimful.nn.encoder import Encoder
-from brimful.nn.heads import MaskedLMHead
+from brimful.model.encoder import Encoder
+from brimful.model.heads import MaskedLMHead
 from brimful.objectives.masked_lm import MaskedLM
 from brimful.objectives.sampled_softmax import sample_vocabulary
 from brimful.train.metrics import count_batches

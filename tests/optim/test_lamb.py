@@ -6,10 +6,10 @@ from torch import Tensor, nn
 
 from bench.common.peers import masked_lm
 from bench.common.workload import make_sequences, packed, padded
-from brimful.nn.encoder import Encoder
-from brimful.nn.heads import MaskedLMHead
-from brimful.nn.hf_tensors import from_hf, to_hf
-from brimful.nn.layers import EncoderConfig
+from brimful.hf.tensors import from_hf, to_hf
+from brimful.model.encoder import Encoder
+from brimful.model.heads import MaskedLMHead
+from brimful.model.layer import EncoderConfig
 from brimful.optim.build import OptimizerConfig, build_optimizers
 from brimful.optim.lamb import Lamb, LogicalMatrix, lamb_
 

@@ -11,9 +11,9 @@ import torch
 from torch import nn
 
 from brimful.errors import BrimfulError
-from brimful.nn.encoder import Encoder
-from brimful.nn.heads import MaskedLMHead
-from brimful.nn.layers import EncoderConfig
+from brimful.model.encoder import Encoder
+from brimful.model.heads import MaskedLMHead
+from brimful.model.layer import EncoderConfig
 from brimful.optim.build import OptimizerConfig, build_optimizers
 from brimful.optim.ema import WeightAverage
 from brimful.optim.lamb import Lamb

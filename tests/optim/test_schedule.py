@@ -10,10 +10,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from transformers import get_scheduler
 
-from brimful.commands.pretrain_config import PretrainConfig
 from brimful.config import build
 from brimful.errors import BrimfulError
 from brimful.optim.schedule import Cycle, Schedule, ScheduleConfig
+from brimful.pretraining.config import PretrainConfig
 
 SHAPES = ("linear", "polynomial", "cosine", "constant", "wsd")
 

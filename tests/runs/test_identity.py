@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from brimful.commands.distil import DistilConfig
-from brimful.commands.finetune_config import FinetuneConfig
-from brimful.commands.pretrain_config import PretrainConfig
 from brimful.config import identity, incidental
+from brimful.finetuning.config import FinetuneConfig
+from brimful.pretraining.config import PretrainConfig
 
 RUNS = [PretrainConfig, FinetuneConfig, DistilConfig]
 IN_TRAINER = (

@@ -19,9 +19,9 @@ from brimful.commands.inspect import inspect
 from brimful.commands.pretrain import pretrain
 from brimful.data.batch import PackedBatch
 from brimful.errors import BrimfulError
-from brimful.nn.encoder import Encoder
-from brimful.nn.interop import load_model, save_model
-from brimful.nn.layers import EncoderConfig
+from brimful.hf.folders import load_model, save_model
+from brimful.model.encoder import Encoder
+from brimful.model.layer import EncoderConfig
 from brimful.objectives.masked_lm import MaskedLM
 from brimful.objectives.supervised import Supervised
 from brimful.runs import checkpoint

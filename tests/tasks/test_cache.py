@@ -13,14 +13,15 @@ from tokenizers import Tokenizer
 
 from brimful.data.ragged import Ragged
 from brimful.errors import BrimfulError
-from brimful.tasks import cache, entries, slices
+from brimful.tables import slices
+from brimful.tables.columns import Column
+from brimful.tables.layouts import find_layout
+from brimful.tables.table_files import read_file
+from brimful.tasks import cache, entries
 from brimful.tasks import task as task_module
 from brimful.tasks.cache import TaskFiles, cache_folder
-from brimful.tasks.columns import Column
 from brimful.tasks.encoded import Encoded
-from brimful.tasks.layouts import find_layout
 from brimful.tasks.registry import find_task
-from brimful.tasks.table_files import read_file
 from brimful.tasks.task import Task
 from builders.ranks import on_two_ranks
 
@@ -287,9 +288,9 @@ from pathlib import Path
 import torch.distributed as dist
 from brimful.distributed import World
 from brimful.tasks.cache import TaskFiles
-from brimful.tasks.layouts import find_layout
+from brimful.tables.layouts import find_layout
 from brimful.tasks.registry import find_task
-from brimful.tasks.table_files import read_table
+from brimful.tables.table_files import read_table
 import os, torch
 
 dist.init_process_group("gloo")

@@ -9,13 +9,13 @@ import torch
 import brimful
 from brimful import Encoder
 from brimful.distributed import World
-from brimful.nn.inference import text_vectors
-from brimful.nn.interop import save_model
-from brimful.nn.sentence_modules import write_modules
+from brimful.hf.folders import save_model
+from brimful.hf.sentence_modules import write_modules
+from brimful.judging.baselines import Frozen
+from brimful.model.inference import text_vectors
 from brimful.storage import read_json, write_json
-from brimful.tasks.baselines import Frozen
+from brimful.tables.table import Table
 from brimful.tasks.encoded import encode
-from brimful.tasks.table import Table
 from brimful.train.objective import Runtime
 from builders.encoders import small, word_tokenizer
 

@@ -14,9 +14,9 @@ from brimful.commands.finetune import finetune
 from brimful.commands.predict import predict
 from brimful.config import read_yaml
 from brimful.errors import BrimfulError
-from brimful.nn.interop import load_model, save_model
-from brimful.nn.layers import EncoderConfig
-from brimful.nn.model_folder import ModelFolder
+from brimful.hf.folders import load_model, save_model
+from brimful.hf.model_folder import ModelFolder
+from brimful.model.layer import EncoderConfig
 from brimful.text.tokenizer import load
 
 

@@ -14,10 +14,10 @@ from brimful.commands.finetune import finetune
 from brimful.data.ragged import Ragged
 from brimful.errors import BrimfulError
 from brimful.objectives.losses import span_cross_entropy_sum
+from brimful.tables.question_files import Answer, read_questions
 from brimful.tasks.answers import cmrc_exact, exact, f1, lcs_f1
 from brimful.tasks.model import TaskModel
 from brimful.tasks.question_answering import QuestionAnswering
-from brimful.tasks.question_files import Answer, read_questions
 from builders.encoders import pair_template, small
 
 TASK = QuestionAnswering(no_answer_threshold=0.0)

@@ -15,15 +15,15 @@ from brimful.commands.finetune import finetune
 from brimful.commands.predict import predict
 from brimful.commands.report import report
 from brimful.errors import BrimfulError
-from brimful.nn.encoder import Encoder
-from brimful.nn.heads import SequenceHead
-from brimful.nn.interop import load_model, save_model
-from brimful.nn.layers import EncoderConfig
+from brimful.hf.folders import load_model, save_model
+from brimful.model.encoder import Encoder
+from brimful.model.heads import SequenceHead
+from brimful.model.layer import EncoderConfig
 from brimful.objectives.losses import squared_error_sum
 from brimful.storage import read_json
+from brimful.tables.table import Table
 from brimful.tasks.model import load_task_model
 from brimful.tasks.regression import Regression
-from brimful.tasks.table import Table
 from brimful.text.tokenizer import load
 from builders.tables import labelled
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from brimful.tasks.labelled_spans import tag_names
+from brimful.tables.labelled_spans import tag_names
 from brimful.tasks.tagging import Tagging
 
 SCHEMES = {  # of seqeval, by our marks

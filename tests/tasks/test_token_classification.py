@@ -14,15 +14,15 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from brimful.console import recorded_warnings
 from brimful.data.ragged import Ragged
 from brimful.errors import BrimfulError
-from brimful.nn.encoder import Encoder
-from brimful.nn.heads import TokenHead
-from brimful.nn.interop import save_model
-from brimful.nn.layers import EncoderConfig
+from brimful.hf.folders import save_model
+from brimful.model.encoder import Encoder
+from brimful.model.heads import TokenHead
+from brimful.model.layer import EncoderConfig
+from brimful.tables.labelled_spans import LabelledSpan, tag_names, tags_of_spans
+from brimful.tables.schemes import Tag, read_tags, spans_of
+from brimful.tables.tagged_files import read_tagged
 from brimful.tasks.encoded import Encoded
-from brimful.tasks.labelled_spans import LabelledSpan, tag_names, tags_of_spans
 from brimful.tasks.model import load_task_model, reorder
-from brimful.tasks.schemes import Tag, read_tags, spans_of
-from brimful.tasks.tagged import read_tagged
 from brimful.tasks.token_classification import Found, TokenClassification, merge_windows, units_of_words
 
 SPECIAL = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4}
@@ -150,7 +150,7 @@ def test_windows_merge_into_the_tokens_of_the_whole_text():
 
 
 def table_of(texts: list[str]):
-    from brimful.tasks.tagged import TaggedTable
+    from brimful.tables.tagged_files import TaggedTable
 
     return TaggedTable(Path("a.jsonl"), texts, None, None, [[] for _ in texts])
 

@@ -5,10 +5,10 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from brimful.data.batch import IGNORED
-from brimful.nn import linear_cross_entropy as module
-from brimful.nn.cross_entropy import cross_entropy_sum, hits
-from brimful.nn.heads import MaskedLMHead
-from brimful.nn.linear_cross_entropy import linear_cross_entropy_and_hits
+from brimful.kernels import linear_cross_entropy as module
+from brimful.kernels.linear_cross_entropy import linear_cross_entropy_and_hits
+from brimful.model.cross_entropy import cross_entropy_sum, hits
+from brimful.model.heads import MaskedLMHead
 from brimful.objectives.masked_lm import MaskedLM
 from brimful.optim.build import OptimizerConfig
 from brimful.optim.schedule import ScheduleConfig

@@ -10,8 +10,8 @@ import torch
 
 from brimful.distributed import World
 from brimful.errors import BrimfulError
-from brimful.nn import attention
-from brimful.nn.attention import FlexLayout, SequenceLayout, VarlenLayout, choose_backend
+from brimful.model import attention
+from brimful.model.attention import FlexLayout, SequenceLayout, VarlenLayout, choose_backend
 from brimful.precision.policy import resolve_residual
 from brimful.train import compilation
 from brimful.train.compilation import resolve_compile

@@ -22,9 +22,9 @@ from brimful.data.examples import Examples
 from brimful.data.rows import RowStream
 from brimful.distributed import World
 from brimful.errors import BrimfulError
-from brimful.nn.attention import FlexLayout, Layout, SequenceLayout, VarlenLayout
-from brimful.nn.encoder import Encoder
-from brimful.nn.heads import MaskedLMHead, SequenceHead
+from brimful.model.attention import FlexLayout, Layout, SequenceLayout, VarlenLayout
+from brimful.model.encoder import Encoder
+from brimful.model.heads import MaskedLMHead, SequenceHead
 from brimful.objectives.imitation import LayerDistillation
 from brimful.objectives.masked_lm import MaskedLM
 from brimful.objectives.supervised import Supervised

@@ -12,20 +12,20 @@ from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
 
 from brimful.commands.pretrain import _resolve
-from brimful.commands.pretrain_config import PretrainConfig
 from brimful.corpus.shards import Corpus
 from brimful.data.blocks import PackingConfig
 from brimful.data.rows import Phase, RowStream
 from brimful.distributed import World
 from brimful.errors import BrimfulError
-from brimful.nn.encoder import Encoder, preset
-from brimful.nn.heads import MaskedLMHead
+from brimful.folder_lock import FolderLock
+from brimful.model.encoder import Encoder, preset
+from brimful.model.heads import MaskedLMHead
 from brimful.objectives.masked_lm import MaskedLM
 from brimful.optim.build import OptimizerConfig
 from brimful.optim.schedule import ScheduleConfig
 from brimful.precision.policy import Precision
+from brimful.pretraining.config import PretrainConfig
 from brimful.runs import checkpoint
-from brimful.runs.lock import FolderLock
 from brimful.train.config import TrainerConfig
 from brimful.train.memory import available_memory
 from brimful.train.metrics import read_metrics

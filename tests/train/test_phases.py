@@ -14,8 +14,8 @@ from brimful.data.blocks import PackingConfig
 from brimful.data.loader import Update
 from brimful.data.rows import Phase
 from brimful.distributed import World
-from brimful.nn.encoder import Encoder, preset
-from brimful.nn.heads import MaskedLMHead
+from brimful.model.encoder import Encoder, preset
+from brimful.model.heads import MaskedLMHead
 from brimful.objectives.masked_lm import MaskedLM
 from brimful.optim.build import OptimizerConfig
 from brimful.optim.schedule import Cycle, ScheduleConfig

@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from brimful.commands.pretrain import _resolve
-from brimful.commands.pretrain_config import PretrainConfig
 from brimful.distributed import World
 from brimful.errors import BrimfulError
-from brimful.runs.lock import FolderLock
+from brimful.folder_lock import FolderLock
+from brimful.pretraining.config import PretrainConfig
 from brimful.train.config import TrainerConfig
 from brimful.train.objective import Runtime
 from builders.training import assert_same_bits, killed_and_resumed, lines, trainer_of, weights

@@ -4,9 +4,8 @@ import math
 
 import pytest
 
-from brimful.commands.verdict import verdict_of_trainings
 from brimful.train.metrics import MetricsLog
-from brimful.train.verdict import PRETRAINING, TASK, Settings, judge_loss, speed
+from brimful.train.verdict import PRETRAINING, TASK, Settings, judge_loss, speed, verdict_of_trainings
 
 
 def line(seconds: float, wait: float = 0.0, **more: float) -> dict[str, float]:

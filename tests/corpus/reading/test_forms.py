@@ -19,7 +19,7 @@ from brimful.console import recorded_warnings
 from brimful.corpus.reading.inputs import Span, find_inputs
 from brimful.corpus.reading.read import ReadConfig, read_documents
 from brimful.errors import BrimfulError
-from brimful.tasks.table_files import read_table
+from brimful.tables.table_files import read_table
 
 ROWS = [("the room was clean", "1"), ("很好", "0"), ("and, so, on", "1")]
 TEXTS = [text for text, _ in ROWS]

@@ -14,7 +14,7 @@ from brimful.corpus.reading.inputs import Span
 from brimful.corpus.reading.json_records import json_records
 from brimful.corpus.reading.read import ReadConfig, read_documents
 from brimful.errors import BrimfulError
-from brimful.tasks.table_files import read_table
+from brimful.tables.table_files import read_table
 
 ROWS = [{"text": "a b", "label": 1}, {"text": "很好, 好", "label": 0}, {"text": 'c "d"', "label": 1}]
 COLUMNS = {name: [row[name] for row in ROWS] for name in ROWS[0]}

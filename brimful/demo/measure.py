@@ -1,0 +1,69 @@
+"""What the demo measures beside Brimful's own metrics: a classical baseline, and latencies."""
+
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from brimful.demo.reviews import Reviews
+from brimful.exporting.gate import onnx_session
+from brimful.judging.baselines import TFIDF_STRENGTHS, median_ms, tfidf_vectorizer
+
+
+def tfidf_baseline(reviews: Reviews) -> tuple[np.ndarray, dict[str, float]]:
+    """TF-IDF of characters and character pairs, with logistic regression on the same labels.
+
+    Returns:
+        bool (test,), which test reviews it gets right; and its size and speed. The strength of regularisation
+        is chosen on a fifth of the labelled reviews, like the encoders' learning rates.
+    """
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import GridSearchCV, ShuffleSplit
+    from sklearn.pipeline import make_pipeline
+
+    model = GridSearchCV(
+        make_pipeline(
+            tfidf_vectorizer([text for text, _ in reviews.labelled]),
+            LogisticRegression(max_iter=1000),
+        ),
+        {"logisticregression__C": list(TFIDF_STRENGTHS)},
+        cv=ShuffleSplit(1, test_size=0.2, random_state=0),
+    )
+    texts, labels = zip(*reviews.labelled, strict=True)
+    model.fit(texts, labels)
+    test_texts, test_labels = zip(*reviews.test, strict=True)
+    started = time.perf_counter()
+    right = np.array(model.predict(test_texts)) == np.array(test_labels)
+    seconds = time.perf_counter() - started
+    vectorizer, classifier = (step for _, step in model.best_estimator_.steps)
+    size = classifier.coef_.nbytes + vectorizer.idf_.nbytes
+    size += sum(len(term.encode()) for term in vectorizer.vocabulary_)
+    return right, {
+        "parameters": classifier.coef_.size,
+        "size_mb": size / 1e6,
+        "latency_ms": median_ms(lambda text: model.predict([text]), list(test_texts[:200])),
+        "reviews_per_second": len(test_texts) / seconds,
+    }
+
+
+def onnx_latency(folder: Path, texts: list[str]) -> float:
+    """Median milliseconds from text to logits with onnxruntime, for one review at a time, with tokenizing."""
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.enable_truncation(128)
+    session = onnx_session(folder / "model.onnx")
+
+    def call(text: str) -> None:
+        encoding = tokenizer.encode(text)
+        ids = np.array([encoding.ids], dtype=np.int64)
+        session.run(None, {"input_ids": ids, "attention_mask": np.ones_like(ids)})
+
+    return median_ms(call, texts)
+
+
+def right_answers(run: Path) -> np.ndarray:
+    """bool (test,): which test reviews a run's model got right."""
+    lines = (run / "predictions.jsonl").read_text(encoding="utf-8").splitlines()
+    values = [json.loads(line) for line in lines]
+    return np.array([value["label"] == value["prediction"] for value in values])

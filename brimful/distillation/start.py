@@ -1,0 +1,185 @@
+"""What the students of `brimful distil` start from: layers of a teacher, a folder, or random weights."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from brimful.distillation.config import DistilConfig, kept_layers, student_shape
+from brimful.distillation.teachers import ModelTeacher
+from brimful.errors import BrimfulError, UsageError
+from brimful.finetuning.config import FinetuneConfig
+from brimful.finetuning.trainings import starting_model
+from brimful.hf.folders import load_pretrained
+from brimful.hf.model_folder import ModelFolder
+from brimful.model.encoder import Encoder
+from brimful.model.heads import MaskedLMHead, SequenceHead, pooling_of
+from brimful.objectives.imitation import spread_layers
+from brimful.start.narrowing import narrow
+from brimful.tasks.data import TaskData
+from brimful.tasks.model import TaskModel, load_task_model
+from brimful.tasks.task import Task
+
+CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class Start:
+    """What students start from.
+
+    Attributes:
+        encoder: whose tokenizer and length the student has.
+        max_length, overlap: as in `TaskModel`.
+        layers: of the teacher that are kept; None: the student has its own shape or random weights.
+    """
+
+    config: DistilConfig
+    origin: FinetuneConfig | None
+    teacher: ModelTeacher | None
+    encoder: Encoder
+    max_length: int
+    overlap: int | None
+    layers: tuple[int, ...] | None
+
+    @property
+    def of_origin(self) -> bool:
+        """Whether students start from the encoder that the teacher was fine-tuned from."""
+        return (
+            self.layers is not None and self.origin is not None and self.config.initialisation == "pretrained"
+        )
+
+    @property
+    def dropped(self) -> tuple[int, ...] | None:
+        """The layers of the teacher that make a student of the same shape; None if there are none."""
+        if self.layers is not None or self.teacher is None:
+            return self.layers
+        shape, ours = self.teacher.model.encoder.config, self.encoder.config
+        fits = self.config.student is not None and ours.hidden_size == shape.hidden_size
+        return spread_layers(shape.layers, ours.layers) if fits and ours.layers <= shape.layers else None
+
+    def student(self, data: TaskData, seed: int, *, of_teacher: bool = False) -> TaskModel:
+        """The student before training.
+
+        Args:
+            of_teacher: from the teacher's own layers, whatever `initialisation` says.
+        """
+        task, config = data.task, self.config
+        options = FinetuneConfig(dropout=0.0, attention_dropout=0.0)
+        source: tuple[Encoder, MaskedLMHead | None]
+        origin: TaskModel | None = None  # whose head the student takes over
+        if config.student is not None and not of_teacher:
+            folder = ModelFolder.open(config.student, "model")
+            origin = load_task_model(folder) if folder.has_task else None
+            source = load_pretrained(folder)
+            if origin is None and self.teacher is not None and source[0].pooling is None:
+                options = replace(options, pooling=self.pooling())
+            model = starting_model(options, seed, task, source)
+        elif self.layers is None and not of_teacher:
+            model = self._random(task, seed)
+        else:
+            assert self.teacher is not None
+            own = self.teacher.model.encoder.to(CPU)
+            layers = self.dropped if of_teacher else self.layers
+            assert layers is not None
+            source = (own, None)
+            if self.of_origin and not of_teacher:
+                assert self.origin is not None
+                among = self.origin.layers or range(own.config.layers)
+                layers = tuple(among[layer] for layer in layers)
+                source = load_pretrained(self._origin_folder())
+            else:
+                origin = self.teacher.model
+            options = replace(options, pooling=self.pooling())
+            model = starting_model(options, seed, task, self._kept(*source, layers))
+        _take_head(model[1], origin, task)
+        pairs = data.train.table.second is not None
+        return TaskModel(task, *model, self.max_length, self.overlap, pairs=pairs)
+
+    def _origin_folder(self) -> ModelFolder:
+        """Of the encoder that the teacher was fine-tuned from.
+
+        Raises:
+            BrimfulError: it is there no more.
+        """
+        assert self.origin is not None
+        try:
+            return self.origin.encoder_folder
+        except BrimfulError as error:
+            raise BrimfulError(
+                f"the student would start from the encoder that the teacher was fine-tuned from, but {error};"
+                " give --student FOLDER or --initialisation teacher"
+            ) from error
+
+    def _kept(
+        self, encoder: Encoder, head: MaskedLMHead | None, layers: tuple[int, ...]
+    ) -> tuple[Encoder, MaskedLMHead | None]:
+        """Layers of an encoder, in the student's width. A pretraining head fits no other width."""
+        kept = layers_of(self.config, encoder, layers)
+        return kept, head if kept.config.hidden_size == encoder.config.hidden_size else None
+
+    def pooling(self) -> Any:
+        """How the teacher makes a vector of a text."""
+        assert self.teacher is not None
+        head = self.teacher.model.head
+        return head.pooling if isinstance(head, SequenceHead) else pooling_of(self.teacher.model.encoder)
+
+    def _random(self, task: Task, seed: int) -> tuple[Encoder, Any]:
+        assert self.teacher is not None
+        torch.manual_seed(seed)
+        encoder = Encoder(student_shape(self.config, self.teacher.model.encoder.config))
+        encoder.tokenizer, encoder.pooling = self.encoder.tokenizer, self.pooling()
+        return encoder, task.new_head(encoder)
+
+
+def layers_of(config: DistilConfig, encoder: Encoder, layers: tuple[int, ...]) -> Encoder:
+    """Copies of layers of an encoder, narrower if the student is.
+
+    Raises:
+        BrimfulError: the width does not fit the heads.
+    """
+    kept = encoder.keep_layers(layers)
+    shape = student_shape(config, encoder.config)
+    return kept if shape.hidden_size == encoder.config.hidden_size else narrow(kept, shape)
+
+
+def _take_head(head: Any, model: TaskModel | None, task: Task) -> None:
+    """Copy the head of a model of the same task, where it has the same shape."""
+    if (
+        model is None
+        or type(model.task) is not type(task)
+        or sorted(model.task.labels) != sorted(task.labels)
+    ):
+        return
+    order = torch.tensor([model.task.labels.index(label) for label in task.labels])
+    found = dict(model.head.state_dict())
+    for name in ("classifier.weight", "classifier.bias"):
+        found[name] = found[name][order.to(found[name].device)]
+    if {k: v.shape for k, v in found.items()} == {k: v.shape for k, v in head.state_dict().items()}:
+        head.load_state_dict(found)
+
+
+def start_of(config: DistilConfig, origin: FinetuneConfig | None, teacher: ModelTeacher | None) -> Start:
+    """What students start from.
+
+    Raises:
+        BrimfulError: the shape does not fit the teacher, or there is none.
+    """
+    if config.student is not None:
+        encoder, _ = load_pretrained(ModelFolder.open(config.student, "model"))
+        if encoder.tokenizer is None:
+            raise BrimfulError(f"{config.student} has no tokenizer.json; add it beside config.json")
+        longest, overlap = encoder.config.max_length, None
+        wanted = config.max_length
+        if teacher is not None:
+            wanted, overlap = wanted or min(teacher.model.max_length, longest), teacher.model.overlap
+        return Start(config, origin, teacher, encoder, wanted or min(128, longest), overlap, None)
+    if teacher is None:
+        raise UsageError(
+            "without a model as --teacher, distil needs --student FOLDER, the encoder to start from"
+        )
+    shape = teacher.model.encoder.config
+    kept = kept_layers(config, shape)
+    if config.initialisation == "teacher" and kept is None:
+        raise BrimfulError(f"initialisation is teacher: student_hidden is at most its {shape.hidden_size}")
+    length = config.max_length or teacher.model.max_length
+    return Start(config, origin, teacher, teacher.model.encoder, length, teacher.model.overlap, kept)

@@ -1,0 +1,93 @@
+"""The trainings of a distillation."""
+
+from collections.abc import Mapping
+from contextlib import closing, nullcontext
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from torch import nn
+
+from brimful.data.examples import Examples
+from brimful.data.loader import Stream
+from brimful.data.rows import RowStream
+from brimful.distillation.config import DistilConfig, StageConfig
+from brimful.distillation.shards import ShardTexts
+from brimful.model.encoder import Encoder
+from brimful.runs.stages import Result, Stages
+from brimful.tasks.data import example_stream
+from brimful.train.objective import Objective, Runtime
+from brimful.train.trainer import Trainer
+
+
+@dataclass(frozen=True)
+class StageTrainer:
+    """Trains students, stage by stage.
+
+    Attributes:
+        results: of all stages so far.
+    """
+
+    config: DistilConfig
+    stages: Stages
+    runtime: Runtime
+    results: list[Result] = field(default_factory=list)
+
+    @property
+    def seconds(self) -> float:
+        """Of training, in all."""
+        return sum(result.seconds for result in self.results)
+
+    @property
+    def folders(self) -> list[Path]:
+        """Of all stages so far."""
+        return [result.directory for result in self.results]
+
+    def train(
+        self,
+        name: str,
+        seed: int,
+        stage: StageConfig,
+        texts: Examples | ShardTexts,
+        encoder: Encoder,
+        objective: Objective,
+        trained: Mapping[str, nn.Module],
+    ) -> None:
+        """Train one stage to its end; not at all if it has no epochs. A finished stage is not repeated.
+
+        Args:
+            name: of the stage, which names its folder with the seed.
+            trained: the modules whose weights the stage leaves.
+        """
+        if not stage.epochs:
+            return
+        config, runtime = self.config, self.runtime
+        folder = self.folder(seed, name)
+        count = len(texts) if isinstance(texts, ShardTexts) else texts.units
+        steps = max(1, round(stage.epochs * count / config.batch))
+        if isinstance(texts, ShardTexts):
+            stream: Stream = texts.stream(runtime)
+        else:
+            stream = example_stream(texts, config.batch, config.micro_batch_tokens, seed, runtime)
+
+        def trainer() -> Trainer:
+            return Trainer(
+                encoder,
+                objective,
+                stream,
+                runtime,
+                folder,
+                config=replace(config.trainer, steps=steps),
+                optimizer=replace(config.optimizer, learning_rate=stage.learning_rate),
+                schedule=config.schedule,
+                seed=seed,
+                identity=self.stages.identity,
+            )
+
+        with closing(stream) if isinstance(stream, RowStream) else nullcontext():
+            result = self.stages.train(folder, f"distil {name}, seed {seed}", trainer, trained)
+        result.load(trained)
+        self.results.append(result)
+
+    def folder(self, seed: int, name: str) -> Path:
+        """Of a stage."""
+        return self.stages.run / "stages" / f"seed-{seed}" / name

@@ -1,0 +1,278 @@
+"""The trainings of a fine-tuning: the model each starts from, its rows, and what it leaves."""
+
+import shlex
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from brimful.console import say
+from brimful.distributed import ALONE, World
+from brimful.errors import BrimfulError
+from brimful.finetuning.config import FinetuneConfig
+from brimful.hf.folders import load_pretrained
+from brimful.model.drawing import discarded, undrawn
+from brimful.model.encoder import Encoder
+from brimful.model.heads import MaskedLMHead
+from brimful.objectives.supervised import Supervised
+from brimful.randomness import derive_key, permutation
+from brimful.runs.stages import Result, Stages
+from brimful.tables.layouts import find_layout
+from brimful.tasks.classification import WEIGHT
+from brimful.tasks.data import TaskData, evaluation, example_stream, hold_out, load_task_data
+from brimful.tasks.encoded import Encoded
+from brimful.tasks.model import TaskModel
+from brimful.tasks.registry import task_of
+from brimful.tasks.task import Metric, Task, TaskHead
+from brimful.train.objective import Runtime
+from brimful.train.trainer import Trainer
+
+
+def starting_model(
+    config: FinetuneConfig,
+    seed: int,
+    task: Task,
+    source: tuple[Encoder, MaskedLMHead | None] | None = None,
+) -> tuple[Encoder, TaskHead]:
+    """The model before training. The transform of a pretrained masked-LM head starts the new head, as when
+    `transformers` loads a ModernBERT checkpoint: the tensors have the same name.
+
+    Args:
+        source: what the encoder's folder holds, whose weights the model takes over; else it is read.
+    """
+    encoder, pretraining_head = source or load_pretrained(config.encoder_folder)
+    if config.layers is not None:
+        encoder = encoder.keep_layers(config.layers)
+    torch.manual_seed(seed)
+    rate = config.attention_dropout
+    rate = encoder.config.attention_dropout if rate is None else rate
+    # A seed gives the head the same weights whether or not the encoder's are drawn before them.
+    drawn = config.initialisation == "random" or config.reinit_top
+    with nullcontext() if drawn else discarded():
+        fresh = Encoder(replace(encoder.config, dropout=config.dropout, attention_dropout=rate))
+    fresh.tokenizer = encoder.tokenizer
+    fresh.pooling = encoder.pooling if config.pooling == "auto" else config.pooling
+    if config.initialisation == "pretrained":
+        kept = encoder.config.layers - config.reinit_top
+        if kept < 0:
+            raise BrimfulError(
+                f"reinit_top is {config.reinit_top}, and the encoder has {encoder.config.layers} layers"
+            )
+        new = tuple(f"layers.{index}." for index in range(kept, encoder.config.layers))
+        tensors = {name: value for name, value in encoder.state_dict().items() if not name.startswith(new)}
+        fresh.load_state_dict(tensors, strict=not new, assign=True)
+    head = task.new_head(fresh)
+    if config.initialisation == "pretrained" and pretraining_head is not None:
+        head.start_from(pretraining_head)
+    return fresh, head
+
+
+def load_data(config: FinetuneConfig, encoder: Encoder, ranks: World = ALONE) -> TaskData:
+    """The rows that a run trains on, chooses on and is tested on.
+
+    Args:
+        config: with max_length and overlap, as config.yaml has them.
+    """
+    assert config.max_length is not None
+    layout = find_layout(config.layout, config.columns)
+    data = load_task_data(
+        task_of(config.task, layout),
+        encoder,
+        *config.tables,
+        max_length=config.max_length,
+        overlap=config.overlap,
+        split=len(config.settings) > 1 or config.trainer.keeps_best,
+        more_tests=config.more_tests,
+        layout=layout,
+        metric=config.metric,
+        ranks=ranks,
+    )
+    if config.trainer.keeps_best:
+        data = replace(data, train=data.fit)
+    return _balanced(data) if config.class_weights else data
+
+
+def curve_rows(data: TaskData, labels: int) -> Encoded:
+    """The rows that a point of the label curve is trained on; with fewer labels, some of the same. Weights
+    are those of their own classes."""
+    train = data.train
+    rows = train.take(np.sort(permutation(len(train), derive_key("label curve"))[:labels]))
+    return data.task.balanced(rows) if WEIGHT in rows.targets else rows
+
+
+def trainings(config: FinetuneConfig, data: TaskData) -> dict[str, tuple[int, Encoded]]:
+    """The seed and the rows of each training of a run, by the name of its folder."""
+    found: dict[str, tuple[int, Encoded]] = {}
+    for seed in config.seed:
+        rows = {f"trials/seed-{seed}/{name}": some for name, some in _choice(config, data).items()}
+        rows |= {f"trials/seed-{seed}/labels-{n}": curve_rows(data, n) for n in config.label_curve}
+        if config.ladder == "full" and config.initialisation == "pretrained":
+            others = _choice(*from_random(config, data, seed))
+            rows |= {f"random/seed-{seed}/{name}": some for name, some in others.items()}
+        found |= {name: (seed, some) for name, some in rows.items()}
+    return found
+
+
+def _choice(config: FinetuneConfig, data: TaskData) -> dict[str, Encoded]:
+    """The rows of each trial, and of the training with the setting that is best."""
+    return {config.trial_name(*setting): data.fit for setting in config.settings} | {"final": data.train}
+
+
+def from_random(config: FinetuneConfig, data: TaskData, seed: int) -> tuple[FinetuneConfig, TaskData]:
+    """What the ladder trains from random weights. They need a higher rate: 1e-3 is tried too."""
+    rates = tuple(dict.fromkeys((*config.learning_rates, 1e-3)))
+    config = replace(config, initialisation="random", reinit_top=0, seed=(seed,), learning_rates=rates)
+    if data.dev is None:
+        fit, dev = hold_out(data.train)
+        data = replace(data, fit=fit, dev=dev)
+    return config, data
+
+
+def _balanced(data: TaskData) -> TaskData:
+    """The same rows with weights, for each training by its own classes."""
+    train = data.task.balanced(data.train)
+    return replace(data, train=train, fit=train if data.fit is data.train else data.task.balanced(data.fit))
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One training: its settings, its metrics on dev, and its result."""
+
+    seed: int
+    learning_rate: float
+    epochs: float
+    dev: dict[str, float]
+    result: Result
+
+
+@dataclass(frozen=True)
+class Finetuning:
+    """A run: a training for each seed and learning rate, and the choice among them."""
+
+    config: FinetuneConfig
+    data: TaskData
+    stages: Stages
+    runtime: Runtime
+    trials: str = "trials"
+    """The folder of the trainings in the run."""
+
+    @property
+    def primary(self) -> Metric:
+        """The metric that decides."""
+        return self.data.task.metrics[0]
+
+    def train(
+        self,
+        training: Encoded,
+        held_out: Encoded | None,
+        seed: int,
+        setting: tuple[float, float],
+        folder: Path,
+    ) -> Trial:
+        """Train one model from the start, and measure it on `held_out`. Its weights are kept.
+
+        Args:
+            setting: learning rate and epochs.
+        """
+        config, task = self.config, self.data.task
+        rate, epochs = setting
+        encoder, head = starting_model(config, seed, task)
+        examples = training.examples
+        steps = max(1, round(epochs * examples.units / config.batch))
+        loop = replace(config.trainer, steps=steps)
+        if loop.keeps_best and not loop.evaluate_every:
+            loop = replace(loop, evaluate_every=max(1, round(examples.units / config.batch)))
+
+        def trainer() -> Trainer:
+            return Trainer(
+                encoder,
+                Supervised(task, head, evaluation(task, head, held_out)),
+                example_stream(examples, config.batch, config.micro_batch_tokens, seed, self.runtime),
+                self.runtime,
+                folder,
+                config=loop,
+                optimizer=replace(config.optimizer, learning_rate=rate),
+                schedule=config.schedule,
+                seed=seed,
+                identity=self.stages.identity,
+                shows=f"brimful inspect {shlex.quote(str(folder))} --update",
+            )
+
+        title = f"fine-tune, seed {seed}, rate {rate:g}"
+        if len(config.settings) > len(config.learning_rates):
+            title += f", {epochs:g} epochs"
+        result = self.stages.train(folder, title, trainer, {"encoder": encoder, "head": head})
+        return Trial(seed, rate, epochs, result.metrics, result)
+
+    def folder(self, seed: int, name: str) -> Path:
+        """Of a training of a seed."""
+        return self.stages.run / self.trials / f"seed-{seed}" / name
+
+    def train_seed(self, seed: int) -> tuple[Trial, list[Trial]]:
+        """The training that gives the seed's model, and the trials that chose its learning rate."""
+        data = self.data
+        trials: list[Trial] = []
+        best: Trial | None = None
+        everything = data.fit is data.train
+        for rate, epochs in self.config.settings:
+            passes = epochs if everything else self.config.trial_epochs or epochs
+            folder = self.folder(seed, self.config.trial_name(rate, epochs))
+            trial = self.train(data.fit, data.dev, seed, (rate, passes), folder)
+            trial = replace(trial, epochs=epochs)
+            trials.append(trial)
+            better = best is None or self.primary.score(trial.dev) > self.primary.score(best.dev)
+            worse = best if better else trial
+            best = trial if better else best
+            if worse and self.runtime.world.is_main:
+                worse.result.forget_weights()
+        assert best is not None
+        if not everything:
+            setting = best.learning_rate, best.epochs
+            if self.runtime.world.is_main:
+                chosen = f"learning rate {best.learning_rate:g}"
+                if len(self.config.settings) > len(self.config.learning_rates):
+                    chosen += f" with {best.epochs:g} epochs"
+                say(f"{chosen} is best on dev; training on all {len(data.train):,} examples with it")
+            final = self.train(data.train, None, seed, setting, self.folder(seed, "final"))
+            best = replace(final, dev=best.dev)
+        return best, trials
+
+    def model(self, trial: Trial) -> TaskModel:
+        """The model of a training."""
+        with undrawn():
+            encoder, head = starting_model(self.config, trial.seed, self.data.task)
+        trial.result.load({"encoder": encoder, "head": head})
+        assert self.config.max_length is not None
+        model = TaskModel(
+            self.data.task,
+            encoder,
+            head,
+            self.config.max_length,
+            self.config.overlap,
+            pairs=self.data.train.table.second is not None,
+        )
+        return model.to(self.runtime.device)
+
+    def fitted_model(self, trial: Trial, trials: list[Trial]) -> TaskModel:
+        """The model of a training, with the settings of its task that are best on dev.
+
+        Args:
+            trials: those of the seed, as for `dev_answers`.
+        """
+        model = self.model(trial)
+        answers = self.dev_answers(trial, trials) if model.task.settings else None
+        if answers is None or self.data.dev is None:
+            return model
+        return replace(model, task=model.task.fitted(answers, self.data.dev))
+
+    def dev_answers(self, best: Trial, trials: list[Trial]) -> Any:
+        """The answers for dev of the trial with the settings of `best`, which has not seen dev; None without
+        dev or without its weights (a trial that an earlier version of Brimful has finished)."""
+        settings = (best.seed, best.learning_rate, best.epochs)
+        trial = next(t for t in trials if (t.seed, t.learning_rate, t.epochs) == settings)
+        if self.data.dev is None or not trial.result.has_weights:
+            return None
+        return self.model(trial).judge(self.data.dev, self.runtime.precision)[0]

@@ -1,0 +1,409 @@
+"""Hugging Face folders are the native format: read whole, written whole.
+
+A folder holds config.json, model.safetensors and, if known, tokenizer.json; the AutoModel classes of
+`transformers` load it without remote code. Other forms of weights are read too (`hf_weights`), and other
+files of a vocabulary (`text.tokenizer`). A classifier that `transformers` has no class for
+(`SequenceHead.linear`) is in the modules of sentence-transformers, beside the encoder.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, TypeGuard, TypeVar
+
+from brimful.console import warn
+from brimful.errors import BrimfulError, NotFiniteError
+from brimful.hf.config_json import FAMILIES, family_of, shape_of, write_config
+from brimful.hf.model_folder import CLASSIFIER, POOLINGS, ModelFolder
+from brimful.hf.names import canonical, layers_of, why_incomplete
+from brimful.hf.sentence_modules import THEIRS, module_files, write_modules
+from brimful.hf.tensors import (
+    Head,
+    classifier_weight,
+    decoder_module,
+    decoder_weight,
+    from_hf,
+    has_masked_lm_head,
+    hf_names,
+    to_hf,
+    word_matrix,
+)
+from brimful.hf.weights import Source, infinite_tensor, is_equal, read_weights, weight_files
+from brimful.model.drawing import undrawn
+from brimful.model.encoder import Encoder
+from brimful.model.heads import (
+    ClassifierHead,
+    MaskedLMHead,
+    PairHead,
+    PretrainingHead,
+    SequenceHead,
+    SpanHead,
+    TokenHead,
+)
+from brimful.model.layer import Pooling
+from brimful.seals import CHECKSUMS, check_seal
+from brimful.storage import atomic_directory, read_object, require_folder_place, write_tensors
+from brimful.text.tokenizer import read as read_tokenizer
+from brimful.text.tokenizer import require_rows, tokenizer_file
+from brimful.text.tokenizer import save as save_tokenizer
+
+E = TypeVar("E", bound=Encoder)
+
+HEADS: dict[type[Head], str] = {
+    MaskedLMHead: "ForMaskedLM",
+    PretrainingHead: "ForPreTraining",
+    PairHead: "ForNextSentencePrediction",
+    SequenceHead: "ForSequenceClassification",
+    TokenHead: "ForTokenClassification",
+    SpanHead: "ForQuestionAnswering",
+}
+"""The ending of the name of a model's class, by its head."""
+_FILES = (
+    "config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.txt",
+    "vocab.json",
+    "merges.txt",
+    CHECKSUMS,
+)
+"""What a model's folder holds beside its weights and modules."""
+
+
+def _is_labelled(head: Head | None) -> TypeGuard[SequenceHead | TokenHead]:
+    """Whether the classes of a head have names; in other heads they do not."""
+    return type(head) in (SequenceHead, TokenHead)
+
+
+def load_encoder(folder: ModelFolder | Path | str, kind: type[E]) -> E:
+    """Read the encoder of a folder, as a module of the class `kind` in evaluation mode, without its head.
+
+    Raises:
+        BrimfulError: the folder is incomplete, or holds a model of another type or shape.
+    """
+    return _load(ModelFolder.open(folder, "encoder"), kind)[0]
+
+
+def _load(folder: ModelFolder, kind: type[E]) -> tuple[E, dict[str, Source], str]:
+    """The encoder, all tensors, and the file that they are in."""
+    check_seal(folder.path)
+    config = shape_of(folder)
+    place = folder.encoder_path
+    try:
+        with undrawn():
+            encoder = kind(config)
+    except (RuntimeError, MemoryError) as error:  # torch's, of a size that cannot be
+        where = folder.config_file
+        raise BrimfulError(f"{where}: an encoder of this size does not fit into memory") from error
+    tensors, path, _ = named_tensors(folder, encoder)
+    prefix = family_of(config).prefix
+    from_hf(encoder, config, {name.removeprefix(prefix): t for name, t in tensors.items()}, path)
+    encoder.pooling = folder.pooling or POOLINGS.get(str(folder.values.get("classifier_pooling")))
+    file = tokenizer_file(place)
+    if file is not None:
+        encoder.tokenizer = read_tokenizer(place)
+        require_rows(encoder.tokenizer, config.vocabulary_size, str(file))
+    return encoder.eval(), tensors, path
+
+
+def named_tensors(folder: ModelFolder, encoder: Encoder) -> tuple[dict[str, Source], str, bool]:
+    """The tensors of a folder under the names of `transformers`, those of the encoder with its prefix.
+
+    Of tied matrices any one may be there. Of the decoder's bias, which older folders have under two names,
+    the one that `transformers` computes with is taken.
+
+    Args:
+        encoder: of the folder's shape.
+
+    Returns:
+        the tensors; the file that they are in; and whether `transformers` finds the encoder's there itself.
+
+    Raises:
+        BrimfulError: the folder has no weights, or tensors of the encoder are missing.
+    """
+    config = encoder.config
+    read, path = read_weights(folder.encoder_path)
+    prefix, bare = family_of(config).prefix, hf_names(encoder, config)
+    tensors, foreign = canonical(read, bare, prefix, str(path))
+    words, decoder = prefix + word_matrix(config), decoder_weight(config)
+    if words not in tensors and decoder in tensors:
+        if folder.values.get("tie_word_embeddings", True) is False:
+            raise BrimfulError(
+                f"{path} has no {words}, and config.json says that the decoder's matrix is another"
+                " (tie_word_embeddings)"
+            )
+        tensors[words], foreign = tensors[decoder], True
+    computed, bias = (f"{name}.bias" for name in (decoder.removesuffix(".weight"), decoder_module(config)))
+    if computed in tensors:
+        tensors[bias] = tensors[computed]
+    missing = {prefix + name for name in bare} - tensors.keys()
+    if missing:
+        raise why_incomplete(tensors, missing, config.layers, str(path))
+    if (there := layers_of(tensors, prefix)) > config.layers:
+        warn(f"{path} has {there} layers; config.json says {config.layers}: the others are left out")
+    return tensors, str(path), not foreign
+
+
+def load_model(folder: ModelFolder | Path | str) -> tuple[Encoder, Head | None, list[str] | None]:
+    """Read a folder: the encoder, its head, and the names of its classes; None for what is absent.
+
+    Both modules are in evaluation mode, as after `from_pretrained`. A head that is not in `HEADS`, such as
+    that of an Electra discriminator, is left out.
+
+    Raises:
+        BrimfulError: the folder is incomplete, or holds a model of another type or shape.
+    """
+    folder = ModelFolder.open(folder, "model")
+    encoder, tensors, where = _load(folder, Encoder)
+    values = folder.values
+    kind = _head_kind(encoder, folder.class_name, tensors, where)
+    head: Head | None
+    if kind is None:
+        head = _linear_head(folder, encoder)
+    else:
+        with undrawn():
+            head = _new_head(kind, encoder, values, tensors, where)
+        from_hf(head, encoder.config, tensors, where)
+    if head is None:
+        return encoder, None, None
+    labels = _labels(values.get("id2label"), head.classes, where) if _is_labelled(head) else None
+    return encoder, head.eval(), labels
+
+
+@contextmanager
+def naming_weights(folder: ModelFolder) -> Iterator[None]:
+    """Let an error about a model's outputs that are not finite name its folder, and the tensor at fault.
+
+    The weights are looked at only then: at each loading, it would take longer than all the rest.
+    """
+    try:
+        yield
+    except NotFiniteError as error:
+        found = ""
+        with suppress(BrimfulError):  # a static model has other weights
+            found = infinite_tensor(folder.encoder_path)
+        said = f"{found} holds NaN or infinite numbers: fetch the model again, or train it again"
+        raise NotFiniteError(said if found else f"{folder}: {error}") from error
+
+
+def _labels(names: Any, classes: int, weights: str) -> list[str] | None:
+    """The names of a head's classes, from id2label of config.json; None if there are none."""
+    if not names:
+        return None
+    if not isinstance(names, dict) or not all(isinstance(name, str | int | float) for name in names.values()):
+        raise BrimfulError(f"{weights}: id2label of its config.json is not an object of names by number")
+    if names.keys() != {str(index) for index in range(classes)}:
+        raise BrimfulError(
+            f"{weights} has {classes} outputs, and id2label of its config.json {len(names)} names, from"
+            f" {min(names):.40} to {max(names):.40}: it must name 0 to {classes - 1}"
+        )
+    return [str(names[str(index)]) for index in range(classes)]
+
+
+def load_pretrained(folder: ModelFolder | Path | str) -> tuple[Encoder, MaskedLMHead | None]:
+    """Read what training starts from: the encoder and the heads of pretraining, in evaluation mode.
+
+    A head is None, or a MaskedLMHead in place of a PretrainingHead, where a tensor of it is missing. Whether
+    the folder has another head does not matter.
+
+    Raises:
+        BrimfulError: the folder is incomplete, or holds a model of another type or shape.
+    """
+    encoder, tensors, where = _load(ModelFolder.open(folder, "encoder"), Encoder)
+    kinds: tuple[type[MaskedLMHead], ...] = (PretrainingHead, MaskedLMHead)
+    for kind in kinds:
+        with undrawn():
+            head = kind(encoder)
+        if hf_names(head, encoder.config) <= tensors.keys():
+            if not _is_tied(encoder, tensors, where):
+                break
+            from_hf(head, encoder.config, tensors, where)
+            return encoder, head.eval()
+    return encoder, None
+
+
+def _head_kind(encoder: Encoder, name: str, tensors: dict[str, Source], where: str) -> type[Head] | None:
+    """The head of a class in config.json. Of heads for pretraining only what the tensors have: some folders
+    keep the name of a class without its head, others have no name, and Electra's own ForPreTraining is
+    another.
+    """
+    kind = next((kind for kind, suffix in HEADS.items() if name.endswith(suffix)), None)
+    if name and not (kind and issubclass(kind, MaskedLMHead)):
+        return kind
+    if not has_masked_lm_head(tensors, encoder.config) or not _is_tied(encoder, tensors, where):
+        return None
+    with undrawn():
+        pair = hf_names(PairHead(encoder), encoder.config)
+    both = pair <= tensors.keys() and (kind is PretrainingHead or not name)
+    return PretrainingHead if both else MaskedLMHead
+
+
+def left_out(folder: ModelFolder, encoder: Encoder, head: Head | None) -> list[str]:
+    """The modules of a folder that `load_model`, which gave encoder and head, does not read: poolers, heads,
+    and the subfolders of modules of sentence-transformers. An encoder's have their names in the bare encoder.
+
+    Raises:
+        BrimfulError: the folder has no weights.
+    """
+    prefix = family_of(encoder.config).prefix
+    known = {name for module in (encoder, head) if module for name in hf_names(module, encoder.config)}
+    known |= {prefix + name for name in known}
+    names = named_tensors(folder, encoder)[0].keys() - known
+    decoder = decoder_weight(encoder.config).rpartition(".")[0]  # old folders have its bias twice
+    modules = {name.rpartition(".")[0] for name in names} - {decoder}
+    tensors = sorted(name.removeprefix(prefix) for name in modules)
+    linear = isinstance(head, SequenceHead) and head.linear
+    return tensors + folder.other_modules(classifier=linear)
+
+
+def transformers_reads(folder: ModelFolder, encoder: Encoder) -> bool:
+    """Whether `transformers` itself finds the encoder of a folder that `load_model` has read, or of that of
+    its Transformer."""
+    named = folder.config_file.name == "config.json" and folder.values.get("model_type") in FAMILIES
+    return named and named_tensors(folder, encoder)[2]
+
+
+def _new_head(
+    kind: type[Head], encoder: Encoder, values: dict[str, Any], tensors: dict[str, Source], where: str
+) -> Head:
+    """The head that config.json and the shapes of the tensors describe."""
+    if issubclass(kind, MaskedLMHead):
+        return kind(encoder)
+    if kind is PairHead:
+        return PairHead(encoder)
+    rate = values.get("classifier_dropout")
+    if kind is SpanHead:
+        return SpanHead(encoder, dropout=rate)
+    name = classifier_weight(kind, encoder.config)
+    if name not in tensors:
+        raise BrimfulError(f"{where} lacks the tensor {name}; it is not the model of its config.json")
+    if kind is TokenHead:
+        return TokenHead(encoder, tensors[name].shape[0], dropout=rate)
+    mean = encoder.config.modern and values.get("classifier_pooling") == "mean"
+    pooling: Pooling = "mean" if mean else "first"
+    return SequenceHead(encoder, tensors[name].shape[0], pooling=pooling, dropout=rate)
+
+
+def _is_tied(encoder: Encoder, tensors: dict[str, Source], where: str) -> bool:
+    """Whether a decoder's matrix, if there is one, is that of the embeddings; if not, a warning says so."""
+    decoder = tensors.get(decoder_weight(encoder.config))
+    if decoder is None or is_equal(encoder.word_embeddings.detach(), decoder):
+        return True
+    warn(
+        f"{where}: the masked-LM head is left out: its decoder is not tied to the embeddings, which is not"
+        " supported"
+    )
+    return False
+
+
+def _linear_head(folder: ModelFolder, encoder: Encoder) -> SequenceHead | None:
+    """The head that `save_model` stores as modules of sentence-transformers; None if the folder has none.
+
+    A Dense of another origin is left out: without a `problem_type` it is part of an embedding.
+    """
+    if encoder.config.modern or "problem_type" not in folder.values or not folder.has_classifier:
+        return None
+    tensors, path = read_weights(folder.path / CLASSIFIER)
+    matrix = tensors.get("linear.weight")
+    classes = 0 if matrix is None else matrix.shape[0]
+    with undrawn():
+        head = SequenceHead(encoder, classes, pooling="mean", dropout=folder.values.get("classifier_dropout"))
+    from_hf(head, encoder.config, tensors, str(path))
+    return head
+
+
+def save_model(
+    directory: Path | str,
+    encoder: Encoder,
+    head: Head | None = None,
+    labels: list[str] | None = None,
+    *,
+    max_length: int | None = None,
+    problem_type: str | None = None,
+    token_types: bool = True,
+    extra: Mapping[str, Any] | None = None,
+) -> None:
+    """Write a folder that `load_model` and the AutoModel classes of `transformers` load; atomically.
+
+    A head that is `linear` is stored as sentence-transformers does it: AutoModel loads the encoder, and
+    SentenceTransformer the whole model, whose embeddings are the logits.
+
+    Args:
+        directory: a folder that holds a model and nothing else is replaced.
+        encoder: saved with its tokenizer, if it has one.
+        head: saved too; the AutoModelFor... class of its kind (`HEADS`) loads the folder. RoBERTa and
+            ModernBERT have no class for a pair head; only `load_model` reads its tensors.
+        labels: names of the classes of a SequenceHead or TokenHead, in their order.
+        max_length: the length at which tokenizers should cut texts; by default the encoder's longest.
+        problem_type: of a SequenceHead, as in `transformers`; by default "regression" for one class, else
+            "single_label_classification".
+        token_types: False for a model that was trained with type 0 alone: tokenizers then give no types, and
+            `ModelFolder.reads_token_types` says so.
+        extra: more keys of config.json.
+
+    Raises:
+        BrimfulError: the folder cannot be written, or holds anything but a model.
+    """
+    directory = Path(directory)
+    require_folder_place(
+        directory, replaces=("a folder of a model alone", _holds_model_alone), remedy="choose another folder"
+    )
+    config = encoder.config
+    family = family_of(config)
+    values = write_config(config, encoder.tokenizer)
+    tensors = to_hf(encoder, config)
+    suffix = "Model"
+    dense = to_hf(head, config) if isinstance(head, SequenceHead) and head.linear else None
+    if head is not None and dense is None:
+        tensors = {family.prefix + name: tensor for name, tensor in tensors.items()}
+        tensors |= to_hf(head, config)
+        suffix = HEADS[type(head)]
+    if isinstance(head, ClassifierHead) and (config.modern or _is_labelled(head)):
+        values["classifier_dropout"] = head.dropout_rate
+    if _is_labelled(head):
+        labels = labels or [f"LABEL_{index}" for index in range(head.classes)]
+        if len(labels) != head.classes:
+            raise ValueError(f"{len(labels)} labels for {head.classes} classes")
+        values["id2label"] = {str(index): label for index, label in enumerate(labels)}
+        values["label2id"] = {label: index for index, label in enumerate(labels)}
+    if type(head) is SequenceHead:
+        values["problem_type"] = problem_type or (
+            "regression" if head.classes == 1 else "single_label_classification"
+        )
+    pooling = head.pooling if type(head) is SequenceHead else encoder.pooling
+    if pooling is not None:
+        values["classifier_pooling"] = THEIRS[pooling]
+    values["architectures"] = [family.name + suffix]
+    values |= extra or {}
+    values["dtype"] = str(encoder.embedding.weight.dtype).removeprefix("torch.")
+    with atomic_directory(directory) as temporary:
+        _write(temporary / "config.json", values)
+        write_tensors(temporary / "model.safetensors", tensors)
+        if dense is not None:
+            write_modules(temporary, config.hidden_size, "mean", max_length or config.max_length, dense)
+        if encoder.tokenizer is not None:
+            save_tokenizer(
+                encoder.tokenizer,
+                temporary,
+                model_max_length=max_length or config.max_length,
+                segments=config.reads_segments and token_types,
+            )
+
+
+def _holds_model_alone(directory: Path) -> bool:
+    """Whether a folder is a model of a known type, and no file in it is anything else."""
+    try:
+        known = read_object(directory / "config.json").get("model_type") in FAMILIES
+        modules = module_files(ModelFolder(directory))
+        parts = {*weight_files(directory), *modules, *(directory / name for name in _FILES)}
+    except (BrimfulError, TypeError):  # the type of a model is a list
+        return False
+    return known and all(path in parts or path.is_dir() for path in directory.rglob("*"))
+
+
+def _write(path: Path, values: dict[str, Any]) -> None:
+    path.write_text(json.dumps(values, ensure_ascii=False, indent=1, sort_keys=True) + "\n", encoding="utf-8")

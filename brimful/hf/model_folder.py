@@ -1,0 +1,195 @@
+"""A model's folder, opened once: what its JSON files say, without its weights and without torch.
+
+config.json describes the model, and modules.json of sentence-transformers, if there is one, what runs after
+the encoder. Each file is read once, when something in it is asked for.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from brimful.errors import BrimfulError
+from brimful.retired import refuse_retired
+from brimful.storage import read_object
+from brimful.text.sentence_folder import modules, transformer_settings
+from brimful.text.tokenizer import gives_token_types
+
+if TYPE_CHECKING:
+    from brimful.model.layer import EncoderConfig, Pooling
+
+STATIC = "brimful static model"
+"""The `kind` in the config.json of a static model."""
+OVERLAP = "window_overlap"
+"""The key of config.json for `TaskModel.overlap`."""
+TEMPERATURE = "calibration_temperature"
+"""The key of config.json for `TaskModel.temperature`."""
+SETTINGS = "task_settings"
+"""The key of config.json for `Task.settings`."""
+PAIRS = "text_pairs"
+"""The key of config.json for `TaskModel.pairs`."""
+
+PROBLEMS = {
+    "ForSequenceClassification": "single_label_classification",
+    "ForTokenClassification": "token_classification",
+    "ForQuestionAnswering": "question_answering",
+}
+"""The endings of the names of the classes that have a task's head, and the problem_type where config.json has
+none."""
+
+POOLING, CLASSIFIER = "1_Pooling", "2_Dense"
+"""The subfolders of the modules that Brimful writes."""
+POOLINGS: "dict[str, Pooling]" = {"mean": "mean", "cls": "first"}
+"""The poolings of sentence-transformers, also in `classifier_pooling` of config.json, and ours."""
+FLAGS = {
+    "cls": "pooling_mode_cls_token",
+    "mean": "pooling_mode_mean_tokens",
+    "max": "pooling_mode_max_tokens",
+    "mean_sqrt_len_tokens": "pooling_mode_mean_sqrt_len_tokens",
+    "weightedmean": "pooling_mode_weightedmean_tokens",
+    "lasttoken": "pooling_mode_lasttoken",
+}
+"""The key of each of their poolings in 1_Pooling/config.json before version 6, which reads them too."""
+IDENTITY = "torch.nn.modules.linear.Identity"
+"""What a Dense without activation has as its activation."""
+_CONFIGS = ("config.json", "bert_config.json")
+"""What the file is called; the second name is that of Google's folders and of those made after them."""
+
+
+@dataclass(frozen=True)
+class ModelFolder:
+    """A Hugging Face folder, one of sentence-transformers, or that of a static model.
+
+    Where a file is damaged, what is asked of it is a BrimfulError that names it.
+    """
+
+    path: Path
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    @classmethod
+    def open(cls, path: "Path | str | ModelFolder", kind: str) -> "ModelFolder":
+        """The folder that `path` names: the path itself, or the folder of a run in it.
+
+        Args:
+            path: a ModelFolder is returned as it is.
+            kind: the preferred folder of a run, "encoder" (pretraining) or "model" (a task model). If only
+                the other one exists, it is used.
+
+        Raises:
+            BrimfulError: there is no such folder.
+        """
+        if isinstance(path, ModelFolder):
+            return path
+        path = Path(path)
+        for candidate in (path, path / kind, path / "encoder", path / "model"):
+            folder = cls(candidate)
+            if folder.config_file.is_file():
+                return folder
+        raise BrimfulError(
+            f"{path} holds no model: expected config.json and model.safetensors, or a finished run"
+        )
+
+    @cached_property
+    def modules(self) -> list[tuple[str, str]]:
+        """The class and the subfolder of each module of sentence-transformers; empty if there are none."""
+        return modules(self.path)
+
+    @cached_property
+    def encoder_path(self) -> Path:
+        """Where the encoder's files are: the folder, or in old ones the subfolder of the Transformer."""
+        if (self.path / _CONFIGS[0]).is_file():
+            return self.path
+        return self.path / next((path for kind, path in self.modules if kind == "Transformer"), "")
+
+    @cached_property
+    def config_file(self) -> Path:
+        """The file that describes the model, in the folder or in that of its Transformer; `config.json` if
+        there is none."""
+        found = (self.encoder_path / name for name in _CONFIGS)
+        return next((file for file in found if file.is_file()), self.encoder_path / _CONFIGS[0])
+
+    @cached_property
+    def values(self) -> dict[str, Any]:
+        """The content of that file."""
+        return read_object(self.config_file)
+
+    @property
+    def class_name(self) -> str:
+        """The class of `transformers` that config.json names; empty if it names none.
+
+        Raises:
+            BrimfulError: its `architectures` are not a list of names, or it is a model of multiple choice.
+        """
+        names = self.values.get("architectures") or [""]
+        if not isinstance(names, list) or not isinstance(names[0], str):
+            raise BrimfulError(f"{self}: the architectures of config.json are not a list of names of classes")
+        multiple = self.values.get("problem_type") == "multiple_choice"
+        if names[0].endswith("ForMultipleChoice") or multiple:
+            refuse_retired("task", "multiple-choice", f"{self}: ")
+        return names[0]
+
+    @property
+    def is_static(self) -> bool:
+        """Whether it is a static model's."""
+        return self.values.get("kind") == STATIC
+
+    @property
+    def has_task(self) -> bool:
+        """Whether it has the head of a task: its class in config.json, or a classifier of the mean as modules
+        of sentence-transformers."""
+        named = self.class_name.endswith(tuple(PROBLEMS))
+        return named or ("problem_type" in self.values and self.has_classifier)
+
+    @cached_property
+    def pooling(self) -> "Pooling | None":
+        """The pooling among the modules; None if there is none, or one that Brimful does not know."""
+        path = next((path for kind, path in self.modules if kind == "Pooling"), None)
+        if path is None:
+            return None
+        values = read_object(self.path / path / "config.json")
+        modes = values.get("pooling_mode") or [mode for mode, flag in FLAGS.items() if values.get(flag)]
+        modes = [modes] if isinstance(modes, str) else modes
+        return POOLINGS.get(modes[0]) if len(modes) == 1 else None
+
+    @cached_property
+    def has_classifier(self) -> bool:
+        """Whether the modules are an encoder, a mean and a Dense without activation, and nothing else."""
+        if self.modules[1:] != [("Pooling", POOLING), ("Dense", CLASSIFIER)] or self.pooling != "mean":
+            return False
+        return read_object(self.path / CLASSIFIER / "config.json").get("activation_function") == IDENTITY
+
+    def other_modules(self, *, classifier: bool) -> list[str]:
+        """The subfolders of modules that are not read: other poolings, and what follows a pooling.
+
+        Args:
+            classifier: whether the Dense was read, as the classifier.
+        """
+        read = {"Transformer", *(["Pooling"] if self.pooling else []), *(["Dense"] if classifier else [])}
+        return [path for kind, path in self.modules if kind not in read]
+
+    def text_length(self, config: "EncoderConfig") -> int:
+        """The length, in tokens, at which to cut texts: that of the model's training if it is known, else the
+        encoder's longest."""
+        path = self.encoder_path / "tokenizer_config.json"
+        length = read_object(path).get("model_max_length") if path.is_file() else None
+        known = (length, transformer_settings(self.encoder_path).get("max_seq_length"))
+        return min([config.max_length, *(n for n in known if isinstance(n, int) and n >= 3)])
+
+    def reads_token_types(self, config: "EncoderConfig") -> bool:
+        """Whether the model makes a difference between token types, which pairs of texts have.
+
+        It does not if its tokenizer gives no token_type_ids: the model was trained with type 0 alone.
+        """
+        return config.reads_segments and gives_token_types(self.encoder_path)
+
+    def saved_settings(self, config: "EncoderConfig") -> dict[str, Any]:
+        """The arguments of `save_model` that write the encoder and its head again as they were."""
+        kept = (OVERLAP, TEMPERATURE, SETTINGS, PAIRS)
+        return {
+            "max_length": self.text_length(config),
+            "problem_type": self.values.get("problem_type"),
+            "token_types": self.reads_token_types(config),
+            "extra": {key: self.values[key] for key in kept if key in self.values},
+        }

@@ -1,0 +1,207 @@
+"""Names and shapes of tensors in `transformers` <-> our parameters.
+
+Our names are the same for every architecture; theirs follow the architecture, and heads the prefix
+of the family (`hf_config.FAMILIES`).
+"""
+
+from collections.abc import Container, Iterator, Mapping
+
+from torch import Tensor
+
+from brimful.errors import BrimfulError
+from brimful.hf.config_json import family_of
+from brimful.hf.weights import Source, fill
+from brimful.model.encoder import Encoder
+from brimful.model.heads import (
+    ClassifierHead,
+    MaskedLMHead,
+    PairHead,
+    PretrainingHead,
+    SequenceHead,
+    SpanHead,
+    TokenHead,
+)
+from brimful.model.layer import Architecture, EncoderConfig
+
+Head = MaskedLMHead | ClassifierHead
+Rules = dict[str, tuple[str, ...]]
+"""Our parameter -> the names in `transformers`; several are concatenated along the first dimension."""
+
+_BERT_EMBEDDINGS: Rules = {
+    "embedding": ("embeddings.word_embeddings",),
+    "position": ("embeddings.position_embeddings",),
+    "segment": ("embeddings.token_type_embeddings",),
+}
+_ENCODER: dict[Architecture, Rules] = {
+    "bert": _BERT_EMBEDDINGS
+    | {"embedding_norm": ("embeddings.LayerNorm",), "embedding_projection": ("embeddings_project",)},
+    "prenorm": _BERT_EMBEDDINGS | {"final_norm": ("encoder.ln",)},
+    "modern": {
+        "embedding": ("embeddings.tok_embeddings",),
+        "embedding_norm": ("embeddings.norm",),
+        "final_norm": ("final_norm",),
+    },
+}
+_BERT_MATRICES: Rules = {
+    "qkv": ("attention.self.query", "attention.self.key", "attention.self.value"),
+    "attention_out": ("attention.output.dense",),
+    "up": ("intermediate.dense",),
+    "down": ("output.dense",),
+}
+_LAYER: dict[Architecture, Rules] = {
+    "bert": _BERT_MATRICES
+    | {"attention_norm": ("attention.output.LayerNorm",), "mlp_norm": ("output.LayerNorm",)},
+    "prenorm": _BERT_MATRICES | {"attention_norm": ("attention.ln",), "mlp_norm": ("ln",)},
+    "modern": {
+        "attention_norm": ("attn_norm",),
+        "qkv": ("attn.Wqkv",),
+        "attention_out": ("attn.Wo",),
+        "mlp_norm": ("mlp_norm",),
+        "up": ("mlp.Wi",),
+        "down": ("mlp.Wo",),
+    },
+}
+_LAYERS: dict[Architecture, str] = {"bert": "encoder.layer", "prenorm": "encoder.layer", "modern": "layers"}
+
+_POOLER = {"dense": "bert.pooler.dense"}
+_MODERN = {"dense": "head.dense", "norm": "head.norm"}
+_HEADS: dict[type[Head], dict[str, dict[str, str]]] = {
+    MaskedLMHead: {
+        "bert.": {
+            "dense": "cls.predictions.transform.dense",
+            "norm": "cls.predictions.transform.LayerNorm",
+            "": "cls.predictions",
+        },
+        "roberta.": {"dense": "lm_head.dense", "norm": "lm_head.layer_norm", "": "lm_head"},
+        "electra.": {
+            "dense": "generator_predictions.dense",
+            "norm": "generator_predictions.LayerNorm",
+            "": "generator_lm_head",
+        },
+        "model.": _MODERN | {"": "decoder"},
+    },
+    SequenceHead: {
+        "bert.": _POOLER | {"classifier": "classifier"},
+        "roberta.": {"dense": "classifier.dense", "classifier": "classifier.out_proj"},
+        "electra.": {"dense": "classifier.dense", "classifier": "classifier.out_proj"},
+        "model.": _MODERN | {"classifier": "classifier"},
+    },
+    PairHead: {
+        "bert.": _POOLER | {"classifier": "cls.seq_relationship"},
+        "roberta.": {"dense": "pair.dense", "classifier": "pair.classifier"},
+        "electra.": {"dense": "pair.dense", "classifier": "pair.classifier"},
+        "model.": {"dense": "pair.dense", "norm": "pair.norm", "classifier": "pair.classifier"},
+    },
+    TokenHead: {
+        "bert.": {"classifier": "classifier"},
+        "roberta.": {"classifier": "classifier"},
+        "electra.": {"classifier": "classifier"},
+        "model.": _MODERN | {"classifier": "classifier"},
+    },
+    SpanHead: {
+        "bert.": {"classifier": "qa_outputs"},
+        "roberta.": {"classifier": "qa_outputs"},
+        "electra.": {"classifier": "qa_outputs"},
+        "model.": _MODERN | {"classifier": "classifier"},
+    },
+}
+"""By the prefix of the family. RoBERTa, Electra and ModernBERT have no pair head: these names are our own."""
+_DECODER = {
+    "bert.": "cls.predictions.decoder",
+    "roberta.": "lm_head.decoder",
+    "electra.": "generator_lm_head",
+    "model.": "decoder",
+}
+
+
+_LINEAR = {"classifier": "linear"}
+"""The head that is its classifier alone, under the names of a Dense of sentence-transformers."""
+
+
+def _names(kind: type[Head], config: EncoderConfig) -> dict[str, str]:
+    """The modules of a head, and their names in `transformers`."""
+    if kind is PretrainingHead:
+        pair = {f"pair.{ours}": theirs for ours, theirs in _names(PairHead, config).items()}
+        return _names(MaskedLMHead, config) | pair
+    return _HEADS[kind][family_of(config).prefix]
+
+
+def decoder_weight(config: EncoderConfig) -> str:
+    """The name in `transformers` of the decoder's matrix, which is tied to the embeddings."""
+    return f"{_DECODER[family_of(config).prefix]}.weight"
+
+
+def decoder_module(config: EncoderConfig) -> str:
+    """The name in `transformers` of the module that has the decoder's bias."""
+    return _names(MaskedLMHead, config)[""]
+
+
+def word_matrix(config: EncoderConfig) -> str:
+    """The name in `transformers` of the embedding matrix of words, without prefix."""
+    return f"{_ENCODER[config.architecture]['embedding'][0]}.weight"
+
+
+def has_masked_lm_head(tensors: Container[str], config: EncoderConfig) -> bool:
+    """Whether there is a part of a masked-LM head among the names of tensors in `transformers`."""
+    names = _names(MaskedLMHead, config)
+    parts = [f"{names[part]}.weight" for part in ("dense", "norm")]
+    # A classifier of modern has the same transform, but no bias of the vocabulary.
+    return any(name in tensors for name in ([] if config.modern else parts) + [f"{names['']}.bias"])
+
+
+def classifier_weight(kind: type[ClassifierHead], config: EncoderConfig) -> str:
+    """The name in `transformers` of the last matrix of a head, (classes, hidden)."""
+    return f"{_names(kind, config)['classifier']}.weight"
+
+
+def _rules(module: Encoder | Head, config: EncoderConfig) -> Iterator[tuple[Tensor, tuple[str, ...]]]:
+    """Each parameter of a module, without vocabulary padding, and the names of its parts in
+    `transformers`."""
+    if isinstance(module, Encoder):
+        rules = dict(_ENCODER[config.architecture])
+        for index in range(config.layers):
+            for ours, theirs in _LAYER[config.architecture].items():
+                names = tuple(f"{_LAYERS[config.architecture]}.{index}.{name}" for name in theirs)
+                rules[f"layers.{index}.{ours}"] = names
+    else:
+        linear = isinstance(module, SequenceHead) and module.linear
+        modules = _LINEAR if linear else _names(type(module), config)
+        rules = {ours: (name,) for ours, name in modules.items()}
+    for name, parameter in module.named_parameters():
+        owner, _, kind = name.rpartition(".")
+        if isinstance(module, Encoder) and name == "embedding.weight":
+            parameter = module.word_embeddings  # type: ignore[assignment]
+        yield parameter.detach(), tuple(f"{theirs}.{kind}" for theirs in rules[owner])
+
+
+def hf_names(module: Encoder | Head, config: EncoderConfig) -> set[str]:
+    """The names in `transformers` of a module's parameters (an encoder's without prefix)."""
+    return {name for _, theirs in _rules(module, config) for name in theirs}
+
+
+def to_hf(module: Encoder | Head, config: EncoderConfig) -> dict[str, Tensor]:
+    """Copies of a module's parameters under the names of `transformers` (an encoder's without prefix)."""
+    named: dict[str, Tensor] = {}
+    for parameter, theirs in _rules(module, config):
+        for name, part in zip(theirs, parameter.chunk(len(theirs)), strict=True):
+            named[name] = part.cpu().clone()
+    return named
+
+
+def from_hf(
+    module: Encoder | Head, config: EncoderConfig, tensors: Mapping[str, Source], where: str = ""
+) -> None:
+    """Copy tensors under the names of `transformers` into a module's parameters.
+
+    Raises:
+        BrimfulError: a tensor is missing or has another shape.
+    """
+    for parameter, theirs in _rules(module, config):
+        for name, part in zip(theirs, parameter.chunk(len(theirs)), strict=True):
+            found = tensors.get(name)
+            if found is None:
+                raise BrimfulError(f"{where} lacks the tensor {name}; it is not the model of its config.json")
+            if found.shape != part.shape:
+                shapes = f"{tuple(found.shape)}, not {tuple(part.shape)}"
+                raise BrimfulError(f"{where}: the tensor {name} has the shape {shapes} of config.json")
+            fill(part, found)

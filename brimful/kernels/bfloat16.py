@@ -1,0 +1,216 @@
+"""bfloat16 on a CPU: loops (bfloat16_loops.py) in place of several operations of ATen."""
+
+import importlib.util
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from brimful.kernels.workers import run_loops, workers
+
+
+@cache
+def _has_numba() -> bool:
+    """The training core also runs where numba is not installed."""
+    return importlib.util.find_spec("numba") is not None
+
+
+def applies(x: Tensor) -> bool:
+    """Whether the functions of this module take the tensor, which must have memory: traced ones have none.
+
+    Inductor has loops of its own.
+    """
+    is_bfloat16 = x.dtype == torch.bfloat16 and x.device.type == "cpu"
+    has_memory = type(x) in (Tensor, torch.nn.Parameter) and not torch.compiler.is_compiling()
+    return is_bfloat16 and has_memory and _has_numba()
+
+
+def autocasts(x: Tensor) -> bool:
+    """Whether `applies` holds for what autocast makes of this float32 tensor."""
+    return (
+        x.dtype == torch.float32
+        and x.device.type == "cpu"
+        and torch.is_autocast_enabled("cpu")
+        and torch.get_autocast_dtype("cpu") == torch.bfloat16
+        and type(x) in (Tensor, torch.nn.Parameter)
+        and not torch.compiler.is_compiling()
+        and _has_numba()
+    )
+
+
+def numbers(tensor: Tensor) -> np.ndarray[Any, np.dtype[np.int16]]:
+    """The memory of a bfloat16 tensor on the CPU, as int16."""
+    return tensor.detach().view(torch.int16).numpy()
+
+
+def score_gradients(
+    scores: Tensor, bias: Tensor, labels: Tensor, scales: Tensor, sums: Tensor | None, *, write: bool
+) -> tuple[Tensor, Tensor]:
+    """Cross-entropy of each row, and 1 if the label has the highest score, else 0: both float32 (rows,).
+
+    Args:
+        scores: (rows, columns), contiguous; if `write`, replaced by the gradients of the losses.
+        bias: float32 (columns,), added to the scores of each row.
+        labels: int64 (rows,), each a column, or negative in a row that has no loss.
+        scales: float32 (rows,), what the gradients of each row are multiplied by.
+        sums: float32 (columns,), to which the gradients of each column are added; None: not needed.
+    """
+    from brimful.kernels.bfloat16_loops import score_gradients
+
+    losses, hits = scales.new_empty(2, len(scores))
+    parts = _parts(scores, labels, scales, losses, hits)
+    own_sums = scales.new_zeros(len(parts), scores.shape[1])
+    items = zip(parts, own_sums.numpy(), strict=True)
+    run_loops(score_gradients, [(*part, _copied(bias), own, write) for part, own in items])
+    if write and sums is not None:
+        sums += own_sums.sum(0)
+    return losses, hits
+
+
+def rotate(qkv: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+    """Rotate each pair (x[i], x[i + head_dim / 2]) of queries and keys where it lies.
+
+    Args:
+        qkv: (T, 3, heads, head_dim), changed and returned.
+        cosine, sine: float32 (T, head_dim / 2).
+    """
+    from brimful.kernels.bfloat16_loops import rotate_rows
+
+    run_loops(rotate_rows, _parts(qkv, cosine, sine))
+    return qkv
+
+
+def gate(up: Tensor) -> Tensor:
+    """GeLU of the first half of each row times its second half: (T, 2 * inner) -> (T, inner)."""
+    return _Gate.apply(up)
+
+
+class _Gate(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, up: Tensor) -> Tensor:
+        from brimful.kernels.bfloat16_loops import gate_rows
+
+        ctx.save_for_backward(up)
+        out = up.new_empty(len(up), up.shape[1] // 2)
+        run_loops(gate_rows, _parts(up, out))
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, gradients: Tensor) -> Tensor:
+        (up,) = ctx.saved_tensors
+        return gate_gradients(up, gradients.contiguous())[0]
+
+
+def gate_gradients(up: Tensor, gradients: Tensor) -> tuple[Tensor, Tensor]:
+    """The gradients of `gate` by its input, and its output again.
+
+    Args:
+        up: (T, 2 * inner).
+        gradients: (T, inner), by the output.
+    """
+    from brimful.kernels.bfloat16_loops import gate_gradients
+
+    d_up, out = torch.empty_like(up), torch.empty_like(gradients)
+    run_loops(gate_gradients, _parts(up, gradients, d_up, out))
+    return d_up, out
+
+
+def normalize(x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """LayerNorm without a bias.
+
+    Args:
+        x: float32 (T, hidden).
+        weight: float32 (hidden,).
+
+    Returns:
+        bfloat16 (T, hidden); and float32 (T, 2), mean and factor of each row, for `norm_gradients`.
+    """
+    from brimful.kernels.bfloat16_loops import norm_rows
+
+    y, statistics = torch.empty_like(x, dtype=torch.bfloat16), x.new_empty(len(x), 2)
+    run_loops(norm_rows, [(*part, *_norm(weight, eps)) for part in _parts(x, y, statistics)])
+    return y, statistics
+
+
+def add_and_normalize(x: Tensor, added: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+    """x + added, float32 (T, hidden), and `normalize` of it.
+
+    Args:
+        added: bfloat16 (T, hidden).
+    """
+    from brimful.kernels.bfloat16_loops import add_and_norm_rows
+
+    total, y = torch.empty_like(x), torch.empty_like(added)
+    statistics = x.new_empty(len(x), 2)
+    parts = _parts(x, added, total, y, statistics)
+    run_loops(add_and_norm_rows, [(*part, *_norm(weight, eps)) for part in parts])
+    return total, y, statistics
+
+
+def norm_gradients(
+    x: Tensor, statistics: Tensor, weight: Tensor, d_y: Tensor, d_x: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of `normalize`.
+
+    Args:
+        x, statistics, weight: its input and what it gave.
+        d_y: bfloat16 (T, hidden), by the norm's output.
+        d_x: float32 (T, hidden), by what else reads x.
+
+    Returns:
+        The gradient by x, float32 (T, hidden); the output of the norm again, bfloat16; and the gradient by
+        the weight, float32 (hidden,).
+    """
+    from brimful.kernels.bfloat16_loops import norm_gradients
+
+    whole, y = torch.empty_like(x), torch.empty_like(d_y)
+    parts = _parts(x, statistics, d_y, d_x.contiguous(), whole, y)
+    d_weight = x.new_zeros(len(parts), len(weight))
+    items = zip(parts, d_weight.numpy(), strict=True)
+    run_loops(norm_gradients, [(*part, _copied(weight), own) for part, own in items])
+    return whole, y, d_weight.sum(0)
+
+
+def add(x: Tensor, added: Tensor) -> Tensor:
+    """x + added, float32, of bfloat16 `added`: ATen's sum of two dtypes takes several times as long."""
+    from brimful.kernels.bfloat16_loops import add_rows
+
+    total = torch.empty_like(x)
+    run_loops(add_rows, _parts(x, added, total))
+    return total
+
+
+def add_transposed(total: Tensor, x: Tensor, *, first: bool) -> None:
+    """total += x.t(), or total = x.t() if `first`.
+
+    Args:
+        total: float32 (rows, columns), changed.
+        x: (columns, rows).
+    """
+    from brimful.kernels.bfloat16_loops import add_transposed
+
+    each = max(1, -(-len(total) // workers()))
+    parts = zip(x.split(each, 1), total.split(each), strict=True)
+    run_loops(add_transposed, [(numbers(columns), rows.numpy(), first) for columns, rows in parts])
+
+
+def _norm(weight: Tensor, eps: float) -> tuple[np.ndarray, np.float32]:
+    return _copied(weight), np.float32(eps)
+
+
+def _copied(weight: Tensor) -> np.ndarray:
+    """A parameter's numbers. NumPy would keep FSDP2 from freeing its memory."""
+    return weight.detach().clone().numpy()
+
+
+def _parts(*tensors: Tensor) -> list[tuple[np.ndarray, ...]]:
+    """The memory of tensors with the same number of rows, which the workers share."""
+    rows = max(1, -(-len(tensors[0]) // workers()))
+    split = zip(*(tensor.split(rows) for tensor in tensors), strict=True)
+    return [tuple(map(_memory, part)) for part in split]
+
+
+def _memory(tensor: Tensor) -> np.ndarray:
+    return numbers(tensor) if tensor.dtype == torch.bfloat16 else tensor.detach().numpy()

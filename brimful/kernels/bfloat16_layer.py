@@ -1,0 +1,159 @@
+"""A layer of modern in bfloat16 on a CPU: matrix products, and one loop between two of them.
+
+Autograd's form of the same layer takes 40 operations and their Python. It casts every input of a product,
+keeps what it casts, and calls functions again in backward. Here backward reads what forward has kept: the
+input, the residual sum, queries, keys and values, the output of attention, and the input of the gate. Norms
+and gates are computed again by the loops that compute their gradients.
+
+Numbers are rounded where autocast rounds them: products to bfloat16, the residual stream not at all.
+
+Floor, beside products and attention, of T slots of width H whose gate has width 2 H: 48 * T * H bytes in
+forward, 76 * T * H in backward.
+"""
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from brimful.kernels import bfloat16
+from brimful.kernels.blockwise import blockwise_attention, blockwise_attention_backward
+from brimful.model.attention import Layout, SequenceLayout
+
+Rotation = tuple[Tensor, Tensor]
+
+
+class Weights(NamedTuple):
+    """The weights of a layer: of its two norms, float32, and its four matrices. The first layer has one norm
+    fewer."""
+
+    attention_norm: Tensor | None
+    mlp_norm: Tensor
+    qkv: Tensor
+    attention_out: Tensor
+    up: Tensor
+    down: Tensor
+
+
+def applies(x: Tensor, layout: Layout) -> bool:
+    """Whether `outputs` takes this input: under autocast to bfloat16, on a CPU, not traced."""
+    return isinstance(layout, SequenceLayout) and bfloat16.autocasts(x)
+
+
+def outputs(
+    x: Tensor,
+    layout: SequenceLayout,
+    rotation: Rotation,
+    weights: Weights,
+    *,
+    heads: int,
+    reach: int,
+    eps: float,
+    kept: Tensor | None,
+) -> Tensor:
+    """The output of a layer without dropout.
+
+    Args:
+        x: float32 (T, hidden).
+        reach: a token sees the tokens at most `reach` away; -1 for no limit.
+        eps: of the norms.
+        kept: see `Layer.forward`.
+    """
+    angles = (table[:, 0] for table in rotation)
+    return _Layer.apply(x, kept, layout.lengths, *angles, (heads, reach, eps), *weights)
+
+
+class _Layer(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        kept: Tensor | None,
+        lengths: Tensor,
+        cosine: Tensor,
+        sine: Tensor,
+        shape: tuple[int, int, float],
+        first: Tensor | None,
+        second: Tensor,
+        *weights: Tensor,
+    ) -> Tensor:
+        heads, reach, eps = shape
+        qkv_weight, out_weight, up_weight, down_weight = _narrow(weights)
+        y, statistics = _normalized(x, first, eps)
+        qkv = y @ qkv_weight.t()
+        parts = bfloat16.rotate(qkv.view(len(x), 3, heads, -1), cosine, sine)
+        attended, normalizer = _attend(parts, lengths, reach)
+        out = kept_rows(attended.view(x.shape), kept)
+        middle, y, middle_statistics = bfloat16.add_and_normalize(
+            kept_rows(x, kept), out @ out_weight.t(), second, eps
+        )
+        up = y @ up_weight.t()
+        ctx.save_for_backward(
+            *(x, kept, lengths, cosine, sine, first, second),
+            *(statistics, parts, attended, normalizer, middle, middle_statistics, up),
+            *weights,
+        )
+        ctx.reach = reach
+        return bfloat16.add(middle, bfloat16.gate(up) @ down_weight.t())
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_x: Tensor) -> tuple[Tensor | None, ...]:
+        saved = ctx.saved_tensors  # once: checkpoints allow no more
+        x, kept, lengths, cosine, sine, first, second = saved[:7]
+        statistics, parts, attended, normalizer, middle, middle_statistics, up = saved[7:14]
+        qkv_weight, out_weight, up_weight, down_weight = _narrow(saved[14:])
+
+        d_down = d_x.to(torch.bfloat16)
+        d_up, gated = bfloat16.gate_gradients(up, d_down @ down_weight)
+        d_x, y, d_second = bfloat16.norm_gradients(middle, middle_statistics, second, d_up @ up_weight, d_x)
+        d_down_weight, d_up_weight = d_down.t() @ gated, d_up.t() @ y
+
+        d_out = d_x.to(torch.bfloat16)
+        d_out_weight = d_out.t() @ kept_rows(attended.view(x.shape), kept)
+        d_attended = _scattered(d_out @ out_weight, kept, len(x)).view_as(attended)
+        d_parts = blockwise_attention_backward(
+            d_attended, *parts.unbind(1), attended, normalizer, lengths, None, _scale(parts), ctx.reach, 0.0
+        )
+        d_qkv = bfloat16.rotate(d_parts, cosine, -sine).view(len(x), -1)
+        d_x = _scattered(d_x, kept, len(x))
+        d_first = None
+        if first is None:
+            y = x.to(torch.bfloat16)
+            d_x = bfloat16.add(d_x, d_qkv @ qkv_weight)
+        else:
+            d_x, y, d_first = bfloat16.norm_gradients(x, statistics, first, d_qkv @ qkv_weight, d_x)
+        products = d_qkv.t() @ y, d_out_weight, d_up_weight, d_down_weight
+        d_weights = (product.to(weight.dtype) for product, weight in zip(products, saved[14:], strict=True))
+        return d_x, *(None,) * 5, d_first, d_second, *d_weights
+
+
+def _narrow(weights: Iterable[Tensor]) -> list[Tensor]:
+    """In backward they are cast again, so that a layer keeps nothing but activations."""
+    return [weight.to(torch.bfloat16) for weight in weights]
+
+
+def _normalized(x: Tensor, weight: Tensor | None, eps: float) -> tuple[Tensor, Tensor | None]:
+    """The input of the first product, and its statistics."""
+    return (x.to(torch.bfloat16), None) if weight is None else bfloat16.normalize(x, weight, eps)
+
+
+def _attend(parts: Tensor, lengths: Tensor, reach: int) -> tuple[Tensor, Tensor]:
+    """Attention of (T, 3, heads, head_dim)."""
+    return blockwise_attention(*parts.unbind(1), lengths, None, _scale(parts), reach, 0.0)
+
+
+def _scale(parts: Tensor) -> float:
+    return parts.shape[-1] ** -0.5
+
+
+def kept_rows(x: Tensor, kept: Tensor | None) -> Tensor:
+    """x (T, hidden) at the slots `kept`, int64 (N,); all of it without them."""
+    return x if kept is None else x.index_select(0, kept)
+
+
+def _scattered(rows: Tensor, kept: Tensor | None, length: int) -> Tensor:
+    """The gradient of `kept_rows`: kept rows may be the same one, as those without a label are."""
+    return rows if kept is None else rows.new_zeros(length, rows.shape[1]).index_add_(0, kept, rows)

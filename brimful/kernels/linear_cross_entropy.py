@@ -1,0 +1,450 @@
+"""Cross-entropy of a linear layer's scores without the (M, V) matrix of scores.
+
+The gradients are computed in the forward pass, for one group of rows at a time, while the scores of these
+rows are in memory (as in Liger Kernel: Hsu et al. 2024, section 3.2); backward only multiplies them. So there
+are 3 matrix products of 2 * M * V * d flops, the minimum. Computing the scores again in backward takes 4
+(Wijmans et al. 2024, "Cut Your Losses").
+
+On a CPU the vocabulary of a group is cut into tiles that stay in the cache. A first pass computes the softmax
+over each tile. A second pass, once the normalizer of the whole row is known, turns it into the gradient of
+the scores. So exp is computed once. Memory: the scores of one group, in the dtype of `hidden` (GROUP bytes),
+where the plain form holds all scores three or four times in float32; and the gradient of the weight, from the
+forward pass on.
+
+On other devices a group is one piece, and the vocabulary is padded to a multiple of 64 with scores of minus
+infinity, since 16-bit products are slow where a stride is not a multiple of 8. The products of 16-bit numbers
+have float32 results. A compiled function turns the scores of a group into losses and gradients. A group takes
+3 products and 2 kernels, recorded on a device that computes nothing (bench/common/recorder; torch 2.13). By
+Inductor's count the kernels move 8.0 bytes a score at vocabularies of 32,768 and 30,522; where a row of
+scores does not stay in the cache between its two readings, it is 12. Peak memory beyond the inputs is 948 MiB
+for 8,192 and 946 MiB for 19,660 predictions at a hidden size of 768: the scores of a group in float32, their
+gradients in 16 bits, the matrix in 16 bits, and the gradients of the inputs.
+
+bench/linear_cross_entropy.py compares it with the plain form.
+"""
+
+from collections.abc import Iterator
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from brimful.data.batch import IGNORED, STEP
+from brimful.errors import BrimfulError
+from brimful.kernels import bfloat16
+from brimful.kernels.workers import run, workers
+from brimful.model.cross_entropy import cross_entropy_sum, hits
+from brimful.torch_compile import Compiled
+
+GROUP = 64 << 20
+"""On a CPU: bytes of scores in memory at a time."""
+
+GROUP_ON_DEVICE = 512 << 20
+"""Elsewhere: bytes of scores in float32 in memory at a time. Their 16-bit gradients take half as many. (Its
+effect on a GPU's speed has not been measured.)"""
+
+SMALL = 32 << 20
+"""Below this many bytes of scores in float32 the plain form is used: with two CPU threads it is faster up to
+about 600 x 8,000 scores, and slower at 600 x 30,000."""
+
+SMALL_FOR_LOOPS = 4 << 20
+"""The same in bfloat16 on a CPU, whose loops are faster from about 300 x 4,096 scores on (AMX)."""
+
+TILE = 2 << 20
+"""On a CPU: bytes of a tile in float32, small enough for the fast caches."""
+
+ALIGNMENT = 64
+"""Not on a CPU: rows of a group and columns of its scores are a multiple of this."""
+
+LEAST = 256
+"""The fewest rows of a group and columns of a tile: thinner matrix products are slow."""
+
+Gradients = tuple[Tensor, Tensor, Tensor]
+
+
+def linear_cross_entropy(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, weights: Tensor | None = None
+) -> Tensor:
+    """Sum of weights * cross-entropy(hidden @ weight.T + bias, labels), with gradients of the first three.
+
+    Matrix products have the dtype of `hidden`, or autocast's. Softmax, sums, and gradients until they have
+    been multiplied by the incoming gradient are in float32 or wider, so loss scaling does not change their
+    rounding.
+
+    Args:
+        hidden: (M, d).
+        weight: (V, d).
+        bias: (V,), or None.
+        labels: int64 (M,), -100 where there is no prediction; on the CPU at most 63 of them cost anything.
+        weights: float (M,), the factor of each prediction's loss; 1 by default. With 1 / (predictions of its
+            sequence) the result is the sum of the sequences' means (Krell et al. 2021, section 3.2.3). They
+            get no gradient.
+
+    Returns:
+        A scalar in float32, float64 if `hidden` is. It can be differentiated once.
+
+    Raises:
+        BrimfulError: a label outside the vocabulary (on the CPU; elsewhere the sum is infinite). In the plain
+            form F.cross_entropy raises IndexError.
+    """
+    return linear_cross_entropy_and_hits(hidden, weight, bias, labels, weights)[0]
+
+
+def linear_cross_entropy_and_hits(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, weights: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """`linear_cross_entropy` and `hits`, which ignores `weights`: both () and of one dtype.
+
+    The hits cost next to nothing, since the highest score is known.
+    """
+    loops = bfloat16.applies(hidden) or bfloat16.autocasts(hidden)
+    if len(labels) * len(weight) * 4 < (SMALL_FOR_LOOPS if loops else SMALL):
+        scores = F.linear(hidden, weight, bias)
+        total = cross_entropy_sum(scores, labels, weights)
+        return total, hits(scores, labels).to(total.dtype)
+    kind = hidden.device.type
+    if torch.is_autocast_enabled(kind):
+        hidden = hidden.to(torch.get_autocast_dtype(kind))
+    needs_gradients = torch.is_grad_enabled() and any(
+        tensor is not None and tensor.requires_grad for tensor in (hidden, weight, bias)
+    )
+    total, found, *_ = _sum_and_gradients(hidden, weight, bias, labels, weights, needs_gradients)
+    return total, found
+
+
+@torch.library.custom_op("brimful::linear_cross_entropy", mutates_args=())
+def _sum_and_gradients(
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    labels: Tensor,
+    weights: Tensor | None,
+    needs_gradients: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """The sum, the hits, and the gradients of the sum by hidden, weight and bias, empty if not needed."""
+    used = labels != IGNORED
+    wide = torch.promote_types(hidden.dtype, torch.float32)
+    if weights is None:
+        weights = torch.ones_like(labels, dtype=wide)
+    weights = torch.where(used, weights, 0).to(wide)
+    if hidden.device.type != "cpu":  # choosing rows would wait for the device; shapes would vary
+        return _by_groups(hidden, weight, bias, labels, weights, needs_gradients)
+    total, found, gradients = _outputs(hidden, weight, bias, needs_gradients)
+    by_loops = bfloat16.applies(hidden)
+    given = labels[used]
+    count = len(given)
+    if by_loops:  # with a few unused rows, so that few shapes occur
+        count = min(len(used), -(-count // STEP) * STEP)
+    chosen = (~used).int().argsort(stable=True)[:count]
+    if len(given) and not 0 <= int(given.min()) <= int(given.max()) < len(weight):
+        raise BrimfulError(
+            f"labels from {int(given.min())} to {int(given.max())} do not fit a vocabulary of {len(weight)}"
+        )
+    d_hidden, d_weight, d_bias = gradients
+    d_chosen = d_hidden[chosen] if needs_gradients else d_hidden
+    d_used = d_chosen, d_weight, d_bias
+    accumulate = _accumulate_by_loops if by_loops else _accumulate
+    h = hidden[chosen]
+    h[len(given) :] = 0
+    accumulate(total, found, d_used, h, weight, bias, labels[chosen], weights[chosen])
+    if needs_gradients:
+        d_hidden.index_copy_(0, chosen, d_chosen)
+    return total, found, *gradients
+
+
+def _outputs(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, needs_gradients: bool
+) -> tuple[Tensor, Tensor, Gradients]:
+    """The tensors that `_sum_and_gradients` returns: zeros, and an empty one for the weight's gradient."""
+    wide = torch.promote_types(hidden.dtype, torch.float32)
+    d_hidden, d_bias = (
+        hidden.new_zeros(tensor.shape if needs_gradients and tensor is not None else 0, dtype=wide)
+        for tensor in (hidden, bias)
+    )
+    d_weight = hidden.new_empty(weight.shape if needs_gradients else 0, dtype=wide)
+    total, found = (hidden.new_zeros((), dtype=wide) for _ in range(2))
+    return total, found, (d_hidden, d_weight, d_bias)
+
+
+@torch.no_grad()
+def _by_groups(
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    labels: Tensor,
+    weights: Tensor,
+    needs_gradients: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """What `_sum_and_gradients` returns, in groups of one shape and without waiting for the device.
+
+    Args:
+        weights: in the dtype of the sum; 0 where there is no label.
+    """
+    rows, (vocabulary, width), wide = len(hidden), weight.shape, weights.dtype
+    columns = _aligned(vocabulary)
+    count = max(1, -(-rows * columns * wide.itemsize // GROUP_ON_DEVICE))
+    each = _aligned(-(-rows // count))
+    matrix = _padded(weight, columns, 0, hidden.dtype)
+    shift = _padded(weight.new_zeros(vocabulary) if bias is None else bias, columns, -torch.inf, wide)
+    groups = zip(
+        _padded(hidden, count * each, 0, hidden.dtype).split(each),
+        _padded(labels, count * each, IGNORED, labels.dtype).split(each),
+        _padded(weights, count * each, 0, wide).split(each),
+        strict=True,
+    )
+    d_hidden, d_weight = (
+        hidden.new_empty((size, width) if needs_gradients else 0, dtype=wide)
+        for size in (count * each, columns)
+    )
+    d_shift = torch.zeros_like(shift) if needs_gradients and bias is not None else None
+    dtype = hidden.dtype if needs_gradients else None
+    losses, rights = [], []
+    with torch.autocast(hidden.device.type, enabled=False):
+        for index, (h, label, scale) in enumerate(groups):
+            scores = _product(h, matrix.t())
+            loss, right, d_scores = _losses(scores, shift, label, scale, dtype, d_shift)
+            del scores  # or two groups of them would be in memory
+            losses.append(loss)
+            rights.append(right)
+            if d_scores is not None:
+                _product(d_scores, matrix, d_hidden[index * each : (index + 1) * each])
+                _product(d_scores.t(), h, d_weight, add=index > 0)
+            del d_scores
+        total, found = torch.cat(losses).sum(), torch.cat(rights).sum()
+    d_bias = shift.new_empty(0) if d_shift is None else d_shift[:vocabulary]
+    if not needs_gradients:
+        return total, found, d_hidden, d_weight, d_bias
+    return total, found, d_hidden[:rows], d_weight[:vocabulary], d_bias
+
+
+def _losses_of_scores(
+    scores: Tensor,
+    shift: Tensor,
+    label: Tensor,
+    scale: Tensor,
+    dtype: torch.dtype | None,
+    d_shift: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Of each row the scaled loss, and 1 if its label has the highest score, else 0; and the gradient of the
+    scores in `dtype`, whose sum over rows is added to `d_shift`.
+
+    Args:
+        scores: (rows, columns), in float32 or wider as all but the labels.
+        shift: (columns,), added to the scores; minus infinity in columns beyond the vocabulary.
+        label, scale: (rows,).
+        dtype: None: no gradients.
+        d_shift: (columns,), changed in place; None: not needed.
+    """
+    scores = scores + shift
+    highest = scores.amax(1, keepdim=True)
+    normalizer = highest + (scores - highest).exp().sum(1, keepdim=True).log()
+    inside = (label >= 0) & (label < scores.shape[1])
+    own = torch.where(inside, scores.gather(1, torch.where(inside, label, 0)[:, None])[:, 0], -torch.inf)
+    used = label != IGNORED
+    loss = torch.where(used, normalizer[:, 0] - own, 0)
+    right = torch.where(used & (own >= highest[:, 0]), scale.new_ones(()), 0)
+    if dtype is None:
+        return loss * scale, right, None
+    # p - 1 for the label, rounded last; for the others p
+    columns = torch.arange(scores.shape[1], device=scores.device)
+    is_label = columns == label[:, None]
+    d_scores = torch.where(is_label, torch.expm1(-loss)[:, None], (scores - normalizer).exp())
+    d_scores = (d_scores * scale[:, None]).to(dtype)
+    if d_shift is not None:
+        d_shift += d_scores.sum(0, dtype=d_shift.dtype)
+    return loss * scale, right, d_scores
+
+
+_losses = Compiled(_losses_of_scores, "the cross-entropy", fullgraph=True)
+
+
+def _aligned(size: int) -> int:
+    """The next multiple of ALIGNMENT, at least one."""
+    return max(1, -(-size // ALIGNMENT)) * ALIGNMENT
+
+
+def _padded(tensor: Tensor, length: int, fill: float, dtype: torch.dtype) -> Tensor:
+    """The tensor in `dtype` with rows of `fill` at its end; itself if nothing changes."""
+    if len(tensor) == length:
+        return tensor.to(dtype)
+    padded = tensor.new_full((length, *tensor.shape[1:]), fill, dtype=dtype)
+    padded[: len(tensor)] = tensor
+    return padded
+
+
+def _product(a: Tensor, b: Tensor, out: Tensor | None = None, *, add: bool = False) -> Tensor:
+    """a @ b in float32 or wider, written to `out` or added to it."""
+    wide = torch.promote_types(a.dtype, torch.float32)
+    if out is None:
+        out = a.new_empty(a.shape[0], b.shape[1], dtype=wide)
+    if a.dtype != wide and a.is_cuda:  # only there can the result of a product have another dtype
+        if add:
+            return torch.addmm(out, a, b, wide, out=out)
+        return torch.mm(a, b, wide, out=out)
+    a, b = a.to(wide), b.to(wide)
+    return torch.addmm(out, a, b, out=out) if add else torch.mm(a, b, out=out)
+
+
+def _accumulate_by_loops(
+    total: Tensor,
+    found: Tensor,
+    gradients: Gradients,
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    labels: Tensor,
+    weights: Tensor,
+) -> None:
+    """`_accumulate` in bfloat16: one loop turns a group's scores into gradients, each row in the cache."""
+    d_hidden, d_weight, d_bias = gradients
+    if not len(hidden):
+        d_weight.zero_()
+    matrix = weight.to(hidden.dtype)
+    shift = d_hidden.new_zeros(len(weight)) if bias is None else bias.to(d_hidden.dtype)
+    write = d_hidden.numel() > 0
+    most = max(LEAST, GROUP // (len(weight) * hidden.element_size()) // STEP * STEP)
+    for start in range(0, len(hidden), most):
+        rows = slice(start, start + most)
+        h, scale = hidden[rows], weights[rows]
+        scores = h @ matrix.t()
+        sums = None if bias is None else d_bias
+        losses, right = bfloat16.score_gradients(scores, shift, labels[rows], scale, sums, write=write)
+        total.add_((losses * scale).sum())
+        found.add_(right.sum())
+        if write:
+            _add_product(d_hidden[rows], scores, matrix, first=True)
+            # oneDNN reads scores faster as they lie: transposed, 2,048 x 16,384 took 1.6 times as long (AMX).
+            bfloat16.add_transposed(d_weight, h.t().contiguous() @ scores, first=start == 0)
+
+
+def _accumulate(
+    total: Tensor,
+    found: Tensor,
+    gradients: Gradients,
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    labels: Tensor,
+    weights: Tensor,
+) -> None:
+    """On a CPU, where all labels are in the vocabulary: add these rows to the sum and the hits, and to the
+    gradients unless these are empty."""
+    d_hidden, d_weight, d_bias = gradients
+    if not len(hidden):
+        d_weight.zero_()
+    threads = workers()
+    for rows in _slices(len(hidden), GROUP // (len(weight) * hidden.element_size())):
+        h, label, scale = hidden[rows], labels[rows], weights[rows]
+        tiles = list(_slices(len(weight), TILE // (len(h) * 4), threads))
+        kept = [h.new_empty(len(h), c.stop - c.start) if d_hidden.numel() else None for c in tiles]
+        normalizers, scores, highest = total.new_empty(3, len(tiles), len(h))
+        _softmax_of_tiles(h, weight, bias, label, tiles, kept, normalizers, scores, highest)
+        normalizer, score = normalizers.logsumexp(0), scores.amax(0)
+        found.add_((score >= highest.amax(0)).sum())
+        loss = normalizer - score
+        total.add_((loss * scale).sum())
+        if not d_hidden.numel():
+            continue
+        d_score = torch.expm1(-loss).mul_(scale).to(h.dtype)  # p - 1 for the label, rounded last
+        factors = (normalizers - normalizer).exp_().mul_(scale)
+
+        def by_columns(
+            columns: slice,
+            d_scores: Tensor,
+            factor: Tensor,
+            h: Tensor = h,
+            label: Tensor = label,
+            d_score: Tensor = d_score,
+            first: bool = rows.start == 0,
+        ) -> None:
+            d_scores.mul_(factor[:, None])
+            place, inside = _place(label, columns)
+            d_label = torch.where(inside[:, None], d_score[:, None], d_scores.gather(1, place))
+            d_scores.scatter_(1, place, d_label)
+            _add_product(d_weight[columns], d_scores.t(), h, first=first)
+            if bias is not None:
+                d_bias[columns] += d_scores.sum(0, dtype=d_bias.dtype)
+
+        def by_rows(part: Tensor, *d_scores: Tensor, tiles: list[slice] = tiles) -> None:
+            for columns, tile in zip(tiles, d_scores, strict=True):
+                _add_product(part, tile, weight[columns].to(tile.dtype), first=columns.start == 0)
+
+        run(by_columns, zip(tiles, kept, factors, strict=True), device=h.device)
+        parts = zip(*(t.tensor_split(threads) for t in (d_hidden[rows], *kept) if t is not None), strict=True)
+        run(by_rows, parts, device=h.device)
+
+
+def _softmax_of_tiles(
+    h: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    label: Tensor,
+    tiles: list[slice],
+    kept: list[Tensor | None],
+    normalizers: Tensor,
+    scores: Tensor,
+    highest: Tensor,
+) -> None:
+    """Write for each tile its softmax, its logsumexp, its highest score, and the label's score, which is -inf
+    if the label is in another tile."""
+
+    def job(columns: slice, keep: Tensor | None, normalizer: Tensor, score: Tensor, most: Tensor) -> None:
+        b = None if bias is None else bias[columns].to(h.dtype)
+        tile = F.linear(h, weight[columns].to(h.dtype), b)
+        p = torch.softmax(tile, 1, dtype=score.dtype)
+        most.copy_(tile.amax(1))
+        torch.sub(most, p.amax(1).log_(), out=normalizer)
+        place, inside = _place(label, columns)
+        score.copy_(torch.where(inside, tile.gather(1, place)[:, 0], -torch.inf))
+        if keep is not None:
+            keep.copy_(p)
+
+    run(job, zip(tiles, kept, normalizers, scores, highest, strict=True), device=h.device)
+
+
+def _slices(size: int, most: int, threads: int = 1) -> Iterator[slice]:
+    """Slices of nearly equal length that cover `size`: at most max(`most`, LEAST) long, and a multiple of
+    `threads` in number."""
+    count = max(1, -(-size // (max(most, LEAST) * threads))) * threads
+    each = max(1, -(-size // count))
+    return (slice(start, min(start + each, size)) for start in range(0, size, each))
+
+
+def _place(label: Tensor, columns: slice) -> tuple[Tensor, Tensor]:
+    """Each row's label as a column of a tile, (rows, 1), and whether it is in this tile."""
+    inside = (label >= columns.start) & (label < columns.stop)
+    return (label - columns.start).clamp(0, columns.stop - columns.start - 1)[:, None], inside
+
+
+def _add_product(total: Tensor, a: Tensor, b: Tensor, *, first: bool) -> None:
+    """total += a @ b, or total = a @ b if `first`."""
+    if total.dtype == a.dtype:
+        torch.addmm(total, a, b, beta=0 if first else 1, out=total)
+    elif first:
+        total.copy_(a @ b)
+    else:
+        total.add_((a @ b).to(total.dtype))  # adding across dtypes is 10 times slower
+
+
+@_sum_and_gradients.register_fake
+def _(hidden, weight, bias, labels, weights, needs_gradients):
+    total, found, gradients = _outputs(hidden, weight, bias, needs_gradients)
+    return total, found, *gradients
+
+
+def _save(ctx, inputs, output):
+    ctx.set_materialize_grads(False)
+    ctx.mark_non_differentiable(*output[1:])
+    ctx.save_for_backward(*output[2:])
+    ctx.dtypes = [None if tensor is None else tensor.dtype for tensor in inputs[:3]]
+
+
+def _backward(ctx, grad, *_):
+    scaled = (
+        None if dtype is None or grad is None else (gradient * grad).to(dtype)
+        for gradient, dtype in zip(ctx.saved_tensors, ctx.dtypes, strict=True)
+    )
+    return *scaled, None, None, None
+
+
+_sum_and_gradients.register_autograd(_backward, setup_context=_save)

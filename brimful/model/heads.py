@@ -1,0 +1,208 @@
+"""Heads: hidden states of a packed row -> logits. Their losses are in `objectives.losses`.
+
+All equal classes of `transformers`: ForMaskedLM, ForSequenceClassification,
+ForTokenClassification and ForQuestionAnswering of Bert, Roberta, Electra, MegatronBert and ModernBert, and
+ForPreTraining and ForNextSentencePrediction of Bert and MegatronBert. Only the classifier of a mean in bert
+and prenorm has no class there: it is the Pooling and Dense of sentence-transformers.
+"""
+
+from typing import get_args
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from brimful.data.batch import PackedBatch
+from brimful.errors import BrimfulError, nearest
+from brimful.model.drawing import Linear
+from brimful.model.encoder import Encoder
+from brimful.model.layer import Pooling, draw_normal, initialize, norm
+
+
+class MaskedLMHead(nn.Module):
+    """A transform, then scores of all tokens of the vocabulary, at masked positions alone.
+
+    The matrix of the scores is the encoder's embedding matrix, and not among this module's parameters.
+    """
+
+    def __init__(self, encoder: Encoder) -> None:
+        super().__init__()
+        config = encoder.config
+        self._encoder = (encoder,)  # in a tuple, so that its parameters are not registered here too
+        self.dense = Linear(config.hidden_size, config.embedding_width, bias=config.bias)
+        self.norm = norm(config, config.embedding_width)
+        self.bias = nn.Parameter(torch.zeros(config.vocabulary_size))
+        initialize(self.dense, config, output=config.modern)
+
+    def forward(self, hidden: Tensor, positions: Tensor | None = None) -> Tensor:
+        """hidden (T, hidden), positions int64 (M,) -> logits (M, vocabulary); (T, vocabulary) without."""
+        if positions is not None:
+            hidden = hidden.index_select(0, positions)
+        return F.linear(self.transform(hidden), *self.decoder)
+
+    def transform(self, hidden: Tensor) -> Tensor:
+        """hidden (M, hidden) -> the input of the decoder, (M, embedding width)."""
+        return self.norm(F.gelu(self.dense(hidden)))
+
+    @property
+    def decoder(self) -> tuple[Tensor, Tensor]:
+        """The matrix (vocabulary, embedding width) and bias (vocabulary,) of the scores."""
+        return self._encoder[0].word_embeddings, self.bias
+
+
+class ClassifierHead(nn.Module):
+    """The common part of heads that score classes: a transform, dropout, and the matrix of the scores.
+
+    The transform of modern is the same as in its masked-LM head: dense, GeLU and norm.
+    """
+
+    def __init__(self, encoder: Encoder, classes: int, *, dropout: float | None, dense: bool) -> None:
+        """
+        Args:
+            encoder: the encoder whose hidden states the head reads.
+            classes: number of scores.
+            dropout: before the classifier; by default the encoder's.
+            dense: whether the transform has a dense layer.
+        """
+        super().__init__()
+        config = encoder.config
+        self.classes = classes
+        self.modern = config.modern
+        self.dropout_rate = config.dropout if dropout is None else dropout
+        self.dense: nn.Module = nn.Identity()
+        if dense:
+            self.dense = Linear(config.hidden_size, config.hidden_size, bias=config.bias)
+            initialize(self.dense, config, output=config.modern)
+        self.norm = norm(config) if config.modern else nn.Identity()
+        self.dropout = nn.Dropout(self.dropout_rate) if self.dropout_rate else nn.Identity()
+        self.classifier = Linear(config.hidden_size, classes)
+        initialize(self.classifier, config)
+        if config.modern:
+            draw_normal(self.classifier.weight, config.hidden_size**-0.5, truncated=True)
+
+    def start_from(self, head: MaskedLMHead) -> None:
+        """Copy the transform of a masked-LM head, in modern; the other architectures share no transform."""
+        if self.modern:
+            self.dense.load_state_dict(head.dense.state_dict())
+            self.norm.load_state_dict(head.norm.state_dict())
+
+    def classify(self, x: Tensor) -> Tensor:
+        """x (N, hidden) -> logits (N, classes)."""
+        return self.classifier(self.dropout(self.transform(x)))
+
+    def transform(self, x: Tensor) -> Tensor:
+        """x (N, hidden) -> the input of the classifier, (N, hidden)."""
+        return self.norm(F.gelu(self.dense(x))) if self.modern else x
+
+
+class TokenHead(ClassifierHead):
+    """Scores of classes for each token."""
+
+    def __init__(self, encoder: Encoder, classes: int, *, dropout: float | None = None) -> None:
+        """dropout: before the classifier; by default the encoder's."""
+        super().__init__(encoder, classes, dropout=dropout, dense=encoder.config.modern)
+
+    def forward(self, hidden: Tensor, batch: PackedBatch | None = None) -> Tensor:
+        """hidden (T, hidden) -> logits (T, classes); ignore the rows of filler.
+
+        Args:
+            batch: not used; a SequenceHead needs it, and a task calls both alike.
+        """
+        return self.classify(hidden)
+
+
+class SpanHead(TokenHead):
+    """Scores of each token as the start and as the end of an answer, (T, 2)."""
+
+    def __init__(self, encoder: Encoder, *, dropout: float | None = None) -> None:
+        """dropout: in modern alone, by default the encoder's; the others have none here."""
+        super().__init__(encoder, 2, dropout=dropout if encoder.config.modern else 0.0)
+
+
+class SequenceHead(ClassifierHead):
+    """Scores of classes (or values of a regression) for each sequence of a packed row.
+
+    modern takes the mean or the first token through dense, GeLU and norm. In bert and prenorm the first token
+    goes through a dense layer and tanh (the pooler of `transformers`); RoBERTa and Electra have dropout
+    before that too, and Electra has GeLU in place of tanh. The mean goes to the classifier as it is: an
+    encoder that was trained with it has no other layer.
+
+    Attributes:
+        pooling: what stands for a sequence.
+        linear: whether the classifier reads the pooled vector as it is; `transformers` has no class for this.
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        classes: int,
+        *,
+        pooling: Pooling | None = None,
+        dropout: float | None = None,
+    ) -> None:
+        """
+        Args:
+            encoder: the encoder whose hidden states the head reads.
+            classes: number of scores.
+            pooling: "mean" or "first"; by default `pooling_of(encoder)`.
+            dropout: before the classifier; by default the encoder's.
+        """
+        config = encoder.config
+        pooling = pooling or pooling_of(encoder)
+        if pooling not in get_args(Pooling):
+            raise BrimfulError(f"unknown pooling {pooling!r}: {nearest(pooling, get_args(Pooling))}")
+        linear = pooling == "mean" and not config.modern
+        super().__init__(encoder, classes, dropout=dropout, dense=not linear)
+        self.pooling: Pooling = pooling
+        self.linear = linear
+        self.drops_input = config.variant is not None
+        self.activation = F.gelu if config.variant == "electra" else torch.tanh
+
+    def forward(self, hidden: Tensor, batch: PackedBatch) -> Tensor:
+        """hidden (T, hidden) -> logits (S, classes); ignore the rows of filler and empty sequences."""
+        return self.classify(pool(hidden, batch, self.pooling))
+
+    def transform(self, x: Tensor) -> Tensor:
+        """pooled (S, hidden) -> the input of the classifier, (S, hidden)."""
+        if self.modern or self.linear:
+            return super().transform(x)
+        return self.activation(self.dense(self.dropout(x) if self.drops_input else x))
+
+
+class PairHead(SequenceHead):
+    """Two scores for each pair of segments: next-sentence prediction (Devlin et al. 2018, section 3.1) or
+    sentence order (Lan et al. 2019, "ALBERT", section 3.1).
+
+    Class 0: the second segment follows the first, as in `transformers`.
+    """
+
+    def __init__(self, encoder: Encoder) -> None:
+        super().__init__(encoder, 2, pooling="first", dropout=0.0)
+
+
+class PretrainingHead(MaskedLMHead):
+    """BERT's two pretraining heads (Devlin et al. 2018): a masked-LM head with a PairHead."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        super().__init__(encoder)
+        self.pair = PairHead(encoder)
+
+
+def pooling_of(encoder: Encoder) -> Pooling:
+    """The pooling of the encoder's training, where that is known; else that of `transformers`' classifiers of
+    bert and prenorm, "first", and in modern "mean"."""
+    return encoder.pooling or ("mean" if encoder.config.modern else "first")
+
+
+def pool(hidden: Tensor, batch: PackedBatch, pooling: Pooling) -> Tensor:
+    """One vector for each sequence of a row: hidden (T, hidden) -> (S, hidden), finite in empty slots.
+
+    The mean is summed in float32 or wider; on the CPU token by token, so that neighbours do not matter.
+    """
+    if pooling == "first":
+        return hidden.index_select(0, batch.first_positions)
+    dtype = torch.promote_types(hidden.dtype, torch.float32)
+    sizes = (batch.offsets[1:] - batch.offsets[:-1]).clamp(min=1)
+    total = hidden.new_zeros(sizes.numel(), hidden.shape[1], dtype=dtype)
+    total = total.index_add(0, batch.sequence_of_token, hidden.to(dtype))
+    return (total / sizes[:, None]).to(hidden.dtype)

@@ -1,0 +1,165 @@
+"""Packed inference: many examples, no padding, results in the order of the input."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from brimful.data.batch import PackedBatch
+from brimful.data.examples import Examples
+from brimful.errors import NotFiniteError
+from brimful.kernels.products import products_of_run
+from brimful.model.encoder import Encoder
+from brimful.model.heads import Pooling, pool
+from brimful.precision.policy import Precision, autocast
+
+TOKENS = 4096
+"""Tokens in a batch: enough for fast matrix products, few enough for the cache."""
+BATCHED_AT_ONCE = 1 << 18
+"""Neighbouring examples that share batches: those of a file that is mapped are not read from all over it."""
+Forward = Callable[[PackedBatch], Tensor]
+
+
+def text_vectors(
+    encoder: Encoder, examples: Examples, *, pooling: Pooling | None = None, precision: Precision = "fp32"
+) -> np.ndarray:
+    """A vector of each text, on the encoder's device: its hidden states, pooled; of windows, the mean.
+
+    Args:
+        pooling: by default as the encoder was trained, where that is known, else the mean.
+        precision: resolved, never "auto". Hidden states are pooled in float32.
+
+    Returns:
+        float32 (texts, hidden), in the order of the texts.
+
+    Raises:
+        NotFiniteError: a number is NaN or infinite.
+    """
+    how = pooling or encoder.pooling or "mean"
+    if not len(examples):
+        return np.zeros((0, encoder.config.hidden_size), dtype=np.float32)
+    with evaluating(encoder):
+        vectors = run_by_sequence(
+            lambda batch: pool(encoder(batch).float(), batch, how),
+            examples,
+            encoder.device,
+            precision=precision,
+        )
+    return examples.mean_over_windows(vectors)
+
+
+@contextmanager
+def evaluating(encoder: Encoder) -> Iterator[None]:
+    """Evaluation mode, which turns dropout off, for a while."""
+    was_training = encoder.training
+    encoder.eval()
+    try:
+        yield
+    finally:
+        encoder.train(was_training)
+
+
+def run_by_sequence(
+    forward: Forward,
+    examples: Examples,
+    device: torch.device,
+    *,
+    precision: Precision = "fp32",
+    finite: bool = True,
+) -> np.ndarray:
+    """One vector for each example.
+
+    Args:
+        forward: a batch on `device` -> (S, C).
+        examples: at least one.
+        precision: resolved, never "auto".
+        finite: whether NaN and infinity are refused. Training judges models without.
+
+    Returns:
+        float32 (n, C), in the order of the examples.
+
+    Raises:
+        NotFiniteError: a number is NaN or infinite.
+    """
+    result = np.empty(0, dtype=np.float32)
+    for batch, output in _run(forward, examples, device, precision):
+        real = output[: batch.real_sequences]
+        if finite and not np.isfinite(real).all():
+            raise not_finite()
+        if not len(result):
+            result = np.empty((len(examples), *real.shape[1:]), dtype=real.dtype)
+        result[batch.sequence_index] = real
+    return result
+
+
+def run_by_token(
+    forward: Forward,
+    examples: Examples,
+    device: torch.device,
+    *,
+    precision: Precision = "fp32",
+    finite: bool = True,
+) -> list[np.ndarray]:
+    """One vector for each token of each example.
+
+    Args:
+        forward: a batch on `device` -> (T, C).
+        precision, finite: as in `run_by_sequence`.
+
+    Returns:
+        Of each example, float32 (tokens, C), in the order of the examples.
+
+    Raises:
+        NotFiniteError: a number is NaN or infinite.
+    """
+    found: dict[int, np.ndarray] = {}
+    for batch, output in _run(forward, examples, device, precision):
+        assert batch.sequence_index is not None
+        if finite and not np.isfinite(output[: batch.real_tokens]).all():
+            raise not_finite()
+        ends = np.cumsum(batch.lengths[: batch.real_sequences])
+        parts = np.split(output[: batch.real_tokens], ends[:-1])
+        # Copies: a view would keep the outputs of its whole batch in memory.
+        found |= {i: part.copy() for i, part in zip(batch.sequence_index.tolist(), parts, strict=True)}
+    return [found[index] for index in range(len(examples))]
+
+
+def batches(examples: Examples, tokens: int = TOKENS) -> Iterator[PackedBatch]:
+    """Every example once, in micro-batches of at most `tokens` tokens (or one longer example).
+
+    The longest come first, so that most of a batch are equally long; the shortest fill what these leave.
+    """
+    for start in range(0, len(examples), BATCHED_AT_ONCE):
+        lengths = examples.lengths[start : start + BATCHED_AT_ONCE]
+        order = np.argsort(-lengths, kind="stable")
+        sums = np.concatenate([[0], np.cumsum(lengths[order])])
+        first, end = 0, len(order)
+        while first < end:
+            long = int(np.searchsorted(sums, sums[first] + tokens, "right")) - 1
+            long = min(max(long, first + 1), end)
+            room = tokens - (sums[long] - sums[first])
+            short = min(max(long, int(np.searchsorted(sums, sums[end] - room))), end)
+            chosen = np.concatenate([order[first:long], order[short:end]])
+            yield examples.rounded_batch(start + chosen)
+            first, end = long, short
+
+
+def not_finite() -> NotFiniteError:
+    """The error of outputs that are NaN or infinite. It knows no folder: see `interop.naming_weights`."""
+    return NotFiniteError(
+        "the model's outputs are NaN or infinite: its weights are damaged, or too large for the precision"
+    )
+
+
+def _run(
+    forward: Forward, examples: Examples, device: torch.device, precision: Precision
+) -> Iterator[tuple[PackedBatch, np.ndarray]]:
+    """Batches, in the order of packing, and what `forward` returns for each, float32 on the host."""
+    products = products_of_run(device, int(examples.lengths.sum()))
+    with torch.inference_mode():
+        for batch in batches(examples):
+            with products, autocast(precision, device):
+                outputs = forward(batch.to(device))
+            yield batch, outputs.float().cpu().numpy()

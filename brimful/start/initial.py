@@ -1,0 +1,156 @@
+"""What pretraining starts from: new weights, random or from the data, or a trained model whose vocabulary may
+have been extended."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from tokenizers import Tokenizer
+
+from brimful.corpus.frequencies import piece_frequencies
+from brimful.corpus.shards import Corpus
+from brimful.corpus.tokenize.extension import other_parts, spellings
+from brimful.data.sequences import SequencesConfig
+from brimful.errors import BrimfulError
+from brimful.hf.folders import load_pretrained
+from brimful.model.encoder import Encoder
+from brimful.model.heads import MaskedLMHead, PretrainingHead
+from brimful.model.layer import EncoderConfig
+from brimful.start.initial_weights import know_the_vocabulary, look_at_neighbours
+from brimful.start.neighbourhoods import piece_vectors
+from brimful.start.vocabulary import extend_vocabulary
+from brimful.text.tokenizer import load
+
+
+@dataclass(frozen=True, kw_only=True)
+class InitialConfig:
+    """The weights of a new model before its first update. By default, modern starts from the data."""
+
+    attention: Literal["neighbours", "random"] | None = None
+    """neighbours: heads of the first three layers, but not of the last one, look at the tokens beside each
+    token; modern only. random: attention begins as a mean over the sequence."""
+    vocabulary: Literal["data", "random"] | None = None
+    """data: embeddings from the neighbourhoods of the pieces in the data, biases of the scores from their
+    frequencies; it takes seconds at mini. random: embeddings are drawn, and biases are 0."""
+
+    def resolved(self, architecture: str) -> "InitialConfig":
+        """With the defaults of an architecture in place of None."""
+        by_data = architecture == "modern"
+        return InitialConfig(
+            attention=self.attention or ("neighbours" if by_data else "random"),
+            vocabulary=self.vocabulary or ("data" if by_data else "random"),
+        )
+
+
+@dataclass(frozen=True)
+class Initial:
+    """The modules that a run trains.
+
+    Attributes:
+        encoder: with the tokenizer of the data.
+        head: a PretrainingHead where the run learns pairs.
+        new_pieces: pieces of the vocabulary that the trained model does not know.
+        warnings: what a person should know about the model.
+    """
+
+    encoder: Encoder
+    head: MaskedLMHead
+    new_pieces: int = 0
+    warnings: tuple[str, ...] = ()
+
+
+def new_model(shape: EncoderConfig, tokenizer: Tokenizer, sequences: SequencesConfig, seed: int) -> Initial:
+    """New weights, which follow from the seed."""
+    torch.manual_seed(seed)
+    encoder = Encoder(shape)
+    encoder.tokenizer = tokenizer
+    return Initial(encoder, head_kind(sequences)(encoder))
+
+
+Pieces = tuple[np.ndarray, np.ndarray]
+"""The vectors and frequencies of the vocabulary; see `know_the_vocabulary`."""
+
+
+def count_pieces(corpora: Mapping[Corpus, float], width: int, seed: int) -> Pieces:
+    """What the training documents say of the vocabulary.
+
+    Args:
+        corpora: the training documents, and the proportion of each corpus.
+        width: of the embeddings.
+        seed: see `piece_vectors`.
+    """
+    return piece_vectors(corpora, width, seed), piece_frequencies(corpora)
+
+
+def start_from_data(initial: Initial, config: InitialConfig, pieces: Pieces | None) -> None:
+    """Give a new model the weights that a resolved `config` asks for.
+
+    Args:
+        pieces: given where the vocabulary starts from the data.
+    """
+    if pieces is not None:
+        know_the_vocabulary(initial.encoder, initial.head, *pieces)
+    if config.attention == "neighbours":
+        look_at_neighbours(initial.encoder)
+
+
+def trained_model(
+    folder: Path, tokenizer: Tokenizer, sequences: SequencesConfig, max_length: int, seed: int
+) -> Initial:
+    """The model of a folder, with the tokenizer of the data. A head that the folder lacks is drawn anew.
+
+    Args:
+        folder: a Hugging Face folder with its tokenizer.
+        tokenizer: the folder's, or one that extends it.
+        max_length: the longest sequence of the run, in tokens.
+
+    Raises:
+        BrimfulError: the folder has no model or no tokenizer, another vocabulary than the data, fewer
+            positions than `max_length`, or no token types where `sequences` needs them.
+    """
+    encoder, head = load_pretrained(folder)
+    if max_length > encoder.config.max_length:
+        raise BrimfulError(
+            f"sequences of {max_length} tokens do not fit the model of {folder}, which has"
+            f" {encoder.config.max_length} positions: lower packing.max_length, or the max_length of a phase"
+        )
+    if sequences.paired and not encoder.config.reads_segments:
+        raise BrimfulError(
+            f"sequences.kind={sequences.kind} needs token types, and the model of {folder} has none:"
+            " leave sequences.kind out"
+        )
+    old = _tokenizer_of(folder)
+    spelled = spellings(old, tokenizer, str(folder))
+    warnings = []
+    if parts := other_parts(old, tokenizer):
+        warnings.append(
+            f"the tokenizer of the data has another {' and '.join(parts)} than the tokenizer of {folder}:"
+            " the model was trained on text that was cut differently"
+        )
+    if spelled:
+        encoder, head = extend_vocabulary(encoder, head, spelled, sorted(old.get_vocab().values()))
+    encoder.tokenizer = tokenizer
+    torch.manual_seed(seed)
+    started = head_kind(sequences)(encoder)
+    found = {} if head is None else head.state_dict()
+    missing = {name.partition(".")[0] for name in started.load_state_dict(found, strict=False).missing_keys}
+    if head is None:
+        warnings.append(f"{folder} has no masked-LM head: a new one is drawn")
+    elif missing:
+        warnings.append(f"{folder} has no head for pairs: a new one is drawn")
+    return Initial(encoder, started, len(spelled), tuple(warnings))
+
+
+def head_kind(sequences: SequencesConfig) -> type[MaskedLMHead]:
+    """The head of a run that learns from such sequences."""
+    return PretrainingHead if sequences.paired else MaskedLMHead
+
+
+def _tokenizer_of(folder: Path) -> Tokenizer:
+    try:
+        return load(folder)
+    except BrimfulError as error:
+        raise BrimfulError(f"the model of {folder} needs its tokenizer beside it: {error}") from error

@@ -1,0 +1,244 @@
+"""Rows of files of tables, read by the readers of `prepare`; what these would count and skip is refused."""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from brimful.console import counted, warn
+from brimful.corpus.reading.delimited import open_sheet
+from brimful.corpus.reading.dialects import Dialect, Shown
+from brimful.corpus.reading.faults import NOT_RECORD, Refusing
+from brimful.corpus.reading.forms import Form, form_of
+from brimful.corpus.reading.json_records import Named, check_keys, json_line, json_records
+from brimful.corpus.reading.tables import plain_file, rows_of_columns
+from brimful.corpus.reading.values import cell
+from brimful.errors import BrimfulError
+from brimful.tables.layouts import OWN_LAYOUT, FileLayout
+from brimful.tables.text_files import first_lines, text_lines
+
+FORMATS = (".tsv", ".csv", ".jsonl", ".parquet")
+"""The formats of tables that are written; `.json`, `.ndjson` and `.arrow` are read, too."""
+PLACES = {".parquet": "row", ".arrow": "row", ".json": "record"}
+"""What rows are counted in; in other formats, in the lines that they begin at."""
+
+NumberedRows = Iterator[tuple[int, dict[str, Any]]]
+"""The line, or the number from 1, and the values by column of each row."""
+
+
+def open_rows(path: Path, wanted: Sequence[str], layout: FileLayout) -> tuple[str, NumberedRows]:
+    """The format that a table is found to have, and its rows.
+
+    Args:
+        wanted: columns that are looked for.
+
+    Raises:
+        BrimfulError: it is no table; while its rows are read: a row has a fault.
+    """
+    form = _form(path, wanted, layout)
+    return form, rows_of(path, form, wanted, layout)
+
+
+def _form(path: Path, wanted: Sequence[str], layout: FileLayout) -> str:
+    found = _found(path, wanted)
+    if layout.form and found.kind in ("text", layout.form[1:]):
+        return layout.form
+    if found.kind in ("text", "html"):
+        raise BrimfulError(
+            f"{path}: tables are {', '.join(FORMATS)}, .json, .ndjson or .arrow files with columns text,"
+            " text_b, label"
+        )
+    if found.note and not layout.form:
+        warn(f"{path} {found.note}")
+    return f".{found.kind}"
+
+
+def _found(path: Path, wanted: Sequence[str]) -> Form:
+    found = form_of(str(path), tuple(wanted))
+    if found.wrong:
+        raise BrimfulError(f"{path} {found.wrong}")
+    return found
+
+
+def is_text(path: Path, wanted: Sequence[str]) -> bool:
+    """Whether a file has a text a line: it is named .txt, and its content is no table with such a column."""
+    return path.suffix.lower() in (".txt", ".md") and _found(path, wanted).kind == "text"
+
+
+def rows_of(path: Path, form: str, wanted: Sequence[str], layout: FileLayout) -> NumberedRows:
+    """The rows of a table of a known format.
+
+    Raises:
+        BrimfulError: while they are read.
+    """
+    if form in (".parquet", ".arrow"):
+        rows = _columns(path, form, None if layout.rewrite else wanted)
+    elif form == ".json":
+        rows = _records(path, wanted)
+    elif form == ".jsonl":
+        rows = _lines(path, wanted)
+    else:
+        rows = _delimited(path, form, wanted, layout)
+    if layout.rewrite is None:
+        yield from rows
+        return
+    for number, row in rows:
+        try:
+            yield number, layout.rewrite(row)
+        except (KeyError, TypeError, ValueError) as error:
+            place = PLACES.get(form, "line")
+            raise BrimfulError(f"{path}, {place} {number} is not in the layout {layout.name}") from error
+
+
+def rows_of_file(path: Path, wanted: Sequence[str]) -> NumberedRows:
+    """The rows, with all values, of a table that a program wrote.
+
+    Args:
+        wanted: columns that a header must have once.
+
+    Raises:
+        BrimfulError: as `open_rows`.
+    """
+    form = _form(path, wanted, OWN_LAYOUT)
+    if form in (".parquet", ".arrow"):
+        return _columns(path, form, None)
+    return rows_of(path, form, wanted, OWN_LAYOUT)
+
+
+def all_rows(path: Path, form: str, layout: FileLayout) -> NumberedRows:
+    """The rows of a table with all their values.
+
+    Args:
+        form: one of `FORMATS`.
+
+    Raises:
+        BrimfulError: as `open_rows`.
+    """
+    if form in (".parquet", ".arrow"):
+        return _columns(path, form, None)
+    return rows_of(path, form, [layout.columns.text, layout.columns.text_b], layout)
+
+
+def _delimited(path: Path, form: str, wanted: Sequence[str], layout: FileLayout) -> NumberedRows:
+    """A row of another width than the header is refused; in a known layout it may be longer, and what it
+    lacks is missing."""
+
+    def known(shown: Shown) -> Shown:
+        if layout.form == ".tsv" and form == ".tsv":  # quotes are text in all layouts of TSV
+            names = shown.header if shown.dialect.is_plain else []
+            shown = Shown(dialect=Dialect(delimiter="\t"), header=names)
+        if layout.bare and layout.columns.text not in shown.header:
+            return replace(shown, header=list(layout.bare), has_header=False)
+        return shown
+
+    report = Refusing(path)
+    sheet = open_sheet(text_lines(path, newline=""), form[1:], wanted, report, known)
+    if sheet is None:
+        return
+    header = sheet.shown.header
+    _check_repeats(path, header, wanted)
+    formulas: list[int] = []
+    for line, fields in sheet.rows:
+        if not fields:
+            if len(header) > 1:
+                continue  # an empty line is a row (with the empty text) only if the table has one column
+            fields = [""]
+        if len(fields) != len(header) and not layout.form:
+            longer = len(fields) > len(header) and sheet.shown.dialect.is_plain
+            hint = "; a tab within a text must become a space" if longer else ""
+            raise BrimfulError(
+                f"{path}, line {line} has {counted(len(fields), 'field')}, the header {len(header)}{hint}"
+            )
+        row: dict[str, Any] = dict(zip(header, fields, strict=False))
+        for name, value in row.items():
+            if value[:1] in ("=", "\\"):
+                row[name] = cell(value)
+                if row[name] not in (value, None):
+                    formulas.append(line)
+        yield line, row
+    if formulas:
+        cells = counted(len(formulas), "cell")
+        warn(f'{path}: {cells} (line {first_lines(formulas)}) are written as ="..."; what is quoted is read')
+
+
+def _check_repeats(path: Path, header: Sequence[str], wanted: Iterable[str]) -> None:
+    """Refuse a header in which a column stands twice."""
+    for name in wanted:
+        if header.count(name) > 1:
+            raise BrimfulError(f"{path} has {header.count(name)} columns {name!r}: keep one of them")
+
+
+def json_lines(path: Path) -> NumberedRows:
+    """The number and the object of each line that is not empty.
+
+    Raises:
+        BrimfulError: a line is not a JSON object, has a key twice, or holds half a surrogate pair.
+    """
+    report = Refusing(path)
+    for number, line in enumerate(text_lines(path), 1):
+        if not line.strip():
+            continue
+        row = json_line(line, number, report)
+        if not isinstance(row, dict):
+            report.lose(NOT_RECORD, number, f"must be a JSON object, not {line.strip():.40}")
+        check_keys(row, number, report)
+        if "\\u" in line:
+            check_characters(row, f"{path}, line {number}")
+        yield number, row
+
+
+def _lines(path: Path, wanted: Sequence[str]) -> NumberedRows:
+    """Of lines of JSON: objects, lists (whose columns are numbered) or texts."""
+    report = Refusing(path)
+    named = Named(wanted)
+    for number, line in enumerate(text_lines(path), 1):
+        if line.strip():
+            record = named.record(json_line(line, number, report), number, report)
+            if "\\u" in line:
+                check_characters(record, f"{path}, line {number}")
+            if record is not None:
+                yield number, {wanted[0]: record} if isinstance(record, str) else record
+
+
+def _records(path: Path, wanted: Sequence[str]) -> NumberedRows:
+    """Of a file that is JSON as a whole."""
+    has_escapes = False
+
+    def chunks() -> Iterator[str]:
+        nonlocal has_escapes
+        for line in text_lines(path):
+            has_escapes = has_escapes or "\\u" in line
+            yield line
+
+    for number, record in json_records(chunks(), wanted, Refusing(path, PLACES[".json"])):
+        if has_escapes:
+            check_characters(record, f"{path}, {PLACES['.json']} {number}")
+        yield number, {wanted[0]: record} if isinstance(record, str) else record
+
+
+def check_characters(row: Any, where: str) -> None:
+    """Refuse half a surrogate pair, which JSON can hold as an escape and tokenizers cannot read.
+
+    Raises:
+        BrimfulError: a text of the row holds one.
+    """
+    try:
+        json.dumps(row, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        half = error.object[error.start]
+        raise BrimfulError(f"{where} holds half a surrogate pair, {half!a}, which is no character") from error
+
+
+def _columns(path: Path, form: str, wanted: Sequence[str] | None) -> NumberedRows:
+    """The rows of a Parquet or Arrow file; of its columns only those that are wanted, or all."""
+    issues: Counter[str] = Counter()
+    with plain_file(str(path), issues) as file:
+        for issue in issues:
+            raise BrimfulError(f"{path}: {issue}")
+        known, rows = rows_of_columns(file, form[1:], wanted, str(path))
+        _check_repeats(path, known, known if wanted is None else wanted)
+        for number, row in enumerate(rows, 1):
+            # A message about a missing column names all that there are.
+            yield number, dict.fromkeys(known) | row if number == 1 else row

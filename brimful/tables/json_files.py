@@ -1,0 +1,85 @@
+"""Files of JSON in their usual forms: an object a line, one array, one object, several values in a row."""
+
+import json
+import re
+from collections.abc import Iterator
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+from brimful.console import recorded_warnings
+from brimful.errors import BrimfulError
+from brimful.tables.file_rows import check_characters, json_lines
+from brimful.tables.text_files import suffix_of, text_lines, whole_text
+
+SUFFIXES = (".json", ".jsonl", ".ndjson")
+_SPACE = re.compile(r"[ \t\r\n]*")
+
+
+def json_values(path: Path) -> Iterator[Any]:
+    """The JSON values of a file, one after the other.
+
+    Raises:
+        BrimfulError: what follows is not JSON.
+    """
+    text, decoder = whole_text(path).removesuffix("\n"), json.JSONDecoder()
+    end = _end_of_space(text, 0)
+    while end < len(text):
+        try:
+            value, end = decoder.raw_decode(text, end)
+        except json.JSONDecodeError as error:
+            place = f"line {error.lineno}"
+            raise BrimfulError(f"{path}, {place} is not JSON from character {error.colno} on") from error
+        except RecursionError as error:
+            raise BrimfulError(f"{path} is not JSON: it is nested too deeply") from error
+        yield value
+        end = _end_of_space(text, end)
+
+
+def _end_of_space(text: str, start: int) -> int:
+    found = _SPACE.match(text, start)
+    return found.end() if found else start
+
+
+def records(path: Path) -> Iterator[tuple[int, Any]]:
+    """The number and the value of each record: of each line, or of each part of an array.
+
+    An object that is the whole of a file is one record.
+
+    Raises:
+        BrimfulError: as `json_values`.
+    """
+    if in_lines(path):
+        yield from json_lines(path)
+        return
+    number, escapes = 0, has_escapes(path)
+    for value in json_values(path):
+        for part in value if isinstance(value, list) else [value]:
+            number += 1
+            if escapes:
+                check_characters({"": part}, f"{path}, record {number}")
+            yield number, part
+
+
+def has_escapes(path: Path) -> bool:
+    """Whether a file of JSON may spell characters that are none, as halves of surrogate pairs."""
+    with recorded_warnings():  # they come again when the file is read
+        return any("\\u" in line for line in text_lines(path))
+
+
+def in_lines(path: Path) -> bool:
+    """Whether each line is an object: the first of several is, or it begins as one in a file named .jsonl."""
+    with recorded_warnings():  # they come again when the file is read
+        lines = (line.strip() for line in text_lines(path) if line.strip())
+        first, second = islice(chain(lines, ("", "")), 2)
+    if not first.startswith("{"):
+        return False
+    if suffix_of(path) in (".jsonl", ".ndjson"):
+        return first != "{"
+    if not second:
+        return False
+    try:
+        json.loads(first)
+    except (ValueError, RecursionError):
+        return False
+    return True

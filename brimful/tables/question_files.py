@@ -1,0 +1,267 @@
+"""Files of questions on contexts: SQuAD's and CMRC's JSON in all its forms, lines, arrays and Parquet.
+
+The own text of an answer says what it is. Where it does not stand at its offset, the offsets of the file
+count something else, or it moves to where it stands next. An answer whose text is nowhere in its context can
+be compared with predictions, but not be learnt.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from brimful.console import counted, warn
+from brimful.errors import BrimfulError
+from brimful.tables.file_rows import all_rows, check_characters, json_lines
+from brimful.tables.json_files import SUFFIXES, has_escapes, in_lines, json_values
+from brimful.tables.layouts import OWN_LAYOUT
+from brimful.tables.offsets import Place, quoted, settle, tell
+from brimful.tables.table import Table, Take, everything
+from brimful.tables.text_files import readable, suffix_of
+
+NOWHERE = -1
+"""The start of an answer that is not in its context."""
+_QUESTION = ("question", "query_text", "query")
+_CONTEXT = ("context", "context_text", "passage", "paragraph")
+_ID = ("id", "query_id", "qid", "question_id")
+_ANSWERS = ("answers", "answer")
+
+
+class Answer(NamedTuple):
+    """`context[start:]` begins with the text; `start` is `NOWHERE` where the context does not have it."""
+
+    start: int
+    text: str
+
+
+@dataclass(frozen=True)
+class QuestionTable(Table):
+    """Questions as `texts`, contexts as `second`; a label is a list of answers, empty where there is none.
+
+    Attributes:
+        ids: what the file calls the questions; else their lines or numbers.
+    """
+
+    ids: Sequence[str] = field(kw_only=True)
+
+    types = {"labels": list[Answer], "ids": str}  # noqa: RUF012
+
+    def groups(self) -> Sequence[object]:
+        """The contexts."""
+        assert self.second is not None
+        return self.second
+
+
+def read_questions(path: Path | str, *, labelled: bool, take: Take = everything) -> QuestionTable:
+    """Read SQuAD's or CMRC's .json, or rows of id, question, context and answers (.jsonl, .json, .parquet).
+
+    In rows, answers are {"text": [...], "answer_start": [...]}, as in Hugging Face datasets, or a list of
+    objects or of texts. Warnings count the answers whose offsets are converted, moved or looked for, and the
+    questions with an answer that is not in their context.
+
+    Raises:
+        BrimfulError: the file cannot be read or holds no question, or a question lacks a part.
+    """
+    path = Path(path)
+    with readable(path):
+        form = suffix_of(path)
+    if form not in (*SUFFIXES, ".parquet"):
+        raise BrimfulError(
+            f"{path}: questions are .json files in SQuAD's layout, or .jsonl or .parquet files of rows"
+        )
+    with readable(path):
+        lined = form != ".parquet" and in_lines(path)
+        source = _lines(path) if lined else _nested(path)
+        rows = list(take(all_rows(path, form, OWN_LAYOUT) if form == ".parquet" else source))
+    if not rows:
+        raise BrimfulError(f"{path} holds no questions")
+    place = "line" if lined else "row" if form == ".parquet" else "question"
+    texts, contexts, ids, given = [], [], [], []
+    for number, row in rows:
+        where = f"{path}, {place} {number}"
+        question, context = _text(row, _QUESTION), _text(row, _CONTEXT)
+        if question is None or context is None:
+            raise BrimfulError(f"{where} has no {'question' if question is None else 'context'}")
+        texts.append(question.strip())
+        contexts.append(context)
+        name = next((row[key] for key in _ID if row.get(key) is not None), number)
+        ids.append(str(name))
+        if labelled:
+            given.append(_given(row, where))
+    lines = np.array([number for number, _ in rows], dtype=np.int64) if lined else None
+    labels = None
+    if labelled:
+        labels = _placed(path, contexts, given, [f"{place} {number}" for number, _ in rows])
+    return QuestionTable(path, texts, contexts, labels, lines=lines, ids=ids)
+
+
+def _text(row: Mapping[str, Any], keys: Sequence[str]) -> str | None:
+    return next((row[key] for key in keys if isinstance(row.get(key), str)), None)
+
+
+def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The number of its line and the parts of each question; a line may hold several on one context."""
+    for number, row in json_lines(path):
+        if "header" in row and len(row) == 1:  # of MRQA
+            continue
+        try:
+            for question in _questions(row):
+                yield number, question
+        except (KeyError, TypeError) as error:
+            raise _other_layout(path, error) from error
+
+
+def _nested(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The number and the parts of each question of a file in SQuAD's layout, or of an array."""
+    number, escapes = 0, has_escapes(path)
+    try:
+        for value in json_values(path):
+            for row in _questions(value):
+                number += 1
+                if escapes:
+                    check_characters(row, f"{path}, question {number}")
+                yield number, row
+    except (KeyError, TypeError) as error:
+        raise _other_layout(path, error) from error
+
+
+def _other_layout(path: Path, error: Exception) -> BrimfulError:
+    reason = f"no {error}" if isinstance(error, KeyError) else "a part of another type"
+    return BrimfulError(f"{path} is not in SQuAD's layout, data > paragraphs > qas ({reason})")
+
+
+def _questions(value: Any) -> Iterator[dict[str, Any]]:
+    """The questions within articles, paragraphs or lists, each with its context.
+
+    Raises:
+        KeyError, TypeError: a level is missing.
+    """
+    if isinstance(value, list):
+        for part in value:
+            yield from _questions(part)
+    elif not isinstance(value, dict):
+        raise TypeError(f"{json.dumps(value):.40} is no object")
+    elif "data" in value:
+        for article in value["data"]:
+            known = "qas" in article or "question" in article
+            yield from _questions(article if known else article["paragraphs"])
+    elif "paragraphs" in value:
+        yield from _questions(value["paragraphs"])
+    elif "qas" in value:
+        context = {key: value[key] for key in _CONTEXT if key in value}
+        if not context:
+            raise KeyError("context")
+        for question in value["qas"]:
+            yield {**context, **question}
+    else:
+        yield value
+
+
+class _Given(NamedTuple):
+    """An answer as it stands in a file."""
+
+    start: int | None
+    text: str
+
+
+def _given(row: Mapping[str, Any], where: str) -> list[_Given]:
+    """The answers of a question; none where it says that there is none."""
+    if row.get("is_impossible") is True:
+        return []
+    value = next((row[key] for key in _ANSWERS if row.get(key) is not None), None)
+    if isinstance(value, dict):
+        value = _of_lists(value, where)
+    elif isinstance(value, str):
+        value = [value]
+    if not isinstance(value, list):
+        raise BrimfulError(f'{where} has no answers; a question without any has "answers": []')
+    answers = []
+    for answer in value:
+        if isinstance(answer, int | float):  # CMRC's own file has dates that a spreadsheet made numbers
+            answer = str(answer)
+        part = {"text": answer} if isinstance(answer, str) else answer if isinstance(answer, dict) else {}
+        text, start = part.get("text"), part.get("answer_start")
+        start = int(start) if isinstance(start, str) and start.lstrip("-").isdecimal() else start
+        if not isinstance(text, str) or not (start is None or type(start) is int):
+            shown = json.dumps(answer, ensure_ascii=False)
+            raise BrimfulError(f"{where}: an answer needs answer_start and text: {shown:.80}")
+        if text.strip():  # an empty one says that there is no answer
+            answers.append(_Given(start, text))
+    return answers
+
+
+def _is_spaced(answer: _Given) -> bool:
+    return answer.text != answer.text.strip()
+
+
+def _trimmed(answer: _Given) -> _Given:
+    text = answer.text.lstrip()
+    start = None if answer.start is None else answer.start + len(answer.text) - len(text)
+    return _Given(start, text.rstrip())
+
+
+def _of_lists(value: Mapping[str, Any], where: str) -> list[Any]:
+    """Answers of Hugging Face datasets."""
+    starts, texts = value.get("answer_start"), value.get("text")
+    if isinstance(texts, str):
+        return [dict(value)]
+    if not isinstance(starts, list) or not isinstance(texts, list) or len(starts) != len(texts):
+        raise BrimfulError(f"{where}: answers need the lists answer_start and text, equally long")
+    return [{"answer_start": start, "text": text} for start, text in zip(starts, texts, strict=True)]
+
+
+def _placed(
+    path: Path, contexts: Sequence[str], given: Sequence[Sequence[_Given]], where: Sequence[str]
+) -> list[list[Answer]]:
+    """The answers of each question, each where its text stands in the context."""
+    spaced = [(row, each.text) for row, answers in enumerate(given) for each in answers if _is_spaced(each)]
+    if spaced:
+        row, text = spaced[0]
+        warn(
+            f"{path}: {counted(len(spaced), 'answer')} read without the white space at the ends"
+            f" ({where[row]}: {text!r:.60})"
+        )
+        given = [[_trimmed(each) for each in answers] for answers in given]
+    places = [
+        Place(row, answer.start, None, answer.text)
+        for row, answers in enumerate(given)
+        for answer in answers
+        if answer.start is not None
+    ]
+    settled = settle(contexts, places)
+    tell(path, "answer", contexts, places, settled, where.__getitem__)
+    absent = {places[i].row for i in settled.absent}
+    lost = set(settled.absent)
+    found = iter([NOWHERE if i in lost or span is None else span[0] for i, span in enumerate(settled.places)])
+    looked_for, several = 0, list[tuple[int, str]]()
+    labels: list[list[Answer]] = []
+    for row, answers in enumerate(given):
+        labels.append([])
+        for start, text in answers:
+            if start is None:
+                looked_for += 1
+                start = contexts[row].find(text)
+                if start < 0:
+                    absent.add(row)
+                elif contexts[row].find(text, start + 1) >= 0:
+                    several.append((row, text))
+            else:
+                start = next(found)
+            labels[-1].append(Answer(start, text))
+    if several:
+        row, text = several[0]
+        warn(
+            f"{path}: its answers have no answer_start, and {len(several):,} of {looked_for:,} stand in"
+            f" several places ({where[row]}: {quoted(text)}); the first is taken"
+        )
+    if absent:
+        row = min(absent)
+        text = next(answer.text for answer in labels[row] if answer.start == NOWHERE)
+        warn(
+            f"{path}: {len(absent):,} of {counted(len(given), 'question')} have an answer that is not in"
+            f" their context ({where[row]}: {quoted(text)}); it counts in a test, and training leaves it out"
+        )
+    return labels

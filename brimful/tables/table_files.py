@@ -1,0 +1,202 @@
+"""Tables of texts from TSV, CSV, JSON, Parquet or Arrow files, and from .txt files of one text a line."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+
+from brimful.console import counted, warn
+from brimful.errors import BrimfulError, nearest
+from brimful.tables.file_rows import PLACES, NumberedRows, is_text, open_rows
+from brimful.tables.layouts import OWN_LAYOUT, FileLayout
+from brimful.tables.table import Table, Take, everything
+from brimful.tables.text_files import first_lines, readable, text_lines
+
+
+class Reads(Protocol):
+    """What a task says of its files (`tasks.task.Task`)."""
+
+    read: ClassVar[Callable[..., Table] | None]
+    """Its own reader; None: they are tables of texts or pairs."""
+
+
+def read_file(
+    task: Reads | type[Reads],
+    path: Path | str,
+    *,
+    labelled: bool,
+    layout: FileLayout = OWN_LAYOUT,
+    take: Take = everything,
+) -> Table:
+    """Read a file of a task: by its own `read`, else as a table; without labels, also a .txt file.
+
+    Args:
+        layout: names the columns, or says how files of GLUE or CLUE are laid out.
+        take: which rows; a file can be read in slices (`slices.read_slices`) without labels, or `by_row`.
+
+    Raises:
+        BrimfulError: the file cannot be read, or a row of it is wrong; the message names its line.
+    """
+    if task.read is not None:
+        return task.read(path, labelled=labelled, layout=layout, take=take)
+    if labelled:
+        return read_table(path, labelled=True, layout=layout, take=take)
+    return read_texts(path, layout, take)
+
+
+def _with_warning(rows: NumberedRows, path: Path, column: str, place: str) -> NumberedRows:
+    """The same rows. After the last of them, also of a file in slices, a warning counts the empty texts."""
+    empty: list[int] = []
+    for number, row in rows:
+        if row.get(column) is not None and not str(row[column]).strip():
+            empty.append(number)
+        yield number, row
+    if empty:
+        warn(f"{_counted_lines(path, empty, place)} have an empty text")
+
+
+def read_table(
+    path: Path | str,
+    *,
+    labelled: bool,
+    lists: bool = False,
+    layout: FileLayout = OWN_LAYOUT,
+    take: Take = everything,
+) -> Table:
+    """Read a table.
+
+    In a known layout, a labelled row that lacks a field (files of GLUE have some) or that nobody agreed on is
+    left out, and a warning counts such rows.
+
+    Args:
+        labelled: whether to read labels. Every row must then have one.
+        lists: whether a label may be a list or empty; it is then left as it stands (`label_lists`).
+        layout: names the columns.
+        take: which rows.
+
+    Raises:
+        BrimfulError: the format is unknown, the file is unreadable or empty, or a column or label is missing.
+    """
+    path = Path(path)
+    columns = layout.columns
+    form, rows = open_rows(path, [columns.text, *([columns.label] * labelled), columns.text_b], layout)
+    place = PLACES.get(form, "line")
+    rows = _with_warning(rows, path, columns.text, place)
+    with readable(path):
+        found = list(take(_checked(rows, path, place, layout, labelled=labelled, lists=lists)))
+    if not found:
+        expected = "a header and one row" if form in (".csv", ".tsv") else "a row"
+        raise BrimfulError(f"{path} has no rows; expected {expected} for each text")
+    lines, texts, second, labels = map(list, zip(*found, strict=True))
+    return Table(
+        path,
+        texts,
+        None if second[0] is None else second,
+        labels if labelled else None,
+        lines=None if form in PLACES else np.array(lines, dtype=np.int64),
+    )
+
+
+def _checked(
+    rows: NumberedRows, path: Path, place: str, layout: FileLayout, *, labelled: bool, lists: bool
+) -> Iterator[tuple[int, str, str | None, Any]]:
+    """The number, text, second text and label of each row. After the last of them, also of a file in slices,
+    warnings count the rows that are left out.
+
+    Raises:
+        BrimfulError: as `read_table`.
+    """
+    columns = layout.columns
+    needed = [columns.text, *([columns.text_b] if layout.pairs else []), *([columns.label] * labelled)]
+    wanted = {*needed, columns.text_b}
+    many = columns.label if lists else None
+    unsure, short = 0, list[int]()
+    first: tuple[str, bool] | None = None
+    for number, row in rows:
+        where = f"{path}, {place} {number}"
+        cells = {name: _cell(row[name], name, where, name == many) for name in wanted if name in row}
+        missing = next((column for column in needed if cells.get(column) is None), None)
+        if missing is not None and labelled and layout.form and first:
+            short.append(number)
+            continue
+        if missing is not None and missing in row:
+            what = "label" if missing == columns.label else "text"
+            raise BrimfulError(f"{where}: the {what} is empty")
+        if missing is not None:
+            hint = nearest(missing, [str(name) for name in row])
+            if first:
+                raise BrimfulError(f"{where} has no {missing!r}: {hint}")
+            raise BrimfulError(f"{path} has no column {missing!r} ({place} {number}): {hint}")
+        label = None
+        if labelled:
+            label = cells[columns.label]
+            label = label if lists else label.strip()
+            if label == "" and not lists:
+                raise BrimfulError(f"{where}: the label is empty")
+            if label in layout.unsure:
+                unsure += 1
+                continue
+        paired = columns.text_b in cells
+        first = first or (where, paired)
+        if paired != first[1]:
+            raise BrimfulError(
+                f"{where if first[1] else first[0]} has no {columns.text_b}, and other rows have one: write"
+                " it in all rows or in none"
+            )
+        yield number, cells[columns.text], (cells[columns.text_b] or "") if paired else None, label
+    if short:
+        warn(f"{_counted_lines(path, short, place)} lack a field of {layout.name} and are left out")
+    if unsure:
+        warn(f"{path}: {counted(unsure, 'row')} with the label {' or '.join(layout.unsure)} are left out")
+
+
+def _counted_lines(path: Path, lines: list[int], place: str) -> str:
+    """`a.tsv: 2 rows (line 3, 7)`."""
+    return f"{path}: {counted(len(lines), 'row')} ({place} {first_lines(lines)})"
+
+
+def _cell(value: Any, name: str, where: str, lists: bool) -> Any:
+    """A value as text; None if it is missing. Where `lists` says so, a list or an object stays what it is.
+
+    Raises:
+        BrimfulError: it is a list, an object or bytes.
+    """
+    if value is None or value != value:  # pandas writes what is missing as NaN
+        return "null" if lists else None
+    if lists and isinstance(value, list | dict):
+        return value
+    if isinstance(value, list | dict | bytes):
+        hint = "; only labels of --task multi-label are lists" if isinstance(value, list) else ""
+        raise BrimfulError(f"{where}: {name!r} is {value!r:.60}, not a text or a number{hint}")
+    return str(value)
+
+
+def read_texts(path: Path | str, layout: FileLayout = OWN_LAYOUT, take: Take = everything) -> Table:
+    """Texts without labels: a table, or a .txt file of one text a line. An empty line is the empty text.
+
+    Args:
+        take: which rows.
+
+    Raises:
+        BrimfulError: as `read_table`.
+    """
+    path = Path(path)
+    if layout.form or not is_text(path, [layout.columns.text]):
+        return read_table(path, labelled=False, layout=layout, take=take)
+    with readable(path):
+        texts = list(take(_lines(path)))
+    return Table(path, texts, None, None)
+
+
+def _lines(path: Path) -> Iterator[str]:
+    number, empty = 0, list[int]()
+    for number, line in enumerate(text_lines(path, newline="\n"), 1):
+        text = line.strip()
+        if not text:
+            empty.append(number)
+        yield text
+    if len(empty) == number:
+        raise BrimfulError(f"{path} holds no text; expected one text a line")
+    if empty:
+        warn(f"{_counted_lines(path, empty, 'line')} have an empty text")

@@ -1,0 +1,210 @@
+"""`brimful distil`: encoders that teach encoders, prepared data, and the steps of --recipe task."""
+
+import json
+import shutil
+from contextlib import closing
+
+import numpy as np
+import pytest
+
+from brimful import Encoder
+from brimful.cli import main
+from brimful.commands.distil import distil
+from brimful.config import read_yaml
+from brimful.corpus.shards import Corpus
+from brimful.distillation.shards import ShardTexts
+from brimful.distributed import ALONE
+from brimful.errors import BrimfulError
+from brimful.hf.folders import load_model
+from brimful.storage import read_json
+from brimful.text.special_ids import special_ids
+from brimful.train.metrics import read_metrics
+from brimful.train.objective import Runtime
+from builders.distillation import EPOCH, ROWS, STILL
+
+
+def test_an_encoder_teaches_an_encoder(teacher, tmp_path, capsys):
+    texts = tmp_path / "texts.txt"
+    texts.write_text("".join(f"{text}\n" for text, _ in ROWS))
+    given = {"teacher": str(teacher.parent / "encoder"), "unlabelled": [str(texts)], "test": str(texts)}
+    given |= {"student_hidden": 16, "batch": 4, "precision": "fp32"}
+    long = {"epochs": 80.0, "learning_rate": 1e-2}
+    before = distil(out=str(tmp_path / "a"), layers=STILL, vectors=STILL, **given)
+    after = distil(out=str(tmp_path / "b"), layers=EPOCH, vectors=long, **given)
+    assert after["test"]["cosine"] > max(0.9, before["test"]["cosine"])
+    assert Encoder.load(tmp_path / "b" / "encoder").embed(["good"]).shape == (1, 16)
+    np.save(tmp_path / "v.npy", Encoder.load(teacher.parent / "encoder").embed([text for text, _ in ROWS]))
+    file = {"teacher_scores": [str(tmp_path / "v.npy")], "student": str(tmp_path / "b"), "batch": 4}
+    distil(out=str(tmp_path / "c"), unlabelled=[str(texts)], vectors=EPOCH, **file)
+    assert "is a file of vectors: its vectors alone are imitated" in capsys.readouterr().err
+    np.save(tmp_path / "v.npy", np.zeros((3, 8)))
+    with pytest.raises(BrimfulError, match=r"v.npy holds float64 \(3, 8\): expected numbers, 4 rows"):
+        distil(out=str(tmp_path / "d"), unlabelled=[str(texts)], **file)
+
+
+def test_a_student_that_learned_no_vectors_does_not_say_how_it_makes_them(teacher, tmp_path):
+    """As its teacher: so fine-tuning chooses. One that learned vectors makes them as it learned to."""
+    given = {"teacher": str(teacher.parent / "encoder"), "unlabelled": [str(teacher.parent / "rows.tsv")]}
+    assert Encoder.load(teacher.parent / "encoder").pooling is None
+    for name, vectors, pooling in (("layers", STILL, None), ("vectors", EPOCH, "mean")):
+        distil(**given, layers=EPOCH, vectors=vectors, out=str(tmp_path / name))
+        assert Encoder.load(tmp_path / name / "encoder").pooling == pooling
+
+
+@pytest.mark.slow
+def test_an_encoder_learns_layers_from_prepared_data(teacher, corpus_dir, tmp_path, capsys):
+    """General distillation on shards: no masks, every token once an epoch, no texts needed."""
+    given = {"teacher": str(teacher.parent / "encoder"), "data": [f"{corpus_dir}:2"], "student_layers": 1}
+    given |= {"batch": 16, "precision": "fp32", "layers": {"epochs": 2.0, "learning_rate": 1e-3}}
+    summary = distil(**given, out=str(tmp_path / "run"))
+    assert summary["texts"] == 0
+    assert "sequences an epoch of prepared data" in capsys.readouterr().err
+    losses = [row["loss.hidden"] for row in read_metrics(tmp_path / "run/stages/seed-0/layers/metrics.jsonl")]
+    assert losses[-1] < 0.9 * losses[0]
+    assert Encoder.load(tmp_path / "run" / "encoder").config.layers == 1
+    assert not (tmp_path / "run" / "blocks").exists()
+    assert not (tmp_path / "run" / "stages" / "seed-0" / "vectors").exists()
+
+    encoder, corpus = Encoder.load(teacher.parent / "encoder"), Corpus.open(corpus_dir).part("train")
+    options = {"max_length": 16, "sequences": 8, "tokens": 64, "seed": 0, "verify": True, "ahead": False}
+    texts = ShardTexts([str(corpus_dir)], encoder, directory=tmp_path / "plans", **options)
+    ids = special_ids(encoder.tokenizer)
+    with closing(texts.stream(Runtime(ALONE, "fp32"))) as stream:
+        cursor, counts = stream.start(), np.zeros(encoder.config.vocabulary_size, dtype=np.int64)
+        while cursor["sources"][corpus_dir.name]["epoch"] == 0:
+            batches, following = stream.take(cursor)
+            for batch in batches:
+                counts += np.bincount(batch.tokens.numpy(), minlength=len(counts))
+            cursor = following
+    read = np.concatenate([np.asarray(shard.tokens) for shard in corpus.shards])
+    expected = np.bincount(read, minlength=len(counts))
+    counts[[ids.cls, ids.sep, ids.pad]] = expected[[ids.cls, ids.sep, ids.pad]] = 0
+    excess = counts - expected  # the last update reaches into the next epoch
+    assert (excess >= 0).all()
+    assert excess.sum() < 8 * 16
+
+
+def test_prepared_data_that_cannot_teach_is_refused(teacher, corpus_dir, tmp_path):
+    data = {"data": [str(corpus_dir)], "out": str(tmp_path / "run")}
+    with pytest.raises(BrimfulError, match="--data is for the student of an encoder"):
+        distil(**data, teacher=str(teacher))
+    with pytest.raises(BrimfulError, match="which this run does not have"):
+        distil(**data, teacher=str(teacher.parent / "encoder"), layers={"epochs": 0.0})
+    encoder = Encoder.load(teacher.parent / "encoder")
+    state = json.loads(encoder.tokenizer.to_str())
+    state["pre_tokenizer"] = None
+    encoder.tokenizer = type(encoder.tokenizer).from_str(json.dumps(state))
+    encoder.save(tmp_path / "other")
+    with pytest.raises(BrimfulError, match="made with another tokenizer than the teacher's"):
+        distil(**data, teacher=str(tmp_path / "other"))
+    with pytest.raises(BrimfulError, match="--data is for the general step"):
+        distil(**data, teacher=str(teacher), recipe="task", student=str(tmp_path / "other"))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"student_layers": 9}, "student_layers is 9: the teacher has 4 layers"),
+        ({"unlabelled": ["gone.txt"]}, "gone.txt: No such file"),
+        ({"vectors": {"loss": "mse"}}, "no step of --recipe task learns vectors"),
+        ({"logits": {"labels": -1.0}}, "weight of labels is -1"),
+        ({"keep_layers": [0], "initialisation": "random"}, "starts from no layers"),
+    ],
+)
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_a_recipe_refuses_what_a_later_step_would_before_its_first(teacher, tmp_path, options, said, dry_run):
+    rows, out = str(teacher.parent / "rows.tsv"), tmp_path / "run"
+    given = {"encoder": str(teacher.parent / "encoder"), "train": rows, "test": rows}
+    for start in (given, {"teacher": str(teacher)}):
+        with pytest.raises(BrimfulError, match=said):
+            distil(recipe="task", **start, **options, out=str(out), dry_run=dry_run)
+        assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("gone.jsonl", None, "cannot read .*gone.jsonl"),
+        (
+            "s.jsonl",
+            '{"text": "good fine nice", "scores": {"yes": 1}}',
+            "s.jsonl, line 1 has no score of 'no'",
+        ),
+        ("s.tsv", "text\tyes\na\t1\n", "s.tsv, line 2 has no score of 'no'"),
+        ("s.jsonl", '{"text": "a", "scores": {"yes": 0.5, "no": 0.5}}', "s.jsonl has no scores of any text"),
+        ("s.npy", np.full((5, 2), 0.5), "expected numbers, 8 rows"),
+        ("s.npy", np.full((8, 3), 0.5), "has 3 columns: expected 2, one a label"),
+    ],
+)
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_a_recipe_reads_scores_before_its_first_step(teacher, tmp_path, name, content, said, dry_run):
+    """Also those that teach beside a model which is not fine-tuned yet."""
+    rows, out, file = str(teacher.parent / "rows.tsv"), tmp_path / "run", tmp_path / name
+    if isinstance(content, str):
+        file.write_text(content)
+    elif content is not None:
+        np.save(file, content)
+    given = {"encoder": str(teacher.parent / "encoder"), "train": rows, "test": rows}
+    more = {"teacher_scores": [str(file)], "unlabelled": [rows], "out": str(out), "dry_run": dry_run}
+    for start in (given, given | {"student_layers": 1}, {"teacher": str(teacher)}):
+        with pytest.raises(BrimfulError, match=said):
+            distil(recipe="task", **start, **more)
+        assert not out.exists()
+
+
+def test_a_recipe_of_scores_that_fit_begins(teacher, tmp_path):
+    """Scores of some of the texts are enough, since the model that is fine-tuned knows the others."""
+    rows = str(teacher.parent / "rows.tsv")
+    (tmp_path / "s.jsonl").write_text('{"text": "good fine nice", "scores": {"yes": 0.9, "no": 0.1}}')
+    given = {"encoder": str(teacher.parent / "encoder"), "train": rows, "test": rows, "dry_run": True}
+    given |= {"teacher_scores": [str(tmp_path / "s.jsonl")], "out": str(tmp_path / "run")}
+    for more in ({}, {"keep_layers": [0, 2]}, {"student": given["encoder"]}, {"initialisation": "random"}):
+        assert distil(recipe="task", **given, **more)["train"] == len(ROWS)
+
+
+def test_the_recipe_runs_every_step_once(teacher, corpus_dir, tmp_path, capsys):
+    rows, out = str(teacher.parent / "rows.tsv"), tmp_path / "run"
+    line = [
+        "distil",
+        "--recipe",
+        "task",
+        "--teacher",
+        str(teacher),
+        "--out",
+        str(out),
+        "--student-layers",
+        "1",
+    ]
+    stages = [f"--{stage}.{name}" for stage in ("layers", "logits") for name in ("epochs", "learning-rate")]
+    line += [part for stage in stages for part in (stage, "1" if "epochs" in stage else "1e-3")]
+    line += ["--unlabelled", rows, "--data", str(corpus_dir), "--batch", "64"]
+    assert main([*line, "--seed", "0", "1"]) == 0
+    assert read_yaml(out / "general" / "config.yaml")["data"] == [f"{corpus_dir}:1.0"]
+    assert read_yaml(out / "student" / "config.yaml")["data"] == []
+    printed = capsys.readouterr().out
+    for title in ("teacher", "student", "alone"):
+        assert title in printed
+    assert {path.name for path in out.iterdir()} >= {"general", "student", "summary.json"}
+    assert {"student_layer_drop", "student_without_distillation"} <= read_json(out / "summary.json").keys()
+    shutil.rmtree(out / "student")
+    (out / "summary.json").unlink()
+    before = (out / "general" / "summary.json").stat().st_mtime_ns
+    assert main(["distil", "--resume", str(out)]) == 0
+    assert (out / "general" / "summary.json").stat().st_mtime_ns == before
+    assert (out / "student" / "model" / "config.json").exists()
+    assert main(["distil", "--recipe", "task", "--out", str(tmp_path / "b")]) == 2
+
+
+def test_the_recipe_takes_the_options_of_a_students_shape(teacher, tmp_path):
+    short = {"layers": EPOCH, "logits": EPOCH, "student_hidden": 16, "initialisation": "random"}
+    distil(recipe="task", teacher=str(teacher), out=str(tmp_path / "run"), **short)
+    encoder, *_ = load_model(tmp_path / "run" / "student" / "model")
+    assert encoder.config.hidden_size == 16
+
+
+def test_a_dry_run_writes_nothing(teacher, tmp_path):
+    more = tmp_path / "more.txt"
+    more.write_text("one text\nanother\n")
+    answer = distil(teacher=str(teacher), out=str(tmp_path / "run"), unlabelled=[str(more)], dry_run=True)
+    assert answer == {"dry_run": True, "texts": len(ROWS) + 2, "student_layers": 2}
+    assert [path.name for path in tmp_path.iterdir()] == ["more.txt"]

@@ -1,0 +1,355 @@
+"""Every family in every form of folder has the hidden states of transformers; damage is refused."""
+
+import json
+import os
+import pickle
+import stat
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer
+
+from brimful import Encoder
+from brimful.errors import BrimfulError
+from brimful.hf import weights as hf_weights
+from brimful.hf.folders import left_out, load_model, save_model
+from brimful.hf.model_folder import ModelFolder
+from brimful.hf.weights import read_weights, weight_files
+from brimful.model.heads import MaskedLMHead, SequenceHead
+from brimful.runs.directory import model_files
+from builders.encoders import random_row, run_peer, small, word_tokenizer
+
+ROBERTAS = ["roberta", "xlm-roberta", "camembert"]
+FAMILIES = ["bert", *ROBERTAS, "electra", "megatron-bert", "modernbert"]
+FORMS = ["safetensors", "sharded", "bin", "sharded bin", "old bin"]
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh", "##b", "##c", "É", "é", "e", "##e", "中"]
+
+
+@pytest.fixture(autouse=True)
+def _random(seed: int) -> None:
+    torch.manual_seed(seed)
+
+
+def their_model(family: str, kind=transformers.AutoModel, **options):
+    values = {
+        "vocab_size": 70,
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 48,
+        "max_position_embeddings": 130 if family in ROBERTAS else 128,
+        "initializer_range": 0.1,
+    }
+    if family == "modernbert":
+        names = ("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id")
+        values |= {"pad_token_id": 0, "local_attention": 10} | dict.fromkeys(names, 1)
+    if family == "electra":
+        values["embedding_size"] = 24
+    return kind.from_config(transformers.AutoConfig.for_model(family, **(values | options))).eval()
+
+
+def in_form(folder: Path, form: str) -> None:
+    """Write the weights of a folder in another form."""
+    path = folder / "model.safetensors"
+    if form == "safetensors":
+        return
+    tensors = load_file(path)
+    path.unlink()
+    suffix = "bin" if form.endswith("bin") else "safetensors"
+    stem = "pytorch_model" if suffix == "bin" else "model"
+
+    def write(name: str, some: dict[str, torch.Tensor]) -> None:
+        if suffix == "bin":
+            torch.save(some, folder / name, _use_new_zipfile_serialization=form != "old bin")
+        else:
+            save_file(some, folder / name, metadata={"format": "pt"})
+
+    if not form.startswith("sharded"):
+        write(f"{stem}.{suffix}", tensors)
+        return
+    names = sorted(tensors)
+    shards = [f"{stem}-0000{n}-of-00003.{suffix}" for n in (1, 2, 3)]
+    places = {name: shards[index % 3] for index, name in enumerate(names)}
+    for shard in shards:
+        write(shard, {name: tensors[name] for name in names if places[name] == shard})
+    index = {"metadata": {"total_size": 1}, "weight_map": places}
+    (folder / f"{stem}.{suffix}.index.json").write_text(json.dumps(index))
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_in_every_form_equals_transformers(tmp_path, monkeypatch, family, form):
+    monkeypatch.setattr(hf_weights, "PIECE", 1000)  # so that tensors are read in many pieces
+    model = their_model(family)
+    model.save_pretrained(tmp_path)
+    in_form(tmp_path, form)
+    encoder = Encoder.load(tmp_path)
+    batch = random_row([1, 40, 128, 13], filler=20, pad=encoder.config.pad_id)
+    batch.tokens[: batch.real_tokens].remainder_(68).add_(2)
+    with torch.no_grad():
+        output, real = run_peer(model, batch)
+        found = encoder(batch)[: batch.real_tokens]
+    torch.testing.assert_close(found, output[0][real], atol=1e-5, rtol=1e-5)
+    assert {path.name for path in weight_files(tmp_path)} <= {path.name for path in tmp_path.iterdir()}
+
+
+@pytest.mark.parametrize("form", ["safetensors", "bin"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_other_dtypes_become_float32(tmp_path, form, dtype):
+    encoder = small("bert")
+    encoder.to(dtype).save(tmp_path)
+    in_form(tmp_path, form)
+    loaded = Encoder.load(tmp_path)
+    assert loaded.embedding.weight.dtype == torch.float32
+    assert torch.equal(loaded.word_embeddings, encoder.word_embeddings.float())
+
+
+def test_an_electra_discriminator_has_no_head_and_a_generator_has(tmp_path):
+    their_model("electra", transformers.AutoModelForPreTraining).save_pretrained(tmp_path / "one")
+    their_model("electra", transformers.AutoModelForMaskedLM).save_pretrained(tmp_path / "other")
+    encoder, head, _ = load_model(tmp_path / "one")
+    assert head is None
+    assert (encoder.config.variant, encoder.config.embedding_size) == ("electra", 24)
+    discriminator = ["discriminator_predictions.dense", "discriminator_predictions.dense_prediction"]
+    assert left_out(ModelFolder(tmp_path / "one"), encoder, head) == discriminator
+    encoder, head, _ = load_model(tmp_path / "other")
+    assert type(head) is MaskedLMHead
+    assert left_out(ModelFolder(tmp_path / "other"), encoder, head) == []
+
+
+def test_an_electra_as_wide_as_its_embeddings_has_no_projection(tmp_path):
+    their_model("electra", embedding_size=32).save_pretrained(tmp_path)
+    encoder = Encoder.load(tmp_path)
+    assert encoder.config.embedding_size is None
+    assert isinstance(encoder.embedding_projection, torch.nn.Identity)
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "electra", "modernbert"])
+def test_a_masked_lm_head_is_there_if_its_tensors_are(tmp_path, family):
+    """Whatever the name of the class: some folders have no name, others that of a class without its head."""
+    their_model(family, transformers.AutoModelForMaskedLM).save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    values = json.loads(path.read_text())
+    name = values.pop("architectures")
+    path.write_text(json.dumps(values))
+    assert type(load_model(tmp_path)[1]) is MaskedLMHead
+    encoder = Encoder.load(tmp_path)
+    encoder.save(tmp_path / "bare")
+    written = json.loads((tmp_path / "bare/config.json").read_text())
+    (tmp_path / "bare/config.json").write_text(json.dumps(written | {"architectures": name}))
+    assert load_model(tmp_path / "bare")[1] is None
+
+
+def test_a_vocab_txt_does_for_a_tokenizer_here_too(tmp_path):
+    their_model("bert").save_pretrained(tmp_path)
+    (tmp_path / "vocab.txt").write_text("\n".join(WORDS), encoding="utf-8")
+    text = "ABC É de 中a"
+    for settings in ({}, {"do_lower_case": False}, {"strip_accents": False}):
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+        encoder = Encoder.load(tmp_path)
+        theirs = transformers.BertTokenizer.from_pretrained(tmp_path, **settings)
+        assert encoder.tokenizer.encode(text).ids == theirs(text)["input_ids"], settings
+    assert [name for name in model_files("e", ModelFolder(tmp_path)) if "vocab" in name] == ["e/vocab.txt"]
+    (tmp_path / "vocab.txt").write_text("\n".join(WORDS + [f"w{n}" for n in range(60)]), encoding="utf-8")
+    with pytest.raises(BrimfulError, match=r"vocab\.txt is not this model's"):
+        Encoder.load(tmp_path)
+
+
+def test_a_vocab_json_with_its_merges_does_too(tmp_path):
+    their_model("roberta").save_pretrained(tmp_path)
+    pieces = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", "a", "b", "Ġ", "ab", "Ġa"]
+    (tmp_path / "vocab.json").write_text(json.dumps({piece: n for n, piece in enumerate(pieces)}))
+    (tmp_path / "merges.txt").write_text("#version: 0.2\na b\nĠ a\n", encoding="utf-8")
+    encoder = Encoder.load(tmp_path)
+    assert encoder.tokenizer.encode("ab ab").tokens == ["<s>", "ab", "Ġ", "ab", "</s>"]
+    assert len(encoder.encode(["ab"])[0]) == 3
+    assert {"e/vocab.json", "e/merges.txt"} <= model_files("e", ModelFolder(tmp_path)).keys()
+
+
+class Malicious:
+    """A pickle of it runs a command when it is opened without restrictions."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path),)
+
+
+@pytest.mark.parametrize("new", [True, False])
+def test_a_pickle_that_needs_more_than_tensors_is_refused(tmp_path, new):
+    small("bert").save(tmp_path / "model")
+    in_form(tmp_path / "model", "bin")
+    path = tmp_path / "model" / "pytorch_model.bin"
+    values = torch.load(path, weights_only=True) | {"x": Malicious(tmp_path / "ran")}
+    torch.save(values, path, _use_new_zipfile_serialization=new)
+    with pytest.raises(
+        BrimfulError, match=r"needs more than tensors \(posix\.mkdir\) and is refused"
+    ) as caught:
+        Encoder.load(tmp_path / "model")
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_pickle_of_another_protocol_is_refused_without_advice_to_trust_it(tmp_path):
+    small("bert").save(tmp_path / "model")
+    in_form(tmp_path / "model", "bin")
+    content = pickle.dumps({"x": Malicious(tmp_path / "ran")}, protocol=4)
+    (tmp_path / "model" / "pytorch_model.bin").write_bytes(content)
+    with pytest.raises(
+        BrimfulError, match=r"is damaged, or holds more than tensors \(Unsupported operand"
+    ) as caught:
+        Encoder.load(tmp_path / "model")
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_file_that_was_cut_short_is_refused(tmp_path, form):
+    small("bert").save(tmp_path)
+    in_form(tmp_path, form)
+    path = weight_files(tmp_path)[-1]
+    whole = path.read_bytes()
+    for size in (0, 5, len(whole) // 2, len(whole) - 9):
+        path.write_bytes(whole[:size])
+        with pytest.raises(BrimfulError, match=rf"{path.name} is damaged") as caught:
+            Encoder.load(tmp_path)
+        assert "\n" not in str(caught.value)
+
+
+def test_what_is_missing_or_no_weights_is_named(tmp_path):
+    small("bert").save(tmp_path)
+    in_form(tmp_path, "sharded")
+
+    def refused(match: str) -> None:
+        with pytest.raises(BrimfulError, match=match) as caught:
+            Encoder.load(tmp_path)
+        assert "\n" not in str(caught.value)
+
+    shard = tmp_path / "model-00002-of-00003.safetensors"
+    shard.rename(tmp_path / "away")
+    refused(r"lacks model-00002-of-00003\.safetensors, which model\.safetensors\.index\.json names")
+    (tmp_path / "away").rename(shard)
+    index = tmp_path / "model.safetensors.index.json"
+    for damaged in (
+        '{"weight_map": {"x": "../x.safetensors"}}',
+        '{"weight_map": {}}',
+        "[]",
+        '{"weight_map": 3}',
+    ):
+        index.write_text(damaged)
+        refused("does not say which files")
+    index.unlink()
+    refused("has no weights")
+    (tmp_path / "tf_model.h5").write_bytes(b"x")
+    refused(r"tf_model\.h5 is of another library")
+    torch.save([torch.ones(2)], tmp_path / "pytorch_model.bin")
+    refused("holds no tensors by name")
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 3\n"
+    (tmp_path / "model.safetensors").write_text(pointer)
+    refused("git lfs pull")
+
+
+def test_a_file_that_shrinks_while_it_is_read_is_named(tmp_path):
+    small("bert").save(tmp_path)
+    tensors, path = read_weights(tmp_path)
+    path.write_bytes(path.read_bytes()[:2000])
+    with pytest.raises(BrimfulError, match="was cut short while it was read"):
+        list(tensors["embeddings.word_embeddings.weight"].pieces())
+
+
+@pytest.mark.parametrize("form", ["safetensors", "bin"])
+def test_a_file_whose_bytes_cannot_be_read_is_named(tmp_path, form):
+    """It opens, and then the disk fails."""
+    small("bert").save(tmp_path)
+    in_form(tmp_path, form)
+    path = weight_files(tmp_path)[0]
+    path.unlink()
+    path.symlink_to("/proc/self/mem")
+    with pytest.raises(BrimfulError, match=rf"cannot read .*{path.name}: Input/output error"):
+        Encoder.load(tmp_path)
+
+
+def test_loading_and_copying_draw_no_random_numbers(tmp_path):
+    for name in ("bert", "modern", "electra"):
+        encoder = small(name)
+        for head in (MaskedLMHead(encoder), SequenceHead(encoder, 3)):
+            save_model(tmp_path / name, encoder, head)
+            state = torch.get_rng_state()
+            load_model(tmp_path / name)
+            student = Encoder.load(tmp_path / name).keep_layers([1, 0])
+            assert torch.equal(torch.get_rng_state(), state)
+            assert all(parameter.isfinite().all() for parameter in student.parameters())
+
+
+def test_files_are_written_with_the_umask(tmp_path):
+    encoder = small("bert")
+    encoder.tokenizer = word_tokenizer()
+    old = os.umask(0o027)
+    try:
+        encoder.save(tmp_path / "model")
+    finally:
+        os.umask(old)
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "model").iterdir()}
+    assert set(modes.values()) == {0o640}, modes
+    assert stat.S_IMODE((tmp_path / "model").stat().st_mode) == 0o750
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="peak memory is read from Linux")
+def test_a_model_takes_its_size_in_memory_once(tmp_path):
+    """In a process of its own, since memory that was freed is used again."""
+    import subprocess
+    import sys
+
+    encoder = small("bert", vocabulary_size=120_000, hidden_size=96)
+    size = sum(parameter.nbytes for parameter in encoder.parameters())
+    encoder.save(tmp_path / "large")
+    small("bert", hidden_size=96).save(tmp_path / "small")
+    del encoder
+    code = f"""
+import resource
+from brimful import Encoder
+peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+Encoder.load({str(tmp_path / "small")!r})
+before = peak()
+encoder = Encoder.load({str(tmp_path / "large")!r})
+print(peak() - before)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert size < 50_000_000
+    assert int(done.stdout) < 1.25 * size + 4 * hf_weights.PIECE
+
+
+def test_a_tokenizer_of_another_model_is_refused(tmp_path):
+    their_model("bert").save_pretrained(tmp_path)
+    (tmp_path / "tokenizer.json").write_text("{")
+    with pytest.raises(BrimfulError, match=r"is not a tokenizer\.json"):
+        Encoder.load(tmp_path)
+    Tokenizer.from_str(word_tokenizer().to_str()).save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(BrimfulError, match="ids up to 94"):
+        Encoder.load(tmp_path)
+
+
+def test_embeddings_of_both_forms_are_equal(tmp_path):
+    encoder = small("electra")
+    encoder.tokenizer = word_tokenizer()
+    encoder.save(tmp_path)
+    first = Encoder.load(tmp_path).embed(["w1 w2", "w3"])
+    in_form(tmp_path, "sharded bin")
+    np.testing.assert_array_equal(Encoder.load(tmp_path).embed(["w1 w2", "w3"]), first)
+
+
+@pytest.mark.parametrize("form", ["safetensors", "sharded", "bin", "old bin"])
+def test_a_folder_whose_name_is_not_utf8(tmp_path, form):
+    encoder = small("bert")
+    encoder.save(tmp_path / "model")
+    in_form(tmp_path / "model", form)
+    place = os.fsencode(tmp_path) + b"/" + "模型".encode("gbk")
+    os.rename(tmp_path / "model", place)
+    loaded = Encoder.load(Path(os.fsdecode(place)))
+    assert torch.equal(loaded.word_embeddings, encoder.word_embeddings)

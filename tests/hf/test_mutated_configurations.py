@@ -1,0 +1,136 @@
+"""A config.json with any value anywhere gives a model of finite numbers, or one line."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
+
+from brimful import Encoder
+from brimful.console import recorded_warnings
+from brimful.errors import BrimfulError
+from brimful.hf.folders import load_model, save_model
+from brimful.model.heads import SequenceHead, TokenHead
+from brimful.tasks.model import load_task_model
+from builders.encoders import MODELS, small, word_tokenizer
+
+# fmt: off
+MORE = [  # keys beside those that the folder has
+    "kind", "embedding_size", "global_attn_every_n_layers", "global_rope_theta", "local_rope_theta",
+    "rope_scaling", "position_embedding_type", "quantization_config", "window_overlap", "text_pairs",
+    "calibration_temperature", "task_settings", "classifier_pooling", "num_labels", "label2id",
+]
+# fmt: on
+NUMBERS = [0, 1, -1, 2, 3, 64, 0.5, -0.02, 1e-300, 1e30, 10**30, 2**31, 2**63, -(2**63), 2**20, 2.0]
+OTHERS = [None, True, False, "", "x", "64", "\ud800", [], {}, [1], ["x"], [[]], {"0": "x"}, {"x": {}}, [None]]
+NOT_FINITE = [float("nan"), float("inf"), float("-inf")]
+LABELS = [
+    {"0": "a"},
+    {"0": "a", "1": "b", "2": "c"},
+    {"a": 0, "b": 1},
+    {"0": 1, "1": 2},
+    {"0": None, "1": []},
+    {"00": "a", "1": "b"},
+    ["a", "b"],
+    {"0": "O", "1": "B-X"},
+    {"0": "a", "1": "a"},
+]
+VALUES = [*NUMBERS, *OTHERS, *NOT_FINITE, *LABELS]
+
+
+@pytest.fixture(scope="module", params=[*zip(MODELS, ["label", "tags"] * 3, strict=False)])
+def folder(request, tmp_path_factory) -> Path:
+    model, kind = request.param
+    torch.manual_seed(0)
+    encoder = small(model, hidden_size=16, heads=2, intermediate_size=16, layers=2)
+    encoder.tokenizer = word_tokenizer(model)
+    head = SequenceHead(encoder, 2) if kind == "label" else TokenHead(encoder, 2)
+    place = tmp_path_factory.mktemp("models") / f"{model}-{kind}"
+    save_model(place, encoder, head, ["O", "X"])
+    return place
+
+
+def check(folder: Path) -> None:
+    """Load and predict: a model of finite numbers, or a refusal of one line without Python's words."""
+    try:
+        with recorded_warnings():
+            row = load_task_model(folder).predict(["w1 w2", ""])[0]
+        for value in row.values():
+            assert not isinstance(value, float) or np.isfinite(value)
+    except BrimfulError as error:
+        said = str(error)
+        assert "\n" not in said
+        assert len(said.replace(str(folder), "")) < 400
+        assert not any(
+            word in said for word in ("object is not", "has no attribute", "expected str", "NoneType")
+        )
+        said.encode()  # can be shown
+
+
+def mutated(values: dict[str, Any], data: st.DataObject) -> dict[str, Any]:
+    changed = json.loads(json.dumps(values))
+    for _ in range(data.draw(st.integers(1, 3))):
+        key = data.draw(st.sampled_from(sorted({*MORE, *values})))
+        match data.draw(st.sampled_from(["value", "missing", "nested", "negative", "text"])):
+            case "missing":
+                changed.pop(key, None)
+            case "nested":
+                changed[key] = {key: changed.get(key)}
+            case "negative" if isinstance(changed.get(key), int | float):
+                changed[key] = -changed[key]
+            case "text" if key in changed:
+                changed[key] = str(changed[key])
+            case _:
+                changed[key] = data.draw(st.sampled_from(VALUES))
+    return changed
+
+
+@given(data=st.data())
+def test_a_mutated_configuration_is_read_or_refused_in_one_line(folder, tmp_path_factory, data):
+    place = folder.with_name(folder.name + "-mutated")
+    if not place.exists():
+        shutil.copytree(folder, place)
+    values = json.loads((folder / "config.json").read_text())
+    (place / "config.json").write_text(json.dumps(mutated(values, data)))
+    check(place)
+
+
+@pytest.mark.parametrize(
+    "value", ["[]", "3", "null", "[" * 9999, '{"a": ' * 9999, "", "\x00", '{"vocab_size": 1e999}']
+)
+def test_a_configuration_that_is_no_object(folder, tmp_path, value):
+    shutil.copytree(folder, tmp_path / "model")
+    (tmp_path / "model" / "config.json").write_text(value)
+    with pytest.raises(BrimfulError) as caught:
+        load_model(tmp_path / "model")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 3e38])
+def test_outputs_that_are_not_finite_are_refused(folder, tmp_path, value):
+    """Of a bit that flipped, and of weights that overflow."""
+    place = tmp_path / "model"
+    shutil.copytree(folder, place)
+    tensors = load_file(place / "model.safetensors")
+    names = ("classifier.weight", "out_proj.weight", "dense.weight")
+    heads = [name for name in tensors if "layer" not in name and name.endswith(names)]
+    for name in heads:
+        tensors[name][:, ::2] = value
+    save_file(tensors, place / "model.safetensors")
+    if value == 3e38:
+        check(place)
+        return
+    with pytest.raises(BrimfulError, match="the model's outputs are NaN or infinite"):
+        load_task_model(place).predict(["w1 w2 w3"])
+    words = next(name for name in tensors if "word_embeddings" in name or "tok_embeddings" in name)
+    tensors[words][:, 0] = value
+    save_file(tensors, place / "model.safetensors")
+    for read in (Encoder.load(place).embed, Encoder.load(place).encode):
+        with pytest.raises(BrimfulError, match="the model's outputs are NaN or infinite"):
+            read(["w1 w2", "w3"])

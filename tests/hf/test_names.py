@@ -1,0 +1,232 @@
+"""Tensors under the names that wrappers, older versions and tying leave give the numbers of transformers."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from nn.test_interop import FAMILIES, FOLDERS, KINDS, ROBERTAS, their_config
+from safetensors.torch import load_file, save_file, save_model
+
+from brimful import Encoder
+from brimful.console import recorded_warnings
+from brimful.errors import BrimfulError
+from brimful.hf.folders import load_model, load_pretrained
+from brimful.model.heads import MaskedLMHead, PretrainingHead, SequenceHead
+from builders.encoders import random_row, run_peer
+
+Tensors = dict[str, torch.Tensor]
+
+
+@pytest.fixture(autouse=True)
+def _random(seed: int) -> None:
+    torch.manual_seed(seed)
+
+
+def prefixed(prefix: str) -> Callable[[Tensors], Tensors]:
+    return lambda tensors: {prefix + name: tensor for name, tensor in tensors.items()}
+
+
+def within(tensors: Tensors) -> Tensors:
+    """torch.compile of parts, FSDP of layers, activation checkpointing."""
+    named = {}
+    for name, tensor in tensors.items():
+        name = name.replace("layer.1.", "layer.1._fsdp_wrapped_module.").replace(
+            "layers.0.", "layers.0._checkpoint_wrapped_module."
+        )
+        named[name.replace("embeddings.", "embeddings._orig_mod.")] = tensor
+    return named
+
+
+def of_tensorflow(tensors: Tensors) -> Tensors:
+    old = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
+    named = {}
+    for name, tensor in tensors.items():
+        for new, before in old.items():
+            name = name.replace(new, before)
+        named[name] = tensor
+    return named
+
+
+def with_buffers(tensors: Tensors) -> Tensors:
+    first = next(iter(tensors))
+    prefix = first.partition("embeddings.")[0] if "embeddings." in first else ""
+    return {f"{prefix}embeddings.position_ids": torch.arange(128)[None]} | tensors
+
+
+RENAMED: dict[str, Callable[[Tensors], Tensors]] = {
+    "DataParallel": prefixed("module."),
+    "DistributedDataParallel of torch.compile": prefixed("module._orig_mod."),
+    "FSDP": prefixed("_fsdp_wrapped_module."),
+    "Lightning": prefixed("model."),
+    "Lightning of DataParallel": prefixed("model.module."),
+    "a network in a network": prefixed("net.backbone."),
+    "parts": within,
+    "TensorFlow": of_tensorflow,
+    "buffers": with_buffers,
+}
+
+
+def states(folder: Path) -> Tensors:
+    encoder, head, _ = load_model(folder)
+    return encoder.state_dict() | {f"head.{k}": v for k, v in (head.state_dict() if head else {}).items()}
+
+
+def rewrite(folder: Path, rename: Callable[[Tensors], Tensors]) -> None:
+    path = folder / "model.safetensors"
+    save_file({name: t.clone() for name, t in rename(load_file(path)).items()}, path)
+
+
+def check_equal(found: Tensors, expected: Tensors) -> None:
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+def check_numbers(folder: Path, model: transformers.PreTrainedModel, kind: str) -> None:
+    """The outputs of a folder here are those of the model in transformers."""
+    encoder, head, _ = load_model(folder)
+    batch = random_row([1, 40, 128, 13], filler=20, pad=encoder.config.pad_id)
+    batch.tokens[: batch.real_tokens].remainder_(68).add_(2)
+    with torch.no_grad():
+        output, real = run_peer(model.eval(), batch)
+        hidden = encoder(batch)
+        if isinstance(head, SequenceHead):
+            torch.testing.assert_close(head(hidden, batch)[:4], output[0], atol=1e-5, rtol=1e-5)
+            return
+        ours = (hidden if head is None else head(hidden))[: batch.real_tokens]
+        theirs = torch.stack(output[:2], -1) if kind == "ForQuestionAnswering" else output[0]
+        torch.testing.assert_close(ours, theirs[real], atol=1e-5, rtol=1e-5)
+        if isinstance(head, PretrainingHead):
+            scores = head.pair(hidden, batch)[:4]
+            torch.testing.assert_close(scores, output.seq_relationship_logits, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("family", "kind"), FOLDERS)
+def test_names_that_wrappers_and_old_versions_leave(tmp_path, family, kind):
+    model = KINDS[kind].from_config(their_config(family)).eval()
+    model.save_pretrained(tmp_path)
+    expected = states(tmp_path)
+    plain = (tmp_path / "model.safetensors").read_bytes()
+    for name, rename in RENAMED.items():
+        (tmp_path / "model.safetensors").write_bytes(plain)
+        rewrite(tmp_path, rename)
+        check_equal(states(tmp_path), expected)
+        if name in ("DataParallel", "TensorFlow"):
+            check_numbers(tmp_path, model, kind)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    "begin", ["bert.", "encoder.", "auto_model.", "0.auto_model.", "transformer.", "model."]
+)
+def test_an_encoder_within_another_module(tmp_path, family, begin):
+    """Lightning modules and sentence-transformers call it as they like, and have parts of their own."""
+    model = KINDS["Model"].from_config(their_config(family))
+    model.save_pretrained(tmp_path)
+    expected = states(tmp_path)
+    own = {"fc.weight": torch.ones(2, 32), "2.linear.weight": torch.ones(8, 32), "loss.weight": torch.ones(2)}
+    rewrite(tmp_path, lambda tensors: prefixed(begin)(tensors) | own)
+    check_equal(states(tmp_path), expected)
+    check_numbers(tmp_path, model, "Model")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_of_tied_matrices_any_one_may_be_there(tmp_path, family):
+    """As safetensors' save_model leaves them; transformers ties both ways, too."""
+    model = KINDS["ForMaskedLM"].from_config(their_config(family)).eval()
+    model.save_pretrained(tmp_path)
+    expected = states(tmp_path)
+    save_model(model, str(tmp_path / "model.safetensors"), metadata={"format": "pt"})
+    names = load_file(tmp_path / "model.safetensors").keys()
+    if family in (*ROBERTAS, "modernbert"):
+        assert not any("word_embeddings" in name or "tok_embeddings" in name for name in names)
+    check_equal(states(tmp_path), expected)
+    check_numbers(tmp_path, transformers.AutoModelForMaskedLM.from_pretrained(tmp_path), "ForMaskedLM")
+    for load in (load_model, load_pretrained):
+        assert type(load(tmp_path)[1]) is MaskedLMHead
+    words = Encoder.load(tmp_path).word_embeddings
+    assert torch.equal(words, expected["embedding.weight"][: len(words)])
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_name_of_the_matrix_and_the_bias_alone(tmp_path, family):
+    model = KINDS["ForMaskedLM"].from_config(their_config(family)).eval()
+    torch.nn.init.normal_(model.get_output_embeddings().bias)
+    tensors = {name: t.clone() for name, t in model.state_dict().items() if t.is_floating_point()}
+    model.save_pretrained(tmp_path)
+    expected = states(tmp_path)
+    groups: dict[int, list[str]] = {}
+    for name in tensors:
+        groups.setdefault(model.state_dict()[name].data_ptr(), []).append(name)
+    twins = [name for names in groups.values() if len(names) > 1 for name in names]
+    assert len(twins) == (2 if family in ("electra", "modernbert") else 4)
+    for twin in twins:
+        save_file({k: v for k, v in tensors.items() if k != twin}, tmp_path / "model.safetensors")
+        check_equal(states(tmp_path), expected)
+    save_file(tensors, tmp_path / "model.safetensors")  # as a .bin of an older version has them
+    check_equal(states(tmp_path), expected)
+
+
+@pytest.mark.parametrize("family", ["bert", *ROBERTAS, "megatron-bert"])
+def test_of_two_biases_the_decoders_counts_as_in_transformers(tmp_path, family):
+    model = KINDS["ForMaskedLM"].from_config(their_config(family))
+    model.save_pretrained(tmp_path)
+    decoder = (
+        "cls.predictions.decoder.bias" if family in ("bert", "megatron-bert") else "lm_head.decoder.bias"
+    )
+    rewrite(tmp_path, lambda tensors: tensors | {decoder: torch.randn(70)})
+    check_numbers(tmp_path, transformers.AutoModelForMaskedLM.from_pretrained(tmp_path), "ForMaskedLM")
+
+
+def test_weights_within_a_checkpoint_of_a_training_loop(tmp_path):
+    model = KINDS["ForSequenceClassification"].from_config(their_config("bert"))
+    model.save_pretrained(tmp_path)
+    expected = states(tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    (tmp_path / "model.safetensors").unlink()
+    for key in ("state_dict", "model_state_dict", "model"):
+        values = {"epoch": 3, key: prefixed("model.")(tensors), "optimizer": {"state": {}}}
+        torch.save(values, tmp_path / "pytorch_model.bin")
+        check_equal(states(tmp_path), expected)
+
+
+def refused(folder: Path, match: str) -> None:
+    with pytest.raises(BrimfulError, match=match) as caught:
+        load_model(folder)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 400
+
+
+def test_what_is_missing_or_twice_has_its_cause(tmp_path):
+    KINDS["ForMaskedLM"].from_config(their_config("bert")).save_pretrained(tmp_path)
+    path, config = tmp_path / "model.safetensors", tmp_path / "config.json"
+    tensors, values = load_file(path), json.loads(config.read_text())
+
+    def write(some: Tensors, **changes: object) -> None:
+        save_file({name: tensor.clone() for name, tensor in some.items()}, path)
+        config.write_text(json.dumps(values | changes))
+
+    write({name: t for name, t in tensors.items() if "layer.2." not in name})
+    refused(tmp_path, r"has 2 layers, and config\.json says 3 \(num_hidden_layers\)")
+    write({name: t for name, t in tensors.items() if "layer.1.output" not in name})
+    refused(tmp_path, r"lacks the tensor bert\.encoder\.layer\.1\.output\.LayerNorm\.bias and 3 more")
+    write(prefixed("teacher.")(tensors) | prefixed("student.")(tensors))
+    refused(tmp_path, r"holds 2 encoders \(student\.bert\..*, teacher\.bert\.")
+    write(tensors | prefixed("module.")(tensors))
+    refused(tmp_path, r"twice, once within a wrapper")
+    write(tensors | {"bert.encoder.layer.0.attention.self.query.lora_A.default.weight": torch.ones(2, 32)})
+    refused(tmp_path, "has an adapter beside its weights.*merge_and_unload")
+    write({"gpt.wte.weight": torch.ones(2, 2)})
+    refused(tmp_path, r"no tensor of the encoder of its config\.json; its first are gpt\.wte\.weight")
+    words = "bert.embeddings.word_embeddings.weight"
+    rest = {name: t for name, t in tensors.items() if name != words}
+    write(rest)
+    refused(tmp_path, f"lacks the tensor {words}")
+    write(rest | {"cls.predictions.decoder.weight": tensors[words]}, tie_word_embeddings=False)
+    refused(tmp_path, r"another \(tie_word_embeddings\)")
+    write(tensors, num_hidden_layers=2)
+    with recorded_warnings() as said:
+        load_model(tmp_path)
+    assert any("has 3 layers; config.json says 2: the others are left out" in text for text in said)

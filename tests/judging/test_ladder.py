@@ -1,0 +1,336 @@
+"""The ladder of baselines, early stopping and the grid, through `brimful finetune`."""
+
+import json
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from brimful.cli import main
+from brimful.commands.finetune import finetune
+from brimful.commands.report import report
+from brimful.config import read_yaml
+from brimful.errors import BrimfulError
+from brimful.finetuning import ladder as finetune_ladder
+from brimful.finetuning.config import default_rate
+from brimful.finetuning.trainings import curve_rows
+from brimful.hf.folders import save_model
+from brimful.judging import comparison
+from brimful.judging.baselines import Tfidf
+from brimful.judging.comparison import Judged, measure_methods
+from brimful.judging.uncertainty import bootstrapped, jackknifed, paired_bootstrap
+from brimful.model.encoder import Encoder
+from brimful.model.layer import EncoderConfig
+from brimful.storage import read_json
+from brimful.tables.table import Table
+from brimful.tasks.classification import WEIGHT, Classification
+from brimful.tasks.data import TaskData
+from brimful.tasks.encoded import encode
+from brimful.tasks.multi_label import MultiLabel
+from brimful.tasks.regression import Regression
+from brimful.text.tokenizer import load
+from builders.encoders import word_tokenizer
+from builders.verbs import labelled_rows, write_table
+
+SMALL = {"precision": "fp32", "max_length": 32, "learning_rates": [1e-3], "epochs": 1.0, "batch": 16}
+
+
+@pytest.fixture(scope="module")
+def inputs(corpus_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """An encoder of two thin layers with random weights, and tables with a few wrong labels."""
+    folder = tmp_path_factory.mktemp("ladder")
+    tokenizer = load(corpus_dir)
+    torch.manual_seed(0)
+    shape = {"hidden_size": 32, "layers": 2, "heads": 2, "intermediate_size": 64, "max_length": 64}
+    encoder = Encoder(EncoderConfig(vocabulary_size=tokenizer.get_vocab_size(), dropout=0.1, **shape))
+    encoder.tokenizer = tokenizer
+    save_model(folder / "encoder", encoder)
+    tables = {}
+    for number, (name, size) in enumerate((("train", 100), ("test", 60))):
+        rows = labelled_rows(size, seed=number)
+        for row in rows[::10]:
+            row["label"] = "low"
+        tables[name] = write_table(folder / f"{name}.tsv", rows)
+    return {"encoder": str(folder / "encoder"), **tables}
+
+
+def columns(path: str) -> tuple[list[str], list[str]]:
+    texts, labels = zip(*(line.split("\t") for line in Path(path).read_text().splitlines()[1:]), strict=True)
+    return list(texts), list(labels)
+
+
+def test_the_ladder_stands_on_the_same_rows(inputs, tmp_path, monkeypatch):
+    words = pytest.importorskip("sklearn.feature_extraction.text")
+    linear = pytest.importorskip("sklearn.linear_model")
+    tables = []
+    show = finetune_ladder.show_ladder
+    monkeypatch.setattr(
+        finetune_ladder, "show_ladder", lambda *given: (tables.append(given[1]["finetuned"]), show(*given))
+    )
+    rates = {"learning_rates": [1e-3, 2e-3]}
+    summary = finetune(**inputs, **SMALL | rates, out=str(tmp_path / "run"), label_curve=[20, 50])
+    rungs = summary["baselines"]
+    assert list(rungs) == ["majority", "tfidf", "frozen"]
+    assert [shown["seconds"] for shown in tables] == [summary["seconds"]]
+    (texts, labels), (tests, wanted) = columns(inputs["train"]), columns(inputs["test"])
+    low = labels.count("low") > 50
+    assert rungs["majority"]["accuracy"] == pytest.approx(wanted.count("low" if low else "high") / 60)
+    vectors = words.TfidfVectorizer(analyzer="char", ngram_range=(1, 2), sublinear_tf=True).fit(texts)
+    reached = [
+        linear.LogisticRegression(C=c, max_iter=1000)
+        .fit(vectors.transform(texts), labels)
+        .score(vectors.transform(tests), wanted)
+        for c in (1, 3, 10, 30)
+    ]
+    assert rungs["tfidf"]["accuracy"] in [pytest.approx(one) for one in reached]
+    for rung in rungs.values():
+        gap = summary["test"]["accuracy"] - rung["accuracy"]
+        assert rung["difference"] == pytest.approx(gap)
+        assert 0 <= rung["standard_error"] < 0.2
+        assert rung["seconds"] > 0
+        assert {"f1", "latency_ms"} <= rung.keys()
+    assert summary["latency_ms"] > 0
+    curve = summary["label_curve"]
+    assert [record["labels"] for record in curve] == [20, 50, 100]
+    assert curve[-1]["finetuned"] == summary["test"]["accuracy"]
+    assert curve[-1]["tfidf"] == rungs["tfidf"]["accuracy"]
+    assert curve[-1]["frozen"] == rungs["frozen"]["accuracy"]
+    assert summary["train"]["n"] == 100
+    assert summary["examples_per_second"] > 0
+    assert not (tmp_path / "run" / "start").exists()
+    report(runs=[str(tmp_path / "run")], out=str(tmp_path / "page.html"))
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    for said in ("The same labels, otherwise used", "TF-IDF + linear model", "by number of labels"):
+        assert said in page
+
+
+@pytest.mark.parametrize("task", ["regression", "multi-label"])
+def test_other_tasks_have_a_ladder_too(inputs, tmp_path, task):
+    pytest.importorskip("sklearn")
+    words = {"regression": {"low": "1.5", "high": "3"}, "multi-label": {"low": "a|b", "high": "a"}}[task]
+    tables = {}
+    for name in ("train", "test"):
+        pairs = zip(*columns(inputs[name]), strict=True)
+        rows = [{"text": text, "label": words[label]} for text, label in pairs]
+        tables[name] = write_table(tmp_path / f"{name}.tsv", rows)
+    summary = finetune(
+        encoder=inputs["encoder"], **tables, **SMALL, out=str(tmp_path / "run"), task=task, label_curve=[30]
+    )
+    rungs = summary["baselines"]
+    primary = {"regression": "pearson", "multi-label": "micro_f1"}[task]
+    assert rungs["tfidf"][primary] > max(0.6, rungs["majority"][primary])
+    for rung in rungs.values():
+        assert rung["difference"] == pytest.approx(summary["test"][primary] - rung[primary])
+
+
+@pytest.mark.slow
+def test_random_weights_and_no_ladder(inputs, tmp_path, monkeypatch, capsys):
+    pytest.importorskip("sklearn")
+    summary = finetune(**inputs, **SMALL, out=str(tmp_path / "full"), ladder="full")
+    assert {"accuracy", "difference", "standard_error", "seconds"} <= summary["baselines"]["random"].keys()
+    summary = finetune(**inputs, **SMALL, out=str(tmp_path / "none"), ladder="none")
+    assert "baselines" not in summary
+    monkeypatch.setattr("brimful.judging.baselines.find_spec", lambda name: None)
+    summary = finetune(**inputs, **SMALL, out=str(tmp_path / "bare"))
+    assert "baselines" not in summary
+    assert "no ladder: the baselines need scikit-learn" in capsys.readouterr().err
+
+
+def test_a_grid_of_rates_and_epochs_and_every_metric_over_seeds(inputs, tmp_path):
+    grid = {"learning_rates": [1e-4, 1e-3], "epochs": [1.0, 2.0], "seeds": 2, "ladder": "none"}
+    summary = finetune(**inputs, **SMALL | grid, out=str(tmp_path / "run"))
+    tried = [(trial["seed"], trial["learning_rate"], trial["epochs"]) for trial in summary["trials"]]
+    assert tried == [(s, rate, epochs) for s in (0, 1) for rate in (1e-4, 1e-3) for epochs in (1, 2)]
+    best = max(summary["trials"], key=lambda trial: trial["dev_accuracy"])
+    assert (summary["learning_rate"], summary["epochs"]) == (best["learning_rate"], best["epochs"])
+    for metric in ("accuracy", "f1", "loss"):
+        runs = summary["test"][f"{metric}_runs"]
+        assert summary["test"][metric] == pytest.approx(np.mean(runs))
+        assert summary["test"][f"{metric}_std"] == pytest.approx(np.std(runs, ddof=1))
+    with pytest.raises(BrimfulError, match="trial_epochs"):
+        finetune(**inputs, **SMALL | grid, out=str(tmp_path / "other"), trial_epochs=1.0)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, "trial_epochs is for several"),
+        ({"dev": "test", "learning_rates": [1e-4, 1e-3]}, "trial_epochs is for several"),
+        ({"trainer": {"patience": 2}, "learning_rates": [1e-4, 1e-3]}, "trial_epochs is for several"),
+        ({"ladder": "full"}, None),
+        ({"learning_rates": [1e-4, 1e-3]}, None),
+    ],
+)
+def test_trial_epochs_that_no_trial_would_have_are_refused(inputs, tmp_path, options, said):
+    files = {**inputs, "out": str(tmp_path / "run")}
+    options = {name: inputs.get(value, value) if name == "dev" else value for name, value in options.items()}
+    settings = {**SMALL, **options, "trial_epochs": 0.5, "dry_run": True}
+    if said is None:
+        assert finetune(**files, **settings)["dry_run"]
+        return
+    with pytest.raises(BrimfulError, match=said):
+        finetune(**files, **settings)
+
+
+def test_pooling_is_refused_where_nothing_is_pooled(inputs, tmp_path):
+    row = {"text": "one two", "spans": [[0, 3, "N"]]}
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for _ in range(8)))
+    files = {
+        "encoder": inputs["encoder"],
+        "train": str(tmp_path / "a.jsonl"),
+        "test": str(tmp_path / "a.jsonl"),
+    }
+    settings = {**files, "out": str(tmp_path / "run"), "max_length": 32, "task": "token-classification"}
+    assert finetune(**settings, dry_run=True)["dry_run"]
+    with pytest.raises(BrimfulError, match="pooling is for classifiers"):
+        finetune(**settings, pooling="mean")
+
+
+def test_patience_reinitialised_layers_class_weights_and_layer_decay(inputs, tmp_path):
+    settings = {
+        "epochs": 9.0,
+        "trainer": {"patience": 2},
+        "optimizer": {"layer_decay": 0.9},
+        "reinit_top": 1,
+        "class_weights": "balanced",
+        "ladder": "none",
+    }
+    summary = finetune(**inputs, **SMALL | settings, out=str(tmp_path / "run"))
+    assert summary["train"]["n"] == 80
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    assert sum('"validation.accuracy"' in line for line in lines) <= 9
+    assert read_json(tmp_path / "run" / "summary.json")["dev"]["n"] == 20
+    with pytest.raises(BrimfulError, match="the encoder has 2 layers"):
+        finetune(**inputs, **SMALL, out=str(tmp_path / "other"), reinit_top=3)
+    with pytest.raises(BrimfulError, match="label_curve"):
+        finetune(**inputs, **SMALL, out=str(tmp_path / "other"), label_curve=[101])
+
+
+@pytest.mark.parametrize(("method", "tolerance"), [(bootstrapped, 0.15), (jackknifed, 0.7)])
+def test_the_error_of_a_metric_is_that_of_a_mean(seed, method, tolerance):
+    """Their own relative errors are about 1 / sqrt(2 * 1000) = 0.022 and 1 / sqrt(2 * 40) = 0.11."""
+    random = np.random.default_rng(seed)
+    first, second = random.random(200) < 0.8, random.random(200) < 0.6
+    expected = paired_bootstrap(first, second)
+    found = method(lambda rows: (second[rows].mean(), first[rows].mean()), 200).difference(1, 0)
+    assert found[0] == pytest.approx(expected[0])
+    assert found[1] == pytest.approx(expected[1], rel=tolerance)
+
+
+@pytest.mark.parametrize("task", [Classification(["0", "1"]), Regression(), MultiLabel(["0", "1"])])
+def test_errors_need_the_primary_metric_alone_and_of_many_rows_few_measurements(task, seed, monkeypatch):
+    random = np.random.default_rng(seed)
+    wanted = random.integers(0, 2, (300, 2))
+    targets = {"label": wanted[:, 0], "labels": wanted}
+    table = Table(Path("test.tsv"), [f"w{number}" for number in range(300)], None, None)
+    data = encode(table, word_tokenizer(), 8, targets=targets)
+    models = [[(2 * wanted + random.normal(size=(300, 2)) - 1).astype(np.float32)] for _ in range(2)]
+    if task.name == "classification":
+        models = [[answers[:, :1] * [-1, 1]] for [answers] in models]
+    measured = [task.measure(answers, data)[task.metrics[0].name] for [answers] in models]
+    count = Counter()
+    for name in ("measure", "measure_primary") if task.name != "multi-label" else ("measure_primary",):
+        method = getattr(type(task), name)
+        monkeypatch.setattr(
+            type(task), name, lambda *given, n=name, m=method: (count.update([n]), m(*given))[1]
+        )
+    judged = [[Judged(task, answers)] for [answers] in models]
+    found = measure_methods(judged, data)
+    assert found.values == pytest.approx(measured)
+    assert count == {"measure_primary": 2 * 1001}
+    monkeypatch.setattr(comparison, "MOST", 299)
+    fewer = measure_methods(judged, data)
+    assert count == {"measure_primary": 2 * (1001 + 41)}
+    assert fewer.values == pytest.approx(measured)
+    assert fewer.difference(0, 1)[1] == pytest.approx(found.difference(0, 1)[1], rel=0.7)
+
+
+def test_wide_encoders_have_a_lower_default_rate(inputs, tmp_path):
+    assert [default_rate(width) for width in (128, 256, 384, 768, 1024)] == [3e-4, 3e-4, 2e-4, 1e-4, 7.5e-5]
+    settings = {name: value for name, value in SMALL.items() if name != "learning_rates"}
+    summary = finetune(**inputs, **settings, out=str(tmp_path / "run"), ladder="none")
+    assert summary["learning_rate"] == 3e-4
+    assert read_yaml(tmp_path / "run" / "config.yaml")["learning_rates"] == [3e-4]
+
+
+def test_label_numbers_may_have_commas(inputs, tmp_path, capfd):
+    """In a dry run, which refuses what the table does not have."""
+    line = ["finetune", *(part for key, value in inputs.items() for part in (f"--{key}", value))]
+    line += ["--out", str(tmp_path / "run"), "--dry-run"]
+    assert main([*line, "--label-curve", "20,50"]) == 0
+    assert main([*line, "--label-curve", "20", "101"]) == 1
+    assert "label_curve is [20, 101]" in capfd.readouterr().err
+    assert main([*line, "--seed", "1", "2", "--seeds", "2"]) == 1
+    assert "give one of them" in capfd.readouterr().err
+
+
+def test_texts_without_a_word_have_no_tfidf_but_a_model(inputs, tmp_path, capsys):
+    pytest.importorskip("sklearn")
+    draw = np.random.default_rng(3)
+    tables = {}
+    for name in ("train", "test"):
+        labels = draw.choice(["low", "high"], 40)
+        rows = [{"text": "!?" * int(n) + "☺", "label": label} for n, label in enumerate(labels)]
+        tables[name] = write_table(tmp_path / f"{name}.tsv", rows)
+    run = tmp_path / "run"
+    summary = finetune(encoder=inputs["encoder"], **tables, **SMALL, out=str(run), label_curve=[20])
+    assert list(summary["baselines"]) == ["majority", "frozen"]
+    assert "no linear model on TF-IDF: empty vocabulary" in capsys.readouterr().err
+    assert [record.keys() for record in summary["label_curve"]] == [{"labels", "finetuned", "frozen"}] * 2
+    assert (run / "model" / "model.safetensors").exists()
+
+
+def test_a_column_of_empty_texts_is_no_obstacle_to_tfidf(seed):
+    pytest.importorskip("sklearn")
+    texts = [f"word{number % 5} other" for number in range(20)]
+    table = Table(Path("a.tsv"), texts, [""] * 20, None)
+    features = Tfidf()
+    alone = Tfidf().fit(replace(table, second=None))
+    assert (features.fit(table) != alone).nnz == 0
+    assert features.of(replace(table, second=["word1"] * 20)).shape == alone.shape
+
+
+def test_the_label_curve_ends_in_the_ladder_where_checkpoints_are_chosen_on_held_out_rows(inputs, tmp_path):
+    pytest.importorskip("sklearn")
+    settings = SMALL | {"trainer": {"keep": "best"}, "epochs": 2.0}
+    summary = finetune(**inputs, **settings, out=str(tmp_path / "run"), label_curve=[20])
+    last = summary["label_curve"][-1]
+    assert last["labels"] == 80
+    for name in ("tfidf", "frozen"):
+        assert last[name] == summary["baselines"][name]["accuracy"]
+
+
+def test_linear_models_take_a_part_of_a_large_table(inputs, tmp_path, monkeypatch, capsys):
+    pytest.importorskip("sklearn")
+    monkeypatch.setattr("brimful.judging.baselines.MOST", 60)
+    summary = finetune(**inputs, **SMALL, out=str(tmp_path / "run"))
+    assert {name: rung["rows"] for name, rung in summary["baselines"].items()} == {
+        "majority": 100,
+        "tfidf": 60,
+        "frozen": 60,
+    }
+    assert "TF-IDF takes 60 of the 100 rows" in capsys.readouterr().err
+
+
+def test_the_model_is_there_before_the_ladder(inputs, tmp_path, monkeypatch):
+    def broken(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("brimful.commands.finetune.Ladder.run", broken)
+    with pytest.raises(MemoryError):
+        finetune(**inputs, **SMALL, out=str(tmp_path / "run"))
+    assert (tmp_path / "run" / "model" / "model.safetensors").exists()
+    assert (tmp_path / "run" / "predictions.jsonl").exists()
+
+
+def test_each_point_of_the_label_curve_weighs_its_own_classes():
+    texts, labels = [f"w{number}" for number in range(100)], np.arange(100) % 10 == 0
+    task = Classification(["often", "rare"])
+    table = Table(Path("train.tsv"), texts, None, [task.labels[label] for label in labels.astype(int)])
+    train = task.balanced(task.encode(table, word_tokenizer(), 8, None, labelled=True))
+    part = curve_rows(TaskData(task, train, None, train, train, 0), 30)
+    rows = np.bincount(part.targets["label"])
+    assert part.targets[WEIGHT] == pytest.approx(30 / (2 * rows[part.targets["label"]]))

@@ -1,0 +1,196 @@
+"""The loops over bfloat16 numbers, against float64 and ATen."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import special
+
+from brimful.compiled import compiled
+from brimful.kernels.bfloat16 import add_transposed, gate, numbers, rotate, score_gradients
+from brimful.kernels.bfloat16_loops import exp2, gelu_and_slope, highest, narrow, widen
+
+ROUNDING = 2.0**-8
+"""The largest relative error of a rounding to bfloat16, with a margin of two."""
+
+
+@compiled
+def each_narrow(x, out):
+    for i in range(len(x)):
+        out[i] = narrow(x[i])
+
+
+@compiled
+def each_widen(x, out):
+    for i in range(len(x)):
+        out[i] = widen(x[i])
+
+
+def random_bits(seed: int, count: int) -> torch.Tensor:
+    """float32 numbers of all sizes, subnormal and infinite ones among them, without NaN."""
+    generator = torch.Generator().manual_seed(seed)
+    bits = torch.randint(-(2**31), 2**31, (count,), generator=generator, dtype=torch.int64).to(torch.int32)
+    numbers = bits.view(torch.float32)
+    special = torch.tensor([0.0, -0.0, torch.inf, -torch.inf, 1.00390625, 1.01171875, 3.4028235e38])
+    return torch.cat([numbers[~numbers.isnan()], special])
+
+
+def test_rounding_is_atens():
+    x = random_bits(7, 100_000)
+    rounded = torch.empty(len(x), dtype=torch.bfloat16)
+    each_narrow(x.numpy(), numbers(rounded))
+    assert torch.equal(rounded.view(torch.int16), x.to(torch.bfloat16).view(torch.int16))
+
+
+def test_nan_stays_nan():
+    x = torch.tensor([torch.nan, -torch.nan])
+    rounded = torch.empty(2, dtype=torch.bfloat16)
+    each_narrow(x.numpy(), numbers(rounded))
+    assert rounded.isnan().all()
+
+
+def test_widening_is_exact():
+    bits = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16)
+    out = np.zeros(len(bits), np.float32)
+    each_widen(bits.numpy(), out)
+    np.testing.assert_array_equal(out, bits.view(torch.bfloat16).float().numpy())
+
+
+def test_exp2():
+    x = np.linspace(-80, 0, 5001, dtype=np.float32)
+    found = np.array([exp2(number) for number in x], dtype=np.float64)
+    assert np.abs(found / 2.0 ** x.astype(np.float64) - 1).max() < 4e-6
+    assert exp2(np.float32(0)) == 1
+    assert np.isnan(exp2(np.float32(np.nan)))
+
+
+@given(
+    st.lists(
+        st.floats(width=32, allow_nan=False) | st.sampled_from([-0.0, -torch.inf, torch.inf]), min_size=1
+    )
+)
+def test_highest(values):
+    row = torch.tensor(values)
+    assert highest(row.numpy()) == row.amax().item()
+
+
+@pytest.mark.parametrize(
+    "bits", [0x7FC00000, -(2**22), 0x7F800001, -1], ids=["quiet", "negative", "signalling", "all"]
+)
+@pytest.mark.parametrize("place", [0, 17, 99])
+def test_the_highest_of_a_row_with_nan_is_nan(bits, place):
+    row = torch.randn(100)
+    row.view(torch.int32)[place] = bits
+    assert row[place].isnan()
+    assert np.isnan(highest(row.numpy()))
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (3, 17), (40, 1000)])
+@pytest.mark.parametrize("size", [0.1, 5.0, 300.0])
+def test_gradients_of_scores(shape, size):
+    scores, bias = (torch.randn(shape) * size).to(torch.bfloat16), torch.randn(shape[1])
+    labels, scales = torch.randint(shape[1], (shape[0],)), torch.rand(shape[0])
+    exact = (scores.float() + bias).double().requires_grad_()
+    losses = torch.nn.functional.cross_entropy(exact, labels, reduction="none")
+    (losses * scales).sum().backward()
+    found, before = scores.clone(), torch.randn(shape[1])
+    sums = before.clone()
+    found_losses, hits = score_gradients(found, bias, labels, scales, sums, write=True)
+    torch.testing.assert_close(found_losses.double(), losses.detach(), rtol=2e-6, atol=1e-6 * max(1, size))
+    # The loss of a row with one column is 0; expm1 of a loss of 1e-6 is no better than the loss.
+    torch.testing.assert_close(found.double(), exact.grad, rtol=ROUNDING, atol=1e-6 * max(1, size))
+    torch.testing.assert_close(sums, before + found.float().sum(0), rtol=1e-5, atol=1e-5)
+    highest_scores = exact.detach().amax(1)
+    assert torch.equal(hits == 1, exact.detach().gather(1, labels[:, None])[:, 0] == highest_scores)
+    untouched = scores.clone()
+    again, _ = score_gradients(untouched, bias, labels, scales, None, write=False)
+    assert torch.equal(untouched, scores)
+    assert torch.equal(again, found_losses)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (13, 77), (256, 100), (2, 4096)])
+def test_adding_a_transposed_matrix(shape):
+    x, before = torch.randn(shape).to(torch.bfloat16), torch.randn(shape[::-1])
+    total = before.clone()
+    add_transposed(total, x, first=False)
+    assert torch.equal(total, before + x.t().float())
+    add_transposed(total, x, first=True)
+    assert torch.equal(total, x.t().float())
+
+
+def test_a_row_without_a_label_has_no_loss_and_no_gradient():
+    scores, bias = torch.randn(3, 50).to(torch.bfloat16), torch.randn(50)
+    labels, sums = torch.tensor([4, -100, 7]), torch.zeros(50)
+    losses, hits = score_gradients(scores, bias, labels, torch.ones(3), sums, write=True)
+    assert losses[1] == hits[1] == 0
+    assert scores.any(1).tolist() == [True, False, True]
+    torch.testing.assert_close(sums, scores.float().sum(0))
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_scores_that_are_not_finite_spoil_their_row_alone(value):
+    scores = torch.randn(3, 50).to(torch.bfloat16)
+    scores[1, 20] = value
+    losses, _ = score_gradients(
+        scores, torch.zeros(50), torch.tensor([0, 1, 2]), torch.ones(3), None, write=True
+    )
+    assert losses.isnan().tolist() == [False, True, False]
+    assert scores.isnan().any(1).tolist() == [False, True, False]
+
+
+def test_rotated_rows():
+    x = torch.randn(30, 3, 2, 16).to(torch.bfloat16)
+    angle = torch.randn(30, 8)
+    turn = torch.polar(torch.ones(30, 1, 1, 8, dtype=torch.float64), angle.double()[:, None, None])
+    exact = x.double()
+    pairs = torch.complex(exact[:, :2, :, :8], exact[:, :2, :, 8:]) * turn
+    exact = torch.cat([torch.cat([pairs.real, pairs.imag], -1), exact[:, 2:]], 1)
+    rotate(x, angle.cos(), angle.sin())
+    torch.testing.assert_close(x.double(), exact, rtol=ROUNDING, atol=1e-6)
+
+
+@compiled
+def each_gelu(x, gelu, slope):
+    for i in range(len(x)):
+        gelu[i], slope[i] = gelu_and_slope(x[i])
+
+
+def test_gelu_of_every_number():
+    every = torch.arange(1 << 16).to(torch.int16).view(torch.bfloat16).float()
+    x = every[every.isfinite()].numpy()
+    gelu, slope = np.empty_like(x), np.empty_like(x)
+    each_gelu(x, gelu, slope)
+    exact = x.astype(np.float64)
+    below, density = special.ndtr(exact), np.exp(-(exact**2) / 2) / np.sqrt(2 * np.pi)
+    near = np.abs(x) < 10
+    np.testing.assert_allclose(gelu[near], (exact * below)[near], rtol=1e-5)
+    np.testing.assert_allclose(gelu, exact * below, rtol=1e-5, atol=1e-20)
+    np.testing.assert_allclose(slope, below + exact * density, rtol=0, atol=3e-6)
+    each_gelu(np.full(1, np.nan, np.float32), gelu, slope)
+    assert np.isnan([gelu[0], slope[0]]).all()
+
+
+def gate_of(up: torch.Tensor) -> torch.Tensor:
+    value, other = up.chunk(2, -1)
+    return torch.nn.functional.gelu(value) * other
+
+
+@pytest.mark.parametrize("shape", [(0, 2), (1, 2), (3, 10), (50, 260)])
+@pytest.mark.parametrize("size", [0.1, 1.0, 30.0])
+def test_gate(shape, size):
+    up = (torch.randn(shape) * size).to(torch.bfloat16).requires_grad_()
+    exact = up.detach().double().requires_grad_()
+    found, expected = gate(up), gate_of(exact)
+    atol = 1e-6 * size**2
+    torch.testing.assert_close(found.double(), expected, rtol=ROUNDING, atol=atol)
+    gradient = torch.randn(found.shape).to(torch.bfloat16)
+    found.backward(gradient)
+    expected.backward(gradient.double())
+    torch.testing.assert_close(up.grad.double(), exact.grad, rtol=ROUNDING, atol=10 * atol)
+
+
+def test_gate_passes_nan_on():
+    up = torch.randn(2, 8).to(torch.bfloat16)
+    up[0, 1] = up[1, 5] = torch.nan
+    assert gate(up).isnan().sum(1).tolist() == [1, 1]

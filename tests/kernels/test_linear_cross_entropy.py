@@ -1,0 +1,375 @@
+"""Linear cross-entropy: equal to F.linear and F.cross_entropy, without their memory."""
+
+from collections.abc import Callable
+from itertools import accumulate
+from typing import NamedTuple
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch._dynamo.testing import CompileCounterWithBackend
+from torch.autograd.graph import saved_tensors_hooks
+from torch.profiler import ProfilerActivity, profile
+
+from brimful.data.batch import IGNORED
+from brimful.errors import BrimfulError
+from brimful.kernels import linear_cross_entropy as module
+from brimful.kernels.linear_cross_entropy import linear_cross_entropy
+from builders.scores import never_small
+
+SHAPES = [(1, 1, 1), (7, 5, 3), (40, 300, 8), (70, 33, 16), (5, 64, 1)]
+
+
+class Case(NamedTuple):
+    """Arguments of `linear_cross_entropy`."""
+
+    hidden: Tensor
+    weight: Tensor
+    bias: Tensor | None
+    labels: Tensor
+    weights: Tensor | None = None
+
+
+@pytest.fixture(autouse=True)
+def _random(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(seed)
+    never_small(monkeypatch)
+
+
+@pytest.fixture
+def pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Groups of 16 rows and tiles of 16 columns, so that toy sizes have several of both."""
+    for name in ("GROUP", "TILE"):
+        monkeypatch.setattr(module, name, 1)
+    monkeypatch.setattr(module, "LEAST", 16)
+
+
+def case(m: int, v: int, d: int, dtype: torch.dtype = torch.float64, *, bias: bool = True) -> Case:
+    """Scores of about 3 in size, a third of the rows without a label."""
+    labels = torch.where(torch.rand(m) < 1 / 3, IGNORED, torch.randint(v, (m,)))
+    weight = torch.randn(v, d, dtype=dtype) * 3 / d**0.5
+    return Case(
+        torch.randn(m, d, dtype=dtype).requires_grad_(),
+        weight.requires_grad_(),
+        torch.randn(v, dtype=dtype).requires_grad_() if bias else None,
+        labels,
+        torch.rand(m),
+    )
+
+
+def plain(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, weights: Tensor | None = None
+) -> Tensor:
+    """The definition; under autocast, what masked language models compute."""
+    scores = F.linear(hidden, weight, bias)
+    scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
+    losses = F.cross_entropy(scores, labels, ignore_index=IGNORED, reduction="none")
+    return losses.sum() if weights is None else (losses * weights).sum()
+
+
+def outcome(function: Callable[..., Tensor], case: Case, scale: float = 0.7) -> list[Tensor]:
+    """The sum and the gradients of scale * sum."""
+    total = function(*case)
+    inputs = [tensor for tensor in case[:3] if tensor is not None]
+    return [total.detach(), *torch.autograd.grad(total * scale, inputs)]
+
+
+def errors(found: list[Tensor], expected: list[Tensor]) -> list[float]:
+    """Norms of the differences, relative to those of what is expected."""
+    return [
+        float((a.double() - b.double()).norm() / b.double().norm().clamp(min=1e-30))
+        for a, b in zip(found, expected, strict=True)
+    ]
+
+
+@pytest.mark.parametrize(("m", "v", "d"), SHAPES)
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_equals_the_plain_form(pieces, m, v, d, bias, weighted):
+    """float64 to 1e-12: what rounding leaves of sums in another order."""
+    given = case(m, v, d, bias=bias)
+    if not weighted:
+        given = given._replace(weights=None)
+    if bool((given.labels == IGNORED).all()):
+        given.labels[0] = v - 1
+    found, expected = outcome(linear_cross_entropy, given), outcome(plain, given)
+    assert [a.dtype for a in found] == [torch.float64] * len(found)
+    size = max(float(b.norm()) for b in expected)
+    for a, b in zip(found, expected, strict=True):
+        assert float((a - b).norm()) <= 1e-12 * max(float(b.norm()), 1e-3 * size)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_small_sizes_take_the_plain_form(monkeypatch, weighted):
+    monkeypatch.undo()
+    given = case(40, 50, 8)
+    if not weighted:
+        given = given._replace(weights=None)
+    assert max(errors(outcome(linear_cross_entropy, given), outcome(plain, given))) < 1e-12
+
+
+@pytest.mark.parametrize("m", [3, 290])
+def test_equals_the_plain_form_in_float32_in_the_pieces_that_training_uses(m):
+    """Against float64, to 1e-5."""
+    given = case(m, 3000, 24, torch.float32)
+    exact = Case(*(t.detach().double().requires_grad_() for t in given[:3]), *given[3:])
+    found = outcome(linear_cross_entropy, given)
+    assert max(errors(found, outcome(plain, exact))) < 1e-5
+    assert {a.dtype for a in found} == {torch.float32}
+
+
+def test_gradcheck(pieces):
+    hidden, weight, bias, labels, weights = case(20, 40, 3)
+
+    def function(hidden: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        return linear_cross_entropy(hidden, weight, bias, labels, weights)
+
+    assert torch.autograd.gradcheck(function, (hidden, weight, bias))
+
+
+def test_per_sequence_mean(pieces):
+    """Each prediction weighs 1 / (predictions of its sequence): the sum over sequences of their means."""
+    given = case(60, 50, 8)
+    sequence = torch.randint(0, 9, (60,)).sort().values
+    used = given.labels != IGNORED
+    counts = torch.zeros(9, dtype=torch.float64).index_add_(0, sequence, used.double())
+    weights = 1 / counts[sequence].clamp(min=1)
+
+    def by_loop(hidden: Tensor, weight: Tensor, bias: Tensor, labels: Tensor, _: Tensor) -> Tensor:
+        total = hidden.new_zeros(())
+        for index in sequence[used].unique():
+            mine = used & (sequence == index)
+            total = total + F.cross_entropy(F.linear(hidden[mine], weight, bias), labels[mine])
+        return total
+
+    given = given._replace(weights=weights)
+    assert max(errors(outcome(linear_cross_entropy, given), outcome(by_loop, given))) < 1e-12
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+def test_bfloat16_is_as_exact_as_the_plain_form(pieces, autocast):
+    """Against float64 on the same (rounded) inputs: half more error than the plain form is allowed, for the
+    second rounding of the probabilities. Under autocast gradients come in float32, as parameters are."""
+    low = case(90, 300, 32, torch.bfloat16)._replace(weights=None)
+    exact = Case(*(t.detach().double().requires_grad_() for t in low[:3]), low.labels)
+    if autocast:
+        low = Case(*(t.detach().float().requires_grad_() for t in low[:3]), low.labels)
+    expected = outcome(plain, exact)
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        found, peer = outcome(linear_cross_entropy, low), outcome(plain, low)
+    assert found[0].dtype == torch.float32
+    assert [a.dtype for a in found[1:]] == [t.dtype for t in low[:3]]
+    for ours, theirs in zip(errors(found, expected), errors(peer, expected), strict=True):
+        assert ours < max(1.5 * theirs, 2e-3)
+
+
+def test_confident_predictions_keep_their_gradient_in_bfloat16(pieces):
+    """1 is subtracted from a probability of 0.999 before it is rounded, which would make it 1."""
+    weight = torch.zeros(40, 1, dtype=torch.bfloat16)
+    weight[17] = 10.5  # exp(10.5) to the 39 of the others
+    given = Case(
+        torch.ones_like(weight[:1]).requires_grad_(), weight.requires_grad_(), None, torch.tensor([17])
+    )
+    exact = Case(*(t.detach().double().requires_grad_() for t in given[:2]), *given[2:])
+    assert max(errors(outcome(linear_cross_entropy, given), outcome(plain, exact))) < 1e-2
+
+
+def test_large_scores_do_not_overflow(pieces):
+    """Scores of a million are 0.06 apart in float32, and products in another order may differ by that."""
+    given = case(40, 100, 8, torch.float32)
+    with torch.no_grad():
+        given.weight.mul_(1e4)
+    assert max(errors(outcome(linear_cross_entropy, given), outcome(plain, given))) < 0.1
+
+
+def test_loss_scaling_changes_no_bit():
+    given = case(50, 60, 8, torch.float32)
+    once = outcome(linear_cross_entropy, given, 1.0)
+    scaled = outcome(linear_cross_entropy, given, 2.0**16)
+    assert all(torch.equal(a * 2**16, b) for a, b in zip(once[1:], scaled[1:], strict=True))
+
+
+@pytest.mark.parametrize("m", [0, 6])
+def test_no_predictions(m):
+    given = case(m, 9, 4)
+    given.labels.fill_(IGNORED)
+    assert not any(tensor.any() for tensor in outcome(linear_cross_entropy, given))
+
+
+@pytest.mark.parametrize("label", [9, -1])
+def test_a_label_outside_of_the_vocabulary_is_an_error(label):
+    given = case(4, 9, 4)
+    given.labels[2] = label
+    with pytest.raises(BrimfulError, match=f"{label}.* vocabulary of 9"):
+        linear_cross_entropy(*given)
+
+
+def test_without_gradients():
+    given = case(30, 40, 4)
+    expected = linear_cross_entropy(*given).detach()
+    with torch.inference_mode():
+        assert torch.equal(linear_cross_entropy(*given), expected)
+    frozen = given._replace(weight=given.weight.detach(), bias=None)
+    (found,) = torch.autograd.grad(linear_cross_entropy(*frozen), frozen.hidden)
+    (peer,) = torch.autograd.grad(plain(*frozen), frozen.hidden)
+    torch.testing.assert_close(found, peer, rtol=1e-12, atol=1e-12)
+
+
+def test_backward_twice_but_not_of_itself():
+    given = case(10, 12, 4)
+    total = linear_cross_entropy(*given)
+    (first,) = torch.autograd.grad(total, given.weight, retain_graph=True)
+    (again,) = torch.autograd.grad(total, given.weight, retain_graph=True, create_graph=True)
+    assert torch.equal(first, again)
+    assert not again.requires_grad
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+def test_compiles_to_one_graph(pieces, autocast):
+    """Other labels do not compile it again, however many of them count."""
+    torch.compiler.reset()
+    counter = CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(lambda *given: linear_cross_entropy(*given) * 2, fullgraph=True, backend=counter)
+    for _ in range(3):
+        given = case(50, 60, 8, torch.float32)
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            found = outcome(compiled, given, 0.5)
+            expected = outcome(linear_cross_entropy, given, 1.0)
+        assert max(errors([found[0] / 2, *found[1:]], expected)) < 1e-6
+    assert counter.frame_count == 1
+
+
+def test_the_operator_is_registered_well():
+    given = case(20, 30, 4)
+    torch.library.opcheck(module._sum_and_gradients, (*given, True))
+    torch.library.opcheck(module._sum_and_gradients, (*(t.detach() for t in given), False))
+
+
+@pytest.mark.filterwarnings("ignore:.*Profiler clears events:UserWarning")  # of torch 2.11
+def test_scores_neither_live_all_at_once_nor_stay_for_backward(monkeypatch):
+    """M * V scores take 8 MB here, a group 1 MB. The plain form shows that the instruments see them."""
+    monkeypatch.setattr(module, "GROUP", 1 << 20)
+    given = case(2048, 1024, 8, torch.float32)
+
+    def peak_and_saved(function: Callable[..., Tensor]) -> tuple[int, int]:
+        saved: list[int] = []
+
+        def keep(tensor: Tensor) -> Tensor:
+            saved.append(tensor.nbytes)
+            return tensor
+
+        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
+            with saved_tensors_hooks(keep, lambda tensor: tensor):
+                total = function(*given)
+            total.backward()
+        return peak(profiled), sum(saved)
+
+    ours, theirs = peak_and_saved(linear_cross_entropy), peak_and_saved(plain)
+    assert theirs[0] > 16 << 20
+    assert theirs[1] > 8 << 20
+    assert ours[0] < 4 << 20
+    assert ours[1] < 1 << 20
+
+
+def peak(profiled: profile) -> int:
+    """The most bytes that were held at once."""
+    events = [event for event in profiled.profiler.kineto_results.events() if event.name() == "[memory]"]
+    changes = [event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())]
+    return max(accumulate(changes))
+
+
+def by_groups(given: Case) -> list[Tensor]:
+    """The sum, the hits and the gradients, as on a device that is not a CPU."""
+    wide = torch.promote_types(given.hidden.dtype, torch.float32)
+    weights = torch.ones(len(given.labels)) if given.weights is None else given.weights
+    weights = torch.where(given.labels == IGNORED, 0, weights).to(wide)
+    return list(module._by_groups(*given[:4], weights, True))
+
+
+@pytest.fixture(params=["eager", "aot_eager"])
+def device_form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Groups of a few rows; not compiled to machine code, which takes longer than a test may."""
+    monkeypatch.setattr(module, "GROUP_ON_DEVICE", 1 << 17)
+    torch.compiler.reset()
+    function = torch.compile(module._losses_of_scores, backend=request.param, fullgraph=True)
+    monkeypatch.setattr(module, "_losses", function)
+
+
+@pytest.mark.parametrize(("m", "v", "d"), [*SHAPES, (128, 128, 8), (300, 200, 8)])
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_form_for_devices_equals_the_plain_form(device_form, m, v, d, bias, weighted):
+    """float64 to 1e-12, also against the form for CPUs."""
+    given = case(m, v, d, bias=bias)
+    if not weighted:
+        given = given._replace(weights=None)
+    if bool((given.labels == IGNORED).all()):
+        given.labels[0] = v - 1
+    found = by_groups(given)
+    total, hits, *gradients = (tensor.detach() for tensor in module._sum_and_gradients(*given, True))
+    assert [a.shape for a in found] == [a.shape for a in (total, hits, *gradients)]
+    assert torch.equal(found[1], hits)
+    expected = outcome(plain, given, 1.0)
+    size = max(float(b.norm()) for b in expected)
+    for peer in ([total, *gradients[: len(expected) - 1]], expected):
+        for a, b in zip([found[0], *found[2:]], peer, strict=False):
+            assert float((a - b).norm()) <= 1e-12 * max(float(b.norm()), 1e-3 * size)
+
+
+def test_the_form_for_devices_is_as_exact_in_bfloat16_as_the_one_for_cpus(device_form):
+    """Against float64 on the same (rounded) inputs."""
+    low = case(300, 700, 32, torch.bfloat16)
+    exact = Case(*(t.detach().double().requires_grad_() for t in low[:3]), *low[3:])
+    expected = outcome(plain, exact, 1.0)
+    ours = by_groups(low)
+    total, _, *gradients = (tensor.detach() for tensor in module._sum_and_gradients(*low, True))
+    assert {tensor.dtype for tensor in ours} == {torch.float32}
+    found, peer = errors([ours[0], *ours[2:]], expected), errors([total, *gradients], expected)
+    assert all(a < max(1.1 * b, 1e-6) for a, b in zip(found, peer, strict=True))
+
+
+@pytest.mark.parametrize("label", [200, 10**6, -1])
+def test_the_form_for_devices_shows_a_label_outside_of_the_vocabulary(device_form, label):
+    given = case(70, 200, 4)
+    given.labels[2] = label
+    assert by_groups(given._replace(weights=None))[0].isinf()
+
+
+def test_the_form_for_devices_without_gradients_or_predictions(device_form):
+    given = case(300, 200, 4)
+    weights = torch.where(given.labels == IGNORED, 0, torch.rand(300))
+    total, hits, *gradients = module._by_groups(*given[:4], weights.double(), False)
+    expected = module._by_groups(*given[:4], weights.double(), True)
+    assert torch.equal(total, expected[0])
+    assert torch.equal(hits, expected[1])
+    assert not any(gradient.numel() for gradient in gradients)
+    given.labels.fill_(IGNORED)
+    assert not any(tensor.any() for tensor in by_groups(given))
+    none = Case(given.hidden[:0], given.weight, given.bias, given.labels[:0])
+    assert not any(tensor.any() for tensor in by_groups(none))
+
+
+def test_the_form_for_devices_is_compiled_at_most_twice(monkeypatch):
+    """Once for the first number of predictions, and once for all others."""
+    torch.compiler.reset()
+    counter = CompileCounterWithBackend("eager")
+    function = torch.compile(module._losses_of_scores, backend=counter, fullgraph=True)
+    monkeypatch.setattr(module, "_losses", function)
+    for m in (70, 200, 300, 450, 600):
+        by_groups(case(m, 200, 4))
+    assert counter.frame_count <= 2
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_on_a_gpu(monkeypatch):
+    """bf16 on the GPU against float64 on the CPU, in several groups; a wrong label shows."""
+    monkeypatch.setattr(module, "GROUP_ON_DEVICE", 1 << 20)
+    given = case(700, 900, 64, torch.bfloat16)
+    moved = Case(*(t.detach().cuda().requires_grad_() for t in given[:3]), *(t.cuda() for t in given[3:]))
+    exact = Case(*(t.detach().double().requires_grad_() for t in given[:3]), *given[3:])
+    found = [tensor.cpu() for tensor in outcome(linear_cross_entropy, moved)]
+    assert max(errors(found, outcome(plain, exact))) < 2e-2
+    moved.labels[5] = 900
+    assert linear_cross_entropy(*moved).isinf()

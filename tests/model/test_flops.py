@@ -1,0 +1,106 @@
+"""Model flops utilisation: what is counted, and the devices whose peak is known."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from brimful.data.batch import pack
+from brimful.distributed import World
+from brimful.model.encoder import Encoder, preset
+from brimful.model.flops import Shape, step_flops
+from brimful.model.layer import EncoderConfig
+from brimful.train import utilisation
+from brimful.train.journal import Journal
+from brimful.train.metrics import Totals, Window, count_batches, read_metrics
+from brimful.train.objective import Runtime
+from brimful.train.utilisation import peak_flops, peak_of
+
+
+@pytest.mark.parametrize(
+    ("name", "bf16", "fp16", "fp32"),
+    [
+        ("NVIDIA H100 80GB HBM3", 989e12, 989e12, 67e12),
+        ("NVIDIA H100 PCIe", 756e12, 756e12, 51e12),
+        ("NVIDIA H200", 989e12, 989e12, 67e12),
+        ("NVIDIA A100-SXM4-80GB", 312e12, 312e12, 19.5e12),
+        ("NVIDIA A100 80GB PCIe", 312e12, 312e12, 19.5e12),
+        ("NVIDIA A10", 125e12, 125e12, 31.2e12),
+        ("NVIDIA L4", 121e12, 121e12, 30.3e12),
+        ("NVIDIA L40S", 362e12, 362e12, 91.6e12),
+        ("NVIDIA GeForce RTX 4090", 165.2e12, 165.2e12, 82.6e12),
+        ("Tesla V100-SXM2-16GB", None, 125e12, 15.7e12),
+        ("Tesla V100-SXM3-32GB", None, 125e12, 15.7e12),
+        ("Tesla V100-PCIE-32GB", None, 112e12, 14e12),
+        ("Tesla V100S-PCIE-32GB", None, 130e12, 16.4e12),
+        ("Tesla V100-FHHL-16GB", None, None, None),
+        ("Tesla T4", None, 65e12, 8.1e12),
+        ("NVIDIA GeForce RTX 4090 Laptop GPU", None, None, None),
+        ("NVIDIA GeForce RTX 4090 D", None, None, None),
+        ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", None, None, None),
+        ("NVIDIA A10G", None, None, None),
+        ("AMD Instinct MI300X", None, None, None),
+    ],
+)
+def test_peaks_by_the_name_of_the_device(name, bf16, fp16, fp32):
+    assert [peak_of(name, precision) for precision in ("bf16", "fp16", "fp32")] == [bf16, fp16, fp32]
+
+
+def test_the_peak_of_all_ranks(monkeypatch):
+    monkeypatch.setattr(utilisation.torch.cuda, "get_device_name", lambda device: "NVIDIA L4")
+    plain, distilled = (SimpleNamespace(frozen=lambda f=f: f) for f in ({}, {"teacher": 1}))
+    two = Runtime(World(0, 2, torch.device("cuda")), "bf16")
+    assert peak_flops(two, plain) == 2 * 121e12
+    assert peak_flops(two, distilled) is None
+    assert peak_flops(Runtime(World(0, 1, torch.device("cpu")), "bf16"), plain) is None
+    assert peak_flops(Runtime(two.world, "fp16"), plain) == 2 * 121e12
+    fp32 = Runtime(two.world, "fp32")
+    assert peak_flops(fp32, plain) == 2 * 30.3e12
+    monkeypatch.setattr(utilisation.torch, "get_float32_matmul_precision", lambda: "high")
+    assert peak_flops(fp32, plain) is None
+
+
+@pytest.mark.parametrize("architecture", ["bert", "modern"])
+def test_flops_are_those_of_the_real_tokens(architecture):
+    """The encoder's, counted by torch without attention, on the real tokens alone; filler adds nothing."""
+    config = EncoderConfig(
+        architecture=architecture, vocabulary_size=90, hidden_size=32, layers=3, intermediate_size=48
+    )
+    encoder = Encoder(config)
+    lengths = [5, 40, 17]
+    bare, filled = (
+        pack([torch.arange(n).numpy() for n in lengths], max_length=64, pad=0, slots=slots)
+        for slots in (None, 128)
+    )
+    with FlopCounterMode(display=False) as counter:
+        encoder(bare).sum().backward()
+    attention = 12 * 32 * 3 * sum(n * n for n in lengths)
+    counted = count_batches([filled], config)
+    assert counted["flops"] == counter.get_total_flops() + attention
+    assert counted["tokens"] == sum(lengths)
+    assert set(count_batches([], config).values()) == {0}
+
+
+def test_mfu_is_written_where_the_peak_is_known(tmp_path):
+    totals = Totals(tokens=100, slots=128, flops=3000, seconds=2.0)
+    window = Window(norms=[torch.tensor(1.0)], totals=totals)
+    for peak, name in ((None, "unknown"), (6000.0, "known")):
+        (tmp_path / name).mkdir()
+        journal = Journal(tmp_path / name, peak=peak, writes=True)
+        journal.training(1, {"mlm": 2.0}, {"accuracy": 0.5}, window, totals, 1e-3, {}, {}, {})
+        (line,) = read_metrics(tmp_path / name / "metrics.jsonl")
+        assert ("MFU" in journal.note) == ("mfu" in line) == (peak is not None)
+    assert line["mfu"] == 0.25
+    assert line["accuracy"] == 0.5
+    assert (
+        journal.note
+        == "loss mlm 2.000, accuracy 50.0%, rate 1.00e-03, 50 tokens/s, 78.1% of slots real, MFU 25.0%"
+    )
+
+
+def test_flops_of_bert_base():
+    """6 flops for each weight of a matrix: 85 million in the layers; the head's are 24 million."""
+    config = preset("base", "bert", vocabulary_size=30522)
+    assert step_flops(config, Shape((1,), 0)) == 6 * 84_934_656 + 12 * 12 * 768
+    assert step_flops(config, Shape((), 1)) == 6 * (768**2 + 30522 * 768)

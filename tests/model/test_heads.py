@@ -1,0 +1,301 @@
+"""Heads: logits and gradients equal to transformers'."""
+
+import pytest
+import torch
+import transformers
+from torch import nn
+from transformers.models.modernbert import modeling_modernbert
+
+from brimful.errors import BrimfulError
+from brimful.exporting.padded import PaddedModel
+from brimful.hf.folders import HEADS, save_model
+from brimful.hf.tensors import from_hf
+from brimful.model.encoder import Encoder, preset
+from brimful.model.heads import (
+    MaskedLMHead,
+    PairHead,
+    PretrainingHead,
+    SequenceHead,
+    SpanHead,
+    TokenHead,
+)
+from builders.encoders import (
+    MODELS,
+    VOCABULARY,
+    padded,
+    peer,
+    peer_class,
+    random_row,
+    rotate_in_full,
+    run_peer,
+    small,
+)
+
+
+@pytest.fixture(autouse=True)
+def _random(seed: int) -> None:
+    torch.manual_seed(seed)
+
+
+def make_head(kind, encoder, classes=3):
+    return kind(encoder, classes) if kind in (SequenceHead, TokenHead) else kind(encoder)
+
+
+def folder_as(directory, encoder, head, kind):
+    save_model(directory, encoder, head)
+    return kind.from_pretrained(directory).eval()
+
+
+@pytest.mark.parametrize("model_name", MODELS)
+def test_masked_lm_logits_equal_transformers(tmp_path, model_name):
+    encoder = small(model_name).eval()
+    head = MaskedLMHead(encoder).eval()
+    nn.init.normal_(head.bias)
+    nn.init.uniform_(head.norm.weight, 0.5, 2)
+    batch = random_row([1, 60, 22, 128], filler=20, pad=encoder.config.pad_id)
+    model = folder_as(tmp_path / "model", encoder, head, transformers.AutoModelForMaskedLM)
+    positions = torch.randperm(batch.real_tokens)[:50]
+    with torch.no_grad():
+        logits = head(encoder(batch), positions)
+        output, real = run_peer(model, batch)
+    assert logits.shape == (50, VOCABULARY)
+    torch.testing.assert_close(logits, output.logits[real][positions], atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("model_name", MODELS)
+def test_masked_lm_head_is_tied(model_name):
+    encoder = small(model_name)
+    head = MaskedLMHead(encoder)
+    assert not any(p is encoder.embedding.weight for p in head.parameters())
+    batch = random_row([20])
+    head(encoder(batch), torch.tensor([3])).logsumexp(-1).sum().backward()
+    assert encoder.embedding.weight.grad[:VOCABULARY].abs().sum(1).gt(0).all()
+    assert not encoder.embedding.weight.grad[VOCABULARY:].any()
+
+
+@pytest.mark.parametrize(
+    ("model_name", "pooling"),
+    [*((name, "first") for name in MODELS), ("modern", "mean")],
+)
+def test_sequence_logits_equal_transformers(tmp_path, model_name, pooling):
+    encoder = small(model_name).eval()
+    head = SequenceHead(encoder, 3, pooling=pooling).eval()
+    batch = random_row([1, 60, 22, 128], filler=20, pad=encoder.config.pad_id)
+    model = folder_as(tmp_path / "model", encoder, head, transformers.AutoModelForSequenceClassification)
+    with torch.no_grad():
+        logits = head(encoder(batch), batch)
+        output, _ = run_peer(model, batch)
+    assert logits.shape == (batch.offsets.numel() - 1, 3)
+    assert logits.isfinite().all()
+    torch.testing.assert_close(logits[:4], output.logits, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("model_name", MODELS)
+@pytest.mark.parametrize("kind", [MaskedLMHead, SequenceHead])
+def test_gradients_through_heads_equal_transformers(tmp_path, monkeypatch, model_name, kind):
+    """In float64, where rounding is all that differs; 1e-4 is asked for in float32."""
+    monkeypatch.setattr(modeling_modernbert, "apply_rotary_pos_emb", rotate_in_full)
+    encoder = small(model_name).double()
+    options = {"classes": 3} if kind is SequenceHead else {}
+    head = kind(encoder, **options).double()
+    auto = {
+        MaskedLMHead: transformers.AutoModelForMaskedLM,
+        SequenceHead: transformers.AutoModelForSequenceClassification,
+    }
+    model = folder_as(tmp_path / "model", encoder, head, auto[kind]).double()
+    batch = random_row([3, 60, 1, 128], filler=20, pad=encoder.config.pad_id)
+    hidden = encoder(batch)
+    output, real = run_peer(model, batch)
+    if kind is SequenceHead:
+        ours, theirs = head(hidden, batch)[:4], output.logits
+    else:
+        ours, theirs = head(hidden)[: batch.real_tokens], output.logits[real]
+    direction = torch.randn_like(theirs)
+    (ours * direction).sum().backward()
+    (theirs * direction).sum().backward()
+
+    gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
+    prefix = f"{model.base_model_prefix}."
+    gradients |= {name.removeprefix(prefix): gradient for name, gradient in gradients.items()}
+    reference = Encoder(encoder.config).double()
+    reference_head = kind(reference, **options).double()
+    from_hf(reference, encoder.config, gradients)
+    from_hf(reference_head, encoder.config, gradients)
+    wanted = {**reference.state_dict(), **reference_head.state_dict(prefix="head.")}
+    found = {**dict(encoder.named_parameters()), **dict(head.named_parameters(prefix="head"))}
+    for name, parameter in found.items():
+        gradient = wanted[name]
+        if name == "embedding.weight":
+            gradient[VOCABULARY:] = 0
+        # The gradient of the key's bias is zero but for rounding, so errors are relative to the block's.
+        error = (parameter.grad - gradient).norm() / gradient.norm()
+        assert error < 1e-9, f"{name}: relative error {error}"
+
+
+@pytest.mark.parametrize("architecture", ["bert", "prenorm", "modern"])
+def test_initial_weights_of_heads_spread_as_in_transformers(architecture):
+    """Deviations of two draws of n numbers differ by 1 / sqrt(n) of their size: within six times this."""
+    config = preset("tiny", architecture, vocabulary_size=512, layers=3)
+    encoder = Encoder(config)
+    their_config = peer_class(config).config
+    kinds = [MaskedLMHead, SequenceHead, TokenHead, SpanHead]
+    for kind in kinds if architecture == "modern" else [*kinds, PairHead, PretrainingHead]:
+        their_config.num_labels = 128 if kind in (SequenceHead, TokenHead) else 2
+        ours, theirs = (make_head(kind, encoder, classes=128) for _ in range(2))
+        auto = getattr(transformers, f"AutoModel{HEADS[kind]}")
+        from_hf(theirs, config, auto.from_config(their_config).state_dict())
+        for name, tensor in ours.state_dict().items():
+            expected = theirs.state_dict()[name]
+            if tensor.ndim == 2:  # 128 numbers, where there is one class
+                tolerance = 6 / tensor.numel() ** 0.5
+                assert float(tensor.std()) == pytest.approx(float(expected.std()), rel=tolerance), name
+            else:
+                assert torch.equal(tensor, expected), name
+
+
+class Halve(nn.Module):
+    """Dropout that draws nothing: where it stands shows in the result."""
+
+    def forward(self, x):
+        return x / 2
+
+
+@pytest.mark.parametrize("model_name", MODELS)
+@pytest.mark.parametrize("kind", [SequenceHead, TokenHead, SpanHead])
+def test_classifiers_drop_where_transformers_does(tmp_path, model_name, kind):
+    encoder = small(model_name, dropout=0.1).eval()
+    head = SequenceHead(encoder, 3, pooling="first") if kind is SequenceHead else make_head(kind, encoder)
+    for bias in (head.classifier.bias, getattr(head.dense, "bias", None)):
+        if bias is not None:
+            nn.init.normal_(bias)
+    model = folder_as(tmp_path / "model", encoder, head, getattr(transformers, f"AutoModel{HEADS[kind]}"))
+    owner = "drop" if model_name == "modern" else "dropout"
+    if kind is SequenceHead and model_name in ("roberta", "electra"):
+        owner = "classifier.dropout"
+    if kind is SpanHead and model_name != "modern":
+        assert not hasattr(model, owner)
+        assert isinstance(head.dropout, nn.Identity)
+    else:
+        assert model.get_submodule(owner).p == head.dropout.p == 0.1
+        head.dropout = Halve()
+        model.set_submodule(owner, Halve())
+    batch = random_row([1, 60, 22, 128], pad=encoder.config.pad_id)
+    with torch.no_grad():
+        output, real = run_peer(model, batch)
+        hidden = encoder(batch)
+    if isinstance(head, SequenceHead):
+        torch.testing.assert_close(head(hidden, batch)[:4], output.logits, atol=1e-5, rtol=1e-4)
+    else:
+        scores = output.logits if kind is TokenHead else torch.stack(output[:2], -1)
+        torch.testing.assert_close(head(hidden), scores[real], atol=1e-5, rtol=1e-4)
+
+
+def test_pair_heads_drop_nothing():
+    encoder = small("bert", dropout=0.5)
+    head = PairHead(encoder).train()
+    batch = random_row([5, 9])
+    hidden = encoder.eval()(batch)
+    assert torch.equal(head(hidden, batch), head(hidden, batch))
+
+
+def test_a_pair_head_of_modern_is_its_classifier_of_the_first_token():
+    encoder = small("modern").eval()
+    pair, other = PairHead(encoder), SequenceHead(encoder, 2, pooling="first").eval()
+    other.load_state_dict(pair.state_dict())
+    batch = random_row([5, 9, 1])
+    hidden = encoder(batch)
+    assert torch.equal(pair(hidden, batch), other(hidden, batch))
+
+
+@pytest.mark.parametrize("model_name", MODELS)
+@pytest.mark.parametrize("kind", [SequenceHead, TokenHead, SpanHead])
+def test_heads_of_modern_start_from_the_masked_lm_transform(model_name, kind):
+    """As where transformers loads a pretrained folder into the class of a task."""
+    encoder = small(model_name)
+    pretrained, head = MaskedLMHead(encoder), make_head(kind, encoder)
+    nn.init.uniform_(pretrained.norm.weight, 0.5, 2)
+    before = {name: tensor.clone() for name, tensor in head.state_dict().items()}
+    head.start_from(pretrained)
+    for name, tensor in head.state_dict().items():
+        taken = model_name == "modern" and not name.startswith("classifier")
+        assert torch.equal(tensor, pretrained.state_dict()[name] if taken else before[name])
+
+
+@pytest.mark.parametrize("model_name", ["bert", "modern"])
+@pytest.mark.parametrize("pooling", ["first", "mean"])
+def test_empty_slots_and_filler_have_no_gradient(model_name, pooling):
+    encoder = small(model_name).double()
+    head = SequenceHead(encoder, 2, pooling=pooling).double()
+    batch = random_row([5, 9], filler=40)
+    head(encoder(batch), batch)[: batch.real_sequences].square().sum().backward()
+    assert not encoder.embedding.weight.grad[0].any()
+    assert all(p.grad.isfinite().all() for p in (*encoder.parameters(), *head.parameters()))
+
+
+@pytest.mark.parametrize("model_name", ["bert", "prenorm", "roberta"])
+def test_the_mean_goes_to_the_classifier_as_it_is(model_name):
+    """Logits and gradients of transformers' encoder, a mean over its tokens, and one matrix; in float64."""
+    encoder = small(model_name).double()
+    head = SequenceHead(encoder, 3, pooling="mean", dropout=0.1).double().eval()
+    assert {name for name, _ in head.named_parameters()} == {"classifier.weight", "classifier.bias"}
+    nn.init.normal_(head.classifier.bias)
+    head.dropout = Halve()
+    model = peer(encoder)
+    weight = head.classifier.weight.detach().clone().requires_grad_()
+    batch = random_row([1, 60, 22, 128], filler=20, pad=encoder.config.pad_id)
+    output, real = run_peer(model, batch)
+    mean = torch.stack([hidden[tokens].mean(0) for hidden, tokens in zip(output[0], real, strict=True)])
+    theirs = mean / 2 @ weight.T + head.classifier.bias.detach()
+    ours = head(encoder(batch), batch)[:4]
+    torch.testing.assert_close(ours, theirs, atol=1e-10, rtol=1e-10)
+    direction = torch.randn_like(theirs)
+    (ours * direction).sum().backward()
+    (theirs * direction).sum().backward()
+    torch.testing.assert_close(head.classifier.weight.grad, weight.grad, atol=1e-10, rtol=1e-9)
+    wanted = Encoder(encoder.config).double()
+    given = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+    from_hf(wanted, encoder.config, given)
+    error = (encoder.layers[0].qkv.weight.grad - wanted.layers[0].qkv.weight).norm()
+    assert error < 1e-9 * wanted.layers[0].qkv.weight.norm()
+
+
+def test_a_new_head_pools_as_the_encoder_was_trained():
+    for model_name in MODELS:
+        encoder = small(model_name)
+        assert SequenceHead(encoder, 2).pooling == ("mean" if model_name == "modern" else "first")
+        for pooling in ("mean", "first"):
+            encoder.pooling = pooling
+            assert SequenceHead(encoder, 2).pooling == pooling
+            assert encoder.keep_layers([0]).pooling == pooling
+    with pytest.raises(BrimfulError, match=r"unknown pooling 'means': did you mean 'mean'\?"):
+        SequenceHead(encoder, 2, pooling="means")
+
+
+@pytest.mark.parametrize("model_name", MODELS)
+@pytest.mark.parametrize("pooling", ["mean", "first"])
+def test_padded_classifiers_pool_as_packed_ones(model_name, pooling):
+    encoder = small(model_name).eval()
+    head = SequenceHead(encoder, 3, pooling=pooling).eval()
+    batch = random_row([1, 60, 22, 128])
+    inputs, _ = padded(batch)
+    with torch.no_grad():
+        wanted = head(encoder(batch), batch)[:4]
+        torch.testing.assert_close(PaddedModel(encoder, head)(**inputs), wanted, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("model_name", MODELS)
+@pytest.mark.parametrize("kind", [None, MaskedLMHead, SequenceHead, PairHead, TokenHead, SpanHead])
+def test_padded_model_equals_packed(model_name, kind):
+    encoder = small(model_name).eval()
+    head = make_head(kind, encoder) if kind else None
+    batch = random_row([1, 60, 22, 128])
+    inputs, real = padded(batch)
+    model = PaddedModel(encoder, head.eval() if head else None)
+    with torch.no_grad():
+        got = model(**inputs)
+        hidden = encoder(batch)
+        if isinstance(head, SequenceHead):
+            torch.testing.assert_close(got, head(hidden, batch)[:4], atol=1e-5, rtol=1e-4)
+        else:
+            expected = head(hidden) if head else hidden
+            torch.testing.assert_close(got[real], expected, atol=1e-5, rtol=1e-4)

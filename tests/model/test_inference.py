@@ -1,0 +1,103 @@
+"""Packed inference: every answer stands where its example stands, and is what the example gets alone."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from brimful.data.examples import Examples
+from brimful.model.encoder import Encoder
+from brimful.model.heads import SequenceHead
+from brimful.model.inference import batches as micro_batches
+from brimful.model.inference import run_by_sequence, text_vectors
+from brimful.model.layer import EncoderConfig
+from builders.encoders import small
+
+
+def examples_of(lengths: list[int], seed: int, max_length: int = 64) -> Examples:
+    random = np.random.default_rng(seed)
+    return Examples(
+        tokens=[random.integers(0, 70, n, dtype=np.int32) for n in lengths],
+        segments=[random.integers(0, 2, n).astype(np.uint8) for n in lengths],
+        targets={},
+        max_length=max_length,
+        pad=0,
+    )
+
+
+@pytest.mark.parametrize("architecture", ["modern", "bert", "prenorm"])
+def test_answers_are_in_order_and_those_of_the_examples_alone(seed, architecture):
+    torch.manual_seed(seed)
+    random = np.random.default_rng(seed)
+    config = EncoderConfig(
+        architecture=architecture,
+        vocabulary_size=70,
+        hidden_size=32,
+        layers=2,
+        heads=2,
+        intermediate_size=48,
+        max_length=64,
+        dropout=0.1,
+        initializer_range=0.3,
+    )
+    encoder = Encoder(config).eval()
+    head = SequenceHead(encoder, 3).eval()
+    examples = examples_of([1, 64, *random.integers(1, 65, 60)], seed)
+
+    def forward(batch):
+        return head(encoder(batch), batch)
+
+    together = run_by_sequence(forward, examples, torch.device("cpu"))
+    assert together.shape == (62, 3)
+    assert together.dtype == np.float32
+    with torch.inference_mode():
+        alone = [forward(examples.batch(np.array([index]))).numpy()[0] for index in range(len(examples))]
+    np.testing.assert_allclose(together, np.stack(alone), atol=1e-5, rtol=1e-5)
+    assert len(np.unique(together.round(4), axis=0)) > 50
+
+
+@pytest.mark.parametrize("tokens", [1, 64, 100, 4096])
+def test_every_example_is_in_one_batch_and_batches_hold_their_tokens(seed, tokens):
+    lengths = np.random.default_rng(seed).integers(1, 65, 200).tolist()
+    batches = list(micro_batches(examples_of(lengths, seed), tokens))
+    index = np.concatenate([batch.sequence_index for batch in batches])
+    assert sorted(index) == list(range(200))
+    for batch in batches:
+        assert batch.real_tokens <= max(tokens, 64)
+        assert batch.lengths[: batch.real_sequences] == tuple(lengths[i] for i in batch.sequence_index)
+    assert len(batches) >= sum(lengths) / max(tokens, 64)
+
+
+def test_short_examples_fill_what_long_ones_leave():
+    batches = list(micro_batches(examples_of([60] * 10 + [4] * 10, 0), 64))
+    assert [batch.real_tokens for batch in batches] == [64] * 10
+
+
+def test_answers_are_float32_whatever_the_computation(seed):
+    examples = examples_of([3, 5, 2], seed)
+
+    def lengths(batch):
+        sizes = (batch.offsets[1:] - batch.offsets[:-1]).bfloat16()
+        return sizes[:, None]
+
+    answers = run_by_sequence(lengths, examples, torch.device("cpu"), precision="bf16")
+    assert answers.dtype == np.float32
+    assert answers[:, 0].tolist() == [3, 5, 2]
+
+
+def test_no_examples_are_no_batches():
+    assert list(micro_batches(examples_of([], 0))) == []
+
+
+def test_the_vector_of_a_text_is_the_mean_over_its_windows(seed):
+    torch.manual_seed(seed)
+    encoder = small("bert", vocabulary_size=70).train()
+    examples = replace(examples_of([9, 4, 7, 7, 2], seed, 16), texts=np.array([0, 0, 1, 2, 2]))
+    each = text_vectors(encoder, replace(examples, texts=None), pooling="first")
+    found = text_vectors(encoder, examples, pooling="first")
+    assert encoder.training  # as before
+    np.testing.assert_allclose(found, [each[:2].mean(0), each[2], each[3:].mean(0)], rtol=1e-6)
+    encoder.pooling = "first"
+    assert np.array_equal(text_vectors(encoder, examples), found)
+    assert text_vectors(encoder, examples_of([], 0)).shape == (0, encoder.config.hidden_size)

@@ -1,0 +1,354 @@
+"""Pretraining that goes on from a trained model: what it starts with, what is refused, how it resumes."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file
+from tokenizers import Tokenizer
+
+from brimful.arguments import parse
+from brimful.commands.prepare import prepare
+from brimful.commands.pretrain import initial_model, pretrain
+from brimful.config import build, read_yaml
+from brimful.corpus.tokenize.training import train
+from brimful.data.examples import encode_texts
+from brimful.errors import BrimfulError
+from brimful.model.heads import PretrainingHead
+from brimful.pretraining.config import PretrainConfig
+from brimful.text.special_ids import special_ids
+from brimful.text.tokenizer import load, save
+from brimful.train.metrics import read_metrics
+from brimful.train.trainer import Trainer
+from builders.encoders import run_peer
+
+FAMILIES = ["bert", "roberta", "electra", "megatron-bert", "modernbert"]
+TEXTS = ["这家酒店 very good", "bad", "", "ba da ga la. Ma na pa, 很好" * 5]
+QUICK = {"packing": {"max_length": 32, "capacity": 128}, "verify_data": False, "validation_tokens": 2000}
+
+
+@pytest.fixture(autouse=True)
+def _random(seed: int) -> None:
+    torch.manual_seed(seed)
+
+
+def folder_of(
+    path: Path,
+    tokenizer: Tokenizer,
+    family: str = "bert",
+    kind=transformers.AutoModelForMaskedLM,
+    spare: int = 0,
+) -> transformers.PreTrainedModel:
+    """A random model of `transformers` without dropout, saved with a tokenizer; all its parameters random."""
+    special = special_ids(tokenizer)
+    values = {
+        "vocab_size": tokenizer.get_vocab_size() + spare,
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 48,
+        "max_position_embeddings": 129 if family == "roberta" else 128,
+        "initializer_range": 0.1,
+        "pad_token_id": special.pad,
+    }
+    if family == "roberta":
+        values["type_vocab_size"] = 1
+    if family == "modernbert":
+        names = ("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id")
+        values |= {"local_attention": 10} | dict.fromkeys(names, special.sep)
+    else:
+        values |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    model = kind.from_config(transformers.AutoConfig.for_model(family, **values)).eval()
+    for name, parameter in model.named_parameters():
+        if parameter.ndim == 1:
+            torch.nn.init.normal_(parameter, mean=float("orm" in name and "bias" not in name), std=0.1)
+    model.save_pretrained(path)
+    save(tokenizer, path, segments=family != "modernbert")
+    return model
+
+
+def run(start: Path, data: str | Path, out: Path, **options):
+    steps = {"trainer": {"steps": 2, "log_every": 1}}
+    return pretrain(
+        build(PretrainConfig, {"start_from": start, "data": data, "out": out} | QUICK | steps | options)
+    )
+
+
+def tensors(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(folder / "model.safetensors")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_logits_are_those_of_transformers(corpus_dir, tmp_path, family):
+    tokenizer = load(corpus_dir)
+    model = folder_of(tmp_path / "hf", tokenizer, family, spare=7)
+    initial = initial_model(PretrainConfig(start_from=str(tmp_path / "hf")), tokenizer)
+    assert (initial.new_pieces, initial.warnings) == (0, ())
+    config = initial.encoder.config
+    examples = encode_texts(tokenizer, TEXTS, max_length=config.max_length, pad=config.pad_id)
+    batch = examples.batch(np.arange(len(TEXTS)))
+    with torch.no_grad():
+        ours = initial.head.eval()(initial.encoder.eval()(batch))
+        output, real = run_peer(model, batch)
+    torch.testing.assert_close(ours[: batch.real_tokens], output.logits[real], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_run_that_learns_nothing_ends_where_it_started(corpus_dir, tmp_path, family):
+    """At a rate of 0 the folder comes back tensor by tensor, its head too, and the loss is what it was."""
+    folder_of(tmp_path / "hf", load(corpus_dir), family, spare=3)
+    still = {"optimizer": {"learning_rate": 0.0}}
+    summary = run(tmp_path / "hf", corpus_dir, tmp_path / "run", **still)
+    before, after = tensors(tmp_path / "hf"), tensors(tmp_path / "run" / "encoder")
+    assert before.keys() - {"cls.predictions.decoder.bias", "lm_head.decoder.bias"} <= after.keys()
+    assert all(torch.equal(after[name], before[name]) for name in before.keys() & after.keys())
+    first, *_, last = read_metrics(tmp_path / "run" / "metrics.jsonl")
+    assert (first["step"], last["step"]) == (0, 2)
+    assert {k: v for k, v in first.items() if k != "step"} == {k: v for k, v in last.items() if k != "step"}
+    assert summary["validation_at_start"]["loss"] == first["validation.loss"] == summary["validation"]["loss"]
+
+
+@pytest.mark.slow
+def test_updates_learn_and_every_source_has_its_loss_before_and_after(corpus_dir, tmp_path):
+    folder_of(tmp_path / "hf", load(corpus_dir))
+    shutil.copytree(corpus_dir, tmp_path / "mine")
+    sources = [str(corpus_dir), str(tmp_path / "mine")]
+    training = {"steps": 30, "log_every": 10}
+    optimizer = {"learning_rate": 3e-3}
+    summary = run(tmp_path / "hf", sources, tmp_path / "run", trainer=training, optimizer=optimizer)
+    before, after = summary["validation_at_start"], summary["validation"]
+    assert {"loss", "loss.data", "loss.mine", "accuracy.mine"} <= before.keys() & after.keys()
+    assert after["loss"] < before["loss"] - 0.1
+    assert not (tmp_path / "run" / "start").exists()
+    again = run(tmp_path / "run", sources, tmp_path / "again", optimizer={"learning_rate": 0.0})
+    assert again["validation_at_start"] == {k: v for k, v in after.items() if k != "perplexity"}
+
+
+@pytest.mark.cases(2)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_an_extended_vocabulary_starts_with_means(corpus_dir, tmp_path, family, seed):
+    old = load(corpus_dir)
+    folder_of(tmp_path / "hf", old, family)
+    # Words that the corpus has: pairs of its own pieces become one.
+    texts = tmp_path / "texts.txt"
+    words = sorted(w for w in old.get_vocab() if w.isascii() and w.isalpha() and w.islower())
+    words = [word for word in words if len(word) > 1][:30]
+    texts.write_text("\n".join(f"{a}{b} {b}{a}{b}" for a in words for b in words), encoding="utf-8")
+    options = {"tokenizer": str(tmp_path / "hf"), "extend": 20, "validation_share": 0.05, "workers": 1}
+    prepare(paths=[texts], out=tmp_path / "new", read={"split": "line"}, **options)
+    new = load(tmp_path / "new")
+    size = old.get_vocab_size()
+    count = new.get_vocab_size() - size
+    assert 10 <= count <= 20
+
+    config = PretrainConfig(start_from=str(tmp_path / "hf"))
+    plain, grown = initial_model(config, old), initial_model(config, new)
+    assert (grown.new_pieces, grown.warnings) == (count, ())
+    for index in range(size, size + count):
+        piece = new.id_to_token(index)
+        if not piece.startswith("##"):
+            parts = old.encode(piece, add_special_tokens=False).ids
+            mean = plain.encoder.word_embeddings[parts].mean(0)
+            torch.testing.assert_close(grown.encoder.word_embeddings[index], mean)
+            assert grown.head.bias[index] <= plain.head.bias[parts].mean() + 1e-6
+    examples = encode_texts(old, TEXTS, max_length=128, pad=special_ids(old).pad)
+    batch = examples.batch(np.arange(len(TEXTS)))
+    with torch.no_grad():
+        logits = [model.head.eval()(model.encoder.eval()(batch)) for model in (plain, grown)]
+    # Float32 sums in another order.
+    torch.testing.assert_close(logits[1][:, :size], logits[0], atol=1e-5, rtol=1e-5)
+
+    summary = run(tmp_path / "hf", tmp_path / "new", tmp_path / "run", validation_tokens=0)
+    assert "validation_at_start" not in summary
+    theirs = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "run" / "encoder")
+    assert theirs.config.vocab_size == size + count
+    assert theirs.get_input_embeddings().weight is theirs.get_output_embeddings().weight
+    assert load(tmp_path / "run" / "encoder").get_vocab() == new.get_vocab()
+
+
+@pytest.mark.parametrize("at", [0, 3])
+def test_a_killed_run_goes_on_without_the_folder(corpus_dir, tmp_path, monkeypatch, at):
+    """Before its first checkpoint too: then it starts over. The head was drawn anew."""
+    folder_of(tmp_path / "hf", load(corpus_dir), kind=transformers.AutoModel)
+    trainer = {"trainer": {"steps": 4, "log_every": 1, "checkpoint_every": 2}}
+    run(tmp_path / "hf", corpus_dir, tmp_path / "whole", **trainer)
+    update = Trainer.train_step
+
+    def killed(self, *arguments):
+        if self.step == at:
+            raise RuntimeError("killed")
+        return update(self, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "train_step", killed)
+        with pytest.raises(RuntimeError, match="killed"):
+            run(tmp_path / "hf", corpus_dir, tmp_path / "killed", **trainer)
+    shutil.rmtree(tmp_path / "hf")
+    pretrain(resume=str(tmp_path / "killed"))
+    whole, resumed = (tensors(tmp_path / name / "encoder") for name in ("whole", "killed"))
+    assert whole.keys() == resumed.keys()
+    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+    lines = [read_metrics(tmp_path / name / "metrics.jsonl") for name in ("whole", "killed")]
+    validation = [[line for line in some if "validation.loss" in line] for some in lines]
+    assert validation[0] == validation[1]
+    assert [line["step"] for line in validation[0]] == [0, 4]
+
+
+def test_config_yaml_says_it_and_is_read_again(corpus_dir, tmp_path, monkeypatch):
+    folder_of(tmp_path / "hf", load(corpus_dir))
+    monkeypatch.chdir(tmp_path)
+    run(Path("hf"), corpus_dir, tmp_path / "run")
+    written = read_yaml(tmp_path / "run" / "config.yaml")
+    assert (written["start_from"], written["model"], written["architecture"]) == (
+        str(tmp_path / "hf"),
+        None,
+        None,
+    )
+    config = build(PretrainConfig, written)
+    monkeypatch.chdir("/")
+    pretrain(build(PretrainConfig, written | {"out": str(tmp_path / "again")}))
+    again = build(PretrainConfig, read_yaml(tmp_path / "again" / "config.yaml"))
+    assert again.start_from == config.start_from
+    one, other = (tensors(tmp_path / name / "encoder") for name in ("run", "again"))
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.parametrize(
+    ("family", "kind"), [("bert", transformers.AutoModel), ("electra", transformers.AutoModelForPreTraining)]
+)
+def test_a_model_without_a_head_gets_a_new_one_and_says_so(corpus_dir, tmp_path, capsys, family, kind):
+    """Also a discriminator, whose head predicts something else."""
+    folder_of(tmp_path / "hf", load(corpus_dir), family, kind=kind)
+    run(tmp_path / "hf", corpus_dir, tmp_path / "run")
+    assert f"{tmp_path}/hf has no masked-LM head: a new one is drawn" in capsys.readouterr().err
+    drawn = [
+        initial_model(
+            PretrainConfig(start_from=str(tmp_path / "hf"), seed=s), load(corpus_dir)
+        ).head.dense.weight
+        for s in (1, 1, 2)
+    ]
+    assert torch.equal(drawn[0], drawn[1])
+    assert not torch.equal(drawn[0], drawn[2])
+
+
+def test_pairs_take_the_head_for_pairs_where_there_is_one(corpus_dir, tmp_path):
+    tokenizer, config = load(corpus_dir), {"sequences": {"kind": "nsp"}}
+    model = folder_of(tmp_path / "both", tokenizer, kind=transformers.AutoModelForPreTraining)
+    folder_of(tmp_path / "mlm", tokenizer)
+    both, mlm = (
+        initial_model(build(PretrainConfig, config | {"start_from": tmp_path / name}), tokenizer)
+        for name in ("both", "mlm")
+    )
+    assert isinstance(both.head, PretrainingHead)
+    assert both.warnings == ()
+    assert torch.equal(both.head.pair.classifier.weight, model.cls.seq_relationship.weight)
+    assert isinstance(mlm.head, PretrainingHead)
+    assert "no head for pairs" in mlm.warnings[0]
+    without = initial_model(PretrainConfig(start_from=str(tmp_path / "both")), tokenizer)
+    assert torch.equal(without.head.dense.weight, both.head.dense.weight)
+    assert not isinstance(without.head, PretrainingHead)
+
+
+def test_a_vocab_txt_does_for_a_tokenizer_and_a_difference_is_named(corpus_dir, tmp_path):
+    tokenizer = load(corpus_dir)
+    folder_of(tmp_path / "hf", tokenizer)
+    (tmp_path / "hf" / "tokenizer.json").unlink()
+    (tmp_path / "hf" / "vocab.txt").write_text(
+        "\n".join(sorted(tokenizer.get_vocab(), key=tokenizer.get_vocab().get)), encoding="utf-8"
+    )
+    for lowercase in (True, False):
+        (tmp_path / "hf" / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": lowercase}))
+        found = initial_model(PretrainConfig(start_from=str(tmp_path / "hf")), tokenizer)
+        assert found.new_pieces == 0
+        assert ["another normalizer" in warning for warning in found.warnings] == [True]
+    (tmp_path / "hf" / "vocab.txt").unlink()
+    with pytest.raises(BrimfulError, match="needs its tokenizer beside it"):
+        initial_model(PretrainConfig(start_from=str(tmp_path / "hf")), tokenizer)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"model": "mini"}, "model is for a new model"),
+        ({"architecture": "modern"}, "architecture is for a new model"),
+        ({"packing": {"max_length": 129, "capacity": 256}}, "129 tokens do not fit .* 128 positions"),
+        (
+            {"phases": [{"steps": 1}, {"steps": 1, "max_length": 200}], "packing": {"capacity": 256}},
+            "200 tokens do not fit",
+        ),
+        ({"sequences": {"kind": "sop"}}, "token types"),
+    ],
+)
+def test_options_that_the_model_does_not_allow_are_refused(corpus_dir, tmp_path, options, message):
+    folder_of(tmp_path / "hf", load(corpus_dir), "roberta" if "sequences" in options else "bert")
+    with pytest.raises(BrimfulError, match=message):
+        run(tmp_path / "hf", corpus_dir, tmp_path / "run", **options)
+    assert not (tmp_path / "run").exists() or not list((tmp_path / "run").glob("*.yaml"))
+
+
+def test_data_of_another_tokenizer_is_refused(corpus_dir, tmp_path):
+    folder_of(tmp_path / "hf", train(["another text, and another"] * 9, 64))
+    with pytest.raises(BrimfulError, match=r"another vocabulary .* prepare it with --tokenizer"):
+        run(tmp_path / "hf", corpus_dir, tmp_path / "run")
+
+
+def test_what_is_no_model_is_refused(corpus_dir, tmp_path):
+    with pytest.raises(BrimfulError, match="holds no model"):
+        run(corpus_dir, corpus_dir, tmp_path / "run")
+
+
+def options_of(*arguments: str) -> PretrainConfig:
+    return parse(PretrainConfig, arguments, "brimful pretrain", None)[0]
+
+
+def test_flags_of_a_shape_stand_beside_its_preset():
+    config = options_of(
+        *("--model", "tiny", "--architecture", "bert", "--model.layers", "3", "--model.hidden-size", "96"),
+        *("--heads", "4", "--model.intermediate_size=80", "--model.dropout", "0.2"),
+    )
+    assert (config.model, config.architecture) == ("tiny", "bert")
+    shape = {"layers": 3, "hidden_size": 96, "heads": 4, "intermediate_size": 80, "dropout": 0.2}
+    assert config == build(PretrainConfig, {"model": "tiny", "architecture": "bert", "shape": shape})
+    found = config.encoder_config()
+    assert {name: getattr(found, name) for name in shape} == shape
+    assert options_of("--model", "mini") == build(PretrainConfig, {"model": "mini"})
+
+
+def test_widths_follow_the_hidden_size():
+    wide = build(PretrainConfig, {"shape": {"hidden_size": 384}}).encoder_config()
+    assert (wide.layers, wide.heads, wide.intermediate_size) == (4, 4, 768)
+    bert = build(PretrainConfig, {"architecture": "bert", "shape": {"hidden_size": 384}}).encoder_config()
+    assert bert.intermediate_size == 1536
+
+
+def test_a_shape_is_trained_exported_and_advised_on(corpus_dir, tmp_path, capsys):
+    shape = {"layers": 1, "hidden_size": 52, "heads": 2, "dropout": 0.25}
+    options = {"model": "tiny", "architecture": "bert", "shape": shape, "trainer": {"steps": 1}}
+    pretrain(build(PretrainConfig, {"data": corpus_dir, "out": tmp_path / "run"} | QUICK | options))
+    found = json.loads((tmp_path / "run" / "encoder" / "config.json").read_text())
+    assert (found["num_hidden_layers"], found["hidden_size"], found["intermediate_size"]) == (1, 52, 208)
+    assert found["hidden_dropout_prob"] == 0.25
+    error = capsys.readouterr().err
+    assert "head size 26 is padded to 32 on CUDA: choose a multiple of 8" in error
+    assert "hidden_size is 52" in error
+    assert read_yaml(tmp_path / "run" / "config.yaml")["shape"]["heads"] == 2
+
+
+@pytest.mark.parametrize(
+    ("values", "nouns"),
+    [
+        ({"shape": {"heads": 5}}, ("hidden_size", "256", "5 heads")),
+        ({"shape": {"layers": 0}}, ("model.layers", "0")),
+        ({"shape": {"dropout": 1.0}}, ("model.dropout", "1.0")),
+        ({"start_from": "x", "shape": {"dropout": 0.1}}, ("model.dropout", "start_from")),
+    ],
+)
+def test_shapes_that_are_refused(values: dict, nouns: tuple[str, ...]):
+    with pytest.raises(BrimfulError) as error:
+        build(PretrainConfig, values)
+    assert all(noun in str(error.value) for noun in nouns)
+    assert "\n" not in str(error.value)

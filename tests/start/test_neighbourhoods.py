@@ -1,0 +1,121 @@
+"""Vectors of pieces from the pieces around them, against dense matrices and sums in float64."""
+
+import numpy as np
+import pytest
+import torch
+
+from brimful.corpus.shards import Corpus
+from brimful.start.neighbourhoods import EXTRA, WINDOW, information, piece_vectors
+
+VOCABULARY = 300
+
+
+def random_tokens(seed: int) -> np.ndarray:
+    """Frequencies that differ by far; some pieces never occur."""
+    random = np.random.default_rng(seed)
+    return np.minimum(random.zipf(1.3, 20_000), VOCABULARY - 5).astype(np.int32)
+
+
+def dense(tokens: np.ndarray) -> np.ndarray:
+    """The matrix of `information` by its definition, float64."""
+    near = np.zeros((VOCABULARY, VOCABULARY))
+    for distance in range(1, WINDOW + 1):
+        np.add.at(near, (tokens[:-distance], tokens[distance:]), 1 / distance)
+    near += near.T
+    shares = np.bincount(tokens, minlength=VOCABULARY) / len(tokens)
+    together = near / (2 * len(tokens) * sum(1 / d for d in range(1, WINDOW + 1)))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.nan_to_num(np.maximum(np.log(together / np.outer(shares, shares)), 0))
+
+
+def filled(rows: np.ndarray, columns: np.ndarray, values: np.ndarray) -> np.ndarray:
+    matrix = np.zeros((VOCABULARY, VOCABULARY))
+    matrix[np.repeat(np.arange(VOCABULARY), np.diff(rows)), columns] = values
+    return matrix
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_information_follows_its_definition(threads, seed):
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        rows, columns, values = information(tokens := random_tokens(seed), VOCABULARY)
+    finally:
+        torch.set_num_threads(before)
+    assert rows[-1] == len(columns) == len(values)
+    # Sums of float32 counts up to some thousands, and the logarithm of a ratio of them.
+    np.testing.assert_allclose(filled(rows, columns, values), dense(tokens), atol=2e-4)
+    assert not np.diff(rows)[np.bincount(tokens, minlength=VOCABULARY) == 0].any()
+
+
+@pytest.mark.parametrize("length", [1, 2, WINDOW])
+def test_a_text_may_be_shorter_than_the_window(length):
+    rows, columns, values = information(np.arange(length, dtype=np.int32), VOCABULARY)
+    np.testing.assert_allclose(
+        filled(rows, columns, values), dense(np.arange(length, dtype=np.int32)), atol=1e-5
+    )
+
+
+class Text:
+    """A corpus of one shard, as far as it is read here."""
+
+    def __init__(self, tokens: np.ndarray) -> None:
+        self.tokens, self.vocabulary_size = len(tokens), VOCABULARY
+        self.shards = [type("Shard", (), {"tokens": tokens})]
+
+
+def test_vectors_have_most_of_the_matrix(seed):
+    """By the sizes of eigenvalues: a few products find the largest, and nearly the others."""
+    tokens = random_tokens(seed)
+    sizes = np.sort(np.abs(np.linalg.eigvalsh(dense(tokens))))[::-1]
+    found = piece_vectors({Text(tokens): 1.0}, 40, seed)  # type: ignore[dict-item]
+    assert found.dtype == np.float32
+    ours = (found.astype(np.float64) ** 2).sum(0)
+    assert ours[0] == pytest.approx(sizes[0], rel=1e-3)
+    assert 0.9 * sizes[:40].sum() < ours.sum() < 1.001 * sizes[:40].sum()
+    assert not found[np.bincount(tokens, minlength=VOCABULARY) == 0].any()
+
+
+def test_as_many_vectors_as_pieces_have_all_of_it(seed):
+    tokens = random_tokens(seed)
+    eigenvalues, eigenvectors = np.linalg.eigh(dense(tokens))
+    found = piece_vectors({Text(tokens): 1.0}, VOCABULARY, seed).astype(np.float64)  # type: ignore[dict-item]
+    wanted = eigenvectors * np.abs(eigenvalues) @ eigenvectors.T
+    np.testing.assert_allclose(found @ found.T, wanted, atol=2e-3)
+
+
+def test_the_number_of_threads_changes_no_bit(seed):
+    text, results, before = Text(random_tokens(seed)), [], torch.get_num_threads()
+    for threads in (1, 2, 3):
+        torch.set_num_threads(threads)
+        results.append(piece_vectors({text: 1.0}, 24, seed))  # type: ignore[dict-item]
+        assert torch.get_num_threads() == threads
+    torch.set_num_threads(before)
+    assert all(np.array_equal(results[0], other) for other in results[1:])
+
+
+def test_more_columns_than_pieces_stay_zero(seed):
+    found = piece_vectors({Text(random_tokens(seed)): 1.0}, VOCABULARY + EXTRA + 9, seed)  # type: ignore[dict-item]
+    assert found.shape == (VOCABULARY, VOCABULARY + EXTRA + 9)
+    assert np.isfinite(found).all()
+    assert not found[:, VOCABULARY:].any()
+
+
+def test_pieces_with_the_same_neighbours_are_alike():
+    """a1 and a2 stand in the same places, b1 and b2 in others."""
+    random = np.random.default_rng(0)
+    words = [
+        [random.choice([10, 11]), 20, 21] if i % 2 else [random.choice([12, 13]), 30, 31] for i in range(5000)
+    ]
+    vectors = piece_vectors({Text(np.array(words, np.int32).ravel()): 1.0}, 16, 0)  # type: ignore[dict-item]
+    unit = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-9)
+    alike = unit @ unit.T
+    assert min(alike[10, 11], alike[12, 13]) > 0.9 > 0.5 > alike[10, 12]
+
+
+def test_sources_count_by_their_shares(corpus_dir):
+    corpus = Corpus.open(corpus_dir)
+    alone, twice = (
+        piece_vectors(given, 16, 0) for given in ({corpus: 1.0}, {corpus: 1.0, Corpus.open(corpus_dir): 3.0})
+    )
+    np.testing.assert_allclose(alone @ alone.T, twice @ twice.T, atol=0.5)

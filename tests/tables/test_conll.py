@@ -1,0 +1,267 @@
+"""CoNLL columns of all kinds: the words of the file, and the spans of seqeval."""
+
+import gzip
+import zipfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from brimful.console import recorded_warnings
+from brimful.errors import BrimfulError
+from brimful.tables.conll import joined
+from brimful.tables.labelled_spans import LabelledSpan
+from brimful.tables.tagged_files import TaggedTable, read_tagged
+
+SCHEMES = {  # the marks of a scheme, as BIOES calls them, and its own names for them
+    "IO": ("I", {}),
+    "IOB": ("BI", {}),
+    "BIOES": ("BIES", {}),
+    "BILOU": ("BIES", {"E": "L", "S": "U"}),
+    "BMES": ("BIES", {"I": "M"}),
+    "BMEWO": ("BIES", {"I": "M", "S": "W"}),
+    "IOE": ("IE", {}),
+}
+FORMS = ["{mark}-{label}", "{label}-{mark}", "{mark}_{label}", "{mark}:{label}"]
+LABELS = ["PER", "LOC", "creative-work", "PER.NAM"]
+WORDS = ["王", "小", "明", "。", "Anna", "2019", "#tag", "don't", "é", "😀", "(", "한국", "Ünï", '"', "O"]
+
+
+def read(path: Path, text: str, labelled: bool = True) -> tuple[TaggedTable, list[str]]:
+    path.write_text(text, encoding="utf-8", newline="")
+    with recorded_warnings() as said:
+        table = read_tagged(path, labelled=labelled)
+    return table, said
+
+
+def in_words(table: TaggedTable, row: int) -> list[tuple[str, int, int]]:
+    """Spans as seqeval has them: label, first and last word."""
+    assert table.labels is not None
+    starts = {start: i for i, (start, _) in enumerate(table.words[row])}
+    ends = {end: i for i, (_, end) in enumerate(table.words[row])}
+    return [(span.label, starts[span.start], ends[span.end]) for span in table.labels[row]]
+
+
+@settings(max_examples=60)
+@given(data=st.data())
+def test_words_and_spans_are_those_of_seqeval_in_all_schemes_and_layouts(
+    data: st.DataObject, tmp_path_factory
+):
+    entities = pytest.importorskip("seqeval.metrics.sequence_labeling").get_entities
+    draw = data.draw
+    marks, names = SCHEMES[draw(st.sampled_from(sorted(SCHEMES)))]
+    form = draw(st.sampled_from(FORMS))
+    tag = st.one_of(st.just(("O", "")), st.tuples(st.sampled_from(marks), st.sampled_from(LABELS)))
+    texts = draw(
+        st.lists(
+            st.lists(st.tuples(st.sampled_from(WORDS), tag), min_size=1, max_size=9), min_size=1, max_size=4
+        )
+    )
+    # Every mark of the scheme is there, and O, so that the file tells its scheme.
+    texts.append([("a", (mark, "PER")) for mark in marks] + [("b", ("O", ""))])
+    index, extra = draw(st.booleans()), draw(st.integers(0, 2))
+    end = draw(st.sampled_from(["\n", "\r\n"]))
+    between = draw(st.sampled_from(["\t", " ", "   ", "\t\t", " \t"]))
+    blank = draw(st.sampled_from(["", " ", "\t", " \t "]))
+    behind = draw(st.booleans())  # of the tag
+    lines = []
+    if draw(st.booleans()):
+        lines += ["-DOCSTART- -X- O", blank]
+    comments = draw(st.booleans())
+    for number, text in enumerate(texts):
+        if comments:
+            lines.append(f"# text = {number} of {len(texts)}, from a page")
+        for place, (word, (mark, label)) in enumerate(text, 1):
+            name = "O" if mark == "O" else form.format(mark=names.get(mark, mark), label=label)
+            others = ["NN", "x"][:extra]
+            columns = [word, name, *others] if behind else [word, *others, name]
+            lines.append(between.join([str(place), *columns] if index else columns))
+        lines += [blank] * draw(st.integers(1, 2))
+    path = tmp_path_factory.mktemp("conll") / draw(
+        st.sampled_from(["a.conll", "a.bmes", "a.char.txt", "a.annotated"])
+    )
+    content = end.join(lines)
+    table, said = read(
+        path, content if draw(st.booleans()) else content.rstrip() + draw(st.sampled_from(["", end]))
+    )
+    assert len(table) == len(texts)
+    for row, text in enumerate(texts):
+        assert [table.texts[row][start:end] for start, end in table.words[row]] == [word for word, _ in text]
+        wanted = entities(
+            [mark if mark == "O" else f"{mark}-{label}" for mark, (label) in (tag for _, tag in text)]
+        )
+        assert in_words(table, row) == [tuple(each) for each in wanted]
+    assert any("counts the words" in line for line in said) == index
+    assert any("without a word are left out" in line for line in said) == comments
+
+
+def test_the_places_of_golden_horse_are_no_part_of_words(tmp_path: Path):
+    # In Weibo's files, places count from 0 in each word: 科0 技1 全0.
+    table, said = read(
+        tmp_path / "a.train", "科0\tB-A\n技1\tI-A\n20\tO\n全0\tO\n😀0\tO\n\n第0 O\n60 B-A\n11 I-A\n"
+    )
+    assert table.texts == ["科技2全😀", "第61"]
+    assert table.labels == [[LabelledSpan(0, 2, "A")], [LabelledSpan(1, 3, "A")]]
+    assert len(said) == 1
+    assert "('科0'); the places are left out" in said[0]
+    # Digits behind letters that do not count are theirs.
+    table, said = read(tmp_path / "b.train", "A4 O\nB2 O\n")
+    assert (table.texts, said) == (["A4 B2"], [])
+
+
+def test_numbers_that_do_not_count_are_words(tmp_path: Path):
+    table, said = read(tmp_path / "a.conll", "3 x O\n5 x B-A\n\n7 x O\n")
+    assert (table.texts, said) == (["3 5", "7"], [])
+
+
+def test_files_of_conll_u_have_names_among_their_features(tmp_path: Path):
+    rest = "_\t_\t_\t0\t_\t_"
+    content = (
+        "# sent_id = 1\n# text = Im Ort Ulm.\n"
+        f"1-2\tIm\t_\t{rest}\t_\n1\tIn\tin\t{rest}\t_\n2\tdem\tder\t{rest}\tNER=O\n3\tOrt\tOrt\t{rest}\tNER=B-LOC\n"
+        f"4\tUlm\tUlm\t{rest}\tSpaceAfter=No|NER=I-LOC\n5\t.\t.\t{rest}\tNER=O\n"
+    )
+    table, said = read(tmp_path / "a.conllu", content)
+    assert table.texts == ["In dem Ort Ulm ."]
+    assert table.labels == [[LabelledSpan(7, 14, "LOC")]]
+    assert [line.partition(": ")[2][:30] for line in said] == [
+        "its first column counts the wo", "3 lines without a word are lef"
+    ]  # fmt: skip
+
+
+def test_of_outer_and_inner_names_the_outer_ones_are_read(tmp_path: Path):
+    content = (
+        "#\thttp://a.example\t[2009]\n1\tUniversität\tB-ORG\tO\n2\tUlm\tI-ORG\tB-LOC\n\n1\tUlm\tB-LOC\tO\n"
+    )
+    table, said = read(tmp_path / "a.tsv", content)
+    assert table.texts == ["Universität Ulm", "Ulm"]
+    assert table.labels == [[LabelledSpan(0, 15, "ORG")], [LabelledSpan(0, 3, "LOC")]]
+    assert any("columns 3, 4 hold tags: column 3 is read" in line for line in said)
+    # The chunks of CoNLL-2003 have other labels than its names.
+    table, said = read(tmp_path / "b.conll", "EU NNP B-NP B-ORG\nrejects VBZ B-VP O\n")
+    assert (table.labels, said) == ([[LabelledSpan(0, 2, "ORG")]], [])
+
+
+@pytest.mark.parametrize(
+    ("content", "count"),
+    [
+        ("a O\nb I-X\nc I-X\n\nd B-X\ne I-Y\n", 2),  # BIO
+        ("a O\nb I-X\nc B-X\nd I-Y\n", 0),  # IOB1
+        ("a O\nb I-X\nc I-Y\n", 0),  # IO
+        ("a B-X\nb E-X\nc O\nd E-X\n", 1),
+    ],
+)
+def test_tags_that_continue_nothing_are_counted(tmp_path: Path, content: str, count: int):
+    table, said = read(tmp_path / "a.bio", content)
+    assert len(said) == (count > 0)
+    assert not count or f"{count} tag" in said[0]
+    assert sum(map(len, table.labels or [])) > 1
+
+
+def test_words_with_spaces_and_empty_words(tmp_path: Path):
+    table, said = read(tmp_path / "a.conll", "New York\tB-LOC\nis\tO\n\tO\nbig\tO\n")
+    assert table.texts == ["New York is big"]
+    assert table.labels == [[LabelledSpan(0, 8, "LOC")]]
+    assert table.words == [[(0, 8), (9, 11), (12, 15)]]
+    assert [line.partition(": ")[2][:20] for line in said] == ["1 line (line 3) have", "1 word (line 1: 'New"]
+    table, said = read(tmp_path / "b.conll", "王\tB-A\n \tI-A\n明\tI-A\n \tO\n在\tO\n")
+    assert table.texts == ["王 明 在"]
+    assert table.labels == [[LabelledSpan(0, 3, "A")]]
+
+
+def test_texts_without_labels_have_the_same_words(tmp_path: Path):
+    rows = ["1 王 x", "2 明 x", "", "1 an x", "2 b x"]
+    table, _ = read(tmp_path / "a.conll", "\n".join(rows), labelled=False)
+    assert table.texts == ["王明", "an b"]
+    table, _ = read(tmp_path / "b.bio", "#Berlin\n# is\nnice\n", labelled=False)
+    assert table.texts == ["#Berlin nice"]
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ("我 爱 北 京 ， 真 的 。", "我爱北京，真的。"),
+        ("I love New York .", "I love New York ."),
+        ("我 爱 i P h o n e 1 5", "我爱iPhone15"),
+        ("我们 爱 iPhone 15 手机", "我们爱 iPhone 15 手机"),
+        ("東京 は ５ 月", "東京は５月"),
+        ("한국 은 大 好", "한국 은 大好"),
+        ("e\u0301 a", "e\u0301 a"),
+    ],
+)
+def test_words_are_joined_as_their_scripts_are(words: str, text: str):
+    found, places = joined(words.split(" "))
+    assert found == text
+    assert [found[start:end] for start, end in places] == words.split(" ")
+
+
+def test_a_text_of_digits_in_a_file_of_characters_is_joined(tmp_path: Path):
+    table, _ = read(tmp_path / "a.bmes", "王 S-A\n\n2 O\n0 O\n1 O\n")
+    assert table.texts == ["王", "201"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("a B-X\nb ORG\nc O\n", "line 2: 'ORG' is not a tag"),
+        ("a B-X\nb\nc O\n", "line 2 has one column; expected a word and its tag"),
+        ("王0 O\n明1 O\n" * 10_001 + "\n明3 O\n在9 O\n", "not every word of this text is a character"),
+    ],
+)
+def test_lines_that_break_the_layout_are_refused(tmp_path: Path, content: str, message: str):
+    with pytest.raises(BrimfulError, match=message) as error:
+        read(tmp_path / "a.conll", content)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "spans", "warning"),
+    [
+        (
+            "B-PER\tAnna\nO\tlives\n\nO\thm\nB-LOC\tRome\n",
+            ["Anna PER", "Rome LOC"],
+            "column 1 holds",
+        ),
+        ("1 B-PER Anna\n2 O lives\n\n1 B-LOC Rome\n2 O hm\n", ["Anna PER", "Rome LOC"], "column 2 holds"),
+        ("1\tAnna\tB-PER\tO\n2\tRome\tB-ORG\tB-LOC\n", ["Anna PER", "Rome ORG"], "column 3 is read, 4 left"),
+        ("Anna NNP B-NP B-PER\nruns VBZ B-VP O\n", ["Anna PER"], ""),
+        ("Anna B-PER B-NP\nruns O B-VP\n", ["Anna PER"], ""),
+        ("王\tB-PER\tB\n明\tI-PER\tE\n在\tO\tS\n", ["王明 PER"], ""),
+        ("word\tlabel\nAnna\tB-PER\nruns\tO\n", ["Anna PER"], "without a word are left out (line 1"),
+        ("Word POS Tag\nAnna NNP B-PER\nruns VBZ O\n", ["Anna PER"], "without a word are left out (line 1"),
+        ("王 B-PER\n明 I-PER\n  O\n京 B-LOC\n", ["王明 PER", "京 LOC"], ""),
+    ],
+)
+def test_columns_in_other_orders_and_headers(tmp_path: Path, content: str, spans: list[str], warning: str):
+    table, said = read(tmp_path / "a.conll", content)
+    assert table.labels is not None
+    found = [
+        f"{text[start:end]} {label}"
+        for text, row in zip(table.texts, table.labels, strict=True)
+        for start, end, label in row
+    ]
+    assert found == spans
+    assert any(warning in line for line in said) if warning else not said
+
+
+def test_a_charset_is_said_once(tmp_path: Path):
+    path = tmp_path / "a.conll"
+    path.write_bytes("王\tB-PER\n小\tI-PER\n住\tO\n在\tO\n北\tB-LOC\n京\tI-LOC\n\n".encode("gbk") * 20)
+    with recorded_warnings() as said:
+        assert read_tagged(path, labelled=True).texts == ["王小住在北京"] * 20
+    assert [line.count("gb18030") for line in said] == [1]
+
+
+@pytest.mark.parametrize("name", ["a.zip", "a.conll.gz", "a.jsonl.zip", "b.zip"])
+def test_packed_files_are_read(tmp_path: Path, name: str):
+    rows = "王\tB-PER\n小\tI-PER\n" if name[0] == "a" and "json" not in name else ""
+    content = (rows or '{"text": "王小", "spans": [[0, 2, "PER"]]}\n').encode()
+    path = tmp_path / name
+    if name.endswith(".gz"):
+        path.write_bytes(gzip.compress(content))
+    else:
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("in.txt" if rows else "in.jsonl", content)
+    table = read_tagged(path, labelled=True)
+    assert (table.texts, table.labels) == (["王小"], [[LabelledSpan(0, 2, "PER")]])

@@ -1,0 +1,231 @@
+"""Files of GLUE and CLUE as they are downloaded, and their metrics."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from brimful.console import recorded_warnings
+from brimful.errors import BrimfulError
+from brimful.tables.layouts import LAYOUTS, Columns, find_layout, require_task
+from brimful.tables.table_files import read_file, read_table, read_texts
+from brimful.tasks.classification import Classification
+from brimful.tasks.output import write_rows
+from brimful.tasks.registry import find_task
+
+MNLI = "index\tpromptID\tpairID\tgenre\tsentence1_binary_parse\tsentence2_binary_parse\tsentence1_parse"
+MNLI += "\tsentence2_parse\tsentence1\tsentence2"
+LABELLED = {
+    "glue/cola": ('gj04\t1\t\tOur friends.\ngj04\t0\t*\tThe "more.\n', ["Our friends.", 'The "more.'], None),
+    "glue/sst-2": ("sentence\tlabel\nhide new \t0\nwit \t1\n", ["hide new ", "wit "], None),
+    "glue/mrpc": (
+        '\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\n1\t70\t71\t"He said\tHe "said"\n0\t5\t6\tA\tB\n',
+        ['"He said', "A"],
+        ['He "said"', "B"],
+    ),
+    "glue/sts-b": (
+        "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2\tscore\n"
+        "0\tmain\tMSR\t2012\t1\tnone\tnone\tA\tB\t5.000\n1\tm\tM\t2\t1\tn\tn\tC\tD\t1.25\n",
+        ["A", "C"],
+        ["B", "D"],
+    ),
+    "glue/qqp": (
+        "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n1\t2\t3\tWhy?\tHow?\t0\n4\t5\t6\tlost\n"
+        "7\t8\t9\tWho?\tWhom?\t1\n",
+        ["Why?", "Who?"],
+        ["How?", "Whom?"],
+    ),
+    "glue/mnli": (
+        f"{MNLI}\tlabel1\tlabel2\tgold_label\n" + "0\t1\tn\tf\t(\t(\t(\t(\tA\tB\tneutral\tneutral\tneutral\n"
+        "1\t1\tn\tf\t(\t(\t(\t(\tC\tD\tneutral\tentailment\t-\n"
+        "2\t1\tn\tf\t(\t(\t(\t(\tE\tF\tneutral\tentailment\tentailment\n",
+        ["A", "E"],
+        ["B", "F"],
+    ),
+    "glue/qnli": ("index\tquestion\tsentence\tlabel\n0\tQ\tS\tnot_entailment\n", ["Q"], ["S"]),
+    "glue/rte": ("index\tsentence1\tsentence2\tlabel\n0\tA\tB\tentailment\n", ["A"], ["B"]),
+    "glue/wnli": ("index\tsentence1\tsentence2\tlabel\n0\tA\tB\t1\n", ["A"], ["B"]),
+    "clue/afqmc": ('{"sentence1": "蚂蚁", "sentence2": "花呗", "label": "0"}\n', ["蚂蚁"], ["花呗"]),
+    "clue/tnews": (
+        '{"label": "102", "label_desc": "news_entertainment", "sentence": "江疏影", "keywords": "江"}\n',
+        ["江疏影"],
+        None,
+    ),
+    "clue/iflytek": ('{"label": "118", "label_des": "其他", "sentence": "应用"}\n', ["应用"], None),
+    "clue/cmnli": ('{"sentence1": "A", "sentence2": "B", "label": "neutral"}\n', ["A"], ["B"]),
+    "clue/ocnli": (
+        '{"level": "easy", "sentence1": "A", "sentence2": "B", "label": "-", "id": 0}\n'
+        '{"level": "easy", "sentence1": "C", "sentence2": "D", "label": "entailment", "id": 1}\n',
+        ["C"],
+        ["D"],
+    ),
+    "clue/wsc": (
+        json.dumps(
+            {
+                "target": {"span2_index": 7, "span1_index": 2, "span1_text": "小明", "span2_text": "他"},
+                "idx": 0,
+                "label": "true",
+                "text": "昨天小明说了，他来。",
+            },
+            ensure_ascii=False,
+        ),
+        ["昨天_小明_说了，[他]来。"],
+        None,
+    ),
+    "clue/csl": (
+        '{"id": 1, "abst": "摘要", "keyword": ["水声", "通信"], "label": "0"}\n',
+        ["水声 通信"],
+        ["摘要"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LABELLED)
+def test_labelled_files(name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    content, texts, second = LABELLED[name]
+    layout = LAYOUTS[name]
+    path = tmp_path / ("train.json" if name.startswith("clue") else "train.tsv")
+    path.write_text(content, encoding="utf-8")
+    table = read_file(find_task(layout.task), path, labelled=True, layout=layout)
+    assert (list(table.texts), table.second and list(table.second)) == (texts, second)
+    said = capfd.readouterr().err
+    assert ("1 row (line 3) lack a field of glue/qqp and are left out" in said) == (name == "glue/qqp")
+    assert ("1 row with the label - are left out" in said) == (name in ("glue/mnli", "clue/ocnli"))
+    assert table.labels is not None
+    if layout.labels:
+        assert set(table.labels) <= set(layout.labels)
+        task = Classification.from_labels(list(layout.labels))
+        assert task.compared_by(layout.primary or "accuracy").primary_metric[1] == "highest"
+    assert set(LABELLED) | {"glue/ax", "clue/cluener", "clue/cmrc", "squad"} == set(LAYOUTS)
+
+
+@pytest.mark.parametrize("name", ["glue/mrpc", "clue/ocnli", "clue/wsc", "clue/csl"])
+def test_the_same_columns_in_parquet(name: str, tmp_path: Path) -> None:
+    content, texts, second = LABELLED[name]
+    if name.startswith("clue"):
+        rows = [json.loads(line) for line in content.splitlines()]
+    else:
+        header, *lines = (line.split("\t") for line in content.removeprefix("\ufeff").splitlines())
+        rows = [dict(zip(header, line, strict=True)) for line in lines]
+    write_rows(tmp_path / "train.parquet", rows)
+    table = read_table(tmp_path / "train.parquet", labelled=True, layout=LAYOUTS[name])
+    assert (table.texts, table.second) == (texts, second)
+
+
+def test_a_row_to_predict_lacks_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "test.tsv"
+    path.write_text("index\tsentence1\tsentence2\n0\tA\tB\n1\tC\n", encoding="utf-8")
+    with pytest.raises(BrimfulError, match="line 3 has no 'sentence2'"):
+        read_texts(path, LAYOUTS["glue/ax"])
+
+
+def test_a_layout_that_does_not_fit_is_refused() -> None:
+    with pytest.raises(BrimfulError, match="did you mean 'glue/mnli'"):
+        find_layout("glue/mnil")
+    with pytest.raises(BrimfulError, match=r"^layout clue/c3 is retired: score each choice as a pair"):
+        find_layout("clue/c3")
+    with pytest.raises(BrimfulError, match="leave out --columns or --layout"):
+        find_layout("glue/rte", Columns(text="a"))
+    with pytest.raises(BrimfulError, match="for the task regression"):
+        require_task(LAYOUTS["glue/sts-b"], "classification")
+
+
+def test_columns_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("gold,premise,claim\n1,A,B\n0,C,D\n")
+    columns = Columns(text="claim", text_b="premise", label="gold")
+    table = read_table(path, labelled=True, layout=find_layout(None, columns))
+    assert (table.texts, table.second, table.labels) == (["B", "D"], ["A", "C"], ["1", "0"])
+    with pytest.raises(BrimfulError, match=r"no column 'premises' \(line 2\): did you mean 'premise'"):
+        read_table(path, labelled=False, layout=find_layout(None, Columns(text="claim", text_b="premises")))
+    for name in ("token-classification", "question-answering"):
+        with pytest.raises(BrimfulError, match="leave out --columns"):
+            read_file(find_task(name), path, labelled=True, layout=find_layout(None, columns))
+
+
+@pytest.mark.parametrize("classes", [2, 4])
+def test_metrics_are_those_of_their_definitions(classes: int, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    labels = random.integers(0, classes, 200)
+    answers = random.normal(size=(200, classes)).astype(np.float32)
+    answers[np.arange(200), labels] += 1
+    task = Classification([str(c) for c in range(classes)])
+    measured = task.measure(answers, SimpleNamespace(targets={"label": labels}))  # type: ignore[arg-type]
+    predicted = answers.argmax(1)
+    one_hot = [np.eye(classes)[which] for which in (labels, predicted)]
+    a, b = (part - part.mean(0) for part in one_hot)
+    expected = (a * b).sum() / np.sqrt((a * a).sum() * (b * b).sum())  # Gorodkin's covariances, in float64
+    assert measured["matthews"] == pytest.approx(expected, abs=1e-12)
+    hits = [2 * ((labels == c) & (predicted == c)).sum() for c in range(classes)]
+    each = [hits[c] / ((labels == c).sum() + (predicted == c).sum()) for c in range(classes)]
+    assert measured["f1"] == pytest.approx(np.mean(each), abs=1e-12)
+    assert measured.get("positive_f1") == (pytest.approx(each[1], abs=1e-12) if classes == 2 else None)
+
+
+def test_a_class_that_no_test_row_concerns_has_no_part_in_f1() -> None:
+    labels, answers = np.array([0, 0, 1, 1, 1]), np.eye(5, dtype=np.float32)[[0, 1, 1, 1, 3]]
+    data: Any = SimpleNamespace(targets={"label": labels})
+    measured = Classification(list("abcde")).measure(answers, data)
+    assert measured["f1"] == pytest.approx((2 / 3 + 2 / 3 + 0) / 3)  # of a, b and the predicted d
+
+
+def test_correlation_of_constant_predictions_is_zero() -> None:
+    answers = np.tile(np.float32([1, 0]), (4, 1))
+    data = SimpleNamespace(targets={"label": np.array([0, 1, 0, 1])})
+    assert Classification(["a", "b"]).measure(answers, data)["matthews"] == 0  # type: ignore[arg-type]
+
+
+def test_another_metric_decides() -> None:
+    task = Classification(["a", "b"])
+    chosen = task.compared_by("f1")
+    assert (chosen.primary_metric, task.primary_metric) == (("f1", "highest"), ("accuracy", "highest"))
+    assert {metric.name for metric in chosen.metrics} == {metric.name for metric in task.metrics}
+    with pytest.raises(BrimfulError, match="classification has no metric 'recall'"):
+        task.compared_by("recall")
+    assert task.compared_by("positive_f1").primary_metric[0] == "positive_f1"
+    with pytest.raises(BrimfulError, match="classification has no metric 'positive_f1'; known: accuracy"):
+        Classification(["a", "b", "c"]).compared_by("positive_f1")
+
+
+def test_files_of_cluener(tmp_path: Path) -> None:
+    """Places include their last characters; of spans that overlap the longest stays."""
+    rows = [
+        {
+            "text": "浙商银行叶老桂",
+            "label": {"name": {"叶老桂": [[4, 6]]}, "company": {"浙商银行": [[0, 3]]}},
+        },
+        {"text": "彭小军说", "label": {"name": {"彭小军": [[0, 2]], "小军": [[1, 2]]}}},
+        {"text": "无", "label": {}},
+    ]
+    train, test = (tmp_path / f"{name}.json" for name in ("train", "test"))
+    train.write_text("\n".join(json.dumps(row, ensure_ascii=False) for row in rows), encoding="utf-8")
+    layout, task = find_layout("clue/cluener"), find_task("token-classification")
+    with recorded_warnings() as said:
+        table = read_file(task, train, labelled=True, layout=layout)
+    assert [[tuple(span) for span in spans] for spans in table.labels] == [
+        [(0, 4, "company"), (4, 7, "name")],
+        [(0, 3, "name")],
+        [],
+    ]
+    assert said == [
+        f"{train}: 1 span left out that overlap with another, which begins before or is longer"
+        " (line 2: '小军' name in '彭小军' name)"
+    ]
+    test.write_text('{"id": 7, "text": "浙商银行叶老桂"}\n', encoding="utf-8")
+    assert list(read_file(task, test, labelled=False, layout=layout).texts) == ["浙商银行叶老桂"]
+    train.write_text('{"text": "a", "label": {"name": 3}}\n')
+    with pytest.raises(BrimfulError, match=r"record 1 is not in the layout clue/cluener"):
+        read_file(task, train, labelled=True, layout=layout)
+
+
+def test_sentences_of_sst_without_a_header(tmp_path: Path) -> None:
+    path = tmp_path / "train.tsv"
+    path.write_text('one long string of cliches\t0\na "stirring" , funny film\t1\n', encoding="utf-8")
+    table = read_table(path, labelled=True, layout=LAYOUTS["glue/sst-2"])
+    assert (table.texts, table.labels) == (
+        ["one long string of cliches", 'a "stirring" , funny film'],
+        ["0", "1"],
+    )

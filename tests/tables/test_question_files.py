@@ -1,0 +1,151 @@
+"""Files of questions in all forms: each answer stands where its text is, whatever offsets count."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyarrow import parquet
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+from brimful.console import recorded_warnings
+from brimful.tables.question_files import NOWHERE, Answer, QuestionTable, read_questions
+from brimful.tasks.question_answering import QuestionAnswering
+from builders.encoders import pair_template
+
+CONTEXT = "😀 Ann met Bob.\nThen Ann left."
+QUESTION = "who?"
+
+
+def read(path: Path, content: Any) -> tuple[QuestionTable, list[str]]:
+    path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+    with recorded_warnings() as said:
+        table = read_questions(path, labelled=True)
+    return table, said
+
+
+def row(answers: Any, **more: Any) -> dict[str, Any]:
+    return {"id": "7", "question": QUESTION, "context": CONTEXT, "answers": answers} | more
+
+
+OBJECT = {"text": "Bob", "answer_start": 10}
+QA = {"id": "7", "question": QUESTION, "answers": [OBJECT]}
+FORMS: dict[str, tuple[str, Any]] = {
+    "squad": ("a.json", {"data": [{"title": "t", "paragraphs": [{"context": CONTEXT, "qas": [QA]}]}]}),
+    "articles": ("a.json", [{"paragraphs": [{"context": CONTEXT, "qas": [QA]}]}]),
+    "cmrc": (
+        "a.json",
+        [
+            {
+                "context_id": "D",
+                "context_text": CONTEXT,
+                "qas": [{"query_text": QUESTION, "query_id": "7", "answers": ["Bob"]}],
+            }
+        ],
+    ),
+    "rows": ("a.json", [row([OBJECT])]),
+    "objects": ("a.jsonl", json.dumps(row([OBJECT]))),
+    "lists": ("a.jsonl", json.dumps(row({"text": ["Bob"], "answer_start": [10]}))),
+    "texts": ("a.jsonl", json.dumps(row(["Bob"]))),
+    "one": ("a.jsonl", json.dumps(row(None, answer="Bob"))),
+    "words": ("a.jsonl", json.dumps(row([{"text": "Bob", "answer_start": "10"}]))),
+    "mrqa": ("a.jsonl", '{"header": {}}\n' + json.dumps({"context": CONTEXT, "qas": [QA]})),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_files_of_all_forms(form: str, tmp_path: Path):
+    name, content = FORMS[form]
+    table, said = read(tmp_path / name, content)
+    assert (table.texts, table.second, table.ids) == ([QUESTION], [CONTEXT], ["7"])
+    assert table.labels == [[Answer(10, "Bob")]]
+    assert said == []
+
+
+def test_parquet_of_hugging_face(tmp_path: Path):
+    rows = [row({"text": ["Bob"], "answer_start": [10]}), row({"text": [], "answer_start": []})]
+    parquet.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
+    assert read_questions(tmp_path / "a.parquet", labelled=True).labels == [[Answer(10, "Bob")], []]
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [row([]), row([OBJECT], is_impossible=True), row([{"text": "", "answer_start": -1}]), row([""])],
+)
+def test_questions_without_an_answer(answers: dict[str, Any], tmp_path: Path):
+    assert read(tmp_path / "a.jsonl", json.dumps(answers))[0].labels == [[]]
+
+
+@given(
+    parts=st.lists(
+        st.sampled_from(["Ann", "Bob", "王小明", "😀", "é", "。", "\n", "&"]), min_size=1, max_size=8
+    ),
+    unit=st.sampled_from(["utf-16-le", "utf-8", ""]),
+    base=st.integers(0, 1),
+)
+def test_answers_stand_where_their_text_is(parts: list[str], unit: str, base: int, tmp_path_factory):
+    context = " ".join(parts)
+    answers, wanted, start = [], [], 0
+    for part in parts:
+        size = len(context[:start].encode(unit)) // (2 if "16" in unit else 1) if unit else start
+        if part.strip() and context.count(part) == 1:
+            answers.append({"text": part, "answer_start": size + base})
+            wanted.append(Answer(start, part))
+        start += len(part) + 1
+    rows = [{"question": "?", "context": context, "answers": answers}]
+    table, said = read(tmp_path_factory.mktemp("qa") / "a.jsonl", json.dumps(rows[0]))
+    assert table.labels == [wanted]
+    moved = any(given["answer_start"] != answer.start for given, answer in zip(answers, wanted, strict=True))
+    assert bool(said) == moved
+
+
+def test_equal_words_are_told_apart_by_the_reading_of_the_file(tmp_path: Path):
+    lines = [row([{"text": "Ann", "answer_start": 3 + place}]) for place in (0, 18)]
+    table, said = read(tmp_path / "a.jsonl", "\n".join(map(json.dumps, lines)))
+    assert table.labels == [[Answer(2, "Ann")], [Answer(20, "Ann")]]
+    assert len(said) == 1
+    assert "of 2 answers, 2 have another text at their offsets than their own" in said[0]
+    assert "the offsets count UTF-16 units" in said[0] or "begin at 1" in said[0]
+
+
+def test_an_answer_that_is_nowhere_counts_in_a_test_and_is_not_learnt(tmp_path: Path):
+    lines = [
+        row([{"text": "Eve", "answer_start": 10}, OBJECT]),
+        row([{"text": "Eve", "answer_start": 10}]),
+        row([OBJECT]),
+        row([]),
+    ]
+    table, said = read(tmp_path / "a.jsonl", "\n".join(map(json.dumps, lines)))
+    assert table.labels[0] == [Answer(NOWHERE, "Eve"), Answer(10, "Bob")]  # type: ignore[index]
+    assert len(said) == 1
+    assert "2 of 4 questions have an answer that is not in their context (line 1: 'Eve')" in said[0]
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", QUESTION, *CONTEXT.split()]
+    tokenizer = Tokenizer(models.WordLevel({w: i for i, w in enumerate(dict.fromkeys(words))}, "[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.post_processor = pair_template()
+    task = QuestionAnswering(no_answer_threshold=0.0)  # type: ignore[abstract]
+    with recorded_warnings() as said:
+        data = task.encode(table, tokenizer, 32, 2, labelled=True)
+    spans = np.asarray(data.examples.targets["span"]).tolist()
+    assert spans[1] == [-100, -100]
+    assert spans[0] == spans[2]
+    assert spans[0][0] > 0
+    assert spans[3] == [0, 0]
+    assert "1 of 4 questions" in said[0]
+    assert "training leaves them out" in said[0]
+
+
+@pytest.mark.parametrize("start", [None, 3, 4, 5])
+@pytest.mark.parametrize("text", [" Rome", "Rome ", " Rome\n", "Rome"])
+def test_white_space_around_answers_is_none_of_theirs(start: int | None, text: str, tmp_path: Path):
+    context = "He, Rome, hm"
+    row = {"context": context, "question": "?", "answers": [{"text": text, "answer_start": start}]}
+    (tmp_path / "a.jsonl").write_text(json.dumps(row), encoding="utf-8")
+    with recorded_warnings() as said:
+        labels = read_questions(tmp_path / "a.jsonl", labelled=True).labels
+    assert labels == [[Answer(4, "Rome")]]
+    assert any("white space at the ends" in line for line in said) == (text != "Rome")

@@ -1,0 +1,110 @@
+"""Schemes of tags: names are read whatever their form is, and spans are those of seqeval."""
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from brimful.errors import BrimfulError
+from brimful.tables.schemes import Tag, read_tags, spans_of
+
+FORMS = {  # how a mark and a label make a name, and what each mark is called
+    "plain": ("{mark}-{label}", {}),
+    "behind": ("{label}-{mark}", {}),
+    "underscore": ("{mark}_{label}", {}),
+    "behind an underscore": ("{label}_{mark}", {}),
+    "lower case": ("{mark}-{label}", {mark: mark.lower() for mark in "BIES"}),
+    "bilou": ("{mark}-{label}", {"E": "L", "S": "U"}),
+    "bmes": ("{mark}-{label}", {"I": "M"}),
+    "bmewo": ("{mark}_{label}", {"I": "M", "S": "W"}),
+}
+
+
+@given(
+    st.sampled_from(sorted(FORMS)),
+    st.sampled_from(["I", "BI", "IE", "BIE", "BIES"]),
+    st.lists(
+        st.sampled_from(["PER", "LOC", "S", "B", "creative-work", "PER.NAM", "人名"]), min_size=1, unique=True
+    ),
+    st.booleans(),
+)
+def test_a_name_is_read_in_every_form(form: str, marks: str, labels: list[str], outside: bool):
+    assume(any(len(label) > 1 for label in labels))  # I-S may be either way round
+    shape, called = FORMS[form]
+    wanted = {
+        shape.format(mark=called.get(mark, mark), label=label): Tag(mark, label)
+        for label in labels
+        for mark in marks
+    }
+    if outside:
+        wanted["O"] = Tag("O", "")
+    assert read_tags(wanted) == wanted
+
+
+@pytest.mark.parametrize(
+    ("names", "meant"),
+    [
+        ("O PER LOC", "O I:PER I:LOC"),
+        ("O X", "O I:X"),
+        ("B M E S", "B:_ I:_ E:_ S:_"),
+        ("O B I", "O B:_ I:_"),
+        ("O S", "O I:S"),
+        ("O B-PER I-PER X [CLS] [SEP]", "O B:PER I:PER X: : :"),
+        ("O B-PER I-PER MISC", "O B:PER I:PER I:MISC"),
+        ("B-PER I-PER null X", "B:PER I:PER O X:"),
+        ("<O> B-PER I-PER [PAD]", "O B:PER I:PER :"),
+        ("B-PER I-PER MISC ORG", "B:PER I:PER I:MISC I:ORG"),
+        ("O B-cell T-cell", "O I:B-cell I:T-cell"),
+        ("O E-MAIL PHONE", "O I:E-MAIL I:PHONE"),
+        ("OTHER B-A I-A", "O B:A I:A"),
+        ("E-B E-I O", "B:E I:E O"),
+        ("I-PER B-LOC I-LOC O", "I:PER B:LOC I:LOC O"),
+    ],
+)
+def test_sets_by_hand(names: str, meant: str):
+    wanted = [Tag(*(tag.split(":") if ":" in tag else (tag, ""))) for tag in meant.split(" ")]
+    assert list(read_tags(names.split()).values()) == wanted
+
+
+@pytest.mark.parametrize("names", ["LABEL_0 LABEL_1", "NOUN VERB ADJ", "O", "O [CLS]", ""])
+def test_sets_that_describe_no_spans_are_refused(names: str):
+    with pytest.raises(BrimfulError, match=r"every token would be in a span|no label of spans"):
+        read_tags(names.split())
+
+
+@given(st.data(), st.sampled_from(["IOB2", "IOBES", "BILOU", "any"]))
+def test_spans_are_those_of_seqeval(data: st.DataObject, scheme: str):
+    """Of any sequence those of its default mode; of the sequences that a scheme allows, those of its strict
+    mode, which are the same."""
+    labelling = pytest.importorskip("seqeval.metrics.sequence_labeling", reason="seqeval is not installed")
+    strict = pytest.importorskip("seqeval.scheme")
+    marks = {"IOB2": "BI", "IOBES": "BIES", "BILOU": "BILU", "any": "BIES"}[scheme]
+    label = st.sampled_from(["A", "B"])
+    if scheme == "any":
+        tags = data.draw(
+            st.lists(st.sampled_from(["O", *(f"{m}-{x}" for m in marks for x in "AB")]), min_size=1)
+        )
+    else:
+        first, within, last, alone = marks[0], marks[1], (marks + "II")[2], (marks + "BB")[3]
+        tags = []
+        for size, name in data.draw(st.lists(st.tuples(st.integers(0, 4), label), min_size=1, max_size=8)):
+            many = [first] + [within] * (size - 2) + [last]
+            tags += [f"{m}-{name}" for m in (many if size > 1 else [alone])] if size else ["O"]
+    places = [(i, i + 1) for i in range(len(tags))]
+    known = read_tags([*tags, *(f"{m}-C" for m in marks)])
+    found = [(label, start, end - 1) for start, end, label in spans_of([known[tag] for tag in tags], places)]
+    assert found == [
+        tuple(entity)
+        for entity in labelling.get_entities(
+            tags if scheme != "BILOU" else [t.replace("L-", "E-").replace("U-", "S-") for t in tags]
+        )
+    ]
+    if scheme != "any":
+        exact = strict.Entities([tags], getattr(strict, scheme)).entities[0]
+        assert found == [(entity.tag, entity.start, entity.end - 1) for entity in exact]
+
+
+def test_a_continued_word_stays_in_its_span():
+    known = read_tags(["O", "B-P", "I-P", "S-P", "X"])
+    tags = [known[tag] for tag in ["X", "B-P", "X", "I-P", "X", "O", "X", "S-P", "X", "X", "I-P"]]
+    spans = spans_of(tags, [(i, i + 1) for i in range(len(tags))])
+    assert [span[:2] for span in spans] == [(1, 5), (7, 10), (10, 11)]

@@ -1,0 +1,409 @@
+"""Tables as users have them: formats, byte order marks, quotes, and what is told of a wrong one."""
+
+import csv
+import json
+import math
+import tempfile
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer
+
+from brimful.console import recorded_warnings
+from brimful.errors import BrimfulError
+from brimful.tables.table import Table
+from brimful.tables.table_files import read_table, read_texts
+from brimful.tables.tagged_files import read_tagged
+from brimful.tasks.classification import Classification, label_names
+from brimful.tasks.encoded import encode
+from brimful.tasks.output import write_rows
+from brimful.tasks.question_answering import read_questions
+from brimful.text.special_ids import special_ids
+
+
+def write(path: Path, data: str | bytes) -> Path:
+    path.write_bytes(data.encode() if isinstance(data, str) else data)
+    return path
+
+
+def refused(path: Path, *, labelled: bool = True) -> str:
+    with pytest.raises(BrimfulError) as error:
+        read_table(path, labelled=labelled)
+    text = str(error.value)
+    assert path.name in text
+    assert "\n" not in text
+    return text
+
+
+ROWS = [("好的 text", "1"), ('"quoted" text', "0"), ("a 'b' \\ c", "1")]
+FILES = {
+    "a.tsv": "text\tlabel\n" + "".join(f"{text}\t{label}\n" for text, label in ROWS),
+    "b.csv": 'text,label\n好的 text,1\n"""quoted"" text",0\n"a \'b\' \\ c",1\n',
+    "c.jsonl": "".join(json.dumps({"label": int(label), "text": text}) + "\n" for text, label in ROWS),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+@pytest.mark.parametrize("line_end", [b"\n", b"\r\n", b"\n\n", b"\r\n\r\n"])
+def test_formats(name: str, mark: bytes, line_end: bytes, tmp_path: Path) -> None:
+    data = mark + FILES[name].encode().replace(b"\n", line_end)
+    for whole in (data, data.rstrip(b"\r\n")):
+        table = read_table(write(tmp_path / name, whole), labelled=True)
+        assert table.texts == [text for text, _ in ROWS]
+        assert table.labels == [label for _, label in ROWS]
+        assert table.second is None
+        assert len(table) == 3
+
+
+cells = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=20)
+
+
+@given(st.lists(st.tuples(cells, cells, cells.filter(str.strip)), min_size=1, max_size=6))
+def test_csv_and_jsonl_round_trip(tmp_path_factory: pytest.TempPathFactory, rows: list) -> None:
+    directory = tmp_path_factory.mktemp("tables")
+    with open(directory / "a.csv", "w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["text", "text_b", "label"])
+        writer.writerows([(text + "\n2", *rest) for text, *rest in rows])
+    lines = [json.dumps({"text": f"{a}\n2", "text_b": b, "label": c}, ensure_ascii=False) for a, b, c in rows]
+    write(directory / "b.jsonl", "\n".join(lines))
+    for name in ("a.csv", "b.jsonl"):
+        table = read_table(directory / name, labelled=True)
+        assert table.texts == [f"{text}\n2" for text, _, _ in rows]
+        assert table.second == [second for _, second, _ in rows]
+        assert table.labels == [label.strip() for *_, label in rows]
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "message"),
+    [
+        ("a.tsv", "txt\tlabel\na\tb\n", "no column 'text' (line 2): did you mean 'txt'?"),
+        ("a.csv", "text,lable\na,b\n", "no column 'label' (line 2): did you mean 'lable'?"),
+        (
+            "a.jsonl",
+            '{"text": "a", "label": 1}\n{"text": "b", "Label": 1}\n',
+            "did you mean 'Label'?",
+        ),
+        ("a.tsv", "text\tlabel\na\t1\nb\t\n", "line 3: the label is empty"),
+        ("a.jsonl", '{"text": "a", "label": null}\n', "line 1: the label is empty"),
+        ("a.jsonl", '{"text": null, "label": 1}\n', "line 1: the text is empty"),
+        ("a.tsv", "text\tlabel\na\t1\nb\n", "line 3 has 1 field, the header 2"),
+        ("a.csv", "text,label\na,1\nb,2,3\n", "line 3 has 3 fields, the header 2"),
+        ("a.csv", 'text,label\na,1\n"b,0\nc,1\nd,0\n', "line 3 has a quote that is never closed"),
+        ("a.csv", 'text,label\na,1\n"b,0\nc,1\n"d",0\n', "line 3 has a quote that is never closed"),
+        ("a.jsonl", '{"text": ["a", "b"], "label": 1}\n', "line 1: 'text' is ['a', 'b'], not a text"),
+        ("a.jsonl", '{"text": "a", "label": ["x"]}\n', "only labels of --task multi-label are lists"),
+        ("a.jsonl", '{"text": "a", "label": {"x": 1}}\n', "line 1: 'label' is {'x': 1}, not a text"),
+        ("a.jsonl", '{"text": "a", "label": NaN}\n', "line 1: the label is empty"),
+        ("a.tsv", "text\tlabel\na\t \n", "line 2: the label is empty"),
+        ("a.tsv", "text\tlabel\tlabel\na\t1\t2\n", "has 2 columns 'label'"),
+        ("a.csv", "text,text_b,text_b,label\na,b,c,1\n", "has 2 columns 'text_b'"),
+        ("a.jsonl", '{"text": "a", "label": 1}\n\n{"text": \n', "line 3 is not JSON"),
+        ("a.jsonl", "[1, 2]\n", "no column 'text' (line 1): known: 1, 2"),
+        ("a.jsonl", "17\n", "line 1 must be a JSON object, not 17"),
+        ("a.jsonl", '{"text": "a", "label": 1, "text": "b"}\n', "line 1 has a key twice: keep one of them"),
+        ("a.jsonl", '{"text": ' + "[" * 100_000, "line 1 is not JSON: it is nested too deeply"),
+        ("a.tsv", "", "no rows"),
+        ("a.csv", "text,label\n", "no rows"),
+        ("a.jsonl", "\n\n", "no rows"),
+        ("a.parquet", "", "not a Parquet file"),
+        ("a.xlsx", "", ".tsv, .csv, .jsonl, .parquet"),
+        (
+            "a.jsonl",
+            '{"text": "a", "text_b": "b", "label": 1}\n\n' + '{"text": "a", "label": 1}\n' * 2,
+            "a.jsonl, line 3 has no text_b, and other rows have one: write it in all rows or in none",
+        ),
+        (
+            "a.jsonl",
+            '{"text": "a", "label": 1}\n{"text": "a", "text_b": "b", "label": 1}\n',
+            "a.jsonl, line 1 has no text_b",
+        ),
+    ],
+)
+def test_wrong_tables(name: str, data: str, message: str, tmp_path: Path) -> None:
+    assert message in refused(write(tmp_path / name, data))
+
+
+def test_a_column_that_nobody_reads_may_be_anything(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.tsv", "text\tlabel\tmore\tmore\na\t 1 \tx\ty\nb\t1\tx\ty\n")
+    assert read_table(path, labelled=True).labels == ["1", "1"]
+    path = write(tmp_path / "a.jsonl", '{"text": "a", "label": ["x"], "more": []}\n')
+    assert read_table(path, labelled=False).texts == ["a"]
+
+
+def test_unreadable_tables(tmp_path: Path) -> None:
+    assert "cannot read" in refused(tmp_path / "absent.tsv")
+    (tmp_path / "folder.csv").mkdir()
+    assert "cannot read" in refused(tmp_path / "folder.csv")
+    refused(write(tmp_path / "a.csv", b'text,label\n\x00\xff,1\na\rb,2\n"c,3'))
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("a.tsv", "text\tlabel\nok\t1\n很好\t1\n好\t0\n"),
+        ("a.csv", "text,label\nok,1\n很好,1\n好,0\n"),
+        ("a.jsonl", '{"text": "a"}\n\n{"text": "很好"}\n{"text": "好"}\n'),
+        ("a.txt", "a\n\n很好\n好\n"),
+        ("a.conll", "Ann B-PER\n\n很 O\n好 O\n"),
+    ],
+)
+@pytest.mark.parametrize(
+    "encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "gb18030", "big5", "euc-jp"]
+)
+def test_other_encodings_are_read(
+    name: str, data: str, encoding: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """By their marks; without one, with a warning."""
+    data = data.replace(
+        "好", "好天氣和他們的國家" if encoding in ("gb18030", "big5") else "日本語の文字です好"
+    )
+    (tmp_path / "other").mkdir()
+    written, plain = (
+        write(folder / name, data.encode(codec))
+        for folder, codec in ((tmp_path / "other", encoding), (tmp_path, "utf-8"))
+    )
+    read = partial(read_tagged, labelled=True) if name == "a.conll" else read_texts
+    assert read(written).texts == read(plain).texts
+    said = capfd.readouterr().err
+    is_marked = encoding in ("utf-16", "utf-32")
+    shown = {"euc_jp": "euc-jp"}.get(encoding, encoding)
+    assert said.count(f"{written}: read as {shown}, as its bytes say") == (not is_marked)
+
+
+@pytest.mark.parametrize("encoding", ["gb18030", "latin-1"])
+def test_few_bytes_of_other_encodings_are_refused(encoding: str, tmp_path: Path) -> None:
+    path = write(tmp_path / "a.txt", f"a\n\n{'很' if encoding == 'gb18030' else 'é'}\na\n".encode(encoding))
+    with pytest.raises(
+        BrimfulError, match=r"a.txt is not UTF-8 in 1 line \(3\): convert it from the encoding"
+    ):
+        read_texts(path)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("line", ["很好，但是价格太高。上下左右" * 40, "the room was clean"])
+def test_long_texts_in_utf_16_are_told_from_broken_ones(encoding: str, line: str, tmp_path: Path) -> None:
+    """Also where the beginning of the file ends within a character, and hardly any is of ASCII."""
+    path = write(tmp_path / "a.txt", f"{line}\n".encode(encoding) * 2000 + b"\0\n")
+    if encoding == "utf-16-le":
+        path.write_bytes(path.read_bytes()[:-2] + b"\n\0")
+    assert read_texts(path).texts == [line] * 2000 + [""]
+
+
+@given(st.lists(st.text("aé好𝄞 ", min_size=4), min_size=3, max_size=9), st.data())
+def test_a_nul_byte_is_refused_with_its_line(texts: list[str], data: st.DataObject) -> None:
+    row = data.draw(st.integers(0, len(texts) - 1))
+    place = data.draw(st.integers(0, len(texts[row])))
+    texts[row] = f"{texts[row][:place]}\0{texts[row][place:]}"
+    with tempfile.TemporaryDirectory() as folder:
+        for name, before in (("a.tsv", "text\n"), ("a.csv", "text\n"), ("a.txt", "")):
+            path = write(Path(folder) / name, before + "".join(f"{text}\n" for text in texts))
+            number = row + 1 + bool(before)
+            with pytest.raises(BrimfulError, match=rf"{name}, line {number} has a NUL byte, .*: remove it"):
+                read_texts(path)
+
+
+def test_a_nul_byte_in_other_files_is_refused(tmp_path: Path) -> None:
+    for name, read in (("a.jsonl", read_texts), ("a.conll", read_tagged), ("a.json", read_questions)):
+        path = write(tmp_path / name, '{"text": "a"}\n{"text": "b\0"}\n')
+        with pytest.raises(BrimfulError, match=rf"{name}, line \d has a NUL byte"):
+            read(path, **({} if read is read_texts else {"labelled": False}))
+
+
+def test_names_of_files_may_be_in_capitals(tmp_path: Path) -> None:
+    assert read_table(write(tmp_path / "A.TSV", "text\tlabel\na\t1\n"), labelled=True).texts == ["a"]
+    assert read_texts(write(tmp_path / "A.TXT", "a\nb\n")).texts == ["a", "b"]
+
+
+def test_a_long_field_is_read(tmp_path: Path) -> None:
+    text = "很长" * 200_000
+    assert read_table(write(tmp_path / "a.csv", f"text,label\n{text},1\n"), labelled=True).texts == [text]
+
+
+def test_labels_are_optional_where_nobody_asks(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.tsv", "text\tother\na\tb\n")
+    table = read_table(path, labelled=False)
+    assert (table.texts, table.second, table.labels) == (["a"], None, None)
+    path = write(tmp_path / "b.tsv", "text\tlabel\na\t\n")
+    assert read_table(path, labelled=False).texts == ["a"]
+    path = write(tmp_path / "c.jsonl", '{"text": "a", "label": 1}\n{"text": "b"}\n')
+    assert read_table(path, labelled=False).texts == ["a", "b"]
+
+
+def table_of(labels: list[str]) -> Table:
+    return Table(Path("train.tsv"), [f"text {i}" for i in range(len(labels))], None, labels)
+
+
+@pytest.mark.parametrize(
+    ("labels", "names"),
+    [
+        (["10", "9", "-1", "9"], ["-1", "9", "10"]),
+        (["pos", "neg", "10"], ["10", "neg", "pos"]),
+        (["10.0", "9.5", "-1"], ["-1", "9.5", "10.0"]),
+        (["1", "01", "2"], ["01", "1", "2"]),
+        (["--1", "2"], ["--1", "2"]),
+        (["²", "1"], ["1", "²"]),
+        (["-", "1"], ["-", "1"]),
+        (["True", "False"], ["False", "True"]),
+    ],
+)
+def test_label_names(labels: list[str], names: list[str]) -> None:
+    """Numbers by value, else by spelling; the same whatever the order of the rows."""
+    assert label_names(table_of(labels)) == names
+    assert label_names(table_of(labels[::-1])) == names
+
+
+@given(st.sets(st.integers(-1000, 1000), min_size=2))
+def test_numeric_labels_by_value(values: set[int]) -> None:
+    assert label_names(table_of([str(value) for value in values])) == [str(value) for value in sorted(values)]
+
+
+def test_a_single_label_is_refused() -> None:
+    with pytest.raises(BrimfulError, match="single label, 'a'"):
+        label_names(table_of(["a", "a"]))
+
+
+def test_label_ids() -> None:
+    task = Classification(["bad", "good"])
+    ids = task.targets(table_of(["good", "bad", "good"]))["label"]
+    assert ids.dtype == np.int64
+    assert ids.tolist() == [1, 0, 1]
+    with pytest.raises(BrimfulError, match=r"train\.tsv, row 2: unknown label 'goood'; did you mean 'good'"):
+        task.targets(table_of(["good", "goood"]))
+
+
+def test_take_and_keys() -> None:
+    table = Table(Path("a.tsv"), ["a", "b", "c"], ["x", "", "z"], ["0", "1", "2"])
+    taken = table.take(np.array([2, 0]))
+    assert (taken.texts, taken.second, taken.labels) == (["c", "a"], ["z", "x"], ["2", "0"])
+    assert table.keys() == [("a", "x"), ("b", ""), ("c", "z")]
+    assert [taken.take([1]).number(0), taken.number(0), table.number(1)] == [1, 3, 2]
+    assert taken.take([1, 0]).where(1) == "a.tsv, row 3"
+    assert table_of(["1", "2"]).keys() == [("text 0", ""), ("text 1", "")]
+
+
+@pytest.fixture(scope="module")
+def tokenizer(corpus_dir: Path) -> Tokenizer:
+    return Tokenizer.from_file(str(corpus_dir / "tokenizer.json"))
+
+
+def some_texts(corpus_dir: Path, raw_texts: Path) -> list[str]:
+    return [*raw_texts.read_text(encoding="utf-8").splitlines()[:30], "", "a"]
+
+
+@pytest.mark.parametrize("max_length", [3, 16, 128])
+def test_encoded_texts(max_length: int, tokenizer: Tokenizer, corpus_dir: Path, raw_texts: Path) -> None:
+    special = special_ids(tokenizer)
+    texts = some_texts(corpus_dir, raw_texts)
+    examples = encode(Table(Path("a"), texts, None, None), tokenizer, max_length).examples
+    assert len(examples) == len(texts)
+    assert (examples.max_length, examples.pad) == (max_length, special.pad)
+    for text, ids, types in zip(texts, examples.tokens, examples.segments, strict=True):
+        whole = tokenizer.encode(text, add_special_tokens=False).ids
+        assert ids.tolist() == [special.cls, *whole[: max_length - 2], special.sep]
+        assert ids.dtype == np.int32
+        assert types.tolist() == [0] * len(ids)
+    assert len(tokenizer.encode("a " * 500).ids) > 400  # the tokenizer is left as it was
+
+
+@pytest.mark.parametrize("max_length", [5, 16, 128])
+def test_encoded_pairs(max_length: int, tokenizer: Tokenizer, corpus_dir: Path, raw_texts: Path) -> None:
+    special = special_ids(tokenizer)
+    texts = some_texts(corpus_dir, raw_texts)
+    texts = [text[:200] for text in texts]
+    table = Table(Path("a"), texts, texts[::-1], None)
+    targets = {"label": np.arange(len(texts))}
+    examples = encode(table, tokenizer, max_length, targets=targets).examples
+    assert examples.targets["label"] is targets["label"]
+    for first, second, ids, types in zip(texts, texts[::-1], examples.tokens, examples.segments, strict=True):
+        parts = [tokenizer.encode(text, add_special_tokens=False).ids for text in (first, second)]
+        separators = np.flatnonzero(ids == special.sep)
+        a, b = separators[0] - 1, separators[1] - separators[0] - 1
+        assert ids.tolist() == [special.cls, *parts[0][:a], special.sep, *parts[1][:b], special.sep]
+        assert types.tolist() == [0] * (a + 2) + [1] * (b + 1)
+        assert a + b == min(max_length - 3, sum(map(len, parts)))
+        # The longer of the two is cut first.
+        if a < len(parts[0]):
+            assert a >= b - 1
+        if b < len(parts[1]):
+            assert b >= a - 1
+
+
+def test_texts(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    table = read_texts(write(tmp_path / "a.txt", b"\xef\xbb\xbf one \r\n\n \xe4\xb8\xad\xe2\x80\xa8 two\n"))
+    assert table.texts == ["one", "", "中", "two"]
+    said = capfd.readouterr().err
+    assert "a.txt: 1 text (line 3) end within a line" in said
+    assert "a.txt: 1 row (line 2) have an empty text" in said
+    for end in ("\r", "\x85", "\u2028"):
+        assert read_texts(write(tmp_path / "b.txt", end.join(["one", "two", ""]))).texts == ["one", "two"]
+        assert not capfd.readouterr().err
+    table = read_texts(write(tmp_path / "a.tsv", "text\tlabel\na\t1\nb\t\n"))
+    assert (table.texts, table.labels) == (["a", "b"], None)
+    for name, data in (("b.txt", " \n\n"), ("b.tsv", "text\n")):
+        with pytest.raises(BrimfulError, match=name):
+            read_texts(write(tmp_path / name, data))
+    with pytest.raises(BrimfulError, match=r"absent\.txt"):
+        read_texts(tmp_path / "absent.txt")
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "said"),
+    [
+        ("a.csv", "text\tlabel\na\t1\n", "has tabs between its columns, not commas, and is read so"),
+        ("a.tsv", '"text","label"\na,1\n', "has commas between its columns, not tabs"),
+        ("a.csv", "text;label\na;1\n", "has semicolons between its columns, not commas"),
+        ("a.csv", '"text";"label"\n"a";1\n', "has semicolons between its columns, not commas"),
+        ("a.tsv", "text|label\na|1\n", "has vertical bars between its columns, not tabs"),
+        ("a.csv", "sep=;\ntext;label\na;1\n", ""),
+    ],
+)
+def test_another_delimiter_is_read_and_said(name: str, data: str, said: str, tmp_path: Path) -> None:
+    with recorded_warnings() as warnings:
+        table = read_table(write(tmp_path / name, data), labelled=True)
+    assert (table.texts, table.labels) == (["a"], ["1"])
+    assert [f"{tmp_path / name} {said}" in warning for warning in warnings] == [True] * bool(said)
+
+
+def test_empty_texts_are_counted(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    table = read_table(write(tmp_path / "a.tsv", "text\tlabel\na\t1\n\t0\nb\t1\n \t0\n"), labelled=True)
+    assert table.texts == ["a", "", "b", " "]
+    assert "2 rows (line 3, 5) have an empty text" in capfd.readouterr().err
+
+
+def test_lines_are_those_of_the_file(tmp_path: Path) -> None:
+    table = read_table(write(tmp_path / "a.csv", 'text,label\n"a\nb",1\n\nc,x\n'), labelled=True)
+    assert list(table.lines) == [2, 5]
+    with pytest.raises(BrimfulError, match=r"a\.csv, line 5: the label 'x' is not a finite number"):
+        table.take([1]).numbers()
+    with pytest.raises(BrimfulError, match="the label '1_000' is not a finite number"):
+        Table(Path("a.csv"), ["a"], None, ["1_000"]).numbers()
+
+
+def test_parquet(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    rows = [{"text": "好", "text_b": "b\tc", "label": 1}, {"text": "d", "text_b": "", "label": 0}]
+    write_rows(path, rows)
+    table = read_table(path, labelled=True)
+    assert (table.texts, table.second, table.labels) == (["好", "d"], ["b\tc", ""], ["1", "0"])
+    assert table.where(1).endswith("a.parquet, row 2")
+    write_rows(path, [{"txt": "a", "label": None, "spans": [{"start": 0}]}])
+    assert "no column 'text' (row 1): did you mean 'txt'?" in refused(path)
+    write_rows(path, [{"text": "a", "label": None}])
+    assert "row 1: the label is empty" in refused(path)
+    write_rows(path, [{"text": "a", "label": 1.0}, {"text": "b", "label": math.nan}])
+    assert "row 2: the label is empty" in refused(path)
+    write_rows(path, [{"text": "a", "label": ["x", "y"]}])
+    assert "row 1: 'label' is ['x', 'y'], not a text" in refused(path)
+    assert read_table(path, labelled=True, lists=True).labels == [["x", "y"]]
+
+
+def test_fingerprints_tell_rows_apart() -> None:
+    table = Table(Path("a.tsv"), ["ab", "a", "ab"], ["c", "bc", "c"], None)
+    first, second, third = table.fingerprints.tolist()
+    assert first == third != second
