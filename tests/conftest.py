@@ -79,6 +79,15 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 @pytest.fixture
+def kernels() -> None:
+    """Skips what is true of fast forms alone, where the suite runs without them."""
+    from brimful.model import door
+
+    if door.room() is None:
+        pytest.skip("BRIMFUL_KERNELS=off")
+
+
+@pytest.fixture
 def seed(request: pytest.FixtureRequest) -> int:
     """A seed of this test's own; BRIMFUL_TEST_SEED=N gives others than `seed_of_the_code`."""
     return random.Random(f"{SESSION_SEED} {request.node.nodeid}").randrange(2**31)

@@ -36,7 +36,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 from brimful import Encoder
 from brimful.model.heads import SequenceHead
 from brimful.hf.folders import save_model
-from brimful.model.layer import EncoderConfig
+from brimful.model.shape import EncoderConfig
 from bench.augment.memory import words
 
 folder = Path(sys.argv[1])

@@ -12,8 +12,7 @@ from torch import Tensor
 
 from bench.common.lengths import cut, quantile_sample, read_histogram
 from brimful.data.batch import IGNORED, PackedBatch, pack
-from brimful.model.encoder import preset
-from brimful.model.layer import Architecture, EncoderConfig
+from brimful.model.shape import Architecture, EncoderConfig, preset
 
 VOCABULARY, MASKED, CAPACITY = 30522, 0.15, 512
 LOWEST = 1000  # below are special and unused tokens

@@ -31,7 +31,7 @@ from bench.finetune.data import minilm, pruned_e5, tables
 from brimful.commands.demo import GENERAL_FINETUNE
 from brimful.commands.distil import distil
 from brimful.commands.finetune import finetune
-from brimful.demo.reviews import find_reviews, load_reviews, write_reviews
+from brimful.demonstration.reviews import find_reviews, load_reviews, write_reviews
 from brimful.runs.directory import run_once
 
 FINETUNE: dict[str, Any] = GENERAL_FINETUNE | {"seed": (0,), "max_length": 128, "ladder": "none"}

@@ -19,7 +19,7 @@ from brimful import Encoder
 from brimful.data.batch import PackedBatch, pack
 from brimful.data.examples import GRAIN
 from brimful.model.flops import Shape, step_flops
-from brimful.model.layer import EncoderConfig
+from brimful.model.shape import EncoderConfig
 from brimful.objectives import pairwise
 from brimful.objectives.imitation import LayerDistillation
 

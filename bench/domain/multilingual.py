@@ -30,8 +30,8 @@ from bench.finetune.data import pruned_e5
 from brimful.commands.finetune import finetune
 from brimful.commands.prepare import prepare
 from brimful.commands.pretrain import pretrain
-from brimful.demo.measure import right_answers
-from brimful.demo.reviews import find_reviews, load_reviews, write_reviews
+from brimful.demonstration.measure import right_answers
+from brimful.demonstration.reviews import find_reviews, load_reviews, write_reviews
 from brimful.hf.folders import load_pretrained
 
 PRETRAIN: dict[str, Any] = {

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bench.common.corpora import Document, fetch, pages, records, write_document
 from brimful.corpus.words.segmenter import Segmenter
-from brimful.demo.reviews import find_reviews, load_reviews, write_reviews
+from brimful.demonstration.reviews import find_reviews, load_reviews, write_reviews
 
 DOCUMENTATION = (
     "debian-handbook/html/en-US",

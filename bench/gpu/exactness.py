@@ -21,7 +21,7 @@ from brimful.errors import BrimfulError
 from brimful.model.attention import attend, choose_backend
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead
-from brimful.model.layer import Architecture
+from brimful.model.shape import Architecture
 from brimful.torch_compile import set_up_compiler
 
 TOLERANCE = {torch.bfloat16: 3e-2, torch.float32: 1e-4}

@@ -16,12 +16,12 @@ from brimful.commands.prepare import prepare
 from brimful.commands.pretrain import pretrain
 from brimful.config import build, config_hash
 from brimful.corpus.pipeline.preparing import PrepareConfig
-from brimful.demo.reviews import find_reviews, load_reviews
+from brimful.demonstration.reviews import find_reviews, load_reviews
 from brimful.errors import BrimfulError
 from brimful.hf.folders import save_model
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead
-from brimful.model.layer import EncoderConfig
+from brimful.model.shape import EncoderConfig
 from brimful.pretraining.config import PretrainConfig
 from brimful.storage import atomic_file
 from brimful.text.special_ids import special_ids

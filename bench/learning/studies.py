@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from bench.learning.run import Trial
-from brimful.commands.pretrain import make_sources
 from brimful.data.blocks import PackingConfig
 from brimful.data.mixture import open_sources, parse_sources
 from brimful.pretraining.config import PretrainConfig
+from brimful.pretraining.plan import make_sources
 
 Settings = dict[str, Any]
 

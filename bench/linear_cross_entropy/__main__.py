@@ -25,7 +25,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.profiler import ProfilerActivity, profile
 
 from bench.common.reference import matmul_rate
-from brimful.kernels.linear_cross_entropy import linear_cross_entropy
+from brimful.model.cross_entropy import linear_cross_entropy
 
 SIZES = [(150, 8000, 256), (600, 8000, 256), (600, 30000, 256), (600, 30000, 768), (4000, 30000, 256)]
 Inputs = tuple[Tensor, Tensor, Tensor, Tensor]

@@ -13,7 +13,6 @@ import torch
 from tokenizers import Tokenizer
 
 from bench.common.turns import Answer, serve
-from brimful.commands.pretrain import make_sources, make_stream
 from brimful.corpus.shards import Corpus
 from brimful.data.blocks import Blocks, PackingConfig
 from brimful.data.loader import prefetch
@@ -23,6 +22,8 @@ from brimful.data.reader import SequenceReader
 from brimful.data.rows import RowStream
 from brimful.data.sequences import SequencesConfig
 from brimful.pretraining.config import PretrainConfig
+from brimful.pretraining.plan import make_sources
+from brimful.pretraining.work import make_stream
 from brimful.types import Cursor
 
 TURN = 2.0  # seconds at least, so that a turn holds many updates

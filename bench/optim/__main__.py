@@ -26,7 +26,7 @@ from bench.common.processes import machine_facts
 from bench.common.reference import matmul_rate
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead
-from brimful.model.layer import EncoderConfig
+from brimful.model.shape import EncoderConfig
 from brimful.optim.build import OptimizerConfig, build_optimizers
 from brimful.optim.ema import WeightAverage
 from brimful.train.memory import keep_freed_memory

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from brimful.data.batch import PackedBatch, pack
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead
-from brimful.model.layer import EncoderConfig
+from brimful.model.shape import EncoderConfig
 
 LENGTH, TOKENS = 16, 31
 FOLLOWS = 0.9

@@ -11,7 +11,7 @@ os.environ["RAYON_NUM_THREADS"] = "1"
 
 from brimful.corpus.reading.read import ReadConfig
 from brimful.corpus.reading.texts import read_texts
-from brimful.demo.reviews import find_reviews, load_reviews
+from brimful.demonstration.reviews import find_reviews, load_reviews
 from brimful.text.pruning import prune, unknown_rate
 from brimful.text.tokenizer import load
 

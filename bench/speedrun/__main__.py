@@ -54,7 +54,7 @@ from bench.speedrun.track import TARGETS, TRACKS, Track, quick
 from brimful.commands.evaluate import evaluate
 from brimful.console import say, warn
 from brimful.errors import BrimfulError
-from brimful.model.encoder import SHAPES
+from brimful.model.shape import SHAPES
 
 STEPS = ("text", "paces", "search", "targets", "shortest", "record", "ideas", "buys", "show")
 DEFAULT_STEPS = ("text", "search", "shortest", "record", "show")

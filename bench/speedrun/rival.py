@@ -26,8 +26,8 @@ from bench.speedrun.text import load_plain, tokenizer_of
 from bench.speedrun.track import Track
 from brimful.data.batch import IGNORED
 from brimful.hf.config_json import read_config
-from brimful.model.encoder import SHAPES
 from brimful.model.flops import step_flops
+from brimful.model.shape import SHAPES
 from brimful.text.special_ids import mask_id
 from brimful.train.memory import keep_freed_memory
 

@@ -30,7 +30,7 @@ from brimful.data.blocks import Blocks, PackingConfig
 from brimful.data.masking import MaskingConfig
 from brimful.data.reader import BlockSlice, SequenceReader
 from brimful.data.sequences import SPECIAL_TOKENS, SequencesConfig
-from brimful.demo.reviews import same_text
+from brimful.demonstration.reviews import same_text
 from brimful.errors import BrimfulError
 from brimful.randomness import derive_key, permutation
 from brimful.storage import atomic_directory, commit, find_commit, read_commit, read_json

@@ -37,7 +37,7 @@ from brimful.data.masking import prediction_slots
 from brimful.model.encoder import Encoder
 from brimful.model.flops import STORED, Shape
 from brimful.model.heads import MaskedLMHead
-from brimful.model.layer import Architecture
+from brimful.model.shape import Architecture
 from brimful.train.determinism import deterministic
 
 Side = Literal["brimful", "padded", "careful"]

@@ -17,20 +17,22 @@ from torch import Tensor, nn
 from bench.common.random_corpus import make_corpus
 from bench.common.workload import VOCABULARY
 from brimful import console
-from brimful.commands.pretrain import make_sources, make_stream
 from brimful.corpus.shards import Corpus
 from brimful.data.batch import PackedBatch
 from brimful.data.loader import Stream
 from brimful.data.mixture import DataSource
 from brimful.data.reader import SequenceReader
 from brimful.distributed import World
-from brimful.model.encoder import Encoder, preset
+from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead
+from brimful.model.shape import preset
 from brimful.objectives.losses import count
 from brimful.objectives.masked_lm import MaskedLM
 from brimful.optim.build import OptimizerConfig
 from brimful.optim.schedule import ScheduleConfig
 from brimful.pretraining.config import PretrainConfig
+from brimful.pretraining.plan import make_sources
+from brimful.pretraining.work import make_stream
 from brimful.train.config import TrainerConfig
 from brimful.train.objective import Runtime
 from brimful.train.trainer import Trainer

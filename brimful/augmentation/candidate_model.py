@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 from brimful.augmentation.pieces import Pieces
 from brimful.data.batch import PackedBatch, pack
 from brimful.data.examples import GRAIN
-from brimful.kernels.products import products_of_run
+from brimful.model.door import within
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead
 from brimful.precision.policy import Precision, autocast
@@ -138,7 +138,7 @@ class CandidateModel:
         """
         found = np.full((sum(map(len, places)), choices), -1, dtype=np.int32)
         total = sum(len(text) * len(its) for text, its in zip(texts, places, strict=True))
-        products, done = products_of_run(self.device, total * (1 + self.pair)), 0
+        products, done = within("products_of_run", self.device, total * (1 + self.pair)), 0
         with torch.inference_mode():
             for batch, kinds in self._batches(texts, places):
                 with products, autocast(self.precision, self.device):

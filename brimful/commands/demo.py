@@ -12,7 +12,6 @@ import re
 import resource
 import shlex
 import shutil
-import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,18 +31,20 @@ from brimful.commands.pretrain import pretrain
 from brimful.commands.report import report
 from brimful.config import Verb, build, read_yaml, require_positive, require_seeds, verb
 from brimful.console import say
-from brimful.demo.general_encoder import PACKAGE, REQUIREMENT, find_weights, unpack
-from brimful.demo.measure import onnx_latency, right_answers, tfidf_baseline
-from brimful.demo.reviews import Reviews, find_reviews, load_reviews, write_reviews
+from brimful.demonstration.general_encoder import PACKAGE, REQUIREMENT, find_weights, unpack
+from brimful.demonstration.measure import onnx_latency, right_answers, tfidf_baseline
+from brimful.demonstration.reviews import Reviews, find_reviews, load_reviews, write_reviews
+from brimful.distributed import World
 from brimful.errors import BrimfulError, UsageError
 from brimful.folder_lock import FolderLock
 from brimful.judging.uncertainty import paired_bootstrap
-from brimful.model.encoder import SHAPES
+from brimful.model.shape import SHAPES
 from brimful.objectives.imitation import spread_layers
 from brimful.reports.demo import demo_tables
 from brimful.reports.terminal_tables import print_tables
-from brimful.runs.directory import CONFIG, SUMMARY, finish_run, run_once, start_run
-from brimful.runs.signals import StoppedError
+from brimful.runs.directory import CONFIG, SUMMARY, read_summary, run_once
+from brimful.runs.folder import RunFolder
+from brimful.runs.job import Job, Opened, Summary
 from brimful.storage import read_json, require_folder_place, temporary_path, write_json
 from brimful.terminal import console, output_console
 from brimful.train.metrics import read_metrics
@@ -432,6 +433,79 @@ def _report(out: Path) -> dict[str, Any]:
     return read_json(out / SUMMARY)
 
 
+@dataclass(frozen=True)
+class DemoPlan:
+    """A demo before it starts."""
+
+    config: DemoConfig
+    reviews: Reviews
+
+    @property
+    def files(self) -> dict[str, Path]:
+        """None: the reviews are a package's."""
+        return {}
+
+    @property
+    def decides(self) -> list[Any]:
+        """Nothing else."""
+        return []
+
+
+def open_demo(config: DemoConfig, ranks: World, lock: FolderLock) -> Opened[DemoConfig]:
+    """Take the folder: free, with an earlier demo that is replaced, or with one to resume.
+
+    Raises:
+        BrimfulError: a package is missing, the folder holds something else, or there is no demo to resume.
+    """
+    for package in ("sklearn", "transformers"):
+        if importlib.util.find_spec(package) is None:
+            raise BrimfulError(f"the demo needs {package}: pip install 'brimful[demo]'")
+    out = Path(config.out)
+    where = "" if config.out == DemoConfig.out else f" --out {shlex.quote(config.out)}"
+    resuming, again = config.resume, f"brimful demo --resume{where}"
+    if resuming:
+        config = _resumed(config, out)
+        if (out / SUMMARY).exists():
+            say(f"the demo in {out} is complete")
+            return Opened(config, out, False, again, read_summary(out))
+    else:
+        require_folder_place(out, replaces=("an earlier demo", _is_demo))
+    find_reviews()
+    if not config.dry_run:
+        lock.take(out)
+        if not resuming:
+            _remove(out)
+    return Opened(config, out, resuming, again)
+
+
+def plan(config: DemoConfig, folder: RunFolder) -> DemoPlan:
+    """Load the reviews, and say what they are."""
+    reviews = load_reviews(find_reviews(), config.seed, config.max_reviews)
+    facts = reviews.facts
+    say(
+        f"{facts['reviews']:,} reviews, {facts['unique']:,} of them unique. Duplicates are dropped before the"
+        f" split, so that no test review is also a training review. {facts['near_duplicates']}"
+        f" near-duplicates of training texts leave the test side. {facts['conflicting']} reviews carry both"
+        f" labels and are used as text only. Test: {facts['test']:,}, never seen in pretraining. Training:"
+        f" {facts['labelled']:,} with labels, {facts['pretraining'] - facts['labelled']:,} as plain text."
+    )
+    return DemoPlan(config, reviews)
+
+
+def outlook(plan: DemoPlan) -> Summary:
+    """What a dry run returns."""
+    return {"dry_run": True, "data": plan.reviews.facts}
+
+
+def work(plan: DemoPlan, folder: RunFolder) -> Summary:
+    """Run the stages."""
+    write_reviews(plan.reviews, folder.path / "reviews")
+    return Demo(plan.config, folder.path, plan.reviews).run()
+
+
+JOB = Job(open_demo, plan, outlook, work)
+
+
 @verb(DemoConfig, show=show_result)
 def demo(config: DemoConfig) -> dict[str, Any]:
     """Build a Chinese review classifier from raw text: prepare, pretrain, fine-tune, distil, export, report.
@@ -443,43 +517,5 @@ def demo(config: DemoConfig) -> dict[str, Any]:
         BrimfulError: a package of the demo is missing, --out holds something else, or --resume finds no demo.
         StoppedError: a signal asked the demo to stop.
     """
-    for package in ("sklearn", "transformers"):
-        if importlib.util.find_spec(package) is None:
-            raise BrimfulError(f"the demo needs {package}: pip install 'brimful[demo]'")
-    out = Path(config.out)
-    resuming = config.resume
-    if resuming:
-        config = _resumed(config, out)
-        if (out / SUMMARY).exists():
-            say(f"the demo in {out} is complete")
-            return _report(out)
-    else:
-        require_folder_place(out, replaces=("an earlier demo", _is_demo))
-    reviews = load_reviews(find_reviews(), config.seed, config.max_reviews)
-    facts = reviews.facts
-    say(
-        f"{facts['reviews']:,} reviews, {facts['unique']:,} of them unique. Duplicates are dropped before the"
-        f" split, so that no test review is also a training review. {facts['near_duplicates']}"
-        f" near-duplicates of training texts leave the test side. {facts['conflicting']} reviews carry both"
-        f" labels and are used as text only. Test: {facts['test']:,}, never seen in pretraining. Training:"
-        f" {facts['labelled']:,} with labels, {facts['pretraining'] - facts['labelled']:,} as plain text."
-    )
-    if config.dry_run:
-        return {"dry_run": True, "data": facts}
-    with FolderLock() as lock:
-        lock.take(out)
-        if not resuming:
-            _remove(out)
-            start_run(out, config)
-        write_reviews(reviews, out / "reviews")
-        try:
-            summary = Demo(config, out, reviews).run()
-        except StoppedError as stopped:
-            number = stopped.exit_code - 128
-            name = signal.Signals(number).name
-            where = "" if config.out == DemoConfig.out else f" --out {shlex.quote(config.out)}"
-            raise StoppedError(
-                f"the demo was stopped by {name}; continue with brimful demo --resume{where}", number
-            ) from stopped
-        finish_run(out, summary)
-    return _report(out)
+    summary = JOB.run(config)
+    return summary if config.dry_run else _report(Path(config.out))

@@ -5,7 +5,6 @@ teacher's layers. Then it imitates the teachers' outputs. Both stages need texts
 text of the same kind is as good as the training table.
 """
 
-import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -38,9 +37,10 @@ from brimful.runs.directory import (
     open_run,
     start_run,
 )
+from brimful.runs.folder import RunFolder
+from brimful.runs.job import finish
 from brimful.runs.restart import restarted
 from brimful.runs.signals import StoppedError
-from brimful.runs.stages import Stages, finish_stages
 from brimful.storage import read_json
 from brimful.tasks.output import write_rows
 from brimful.train.objective import Runtime
@@ -82,10 +82,7 @@ def distil(config: DistilConfig) -> dict[str, Any]:
             try:
                 summary = run_recipe(config, directory, distil)
             except StoppedError as stopped:
-                number = stopped.exit_code - 128
-                raise StoppedError(
-                    f"stopped by {signal.Signals(number).name}; continue with --resume {directory}", number
-                ) from stopped
+                raise stopped.resumed_by(f"--resume {directory}") from stopped
             if ranks.is_main:
                 finish_run(directory, summary)
             ranks.barrier()
@@ -94,7 +91,10 @@ def distil(config: DistilConfig) -> dict[str, Any]:
         config = replace(config, precision=runtime.precision)
         origin = finetuning_of(Path(config.teachers[0])) if config.teachers else None
         if _without_task(config, origin):
-            return distil_encoder(config, directory, resuming, runtime)
+            try:
+                return distil_encoder(config, directory, resuming, runtime)
+            except StoppedError as stopped:
+                raise stopped.resumed_by(f"--resume {directory}") from stopped
         if config.data:
             raise BrimfulError(
                 "--data is for the student of an encoder, and for --recipe task; a task's student learns from"
@@ -127,8 +127,11 @@ def distil(config: DistilConfig) -> dict[str, Any]:
         if ranks.is_main:
             start_run(directory, config, inputs)
         ranks.barrier()
-        stages = Stages(directory, config_hash([identity(config), inputs]), ranks)
-        return _run(replace(distillation, config=config), stages, runtime)
+        folder = RunFolder(directory, ranks, resuming, config_hash([identity(config), inputs]))
+        try:
+            return _run(replace(distillation, config=config), folder, runtime)
+        except StoppedError as stopped:
+            raise stopped.resumed_by(f"--resume {directory}") from stopped
 
 
 def _static(
@@ -184,11 +187,11 @@ def _resolved(config: DistilConfig) -> DistilConfig:
     )
 
 
-def _run(distillation: Distillation, stages: Stages, runtime: Runtime) -> dict[str, Any]:
+def _run(distillation: Distillation, folder: RunFolder, runtime: Runtime) -> dict[str, Any]:
     """Train all students, save the one that is best on dev, else the first, and return the summary."""
     config, data, ranks = distillation.config, distillation.data, runtime.world
-    task, directory, primary = data.task, stages.run, data.task.metrics[0]
-    students = Students(distillation, StageTrainer(config, stages, runtime))
+    task, directory, primary = data.task, folder.path, data.task.metrics[0]
+    students = Students(distillation, StageTrainer(config, folder, runtime))
     trained = {"student": [students.distilled(seed) for seed in config.seeds]}
     best = max(trained["student"], key=lambda one: primary.score(one.dev))
     models = {"student": best.model}
@@ -230,6 +233,6 @@ def _run(distillation: Distillation, stages: Stages, runtime: Runtime) -> dict[s
             add_tfidf(summary, answers, data)
         summary["comparisons"] = differences(task, answers, data.test)
         summary |= verdict_of_trainings(students.trainer.folders)
-        finish_stages(directory, summary)
+        finish(directory, summary)
     ranks.barrier()
     return read_json(directory / SUMMARY)

@@ -12,7 +12,6 @@ from typing import Annotated, Any
 
 import torch
 
-from brimful.commands.pretrain import make_sources, make_stream
 from brimful.config import build, verb
 from brimful.corpus.shards import PARTS, Corpus
 from brimful.data.mixture import DataSource, open_sources, parse_sources
@@ -27,6 +26,8 @@ from brimful.machine.reading import disk_speed, loader_speed
 from brimful.machine.topology import parse_topology
 from brimful.precision.policy import DTYPES, resolve
 from brimful.pretraining.config import SOURCES, PretrainConfig
+from brimful.pretraining.plan import make_sources
+from brimful.pretraining.work import make_stream
 from brimful.text.tokenizer import load as load_tokenizer
 
 ROWS = 16

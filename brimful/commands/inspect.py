@@ -229,10 +229,11 @@ def _open_batches(directory: Path, seed: int) -> Iterator[_Batches]:
         BrimfulError: the run is not one of pretrain, or its data cannot be opened.
     """
 
-    from brimful.commands.pretrain import make_sources, make_stream
     from brimful.data.mixture import open_sources, parse_sources
     from brimful.data.reader import SequenceReader
     from brimful.pretraining.config import PretrainConfig
+    from brimful.pretraining.plan import make_sources
+    from brimful.pretraining.work import make_stream
     from brimful.runs import checkpoint
     from brimful.text.tokenizer import load
     from brimful.train.journal import SPIKES

@@ -9,7 +9,7 @@ import tyro
 from brimful.config import build, incidental, read_yaml, require_positive, require_seeds
 from brimful.errors import BrimfulError
 from brimful.finetuning.config import TASK_HELP, TASK_TRAINER, FinetuneConfig
-from brimful.model.layer import EncoderConfig
+from brimful.model.shape import EncoderConfig
 from brimful.objectives.imitation import LayerLosses, spread_layers
 from brimful.objectives.losses import Imitation
 from brimful.optim.build import OptimizerConfig

@@ -25,10 +25,11 @@ from brimful.hf.folders import load_pretrained, save_model
 from brimful.hf.model_folder import ModelFolder
 from brimful.model.encoder import Encoder
 from brimful.model.inference import run_by_sequence, text_vectors
-from brimful.model.layer import Pooling
+from brimful.model.shape import Pooling
 from brimful.objectives.imitation import TEACHER, LayerDistillation, VectorDistillation
 from brimful.runs.directory import absolute, check_inputs, model_files, named_files, start_run
-from brimful.runs.stages import Stages, finish_stages
+from brimful.runs.folder import RunFolder
+from brimful.runs.job import finish
 from brimful.storage import crc32
 from brimful.tables.layouts import find_layout
 from brimful.tables.table import Table
@@ -214,7 +215,7 @@ def distil_encoder(config: DistilConfig, directory: Path, resuming: bool, runtim
         start_run(directory, config, inputs)
     ranks.barrier()
     decides = [identity(config), inputs, *([] if shards is None else [shards.fingerprints])]
-    trainer = StageTrainer(config, Stages(directory, config_hash(decides), ranks), runtime)
+    trainer = StageTrainer(config, RunFolder(directory, ranks, resuming, config_hash(decides)), runtime)
     texts = Examples.chained([part.examples for part in data]) if data else None
     width = student.config.hidden_size if teacher.encoder is None else teacher.encoder.config.hidden_size
     if texts is not None and (config.vectors.epochs or teacher.encoder is None):
@@ -248,7 +249,7 @@ def distil_encoder(config: DistilConfig, directory: Path, resuming: bool, runtim
     if ranks.is_main:
         save_model(directory / "encoder", student, max_length=max_length)
         summary |= verdict_of_trainings(trainer.folders)
-        finish_stages(directory, summary, ("blocks",))
+        finish(directory, summary, ("blocks",))
     ranks.barrier()
     return summary
 

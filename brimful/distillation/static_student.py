@@ -20,7 +20,7 @@ from brimful.judging.uncertainty import over_seeds
 from brimful.model.encoder import Encoder
 from brimful.objectives.imitation import TEACHER
 from brimful.runs.directory import start_run
-from brimful.runs.stages import finish_stages
+from brimful.runs.job import finish
 from brimful.tasks.classification import Classification
 from brimful.tasks.data import TaskData
 from brimful.tasks.model import TaskModel
@@ -139,4 +139,4 @@ def distil_static(given: StaticDistillation, config: Any, directory: Path, input
     if config.baseline:
         add_tfidf(summary, answers, data)
     summary["comparisons"] = differences(task, answers, data.test)
-    finish_stages(directory, summary)
+    finish(directory, summary)

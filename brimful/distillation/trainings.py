@@ -13,7 +13,7 @@ from brimful.data.rows import RowStream
 from brimful.distillation.config import DistilConfig, StageConfig
 from brimful.distillation.shards import ShardTexts
 from brimful.model.encoder import Encoder
-from brimful.runs.stages import Result, Stages
+from brimful.runs.folder import Result, RunFolder
 from brimful.tasks.data import example_stream
 from brimful.train.objective import Objective, Runtime
 from brimful.train.trainer import Trainer
@@ -28,7 +28,7 @@ class StageTrainer:
     """
 
     config: DistilConfig
-    stages: Stages
+    run: RunFolder
     runtime: Runtime
     results: list[Result] = field(default_factory=list)
 
@@ -80,14 +80,14 @@ class StageTrainer:
                 optimizer=replace(config.optimizer, learning_rate=stage.learning_rate),
                 schedule=config.schedule,
                 seed=seed,
-                identity=self.stages.identity,
+                identity=self.run.identity,
             )
 
         with closing(stream) if isinstance(stream, RowStream) else nullcontext():
-            result = self.stages.train(folder, f"distil {name}, seed {seed}", trainer, trained)
+            result = self.run.train(folder, f"distil {name}, seed {seed}", trainer, trained)
         result.load(trained)
         self.results.append(result)
 
     def folder(self, seed: int, name: str) -> Path:
         """Of a stage."""
-        return self.stages.run / "stages" / f"seed-{seed}" / name
+        return self.run.path / "stages" / f"seed-{seed}" / name

@@ -25,7 +25,7 @@ from brimful.hf.tensors import Head
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead, PairHead, PretrainingHead, SequenceHead, SpanHead, pool
 from brimful.model.inference import not_finite
-from brimful.model.layer import Pooling
+from brimful.model.shape import Pooling
 from brimful.paths import utf8_path
 from brimful.randomness import derive_key, hash_words
 from brimful.text.special_ids import special_ids

@@ -1,13 +1,52 @@
 """The model on padded input, as ONNX runtimes expect it; for export alone."""
 
+from collections.abc import Iterable
+from dataclasses import dataclass
+
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from brimful.data.batch import PackedBatch
 from brimful.hf.tensors import Head
-from brimful.model.attention import DenseLayout
+from brimful.model.attention import Layout
 from brimful.model.encoder import Encoder
 from brimful.model.heads import SequenceHead
+
+
+@dataclass(frozen=True)
+class DenseLayout(Layout):
+    """Padded input, (B, L) tokens laid out flat as T = B * L. Only for tracing a model.
+
+    Attributes:
+        real: bool (B, L), True where there is a token.
+    """
+
+    real: Tensor
+
+    @staticmethod
+    def lacks(device: torch.device, dtype: torch.dtype) -> str | None:
+        return None
+
+    @classmethod
+    def prepare(cls, batch: PackedBatch, windows: Iterable[int | None] = ()) -> "DenseLayout":
+        raise TypeError("DenseLayout is made from a mask, not from a packed batch")
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, window: int | None, dropout: float) -> Tensor:
+        B, L = self.real.shape
+        heads, head_dim = q.shape[-2:]
+        q, k, v = (tensor.view(B, L, heads, head_dim).transpose(1, 2) for tensor in (q, k, v))
+        out = F.scaled_dot_product_attention(q, k, v, attn_mask=self.mask(q, window))
+        return out.transpose(1, 2).reshape(B * L, heads, head_dim)
+
+    def mask(self, q: Tensor, window: int | None) -> Tensor:
+        """The mask of scaled_dot_product_attention, broadcast to (B, heads, L, L)."""
+        place = torch.arange(self.real.shape[1], device=q.device)
+        distance = (place[:, None] - place).abs()
+        visible = self.real[:, None, None, :]
+        if window is not None:
+            visible = visible & (distance <= window // 2)
+        return visible | (distance == 0)  # so that padding, which sees nothing else, stays finite
 
 
 class PaddedModel(nn.Module):

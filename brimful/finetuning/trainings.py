@@ -19,7 +19,7 @@ from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead
 from brimful.objectives.supervised import Supervised
 from brimful.randomness import derive_key, permutation
-from brimful.runs.stages import Result, Stages
+from brimful.runs.folder import Result, RunFolder
 from brimful.tables.layouts import find_layout
 from brimful.tasks.classification import WEIGHT
 from brimful.tasks.data import TaskData, evaluation, example_stream, hold_out, load_task_data
@@ -154,7 +154,7 @@ class Finetuning:
 
     config: FinetuneConfig
     data: TaskData
-    stages: Stages
+    run: RunFolder
     runtime: Runtime
     trials: str = "trials"
     """The folder of the trainings in the run."""
@@ -197,19 +197,19 @@ class Finetuning:
                 optimizer=replace(config.optimizer, learning_rate=rate),
                 schedule=config.schedule,
                 seed=seed,
-                identity=self.stages.identity,
+                identity=self.run.identity,
                 shows=f"brimful inspect {shlex.quote(str(folder))} --update",
             )
 
         title = f"fine-tune, seed {seed}, rate {rate:g}"
         if len(config.settings) > len(config.learning_rates):
             title += f", {epochs:g} epochs"
-        result = self.stages.train(folder, title, trainer, {"encoder": encoder, "head": head})
+        result = self.run.train(folder, title, trainer, {"encoder": encoder, "head": head})
         return Trial(seed, rate, epochs, result.metrics, result)
 
     def folder(self, seed: int, name: str) -> Path:
         """Of a training of a seed."""
-        return self.stages.run / self.trials / f"seed-{seed}" / name
+        return self.run.path / self.trials / f"seed-{seed}" / name
 
     def train_seed(self, seed: int) -> tuple[Trial, list[Trial]]:
         """The training that gives the seed's model, and the trials that chose its learning rate."""

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 from brimful.console import warn
 from brimful.errors import BrimfulError
 from brimful.hf.model_folder import ModelFolder
-from brimful.model.layer import Architecture, EncoderConfig, Variant
+from brimful.model.shape import Architecture, EncoderConfig, Variant
 from brimful.text.special_ids import special_ids
 
 

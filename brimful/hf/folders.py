@@ -41,7 +41,7 @@ from brimful.model.heads import (
     SpanHead,
     TokenHead,
 )
-from brimful.model.layer import Pooling
+from brimful.model.shape import Pooling
 from brimful.seals import CHECKSUMS, check_seal
 from brimful.storage import atomic_directory, read_object, require_folder_place, write_tensors
 from brimful.text.tokenizer import read as read_tokenizer

@@ -16,7 +16,7 @@ from brimful.text.sentence_folder import modules, transformer_settings
 from brimful.text.tokenizer import gives_token_types
 
 if TYPE_CHECKING:
-    from brimful.model.layer import EncoderConfig, Pooling
+    from brimful.model.shape import EncoderConfig, Pooling
 
 STATIC = "brimful static model"
 """The `kind` in the config.json of a static model."""

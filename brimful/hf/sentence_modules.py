@@ -10,7 +10,7 @@ from torch import Tensor
 
 from brimful.hf.model_folder import CLASSIFIER, FLAGS, IDENTITY, POOLING, POOLINGS, ModelFolder
 from brimful.hf.weights import NAMES
-from brimful.model.layer import Pooling
+from brimful.model.shape import Pooling
 from brimful.storage import write_json, write_tensors
 from brimful.text.sentence_folder import MODULES, SETTINGS, settings_file
 

@@ -21,7 +21,7 @@ from brimful.model.heads import (
     SpanHead,
     TokenHead,
 )
-from brimful.model.layer import Architecture, EncoderConfig
+from brimful.model.shape import Architecture, EncoderConfig
 
 Head = MaskedLMHead | ClassifierHead
 Rules = dict[str, tuple[str, ...]]

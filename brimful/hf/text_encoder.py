@@ -9,8 +9,8 @@ from brimful.data.examples import Examples, check_length, encode_texts, warn_of_
 from brimful.errors import BrimfulError
 from brimful.hf import folders as interop
 from brimful.model import encoder
-from brimful.model.heads import Pooling
 from brimful.model.inference import evaluating, run_by_token, text_vectors
+from brimful.model.shape import Pooling
 
 
 class Encoder(encoder.Encoder):

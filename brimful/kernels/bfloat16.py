@@ -17,6 +17,13 @@ def _has_numba() -> bool:
     return importlib.util.find_spec("numba") is not None
 
 
+@cache
+def _loops() -> Any:
+    from brimful.kernels import bfloat16_loops  # needs numba
+
+    return bfloat16_loops
+
+
 def applies(x: Tensor) -> bool:
     """Whether the functions of this module take the tensor, which must have memory: traced ones have none.
 
@@ -57,13 +64,11 @@ def score_gradients(
         scales: float32 (rows,), what the gradients of each row are multiplied by.
         sums: float32 (columns,), to which the gradients of each column are added; None: not needed.
     """
-    from brimful.kernels.bfloat16_loops import score_gradients
-
     losses, hits = scales.new_empty(2, len(scores))
     parts = _parts(scores, labels, scales, losses, hits)
     own_sums = scales.new_zeros(len(parts), scores.shape[1])
     items = zip(parts, own_sums.numpy(), strict=True)
-    run_loops(score_gradients, [(*part, _copied(bias), own, write) for part, own in items])
+    run_loops(_loops().score_gradients, [(*part, _copied(bias), own, write) for part, own in items])
     if write and sums is not None:
         sums += own_sums.sum(0)
     return losses, hits
@@ -76,9 +81,7 @@ def rotate(qkv: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
         qkv: (T, 3, heads, head_dim), changed and returned.
         cosine, sine: float32 (T, head_dim / 2).
     """
-    from brimful.kernels.bfloat16_loops import rotate_rows
-
-    run_loops(rotate_rows, _parts(qkv, cosine, sine))
+    run_loops(_loops().rotate_rows, _parts(qkv, cosine, sine))
     return qkv
 
 
@@ -90,11 +93,9 @@ def gate(up: Tensor) -> Tensor:
 class _Gate(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, up: Tensor) -> Tensor:
-        from brimful.kernels.bfloat16_loops import gate_rows
-
         ctx.save_for_backward(up)
         out = up.new_empty(len(up), up.shape[1] // 2)
-        run_loops(gate_rows, _parts(up, out))
+        run_loops(_loops().gate_rows, _parts(up, out))
         return out
 
     @staticmethod
@@ -110,10 +111,8 @@ def gate_gradients(up: Tensor, gradients: Tensor) -> tuple[Tensor, Tensor]:
         up: (T, 2 * inner).
         gradients: (T, inner), by the output.
     """
-    from brimful.kernels.bfloat16_loops import gate_gradients
-
     d_up, out = torch.empty_like(up), torch.empty_like(gradients)
-    run_loops(gate_gradients, _parts(up, gradients, d_up, out))
+    run_loops(_loops().gate_gradients, _parts(up, gradients, d_up, out))
     return d_up, out
 
 
@@ -127,10 +126,8 @@ def normalize(x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     Returns:
         bfloat16 (T, hidden); and float32 (T, 2), mean and factor of each row, for `norm_gradients`.
     """
-    from brimful.kernels.bfloat16_loops import norm_rows
-
     y, statistics = torch.empty_like(x, dtype=torch.bfloat16), x.new_empty(len(x), 2)
-    run_loops(norm_rows, [(*part, *_norm(weight, eps)) for part in _parts(x, y, statistics)])
+    run_loops(_loops().norm_rows, [(*part, *_norm(weight, eps)) for part in _parts(x, y, statistics)])
     return y, statistics
 
 
@@ -140,12 +137,10 @@ def add_and_normalize(x: Tensor, added: Tensor, weight: Tensor, eps: float) -> t
     Args:
         added: bfloat16 (T, hidden).
     """
-    from brimful.kernels.bfloat16_loops import add_and_norm_rows
-
     total, y = torch.empty_like(x), torch.empty_like(added)
     statistics = x.new_empty(len(x), 2)
     parts = _parts(x, added, total, y, statistics)
-    run_loops(add_and_norm_rows, [(*part, *_norm(weight, eps)) for part in parts])
+    run_loops(_loops().add_and_norm_rows, [(*part, *_norm(weight, eps)) for part in parts])
     return total, y, statistics
 
 
@@ -163,22 +158,18 @@ def norm_gradients(
         The gradient by x, float32 (T, hidden); the output of the norm again, bfloat16; and the gradient by
         the weight, float32 (hidden,).
     """
-    from brimful.kernels.bfloat16_loops import norm_gradients
-
     whole, y = torch.empty_like(x), torch.empty_like(d_y)
     parts = _parts(x, statistics, d_y, d_x.contiguous(), whole, y)
     d_weight = x.new_zeros(len(parts), len(weight))
     items = zip(parts, d_weight.numpy(), strict=True)
-    run_loops(norm_gradients, [(*part, _copied(weight), own) for part, own in items])
+    run_loops(_loops().norm_gradients, [(*part, _copied(weight), own) for part, own in items])
     return whole, y, d_weight.sum(0)
 
 
 def add(x: Tensor, added: Tensor) -> Tensor:
     """x + added, float32, of bfloat16 `added`: ATen's sum of two dtypes takes several times as long."""
-    from brimful.kernels.bfloat16_loops import add_rows
-
     total = torch.empty_like(x)
-    run_loops(add_rows, _parts(x, added, total))
+    run_loops(_loops().add_rows, _parts(x, added, total))
     return total
 
 
@@ -189,11 +180,9 @@ def add_transposed(total: Tensor, x: Tensor, *, first: bool) -> None:
         total: float32 (rows, columns), changed.
         x: (columns, rows).
     """
-    from brimful.kernels.bfloat16_loops import add_transposed
-
     each = max(1, -(-len(total) // workers()))
     parts = zip(x.split(each, 1), total.split(each), strict=True)
-    run_loops(add_transposed, [(numbers(columns), rows.numpy(), first) for columns, rows in parts])
+    run_loops(_loops().add_transposed, [(numbers(columns), rows.numpy(), first) for columns, rows in parts])
 
 
 def _norm(weight: Tensor, eps: float) -> tuple[np.ndarray, np.float32]:

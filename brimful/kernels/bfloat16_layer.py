@@ -20,7 +20,9 @@ from torch.autograd.function import once_differentiable
 
 from brimful.kernels import bfloat16
 from brimful.kernels.blockwise import blockwise_attention, blockwise_attention_backward
-from brimful.model.attention import Layout, SequenceLayout
+from brimful.model.attention import CaptureFunction, Layout, SequenceLayout
+from brimful.model.drawing import Linear
+from brimful.model.layer import Layer, Norm, kept_rows
 
 Rotation = tuple[Tensor, Tensor]
 
@@ -37,9 +39,49 @@ class Weights(NamedTuple):
     down: Tensor
 
 
-def applies(x: Tensor, layout: Layout) -> bool:
-    """Whether `outputs` takes this input: under autocast to bfloat16, on a CPU, not traced."""
-    return isinstance(layout, SequenceLayout) and bfloat16.autocasts(x)
+def applies(
+    layer: Layer,
+    x: Tensor,
+    layout: Layout,
+    rotation: Rotation | None,
+    capture: CaptureFunction | None,
+) -> bool:
+    """Whether `forward` computes this: modern without dropout, under autocast to bfloat16, on a CPU, not
+    traced."""
+    matrices = (layer.qkv, layer.attention_out, layer.up, layer.down)
+    return (
+        rotation is not None
+        and capture is None
+        and layer.gated
+        and layer.mlp_norm.weight.dtype == torch.float32
+        and all(type(linear) is Linear for linear in matrices)  # not replaced from outside
+        and not (layer.training and layer.drops)
+        and isinstance(layout, SequenceLayout)
+        and bfloat16.autocasts(x)
+    )
+
+
+def forward(
+    layer: Layer,
+    x: Tensor,
+    layout: SequenceLayout,
+    rotation: Rotation,
+    capture: CaptureFunction | None,
+    kept: Tensor | None,
+) -> Tensor:
+    """`Layer.forward`."""
+    weights = Weights(
+        layer.attention_norm.weight if isinstance(layer.attention_norm, Norm) else None,
+        layer.mlp_norm.weight,
+        layer.qkv.weight,
+        layer.attention_out.weight,
+        layer.up.weight,
+        layer.down.weight,
+    )
+    reach = -1 if layer.window is None else layer.window // 2
+    return outputs(
+        x, layout, rotation, weights, heads=layer.heads, reach=reach, eps=layer.mlp_norm.eps, kept=kept
+    )
 
 
 def outputs(
@@ -147,11 +189,6 @@ def _attend(parts: Tensor, lengths: Tensor, reach: int) -> tuple[Tensor, Tensor]
 
 def _scale(parts: Tensor) -> float:
     return parts.shape[-1] ** -0.5
-
-
-def kept_rows(x: Tensor, kept: Tensor | None) -> Tensor:
-    """x (T, hidden) at the slots `kept`, int64 (N,); all of it without them."""
-    return x if kept is None else x.index_select(0, kept)
 
 
 def _scattered(rows: Tensor, kept: Tensor | None, length: int) -> Tensor:

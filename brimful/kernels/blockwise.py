@@ -135,6 +135,13 @@ def _jobs(
             yield token, head, *(view[head : head + each] for view in views)
 
 
+def attention(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, window: int | None, dropout: float) -> Tensor:
+    """`SequenceLayout.attend`."""
+    reach = -1 if window is None else window // 2
+    seed = torch.randint(2**32, ()) if dropout else None
+    return blockwise_attention(q, k, v, lengths, seed, q.shape[-1] ** -0.5, reach, dropout)[0]
+
+
 @torch.library.custom_op("brimful::blockwise_attention", mutates_args=())
 def blockwise_attention(
     q: Tensor,

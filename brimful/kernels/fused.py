@@ -16,10 +16,36 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from brimful.model.attention import CaptureFunction, Layout
+from brimful.model.layer import Layer, kept_rows
+
 
 def applies(x: Tensor) -> bool:
     """Whether a layer with this input is part of a compiled training step on a GPU."""
     return x.is_cuda and torch.compiler.is_compiling() and torch.is_grad_enabled()
+
+
+def layer_applies(layer: Layer, x: Tensor, *given: Any) -> bool:
+    """Whether `forward` computes this layer: unless norms follow sums."""
+    return layer.pre_norm and applies(x)
+
+
+def forward(
+    layer: Layer,
+    x: Tensor,
+    layout: Layout,
+    rotation: tuple[Tensor, Tensor] | None,
+    capture: CaptureFunction | None,
+    kept: Tensor | None,
+) -> Tensor:
+    """`Layer.forward`."""
+    qkv = product_of_norm(x, layer.attention_norm, layer.qkv)
+    out = kept_rows(layer.attention(qkv, layout, rotation, capture), kept)
+    x = plus_product(kept_rows(x, kept), out, layer.attention_out, layer.attention_out_dropout)
+    up = product_of_norm(x, layer.mlp_norm, layer.up)
+    if not layer.gated:  # the kernel of GeLU's gradient computes GeLU again, which costs nothing
+        return x + layer.project_down(up)
+    return plus_product(x, layer.activate(up), layer.down, layer.down_dropout)
 
 
 def product_of_norm(x: Tensor, norm: nn.Module, linear: nn.Linear) -> Tensor:
@@ -121,7 +147,7 @@ def _(total: Tensor, a: Tensor, weight: Tensor) -> None:
 
 @torch.library.custom_op("brimful::rotate_in_place", mutates_args={"qkv"})
 def rotate_in_place(qkv: Tensor, cosine: Tensor, sine: Tensor) -> None:
-    """Rotate queries and keys by their positions' angles (see layers.rotate).
+    """Rotate queries and keys by their positions' angles (see kernels.rotation).
 
     Args:
         qkv: (T, 3, heads, head_dim), contiguous.

@@ -33,7 +33,6 @@ from brimful.data.batch import IGNORED, STEP
 from brimful.errors import BrimfulError
 from brimful.kernels import bfloat16
 from brimful.kernels.workers import run, workers
-from brimful.model.cross_entropy import cross_entropy_sum, hits
 from brimful.torch_compile import Compiled
 
 GROUP = 64 << 20
@@ -62,46 +61,16 @@ LEAST = 256
 Gradients = tuple[Tensor, Tensor, Tensor]
 
 
-def linear_cross_entropy(
-    hidden: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, weights: Tensor | None = None
-) -> Tensor:
-    """Sum of weights * cross-entropy(hidden @ weight.T + bias, labels), with gradients of the first three.
-
-    Matrix products have the dtype of `hidden`, or autocast's. Softmax, sums, and gradients until they have
-    been multiplied by the incoming gradient are in float32 or wider, so loss scaling does not change their
-    rounding.
-
-    Args:
-        hidden: (M, d).
-        weight: (V, d).
-        bias: (V,), or None.
-        labels: int64 (M,), -100 where there is no prediction; on the CPU at most 63 of them cost anything.
-        weights: float (M,), the factor of each prediction's loss; 1 by default. With 1 / (predictions of its
-            sequence) the result is the sum of the sequences' means (Krell et al. 2021, section 3.2.3). They
-            get no gradient.
-
-    Returns:
-        A scalar in float32, float64 if `hidden` is. It can be differentiated once.
-
-    Raises:
-        BrimfulError: a label outside the vocabulary (on the CPU; elsewhere the sum is infinite). In the plain
-            form F.cross_entropy raises IndexError.
-    """
-    return linear_cross_entropy_and_hits(hidden, weight, bias, labels, weights)[0]
-
-
-def linear_cross_entropy_and_hits(
-    hidden: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, weights: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
-    """`linear_cross_entropy` and `hits`, which ignores `weights`: both () and of one dtype.
-
-    The hits cost next to nothing, since the highest score is known.
-    """
+def applies(hidden: Tensor, weight: Tensor, labels: Tensor) -> bool:
+    """Whether there are enough scores; the plain form is faster for few."""
     loops = bfloat16.applies(hidden) or bfloat16.autocasts(hidden)
-    if len(labels) * len(weight) * 4 < (SMALL_FOR_LOOPS if loops else SMALL):
-        scores = F.linear(hidden, weight, bias)
-        total = cross_entropy_sum(scores, labels, weights)
-        return total, hits(scores, labels).to(total.dtype)
+    return len(labels) * len(weight) * 4 >= (SMALL_FOR_LOOPS if loops else SMALL)
+
+
+def sum_and_hits(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, weights: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """`model.cross_entropy.linear_cross_entropy_and_hits`."""
     kind = hidden.device.type
     if torch.is_autocast_enabled(kind):
         hidden = hidden.to(torch.get_autocast_dtype(kind))

@@ -8,7 +8,6 @@ took 0.87 to 0.92 of MKL's time (1,024 to 1,536 rows), but no less with 1,475 ro
 """
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -31,18 +30,14 @@ EVEN = 16
 _OPERATIONS = ("_reorder_linear_weight", "_linear_pointwise")
 
 
-def products_of_run(device: torch.device, tokens: int) -> AbstractContextManager[Any]:
-    """What the forward passes of a run of inference happen in, each anew. Weights must not change meanwhile.
-
-    Args:
-        tokens: of the whole run.
-    """
-    return OneDnn() if device.type == "cpu" and tokens >= FEWEST and _is_faster() else nullcontext()
+def run_applies(device: torch.device, tokens: int) -> bool:
+    """Whether `OneDnn` is faster for a run of inference over this many tokens."""
+    return device.type == "cpu" and tokens >= FEWEST and _is_faster()
 
 
-def products_of_teacher(device: torch.device) -> AbstractContextManager[Any]:
-    """What the forward passes of a frozen model happen in while another one trains; no weights are copied."""
-    return OneDnn(copying=False) if device.type == "cpu" and _is_faster() else nullcontext()
+def teacher_applies(device: torch.device) -> bool:
+    """Whether it is for a frozen model while another one trains."""
+    return device.type == "cpu" and _is_faster()
 
 
 @cache

@@ -4,16 +4,17 @@ A layout says which tokens of a flat row see each other. A backend makes it once
 code, and every layer uses it. Attention never crosses a sequence. A window narrows it to the tokens at most
 `window // 2` away on either side (`local_attention` of ModernBERT, Warner et al. 2024, section 2.1.2).
 
-    sdpa    anywhere: exact, sequence by sequence (blockwise.py), in float64 too; dropout of probabilities
+    sdpa    anywhere: exact, sequence by sequence, in float64 too; dropout of probabilities
     varlen  torch.nn.attention.varlen: CUDA with compute capability >= 8.0, float16 and bfloat16
     flex    compiled FlexAttention with a mask of sequences: other CUDA devices
+
+The last two are in kernels/backends.py.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from functools import cache
-from typing import Any, ClassVar, NamedTuple
+from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -21,11 +22,8 @@ from torch import Tensor
 
 from brimful.data.batch import PackedBatch
 from brimful.errors import BrimfulError, nearest
-from brimful.kernels.blockwise import blockwise_attention
-from brimful.torch_compile import Compiled
-from brimful.torch_compile import lacks as compiler_lacks
+from brimful.model.door import choose, room
 
-HALF = (torch.float16, torch.bfloat16)
 CaptureFunction = Callable[[Tensor, Tensor, Tensor], None]
 
 
@@ -117,230 +115,28 @@ class SequenceLayout(Layout):
         return cls(lengths)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, window: int | None, dropout: float) -> Tensor:
-        reach = -1 if window is None else window // 2
-        seed = torch.randint(2**32, ()) if dropout else None
-        return blockwise_attention(q, k, v, self.lengths, seed, q.shape[-1] ** -0.5, reach, dropout)[0]
+        if (fast := choose("attention", q)) is not None:
+            return fast(q, k, v, self.lengths, window, dropout)
+        sizes = self.lengths.tolist()
+        each = zip(*(tensor.split(sizes) for tensor in (q, k, v)), strict=True)
+        return torch.cat([attend_alone(q, k, v, window, dropout) for q, k, v in each])
 
 
-@dataclass(frozen=True)
-class VarlenLayout(Layout):
-    """`varlen`: FlashAttention over offsets.
-
-    Attributes:
-        offsets: int32 (S + 1,) on the device; empty sequences are allowed.
-        max_length: fixed for a phase of a run, since another value builds new kernels.
-    """
-
-    offsets: Tensor
-    max_length: int
-
-    @staticmethod
-    def lacks(device: torch.device, dtype: torch.dtype) -> str | None:
-        if device.type != "cuda" or torch.version.hip is not None:
-            return "a CUDA device"
-        if torch.cuda.get_device_capability(device) < (8, 0):
-            return "a CUDA device of compute capability 8.0 or newer"
-        return None if dtype in HALF else "float16 or bfloat16"
-
-    @classmethod
-    def prepare(cls, batch: PackedBatch, windows: Iterable[int | None] = ()) -> "VarlenLayout":
-        return cls(batch.offsets, batch.max_length)
-
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, window: int | None, dropout: float) -> Tensor:
-        from torch.nn.attention import varlen
-
-        head_dim = q.shape[-1]
-        missing = -head_dim % 8  # kernels need a multiple of 8; zeros change neither scores nor output
-        if missing:
-            q, k, v = (F.pad(tensor, (0, missing)) for tensor in (q, k, v))
-        reach = -1 if window is None else window // 2
-        out: Any = varlen.varlen_attn(
-            q,
-            k,
-            v,
-            self.offsets,
-            self.offsets,
-            self.max_length,
-            self.max_length,
-            scale=head_dim**-0.5,
-            window_size=(reach, reach),
-        )
-        return out[..., :head_dim] if missing else out
+def attend_alone(q: Tensor, k: Tensor, v: Tensor, window: int | None, dropout: float) -> Tensor:
+    """Attention of one sequence (Vaswani et al. 2017, equation 1): each (L, heads, head_dim)."""
+    scores = torch.einsum("ihd,jhd->hij", q, k) * q.shape[-1] ** -0.5
+    if window is not None:
+        place = torch.arange(len(q), device=q.device)
+        is_hidden = (place[:, None] - place).abs() > window // 2
+        scores = scores.masked_fill(is_hidden, -torch.inf)
+    probabilities = F.dropout(scores.softmax(-1), dropout)
+    return torch.einsum("hij,jhd->ihd", probabilities, v)
 
 
-@dataclass(frozen=True)
-class FlexLayout(Layout):
-    """`flex`: FlexAttention with a block mask of sequences, one mask for each window in use.
-
-    Attributes:
-        offsets: int32 (S + 1,) on the device.
-        sequence: int32 (T,), the sequence of each token.
-        options: of the kernels.
-        masks: the block masks so far, by window.
-    """
-
-    offsets: Tensor
-    sequence: Tensor
-    options: dict[str, Any] | None = None
-    masks: dict[int | None, Any] = field(default_factory=dict)
-
-    @staticmethod
-    def lacks(device: torch.device, dtype: torch.dtype) -> str | None:
-        # Where it is not compiled, it computes the scores of all pairs of tokens in the row.
-        return compiler_lacks(device) if device.type == "cuda" else "a CUDA device"
-
-    @classmethod
-    def prepare(cls, batch: PackedBatch, windows: Iterable[int | None] = ()) -> "FlexLayout":
-        offsets = batch.offsets.clone()  # a later layout moves there, and the batch keeps its own
-        layout = cls(offsets, batch.sequence_of_token.int(), _flex_options(offsets.device))
-        for window in windows:
-            layout._mask(window)
-        return layout
-
-    def moved_to(self, earlier: Layout | None) -> Layout:
-        if not (isinstance(earlier, FlexLayout) and earlier._shapes() == self._shapes()):
-            return self
-        torch._foreach_copy_(earlier._tensors(), self._tensors())
-        return earlier
-
-    def _tensors(self) -> list[Tensor]:
-        parts = [self.offsets, self.sequence]
-        for window in sorted(self.masks, key=str):
-            parts += _parts_of(self.masks[window])
-        return parts
-
-    def _shapes(self) -> list[tuple[int, ...]]:
-        return [tuple(tensor.shape) for tensor in self._tensors()]
-
-    def _mask(self, window: int | None) -> Any:
-        if window not in self.masks:
-            sequence = self.sequence
-
-            def visible(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-                same = sequence[i] == sequence[j]
-                return same if window is None else same & ((i - j).abs() <= window // 2)
-
-            self.masks[window] = _block_mask(self.offsets, sequence, window, visible)
-        return self.masks[window]
-
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, window: int | None, dropout: float) -> Tensor:
-        from torch.nn.attention.flex_attention import flex_attention
-
-        q, k, v = (tensor.transpose(0, 1)[None] for tensor in (q, k, v))
-        # In a compiled step it is part of the step's graph. On the CPU, for tests alone, it has no backward.
-        alone = q.is_cuda and not torch.compiler.is_compiling()
-        attention: Any = _compiled_flex_attention() if alone else flex_attention
-        mask = self._mask(window)
-        return attention(q, k, v, block_mask=mask, kernel_options=self.options)[0].transpose(0, 1)
-
-
-@cache
-def _compiled_flex_attention() -> Callable[..., Any]:
-    from torch.nn.attention.flex_attention import flex_attention
-
-    return Compiled(flex_attention, "FlexAttention")
-
-
-def _flex_options(device: torch.device) -> dict[str, Any] | None:
-    """Smaller tiles for devices with little shared memory, such as a T4; the usual ones do not fit there."""
-    if device.type != "cuda" or torch.cuda.get_device_capability(device) != (7, 5):
-        return None
-    return {"fwd_BLOCK_M": 64, "fwd_BLOCK_N": 32, "fwd_num_stages": 1}
-
-
-BLOCK = 128
-"""Tokens of a block of FlexAttention's masks: its default."""
-
-
-def _block_mask(offsets: Tensor, sequence: Tensor, window: int | None, visible: Callable[..., Tensor]) -> Any:
-    """The block mask of sequences that lie one after the other, from their offsets.
-
-    The keys that a block of queries sees are contiguous: from the first token of its first query's sequence
-    to the last token of its last query's sequence, at most the window away. So are the blocks of keys that
-    all of its queries see as a whole. The work is (T / 128)^2 numbers, where `create_block_mask` evaluates
-    T^2 pairs and waits for the device. The mask is symmetric: the blocks of queries that see a block of keys
-    are the same numbers.
-    """
-    from torch.nn.attention.flex_attention import BlockMask
-
-    T = sequence.numel()
-    count = -(-T // BLOCK)
-    reach = T if window is None else window // 2
-    block = torch.arange(count, device=sequence.device)
-    first, last = block * BLOCK, (block * BLOCK + BLOCK - 1).clamp(max=T - 1)
-    of_first, of_last = sequence[first], sequence[last]
-    begins = torch.maximum(offsets[of_first], first - reach) // BLOCK
-    ends = (torch.minimum(offsets[of_last + 1] - 1, last + reach)) // BLOCK + 1
-    # Whole blocks of one sequence, whose farthest pair is within the window; none for blocks of several.
-    whole_begins = torch.maximum(-(-offsets[of_first] // BLOCK), -(-(last - reach) // BLOCK))
-    whole_ends = torch.minimum(offsets[of_last + 1] // BLOCK, (first + reach + 1) // BLOCK)
-    alone = (of_first == of_last) & (first + BLOCK <= T)
-    whole_begins = torch.where(alone, whole_begins, begins)
-    whole_ends = torch.where(alone, torch.maximum(whole_ends, whole_begins), begins)
-
-    around = _Blocks.between(begins, whole_begins, whole_ends, ends, count)
-    whole = _Blocks.between(whole_begins, whole_ends, whole_ends, whole_ends, count)
-    return BlockMask((T, T), *around, *whole, *around, *whole, (BLOCK, BLOCK), visible)
-
-
-class _Blocks(NamedTuple):
-    """For each block of queries, how many blocks of keys it sees, and which: int32, as BlockMask has them."""
-
-    number: Tensor
-    indices: Tensor
-
-    @classmethod
-    def between(cls, a: Tensor, b: Tensor, c: Tensor, d: Tensor, count: int) -> "_Blocks":
-        """The blocks from a to b and from c to d, without b and d, of `count` in all."""
-        place = torch.arange(count, device=a.device)[None, :]
-        jump = torch.where(place < (b - a)[:, None], 0, (c - b)[:, None])
-        indices = (a[:, None] + place + jump).clamp(max=count - 1)
-        return cls((b - a + d - c).int()[None, None], indices.int()[None, None].contiguous())
-
-
-def _parts_of(mask: Any) -> list[Tensor]:
-    """The tensors of a block mask that `_block_mask` made."""
-    return [mask.kv_num_blocks, mask.kv_indices, mask.full_kv_num_blocks, mask.full_kv_indices]
-
-
-@dataclass(frozen=True)
-class DenseLayout(Layout):
-    """Padded input, (B, L) tokens laid out flat as T = B * L. Only for tracing a model (ONNX).
-
-    Attributes:
-        real: bool (B, L), True where there is a token.
-    """
-
-    real: Tensor
-
-    @staticmethod
-    def lacks(device: torch.device, dtype: torch.dtype) -> str | None:
-        return None
-
-    @classmethod
-    def prepare(cls, batch: PackedBatch, windows: Iterable[int | None] = ()) -> "DenseLayout":
-        raise TypeError("DenseLayout is made from a mask, not from a packed batch")
-
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, window: int | None, dropout: float) -> Tensor:
-        B, L = self.real.shape
-        heads, head_dim = q.shape[-2:]
-        q, k, v = (tensor.view(B, L, heads, head_dim).transpose(1, 2) for tensor in (q, k, v))
-        out = F.scaled_dot_product_attention(q, k, v, attn_mask=self.mask(q, window))
-        return out.transpose(1, 2).reshape(B * L, heads, head_dim)
-
-    def mask(self, q: Tensor, window: int | None) -> Tensor:
-        """The mask of scaled_dot_product_attention, broadcast to (B, heads, L, L)."""
-        place = torch.arange(self.real.shape[1], device=q.device)
-        distance = (place[:, None] - place).abs()
-        visible = self.real[:, None, None, :]
-        if window is not None:
-            visible = visible & (distance <= window // 2)
-        return visible | (distance == 0)  # so that padding, which sees nothing else, stays finite
-
-
-BACKENDS: dict[str, type[Layout]] = {"varlen": VarlenLayout, "flex": FlexLayout, "sdpa": SequenceLayout}
-"""In the order of preference: "auto" takes the first that runs. `sdpa` runs everywhere, so one after it would
-be chosen by name alone."""
+def backends() -> dict[str, type[Layout]]:
+    """By name, in the order of preference: "auto" takes the first that runs. `sdpa` runs everywhere."""
+    forms = room()
+    return {**({} if forms is None else forms.BACKENDS), "sdpa": SequenceLayout}
 
 
 def choose_backend(
@@ -351,17 +147,17 @@ def choose_backend(
     Args:
         device: where the model is.
         dtype: of q, k and v; under autocast, the dtype of autocast.
-        name: "auto" or a key of `BACKENDS`.
+        name: "auto" or a key of `backends`.
 
     Raises:
         BrimfulError: there is no such backend, or it cannot run here; the message says why.
     """
-    device = torch.device(device)
+    device, known = torch.device(device), backends()
     if name == "auto":
-        return next(backend for backend in BACKENDS.values() if backend.lacks(device, dtype) is None)
-    if name not in BACKENDS:
-        raise BrimfulError(f"unknown attention backend {name!r}: {nearest(name, [*BACKENDS, 'auto'])}")
-    need = BACKENDS[name].lacks(device, dtype)
+        return next(backend for backend in known.values() if backend.lacks(device, dtype) is None)
+    if name not in known:
+        raise BrimfulError(f"unknown attention backend {name!r}: {nearest(name, [*known, 'auto'])}")
+    need = known[name].lacks(device, dtype)
     if need is not None:
         raise BrimfulError(f"attention backend {name!r} needs {need}; here: {device}, {dtype}. Use 'auto'")
-    return BACKENDS[name]
+    return known[name]

@@ -1,10 +1,11 @@
-"""Cross-entropy of scores that are in memory, and how many of them are right."""
+"""Cross-entropy of scores, or of a linear layer's scores, and how many of them are right."""
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from brimful.data.batch import IGNORED
+from brimful.model.door import choose
 
 
 def cross_entropy_sum(scores: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:
@@ -34,3 +35,42 @@ def hits(scores: Tensor, labels: Tensor) -> Tensor:
     scores = scores.detach()
     own = scores.gather(1, labels.clamp(min=0)[:, None])[:, 0]
     return ((own >= scores.amax(1)) & (labels != IGNORED)).sum()
+
+
+def linear_cross_entropy(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, weights: Tensor | None = None
+) -> Tensor:
+    """Sum of weights * cross-entropy(hidden @ weight.T + bias, labels), with gradients of the first three.
+
+    Matrix products have the dtype of `hidden`, or autocast's. Softmax, sums, and gradients until they have
+    been multiplied by the incoming gradient are in float32 or wider, so loss scaling does not change their
+    rounding.
+
+    Args:
+        hidden: (M, d).
+        weight: (V, d).
+        bias: (V,), or None.
+        labels: int64 (M,), -100 where there is no prediction; on the CPU at most 63 of them cost anything.
+        weights: float (M,), the factor of each prediction's loss; 1 by default. With 1 / (predictions of its
+            sequence) the result is the sum of the sequences' means (Krell et al. 2021, section 3.2.3). They
+            get no gradient.
+
+    Returns:
+        A scalar in float32, float64 if `hidden` is. It can be differentiated once.
+
+    Raises:
+        BrimfulError: a label outside the vocabulary (on the CPU; elsewhere the sum is infinite). In the plain
+            form F.cross_entropy raises IndexError.
+    """
+    return linear_cross_entropy_and_hits(hidden, weight, bias, labels, weights)[0]
+
+
+def linear_cross_entropy_and_hits(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, weights: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """`linear_cross_entropy` and `hits`, which ignores `weights`: both () and of one dtype."""
+    if (fast := choose("linear_cross_entropy", hidden, weight, labels)) is not None:
+        return fast(hidden, weight, bias, labels, weights)
+    scores = F.linear(hidden, weight, bias)
+    total = cross_entropy_sum(scores, labels, weights)
+    return total, hits(scores, labels).to(total.dtype)

@@ -73,3 +73,27 @@ class Embedding(nn.Embedding):
     def reset_parameters(self) -> None:
         """Draw weights as torch does, if weights are drawn."""
         draw(self.weight, nn.init.normal_)
+
+
+def draw_normal(weight: Tensor, std: float, *, truncated: bool) -> None:
+    """Fill a matrix from a normal distribution, truncated at two standard deviations if asked for."""
+    if truncated:
+        draw(weight, lambda matrix: _truncated_normal(matrix, std))
+    else:
+        draw(weight, lambda matrix: nn.init.normal_(matrix, std=std))
+
+
+def _truncated_normal(matrix: Tensor, std: float) -> None:
+    """Draw again what is outside, until nothing is: 1.05 draws for each number.
+
+    torch.nn.init draws the whole matrix again each time, in another way in each version.
+    """
+    matrix.normal_(std=std)
+    if matrix.is_meta:
+        return
+    numbers = matrix.view(-1)
+    outside = (numbers.abs() > 2 * std).nonzero()[:, 0]
+    while len(outside):
+        drawn = numbers.new_empty(len(outside)).normal_(std=std)
+        numbers[outside] = drawn
+        outside = outside[drawn.abs() > 2 * std]

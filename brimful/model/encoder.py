@@ -9,7 +9,7 @@ import copy
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any, Self
+from typing import Self
 
 import torch
 from tokenizers import Tokenizer
@@ -18,84 +18,12 @@ from torch.utils.checkpoint import checkpoint
 
 from brimful.console import warn
 from brimful.data.batch import PackedBatch
-from brimful.errors import BrimfulError, nearest
+from brimful.errors import BrimfulError
 from brimful.model.attention import CaptureFunction, Layout, choose_backend
 from brimful.model.drawing import Embedding, Linear, undrawn
-from brimful.model.layer import (
-    Architecture,
-    EncoderConfig,
-    Layer,
-    Norm,
-    Pooling,
-    Rotary,
-    dropout,
-    initialize,
-    norm,
-)
-
-SHAPES = {
-    "tiny": (2, 128, 2),
-    "mini": (4, 256, 4),
-    "small": (4, 512, 8),
-    "base": (12, 768, 12),
-    "large": (24, 1024, 16),
-}
-"""Layers, hidden size and heads of Google's published BERT sizes (Turc et al. 2019; Devlin et al. 2018)."""
-
-_ALTERNATING = {"global_every": 3, "local_attention": 128, "rope_theta": 160_000.0}
-MODERN: dict[str, dict[str, Any]] = {
-    "base": {"layers": 22, "intermediate_size": 1152, **_ALTERNATING},
-    "large": {"layers": 28, "intermediate_size": 2624, **_ALTERNATING},
-}
-"""Where ModernBERT's two published sizes differ from `SHAPES` (Warner et al. 2024, table 4)."""
-
-
-def preset(name: str, architecture: Architecture = "modern", **changes: Any) -> EncoderConfig:
-    """A configuration by its public name: tiny, mini, small, base or large.
-
-    modern is ModernBERT at base and large. The smaller sizes, in which ModernBERT was not published, have
-    BERT's layers with global attention, and a feed-forward width of 2 * hidden, since the gate needs a third
-    matrix. bert and prenorm have 4 * hidden. The initial weights of modern shrink with the square root of the
-    width; at base their standard deviation is 0.02.
-
-    Args:
-        changes: fields of EncoderConfig. Feed-forward width and initial weights follow a `hidden_size`.
-
-    Raises:
-        BrimfulError: there is no such preset, or the shape is impossible.
-    """
-    if name not in SHAPES:
-        raise BrimfulError(f"unknown model {name!r}: {nearest(name, SHAPES)}")
-    layers, published_hidden, heads = SHAPES[name]
-    hidden = changes.get("hidden_size", published_hidden)
-    modern = architecture == "modern"
-    values: dict[str, Any] = {
-        "architecture": architecture,
-        "layers": layers,
-        "hidden_size": hidden,
-        "heads": heads,
-        "intermediate_size": 2 * hidden if modern else 4 * hidden,
-        "norm_eps": 1e-5 if modern else 1e-12,
-        "initializer_range": 0.02 * (768 / max(hidden, 1)) ** 0.5 if modern else 0.02,
-    }
-    published = dict(MODERN.get(name, {})) if modern else {}
-    if hidden != published_hidden:
-        published.pop("intermediate_size", None)
-    return EncoderConfig(**(values | published | changes))
-
-
-def shape_advice(config: EncoderConfig) -> list[str]:
-    """What slows down an encoder of this shape: a sentence for each."""
-    advice = []
-    if config.head_dim % 8:
-        padded = -(-config.head_dim // 8) * 8
-        advice.append(f"head size {config.head_dim} is padded to {padded} on CUDA: choose a multiple of 8")
-    advice += [
-        f"model.{name} is {getattr(config, name)}: matrix products are faster with a multiple of 8"
-        for name in ("hidden_size", "intermediate_size")
-        if getattr(config, name) % 8
-    ]
-    return advice
+from brimful.model.layer import Layer, Norm, dropout, initialize, norm
+from brimful.model.rotary import Rotary
+from brimful.model.shape import EncoderConfig, Pooling
 
 
 @dataclass

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from brimful.model.layer import EncoderConfig
+    from brimful.model.shape import EncoderConfig
 
 STORED, RECOMPUTED = 12, 14  # flops of attention per pair of tokens and unit of width
 

@@ -14,9 +14,10 @@ from torch import Tensor, nn
 
 from brimful.data.batch import PackedBatch
 from brimful.errors import BrimfulError, nearest
-from brimful.model.drawing import Linear
+from brimful.model.drawing import Linear, draw_normal
 from brimful.model.encoder import Encoder
-from brimful.model.layer import Pooling, draw_normal, initialize, norm
+from brimful.model.layer import initialize, norm
+from brimful.model.shape import Pooling
 
 
 class MaskedLMHead(nn.Module):

@@ -10,9 +10,10 @@ from torch import Tensor
 from brimful.data.batch import PackedBatch
 from brimful.data.examples import Examples
 from brimful.errors import NotFiniteError
-from brimful.kernels.products import products_of_run
+from brimful.model.door import within
 from brimful.model.encoder import Encoder
-from brimful.model.heads import Pooling, pool
+from brimful.model.heads import pool
+from brimful.model.shape import Pooling
 from brimful.precision.policy import Precision, autocast
 
 TOKENS = 4096
@@ -157,7 +158,7 @@ def _run(
     forward: Forward, examples: Examples, device: torch.device, precision: Precision
 ) -> Iterator[tuple[PackedBatch, np.ndarray]]:
     """Batches, in the order of packing, and what `forward` returns for each, float32 on the host."""
-    products = products_of_run(device, int(examples.lengths.sum()))
+    products = within("products_of_run", device, int(examples.lengths.sum()))
     with torch.inference_mode():
         for batch in batches(examples):
             with products, autocast(precision, device):

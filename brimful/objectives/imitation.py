@@ -14,11 +14,11 @@ from torch import Tensor, nn
 
 from brimful.data.batch import PackedBatch
 from brimful.errors import BrimfulError
-from brimful.kernels.products import products_of_teacher
 from brimful.model.attention import Layout
+from brimful.model.door import within
 from brimful.model.encoder import Capture, Encoder
 from brimful.model.heads import SequenceHead, TokenHead, pool
-from brimful.model.layer import EncoderConfig, Pooling
+from brimful.model.shape import EncoderConfig, Pooling
 from brimful.objectives.pairwise import attention_score_sum, relation_sum, score_maps
 from brimful.objectives.supervised import Evaluate, Supervision, no_evaluation
 from brimful.precision.policy import widen
@@ -155,7 +155,7 @@ class LayerDistillation:
         layout = layout or encoder.prepare(batch)
         ours, theirs = Capture(), Capture(frozenset(self.layers))
         encoder(batch, layout, ours)
-        with torch.no_grad(), products_of_teacher(self.teacher.device):
+        with torch.no_grad(), within("products_of_teacher", self.teacher.device):
             self.teacher(batch, layout, theirs)
         compute = {
             "embedding": lambda: self._square_sum(ours.hidden[0], theirs.hidden[0], 0, batch),

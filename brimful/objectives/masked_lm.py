@@ -6,9 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from brimful.data.batch import PackedBatch
-from brimful.kernels.linear_cross_entropy import linear_cross_entropy_and_hits
 from brimful.model.attention import Layout
-from brimful.model.cross_entropy import cross_entropy_sum, hits
+from brimful.model.cross_entropy import cross_entropy_sum, hits, linear_cross_entropy_and_hits
 from brimful.model.encoder import Encoder
 from brimful.model.flops import scored_pieces
 from brimful.model.heads import MaskedLMHead, PretrainingHead

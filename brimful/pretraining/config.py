@@ -14,8 +14,7 @@ from brimful.data.mixture import DataSource, parse_sources
 from brimful.data.rows import Phase
 from brimful.data.sequences import SequencesConfig
 from brimful.errors import BrimfulError
-from brimful.model.encoder import preset
-from brimful.model.layer import EncoderConfig
+from brimful.model.shape import EncoderConfig, preset
 from brimful.objectives.masked_lm import LossMean
 from brimful.optim.build import OptimizerConfig
 from brimful.optim.schedule import Cycle, Schedule, ScheduleConfig

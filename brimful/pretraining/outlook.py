@@ -5,7 +5,7 @@ import statistics
 import sys
 import tempfile
 from collections.abc import Callable
-from contextlib import redirect_stderr
+from contextlib import closing, redirect_stderr
 from dataclasses import asdict, replace
 from functools import lru_cache
 from io import StringIO
@@ -23,9 +23,16 @@ from brimful.distributed import World
 from brimful.environment import number_of
 from brimful.errors import BrimfulError
 from brimful.model.encoder import Encoder
-from brimful.model.layer import EncoderConfig
+from brimful.model.shape import EncoderConfig
+from brimful.objectives.masked_lm import MaskedLM
 from brimful.precision.policy import DTYPES, Precision
 from brimful.pretraining.config import PretrainConfig
+from brimful.pretraining.plan import PretrainPlan, make_sources, plan_on
+from brimful.pretraining.work import make_objective, make_stream, work
+from brimful.runs.directory import start_run
+from brimful.runs.folder import RunFolder
+from brimful.runs.job import Summary
+from brimful.start.initial import head_kind
 from brimful.train.metrics import read_metrics
 from brimful.train.objective import Objective
 from brimful.train.probe import Trial, choose_rows, longest_batch, rows_on_cpu, sizes_of
@@ -39,6 +46,57 @@ UPDATES = 20
 """Updates of a measurement, for each phase."""
 WARM_UP = 2
 """Of these, the first ones, in which a step is compiled: they are not timed."""
+
+
+def outlook(plan: PretrainPlan) -> Summary:
+    """What a dry run says and returns; on ranks other than the main one, what was measured alone."""
+    found: Summary = {}
+    ranks = plan.runtime.world
+    if ranks.is_main:
+        found = _outlook(plan) | {"epochs": plan.epochs}
+        say_outlook(found, plan.runtime.precision)
+    if plan.config.dry_run == "measured":
+
+        def train(brief: PretrainConfig, path: Path) -> None:
+            folder = RunFolder(path, ranks)
+            briefly = plan_on(brief, plan.corpora, folder, says=ranks.is_main)
+            if ranks.is_main:
+                start_run(path, briefly.config)
+            ranks.barrier()
+            work(briefly, folder)
+
+        found["measured"] = measured(plan.config, ranks, train)
+    return found
+
+
+def _outlook(plan: PretrainPlan) -> Summary:
+    """What is said without measuring. Plans of blocks are kept in a folder that is then removed."""
+    config, corpora, reader = plan.config, plan.corpora, plan.reader
+    initial, runtime = plan.initial, plan.runtime
+    held = Held.of([initial.encoder, initial.head], config.optimizer, config.trainer, runtime.precision)
+    with tempfile.TemporaryDirectory(prefix="brimful-") as made:
+        folder = Path(made)
+
+        def make() -> tuple[Encoder, MaskedLM]:
+            encoder = Encoder(initial.encoder.config)
+            head = head_kind(config.sequences)(encoder)
+            return encoder, make_objective(
+                replace(config, validation_tokens=0), head, reader, corpora, folder
+            )
+
+        sources = make_sources(config, corpora, folder, ahead=False)
+        with closing(
+            make_stream(config, sources, reader, fixed_shapes=True, world=runtime.world.size)
+        ) as stream:
+            needed = memory(config, stream, make, initial.encoder.config, held, runtime.precision)
+    return {
+        "dry_run": True,
+        "documents": sum(corpus.documents for corpus in corpora.values()),
+        "tokens": sum(corpus.tokens for corpus in corpora.values()),
+        "parameters": sum(p.numel() for p in initial.encoder.parameters()),
+        "disk": disk(config, corpora, held),
+        "memory": needed,
+    }
 
 
 def disk(config: PretrainConfig, corpora: dict[str, Corpus], held: Held) -> dict[str, int]:

@@ -8,7 +8,6 @@ import signal
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from types import FrameType
 
 from brimful.console import say
@@ -18,11 +17,29 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
 
 class StoppedError(BrimfulError):
-    """A run was stopped by a signal. The exit code is 128 + the signal's number, as in a shell."""
+    """A run was stopped by a signal. The exit code is 128 + the signal's number, as in a shell.
 
-    def __init__(self, message: str, number: int) -> None:
-        super().__init__(message)
+    Attributes:
+        number: of the signal.
+        where: how far the run was: "at step 5".
+        is_saved: whether the run can be resumed from there.
+    """
+
+    def __init__(self, number: int, where: str, rest: str = "", *, is_saved: bool = True) -> None:
+        """
+        Args:
+            rest: what to do; a run says it, and no training in it.
+        """
+        super().__init__(f"stopped by {signal.Signals(number).name} {where}{rest and f'; {rest}'}")
+        self.number = number
+        self.where = where
+        self.is_saved = is_saved
         self.exit_code = 128 + number
+
+    def resumed_by(self, command: str) -> "StoppedError":
+        """The same, saying which options or command go on; or that nothing was saved."""
+        rest = f"continue with {command}" if self.is_saved else "nothing was saved"
+        return StoppedError(self.number, self.where, rest, is_saved=self.is_saved)
 
 
 class StopRequest:
@@ -53,12 +70,6 @@ def elected(votes: Mapping[str, float]) -> int:
         votes: sums over ranks, by name. Of several signals, the first in SIGNALS wins.
     """
     return next((int(each) for each in SIGNALS if votes[each.name]), 0)
-
-
-def stopped(number: int, step: int, saved: Path | None) -> StoppedError:
-    """The error that says which signal stopped a run, after which update, and where its checkpoint is."""
-    rest = "nothing was saved" if saved is None else f"continue with --resume {saved}"
-    return StoppedError(f"stopped by {signal.Signals(number).name} at step {step}; {rest}", number)
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from brimful.errors import BrimfulError
 from brimful.hf.folders import load_pretrained
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead, PretrainingHead
-from brimful.model.layer import EncoderConfig
+from brimful.model.shape import EncoderConfig
 from brimful.start.initial_weights import know_the_vocabulary, look_at_neighbours
 from brimful.start.neighbourhoods import piece_vectors
 from brimful.start.vocabulary import extend_vocabulary

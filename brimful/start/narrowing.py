@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from brimful.errors import BrimfulError
 from brimful.model.drawing import undrawn
 from brimful.model.encoder import Encoder
-from brimful.model.layer import EncoderConfig, Layer
+from brimful.model.layer import Layer
+from brimful.model.shape import EncoderConfig
 
 
 @torch.no_grad()

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from brimful.data.batch import PackedBatch
     from brimful.distributed import World
-    from brimful.model.layer import EncoderConfig
+    from brimful.model.shape import EncoderConfig
 
 
 def needed(batch: "PackedBatch", model: "EncoderConfig", sampled: int | None = None) -> Shape:

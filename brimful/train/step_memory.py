@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_leaves
 from brimful.data.batch import PackedBatch
 from brimful.model.drawing import undrawn
 from brimful.model.encoder import Encoder
-from brimful.model.layer import EncoderConfig
+from brimful.model.shape import EncoderConfig
 from brimful.optim.build import OptimizerConfig
 from brimful.precision.policy import DTYPES, Precision, autocast
 from brimful.train.config import TrainerConfig

@@ -24,7 +24,7 @@ from brimful.optim.build import OptimizerConfig
 from brimful.optim.schedule import Cycle, Schedule, ScheduleConfig
 from brimful.randomness import derive_key
 from brimful.runs import checkpoint
-from brimful.runs.signals import StoppedError, StopRequest, elected, stop_request, stopped
+from brimful.runs.signals import StoppedError, StopRequest, elected, stop_request
 from brimful.train.compilation import loss_function, resolve_compile
 from brimful.train.config import TrainerConfig
 from brimful.train.determinism import deterministic
@@ -328,7 +328,7 @@ class Trainer:
         with span("checkpoint"):
             self.checkpoints.finish()
             self.world.barrier()
-        return stopped(number, self.step, self.directory if self.config.checkpoint_every else None)
+        return StoppedError(number, f"at step {self.step}", is_saved=bool(self.config.checkpoint_every))
 
     def _updates(self) -> Generator[Update]:
         """The stream's updates from the current step on."""

@@ -14,7 +14,7 @@ from bench.domain.results import DIFFERENCES, paired_difference
 from bench.domain.runs import ARMS
 from bench.domain.text import collocations
 from brimful.corpus.words.segmenter import Segmenter
-from brimful.demo.reviews import same_text
+from brimful.demonstration.reviews import same_text
 from brimful.judging.uncertainty import paired_bootstrap
 
 ROOT = Path(__file__).parents[2]

@@ -30,8 +30,9 @@ from bench.speedrun.sides import (
 from bench.speedrun.sides import space as space_of
 from bench.speedrun.track import CHINESE, ENGLISH
 from brimful.errors import BrimfulError
-from brimful.model.encoder import Encoder, preset
+from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead
+from brimful.model.shape import preset
 from brimful.text.special_ids import SpecialIds
 from builders.speedrun import TRACK
 

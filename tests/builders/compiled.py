@@ -12,7 +12,7 @@ from brimful.data.rows import Phase, RowStream
 from brimful.data.sequences import SequencesConfig
 from brimful.data.sources import Source
 from brimful.model.encoder import Encoder
-from brimful.model.layer import EncoderConfig
+from brimful.model.shape import EncoderConfig
 
 MAX_LENGTH = 48
 

@@ -9,7 +9,7 @@ from transformers.models.modernbert import modeling_modernbert
 from brimful import Encoder
 from brimful.data.batch import PackedBatch, pack
 from brimful.hf.tensors import to_hf
-from brimful.model.layer import EncoderConfig
+from brimful.model.shape import EncoderConfig
 
 VOCABULARY = 100
 ARCHITECTURES = ["bert", "prenorm", "modern"]

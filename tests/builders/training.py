@@ -12,7 +12,7 @@ from brimful.data.examples import Examples
 from brimful.distributed import World
 from brimful.model.encoder import Encoder
 from brimful.model.heads import SequenceHead
-from brimful.model.layer import EncoderConfig
+from brimful.model.shape import EncoderConfig
 from brimful.objectives.supervised import Supervised
 from brimful.optim.build import OptimizerConfig
 from brimful.optim.schedule import ScheduleConfig

@@ -7,8 +7,9 @@ import torch
 
 from brimful.data.batch import PackedBatch, blank
 from brimful.distributed import World
-from brimful.model.encoder import Encoder, preset
+from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead
+from brimful.model.shape import preset
 from brimful.objectives.masked_lm import MaskedLM
 from brimful.optim.build import OptimizerConfig
 from brimful.optim.schedule import ScheduleConfig

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from brimful.commands.demo import STAGES, Demo, DemoConfig, demo, show_result
-from brimful.demo.reviews import load_reviews, same_text, write_reviews
+from brimful.demonstration.reviews import load_reviews, same_text, write_reviews
 from brimful.errors import BrimfulError, UsageError
 from brimful.runs.directory import start_run
 from brimful.runs.signals import StoppedError

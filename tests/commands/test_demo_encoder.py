@@ -8,7 +8,7 @@ import pytest
 from safetensors.torch import load_file
 
 from brimful import Encoder
-from brimful.demo.general_encoder import find_weights, unpack
+from brimful.demonstration.general_encoder import find_weights, unpack
 from brimful.errors import BrimfulError
 
 WIDTH, LAYERS, HEADS, INNER, LONGEST = 32, 1, 2, 64, 16

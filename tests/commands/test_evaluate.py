@@ -20,7 +20,7 @@ from brimful.evaluation.held_out_text import mean_of_ratios
 from brimful.hf.folders import save_model
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead
-from brimful.model.layer import EncoderConfig
+from brimful.model.shape import EncoderConfig
 from brimful.text.tokenizer import load
 from builders.verbs import chained_documents, labelled_rows, write_table
 

@@ -30,7 +30,7 @@ from brimful.model.heads import (
     SpanHead,
     TokenHead,
 )
-from brimful.model.layer import EncoderConfig
+from brimful.model.shape import EncoderConfig
 from brimful.storage import read_json
 from brimful.tasks.model import TaskModel, load_task_model
 

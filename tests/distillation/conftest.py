@@ -10,7 +10,7 @@ from brimful.config import write_yaml
 from brimful.finetuning.config import FinetuneConfig
 from brimful.hf.folders import save_model
 from brimful.model.heads import SequenceHead
-from brimful.model.layer import EncoderConfig
+from brimful.model.shape import EncoderConfig
 from brimful.text.tokenizer import load
 from builders.distillation import ROWS
 

@@ -12,7 +12,7 @@ from brimful.commands.distil import distil
 from brimful.distillation.config import DistilConfig, LayerStageConfig, StageConfig, student_shape
 from brimful.errors import BrimfulError, UsageError
 from brimful.hf.folders import load_model, save_model
-from brimful.model.layer import EncoderConfig
+from brimful.model.shape import EncoderConfig
 from brimful.objectives.imitation import LayerLosses, spread_layers
 from brimful.storage import read_json
 from brimful.tasks.static import StaticModel

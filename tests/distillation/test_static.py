@@ -15,7 +15,7 @@ from brimful.commands.export import export
 from brimful.commands.predict import predict
 from brimful.distillation.static_training import StaticConfig, starting_vectors, token_vectors, train_static
 from brimful.errors import BrimfulError
-from brimful.model.layer import EncoderConfig
+from brimful.model.shape import EncoderConfig
 from brimful.tasks.static import StaticModel, token_ids
 from brimful.tasks.static_classifier import StaticClassifier
 from brimful.text.tokenizer import load

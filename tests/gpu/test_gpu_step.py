@@ -19,10 +19,12 @@ from torch._dynamo.utils import counters
 
 from brimful.data.batch import IGNORED, PackedBatch, pack
 from brimful.errors import BrimfulError
-from brimful.kernels.linear_cross_entropy import SMALL, linear_cross_entropy
+from brimful.kernels.linear_cross_entropy import SMALL
 from brimful.model.attention import Layout, choose_backend
-from brimful.model.encoder import Encoder, preset
+from brimful.model.cross_entropy import linear_cross_entropy
+from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead
+from brimful.model.shape import preset
 from brimful.train.compilation import loss_function
 from brimful.train.determinism import deterministic
 from brimful.train.flat import flatten

@@ -8,7 +8,7 @@ import torch
 from brimful import Encoder
 from brimful.hf.folders import save_model
 from brimful.model.heads import MaskedLMHead
-from brimful.model.layer import EncoderConfig
+from brimful.model.shape import EncoderConfig
 from brimful.text.tokenizer import load
 from brimful.train.metrics import read_metrics
 from builders.verbs import Call, labelled_rows, write_table

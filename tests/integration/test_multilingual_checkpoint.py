@@ -13,7 +13,7 @@ import transformers
 
 from brimful import Encoder
 from brimful.commands.export import export
-from brimful.demo.general_encoder import REQUIREMENT, unpack
+from brimful.demonstration.general_encoder import REQUIREMENT, unpack
 from builders.wheels import files_of_wheel
 
 pytestmark = pytest.mark.slow

@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 from brimful.cli import main
 from brimful.hf.folders import save_model
 from brimful.model.encoder import Encoder
-from brimful.model.layer import EncoderConfig
+from brimful.model.shape import EncoderConfig
 from brimful.runs.signals import SIGNALS
 from brimful.seals import CHECKSUMS
 from brimful.storage import read_json

@@ -23,7 +23,7 @@ from brimful.judging.baselines import Tfidf
 from brimful.judging.comparison import Judged, measure_methods
 from brimful.judging.uncertainty import bootstrapped, jackknifed, paired_bootstrap
 from brimful.model.encoder import Encoder
-from brimful.model.layer import EncoderConfig
+from brimful.model.shape import EncoderConfig
 from brimful.storage import read_json
 from brimful.tables.table import Table
 from brimful.tasks.classification import WEIGHT, Classification

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from bench.common.recorder import device
 from brimful.kernels import fused
-from brimful.model.layer import Rotary, rotate
+from brimful.model.rotary import Rotary, rotate
 from builders.encoders import ARCHITECTURES, random_row, small
 
 
@@ -137,7 +137,7 @@ def test_a_rotation_in_place(dtype, monkeypatch):
 
 KERNEL = """
 import torch
-from brimful.model.layer import Rotary, rotate
+from brimful.model.rotary import Rotary, rotate
 from brimful.kernels.rotary_kernel import rotate as in_place
 
 for heads, head_dim in (2, 6), (3, 64), (2, 52):

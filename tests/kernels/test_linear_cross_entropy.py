@@ -15,7 +15,7 @@ from torch.profiler import ProfilerActivity, profile
 from brimful.data.batch import IGNORED
 from brimful.errors import BrimfulError
 from brimful.kernels import linear_cross_entropy as module
-from brimful.kernels.linear_cross_entropy import linear_cross_entropy
+from brimful.model.cross_entropy import linear_cross_entropy
 from builders.scores import never_small
 
 SHAPES = [(1, 1, 1), (7, 5, 3), (40, 300, 8), (70, 33, 16), (5, 64, 1)]

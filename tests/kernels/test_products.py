@@ -6,7 +6,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from brimful.kernels import products
-from brimful.kernels.products import OneDnn, products_of_run
+from brimful.kernels.products import OneDnn
+from brimful.model.door import within
 from builders.encoders import random_row, small
 
 pytestmark = pytest.mark.skipif(
@@ -79,9 +80,9 @@ def test_everything_else_is_torch_s(seed):
 
 def test_short_runs_and_other_devices_are_left_alone(monkeypatch):
     monkeypatch.setattr(products, "_is_faster", lambda: True)
-    assert isinstance(products_of_run(torch.device("cpu"), products.FEWEST), OneDnn)
-    assert not isinstance(products_of_run(torch.device("cpu"), products.FEWEST - 1), OneDnn)
-    assert not isinstance(products_of_run(torch.device("cuda"), 1 << 20), OneDnn)
+    assert isinstance(within("products_of_run", torch.device("cpu"), products.FEWEST), OneDnn)
+    assert not isinstance(within("products_of_run", torch.device("cpu"), products.FEWEST - 1), OneDnn)
+    assert not isinstance(within("products_of_run", torch.device("cuda"), 1 << 20), OneDnn)
 
 
 @pytest.mark.usefixtures("any_rows")
@@ -90,7 +91,7 @@ def test_a_teacher_s_weights_are_not_copied(seed, monkeypatch):
     monkeypatch.setattr(products, "_is_faster", lambda: True)
     torch.manual_seed(seed)
     linear, x = nn.Linear(96, 40), torch.randn(33, 96)
-    mode = products.products_of_teacher(torch.device("cpu"))
+    mode = within("products_of_teacher", torch.device("cpu"))
     with mode:
         with torch.no_grad():
             for rows in (32, 33):
@@ -101,4 +102,4 @@ def test_a_teacher_s_weights_are_not_copied(seed, monkeypatch):
         linear(x[:32]).sum().backward()
     assert linear.weight.grad is not None
     assert not mode.copies
-    assert not isinstance(products.products_of_teacher(torch.device("cuda")), OneDnn)
+    assert not isinstance(within("products_of_teacher", torch.device("cuda")), OneDnn)

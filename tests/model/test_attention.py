@@ -13,16 +13,11 @@ from torch.nn.attention.flex_attention import create_block_mask
 
 from brimful.data.batch import PackedBatch, pack
 from brimful.errors import BrimfulError
+from brimful.exporting.padded import DenseLayout
+from brimful.kernels.backends import FlexLayout, VarlenLayout
 from brimful.kernels.blockwise import blockwise_attention
 from brimful.model import attention
-from brimful.model.attention import (
-    DenseLayout,
-    FlexLayout,
-    SequenceLayout,
-    VarlenLayout,
-    attend,
-    choose_backend,
-)
+from brimful.model.attention import SequenceLayout, attend, choose_backend
 
 
 @pytest.fixture(autouse=True)
@@ -303,6 +298,7 @@ def test_dense_is_the_same_on_padded_input(window):
     torch.testing.assert_close(out.view(3, 30, 2, 16)[real], expected, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.usefixtures("kernels")
 def test_backends_are_chosen_by_capability(monkeypatch):
     assert choose_backend("cpu") is SequenceLayout
     with pytest.raises(BrimfulError, match="needs a CUDA device"):
@@ -311,12 +307,12 @@ def test_backends_are_chosen_by_capability(monkeypatch):
         choose_backend("cpu", torch.bfloat16, "flexx")
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
     assert choose_backend("cuda", torch.bfloat16) is VarlenLayout
-    monkeypatch.setattr(attention, "compiler_lacks", lambda device: "a compiler")
+    monkeypatch.setattr("brimful.kernels.backends.compiler_lacks", lambda device: "a compiler")
     assert choose_backend("cuda", torch.float32) is SequenceLayout
-    monkeypatch.setattr(attention, "compiler_lacks", lambda device: None)
+    monkeypatch.setattr("brimful.kernels.backends.compiler_lacks", lambda device: None)
     assert choose_backend("cuda", torch.float32) is FlexLayout
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 0))
     assert choose_backend("cuda", torch.float16) is FlexLayout
     with pytest.raises(BrimfulError, match="compute capability"):
         choose_backend("cuda", torch.float16, "varlen")
-    assert set(attention.BACKENDS) == {"varlen", "flex", "sdpa"}
+    assert set(attention.backends()) == {"varlen", "flex", "sdpa"}

@@ -15,8 +15,9 @@ from brimful.errors import BrimfulError
 from brimful.hf.config_json import write_config
 from brimful.hf.tensors import from_hf
 from brimful.model.attention import SequenceLayout, attend
-from brimful.model.encoder import SHAPES, Capture, _warn_of_attention_dropout, preset
+from brimful.model.encoder import Capture, _warn_of_attention_dropout
 from brimful.model.heads import pool
+from brimful.model.shape import SHAPES, preset
 from builders.encoders import (
     ARCHITECTURES,
     MODELS,

@@ -8,9 +8,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from brimful.data.batch import pack
 from brimful.distributed import World
-from brimful.model.encoder import Encoder, preset
+from brimful.model.encoder import Encoder
 from brimful.model.flops import Shape, step_flops
-from brimful.model.layer import EncoderConfig
+from brimful.model.shape import EncoderConfig, preset
 from brimful.train import utilisation
 from brimful.train.journal import Journal
 from brimful.train.metrics import Totals, Window, count_batches, read_metrics
@@ -61,6 +61,7 @@ def test_the_peak_of_all_ranks(monkeypatch):
     assert peak_flops(fp32, plain) is None
 
 
+@pytest.mark.usefixtures("kernels")
 @pytest.mark.parametrize("architecture", ["bert", "modern"])
 def test_flops_are_those_of_the_real_tokens(architecture):
     """The encoder's, counted by torch without attention, on the real tokens alone; filler adds nothing."""

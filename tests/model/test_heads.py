@@ -10,7 +10,7 @@ from brimful.errors import BrimfulError
 from brimful.exporting.padded import PaddedModel
 from brimful.hf.folders import HEADS, save_model
 from brimful.hf.tensors import from_hf
-from brimful.model.encoder import Encoder, preset
+from brimful.model.encoder import Encoder
 from brimful.model.heads import (
     MaskedLMHead,
     PairHead,
@@ -19,6 +19,7 @@ from brimful.model.heads import (
     SpanHead,
     TokenHead,
 )
+from brimful.model.shape import preset
 from builders.encoders import (
     MODELS,
     VOCABULARY,

@@ -11,7 +11,7 @@ from brimful.model.encoder import Encoder
 from brimful.model.heads import SequenceHead
 from brimful.model.inference import batches as micro_batches
 from brimful.model.inference import run_by_sequence, text_vectors
-from brimful.model.layer import EncoderConfig
+from brimful.model.shape import EncoderConfig
 from builders.encoders import small
 
 

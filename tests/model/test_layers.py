@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from brimful.model.layer import Rotary, rotate
+from brimful.model.rotary import Rotary, rotate
 
 
 @pytest.fixture(autouse=True)
@@ -61,6 +61,7 @@ def test_compiled_gradients_have_the_same_bits(dtype):
     assert torch.equal(ours, theirs)
 
 
+@pytest.mark.usefixtures("kernels")
 def test_results_keep_no_other_memory():
     """What attention saves for backward is q, k and v, and nothing of `qkv`."""
     qkv, rotation, _ = case(torch.float32)

@@ -24,7 +24,7 @@ from brimful.errors import BrimfulError
 from brimful.judging.uncertainty import paired_bootstrap
 from brimful.model.encoder import Capture, Encoder
 from brimful.model.heads import MaskedLMHead, PretrainingHead, SequenceHead
-from brimful.model.layer import EncoderConfig
+from brimful.model.shape import EncoderConfig
 from brimful.objectives.imitation import TEACHER, LayerDistillation, LayerLosses, LogitDistillation
 from brimful.objectives.masked_lm import MaskedLM, MaskedLMAndPairs
 from brimful.objectives.supervised import Supervised

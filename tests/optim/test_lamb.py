@@ -9,7 +9,7 @@ from bench.common.workload import make_sequences, packed, padded
 from brimful.hf.tensors import from_hf, to_hf
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead
-from brimful.model.layer import EncoderConfig
+from brimful.model.shape import EncoderConfig
 from brimful.optim.build import OptimizerConfig, build_optimizers
 from brimful.optim.lamb import Lamb, LogicalMatrix, lamb_
 

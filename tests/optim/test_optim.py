@@ -13,7 +13,7 @@ from torch import nn
 from brimful.errors import BrimfulError
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead
-from brimful.model.layer import EncoderConfig
+from brimful.model.shape import EncoderConfig
 from brimful.optim.build import OptimizerConfig, build_optimizers
 from brimful.optim.ema import WeightAverage
 from brimful.optim.lamb import Lamb

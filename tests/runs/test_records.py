@@ -14,7 +14,7 @@ from brimful.distributed import ALONE
 from brimful.errors import BrimfulError
 from brimful.runs.checkpoint import require_like
 from brimful.runs.directory import INPUTS, SUMMARY, check_inputs, read_summary
-from brimful.runs.stages import Result, Stages
+from brimful.runs.folder import Result, Stages
 from brimful.storage import read_json, write_json
 from brimful.train.metrics import read_metrics
 from brimful.train.verdict import TASK, speed

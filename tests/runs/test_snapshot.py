@@ -21,7 +21,7 @@ from brimful.data.batch import PackedBatch
 from brimful.errors import BrimfulError
 from brimful.hf.folders import load_model, save_model
 from brimful.model.encoder import Encoder
-from brimful.model.layer import EncoderConfig
+from brimful.model.shape import EncoderConfig
 from brimful.objectives.masked_lm import MaskedLM
 from brimful.objectives.supervised import Supervised
 from brimful.runs import checkpoint

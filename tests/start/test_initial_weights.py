@@ -12,8 +12,9 @@ from brimful.commands.pretrain import pretrain
 from brimful.config import build, read_yaml
 from brimful.corpus.shards import Corpus
 from brimful.errors import BrimfulError
-from brimful.model.encoder import Capture, Encoder, preset
+from brimful.model.encoder import Capture, Encoder
 from brimful.model.heads import MaskedLMHead
+from brimful.model.shape import preset
 from brimful.optim.build import OptimizerConfig
 from brimful.pretraining.config import PretrainConfig
 from brimful.start.initial_weights import OFFSETS, know_the_vocabulary, look_at_neighbours

@@ -16,7 +16,7 @@ from brimful.config import read_yaml
 from brimful.errors import BrimfulError
 from brimful.hf.folders import load_model, save_model
 from brimful.hf.model_folder import ModelFolder
-from brimful.model.layer import EncoderConfig
+from brimful.model.shape import EncoderConfig
 from brimful.text.tokenizer import load
 
 

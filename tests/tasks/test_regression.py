@@ -18,7 +18,7 @@ from brimful.errors import BrimfulError
 from brimful.hf.folders import load_model, save_model
 from brimful.model.encoder import Encoder
 from brimful.model.heads import SequenceHead
-from brimful.model.layer import EncoderConfig
+from brimful.model.shape import EncoderConfig
 from brimful.objectives.losses import squared_error_sum
 from brimful.storage import read_json
 from brimful.tables.table import Table

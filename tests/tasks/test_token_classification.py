@@ -17,7 +17,7 @@ from brimful.errors import BrimfulError
 from brimful.hf.folders import save_model
 from brimful.model.encoder import Encoder
 from brimful.model.heads import TokenHead
-from brimful.model.layer import EncoderConfig
+from brimful.model.shape import EncoderConfig
 from brimful.tables.labelled_spans import LabelledSpan, tag_names, tags_of_spans
 from brimful.tables.schemes import Tag, read_tags, spans_of
 from brimful.tables.tagged_files import read_tagged

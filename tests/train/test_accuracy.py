@@ -6,8 +6,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from brimful.data.batch import IGNORED
 from brimful.kernels import linear_cross_entropy as module
-from brimful.kernels.linear_cross_entropy import linear_cross_entropy_and_hits
-from brimful.model.cross_entropy import cross_entropy_sum, hits
+from brimful.model.cross_entropy import cross_entropy_sum, hits, linear_cross_entropy_and_hits
 from brimful.model.heads import MaskedLMHead
 from brimful.objectives.masked_lm import MaskedLM
 from brimful.optim.build import OptimizerConfig

@@ -10,8 +10,8 @@ import torch
 
 from brimful.distributed import World
 from brimful.errors import BrimfulError
-from brimful.model import attention
-from brimful.model.attention import FlexLayout, SequenceLayout, VarlenLayout, choose_backend
+from brimful.kernels.backends import FlexLayout, VarlenLayout
+from brimful.model.attention import SequenceLayout, choose_backend
 from brimful.precision.policy import resolve_residual
 from brimful.train import compilation
 from brimful.train.compilation import resolve_compile
@@ -60,7 +60,9 @@ def test_precision_attention_and_residual_stream(expected: Expected, monkeypatch
     assert runtime.precision == expected.precision
     assert resolve_residual("auto", runtime.precision, runtime.device) == expected.residual
     for missing, backend in ((None, expected.attention), ("a compiler", expected.without_compiler)):
-        monkeypatch.setattr(attention, "compiler_lacks", lambda device, missing=missing: missing)
+        monkeypatch.setattr(
+            "brimful.kernels.backends.compiler_lacks", lambda device, missing=missing: missing
+        )
         assert choose_backend(runtime.device, runtime.dtype) is backend
 
 

@@ -22,7 +22,8 @@ from brimful.data.examples import Examples
 from brimful.data.rows import RowStream
 from brimful.distributed import World
 from brimful.errors import BrimfulError
-from brimful.model.attention import FlexLayout, Layout, SequenceLayout, VarlenLayout
+from brimful.kernels.backends import FlexLayout, VarlenLayout
+from brimful.model.attention import Layout, SequenceLayout
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead, SequenceHead
 from brimful.objectives.imitation import LayerDistillation

@@ -13,7 +13,7 @@ import torch.utils.deterministic
 from brimful.data.batch import PackedBatch, pack
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead, SequenceHead
-from brimful.model.layer import EncoderConfig
+from brimful.model.shape import EncoderConfig
 from brimful.objectives.imitation import TEACHER, LayerDistillation, LogitDistillation
 from brimful.objectives.masked_lm import MaskedLM
 from brimful.objectives.supervised import Supervised
@@ -148,7 +148,8 @@ import numpy as np, torch
 from brimful.data.examples import Examples
 from brimful.data.example_stream import ExampleStream
 from brimful.distributed import World
-from brimful.model.encoder import Encoder, preset
+from brimful.model.encoder import Encoder
+from brimful.model.shape import preset
 from brimful.model.heads import SequenceHead
 from brimful.objectives.supervised import Supervised
 from brimful.tasks.classification import Classification

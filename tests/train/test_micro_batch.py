@@ -11,21 +11,21 @@ import torch
 from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
 
-from brimful.commands.pretrain import _resolve
 from brimful.corpus.shards import Corpus
 from brimful.data.blocks import PackingConfig
 from brimful.data.rows import Phase, RowStream
 from brimful.distributed import World
 from brimful.errors import BrimfulError
-from brimful.folder_lock import FolderLock
-from brimful.model.encoder import Encoder, preset
+from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead
+from brimful.model.shape import preset
 from brimful.objectives.masked_lm import MaskedLM
 from brimful.optim.build import OptimizerConfig
 from brimful.optim.schedule import ScheduleConfig
 from brimful.precision.policy import Precision
 from brimful.pretraining.config import PretrainConfig
 from brimful.runs import checkpoint
+from brimful.runs.folder import RunFolder
 from brimful.train.config import TrainerConfig
 from brimful.train.memory import available_memory
 from brimful.train.metrics import read_metrics
@@ -541,5 +541,6 @@ def test_the_size_is_tried_on_a_gpu_unless_it_is_given(tmp_path: Path, given, de
         data="data", out=str(tmp_path / "run"), precision="fp32", rows_per_micro_batch=given
     )
     assert (
-        _resolve(config, World(0, 1, torch.device(device)), FolderLock())[0].rows_per_micro_batch == resolved
+        resolved(config, RunFolder(tmp_path, World(0, 1, torch.device(device)))).rows_per_micro_batch
+        == resolved
     )

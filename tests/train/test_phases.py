@@ -14,8 +14,9 @@ from brimful.data.blocks import PackingConfig
 from brimful.data.loader import Update
 from brimful.data.rows import Phase
 from brimful.distributed import World
-from brimful.model.encoder import Encoder, preset
+from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead
+from brimful.model.shape import preset
 from brimful.objectives.masked_lm import MaskedLM
 from brimful.optim.build import OptimizerConfig
 from brimful.optim.schedule import Cycle, ScheduleConfig

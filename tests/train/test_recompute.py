@@ -9,7 +9,7 @@ from torch import Tensor
 from bench.common.memory import saved_bytes
 from brimful.data.example_stream import ExampleStream
 from brimful.model.encoder import Encoder
-from brimful.model.layer import EncoderConfig
+from brimful.model.shape import EncoderConfig
 from builders.training import VOCABULARY, assert_same_bits, examples_of, trainer_of, weights
 
 

@@ -3,11 +3,10 @@
 import pytest
 import torch
 
-from brimful.commands.pretrain import _resolve
 from brimful.distributed import World
 from brimful.errors import BrimfulError
-from brimful.folder_lock import FolderLock
 from brimful.pretraining.config import PretrainConfig
+from brimful.runs.folder import RunFolder
 from brimful.train.config import TrainerConfig
 from brimful.train.objective import Runtime
 from builders.training import assert_same_bits, killed_and_resumed, lines, trainer_of, weights
@@ -69,7 +68,7 @@ def test_pretraining_narrows_it_by_default_on_a_gpu_in_bf16(
     config = PretrainConfig(
         data="data", out=str(tmp_path / "run"), precision=precision, trainer=TrainerConfig(residual=given)
     )
-    found = _resolve(config, World(0, 1, torch.device(device)), FolderLock())[0]
+    found = resolved(config, RunFolder(tmp_path, World(0, 1, torch.device(device))))
     assert found.trainer == TrainerConfig(residual=resolved)
 
 

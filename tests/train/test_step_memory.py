@@ -11,9 +11,9 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from bench.common.memory import saved_bytes
 from brimful.data.batch import PackedBatch, pack
-from brimful.model.encoder import Encoder, preset
+from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead
-from brimful.model.layer import EncoderConfig
+from brimful.model.shape import EncoderConfig, preset
 from brimful.objectives.masked_lm import MaskedLM
 from brimful.optim.build import OptimizerConfig, build_optimizers
 from brimful.precision.narrow import NarrowWeights

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Tokenizer
 
-from brimful.demo.reviews import Reviews
+from brimful.demonstration.reviews import Reviews
 from brimful.exporting.gate import onnx_session
 from brimful.judging.baselines import TFIDF_STRENGTHS, median_ms, tfidf_vectorizer
 

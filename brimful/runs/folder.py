@@ -1,12 +1,12 @@
-"""Runs of several stages, such as trials of learning rates: a stage that has ended is not repeated.
+"""A run's folder, and the trainings in it, such as trials of learning rates.
 
-At its end a stage leaves a folder `result` with its metrics and the weights that are needed later, and its
-checkpoints are removed. The next stage always reads the weights from that folder, even if nothing was
-interrupted. So an interrupted run and an uninterrupted one take the same path and give the same bits.
+A training that has ended is not repeated. At its end it leaves a folder `result` with its metrics and the
+weights that are needed later, and its checkpoints are removed. The next one always reads the weights from
+that folder, even if nothing was interrupted. So an interrupted run and an uninterrupted one take the same
+path and give the same bits.
 """
 
 import shutil
-import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,6 @@ from brimful.distributed import World
 from brimful.errors import BrimfulError
 from brimful.paths import utf8_path
 from brimful.runs.checkpoint import FORMAT, check_format
-from brimful.runs.directory import INPUTS, finish_run
 from brimful.runs.signals import StoppedError, elected, stop_request
 from brimful.storage import atomic_directory, commit, read_commit, require_shape, sweep, write_tensors
 
@@ -38,7 +37,7 @@ class _ResultRecord(TypedDict):
 
 
 class Training(Protocol):
-    """What a stage runs: a `brimful.train.trainer.Trainer`."""
+    """A `brimful.train.trainer.Trainer`."""
 
     totals: Any
 
@@ -48,12 +47,12 @@ class Training(Protocol):
 
 @dataclass(frozen=True)
 class Result:
-    """What a stage leaves when it ends.
+    """What a training leaves when it ends.
 
     Attributes:
-        directory: of the stage.
+        directory: of the training.
         identity: of its run.
-        metrics: of the objective, at the stage's end.
+        metrics: of the objective, at its end.
         seconds: of training, without evaluations.
         examples: that were trained on, each as often as it came.
     """
@@ -74,7 +73,7 @@ class Result:
         return self._weights.is_file()
 
     def load(self, modules: Mapping[str, nn.Module]) -> None:
-        """Load the weights that these modules had at the stage's end. The stage must have kept them."""
+        """Load the weights that these modules had at the training's end, which must have kept them."""
         with utf8_path(self._weights) as place:
             tensors = load_file(place)
         with torch.no_grad():
@@ -107,17 +106,26 @@ class Result:
 
 
 @dataclass(frozen=True)
-class Stages:
-    """The stages of a run.
+class RunFolder:
+    """The folder that a run works in.
 
     Attributes:
-        run: its directory.
-        identity: a hash of everything that decides the run's bits. Results with another identity are refused.
+        path: the run directory.
+        ranks: the processes of the run.
+        resuming: whether the folder holds the beginning of this run.
+        identity: a hash of everything that decides the run's bits; empty until the run is planned. Results
+            with another identity are refused.
     """
 
-    run: Path
-    identity: str
-    world: World
+    path: Path
+    ranks: World
+    resuming: bool = False
+    identity: str = ""
+
+    @property
+    def announces(self) -> bool:
+        """Whether this process tells the user what a new run will do."""
+        return self.ranks.is_main and not self.resuming
 
     def train(
         self,
@@ -126,10 +134,10 @@ class Stages:
         make: Callable[[], Training],
         keep: Mapping[str, nn.Module],
     ) -> Result:
-        """Train to the end, from the newest checkpoint if there is one. A finished stage is not repeated.
+        """Train to the end, from the newest checkpoint if there is one. A finished training is not repeated.
 
         Args:
-            directory: of this stage, the same as the trainer's.
+            directory: of this training, the same as the trainer's.
             title: of the progress bar.
             make: makes the trainer, with the run's identity. Called only if there is something left to do.
             keep: trained modules whose weights are needed later, by name.
@@ -139,34 +147,34 @@ class Stages:
             StoppedError: a signal asked any rank to stop.
         """
         begun = directory.is_dir()
-        if begun and self.world.is_main:
+        if begun and self.ranks.is_main:
             sweep(directory)
-        self.world.barrier()
+        self.ranks.barrier()
         result = self._find(directory)
-        self.world.barrier()  # no rank changes the directory before all have looked
+        self.ranks.barrier()  # no rank changes the directory before all have looked
         if result is not None:
-            if self.world.is_main:
+            if self.ranks.is_main:
                 say(f"{title}: already finished")
                 _remove_checkpoints(directory)
             return result
         with stop_request() as request:
             trainer = make()
-            if begun and not trainer.resume() and self.world.is_main:
+            if begun and not trainer.resume() and self.ranks.is_main:
                 say(f"{title}: no usable checkpoint: starting over")
             try:
                 metrics = trainer.run(title)
             except StoppedError as stopped:
-                raise self._stopped(stopped.exit_code - 128, title) from stopped
+                raise StoppedError(stopped.number, f"in {title}") from stopped
             result = Result(
                 directory, self.identity, metrics, trainer.totals.seconds, trainer.totals.sequences
             )
-            if self.world.is_main:
+            if self.ranks.is_main:
                 result.save(keep)
                 _remove_checkpoints(directory)
             # Ranks meet here once the result exists. A request that came after the last update counts too.
-            (votes,) = self.world.sum_each(request.votes())
+            (votes,) = self.ranks.sum_each(request.votes())
             if number := elected(votes):
-                raise self._stopped(number, title)
+                raise StoppedError(number, f"in {title}")
         return result
 
     def _find(self, directory: Path) -> Result | None:
@@ -189,18 +197,12 @@ class Stages:
             directory, self.identity, record["figures"], record["seconds"], record.get("examples", 0)
         )
 
-    def _stopped(self, number: int, title: str) -> StoppedError:
-        name = signal.Signals(number).name
-        return StoppedError(f"stopped by {name} in {title}; continue with --resume {self.run}", number)
-
 
 def _remove_checkpoints(directory: Path) -> None:
     shutil.rmtree(directory / "checkpoints", ignore_errors=True)
 
 
-def finish_stages(run: Path, summary: dict[str, Any], remove: Sequence[str] = ()) -> None:
-    """Finish a run, then remove its results and inputs.json too; `remove` as in `finish_run`."""
-    finish_run(run, summary, remove)
+def remove_results(run: Path) -> None:
+    """Remove what the trainings of a finished run have left for each other."""
     for folder in run.rglob(_RESULT):
         shutil.rmtree(folder, ignore_errors=True)
-    (run / INPUTS).unlink(missing_ok=True)

@@ -1,0 +1,157 @@
+"""The plan of a fine-tuning: its encoder, its tables as examples, and what was found in them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from brimful.console import say, warn
+from brimful.errors import BrimfulError
+from brimful.finetuning.config import FinetuneConfig, default_rate
+from brimful.finetuning.trainings import load_data, starting_model
+from brimful.hf.folders import load_pretrained
+from brimful.judging.baselines import available
+from brimful.judging.checks import Finding, described
+from brimful.judging.review import check_before
+from brimful.model.attention import choose_backend
+from brimful.model.drawing import undrawn
+from brimful.model.encoder import Encoder
+from brimful.model.heads import SequenceHead, pooling_of
+from brimful.precision.policy import Precision
+from brimful.runs.directory import absolute, model_files, named_files
+from brimful.runs.folder import RunFolder
+from brimful.runs.job import Summary
+from brimful.tables.layouts import find_layout
+from brimful.tasks.data import TaskData
+from brimful.tasks.registry import task_of
+from brimful.tasks.task import TaskHead
+from brimful.train.objective import Runtime
+
+
+@dataclass(frozen=True)
+class FinetunePlan:
+    """A fine-tuning before it starts.
+
+    Attributes:
+        config: resolved.
+        told: what the checks found in the tables, for the summary; on the main rank.
+    """
+
+    config: FinetuneConfig
+    data: TaskData
+    runtime: Runtime
+    told: dict[str, Any]
+
+    @property
+    def files(self) -> dict[str, Path]:
+        """The tables and the encoder."""
+        config = self.config
+        train, dev, test = config.tables
+        files = named_files(train=train, dev=dev, test=test, more_tests=config.more_tests)
+        return files | model_files("encoder", config.encoder_folder)
+
+    @property
+    def decides(self) -> list[Any]:
+        """When it is evaluated, where the best checkpoint is kept: evaluations then do more than measure."""
+        trainer = self.config.trainer
+        return [trainer.evaluate_every] if trainer.keeps_best else []
+
+
+def plan(config: FinetuneConfig, folder: RunFolder) -> FinetunePlan:
+    """Resolve a configuration, and say what a new run will do.
+
+    Raises:
+        BrimfulError: the encoder, a table or a setting is unusable.
+    """
+    ranks = folder.ranks
+    runtime = Runtime.of(ranks, config.precision, config.trainer)
+    if config.attention_dropout and not choose_backend(ranks.device, runtime.dtype).drops:
+        raise BrimfulError("attention_dropout works on CPUs only: leave it out, or set it to 0")
+    source = load_pretrained(config.encoder_folder)
+    encoder, asked = source[0], config
+    config = _resolved(config, encoder, runtime.precision)
+    data = load_data(config, encoder, ranks)
+    if any(labels > len(data.train) for labels in config.label_curve):
+        raise BrimfulError(
+            f"label_curve is {list(config.label_curve)}, and there are {len(data.train)} labels"
+        )
+    with undrawn():  # so that a wrong setting is refused now
+        _, head = starting_model(config, config.seed[0], data.task, source)
+    if not folder.resuming:
+        asked.refuse_unread(pools=isinstance(head, SequenceHead))
+        if config.label_curve and (why := available(data.task)) is not None:
+            raise BrimfulError(f"label_curve draws the ladder's models too: {why}")
+    if folder.announces:
+        _announce(asked, data, encoder, head)
+    told: dict[str, Any] = {}
+    if ranks.is_main:  # the others read the summary that it writes
+        findings, told = check_before(data, encoder, own_dev=config.dev is not None)
+        if not folder.resuming:
+            _tell(findings, data)
+            limits = f"an example has at most {config.max_length:,}, the encoder takes"
+            say(f"{described(told['train']['tokens'])}; {limits} {encoder.config.max_length:,}")
+    return FinetunePlan(config, data, runtime, told)
+
+
+def outlook(plan: FinetunePlan) -> Summary:
+    """What a dry run returns."""
+    data = plan.data
+    return {"dry_run": True, "train": len(data.train), "test": len(data.test), **data.task.facts}
+
+
+def _resolved(config: FinetuneConfig, encoder: Encoder, precision: Precision) -> FinetuneConfig:
+    """The configuration with everything that it needs to mean the same elsewhere."""
+    longest, hidden = encoder.config.max_length, encoder.config.hidden_size
+    max_length = min(128, longest) if config.max_length is None else config.max_length
+    kind = task_of(config.task, find_layout(config.layout, config.columns))
+    overlap = config.overlap
+    if overlap is None and kind.overlap is not None:
+        overlap = min(kind.overlap, max_length // 4)
+    seed = config.seed
+    if config.seeds is not None:
+        seed = tuple(range(seed[0], seed[0] + config.seeds))
+    train, dev, test = (path and absolute(path) for path in config.tables)
+    return replace(
+        config,
+        encoder=config.encoder and absolute(config.encoder),
+        train=train,
+        dev=dev,
+        test=test,
+        more_tests=tuple(map(absolute, config.more_tests)),
+        task=kind.name,
+        seed=seed,
+        seeds=None,
+        max_length=max_length,
+        overlap=overlap,
+        pooling=pooling_of(encoder) if config.pooling == "auto" else config.pooling,
+        learning_rates=config.learning_rates or (default_rate(hidden),),
+        precision=precision,
+    )
+
+
+def _announce(asked: FinetuneConfig, data: TaskData, encoder: Encoder, head: TaskHead) -> None:
+    """Say what a new run does.
+
+    Args:
+        asked: as the user gave it.
+    """
+    units = data.train.examples.units
+    say(f"fine-tuning on {len(data.train):,} examples of {data.task.description}, test {len(data.test):,}")
+    if asked.batch > units:
+        warn(
+            f"batch is {asked.batch:,} and train has {units:,} examples: one update shows them"
+            f" {asked.batch / units:.1f} times"
+        )
+    guessed = asked.pooling == "auto" and encoder.pooling is None and not encoder.config.modern
+    if guessed and isinstance(head, SequenceHead) and not head.linear:
+        say(
+            f"{asked.encoder} says no pooling: a new dense layer reads the first token; an encoder that was"
+            " trained with the mean needs --pooling mean"
+        )
+
+
+def _tell(findings: Sequence[Finding], data: TaskData) -> None:
+    """Warn of what was found, but for rows of test in train of which `load_task_data` has warned."""
+    for finding in findings:
+        if not (data.leaked and (finding.kind, finding.file) == ("leakage", str(data.test.table.path))):
+            warn(f"{finding.file}: {finding.message}")

@@ -1,0 +1,52 @@
+"""All fast forms, by the name that `model.door.choose` is asked for. The first that applies computes."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from brimful.kernels import (
+    bfloat16,
+    bfloat16_layer,
+    blockwise,
+    fused,
+    linear_cross_entropy,
+    products,
+    rotation,
+)
+from brimful.kernels.backends import BACKENDS
+
+__all__ = ["BACKENDS", "FORMS", "Form"]
+
+
+@dataclass(frozen=True)
+class Form:
+    """A fast form.
+
+    Attributes:
+        run: takes and gives what the plain form does.
+        applies: whether it computes what is given, from all of its arguments or the first ones.
+    """
+
+    run: Callable[..., Any]
+    applies: Callable[..., bool]
+
+
+def _always(*given: Any) -> bool:
+    return True
+
+
+FORMS: dict[str, tuple[Form, ...]] = {
+    "attention": (Form(blockwise.attention, _always),),
+    "rotate": (Form(rotation.rotate, _always),),
+    "gate": (Form(bfloat16.gate, bfloat16.applies),),
+    "layer": (
+        Form(bfloat16_layer.forward, bfloat16_layer.applies),
+        Form(fused.forward, fused.layer_applies),
+    ),
+    "linear_cross_entropy": (Form(linear_cross_entropy.sum_and_hits, linear_cross_entropy.applies),),
+    "products_of_run": (Form(products.OneDnn, products.run_applies),),
+    "products_of_teacher": (Form(partial(products.OneDnn, copying=False), products.teacher_applies),),
+}
+"""`products_of_run` and `products_of_teacher` are contexts of forward passes: of a run of inference, whose
+weights do not change meanwhile, and of a frozen model while another one trains."""

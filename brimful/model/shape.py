@@ -1,0 +1,208 @@
+"""The shape of an encoder, and the published ones by name. Architectures differ by their shape alone."""
+
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from brimful.errors import BrimfulError, nearest
+
+Architecture = Literal["bert", "prenorm", "modern"]
+Variant = Literal["roberta", "xlm-roberta", "camembert", "electra"]
+Pooling = Literal["mean", "first"]
+"""What stands for a text: the mean of its tokens' hidden states, or its first token's."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderConfig:
+    """Shape of an encoder. The defaults describe a short-context modern encoder of mini size."""
+
+    architecture: Architecture = "modern"
+    """modern: ModernBERT (pre-LN, RoPE, GeGLU, no biases); bert: BERT (post-LN, learned positions); prenorm:
+    Megatron-BERT (BERT with pre-LN and a final norm)."""
+    variant: Variant | None = None
+    """The family other than BERT that a bert encoder is saved as. In all but Electra, position embeddings
+    start at pad_id + 1."""
+    vocabulary_size: int = 30522
+    """Number of tokens; padded to a multiple of 64 inside, invisible outside."""
+    hidden_size: int = 256
+    """Width of the residual stream."""
+    embedding_size: int | None = None
+    """Width of the embeddings, which a matrix projects to hidden_size; Electra only. By default, embeddings
+    have hidden_size and there is no such matrix."""
+    layers: int = 4
+    """Number of transformer layers."""
+    heads: int = 4
+    """Attention heads; hidden_size is a multiple."""
+    intermediate_size: int = 512
+    """Width of the feed-forward layer; of each of its two halves in modern, which has a gate."""
+    max_length: int = 512
+    """The longest sequence, in tokens."""
+    segments: int = 2
+    """Token types; bert and prenorm only."""
+    pad_id: int = 0
+    """The token that fills unused slots."""
+    norm_eps: float = 1e-5
+    """Added to the variance in LayerNorm."""
+    dropout: float = 0.0
+    """Dropout of hidden states while training."""
+    attention_dropout: float = 0.0
+    """Dropout of attention probabilities while training, in the backend sdpa alone. In modern also dropout of
+    the output of attention, in every backend."""
+    rope_theta: float = 10_000.0
+    """Base of the rotary frequencies in global layers; modern only."""
+    rope_theta_local: float = 10_000.0
+    """Base of the rotary frequencies in local layers; modern only."""
+    local_attention: int = 128
+    """Width of the window in local layers: a token sees tokens at most half of it away; modern only."""
+    global_every: int = 1
+    """Layers 0, n, 2n ... see the whole sequence, the others a window. 1: all are global; modern only."""
+    initializer_range: float = 0.02
+    """Standard deviation of initial weights."""
+
+    def __post_init__(self) -> None:
+        for name, kinds in (("architecture", Architecture), ("variant", Variant)):
+            value, known = getattr(self, name), get_args(kinds)
+            if value not in known and (name, value) != ("variant", None):
+                raise BrimfulError(f"unknown model.{name} {value!r}: {nearest(str(value), known)}")
+        sizes = ("vocabulary_size", "hidden_size", "layers", "heads", "intermediate_size", "max_length")
+        for name in (*sizes, "segments", "local_attention", "global_every"):
+            if getattr(self, name) < 1:
+                raise BrimfulError(f"model.{name} is {getattr(self, name)}: it must be at least 1")
+        if self.hidden_size % self.heads:
+            raise BrimfulError(
+                f"model.hidden_size: {self.hidden_size} is not divisible by {self.heads} heads"
+            )
+        if self.rotary and self.head_dim % 2:
+            raise BrimfulError(f"model.heads: rotary positions need an even head size, not {self.head_dim}")
+        if not 0 <= self.pad_id < self.vocabulary_size:
+            raise BrimfulError(f"model.pad_id: {self.pad_id} is not one of {self.vocabulary_size} tokens")
+        for name in ("dropout", "attention_dropout"):
+            if not 0 <= getattr(self, name) < 1:
+                raise BrimfulError(
+                    f"model.{name} is {getattr(self, name)}: it must be at least 0 and less than 1"
+                )
+        if self.variant is not None and self.architecture != "bert":
+            raise BrimfulError(f"model.variant: {self.variant} is bert, not {self.architecture}")
+        if self.embedding_size is not None and (self.variant != "electra" or self.embedding_size < 1):
+            raise BrimfulError(
+                f"model.embedding_size is {self.embedding_size}: only Electra has one, of at least 1"
+            )
+
+    @property
+    def modern(self) -> bool:
+        """Whether initial weights and heads follow ModernBERT."""
+        return self.architecture == "modern"
+
+    @property
+    def pre_norm(self) -> bool:
+        """Whether sub-layers normalize their input, and a final norm the output; else each residual sum is
+        normalized."""
+        return self.architecture != "bert"
+
+    @property
+    def embedding_norm(self) -> bool:
+        """Whether embeddings are normalized."""
+        return self.architecture != "prenorm"
+
+    @property
+    def rotary(self) -> bool:
+        """Whether positions rotate queries and keys; else positions and token types are embedded."""
+        return self.modern
+
+    @property
+    def gated(self) -> bool:
+        """Whether a gate multiplies the activation of the feed-forward layer."""
+        return self.modern
+
+    @property
+    def bias(self) -> bool:
+        """Whether matrices and norms have biases."""
+        return not self.modern
+
+    @property
+    def position_offset(self) -> int:
+        """The row of the position embeddings for a sequence's first token."""
+        return self.pad_id + 1 if self.variant in ("roberta", "xlm-roberta", "camembert") else 0
+
+    @property
+    def embedding_width(self) -> int:
+        """Width of the embeddings, also where it is that of the hidden states."""
+        return self.hidden_size if self.embedding_size is None else self.embedding_size
+
+    @property
+    def reads_segments(self) -> bool:
+        """Whether token types make a difference."""
+        return not self.rotary and self.segments > 1
+
+    @property
+    def head_dim(self) -> int:
+        """Width of an attention head."""
+        return self.hidden_size // self.heads
+
+    def is_global(self, layer: int) -> bool:
+        """Whether a layer sees whole sequences."""
+        return not self.rotary or layer % self.global_every == 0
+
+
+SHAPES = {
+    "tiny": (2, 128, 2),
+    "mini": (4, 256, 4),
+    "small": (4, 512, 8),
+    "base": (12, 768, 12),
+    "large": (24, 1024, 16),
+}
+"""Layers, hidden size and heads of Google's published BERT sizes (Turc et al. 2019; Devlin et al. 2018)."""
+
+_ALTERNATING = {"global_every": 3, "local_attention": 128, "rope_theta": 160_000.0}
+MODERN: dict[str, dict[str, Any]] = {
+    "base": {"layers": 22, "intermediate_size": 1152, **_ALTERNATING},
+    "large": {"layers": 28, "intermediate_size": 2624, **_ALTERNATING},
+}
+"""Where ModernBERT's two published sizes differ from `SHAPES` (Warner et al. 2024, table 4)."""
+
+
+def preset(name: str, architecture: Architecture = "modern", **changes: Any) -> EncoderConfig:
+    """A configuration by its public name: tiny, mini, small, base or large.
+
+    modern is ModernBERT at base and large. The smaller sizes, in which ModernBERT was not published, have
+    BERT's layers with global attention, and a feed-forward width of 2 * hidden, since the gate needs a third
+    matrix. bert and prenorm have 4 * hidden. The initial weights of modern shrink with the square root of the
+    width; at base their standard deviation is 0.02.
+
+    Args:
+        changes: fields of EncoderConfig. Feed-forward width and initial weights follow a `hidden_size`.
+
+    Raises:
+        BrimfulError: there is no such preset, or the shape is impossible.
+    """
+    if name not in SHAPES:
+        raise BrimfulError(f"unknown model {name!r}: {nearest(name, SHAPES)}")
+    layers, published_hidden, heads = SHAPES[name]
+    hidden = changes.get("hidden_size", published_hidden)
+    modern = architecture == "modern"
+    values: dict[str, Any] = {
+        "architecture": architecture,
+        "layers": layers,
+        "hidden_size": hidden,
+        "heads": heads,
+        "intermediate_size": 2 * hidden if modern else 4 * hidden,
+        "norm_eps": 1e-5 if modern else 1e-12,
+        "initializer_range": 0.02 * (768 / max(hidden, 1)) ** 0.5 if modern else 0.02,
+    }
+    published = dict(MODERN.get(name, {})) if modern else {}
+    if hidden != published_hidden:
+        published.pop("intermediate_size", None)
+    return EncoderConfig(**(values | published | changes))
+
+
+def shape_advice(config: EncoderConfig) -> list[str]:
+    """What slows down an encoder of this shape: a sentence for each."""
+    advice = []
+    if config.head_dim % 8:
+        padded = -(-config.head_dim // 8) * 8
+        advice.append(f"head size {config.head_dim} is padded to {padded} on CUDA: choose a multiple of 8")
+    advice += [
+        f"model.{name} is {getattr(config, name)}: matrix products are faster with a multiple of 8"
+        for name in ("hidden_size", "intermediate_size")
+        if getattr(config, name) % 8
+    ]
+    return advice

@@ -1,0 +1,238 @@
+"""The plan of a pretraining: what it starts from, what it reads, and how much of it."""
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from brimful.console import counted, say, warn
+from brimful.corpus.shards import Corpus
+from brimful.data.mixture import open_sources, parse_sources
+from brimful.data.pairs import NO_PAIR
+from brimful.data.reader import SequenceReader
+from brimful.data.sources import Source
+from brimful.data.streams import training_sources
+from brimful.hf.model_folder import ModelFolder
+from brimful.model.shape import shape_advice
+from brimful.packing.hyperparameters import suggest
+from brimful.precision.policy import resolve_residual
+from brimful.pretraining.config import PretrainConfig
+from brimful.runs.directory import START, absolute
+from brimful.runs.folder import RunFolder
+from brimful.start.initial import Initial, new_model, trained_model
+from brimful.text.tokenizer import load as load_tokenizer
+from brimful.train.objective import Runtime
+from brimful.train.sinks import require_wandb
+
+
+@dataclass(frozen=True)
+class PretrainPlan:
+    """A pretraining before it starts.
+
+    Attributes:
+        config: resolved, but for the rows of a micro-batch.
+        initial: what it starts from.
+        is_started: whether that is what an interrupted run has kept.
+        epochs: of each source; empty where an interrupted run continues.
+    """
+
+    config: PretrainConfig
+    corpora: dict[str, Corpus]
+    reader: SequenceReader
+    initial: Initial
+    is_started: bool
+    sources: list[Source]
+    runtime: Runtime
+    epochs: dict[str, float]
+
+    @property
+    def files(self) -> dict[str, Path]:
+        """None: corpora have fingerprints."""
+        return {}
+
+    @property
+    def decides(self) -> list[Any]:
+        """The corpora."""
+        return [(s.name, s.proportion, self.corpora[s.name].fingerprint) for s in self.sources]
+
+
+def plan(config: PretrainConfig, folder: RunFolder) -> PretrainPlan:
+    """Resolve a configuration, and say what a new run will do.
+
+    Raises:
+        BrimfulError: no prepared data, or what the run starts from cannot be used.
+    """
+    dry_run = bool(config.dry_run)
+    config = resolved(config, folder)
+    require_wandb(config.trainer.wandb)
+    verify = config.verify_data and folder.ranks.is_main
+    corpora = open_sources(parse_sources(config.data or ()), verify=verify)
+    return plan_on(config, corpora, folder, says=folder.ranks.is_main and (dry_run or not folder.resuming))
+
+
+def plan_on(
+    config: PretrainConfig, corpora: dict[str, Corpus], folder: RunFolder, *, says: bool
+) -> PretrainPlan:
+    """The plan of a resolved configuration on open corpora.
+
+    Args:
+        says: whether to say what the run will do.
+    """
+    ranks = folder.ranks
+    tokenizer = load_tokenizer(next(iter(corpora.values())).tokenizer_path)
+    is_started = ranks.from_main(folder.resuming and ranks.is_main and _has_start(folder.path / START))
+    initial = initial_model(config, tokenizer, folder.path / START if is_started else None)
+    sources = make_sources(config, corpora, folder.path / "blocks", ahead=ranks.is_main)
+    config = follow_unpacked(config, sources)
+    epochs = _describe(config, sources, initial) if says else {}
+    return PretrainPlan(
+        config,
+        corpora,
+        SequenceReader(tokenizer, config.masking),
+        initial,
+        is_started,
+        sources,
+        Runtime.of(ranks, config.precision, config.trainer),
+        epochs,
+    )
+
+
+def resolved(config: PretrainConfig, folder: RunFolder) -> PretrainConfig:
+    """The configuration, complete but for the rows of a micro-batch."""
+    ranks = folder.ranks
+    if config.rows_per_micro_batch is None and ranks.device.type == "cuda":
+        config = replace(config, rows_per_micro_batch="auto")
+    if folder.resuming:
+        return config
+    assert config.data is not None
+    precision = Runtime.of(ranks, config.precision, config.trainer).precision
+    residual = resolve_residual(config.trainer.residual, precision, ranks.device)
+    trainer = replace(config.trainer, residual=residual)
+    config = replace(config, data=parse_sources(config.data), precision=precision, trainer=trainer)
+    if config.start_from is not None:
+        return replace(config, start_from=absolute(config.start_from))
+    model, architecture = config.model or "mini", config.architecture or "modern"
+    initial = config.initial.resolved(architecture)
+    return replace(config, model=model, architecture=architecture, initial=initial)
+
+
+def _has_start(folder: Path) -> bool:
+    """Whether the model that a run starts from is kept. What is left of one is removed."""
+    if all((folder / name).is_file() for name in ("config.json", "model.safetensors", "tokenizer.json")):
+        return True
+    shutil.rmtree(folder, ignore_errors=True)
+    return False
+
+
+def initial_model(config: PretrainConfig, tokenizer: Tokenizer, kept: Path | None = None) -> Initial:
+    """The model that a run starts from, new or trained.
+
+    Args:
+        tokenizer: of the data.
+        kept: where an interrupted run keeps the model that it started from.
+
+    Raises:
+        BrimfulError: the trained model cannot be used; see `trained_model`.
+    """
+    if kept is not None:
+        folder = kept
+    elif config.start_from is None:
+        return new_model(config.encoder_config(tokenizer), tokenizer, config.sequences, config.seed)
+    else:
+        folder = ModelFolder.open(config.start_from, "encoder").path
+    return trained_model(folder, tokenizer, config.sequences, config.longest_sequence(), config.seed)
+
+
+def make_sources(
+    config: PretrainConfig, corpora: Mapping[str, Corpus], directory: Path, *, ahead: bool
+) -> list[Source]:
+    """The run's training documents; see `training_sources`."""
+    data, phases = parse_sources(config.data or ()), config.run_phases()
+    return training_sources(data, corpora, phases, config.sequences, config.seed, directory, ahead=ahead)
+
+
+def _describe(config: PretrainConfig, sources: list[Source], initial: Initial) -> dict[str, float]:
+    """Say what a new run will do, and return the epochs of each source."""
+    parameters = sum(p.numel() for p in initial.encoder.parameters())
+    documents = sum(source.corpus.documents for source in sources)
+    model = f"a {config.model} {config.architecture} encoder"
+    if config.start_from is not None:
+        pieces = counted(initial.new_pieces, "new piece")
+        model = f"the {initial.encoder.config.architecture} encoder of {config.start_from}, {pieces}"
+    say(
+        f"pretraining {model} ({parameters / 1e6:.1f} M parameters) on {documents:,} documents"
+        f" with {config.optimizer.summary}"
+    )
+    advice = shape_advice(initial.encoder.config) if config.start_from is None else []
+    for warning in (*initial.warnings, *advice):
+        warn(warning)
+    read, max_length = np.zeros(len(sources)), 0
+    for phase in config.run_phases():
+        longest = phase.packing.max_length
+        sequences, plans = zip(*(source.blocks[longest].preview() for source in sources), strict=True)
+        for source, some in zip(sources, sequences, strict=True):
+            if config.sequences.paired and not max_length and (some.pair == NO_PAIR).all():
+                warn(f"{source.name} gives no pairs: it has one document, or every document has one sentence")
+        rows = _proportions(sources) / [
+            plan.tokens / plan.rows for plan in plans
+        ]  # of each source, per token
+        tokens = phase.size / rows.sum()
+        packed = phase.size * float(np.dot(rows / rows.sum(), [plan.packing_factor for plan in plans]))
+        what = counted(phase.size, phase.counted.removesuffix("s"))
+        say(
+            f"{counted(phase.steps, 'update')} of {what}, about {packed:,.0f} sequences and {tokens:,.0f}"
+            f" tokens, sequences of at most {longest}"
+        )
+        blocks = phase.steps * tokens * _proportions(sources) / [plan.tokens for plan in plans]
+        if max_length not in (0, longest) and (read.astype(int) == (read + blocks).astype(int)).all():
+            warn(
+                "the length of sequences does not change in this phase: it changes when a block of data"
+                " begins, and no block is expected to begin here"
+            )
+        read, max_length = read + blocks, longest
+    if config.trainer.hours:
+        say(f"the run ends after {config.trainer.hours:g} hours of training at the latest")
+    epochs = {}
+    for source, blocks in zip(sources, read.tolist(), strict=True):
+        epochs[source.name] = blocks / source.blocks[max_length].count
+        say(f"{source.name}: {epochs[source.name]:.3g} epochs of {source.corpus.tokens:,} tokens")
+    return epochs
+
+
+def _proportions(sources: list[Source]) -> np.ndarray:
+    """float64: the fraction of the tokens that each source contributes."""
+    proportions = np.array([source.proportion for source in sources])
+    return proportions / proportions.sum()
+
+
+def follow_unpacked(config: PretrainConfig, sources: list[Source]) -> PretrainConfig:
+    """The configuration with `unpacked_batch_size`, if given, turned into rows and betas."""
+    if config.unpacked_batch_size is None:
+        return config
+    optimizer, rows = config.optimizer, config.rows_per_micro_batch
+    first = config.run_phases()[0].packing.max_length
+    factors = [source.blocks[first].preview()[1].packing_factor for source in sources]
+    suggestion = partial(
+        suggest,
+        float(np.dot(_proportions(sources), factors)),
+        config.unpacked_batch_size,
+        (optimizer.beta1, optimizer.beta2),
+        keep=config.unpacked_keep,
+    )
+    if not isinstance(rows, int):
+        # A power of two, so that there is a choice; the update is off by a sixteenth at most.
+        rows = 1 << (max(1, suggestion().rows_per_update // 8).bit_length() - 1)
+    found = suggestion(multiple_of=rows)
+    beta1, beta2 = found.betas
+    return replace(
+        config,
+        unpacked_batch_size=None,
+        unpacked_keep="sequences",
+        rows_per_update=found.rows_per_update,
+        optimizer=replace(optimizer, beta1=beta1, beta2=beta2),
+    )

@@ -1,0 +1,207 @@
+"""The work of a pretraining: masked language modelling on packed rows."""
+
+import math
+import shlex
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+from brimful.config import to_dict
+from brimful.console import say, warn
+from brimful.corpus.shards import Corpus
+from brimful.data.reader import SequenceReader
+from brimful.data.rows import RowStream
+from brimful.data.sources import Source
+from brimful.data.streams import validation_batches
+from brimful.hf.folders import save_model
+from brimful.model.encoder import Encoder
+from brimful.model.heads import MaskedLMHead, PretrainingHead
+from brimful.objectives.masked_lm import MaskedLM, MaskedLMAndPairs
+from brimful.pretraining.config import PretrainConfig
+from brimful.pretraining.plan import PretrainPlan
+from brimful.pretraining.verdict import verdict_of_pretraining
+from brimful.runs.directory import START, start_run
+from brimful.runs.folder import RunFolder
+from brimful.runs.job import Summary
+from brimful.seals import seal
+from brimful.start.initial import count_pieces, start_from_data
+from brimful.train.metrics import read_metrics
+from brimful.train.micro_batch import MicroBatches
+from brimful.train.probe import auto_rows, rows_on_cpu
+from brimful.train.trainer import Trainer
+
+
+def work(plan: PretrainPlan, folder: RunFolder) -> Summary:
+    """Train as planned, and save the encoder.
+
+    Raises:
+        BrimfulError: a checkpoint of other data, a NaN loss.
+        StoppedError: a signal asked to stop.
+    """
+    config, ranks, directory = plan.config, folder.ranks, folder.path
+    encoder, head = plan.initial.encoder, plan.initial.head
+    if config.start_from is None and not plan.is_started:
+        _start_from_data(plan, folder)
+    if ranks.is_main and not (directory / START).exists():
+        save_model(directory / START, encoder, head)
+        seal(directory / START)
+    ranks.barrier()
+    stream = make_stream(
+        config,
+        plan.sources,
+        plan.reader,
+        fixed_shapes=ranks.device.type == "cuda" or config.trainer.compile is True,
+        rank=ranks.rank,
+        world=ranks.size,
+    )
+    given = isinstance(config.rows_per_micro_batch, int)
+    trainer = Trainer(
+        encoder,
+        make_objective(config, head, plan.reader, plan.corpora, directory),
+        stream,
+        plan.runtime,
+        directory,
+        config=config.trainer,
+        optimizer=config.optimizer,
+        schedule=config.schedule,
+        cycles=config.cycles(),
+        seed=config.seed,
+        micro_batches=MicroBatches(ranks, stream, auto=not given),
+        identity=folder.identity,
+        about={"config": to_dict(config)},
+        shows=f"brimful inspect {shlex.quote(str(directory))} --update",
+    )
+    if not given:
+        if config.rows_per_micro_batch == "auto":
+            rows = auto_rows(trainer, stream, config.optimizer)
+        else:
+            rows = rows_on_cpu(stream, encoder.config.hidden_size)
+        config = replace(config, rows_per_micro_batch=rows)
+        trainer.about["config"] = to_dict(config)
+        if ranks.is_main:
+            start_run(directory, config)
+    if folder.resuming and not trainer.resume() and ranks.is_main:
+        say("no usable checkpoint: starting over")
+    if folder.resuming and ranks.size > 1:
+        micro_batches, _ = stream.micro_batches(trainer.cursor)
+        if len(micro_batches) < ranks.size and ranks.is_main:
+            warn(
+                f"an update has work for {len(micro_batches)} of {ranks.size} ranks: lower"
+                f" rows_per_micro_batch ({stream.rows_per_micro_batch}) in {directory / 'config.yaml'}"
+            )
+    with closing(stream):
+        metrics = trainer.run("pretrain", evaluate_first=config.start_from is not None)
+    summary = _summary(config, trainer, encoder, metrics, plan)
+    if ranks.is_main:
+        summary["verdict"] = verdict_of_pretraining(directory, plan.sources, plan.corpora, metrics)
+        if config.start_from is not None and metrics:
+            summary["validation_at_start"] = _metrics_at_start(directory / "metrics.jsonl")
+        save_model(directory / "encoder", encoder, head)
+    return summary
+
+
+def _start_from_data(plan: PretrainPlan, folder: RunFolder) -> None:
+    """Set what the data says of the initial weights; the main rank counts, for all."""
+    initial, config, ranks = plan.initial, plan.config, folder.ranks
+    pieces = None
+    if config.initial.vocabulary == "data":
+        shares = {source.corpus: source.proportion for source in plan.sources}
+        width = initial.encoder.config.embedding_width
+        pieces = ranks.from_main(count_pieces(shares, width, config.seed) if ranks.is_main else None)
+    start_from_data(initial, config.initial, pieces)
+
+
+def make_objective(
+    config: PretrainConfig,
+    head: MaskedLMHead,
+    reader: SequenceReader,
+    corpora: Mapping[str, Corpus],
+    directory: Path,
+) -> MaskedLM:
+    """The loss, and the held-out batches that evaluate it."""
+    held_out = {
+        name: validation_batches(
+            name,
+            corpus.part("validation"),
+            reader,
+            config.run_phases()[-1].packing,
+            config.sequences,
+            config.validation_tokens,
+            directory / "validation",
+        )
+        for name, corpus in corpora.items()
+    }
+    if isinstance(head, PretrainingHead):
+        return MaskedLMAndPairs(head, held_out, config.loss_mean, config.sampled_softmax)
+    return MaskedLM(head, held_out, config.loss_mean, config.sampled_softmax)
+
+
+def make_stream(
+    config: PretrainConfig,
+    sources: list[Source],
+    reader: SequenceReader,
+    *,
+    fixed_shapes: bool = False,
+    rank: int = 0,
+    world: int = 1,
+) -> RowStream:
+    """The run's updates. Where `rows_per_micro_batch` is not yet known, it is 1."""
+    rows = config.rows_per_micro_batch
+    return RowStream(
+        reader,
+        sources,
+        config.run_phases(),
+        seed=config.seed,
+        rows_per_micro_batch=rows if isinstance(rows, int) else 1,
+        fixed_shapes=fixed_shapes,
+        rank=rank,
+        world=world,
+    )
+
+
+def _summary(
+    config: PretrainConfig, trainer: Trainer, encoder: Encoder, metrics: dict[str, float], plan: PretrainPlan
+) -> Summary:
+    """The content of summary.json; `metrics` are those of the last evaluation."""
+    totals = trainer.totals
+    return {
+        "kind": "pretrain",
+        "steps": trainer.step,
+        "tokens": totals.tokens,
+        "tokens_per_second": totals.tokens_per_second,
+        "seconds": totals.seconds,
+        "parameters": sum(p.numel() for p in encoder.parameters()),
+        "precision": plan.runtime.precision,
+        "world_size": plan.runtime.world.size,
+        "validation": metrics | _perplexity(metrics),
+        "packing": {
+            "efficiency": totals.fill,
+            "padded_efficiency": totals.tokens / totals.padded,
+            "packing_factor": totals.sequences * config.packing.capacity / totals.slots,
+            "capacity": config.packing.capacity,
+            "max_length": config.longest_sequence(),
+            "dropped_predictions": totals.dropped_predictions
+            / max(1, totals.predictions + totals.dropped_predictions),
+        },
+        "phases": [
+            {
+                "steps": phase.steps,
+                "max_length": phase.packing.max_length,
+                f"{phase.counted}_per_update": phase.size,
+            }
+            for phase in config.run_phases()
+        ],
+    }
+
+
+def _metrics_at_start(path: Path) -> dict[str, float]:
+    """The metrics of the evaluation before the first update, from metrics.jsonl."""
+    line = next((line for line in read_metrics(path) if line.get("step") == 0), {})
+    return {name.removeprefix("validation."): value for name, value in line.items() if name != "step"}
+
+
+def _perplexity(metrics: dict[str, float]) -> dict[str, float]:
+    """Of the mean over predictions: `token_loss` where there is one, else `loss`."""
+    loss = metrics.get("token_loss", metrics.get("loss"))
+    return {} if loss is None else {"perplexity": math.exp(min(loss, 50))}

@@ -1,0 +1,152 @@
+"""The corridor: what every verb that trains does around its work.
+
+    open     rank, restart by torchrun, lock; a finished run only returns its summary
+    plan     the verb's: a configuration -> everything the run has decided, resolved once and frozen
+    inputs   the files that decide the result are those that an interrupted run began with
+    start    config.yaml, on the main rank; a dry run ends before
+    work     the verb's: train, save the model, return the summary
+    finish   seals, summary.json, and what only a resume needs goes
+
+A plan writes nothing. A kill at any instant leaves a folder that `--resume` continues.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar, cast
+
+from brimful.config import config_hash, identity
+from brimful.distributed import World, world
+from brimful.folder_lock import FolderLock
+from brimful.runs.directory import (
+    INPUTS,
+    RunConfig,
+    check_inputs,
+    finish_run,
+    finished_run,
+    open_run,
+    read_summary,
+    start_run,
+)
+from brimful.runs.folder import RunFolder, remove_results
+from brimful.runs.restart import restarted
+from brimful.runs.signals import StoppedError
+
+Summary = dict[str, Any]
+"""What summary.json holds."""
+
+
+class Plan(Protocol):
+    """What a run has decided before it starts."""
+
+    @property
+    def config(self) -> Any:
+        """What config.yaml says: everything resolved, paths absolute. It is itself a valid --config."""
+
+    @property
+    def files(self) -> Mapping[str, Path]:
+        """The files that decide the result, by names that are the same on other machines."""
+
+    @property
+    def decides(self) -> Sequence[Any]:
+        """What else decides the run's bits, as JSON."""
+
+
+C = TypeVar("C")
+R = TypeVar("R", bound=RunConfig)
+P = TypeVar("P", bound=Plan)
+
+
+@dataclass(frozen=True)
+class Opened(Generic[C]):
+    """The folder that a configuration names, held by this process.
+
+    Attributes:
+        config: of the run; of an interrupted one, what it has saved.
+        resuming: whether the folder holds the beginning of the run.
+        again: how an interrupted run is continued: "--resume RUN".
+        summary: of a finished run, for which there is nothing to do.
+    """
+
+    config: C
+    path: Path
+    resuming: bool
+    again: str
+    summary: Summary | None = None
+
+
+def resumable(verb: str, *needs: str) -> Callable[[R, World, FolderLock], Opened[R]]:
+    """How a verb with `--out` and `--resume RUN` opens its folder.
+
+    Args:
+        needs: the options that a new run must have.
+    """
+
+    def opened(config: R, ranks: World, lock: FolderLock) -> Opened[R]:
+        config = restarted(config, ranks)
+        again = f"--resume {config.resume or config.out}"
+        if config.resume is not None and (summary := finished_run(config, verb, ranks)) is not None:
+            return Opened(config, Path(config.resume), False, again, summary)
+        dry_run = config.dry_run
+        config, path, resuming = open_run(config, verb, (*needs, "out"), ranks, lock)
+        return Opened(replace(cast(Any, config), dry_run=dry_run), path, resuming, again)
+
+    return opened
+
+
+@dataclass(frozen=True)
+class Job(Generic[C, P]):
+    """A verb that trains. Every rank calls each of its functions.
+
+    Attributes:
+        open: takes the folder; see `resumable`.
+        plan: a configuration -> its plan.
+        outlook: what a dry run returns, and says.
+        work: trains as planned; what it returns on the main rank is the summary.
+        temporary: folders in the run that only a resume needs.
+    """
+
+    open: Callable[[C, World, FolderLock], Opened[C]]
+    plan: Callable[[C, RunFolder], P]
+    outlook: Callable[[P], Summary]
+    work: Callable[[P, RunFolder], Summary]
+    temporary: tuple[str, ...] = ()
+
+    def run(self, config: C) -> Summary:
+        """Run the verb, or continue what an interrupted run has begun.
+
+        Raises:
+            BrimfulError: what the plan refuses; or the folder is in use, holds something else, or has begun
+                with other files.
+            StoppedError: a signal asked the run to stop.
+        """
+        with world() as ranks, FolderLock() as lock:
+            opened = self.open(config, ranks, lock)
+            if opened.summary is not None:
+                return opened.summary
+            folder = RunFolder(opened.path, ranks, opened.resuming)
+            plan = self.plan(opened.config, folder)
+            inputs = check_inputs(folder.path, plan.files)
+            if plan.config.dry_run:
+                return self.outlook(plan)
+            decides = config_hash([identity(plan.config), inputs, *plan.decides])
+            folder = replace(folder, identity=decides)
+            if ranks.is_main:
+                start_run(folder.path, plan.config, inputs or None)
+            ranks.barrier()
+            try:
+                summary = self.work(plan, folder)
+            except StoppedError as stopped:
+                raise stopped.resumed_by(opened.again) from stopped
+            ranks.barrier()  # every rank has read what is removed now
+            if ranks.is_main:
+                finish(folder.path, summary, self.temporary)
+            ranks.barrier()
+            return summary if ranks.is_main else read_summary(folder.path)
+
+
+def finish(run: Path, summary: Summary, temporary: Sequence[str] = ()) -> None:
+    """Write the summary, which marks a run as finished; then remove what only a resume needs."""
+    finish_run(run, summary, temporary)
+    remove_results(run)
+    (run / INPUTS).unlink(missing_ok=True)

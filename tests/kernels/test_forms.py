@@ -1,0 +1,160 @@
+"""Every fast form gives the numbers of its plain twin, and no form is without a case here.
+
+Outputs and gradients of both are compared with the plain form in float64: the errors of the fast form are no
+larger than those of the plain form in the same precision, but for rounding.
+"""
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from brimful.data.batch import IGNORED
+from brimful.kernels import forms
+from brimful.model.attention import SequenceLayout, attend
+from brimful.model.cross_entropy import linear_cross_entropy_and_hits
+from brimful.model.door import choose, shut, within
+from brimful.model.rotary import Rotary, rotate
+from builders.encoders import random_row, small
+from builders.scores import never_small
+
+LENGTHS = [40, 7, 1, 90, 33]
+T, HEADS, WIDTH = sum(LENGTHS), 2, 16
+
+
+@dataclass
+class Case:
+    """A computation.
+
+    Attributes:
+        compute: the inputs -> outputs.
+        inputs: float32; outputs are differentiated by them.
+    """
+
+    compute: Callable[..., Any]
+    inputs: list[Tensor]
+    autocast: bool = False
+
+
+def _attention(window: int | None = None) -> Case:
+    layout = SequenceLayout.prepare(random_row(LENGTHS))
+    return Case(lambda *qkv: attend(*qkv, layout, window=window), list(torch.randn(3, T, HEADS, WIDTH)))
+
+
+def _rotation() -> Case:
+    tables = Rotary(WIDTH, 128, 1e4)(random_row(LENGTHS).positions)
+
+    def compute(qkv: Tensor) -> tuple[Tensor, ...]:
+        return rotate(qkv, tuple(table.to(torch.promote_types(qkv.dtype, torch.float32)) for table in tables))
+
+    return Case(compute, [torch.randn(T, 3, HEADS, WIDTH)])
+
+
+def _gate() -> Case:
+    layer = small("modern").layers[0]
+    return Case(layer.activate, [torch.randn(T, 96)])
+
+
+def _layer(**changes: Any) -> Case:
+    encoder = small("modern", **{"layers": 2, "global_every": 1} | changes)
+    layer, batch = encoder.layers[1], random_row(LENGTHS)
+    layout, names = SequenceLayout.prepare(batch), [name for name, _ in layer.named_parameters()]
+    angles = encoder.rotary(batch.positions)
+
+    def compute(x: Tensor, *weights: Tensor) -> Tensor:
+        for name, weight in zip(names, weights, strict=True):
+            part, _, last = name.rpartition(".")
+            setattr(layer.get_submodule(part), last, nn.Parameter(weight, requires_grad=False))
+            layer.get_submodule(part)._parameters[last] = weight
+        return layer(x, layout, tuple(table.to(x.dtype) for table in angles), None, None)
+
+    weights = [torch.randn_like(weight) * weight.shape[-1] ** -0.5 for weight in layer.parameters()]
+    return Case(compute, [torch.randn(T, encoder.config.hidden_size), *weights], autocast=True)
+
+
+def _cross_entropy() -> Case:
+    labels = torch.where(torch.rand(70) < 1 / 3, IGNORED, torch.randint(300, (70,)))
+    weights = torch.rand(70)
+
+    def compute(hidden: Tensor, matrix: Tensor, bias: Tensor) -> Tensor:
+        return linear_cross_entropy_and_hits(hidden, matrix, bias, labels, weights.to(hidden.dtype))[0]
+
+    return Case(compute, [torch.randn(70, 16), torch.randn(300, 16), torch.randn(300)])
+
+
+def _products(name: str, *given: Any) -> Case:
+    linear = nn.Linear(64, 48)
+
+    def compute(x: Tensor) -> Tensor:
+        own = linear.to(x.dtype)
+        with torch.no_grad(), within(name, x.device, *given):
+            return own(x)
+
+    return Case(compute, [torch.randn(2048, 64)])
+
+
+CASES: dict[tuple[str, int], list[Callable[[], Case]]] = {
+    ("attention", 0): [_attention, lambda: _attention(16)],
+    ("rotate", 0): [_rotation],
+    ("gate", 0): [_gate],
+    ("layer", 0): [_layer, lambda: _layer(global_every=3, local_attention=16)],
+    ("linear_cross_entropy", 0): [_cross_entropy],
+    ("products_of_run", 0): [lambda: _products("products_of_run", 1 << 20)],
+    ("products_of_teacher", 0): [lambda: _products("products_of_teacher")],
+}
+"""By the name of a form and its place among those of the name."""
+
+ELSEWHERE = {("layer", 1): "a compiled step on a GPU: tests/kernels/test_fused.py and tests/gpu"}
+
+
+def run(case: Case, dtype: torch.dtype) -> list[Tensor]:
+    """Outputs and gradients in float64; with `autocast`, in its precision."""
+    casts = dtype == torch.bfloat16 and case.autocast
+    inputs = [tensor.to(torch.float32 if casts else dtype).clone().requires_grad_() for tensor in case.inputs]
+    with torch.autocast("cpu", torch.bfloat16) if casts else nullcontext():
+        found = case.compute(*inputs)
+    outputs = list(found) if isinstance(found, tuple) else [found]
+    generator = torch.Generator().manual_seed(1)
+    aims = [torch.randn(out.shape, generator=generator, dtype=torch.float64).to(out.dtype) for out in outputs]
+    gradients: tuple[Tensor, ...] = ()
+    if outputs[0].requires_grad:
+        gradients = torch.autograd.grad(outputs, inputs, aims)
+    return [tensor.detach().double() for tensor in (*outputs, *gradients)]
+
+
+def test_every_form_has_a_case() -> None:
+    known = {(name, place) for name, several in forms.FORMS.items() for place in range(len(several))}
+    assert known == CASES.keys() | ELSEWHERE.keys()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
+@pytest.mark.parametrize(
+    ("form", "number"), [(k, n) for k, cases in CASES.items() for n in range(len(cases))]
+)
+def test_a_fast_form_gives_the_numbers_of_its_plain_twin(
+    form: tuple[str, int], number: int, dtype: torch.dtype, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(seed)
+    never_small(monkeypatch)
+    monkeypatch.setattr("brimful.kernels.products._is_faster", lambda: True)
+    case = CASES[form][number]()
+    with shut():
+        assert choose(form[0]) is None
+        exact, plain = run(case, torch.float64), run(case, dtype)
+    fast = run(case, dtype)
+    eps = torch.finfo(dtype).eps
+    for ours, theirs, right in zip(fast, plain, exact, strict=True):
+        assert ours.shape == right.shape
+        scale = float(right.norm()) + 1e-30
+        assert float((ours - right).norm()) <= 1.5 * float((theirs - right).norm()) + 2 * eps * scale
+
+
+def test_a_form_that_does_not_apply_leaves_the_plain_one() -> None:
+    assert choose("gate", torch.zeros(2, 4)) is None  # float32
+    with shut():
+        assert choose("rotate", torch.zeros(2, 3, 1, 4)) is None
+    assert choose("rotate", torch.zeros(2, 3, 1, 4)) is not None
