@@ -25,7 +25,7 @@ from brimful.data.loader import prefetch
 from brimful.data.masking import prediction_slots
 from brimful.data.rows import Phase, RowStream, divide, expected_slots, most_slots_needed
 from brimful.data.slots import STEP, SequenceSlots
-from brimful.nn.heads import MaskedLMHead, SequenceHead
+from brimful.model.heads import MaskedLMHead, SequenceHead
 from brimful.objectives.masked_lm import MaskedLM
 from brimful.packing.histogram import PUBLISHED, count_lengths
 from brimful.packing.pack_first import best_fit

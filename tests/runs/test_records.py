@@ -14,7 +14,7 @@ from brimful.distributed import ALONE
 from brimful.errors import BrimfulError
 from brimful.runs.checkpoint import require_like
 from brimful.runs.directory import INPUTS, SUMMARY, check_inputs, read_summary
-from brimful.runs.folder import Result, Stages
+from brimful.runs.folder import Result, RunFolder
 from brimful.storage import read_json, write_json
 from brimful.train.metrics import read_metrics
 from brimful.train.verdict import TASK, speed
@@ -101,4 +101,4 @@ def test_a_forged_result(tmp_path_factory: pytest.TempPathFactory, value: Any, k
     said = {name: fact for name, fact in content.items() if name != "crc32"}
     content["crc32"] = zlib.crc32(json.dumps(said, sort_keys=True).encode())
     write_json(record, content)
-    line(lambda: Stages(run, "me", ALONE)._find(run / "stage"))
+    line(lambda: RunFolder(run, ALONE, identity="me")._find(run / "stage"))
