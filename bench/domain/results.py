@@ -7,7 +7,7 @@ import numpy as np
 
 from bench.common.study import table
 from bench.domain.runs import ARMS, TRIED, Bench
-from brimful.demo.measure import right_answers
+from brimful.demonstration.measure import right_answers
 
 DIFFERENCES = (
     ("general", "random weights"),

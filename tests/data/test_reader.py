@@ -16,7 +16,7 @@ from brimful.data.masking import MaskingConfig, Unit, mask_tokens
 from brimful.data.pairs import NO_PAIR
 from brimful.data.reader import BlockSlice, SequenceReader, ordinary_ids
 from brimful.data.sequences import Sequences, single_segments
-from brimful.demo.reviews import find_reviews
+from brimful.demonstration.reviews import find_reviews
 from brimful.errors import BrimfulError
 from brimful.randomness import derive_key, hash_words
 from brimful.text.special_ids import SpecialIds, special_ids
