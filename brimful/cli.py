@@ -10,7 +10,7 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from brimful.environment import number_of
@@ -83,7 +83,16 @@ def _run(name: str, arguments: Sequence[str]) -> None:
         encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
         print(text if _fits(text, encoding) else json.dumps(result))
     else:
-        (verb.show or _show)(result)
+        (verb.show or _shown(result))(result)
+
+
+def _shown(result: Any) -> Callable[[Any], None]:
+    """How a result is printed whose verb does not say it: the end of a run, or each value."""
+    if "kind" not in result:
+        return _show
+    from brimful.reports.end_screen import show_run
+
+    return show_run
 
 
 def _fits(text: str, encoding: str) -> bool:

@@ -1,6 +1,5 @@
 """A fine-tuned model beside what else its labels can give (`judging.baselines`)."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,12 +8,8 @@ from brimful.finetuning.trainings import Finetuning, Trial, curve_rows, from_ran
 from brimful.hf.folders import load_pretrained
 from brimful.judging import baselines
 from brimful.judging.comparison import Judged, measure_methods
-from brimful.reports.finetune import RUNGS, ladder_tables
-from brimful.reports.terminal_tables import print_tables
 from brimful.tables.table import Table
 from brimful.tasks.model import TaskModel
-from brimful.tasks.task import Task
-from brimful.terminal import console
 
 
 @dataclass(frozen=True)
@@ -23,14 +18,12 @@ class Ladder:
 
     Attributes:
         answers: of the model, for test.
-        seconds: of all trainings.
     """
 
     run_of: Finetuning
     best: Trial
     answers: Any
     model: TaskModel
-    seconds: float
 
     def run(self) -> dict[str, Any]:
         """`baselines`, `latency_ms` of the fine-tuned model, and `label_curve`; what is not wanted, or has no
@@ -69,7 +62,7 @@ class Ladder:
             return {}
         rungs |= {name: baselines.linear(task, data, each) for name, each in features.items()}
         rungs |= {"majority": baselines.majority(task, data)}
-        there = {name: rung for name in RUNGS if (rung := rungs.get(name))}
+        there = {name: rung for name in baselines.RUNGS if (rung := rungs.get(name))}
         answers = [self.answers, *(rung.answers for rung in there.values())]
         measured = measure_methods([[Judged(task, one)] for one in answers], data.test)
         found: dict[str, dict[str, float]] = {}
@@ -83,13 +76,7 @@ class Ladder:
                 "latency_ms": rung.latency_ms,
                 "rows": rung.rows,
             }
-        latency = self._latency(self.model)
-        ours = task.measure(self.answers, data.test) | {
-            "seconds": self.seconds,
-            "latency_ms": latency,
-        }
-        show_ladder(task, found | {"finetuned": ours})
-        return {"baselines": found, "latency_ms": latency}
+        return {"baselines": found, "latency_ms": self._latency(self.model)}
 
     def _latency(self, model: TaskModel) -> float:
         """Median milliseconds from one text to its answer."""
@@ -142,15 +129,3 @@ class Ladder:
                         record[name] = rung.metrics[primary]
             records.append(record)
         return records
-
-
-def show_ladder(task: Task, rungs: Mapping[str, Mapping[str, float]]) -> None:
-    """Print the baselines and the fine-tuned model, one a line."""
-    ours = rungs["finetuned"]
-    summary = {
-        "baselines": {name: rung for name, rung in rungs.items() if name != "finetuned"},
-        "test": {metric.name: ours[metric.name] for metric in task.metrics if metric.name in ours},
-        "seconds": ours["seconds"],
-        "latency_ms": ours["latency_ms"],
-    }
-    print_tables(ladder_tables(summary), console)

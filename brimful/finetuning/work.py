@@ -105,7 +105,7 @@ def work(plan: FinetunePlan, folder: RunFolder) -> Summary:
             calibrated = model.calibrated(tests[index][name][0])
             write_rows(path, task.compared_rows(calibrated, table))
         shutil.copyfile(best.result.directory / "metrics.jsonl", folder.path / "metrics.jsonl")
-    summary |= Ladder(run, best, answers, model, seconds).run()
+    summary |= Ladder(run, best, answers, model).run()
     return summary
 
 

@@ -33,6 +33,8 @@ MOST = 50_000
 """Rows of train, and a quarter of them of dev, that a linear model takes: other ranks wait for it."""
 FOLDS = 5
 """Parts of train, of which one is to choose on."""
+RUNGS = ("majority", "tfidf", "frozen", "random")
+"""The models of the ladder, by their keys in a summary and in its order."""
 TIMED = 30
 """Texts that the latency is a median over."""
 LARGE = 20.0

@@ -39,10 +39,20 @@ def headline(run: Run) -> Headline:
         return Headline(["This preparation is not finished: it has no MANIFEST.json yet."], [])
     if not run.finished:
         return Headline([_progress(run)], [])
-    if run.kind in _OF_TASK and (task := run.task) is not None:
-        sentences, cards = _OF_TASK[run.kind](run.summary, task)
+    return headline_of(run.kind, run.summary, run.task if run.kind in OF_TASK else None)
+
+
+def headline_of(kind: str, summary: Summary, task: "type[Task] | None") -> Headline:
+    """What came out of a finished run.
+
+    Args:
+        kind: its verb.
+        task: of a run of a verb in `OF_TASK`, if this version knows it.
+    """
+    if kind in OF_TASK and task is not None:
+        sentences, cards = OF_TASK[kind](summary, task)
     else:
-        sentences, cards = _OF_KIND.get(run.kind, _anything)(run.summary)
+        sentences, cards = _OF_KIND.get(kind, _anything)(summary)
     return Headline([s for s in sentences if s], [card for card in cards if card])
 
 
@@ -189,4 +199,4 @@ _OF_KIND: dict[str, Callable[[Summary], Parts]] = {
     "pretrain": _pretrain,
     "demo": demo_headline,
 }
-_OF_TASK: dict[str, Callable[[Summary, "type[Task]"], Parts]] = {"finetune": _finetune, "distil": _distil}
+OF_TASK: dict[str, Callable[[Summary, "type[Task]"], Parts]] = {"finetune": _finetune, "distil": _distil}

@@ -14,7 +14,6 @@ from brimful.commands.finetune import finetune
 from brimful.commands.report import report
 from brimful.config import read_yaml
 from brimful.errors import BrimfulError
-from brimful.finetuning import ladder as finetune_ladder
 from brimful.finetuning.config import default_rate
 from brimful.finetuning.trainings import curve_rows
 from brimful.hf.folders import save_model
@@ -24,6 +23,7 @@ from brimful.judging.comparison import Judged, measure_methods
 from brimful.judging.uncertainty import bootstrapped, jackknifed, paired_bootstrap
 from brimful.model.encoder import Encoder
 from brimful.model.shape import EncoderConfig
+from brimful.reports.end_screen import show_run
 from brimful.storage import read_json
 from brimful.tables.table import Table
 from brimful.tasks.classification import WEIGHT, Classification
@@ -62,19 +62,19 @@ def columns(path: str) -> tuple[list[str], list[str]]:
     return list(texts), list(labels)
 
 
-def test_the_ladder_stands_on_the_same_rows(inputs, tmp_path, monkeypatch):
+def test_the_ladder_stands_on_the_same_rows(inputs, tmp_path, capsys, monkeypatch):
     words = pytest.importorskip("sklearn.feature_extraction.text")
     linear = pytest.importorskip("sklearn.linear_model")
-    tables = []
-    show = finetune_ladder.show_ladder
-    monkeypatch.setattr(
-        finetune_ladder, "show_ladder", lambda *given: (tables.append(given[1]["finetuned"]), show(*given))
-    )
     rates = {"learning_rates": [1e-3, 2e-3]}
     summary = finetune(**inputs, **SMALL | rates, out=str(tmp_path / "run"), label_curve=[20, 50])
     rungs = summary["baselines"]
     assert list(rungs) == ["majority", "tfidf", "frozen"]
-    assert [shown["seconds"] for shown in tables] == [summary["seconds"]]
+    monkeypatch.setenv("COLUMNS", "160")
+    show_run(summary)
+    screen = capsys.readouterr().out
+    assert "TF-IDF + linear model" in screen
+    assert len(screen.splitlines()) < 50
+    assert not any(text in screen for text in columns(inputs["test"])[0])
     (texts, labels), (tests, wanted) = columns(inputs["train"]), columns(inputs["test"])
     low = labels.count("low") > 50
     assert rungs["majority"]["accuracy"] == pytest.approx(wanted.count("low" if low else "high") / 60)
