@@ -24,11 +24,9 @@ from brimful.tables.layouts import OWN, Columns, FileLayout, find_layout, requir
 from brimful.tables.slices import read_slices
 from brimful.tables.table import Table, Take
 from brimful.tables.table_files import read_file, read_texts
-from brimful.tasks.classification import Classification
 from brimful.tasks.encoded import Encoded, encode, warn_of_lost_ends
 from brimful.tasks.model import TaskModel, load_task_model
 from brimful.tasks.output import ARRAYS, FORMATS, Output, output_file
-from brimful.tasks.static_classifier import StaticClassifier
 from brimful.tasks.task import Row
 
 
@@ -76,12 +74,17 @@ class _Tasked:
     def __init__(self, folder: ModelFolder, config: PredictConfig, layout: FileLayout) -> None:
         self.config = config
         self.layout = layout
-        loaded: TaskModel | StaticClassifier
-        loaded = StaticClassifier.load(folder.path) if folder.is_static else load_task_model(folder)
+        loaded: Any
+        if folder.is_static:
+            from brimful.tasks.static_classifier import StaticClassifier
+
+            loaded = StaticClassifier.load(folder.path)
+        else:
+            loaded = load_task_model(folder)
         require_task(layout, loaded.task.name)
         if config.pooling != "auto":
             raise BrimfulError(f"--pooling is for encoders; {config.model} pools as it was trained")
-        if config.abstain_below is not None and not isinstance(loaded.task, Classification):
+        if config.abstain_below is not None and not loaded.task.abstains:
             raise BrimfulError(
                 f"abstain_below is for classification; the task of {config.model} is {loaded.task.name}"
             )

@@ -11,7 +11,6 @@ from brimful.errors import BrimfulError
 from brimful.finetuning.config import TASK_HELP, TASK_TRAINER, FinetuneConfig
 from brimful.model.shape import EncoderConfig
 from brimful.objectives.imitation import LayerLosses, spread_layers
-from brimful.objectives.losses import Imitation
 from brimful.optim.build import OptimizerConfig
 from brimful.optim.schedule import ScheduleConfig
 from brimful.precision.policy import Precision
@@ -20,6 +19,7 @@ from brimful.runs.directory import CONFIG
 from brimful.tables.layouts import OWN, Columns
 from brimful.tasks.registry import find_task
 from brimful.train.config import TrainerConfig, check_trainer
+from brimful.types import Imitation
 
 STATIC = "static"
 """What `--student` calls a student without layers."""

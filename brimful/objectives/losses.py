@@ -6,7 +6,6 @@ Neighbours in a row change nothing: filler, empty sequences and unused slots hav
 
 from collections.abc import Callable
 from functools import partial
-from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -15,9 +14,7 @@ from torch import Tensor
 from brimful.data.batch import IGNORED, PackedBatch
 from brimful.errors import BrimfulError
 from brimful.precision.policy import widen
-
-Imitation = Literal["soft", "kl", "mse"]
-"""How the logits of a student are compared with a teacher's."""
+from brimful.types import Imitation
 
 
 def count(labels: Tensor) -> float:

@@ -5,15 +5,12 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import nn
 
 from brimful.errors import BrimfulError
-from brimful.optim.lamb import Lamb
-from brimful.optim.muon import Muon
-from brimful.optim.pull import pull_to_start
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +95,11 @@ def build_optimizers(
         if name not in on_muon:
             blocks = fused_blocks.get(name, 1) if config.name == "lamb" else 1
             groups[blocks, parameter.ndim >= 2, decay(name)].append(parameter)
-    kind = Lamb if config.name == "lamb" else partial(torch.optim.AdamW, fused=True)
+    kind: Any = partial(torch.optim.AdamW, fused=True)
+    if config.name == "lamb":
+        from brimful.optim.lamb import Lamb
+
+        kind = Lamb
     optimizers: list[torch.optim.Optimizer] = [
         kind(
             [
@@ -116,6 +117,8 @@ def build_optimizers(
         )
     ]
     if on_muon:
+        from brimful.optim.muon import Muon
+
         muon = [
             {"params": [p], "blocks": fused_blocks[name], "peak": config.muon_learning_rate * decay(name)}
             for name, p in parameters.items()
@@ -130,6 +133,8 @@ def build_optimizers(
             )
         )
     if config.pull:
+        from brimful.optim.pull import pull_to_start
+
         for optimizer in optimizers:
             pull_to_start(optimizer, config.pull)
     return optimizers

@@ -12,10 +12,11 @@ from torch import Tensor
 from brimful.data.batch import PackedBatch
 from brimful.errors import BrimfulError
 from brimful.model.cross_entropy import cross_entropy_sum, hits
-from brimful.objectives.losses import Imitation, class_imitation
+from brimful.objectives.losses import class_imitation
 from brimful.tables.table import Table
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.task import LEAST, Metric, Row, Task
+from brimful.types import Imitation
 
 WEIGHT = "weight"
 """The target that weighs an example in the loss: float32 (n,)."""
@@ -52,6 +53,7 @@ class Classification(Task):
         Metric("positive_f1", "F1 of the second of two classes", percent=True),
     )
     by_row = True
+    abstains = True
     watched = ("accuracy",)
     sentence = "{primary} of {texts} get the right label."
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from brimful.data.batch import PackedBatch
 from brimful.errors import BrimfulError
-from brimful.objectives.losses import Imitation, class_imitation
+from brimful.objectives.losses import class_imitation
 from brimful.precision.policy import widen
 from brimful.tables.label_lists import known_parts, names_of_rows, one_hot
 from brimful.tables.layouts import OWN_LAYOUT, FileLayout
@@ -21,6 +21,7 @@ from brimful.tables.table_files import read_table, read_texts
 from brimful.tables.text_files import readable
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.task import LEAST, Metric, Row, Task
+from brimful.types import Imitation
 
 
 @dataclass(frozen=True)

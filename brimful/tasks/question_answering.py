@@ -22,13 +22,7 @@ from brimful.data.ragged import Ragged
 from brimful.errors import BrimfulError
 from brimful.model.encoder import Encoder
 from brimful.model.heads import SpanHead
-from brimful.objectives.losses import (
-    Imitation,
-    count,
-    require_no_temperature,
-    span_cross_entropy_sum,
-    squared_error_sum,
-)
+from brimful.objectives.losses import count, require_no_temperature, span_cross_entropy_sum, squared_error_sum
 from brimful.tables.labelled_spans import without_spaces
 from brimful.tables.layouts import OWN_LAYOUT, FileLayout
 from brimful.tables.question_files import NOWHERE, QuestionTable, read_questions
@@ -36,6 +30,7 @@ from brimful.tables.table import Table, Take, everything
 from brimful.tasks.answers import cmrc_exact, exact, f1, lcs_f1
 from brimful.tasks.encoded import Encoded, encode
 from brimful.tasks.task import Metric, Outputs, Row, Task
+from brimful.types import Imitation
 
 LONGEST_ANSWER = 30
 """In tokens, as in BERT's own program for SQuAD."""

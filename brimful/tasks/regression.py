@@ -13,10 +13,11 @@ from brimful.data.batch import PackedBatch
 from brimful.errors import BrimfulError
 from brimful.model.encoder import Encoder
 from brimful.model.heads import SequenceHead
-from brimful.objectives.losses import Imitation, require_no_temperature, squared_error_sum
+from brimful.objectives.losses import require_no_temperature, squared_error_sum
 from brimful.tables.table import Table
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.task import Metric, Row, Task
+from brimful.types import Imitation
 
 
 @dataclass(frozen=True)

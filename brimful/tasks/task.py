@@ -27,10 +27,9 @@ from brimful.data.ragged import Ragged
 from brimful.errors import BrimfulError, nearest
 from brimful.model.encoder import Encoder
 from brimful.model.heads import SequenceHead, TokenHead
-from brimful.objectives.losses import Imitation
 from brimful.tables.table import Table
 from brimful.tasks.encoded import Encoded, encode
-from brimful.types import Direction, PrimaryMetric
+from brimful.types import Direction, Imitation, PrimaryMetric
 
 TaskHead = SequenceHead | TokenHead
 """Hidden states (T, hidden) and their batch -> outputs of each sequence (S, C), or of each token (T, C)."""
@@ -89,6 +88,9 @@ class Task(Protocol):
     by_row: ClassVar[bool] = False
     """Whether the rows of a labelled table are read and encoded each by itself, so that the cache may do so a
     slice at a time and a table may be larger than memory."""
+
+    abstains: ClassVar[bool] = False
+    """Whether a row of predictions has a probability, under which its label can be left out."""
 
     labels: list[str]
     """Names of the head's outputs, as config.json stores them. With `settings`, they are all that a trained

@@ -24,7 +24,7 @@ from brimful.errors import BrimfulError
 from brimful.model.cross_entropy import cross_entropy_sum
 from brimful.model.encoder import Encoder
 from brimful.model.heads import TokenHead
-from brimful.objectives.losses import Imitation, class_imitation, count
+from brimful.objectives.losses import class_imitation, count
 from brimful.tables.labelled_spans import OUTSIDE, LabelledSpan, tag_names, tags_of_spans, without_spaces
 from brimful.tables.layouts import OWN_LAYOUT, FileLayout
 from brimful.tables.schemes import CONTINUED
@@ -33,6 +33,7 @@ from brimful.tables.tagged_files import TaggedTable, read_tagged
 from brimful.tasks.encoded import Encoded, encode
 from brimful.tasks.tagging import Tagging
 from brimful.tasks.task import Metric, Outputs, Row, Task
+from brimful.types import Imitation
 
 
 class Found(NamedTuple):
