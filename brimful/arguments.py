@@ -249,7 +249,8 @@ class _CommandLine:
         """Refuse a flag that the verb does not have."""
         for flag in self.given:
             if flag and flag not in self.options and flag != "--help" and not flag.startswith("--tyro-"):
-                if remedy := instead_of(flag[2:]):
+                groups = {name[2:].rpartition(".")[0] for name in self.options}
+                if remedy := instead_of(flag[2:], groups=groups):
                     raise self.error(f"--{remedy}")
                 raise self.error(f"unknown option {flag}{self._hint(flag)}")
 

@@ -22,7 +22,7 @@ import msgspec
 import yaml
 
 from brimful.errors import BrimfulError, nearest
-from brimful.retired import instead_of, was_unset
+from brimful.retired import instead_of, is_forgotten
 from brimful.storage import atomic_file
 
 C = TypeVar("C")
@@ -264,21 +264,28 @@ def _convert(value: Any, annotation: Any, place: str) -> Any:
         raise BrimfulError(remedy or f"key {place}{inner}: {message[0].lower()}{message[1:]}") from error
 
 
-def _build(schema: type[C], values: Mapping[str, Any], where: str, missing: Any, default: Any = None) -> C:
+def _build(
+    schema: type[C],
+    values: Mapping[str, Any],
+    where: str,
+    missing: Any,
+    default: Any = None,
+    finished: bool = False,
+) -> C:
     """`default` is an instance that fills in what `values` leaves out: a group's default in its parent."""
     hints = typing.get_type_hints(schema)
     fields = {field.name: field for field in dataclasses.fields(schema)}  # type: ignore[arg-type]
     made: dict[str, Any] = {}
     for key, value in values.items():
         name = str(key).replace("-", "_")
-        if name not in fields and was_unset(where + name, value):
+        if name not in fields and is_forgotten(where + name, value, finished=finished):
             continue
         if name not in fields:
-            remedy = instead_of(where + name)
+            remedy = instead_of(where + name, groups=())
             raise BrimfulError(remedy or f"unknown key {where}{key!s}: {nearest(name, fields)}")
         inner = _dataclass_of(hints[name])
         if inner is not None and isinstance(value, Mapping):
-            made[name] = _build(inner, value, f"{where}{name}.", missing, fields[name].default)
+            made[name] = _build(inner, value, f"{where}{name}.", missing, fields[name].default, finished)
         elif (item := _items_of(hints[name])) is not None and isinstance(value, list | tuple):
             made[name] = tuple(
                 _item(part, item, f"{where}{name}[{i}]", missing) for i, part in enumerate(value)
@@ -331,7 +338,12 @@ def _unchecked(schema: type[C], values: Mapping[str, Any]) -> C:
 
 
 def build(
-    schema: type[C], values: Mapping[str, Any], *, missing: Any = None, flags: Mapping[str, Any] | None = None
+    schema: type[C],
+    values: Mapping[str, Any],
+    *,
+    missing: Any = None,
+    flags: Mapping[str, Any] | None = None,
+    finished: bool = False,
 ) -> C:
     """Make a configuration from plain values, checking every key and type.
 
@@ -343,6 +355,7 @@ def build(
         missing: stands for an absent required key. The command line fills it in and builds the configuration
             again, which runs its checks. Without `missing`, an absent required key is an error.
         flags: options that the command line will set, by key, which `defaults` sees too.
+        finished: the values are those of a finished run, of which retired options are left out.
 
     Raises:
         BrimfulError: an unknown key (with the nearest valid one), a wrong type, an absent key.
@@ -351,7 +364,7 @@ def build(
     if defaults is not None:
         _build(schema, values, "", object())  # checks the types of the values, which `defaults` then reads
         values = _over(defaults(flat(values) | flat(flags or {})), values)
-    return _build(schema, values, "", missing)
+    return _build(schema, values, "", missing, finished=finished)
 
 
 def flat(values: Mapping[str, Any], where: str = "") -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """What was retired, and what to do instead: for one release, one line answers. docs/history.md says why."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from brimful.errors import BrimfulError
@@ -25,6 +25,8 @@ VERBS = {
 }
 """What to do instead."""
 
+_SCALER = "brimful.precision.AutomaticLossScaler takes it, in a training loop of your own"
+_RAY = "start one Ray cluster on the machines and prepare once, with --engine ray (docs/scale.md)"
 OPTIONS = {
     "submission": _Retired(
         "predictions are .jsonl, .tsv, .csv, .parquet or .npy, a row for each text in the order of the input",
@@ -37,12 +39,65 @@ OPTIONS = {
     "trainer.shard": _Retired(
         "every rank holds the whole model; README.md names what else can train a larger one", unset="none"
     ),
+    "rank": _Retired(_RAY, unset=0),
+    "world": _Retired(_RAY, unset=1),
+    "ray_address": _Retired("say it to Ray: RAY_ADDRESS=HOST:PORT brimful prepare ...", unset=None),
+    "dedup.line_bytes": _Retired("leave it out: lines of 16 bytes or more are compared", unset=16),
+    "pretrain_steps": _Retired("leave it out of demo: they follow from --max-reviews", unset=800),
+    "seeds": _Retired("list them in finetune: --seed 0 1 2", unset=None),
+    "attention_dropout": _Retired("--dropout 0 of finetune turns it off too", unset=None),
+    "context": _Retired(
+        "leave it out of augment: a masked LM with token types also reads the whole text", unset="auto"
+    ),
+    "precision": _Retired("leave it out of augment, whose masked LM computes in float32", unset="fp32"),
+    "columns.label": _Retired("leave it out: no labels are read here", unset="label"),
+    "lengths": _Retired("pack --histogram takes the .npy file too", unset=None),
+    "trainer.bucket_mb": _Retired("leave it out: ranks sum gradients in buckets of 32 MiB", unset=32.0),
+    "trainer.loss_scale_period": _Retired(f"leave it out: {_SCALER}", unset=1),
+    "trainer.loss_scale_edge": _Retired(f"leave it out: {_SCALER}", unset=8192.0),
+    "trainer.loss_scale_threshold": _Retired(f"leave it out: {_SCALER}", unset=1e-7),
     "tune": _Retired("pretrain --dry-run measured times the settings that you give it", unset=False),
+    "layers.losses.patient": _Retired("layers.losses.hidden and cosine compare hidden states", unset=0.0),
+    "layers.losses.projections": _Retired("leave it out: one matrix serves all layers", unset="shared"),
+    "layers.losses.relation_heads": _Retired(
+        "leave it out: they are the most up to 12 that divide both widths", unset=12
+    ),
     "layers.losses.reduction": _Retired(
         "leave it out: means are over real tokens and their pairs", unset="real"
     ),
 }
 """By name; the name of a group stands for its options."""
+
+_SHORT: dict[str, dict[str, Any]] = {
+    "the epochs decide how long a training takes": {"trainer.steps": 1000, "trainer.hours": 0.0},
+    "set --learning-rates of finetune, or the learning_rate of distil's stages": {
+        "optimizer.learning_rate": 1e-3,
+        "optimizer.muon_learning_rate": 0.02,
+    },
+    "only pretrain has it; leave it out of finetune and distil": {
+        "optimizer.name": "adamw",
+        "optimizer.beta1": 0.9,
+        "optimizer.beta2": 0.98,
+        "optimizer.epsilon": 1e-8,
+        "schedule.power": 0.5,
+        "schedule.decay": 0.2,
+        "schedule.decay_from": "warmup",
+        "trainer.weights": "fp32",
+        "trainer.rounding": "stochastic",
+        "trainer.residual": "auto",
+        "trainer.loss_scale": 1024.0,
+        "trainer.keep_checkpoints": 2,
+        "trainer.compression": "none",
+        "trainer.spike": 0.0,
+        "trainer.on_spike": "stop",
+        "trainer.prefetch": 2,
+        "trainer.profile": 0,
+    },
+}
+"""What trainings that take minutes had, and pretrain still has: by what to do instead, and where unset."""
+OPTIONS |= {
+    name: _Retired(instead, unset) for instead, names in _SHORT.items() for name, unset in names.items()
+}
 
 _CHOICES = "score each choice as a pair, with --task classification: the question on its context, the choice"
 VALUES = {
@@ -55,15 +110,21 @@ VALUES = {
 """By option and value."""
 
 
-def instead_of(option: str, value: str | None = None) -> str | None:
+def instead_of(option: str, value: str | None = None, groups: Collection[str] | None = None) -> str | None:
     """The line on a retired option, whose name may lack its group, or on a retired value of an option; None
-    if there is nothing to say."""
+    if there is nothing to say.
+
+    Args:
+        groups: those that it may lack; by default any.
+    """
     name = option.replace("-", "_")
     if value is not None:
         remedy = VALUES.get((name, value))
         return remedy and f"{name} {value} is retired: {remedy}"
     for known, retired in OPTIONS.items():
-        if name == known or name.startswith(f"{known}.") or known.endswith(f".{name}"):
+        group, _, last = known.rpartition(".")
+        lacks_group = name == last and (groups is None or group in groups)
+        if lacks_group or name == known or name.startswith(f"{known}."):
             return f"{known} is retired: {retired.instead}"
     return None
 
@@ -77,10 +138,11 @@ def refuse_retired(option: str, value: str, where: str = "") -> None:
         raise BrimfulError(where + remedy)
 
 
-def was_unset(option: str, value: Any) -> bool:
-    """Whether a saved configuration has a retired option with this value because nobody used it."""
-    if (retired := OPTIONS.get(option)) is None:
-        return False
+def is_forgotten(option: str, value: Any, *, finished: bool) -> bool:
+    """Whether a retired option of a saved configuration is left out: because nobody used it, or because the
+    run has finished, so that the option decides nothing more."""
+    if (retired := OPTIONS.get(option)) is None or finished:
+        return retired is not None
     if isinstance(retired.unset, Mapping):
         return isinstance(value, Mapping) and retired.unset.items() <= value.items()
     return bool(value == retired.unset)

@@ -10,9 +10,13 @@ from brimful.cli import main
 from brimful.commands.export import export
 from brimful.commands.predict import PredictConfig, predict
 from brimful.config import build
+from brimful.distillation import config as distil_config
 from brimful.errors import BrimfulError
+from brimful.finetuning import replay
+from brimful.finetuning.config import FinetuneConfig
 from brimful.hf.folders import save_model
 from brimful.model.heads import SequenceHead
+from brimful.pretraining.config import PretrainConfig
 from brimful.retired import OPTIONS, VALUES, VERBS, instead_of
 from brimful.tasks.model import load_task_model
 from brimful.tasks.registry import find_task
@@ -41,6 +45,41 @@ def test_an_option_is_known_with_and_without_its_group() -> None:
         for name in (option, option.replace("_", "-"), option.rpartition(".")[2], f"{option}.any"):
             assert instead_of(name) == f"{option} is retired: {OPTIONS[option].instead}"
     assert instead_of("output") is None
+
+
+def test_a_group_is_retired_from_the_verbs_that_have_it(capsys: pytest.CaptureFixture[str]) -> None:
+    """fine-tuning has no `trainer.hours`; pretrain has, and predict has no such group."""
+    line = ("finetune", "--encoder", "e", "--train", "t", "--test", "t", "--out", "o")
+    assert main([*line, "--hours", "2"]) == 2
+    assert "trainer.hours is retired: the epochs decide" in capsys.readouterr().err
+    assert build(FinetuneConfig, {"trainer": {"hours": 0.0, "clip": 0.5}}).trainer.clip == 0.5
+    with pytest.raises(BrimfulError, match=r"^trainer.hours is retired"):
+        build(FinetuneConfig, {"trainer": {"hours": 2.0}})
+    assert build(PretrainConfig, {"trainer": {"hours": 2.0}}).trainer.hours == 2.0
+    with pytest.raises(BrimfulError, match=r"^unknown key hours"):
+        build(PretrainConfig, {"hours": 2.0})
+    assert main(["predict", "--model", "m", "--input", "i", "--output", "o", "--hours", "2"]) == 2
+    assert "unknown option --hours" in capsys.readouterr().err
+
+
+def test_a_finished_run_is_read_whatever_it_set(tmp_path: Path) -> None:
+    """Its tables serve a student, and its batches are shown."""
+    given = {
+        "encoder": "e",
+        "train": "t",
+        "test": "t",
+        "out": "o",
+        "attention_dropout": 0.2,
+        "precision": "bf16",
+    }
+    given |= {"optimizer": {"name": "lamb", "weight_decay": 0.1}, "trainer": {"prefetch": 0}}
+    (tmp_path / "config.yaml").write_text(json.dumps(given))
+    kept = {name: given[name] for name in ("encoder", "train", "test", "out", "precision")}
+    expected = build(FinetuneConfig, {**kept, "optimizer": {"weight_decay": 0.1}})
+    assert distil_config.finetuning_of(tmp_path) == expected
+    assert replay.finetuning_of(tmp_path) == (tmp_path, expected)
+    with pytest.raises(BrimfulError, match="is retired"):
+        build(FinetuneConfig, given)
 
 
 def test_history_names_what_is_retired() -> None:

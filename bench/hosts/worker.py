@@ -13,6 +13,7 @@ import torch
 from bench.common.turns import Answer, serve
 from bench.train.sides import Beforehand, Job, Model, made_beforehand, open_stream, trainer_of
 from brimful.distributed import World, world
+from brimful.train import data_parallel
 from brimful.train.memory import keep_freed_memory
 
 
@@ -29,6 +30,7 @@ class Rank:
     def turn(self, config: dict[str, Any]) -> Answer:
         """Train; for each update: `update`, its seconds; `waited`, the seconds with nothing but
         communication; `sent`, the bytes that left this host. Also the bytes of each bucket."""
+        data_parallel.BUCKET_MB = config.pop("bucket_mb")
         directory = Path(tempfile.mkdtemp(dir=self.folder))
         model = Model(self.job)
         trainer = trainer_of(

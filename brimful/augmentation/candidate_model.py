@@ -18,7 +18,6 @@ from brimful.data.examples import GRAIN
 from brimful.model.door import within
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead
-from brimful.precision.policy import Precision, autocast
 from brimful.text.special_ids import mask_id
 from brimful.types import Advance
 
@@ -77,8 +76,8 @@ class CandidateModel:
         pieces: of the encoder's tokenizer.
         max_length: the longest sequence; of a longer text the model sees what is around the word.
         pair: whether the text as it is stands behind the masked one, as in TinyBERT's code.
-        device: where encoder and head are.
-        precision: resolved.
+        device: where encoder and head are. They compute in their own format: in a shorter one, candidates
+            that are nearly alike may swap.
     """
 
     def __init__(
@@ -90,13 +89,11 @@ class CandidateModel:
         max_length: int,
         pair: bool,
         device: torch.device,
-        precision: Precision = "fp32",
     ) -> None:
         self.encoder, self.head = encoder.eval(), head.eval()
         self.pieces = pieces
         self.pair = pair
         self.device = device
-        self.precision = precision
         self.mask = mask_id(pieces.tokenizer)
         self.frame = Frame.of(pieces.tokenizer, 1 + pair)
         self.max_length = max_length
@@ -141,7 +138,7 @@ class CandidateModel:
         products, done = within("products_of_run", self.device, total * (1 + self.pair)), 0
         with torch.inference_mode():
             for batch, kinds in self._batches(texts, places):
-                with products, autocast(self.precision, self.device):
+                with products:
                     on_device = batch.to(self.device)
                     logits = self.head(self.encoder(on_device, kept=on_device.mlm_positions))
                 barred = self._barred[torch.from_numpy(kinds).to(self.device)]

@@ -2,12 +2,11 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from brimful.config import require_positive
 from brimful.errors import BrimfulError
 from brimful.hf.model_folder import ModelFolder
-from brimful.precision.policy import Precision
 from brimful.runs.directory import model_files, named_files
 
 
@@ -25,15 +24,10 @@ class CandidateConfig:
     vectors: str | None = None
     """GloVe or word2vec text file, whose words replace the other words; by default these get neighbours by
     the encoder's input embeddings."""
-    context: Literal["auto", "pair", "alone"] = "auto"
-    """What the masked LM reads: the masked text with the whole one behind it, as in TinyBERT's code, or
-    alone, as in the paper. auto: pair, if its tokenizer has token types."""
     stop_words: str | None = None
     """File of words that are never replaced, one a line, beside the built-in ones of English and Chinese."""
     lexicon: str | None = None
     """File of words that stay whole, one a line, as for prepare."""
-    precision: Precision = "fp32"
-    """Number format of the masked LM's computation; another one may swap candidates that are nearly alike."""
 
     def __post_init__(self) -> None:
         require_positive(self, "choices")
@@ -58,4 +52,4 @@ class CandidateConfig:
     @property
     def settings(self) -> dict[str, Any]:
         """What decides the candidates, beside files."""
-        return {"choices": self.choices, "context": self.context, "precision": self.precision}
+        return {"choices": self.choices}

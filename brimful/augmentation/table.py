@@ -28,7 +28,6 @@ from brimful.hf.folders import load_pretrained
 from brimful.hf.model_folder import ModelFolder
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead
-from brimful.precision.policy import resolve
 from brimful.tables.columns import Column
 from brimful.tasks.entries import Entry
 from brimful.text.special_ids import special_ids, unknown_id
@@ -139,12 +138,12 @@ def _sources(config: CandidateConfig, folder: ModelFolder, device: torch.device)
             f"{folder} has no masked-LM head: all words get neighbours by their vectors; --candidates DIR"
             " takes those of words of one piece from a masked LM"
         )
-    model = None if head is None else _masked_lm(config, teller, its, head, device)
+    model = None if head is None else _masked_lm(teller, its, head, device)
     return _Sources(words, model, encoder, vectors, lines)
 
 
 def _masked_lm(
-    config: CandidateConfig, folder: ModelFolder, encoder: Encoder, head: MaskedLMHead, device: torch.device
+    folder: ModelFolder, encoder: Encoder, head: MaskedLMHead, device: torch.device
 ) -> CandidateModel:
     if encoder.tokenizer is None:
         raise BrimfulError(f"{folder} has no tokenizer.json; add it beside config.json")
@@ -153,10 +152,8 @@ def _masked_lm(
         head.to(device),
         Pieces(encoder.tokenizer),
         max_length=folder.text_length(encoder.config),
-        pair=config.context == "pair"
-        or (config.context == "auto" and folder.reads_token_types(encoder.config)),
+        pair=folder.reads_token_types(encoder.config),
         device=device,
-        precision=resolve(config.precision, device),
     )
 
 

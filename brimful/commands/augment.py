@@ -14,7 +14,7 @@ from brimful.config import require_positive, require_seeds, verb
 from brimful.console import progress
 from brimful.device import default_device
 from brimful.errors import BrimfulError
-from brimful.tables.layouts import OWN, Columns, find_layout
+from brimful.tables.layouts import TextColumns, find_layout
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +31,7 @@ class AugmentTableConfig(CandidateConfig):
     copies: int = 20
     """Copies of each text (N of TinyBERT); of a pair, of each of its two texts, with the other one as it is.
     Those that are equal to the row or another copy are left out."""
-    columns: Columns = OWN
+    columns: TextColumns = TextColumns()
     """Other names of the columns."""
     layout: str | None = None
     """How the input is laid out: glue/mnli, clue/tnews ... Instead of columns."""

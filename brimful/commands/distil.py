@@ -87,7 +87,7 @@ def distil(config: DistilConfig) -> dict[str, Any]:
                 finish_run(directory, summary)
             ranks.barrier()
             return summary
-        runtime = Runtime.of(ranks, config.precision, config.trainer)
+        runtime = Runtime.of(ranks, config.precision)
         config = replace(config, precision=runtime.precision)
         origin = finetuning_of(Path(config.teachers[0])) if config.teachers else None
         if _without_task(config, origin):

@@ -39,11 +39,10 @@ class PackConfig:
     """Plan rows, and show how close they are to the proven limit."""
 
     histogram: str | None = None
-    """wikipedia-512 (published), or a JSON file {"counts": [...]}: counts[i] sequences of i + 1 tokens."""
+    """wikipedia-512 (published); a JSON file {"counts": [...]}, counts[i] sequences of i + 1 tokens; or the
+    lengths of all sequences as a .npy file."""
     data: str | None = None
     """Folder made by `brimful prepare`."""
-    lengths: str | None = None
-    """.npy file: the length of each sequence."""
     texts: str | None = None
     """Table of a task (.tsv, .csv, .jsonl; columns text and, for pairs, text_b); needs --tokenizer."""
     tokenizer: str | None = None
@@ -71,12 +70,10 @@ class PackConfig:
             raise BrimfulError(
                 f"capacity is {self.capacity}: texts need rows of at least 3, for [CLS] and [SEP]"
             )
-        given = [
-            name for name in ("histogram", "data", "lengths", "texts") if getattr(self, name) is not None
-        ]
+        given = [name for name in ("histogram", "data", "texts") if getattr(self, name) is not None]
         if len(given) != 1:
             raise UsageError(
-                "pack needs one of --histogram, --data, --lengths and --texts"
+                "pack needs one of --histogram, --data and --texts"
                 + (f", not {' and '.join(f'--{name}' for name in given)}" if given else "")
             )
         if (self.texts is None) != (self.tokenizer is None):
@@ -103,10 +100,10 @@ class PackConfig:
 def _counts(config: PackConfig) -> np.ndarray:
     """int64 (capacity + 1,): sequences of each length."""
     most = config.max_length or min(LONGEST, config.capacity)
-    if config.histogram is not None:
+    if config.histogram is not None and config.histogram.endswith(".npy"):
+        counts = npy_counts(Path(config.histogram), config.capacity)
+    elif config.histogram is not None:
         counts = histogram_counts(config.histogram)
-    elif config.lengths is not None:
-        counts = npy_counts(Path(config.lengths), config.capacity)
     elif config.data is not None:
         counts = shard_counts(Path(config.data), most)
     else:

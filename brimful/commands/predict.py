@@ -20,7 +20,7 @@ from brimful.hf.model_folder import ModelFolder
 from brimful.model.encoder import Encoder
 from brimful.model.inference import text_vectors
 from brimful.precision.policy import Precision, resolve
-from brimful.tables.layouts import OWN, Columns, FileLayout, find_layout, require_task
+from brimful.tables.layouts import FileLayout, TextColumns, find_layout, require_task
 from brimful.tables.slices import read_slices
 from brimful.tables.table import Table, Take
 from brimful.tables.table_files import read_file, read_texts
@@ -41,7 +41,7 @@ class PredictConfig:
     output: str
     """.jsonl, .tsv, .csv or .parquet to write: a row for each text, in the order of the input. Or .npy:
     vectors, or a task model's scores."""
-    columns: Columns = OWN
+    columns: TextColumns = TextColumns()
     """Other names of the columns."""
     layout: str | None = None
     """How the input is laid out: glue/mnli, clue/ocnli, squad ... Instead of columns."""
@@ -56,7 +56,7 @@ class PredictConfig:
     overlap: int | None = None
     """Longer texts become windows that share this many tokens; by default as in training."""
     precision: Precision = "fp32"
-    """Number format of the computation."""
+    """Number format of the computation: bf16 or fp16 are faster on a GPU, and change results a little."""
     abstain_below: float | None = None
     """Classification: leave the label empty where its probability is under this, and add a column abstained.
     summary.json of a fine-tuning proposes values (abstain)."""

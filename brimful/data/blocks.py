@@ -60,7 +60,7 @@ class PackingConfig:
     max_length: int = 128
     """The most tokens in a sequence, special ones included."""
     capacity: int = 1024
-    """Token slots of a row."""
+    """Token slots of a row: more for longer sequences, and on a GPU, which is faster with more."""
     max_sequences: int | None = None
     """The most sequences in a row; by default an eighth of the capacity."""
 

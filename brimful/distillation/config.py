@@ -11,14 +11,14 @@ from brimful.errors import BrimfulError
 from brimful.finetuning.config import TASK_HELP, TASK_TRAINER, FinetuneConfig
 from brimful.model.shape import EncoderConfig
 from brimful.objectives.imitation import LayerLosses, spread_layers
-from brimful.optim.build import OptimizerConfig
-from brimful.optim.schedule import ScheduleConfig
+from brimful.optim.build import DecayConfig
+from brimful.optim.schedule import CurveConfig
 from brimful.precision.policy import Precision
 from brimful.retired import refuse_retired
 from brimful.runs.directory import CONFIG
 from brimful.tables.layouts import OWN, Columns
 from brimful.tasks.registry import find_task
-from brimful.train.config import TrainerConfig, check_trainer
+from brimful.train.config import LoopConfig
 from brimful.types import Imitation
 
 STATIC = "static"
@@ -169,11 +169,11 @@ class DistilConfig:
     precision: Precision = "auto"
     """Number format of the computation. auto: bf16 where the device is fast at it; else, on V100 and T4, fp16
     with loss scaling; else fp32."""
-    optimizer: OptimizerConfig = OptimizerConfig()
-    """learning_rate is set by each stage."""
-    schedule: ScheduleConfig = ScheduleConfig()
-    trainer: TrainerConfig = TASK_TRAINER
-    """steps is set from epochs."""
+    optimizer: DecayConfig = DecayConfig()
+    """AdamW, with the rate of each stage."""
+    schedule: CurveConfig = CurveConfig()
+    trainer: LoopConfig = TASK_TRAINER
+    """The number of updates follows from epochs."""
     dry_run: bool = incidental(False)
     """Resolve and check everything, and do nothing."""
 
@@ -188,7 +188,6 @@ class DistilConfig:
         require_positive(self, "batch", "micro_batch_tokens")
         if self.student_layers is not None:
             require_positive(self, "student_layers")
-        check_trainer(self.trainer)
         if not self.temperature > 0:
             raise BrimfulError(f"temperature is {self.temperature}: it must be above 0")
         if self.student_hidden is not None:
@@ -277,7 +276,7 @@ def finetuning_of(run: Path) -> FinetuneConfig | None:
     if not (run / CONFIG).is_file():
         return None
     try:
-        finetuned = build(FinetuneConfig, read_yaml(run / CONFIG))
+        finetuned = build(FinetuneConfig, read_yaml(run / CONFIG), finished=True)
     except BrimfulError:
         return None
     if not (finetuned.encoder and finetuned.train and finetuned.test):

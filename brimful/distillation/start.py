@@ -64,7 +64,7 @@ class Start:
             of_teacher: from the teacher's own layers, whatever `initialisation` says.
         """
         task, config = data.task, self.config
-        options = FinetuneConfig(dropout=0.0, attention_dropout=0.0)
+        options = FinetuneConfig(dropout=0.0)
         source: tuple[Encoder, MaskedLMHead | None]
         origin: TaskModel | None = None  # whose head the student takes over
         if config.student is not None and not of_teacher:

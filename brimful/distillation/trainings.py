@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from contextlib import closing, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from torch import nn
@@ -13,6 +13,7 @@ from brimful.data.rows import RowStream
 from brimful.distillation.config import DistilConfig, StageConfig
 from brimful.distillation.shards import ShardTexts
 from brimful.model.encoder import Encoder
+from brimful.optim.schedule import ScheduleConfig
 from brimful.runs.folder import Result, RunFolder
 from brimful.tasks.data import example_stream
 from brimful.train.objective import Objective, Runtime
@@ -76,9 +77,9 @@ class StageTrainer:
                 stream,
                 runtime,
                 folder,
-                config=replace(config.trainer, steps=steps),
-                optimizer=replace(config.optimizer, learning_rate=stage.learning_rate),
-                schedule=config.schedule,
+                config=config.trainer.over(steps),
+                optimizer=config.optimizer.at(stage.learning_rate),
+                schedule=ScheduleConfig(**vars(config.schedule)),
                 seed=seed,
                 identity=self.run.identity,
             )

@@ -53,7 +53,7 @@ class EvaluateConfig:
     overlap: int | None = None
     """Longer texts become windows that share this many tokens, as in finetune."""
     precision: Precision = incidental("auto")
-    """Number format of the computation."""
+    """Number format of the computation: fp32 for the most exact comparison; auto: as finetune has it."""
     dry_run: bool = incidental(False)
     """Check everything, and do nothing."""
 

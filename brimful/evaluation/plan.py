@@ -10,7 +10,6 @@ from brimful.data.examples import check_length
 from brimful.distributed import World
 from brimful.errors import BrimfulError, UsageError
 from brimful.evaluation.config import EvaluateConfig
-from brimful.finetuning.config import TASK_TRAINER
 from brimful.folder_lock import FolderLock
 from brimful.hf.config_json import shape_of
 from brimful.hf.folders import load_pretrained
@@ -99,7 +98,7 @@ def plan(config: EvaluateConfig, folder: RunFolder) -> EvaluatePlan:
     Raises:
         BrimfulError: an encoder or a text cannot be used.
     """
-    runtime = Runtime.of(folder.ranks, config.precision, TASK_TRAINER)
+    runtime = Runtime.of(folder.ranks, config.precision)
     folders = {name: ModelFolder.open(name, "encoder") for name in config.encoders}
     return EvaluatePlan(config, folders, _facts(config, folders), runtime)
 

@@ -9,14 +9,14 @@ import tyro
 from brimful.config import incidental, require_positive, require_seeds
 from brimful.errors import BrimfulError
 from brimful.hf.model_folder import ModelFolder
-from brimful.optim.build import OptimizerConfig
-from brimful.optim.schedule import ScheduleConfig
+from brimful.optim.build import DecayConfig
+from brimful.optim.schedule import CurveConfig
 from brimful.precision.policy import Precision
 from brimful.tables.layouts import OWN, Columns
 from brimful.tasks.registry import find_task, tasks
-from brimful.train.config import TrainerConfig, check_trainer
+from brimful.train.config import LoopConfig
 
-TASK_TRAINER = TrainerConfig(checkpoint_every=200, deterministic=True)
+TASK_TRAINER = LoopConfig(checkpoint_every=200, deterministic=True)
 """Fine-tuning and distillation are short and their metrics are compared: the same bits are worth the time."""
 
 TASK_HELP = tyro.conf.arg(
@@ -62,22 +62,21 @@ class FinetuneConfig:
     """A table of the same columns, to choose the learning rate on. By default a fifth of train, which the
     final training uses as well."""
     seed: tuple[int, ...] = (0,)
-    """Each seed trains its own model. Metrics of several seeds are means, with their standard deviation and
-    the value of each."""
-    seeds: int | None = incidental(None)
-    """How many seeds to train, from seed on: --seeds 5 is --seed 0 1 2 3 4."""
+    """Each seed trains its own model. Metrics of several seeds, --seed 0 1 2, are means, with their standard
+    deviation and the value of each."""
     learning_rates: tuple[float, ...] = ()
     """Peak learning rates to try; the best on dev is kept. By default one that suits the encoder's width:
     3e-4 up to 256, 1e-4 at 768."""
     epochs: float | tuple[float, ...] = 6.0
     """Passes over train. Several values are tried with each learning rate, and the best pair is kept."""
     trial_epochs: float | None = None
-    """Passes while learning rates are compared on held-out rows of train, so without dev; by default the same
-    as epochs."""
+    """Passes while learning rates are compared on held-out rows of train, so without dev: fewer save time. By
+    default the same as epochs."""
     class_weights: Literal["balanced"] | None = None
     """balanced: every class has the same part in the loss of a classification, however rare it is."""
     reinit_top: int = 0
-    """Start this many of the encoder's last layers from new weights (Zhang et al. 2021, on few labels)."""
+    """Start this many of the encoder's last layers from new weights: 1 or 2 where there are few labels, and
+    results differ much between seeds (Zhang et al. 2021)."""
     ladder: Literal["quick", "full", "none"] = incidental("quick")
     """Baselines on the same rows, where scikit-learn is installed: the majority, TF-IDF and the frozen
     encoder under linear models; full: the encoder from random weights too, which takes as long as the run."""
@@ -96,23 +95,21 @@ class FinetuneConfig:
     """What a classifier or regression reads of a text: the mean over its tokens, or its first token. auto: as
     the encoder was trained, where its folder says it; else the mean in modern, the first token in others."""
     layers: tuple[int, ...] | None = None
-    """Keep only these layers of the encoder (0-based), in this order."""
+    """Keep only these layers of the encoder (0-based), in this order: fewer make a faster model."""
     dropout: float = 0.1
-    """Dropout of hidden states and before the last layer of the head."""
-    attention_dropout: float | None = None
-    """Dropout of attention probabilities, on CPUs only (attention backend sdpa); by default the
-    encoder's own."""
+    """Dropout of hidden states and before the last layer of the head. With 0, an encoder that has dropout of
+    attention probabilities (on CPUs) trains without it too."""
     micro_batch_tokens: int = 4096
-    """The most tokens of one forward and backward pass."""
+    """The most tokens of one forward and backward pass: fewer where memory runs out, more on a large GPU."""
     precision: Precision = "auto"
     """Number format of the computation. auto: bf16 where the device is fast at it; else, on V100 and T4, fp16
     with loss scaling; else fp32."""
-    optimizer: OptimizerConfig = OptimizerConfig()
-    """learning_rate is set from learning_rates."""
-    schedule: ScheduleConfig = ScheduleConfig()
-    trainer: TrainerConfig = TASK_TRAINER
-    """steps is set from epochs. With keep or patience, dev is evaluated once an epoch, or as evaluate_every
-    says, and the final training leaves dev out."""
+    optimizer: DecayConfig = DecayConfig()
+    """AdamW, with a rate of learning_rates."""
+    schedule: CurveConfig = CurveConfig()
+    trainer: LoopConfig = TASK_TRAINER
+    """The number of updates follows from epochs. With keep or patience, dev is evaluated once an epoch, or as
+    evaluate_every says, and the final training leaves dev out."""
     dry_run: bool = incidental(False)
     """Resolve and check everything, and do nothing."""
 
@@ -121,11 +118,6 @@ class FinetuneConfig:
             find_task(self.task)
         require_seeds(*self.seed)
         require_positive(self, "batch", "micro_batch_tokens")
-        check_trainer(self.trainer)
-        if self.seeds is not None:
-            require_positive(self, "seeds")
-            if len(self.seed) > 1:
-                raise BrimfulError(f"seed is {list(self.seed)} and seeds {self.seeds}: give one of them")
         for name in ("epochs", "trial_epochs", "learning_rates"):
             for value in _several(getattr(self, name)):
                 if value is not None and not value > 0:

@@ -13,7 +13,6 @@ from brimful.hf.folders import load_pretrained
 from brimful.judging.baselines import available
 from brimful.judging.checks import Finding, described
 from brimful.judging.review import check_before
-from brimful.model.attention import choose_backend
 from brimful.model.drawing import undrawn
 from brimful.model.encoder import Encoder
 from brimful.model.heads import SequenceHead, pooling_of
@@ -64,9 +63,7 @@ def plan(config: FinetuneConfig, folder: RunFolder) -> FinetunePlan:
         BrimfulError: the encoder, a table or a setting is unusable.
     """
     ranks = folder.ranks
-    runtime = Runtime.of(ranks, config.precision, config.trainer)
-    if config.attention_dropout and not choose_backend(ranks.device, runtime.dtype).drops:
-        raise BrimfulError("attention_dropout works on CPUs only: leave it out, or set it to 0")
+    runtime = Runtime.of(ranks, config.precision)
     source = load_pretrained(config.encoder_folder)
     encoder, asked = source[0], config
     config = _resolved(config, encoder, runtime.precision)
@@ -107,9 +104,6 @@ def _resolved(config: FinetuneConfig, encoder: Encoder, precision: Precision) ->
     overlap = config.overlap
     if overlap is None and kind.overlap is not None:
         overlap = min(kind.overlap, max_length // 4)
-    seed = config.seed
-    if config.seeds is not None:
-        seed = tuple(range(seed[0], seed[0] + config.seeds))
     train, dev, test = (path and absolute(path) for path in config.tables)
     return replace(
         config,
@@ -119,8 +113,6 @@ def _resolved(config: FinetuneConfig, encoder: Encoder, precision: Precision) ->
         test=test,
         more_tests=tuple(map(absolute, config.more_tests)),
         task=kind.name,
-        seed=seed,
-        seeds=None,
         max_length=max_length,
         overlap=overlap,
         pooling=pooling_of(encoder) if config.pooling == "auto" else config.pooling,

@@ -23,7 +23,7 @@ def finetuning_of(directory: Path) -> tuple[Path, FinetuneConfig] | None:
     for folder in (directory, *directory.absolute().parents[:3]):
         if (folder / CONFIG).is_file():
             try:
-                config = build(FinetuneConfig, read_yaml(folder / CONFIG))
+                config = build(FinetuneConfig, read_yaml(folder / CONFIG), finished=True)
             except BrimfulError:
                 return None
             return (folder, config) if config.encoder and config.train and config.test else None

@@ -18,6 +18,7 @@ from brimful.model.drawing import discarded, undrawn
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead
 from brimful.objectives.supervised import Supervised
+from brimful.optim.schedule import ScheduleConfig
 from brimful.randomness import derive_key, permutation
 from brimful.runs.folder import Result, RunFolder
 from brimful.tables.layouts import find_layout
@@ -47,8 +48,7 @@ def starting_model(
     if config.layers is not None:
         encoder = encoder.keep_layers(config.layers)
     torch.manual_seed(seed)
-    rate = config.attention_dropout
-    rate = encoder.config.attention_dropout if rate is None else rate
+    rate = encoder.config.attention_dropout if config.dropout else 0.0
     # A seed gives the head the same weights whether or not the encoder's are drawn before them.
     drawn = config.initialisation == "random" or config.reinit_top
     with nullcontext() if drawn else discarded():
@@ -182,7 +182,7 @@ class Finetuning:
         encoder, head = starting_model(config, seed, task)
         examples = training.examples
         steps = max(1, round(epochs * examples.units / config.batch))
-        loop = replace(config.trainer, steps=steps)
+        loop = config.trainer.over(steps)
         if loop.keeps_best and not loop.evaluate_every:
             loop = replace(loop, evaluate_every=max(1, round(examples.units / config.batch)))
 
@@ -194,8 +194,8 @@ class Finetuning:
                 self.runtime,
                 folder,
                 config=loop,
-                optimizer=replace(config.optimizer, learning_rate=rate),
-                schedule=config.schedule,
+                optimizer=config.optimizer.at(rate),
+                schedule=ScheduleConfig(**vars(config.schedule)),
                 seed=seed,
                 identity=self.run.identity,
                 shows=f"brimful inspect {shlex.quote(str(folder))} --update",

@@ -38,26 +38,18 @@ class LayerLosses:
     """Squared difference of attention scores before the softmax, over pairs of tokens, heads (TinyBERT)."""
     relations: float = 0.0
     """KL divergence of the relations among queries, among keys and among values of the student's last layer
-    from those of the teacher's layer that it imitates, over tokens and heads (MiniLMv2)."""
-    relation_heads: int = 12
-    """Heads that queries, keys and values are split into anew; they divide the widths of both models."""
+    from those of the teacher's layer that it imitates, over tokens and heads (MiniLMv2). They need no equal
+    numbers of heads: the student may have another head size than the teacher."""
     cosine: float = 0.0
     """1 - cosine of the last hidden states, over tokens (DistilBERT)."""
-    patient: float = 0.0
-    """Squared distance of the first token's hidden states, of length 1, over sequences and layers (PKD)."""
     layer_map: Literal["uniform", "last"] | tuple[int, ...] = "uniform"
     """The teacher's layer that each layer of the student imitates. uniform: evenly spread, the last included;
     last: the last ones; or their numbers, from 0."""
-    projections: Literal["shared", "layer"] = "shared"
-    """Where the widths differ: one matrix from the student's width to the teacher's, or one for the
-    embeddings and one for each layer."""
 
     def __post_init__(self) -> None:
         for name in TERMS:
             if not getattr(self, name) >= 0:
                 raise BrimfulError(f"the weight of {name} is {getattr(self, name)}: it must not be negative")
-        if self.relation_heads < 1:
-            raise BrimfulError(f"relation_heads is {self.relation_heads}: it must be at least 1")
 
     @property
     def coefficients(self) -> dict[str, float]:
@@ -68,13 +60,8 @@ class LayerLosses:
         """The teacher's layer for each layer of the student.
 
         Raises:
-            BrimfulError: the map or the relation heads do not fit these models.
+            BrimfulError: the map does not fit these models.
         """
-        heads, widths = self.relation_heads, (student.hidden_size, teacher.hidden_size)
-        if self.relations and any(width % heads for width in widths):
-            raise BrimfulError(
-                f"relation_heads is {heads}: it must divide the widths {widths[0]} and {widths[1]}"
-            )
         ours, theirs = student.layers, teacher.layers
         if isinstance(self.layer_map, tuple):
             if len(self.layer_map) != ours or not all(0 <= layer < theirs for layer in self.layer_map):
@@ -97,7 +84,7 @@ def spread_layers(layers: int, kept: int) -> tuple[int, ...]:
 
 TEACHER = "teacher"
 """The target that holds what the teacher says of each example: float32, of a sequence or of each token."""
-TERMS = ("embedding", "hidden", "attention", "relations", "cosine", "patient")
+TERMS = ("embedding", "hidden", "attention", "relations", "cosine")
 """The terms of `LayerDistillation`."""
 
 
@@ -105,8 +92,10 @@ class LayerDistillation:
     """The objective of the first stage: the terms of `LayerLosses`.
 
     Attributes:
-        projections: student width -> teacher width, for the embeddings and for each layer (W_e and W_h of
-            TinyBERT's paper), or one for all (as in its code); none if the widths are equal.
+        projections: one, student width -> teacher width, for the embeddings and all layers, as in TinyBERT's
+            code; none if the widths are equal.
+        relation_heads: heads that queries, keys and values are split into for the relations: the most up to
+            12, BERT base's, that divide the widths of both models.
     """
 
     watched: ClassVar[tuple[str, ...]] = ()
@@ -125,12 +114,11 @@ class LayerDistillation:
         self.coefficients = losses.coefficients
         self.layers = losses.imitated(ours, theirs)
         self.maps = score_maps((ours.heads, theirs.heads))
-        count = 0
-        if ours.hidden_size != theirs.hidden_size and set(self.coefficients) - {"attention", "relations"}:
-            count = 1 if losses.projections == "shared" else ours.layers + 1
-        self.projections = nn.ModuleList(
-            nn.Linear(ours.hidden_size, theirs.hidden_size) for _ in range(count)
-        )
+        widths = ours.hidden_size, theirs.hidden_size
+        self.relation_heads = max(n for n in range(1, 13) if not any(width % n for width in widths))
+        self.projections = nn.ModuleList()
+        if widths[0] != widths[1] and set(self.coefficients) - {"attention", "relations"}:
+            self.projections.append(nn.Linear(*widths))
 
     def modules(self) -> dict[str, nn.Module]:
         return {"projections": self.projections}
@@ -145,9 +133,8 @@ class LayerDistillation:
             "embedding": tokens * width,
             "hidden": tokens * width * layers,
             "attention": pairs * self.maps * layers,
-            "relations": batch.real_tokens * self.losses.relation_heads,
+            "relations": batch.real_tokens * self.relation_heads,
             "cosine": batch.real_tokens,
-            "patient": batch.real_sequences * layers,
         }
         return {name: known[name] for name in self.coefficients}
 
@@ -158,31 +145,30 @@ class LayerDistillation:
         with torch.no_grad(), within("products_of_teacher", self.teacher.device):
             self.teacher(batch, layout, theirs)
         compute = {
-            "embedding": lambda: self._square_sum(ours.hidden[0], theirs.hidden[0], 0, batch),
+            "embedding": lambda: self._square_sum(ours.hidden[0], theirs.hidden[0], batch),
             "hidden": lambda: self._hidden_sum(ours, theirs, batch),
             "attention": lambda: self._attention_sum(ours, theirs, batch),
             "relations": lambda: self._relation_sum(ours, theirs, batch),
             "cosine": lambda: self._cosine_sum(ours, theirs, batch),
-            "patient": lambda: self._patient_sum(ours, theirs, batch),
         }
         return {name: compute[name]() for name in self.coefficients}
 
     def evaluate(self, encoder: Encoder, runtime: Runtime) -> dict[str, float]:
         return {}
 
-    def _projected(self, hidden: Tensor, index: int) -> Tensor:
-        """Hidden states of the student, `Capture.hidden[index]`, in the teacher's width."""
-        if not self.projections:
-            return widen(hidden)
-        return widen(self.projections[index if len(self.projections) > 1 else 0](hidden))
+    def _projected(self, hidden: Tensor) -> Tensor:
+        """Hidden states of the student in the teacher's width."""
+        for projection in self.projections:
+            hidden = projection(hidden)
+        return widen(hidden)
 
-    def _square_sum(self, ours: Tensor, theirs: Tensor, index: int, batch: PackedBatch) -> Tensor:
+    def _square_sum(self, ours: Tensor, theirs: Tensor, batch: PackedBatch) -> Tensor:
         real = slice(0, batch.real_tokens)
-        return (self._projected(ours[real], index) - widen(theirs[real])).square().sum()
+        return (self._projected(ours[real]) - widen(theirs[real])).square().sum()
 
     def _hidden_sum(self, ours: Capture, theirs: Capture, batch: PackedBatch) -> Tensor:
         sums = [
-            self._square_sum(ours.hidden[layer + 1], theirs.hidden[teacher + 1], layer + 1, batch)
+            self._square_sum(ours.hidden[layer + 1], theirs.hidden[teacher + 1], batch)
             for layer, teacher in enumerate(self.layers)
         ]
         return torch.stack(sums).sum()
@@ -204,23 +190,13 @@ class LayerDistillation:
                 (ours.values, theirs.values),
             )
         ]
-        heads = self.losses.relation_heads
-        return torch.stack([relation_sum(*pair, heads, batch) for pair in pairs]).sum()
+        return torch.stack([relation_sum(*pair, self.relation_heads, batch) for pair in pairs]).sum()
 
     def _cosine_sum(self, ours: Capture, theirs: Capture, batch: PackedBatch) -> Tensor:
         real, last = slice(0, batch.real_tokens), len(self.layers)
-        mine = self._projected(ours.hidden[last][real], last)
+        mine = self._projected(ours.hidden[last][real])
         its = widen(theirs.hidden[self.layers[-1] + 1][real])
         return (1 - F.cosine_similarity(mine, its, dim=-1)).sum()
-
-    def _patient_sum(self, ours: Capture, theirs: Capture, batch: PackedBatch) -> Tensor:
-        first = batch.first_positions[: batch.real_sequences]
-        total = widen(ours.hidden[0].new_zeros(()))
-        for layer, teacher in enumerate(self.layers):
-            mine = self._projected(ours.hidden[layer + 1][first], layer + 1)
-            its = widen(theirs.hidden[teacher + 1][first])
-            total = total + (F.normalize(mine, dim=-1) - F.normalize(its, dim=-1)).square().sum()
-        return total
 
 
 class LogitDistillation:

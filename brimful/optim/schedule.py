@@ -23,8 +23,8 @@ def require_warmup(value: float, name: str) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScheduleConfig:
-    """The learning rate over a run, or over each phase that has a rate of its own."""
+class CurveConfig:
+    """The learning rate over a run: its shape, with the usual constants."""
 
     shape: Literal["linear", "polynomial", "cosine", "constant", "wsd"] = "linear"
     """The rate after the warm-up: linear falls to zero in a straight line, polynomial by a power of it,
@@ -32,6 +32,15 @@ class ScheduleConfig:
     falls by 1 - sqrt."""
     warmup: float = 0.1
     """Updates over which the rate rises from zero to its peak: a proportion if below 1, else a number."""
+
+    def __post_init__(self) -> None:
+        require_warmup(self.warmup, "schedule.warmup")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScheduleConfig(CurveConfig):
+    """The learning rate over a run, or over each phase that has a rate of its own."""
+
     power: float = 0.5
     """The power of polynomial."""
     decay: float = 0.2
@@ -41,7 +50,7 @@ class ScheduleConfig:
     start: at the first update, so the rate drops after the warm-up (as in BERT's and NVIDIA's code)."""
 
     def __post_init__(self) -> None:
-        require_warmup(self.warmup, "schedule.warmup")
+        super().__post_init__()
         if not 0 < self.power < math.inf:
             raise BrimfulError(f"schedule.power is {self.power}: it must be above 0")
         if not 0 < self.decay <= 1:

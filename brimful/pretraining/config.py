@@ -142,13 +142,15 @@ class PretrainConfig:
     """Number format of the computation. auto: bf16 where the device is fast at it; else, on V100 and T4, fp16
     with loss scaling; else fp32."""
     validation_tokens: int = 100_000
-    """The most validation tokens that an evaluation reads of each source; 0 = no evaluation."""
+    """The most validation tokens that an evaluation reads of each source: more for a steadier loss. 0 = no
+    evaluation."""
     phases: Annotated[tuple[PhaseConfig, ...], _PHASES] = ()
     """Phases of the run: updates, packing.max_length, and rows (or sequences) in an update. Their steps add
     up to trainer.steps. In a --config file, each has steps, max_length and update_size; a learning_rate or
     a warmup starts the schedule anew."""
     verify_data: bool = incidental(True)
-    """Check every byte of the data before the first update; --no-verify-data skips the check."""
+    """Check every byte of the data before the first update; --no-verify-data skips the check, where it takes
+    long and the data was checked before."""
     sequences: SequencesConfig = SequencesConfig()
     packing: PackingConfig = PackingConfig()
     masking: MaskingConfig = MaskingConfig()

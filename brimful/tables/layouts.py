@@ -13,13 +13,19 @@ from brimful.retired import refuse_retired
 
 
 @dataclass(frozen=True, kw_only=True)
-class Columns:
-    """Which columns of a table are read."""
+class TextColumns:
+    """Which columns of texts are read."""
 
     text: str = "text"
     """Name of the column of texts, or of the first texts of pairs."""
     text_b: str = "text_b"
     """Name of the column of second texts."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Columns(TextColumns):
+    """Which columns of a table are read."""
+
     label: str = "label"
     """Name of the column of labels."""
 
@@ -179,12 +185,13 @@ def require_task(layout: FileLayout, task: str) -> None:
         raise BrimfulError(f"the layout {layout.name} is for the task {layout.task}, not {task}")
 
 
-def find_layout(name: str | None, columns: Columns = OWN) -> FileLayout:
+def find_layout(name: str | None, columns: TextColumns = OWN) -> FileLayout:
     """The layout that `--layout` names, with the columns that were named beside it.
 
     Raises:
         BrimfulError: there is no such layout, or it has columns of its own.
     """
+    columns = Columns(**vars(columns))
     if name is None:
         return replace(OWN_LAYOUT, columns=columns)
     if name not in LAYOUTS:

@@ -5,23 +5,68 @@ from typing import Literal
 
 from brimful.config import incidental, require_positive
 from brimful.errors import BrimfulError
-from brimful.precision.policy import BIN_EDGE, LARGEST, MAX_SCALE, MIN_SCALE, THRESHOLD, Precision, Residual
+from brimful.precision.policy import MAX_SCALE, MIN_SCALE, Precision, Residual
 from brimful.types import Compile, Compression, Rounding, SpikePolicy
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainerConfig:
-    """The loop's own settings."""
+class LoopConfig:
+    """The settings of the loop that every training has."""
+
+    clip: float = 1.0
+    """Largest norm of the whole gradient: less where the loss has spikes. 0 = no clipping."""
+    log_every: int = incidental(10)
+    """Updates between two lines of metrics.jsonl."""
+    evaluate_every: int = incidental(0)
+    """Updates between evaluations; 0 = at the end only."""
+    keep: Literal["last", "best"] = "last"
+    """The weights that a run ends with: those of its last update, or of its best evaluation by the primary
+    metric. best needs checkpoints."""
+    patience: int = 0
+    """End after this many evaluations without a better primary metric; 0 = never. It sets keep to best."""
+    checkpoint_every: int = incidental(0)
+    """Updates between checkpoints, which a kill costs at most; 0 = no checkpoints."""
+    compile: Compile = "auto"
+    """Compile a step's forward and backward pass into one graph, on CUDA a CUDA graph. The first update takes
+    a minute longer, and dropout draws other numbers: not for a few updates. auto: on CUDA, if the objective
+    allows it."""
+    recompute: Literal["none", "layers"] = incidental("none")
+    """Activation checkpointing. layers: of each layer only the input is kept for the backward pass, which
+    computes the layer again; less memory, more time, the same losses. Not where a student learns layers."""
+    deterministic: bool = False
+    """Give the same bits for the same command on CUDA too, with slower sums. A CPU does so anyway, with the
+    same number of threads."""
+    hang_limit: float = incidental(600.0)
+    """Seconds that a rank waits for the others in a collective before the run ends (torch's timeout); 0 = a
+    day. It must be longer than anything that one rank does alone, such as compiling."""
+    wandb: str = incidental("")
+    """Project of Weights & Biases to show the run in, beside TensorBoard's files in RUN/tensorboard."""
+
+    @property
+    def keeps_best(self) -> bool:
+        """Whether the run ends with the weights of its best evaluation."""
+        return self.keep == "best" or self.patience > 0
+
+    def over(self, steps: int) -> "TrainerConfig":
+        """This loop over a number of updates."""
+        return TrainerConfig(**vars(self), steps=steps)
+
+    def __post_init__(self) -> None:
+        require_positive(self, "log_every", group="trainer.")
+        _require_not_negative(self, "clip", "evaluate_every", "patience", "checkpoint_every", "hang_limit")
+        if self.keeps_best and not self.checkpoint_every:
+            raise BrimfulError("the best weights are kept in a checkpoint: set trainer.checkpoint_every too")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainerConfig(LoopConfig):
+    """The loop's own settings: those of every training, and those of one that takes hours or days."""
 
     steps: int = 1000
     """Number of updates."""
     hours: float = 0.0
     """Hours of training, without start-up, evaluations and checkpoints, after which the run ends if its steps
     have not. The learning rate has decayed by then, whatever the speed. 0 = no limit."""
-    clip: float = 1.0
-    """Largest norm of the whole gradient; 0 = no clipping."""
-    log_every: int = incidental(10)
-    """Updates between two lines of metrics.jsonl."""
     weights: Literal["fp32", "bf16", "fp16"] = "fp32"
     """Format of the parameters and their gradients. 16 bits, in the format of precision, save 2 bytes for
     each of them, and no float32 copy is kept. The model that a run saves is float32."""
@@ -35,29 +80,12 @@ class TrainerConfig:
     on CUDA with precision bf16; else fp32."""
     loss_scale: float = 1024.0
     """Only with precision fp16: the first factor on the loss. It doubles and halves to keep gradients within
-    float16's range."""
-    loss_scale_period: int = 1
-    """Updates between two changes of that factor."""
-    loss_scale_edge: float = BIN_EDGE
-    """Gradients above this size are counted as large."""
-    loss_scale_threshold: float = THRESHOLD
-    """The factor is halved if a larger proportion of gradients than this is large; else it is doubled."""
-    evaluate_every: int = incidental(0)
-    """Updates between evaluations; 0 = at the end only."""
-    keep: Literal["last", "best"] = "last"
-    """The weights that a run ends with: those of its last update, or of its best evaluation by the primary
-    metric. best needs checkpoints."""
-    patience: int = 0
-    """End after this many evaluations without a better primary metric; 0 = never. It sets keep to best."""
-    checkpoint_every: int = incidental(0)
-    """Updates between checkpoints; 0 = no checkpoints."""
+    float16's range. Start a run that continues another one with the other's last factor."""
     keep_checkpoints: int = incidental(2)
     """How many of the newest checkpoints to keep, beside the checkpoint of the best evaluation."""
     compression: Compression = "none"
     """Format in which several ranks send float32 gradients to each other. bf16 or fp16 halve the bytes. The
     sum is made in float32; each number is rounded to 8 bits in bf16, 11 bits in fp16, on both of its ways."""
-    bucket_mb: float = incidental(32.0)
-    """About the most MiB of gradients that ranks sum at a time, while the backward pass goes on."""
     spike: float = incidental(0.0)
     """A loss spike is a loss more than this many standard deviations above the mean of the last 64 or so
     losses; 0 = only NaN and infinite losses count."""
@@ -65,48 +93,15 @@ class TrainerConfig:
     """What to do about a loss spike: stop the run; or skip the update, for which every loss is read before
     the step, so that a GPU waits."""
     prefetch: int = incidental(2)
-    """Updates that a thread prepares ahead; 0 = none."""
-    compile: Compile = "auto"
-    """Compile a step's forward and backward pass into one graph, on CUDA a CUDA graph. The first update takes
-    a minute longer, and dropout draws other numbers. auto: on CUDA, if the objective allows it."""
-    recompute: Literal["none", "layers"] = incidental("none")
-    """Activation checkpointing. layers: of each layer only the input is kept for the backward pass, which
-    computes the layer again; less memory, more time, the same losses. Not where a student learns layers."""
-    deterministic: bool = False
-    """Give the same bits for the same command on CUDA too, with slower sums. A CPU does so anyway, with the
-    same number of threads."""
-
-    hang_limit: float = incidental(600.0)
-    """Seconds that a rank waits for the others in a collective before the run ends (torch's timeout); 0 = a
-    day. It must be longer than anything that one rank does alone, such as compiling."""
+    """Updates that a thread prepares ahead; 0 = none. More help where some take much longer to read."""
     profile: int = incidental(0)
     """Updates, after the first ones, to profile: a trace (RUN/profile/trace.json, for chrome://tracing) and a
     table of where their time goes. 0 = none. The trained weights stay the same."""
-    wandb: str = incidental("")
-    """Project of Weights & Biases to show the run in, beside TensorBoard's files in RUN/tensorboard."""
-
-    @property
-    def keeps_best(self) -> bool:
-        """Whether the run ends with the weights of its best evaluation."""
-        return self.keep == "best" or self.patience > 0
 
     def __post_init__(self) -> None:
-        require_positive(
-            self, "steps", "log_every", "keep_checkpoints", "loss_scale_period", group="trainer."
-        )
-        for name in (
-            "hours",
-            "clip",
-            "spike",
-            "evaluate_every",
-            "patience",
-            "checkpoint_every",
-            "prefetch",
-            "profile",
-            "hang_limit",
-        ):
-            if not getattr(self, name) >= 0:
-                raise BrimfulError(f"trainer.{name} is {getattr(self, name)}: it must not be negative")
+        super().__post_init__()
+        require_positive(self, "steps", "keep_checkpoints", group="trainer.")
+        _require_not_negative(self, "hours", "spike", "prefetch", "profile")
         if self.weights == "fp32" and self.rounding != TrainerConfig.rounding:
             raise BrimfulError(
                 f"trainer.rounding is {self.rounding}, which float32 weights don't need: set trainer.weights"
@@ -116,31 +111,21 @@ class TrainerConfig:
                 f"trainer.compression is {self.compression}, and gradients of {self.weights} weights have 16"
                 " bits already: leave out trainer.compression or trainer.weights"
             )
-        if not 0 < self.bucket_mb <= 4096:
-            raise BrimfulError(
-                f"trainer.bucket_mb is {self.bucket_mb:g}: it must be above 0 and at most 4096"
-            )
         if not MIN_SCALE <= self.loss_scale <= MAX_SCALE:
             raise BrimfulError(
                 f"trainer.loss_scale is {self.loss_scale:g}: it must be from {MIN_SCALE:g} to {MAX_SCALE:g}"
             )
-        if not 0 < self.loss_scale_edge < LARGEST:
-            raise BrimfulError(
-                f"trainer.loss_scale_edge is {self.loss_scale_edge:g}: it must be above 0 and below"
-                f" {LARGEST:g}"
-            )
-        if not 0 <= self.loss_scale_threshold < 1:
-            raise BrimfulError(
-                f"trainer.loss_scale_threshold is {self.loss_scale_threshold:g}: it must be at least 0 and"
-                " below 1"
-            )
-        if self.keeps_best and not self.checkpoint_every:
-            raise BrimfulError("the best weights are kept in a checkpoint: set trainer.checkpoint_every too")
         if self.hours and self.deterministic:
             raise BrimfulError(
                 "trainer.hours lets the clock decide, so the same command gives other bits each time:"
                 " leave out trainer.deterministic"
             )
+
+
+def _require_not_negative(config: LoopConfig, *names: str) -> None:
+    for name in names:
+        if not getattr(config, name) >= 0:
+            raise BrimfulError(f"trainer.{name} is {getattr(config, name)}: it must not be negative")
 
 
 def check_precision(config: TrainerConfig, precision: Precision) -> None:
@@ -150,31 +135,15 @@ def check_precision(config: TrainerConfig, precision: Precision) -> None:
         precision: resolved, never "auto".
 
     Raises:
-        BrimfulError: a setting of loss scaling is given, and the precision is not fp16; or the residual
-            stream is bf16, and the precision is not.
+        BrimfulError: a loss scale is given, and the precision is not fp16; or the residual stream is bf16,
+            and the precision is not.
     """
     if config.residual not in ("auto", "fp32", precision):
         raise BrimfulError(
             f"trainer.residual is {config.residual}, which needs precision {config.residual}, not {precision}"
         )
-    names = ("loss_scale", "loss_scale_period", "loss_scale_edge", "loss_scale_threshold")
-    for name in names:
-        if precision != "fp16" and getattr(config, name) != getattr(TrainerConfig, name):
-            raise BrimfulError(
-                f"trainer.{name} does nothing with precision {precision}: only fp16 scales the loss; leave it"
-                " out, or set precision fp16"
-            )
-
-
-def check_trainer(config: TrainerConfig) -> None:
-    """Refuse the trainer's own limits where epochs decide how long each training takes.
-
-    Raises:
-        BrimfulError: steps or hours are given.
-    """
-    for name in ("steps", "hours"):
-        if getattr(config, name) != getattr(TrainerConfig, name):
-            raise BrimfulError(
-                f"trainer.{name} is {getattr(config, name):g}: epochs decide here how long a training takes;"
-                f" leave it out"
-            )
+    if precision != "fp16" and config.loss_scale != TrainerConfig.loss_scale:
+        raise BrimfulError(
+            f"trainer.loss_scale does nothing with precision {precision}: only fp16 scales the loss; leave it"
+            " out, or set precision fp16"
+        )

@@ -30,6 +30,9 @@ from brimful.train.compression import CompressedSum, Compression
 
 R = TypeVar("R")
 
+BUCKET_MB = 32.0
+"""About the most MiB of a bucket."""
+
 
 class DataParallel:
     """Call `forward` for each micro-batch and differentiate its loss; then `gather`.
@@ -37,7 +40,6 @@ class DataParallel:
     Args:
         modules: those that are trained. Each parameter's `.grad` becomes a view of a bucket, and must not be
             replaced.
-        megabytes: about the most MiB of a bucket.
         compression: the format in which gradients are sent; they must be float32 if it is not "none".
         ready: is called with the number of a bucket that has its gradients, before it is sent.
 
@@ -50,7 +52,6 @@ class DataParallel:
         modules: nn.Module,
         world: World,
         *,
-        megabytes: float,
         compression: Compression,
         ready: Callable[[int], None],
     ) -> None:
@@ -62,7 +63,7 @@ class DataParallel:
         self._parameters = [p for p in modules.parameters() if p.requires_grad]
         self._ddp = DistributedDataParallel(
             _Pass(modules),
-            bucket_cap_mb=megabytes,
+            bucket_cap_mb=BUCKET_MB,
             gradient_as_bucket_view=True,
         )
         self._ddp.broadcast_buffers = False  # they are constants

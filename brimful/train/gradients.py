@@ -43,7 +43,7 @@ class Gradients:
         modules: those that are trained.
         mean: accumulate as a running mean.
         scaler: scales the loss. It implies `mean`. The parameters are watched here, not by `watch_modules`.
-        megabytes, compression: see `DataParallel`.
+        compression: see `DataParallel`.
     """
 
     def __init__(
@@ -53,7 +53,6 @@ class Gradients:
         *,
         mean: bool = False,
         scaler: "AutomaticLossScaler | None" = None,
-        megabytes: float = 32.0,
         compression: Compression = "none",
     ) -> None:
         self.parameters = [p for p in modules.parameters() if p.requires_grad]
@@ -63,9 +62,7 @@ class Gradients:
         self.flats: list[Flat] = []
         self._own = self._total = self._number = 0
         self._ranks: DataParallel | None = None
-        self._parallel = lambda: DataParallel(
-            modules, world, megabytes=megabytes, compression=compression, ready=self._accumulate
-        )
+        self._parallel = lambda: DataParallel(modules, world, compression=compression, ready=self._accumulate)
         if world.size > 1:
             self._connect()
         elif self.mean or world.device.type == "cuda":

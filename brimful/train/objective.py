@@ -30,16 +30,18 @@ class Runtime:
     precision: Precision
 
     @classmethod
-    def of(cls, world: World, precision: Precision, config: TrainerConfig) -> "Runtime":
+    def of(cls, world: World, precision: Precision, config: TrainerConfig | None = None) -> "Runtime":
         """Resolve the precision of a run.
 
         Args:
+            config: by default, float32 parameters.
             precision: "auto" is the format of 16-bit parameters, or else the device's fastest format.
 
         Raises:
             BrimfulError: the device does not have the precision, the parameters or the residual stream have
-                another 16-bit format, or a setting of loss scaling is given without fp16.
+                another 16-bit format, or a loss scale is given without fp16.
         """
+        config = config or TrainerConfig()
         weights = config.weights
         if precision == "auto" and weights != "fp32":
             precision = weights

@@ -150,19 +150,13 @@ class Trainer:
             from brimful.precision.scaler import AutomaticLossScaler
             from brimful.precision.watching import watch_modules
 
-            scaler = AutomaticLossScaler(
-                self.config.loss_scale,
-                self.config.loss_scale_period,
-                threshold=self.config.loss_scale_threshold,
-                bin_edge=self.config.loss_scale_edge,
-            )
+            scaler = AutomaticLossScaler(self.config.loss_scale)
             watch_modules(self.state.trained, parameters=False)
         return Gradients(
             self.state.trained,
             self.world,
             mean=self.config.weights != "fp32",
             scaler=scaler,
-            megabytes=self.config.bucket_mb,
             compression=self.config.compression,
         )
 

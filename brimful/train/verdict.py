@@ -35,7 +35,7 @@ class Settings:
     def advice(self, bound: str) -> str:
         """What to try."""
         return {
-            "input": "raise trainer.prefetch, or give each rank more CPU cores",
+            "input": "give each rank more CPU cores",
             "communication": f"make updates larger ({self.update}), so that gradients are summed less often",
             "straggler": "look at that rank's host: other processes, clock rates, a slow disk",
             "compute": f"use more or faster devices, a smaller model, or {self.duration} that fit the time",

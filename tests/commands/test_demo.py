@@ -83,7 +83,7 @@ needs_reviews = pytest.mark.skipif(
 @needs_reviews
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_short_demo_leaves_all_that_it_promises(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    show_result(check_whole(demo(out=str(tmp_path), max_reviews=150, pretrain_steps=3), tmp_path))
+    show_result(check_whole(demo(out=str(tmp_path), max_reviews=150), tmp_path))
     assert "if padded to 128. Pretraining:" in capsys.readouterr().out
 
 
@@ -94,7 +94,7 @@ def test_an_interrupted_demo_goes_on_to_the_same_results(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Stopped by a signal in the pretraining, then by Ctrl-C before the student: what is done stays done."""
-    short = {"max_reviews": 150, "pretrain_steps": 12}
+    short = {"max_reviews": 150}
     whole = check_whole(demo(out=str(tmp_path / "whole"), **short), tmp_path / "whole")
     out = tmp_path / "demo"
     write = MetricsLog.write
@@ -162,7 +162,7 @@ def test_the_demo_says_early_how_long_it_takes(
 
     monkeypatch.setattr(Demo, "train", stop)
     with pytest.raises(KeyboardInterrupt):
-        demo(out=str(tmp_path / "demo"), max_reviews=150)
+        demo(out=str(tmp_path / "demo"), max_reviews=1000)
     said = re.search(r"about (\d+) minutes", capsys.readouterr().err)
     assert said is not None
     assert 1 <= int(said[1]) < 600
@@ -174,7 +174,7 @@ def test_only_a_demo_is_resumed(tmp_path: Path) -> None:
         demo(out=str(tmp_path / "absent"), resume=True)
     start_run(tmp_path / "demo", DemoConfig(out=str(tmp_path / "demo"), seed=3))
     with pytest.raises(UsageError, match="--resume"):
-        demo(out=str(tmp_path / "demo"), resume=True, pretrain_steps=5)
+        demo(out=str(tmp_path / "demo"), resume=True, max_reviews=500)
 
 
 def test_without_the_package_of_the_general_encoder_its_stage_is_left_out(

@@ -235,7 +235,8 @@ def test_no_answer_is_predicted_at_the_threshold_that_each_model_fits_on_dev(inp
     settings = QUICK | dict.fromkeys(("train", "dev", "test"), table) | {"task": "question-answering"}
     summary = evaluate(encoders=[inputs["one"]], out=str(tmp_path / "out"), **settings)
     (row,) = summary["models"]
-    run = finetune(encoder=inputs["one"], out=str(tmp_path / "run"), **settings)
+    del settings["seeds"]
+    run = finetune(encoder=inputs["one"], out=str(tmp_path / "run"), seed=[0, 1], **settings)
     assert row["f1_runs"] == pytest.approx(run["test"]["f1_runs"])
     assert row["f1_runs"] == pytest.approx(run["test"]["best_f1_runs"])  # since dev is test here
 

@@ -91,8 +91,8 @@ def test_sources_of_lengths(
 ) -> None:
     np.save(tmp_path / "lengths.npy", lengths.astype(np.uint16))
     by_histogram, by_lengths = (
-        plans(capsys, flag, path, "--capacity", 256)
-        for flag, path in (("--histogram", histogram), ("--lengths", tmp_path / "lengths.npy"))
+        plans(capsys, "--histogram", path, "--capacity", 256)
+        for path in (histogram, tmp_path / "lengths.npy")
     )
     assert len(by_histogram) == 1
     for key in KEYS:
@@ -214,21 +214,21 @@ def test_lengths_that_are_none(
     array: np.ndarray, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     np.save(tmp_path / "lengths.npy", array, allow_pickle=True)
-    assert names(refused(capsys, "--lengths", tmp_path / "lengths.npy"), message)
+    assert names(refused(capsys, "--histogram", tmp_path / "lengths.npy"), message)
 
 
 def test_files_that_are_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "text.npy").write_text("not an array")
-    assert "text.npy" in refused(capsys, "--lengths", tmp_path / "text.npy")
-    for flag in ("--lengths", "--histogram", "--data"):
+    assert "text.npy" in refused(capsys, "--histogram", tmp_path / "text.npy")
+    for flag in ("--histogram", "--data"):
         assert "absent" in refused(capsys, flag, tmp_path / "absent")
 
 
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ([], "--histogram --data --lengths --texts"),
-        (["--histogram", "h", "--lengths", "l"], "--histogram --lengths"),
+        ([], "--histogram --data --texts"),
+        (["--histogram", "h", "--data", "d"], "--histogram --data"),
         (["--texts", "t.tsv"], "--tokenizer"),
         (["--histogram", "h", "--depth", "0"], "depth 0"),
         (["--histogram", "h", "--capacity", "0"], "capacity 0"),

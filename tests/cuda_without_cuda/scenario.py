@@ -24,7 +24,7 @@ from torch._dynamo.utils import counters
 from bench.common.recorder import record
 from brimful.commands import pretrain as verb
 from brimful.model.encoder import Encoder
-from brimful.train import guard, metrics
+from brimful.train import data_parallel, guard, metrics
 from brimful.train.metrics import read_metrics
 from brimful.train.trainer import Trainer
 
@@ -47,6 +47,7 @@ class Options:
             CUDA graphs of a step hold; 0: never.
         taken_on: the rank on which it does; -1: all.
         resume: continue the run in `out`.
+        bucket_mb: of gradients that ranks sum at a time; 0: as trained.
     """
 
     data: str
@@ -60,6 +61,7 @@ class Options:
     taken_after: int = 0
     taken_on: int = -1
     resume: bool = False
+    bucket_mb: float = 0.0
 
 
 BESIDE = ("prefetch", "checkpoint")
@@ -240,6 +242,8 @@ def main() -> None:
     options = Options(**json.loads(path.read_text()))
     if options.sabotage == "operator":
         _operator()
+    if options.bucket_mb:
+        data_parallel.BUCKET_MB = options.bucket_mb
     if options.mode == "compiled":
         compile_ = torch.compile
 

@@ -127,7 +127,7 @@ def test_a_checkpoint_is_copied_beside_the_step(train: Run) -> None:
 def test_ranks_send_gradients_while_backward_goes_on(train: Run, mode: str) -> None:
     """Most collectives come before the last matrix product of an update."""
     config = {"rows_per_update": 16, "trainer.compile": mode == "graphs", "shape.layers": 6}
-    answer = train(config | {"trainer.bucket_mb": 0.3}, ranks=2, mode=mode)
+    answer = train(config, ranks=2, mode=mode, bucket_mb=0.3)
     assert_steady(answer)
     for update in answer.steady():
         order = "".join(update["order"])

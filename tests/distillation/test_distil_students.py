@@ -142,7 +142,6 @@ def test_options_that_would_do_nothing_are_refused(teacher, tmp_path):
 @pytest.mark.parametrize(
     ("losses", "said"),
     [
-        ({"relations": 1.0, "relation_heads": 5}, "relation_heads is 5: it must divide the widths 32 and 32"),
         ({"layer_map": [0, 4]}, r"layer_map is \[0, 4\]: it must have a layer, from 0 to 3"),
         ({"layer_map": [1]}, "for each of the student's 2"),
     ],

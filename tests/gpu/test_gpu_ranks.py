@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 
 from brimful.distributed import World
+from brimful.train import data_parallel
 from brimful.train.gradients import Gradients
 from builders.ranks import ROOT, on_two_ranks
 from builders.uneven import curve, uneven_trainer
@@ -25,7 +26,8 @@ pytestmark = [
 
 DEVICE = torch.device("cuda", 0)
 UNIT = {"none": 2.0**-22, "bf16": 2.0**-8, "fp16": 2.0**-11}
-SETTINGS = {"checkpoint_every": 0, "evaluate_every": 10, "clip": 0.5, "bucket_mb": 0.01}
+SETTINGS = {"checkpoint_every": 0, "evaluate_every": 10, "clip": 0.5}
+BUCKET_MB = 0.01
 
 RANK = f"""
 import sys
@@ -34,11 +36,13 @@ sys.path.insert(0, {str(ROOT / "tests")!r})
 import torch
 import torch.distributed as dist
 from brimful import distributed
+from brimful.train import data_parallel
 from builders.uneven import uneven_trainer
 
 join = dist.init_process_group
 dist.init_process_group = lambda backend, **named: join("gloo", **named)
 distributed.default_device = lambda: torch.device("cuda", 0)
+data_parallel.BUCKET_MB = {BUCKET_MB}
 directory, seed = Path(sys.argv[1]), int(sys.argv[2])
 with distributed.world() as ranks:
     for compiled in (False, True):
@@ -52,6 +56,11 @@ def seed() -> int:
     value = int(os.environ.get("BRIMFUL_TEST_SEED") or random.SystemRandom().randrange(2**31))
     print(f"BRIMFUL_TEST_SEED={value}")
     return value
+
+
+@pytest.fixture(autouse=True)
+def _several_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data_parallel, "BUCKET_MB", BUCKET_MB)
 
 
 @pytest.fixture
@@ -69,7 +78,7 @@ def gradients_of(seed: int, compression: str, *, ranks: bool, compiled: bool) ->
     model = torch.nn.Sequential(torch.nn.Linear(301, 517), torch.nn.GELU(), torch.nn.Linear(517, 7))
     model.to(DEVICE)
     loss = torch.compile(lambda x: model(x).square().mean(), mode="reduce-overhead", disable=not compiled)
-    gradients = Gradients(model, World(0, 1, DEVICE), megabytes=0.01, compression=compression)
+    gradients = Gradients(model, World(0, 1, DEVICE), compression=compression)
     if ranks:
         gradients._connect()  # as with several ranks
     found = []

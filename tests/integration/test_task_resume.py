@@ -319,9 +319,9 @@ def test_what_cannot_be_resumed_says_so(straight, inputs, tmp_path, call: Call):
         )
         assert "is not a run directory" in call(verb, "--resume", tmp_path).message
         for name, value in (("steps", 7), ("hours", 0.5)):
-            off = ("--trainer.no-deterministic", f"--trainer.{name}", value)
-            message = call(*line_of(verb, inputs, straight, tmp_path / "new"), *off).message
-            assert f"trainer.{name} is {value}: epochs decide" in message
+            line = line_of(verb, inputs, straight, tmp_path / "new")
+            message = call(*line, f"--trainer.{name}", value).error
+            assert f"trainer.{name} is retired: the epochs decide" in message
     assert not (tmp_path / "new").exists()
 
 

@@ -200,7 +200,7 @@ def test_bad_tables_and_settings_are_one_clear_line(pretrained, tables, tmp_path
     assert "max_length is 2" in message("--max-length", 2)
     assert "batch is 0" in message("--batch", 0)
     assert "epochs is 0" in message("--epochs", 0)
-    assert "learning_rate is -1" in message("--optimizer.learning-rate", -1)
+    assert "weight_decay is -1" in message("--optimizer.weight-decay", -1)
     assert "no value twice" in message("--seed", 1, 1)
     assert not (tmp_path / "run").exists()
 

@@ -140,7 +140,7 @@ def test_random_weights_and_no_ladder(inputs, tmp_path, monkeypatch, capsys):
 
 
 def test_a_grid_of_rates_and_epochs_and_every_metric_over_seeds(inputs, tmp_path):
-    grid = {"learning_rates": [1e-4, 1e-3], "epochs": [1.0, 2.0], "seeds": 2, "ladder": "none"}
+    grid = {"learning_rates": [1e-4, 1e-3], "epochs": [1.0, 2.0], "seed": [0, 1], "ladder": "none"}
     summary = finetune(**inputs, **SMALL | grid, out=str(tmp_path / "run"))
     tried = [(trial["seed"], trial["learning_rate"], trial["epochs"]) for trial in summary["trials"]]
     assert tried == [(s, rate, epochs) for s in (0, 1) for rate in (1e-4, 1e-3) for epochs in (1, 2)]
@@ -263,8 +263,8 @@ def test_label_numbers_may_have_commas(inputs, tmp_path, capfd):
     assert main([*line, "--label-curve", "20,50"]) == 0
     assert main([*line, "--label-curve", "20", "101"]) == 1
     assert "label_curve is [20, 101]" in capfd.readouterr().err
-    assert main([*line, "--seed", "1", "2", "--seeds", "2"]) == 1
-    assert "give one of them" in capfd.readouterr().err
+    assert main([*line, "--seeds", "2"]) == 2
+    assert "--seeds is retired: list them in finetune: --seed 0 1 2" in capfd.readouterr().err
 
 
 def test_texts_without_a_word_have_no_tfidf_but_a_model(inputs, tmp_path, capsys):

@@ -239,7 +239,7 @@ def test_a_run_fits_the_threshold_and_its_model_keeps_it(tmp_path: Path, tokeniz
     for number, question in enumerate(content["data"][0]["paragraphs"][0]["qas"]):
         question["question"] = f"what w{number % 20} w{number}"
     path = str(write(tmp_path / "a.json", content))
-    settings = {"train": path, "dev": path, "test": path, "epochs": 1.0, "batch": 8, "seeds": 2}
+    settings = {"train": path, "dev": path, "test": path, "epochs": 1.0, "batch": 8, "seed": [0, 1]}
     out = tmp_path / "run"
     summary = finetune(
         encoder=str(tmp_path / "encoder"),

@@ -98,16 +98,17 @@ from pathlib import Path
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from brimful.distributed import world
+from brimful.train import data_parallel
 from brimful.train.gradients import Gradients
 
 send = dist.all_reduce
-MEGABYTES = 4096 / 2**20
+data_parallel.BUCKET_MB = MEGABYTES = 4096 / 2**20
 
 def check(ranks, other, mean):
     torch.manual_seed(0)
     model = nn.Sequential(*[nn.Linear(30, 30) for _ in range(6)]).double()
     unreached = nn.Linear(3, 3).double()
-    gradients = Gradients(nn.ModuleList([model, unreached]), ranks, mean=mean, megabytes=MEGABYTES)
+    gradients = Gradients(nn.ModuleList([model, unreached]), ranks, mean=mean)
     addresses = [p.grad.data_ptr() for p in gradients.parameters]
     starts = [p.grad.storage_offset() for p in reversed(gradients.parameters)]
     assert starts.count(0) == len(gradients.flats)

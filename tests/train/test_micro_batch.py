@@ -455,12 +455,13 @@ import torch.distributed as dist
 from torch._dynamo.testing import CompileCounterWithBackend
 import test_micro_batch as toy
 from brimful.distributed import world
-from brimful.train import compilation, probe
+from brimful.train import compilation, data_parallel, probe
 
 counter = CompileCounterWithBackend("aot_eager")
 import torch._inductor.compile_fx
 torch._inductor.compile_fx.compile_fx = lambda graph, inputs, **_: counter(graph, inputs)
 dist._DEFAULT_FIRST_BUCKET_BYTES = 4096
+data_parallel.BUCKET_MB = 4096 / 2**20
 compilation.lacks = lambda device: None
 probe.GAIN = 0.0
 probe.will_compile = lambda trainer: trainer.compiled
@@ -468,7 +469,7 @@ dist.init_process_group("gloo", timeout=timedelta(seconds=60))
 with world() as ranks:
     trainer = toy.trainer_of(
         Path(sys.argv[1], str(ranks.rank)), 5, 1, runtime=toy.Runtime(ranks, "fp32"),
-        phases=toy.ONE_LENGTH, compile=True, objective_of=toy.MaskedLM, bucket_mb=4096 / 2**20,
+        phases=toy.ONE_LENGTH, compile=True, objective_of=toy.MaskedLM,
     )
     assert toy.auto(trainer) == 8
     assert counter.frame_count > 1

@@ -56,7 +56,7 @@ def test_the_scale_does_not_depend_on_the_number_of_micro_batches(seed, tmp_path
 
 def test_a_resumed_run_has_the_bits_and_the_scales_of_an_uninterrupted_one(seed, tmp_path):
     settings = {"runtime": FP16, "log_every": 2, "checkpoint_every": 2, "steps": 14, "dropout": 0.1}
-    settings |= {"loss_scale_period": 3, "loss_scale": 1.0, "optimizer": "lamb"}
+    settings |= {"loss_scale": 1.0, "optimizer": "lamb"}
     whole = trainer_of(tmp_path / "whole", seed, **settings)
     whole.run("test")
     resumed = killed_and_resumed(lambda: trainer_of(tmp_path / "stopped", seed, **settings))
@@ -119,35 +119,12 @@ def test_an_optimizer_divides_by_the_scale_and_skips_where_it_must(seed, kind):
         assert_same_bits(states, other.state[scaled])
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("loss_scale", 64.0), ("loss_scale_period", 2), ("loss_scale_edge", 4e4), ("loss_scale_threshold", 0.0)],
-)
-def test_scaling_needs_fp16(name, value):
-    config = TrainerConfig(**{name: value})
+def test_scaling_needs_fp16():
+    config = TrainerConfig(loss_scale=64.0)
     for precision in ("fp32", "bf16"):
-        with pytest.raises(BrimfulError, match=rf"trainer\.{name} .*{precision}.*fp16"):
+        with pytest.raises(BrimfulError, match=rf"trainer\.loss_scale .*{precision}.*fp16"):
             Runtime.of(World(0, 1, CPU), precision, config)
     assert Runtime.of(World(0, 1, CPU), "fp16", config).precision == "fp16"
-
-
-@pytest.mark.parametrize(
-    ("name", "values"), [("loss_scale_edge", (0.0, 65504.0)), ("loss_scale_threshold", (-0.1, 1.0))]
-)
-def test_impossible_edges_and_thresholds(name, values):
-    for value in values:
-        with pytest.raises(BrimfulError, match=rf"trainer\.{name}"):
-            TrainerConfig(**{name: value})
-
-
-def test_edge_and_threshold_decide_the_scale(seed, tmp_path):
-    """With a threshold of 0: it halves where gradients exceed the edge, and doubles where none does."""
-    for edge, factor in ((1e-30, 0.5), (6e4, 2.0)):
-        settings = {"loss_scale_threshold": 0.0, "loss_scale_edge": edge, "loss_scale": 0.125}
-        trainer = trainer_of(tmp_path / f"{edge}", seed, steps=4, log_every=1, runtime=FP16, **settings)
-        trainer.run("test")
-        scales = [line["loss_scale"] for line in lines(trainer.directory)]
-        assert scales == [0.125 * factor ** (step + 1) for step in range(4)]
 
 
 @pytest.mark.parametrize("scale", [0.0, 2.0**41])

@@ -82,7 +82,7 @@ def test_a_run_says_its_verdict_and_keeps_it(tmp_path, capsys):
     found = verdict_of_trainings([tmp_path / "one", tmp_path / "gone"])["verdict"]
     assert (found["bound"], found["share"]) == ("input", 0.25)
     assert sum(found["shares"].values()) == 1
-    assert "input-bound (25% of the time): raise trainer.prefetch" in capsys.readouterr().err
+    assert "input-bound (25% of the time): give each rank more CPU cores" in capsys.readouterr().err
     assert verdict_of_trainings([tmp_path / "gone"]) == {}
 
 

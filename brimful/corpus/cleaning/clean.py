@@ -77,7 +77,7 @@ class CleanConfig:
     main_content: bool = False
     """Keep only the main content of HTML, as resiliparse finds it: good for articles, lossy for others."""
     entities: bool = True
-    """Decode entities in text that is not HTML."""
+    """Decode entities in text that is not HTML. Off for text about HTML."""
     characters: bool = True
     """Replace control, private-use and replacement characters by spaces. Off: lone surrogates only."""
     invisible: bool = True
@@ -89,15 +89,15 @@ class CleanConfig:
     css: bool = True
     """Drop style sheets in the text. A text about CSS loses its examples."""
     garbage: bool = True
-    """Drop tokens that look like hashes, UUIDs or base64."""
+    """Drop tokens that look like hashes, UUIDs or base64. Off for logs and code."""
     drop_patterns: tuple[str, ...] = ()
     """Regular expressions: what they match goes, counted for each. ^ and $ stand for the ends of lines."""
     max_foreign_run: int = 0
     """Drop a run of this many characters in scripts with less than a third of its letters. 0: off."""
     join_lines: bool = True
-    """Join lines that were wrapped at a fixed width."""
+    """Join lines that were wrapped at a fixed width. Off for verse."""
     blanks: bool = True
-    """Reduce runs of whitespace to one space or one line break."""
+    """Reduce runs of whitespace to one space or one line break. Off for code."""
     min_characters: int = 2
     """Drop a document that is shorter."""
     max_undecodable: float = 0.1

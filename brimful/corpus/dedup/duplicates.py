@@ -24,6 +24,8 @@ BANDS, BAND_HASHES = 14, 8
 SHINGLE_WORDS = 5
 SHINGLE_CHARACTERS = 8
 SORTED_AT_ONCE = 1 << 23
+LINE_BYTES = 16
+"""Shorter lines always stay (UTF-8 bytes without whitespace)."""
 
 RECORD = np.dtype([("key", "<u8"), ("place", "<u8")])
 
@@ -37,13 +39,12 @@ class DedupConfig:
     near: bool = False
     """Drop a document that is almost the same as an earlier one (MinHash; needs rensa)."""
     lines: int = 10
-    """Keep a line (navigation, legal footers) only in the first N documents that have it; 0 = off."""
-    line_bytes: int = 16
-    """Lines shorter than this always stay (UTF-8 bytes without whitespace)."""
+    """Keep a line (navigation, legal footers) of 16 bytes or more only in the first N documents that have it;
+    0 = off."""
 
     def __post_init__(self) -> None:
-        if self.lines < 0 or self.line_bytes < 1:
-            raise BrimfulError("dedup.lines must be 0 or more, and dedup.line_bytes 1 or more")
+        if self.lines < 0:
+            raise BrimfulError("dedup.lines must be 0 or more")
 
 
 def by_key(

@@ -31,11 +31,10 @@ class EngineConfig:
     """Where tasks run; the output does not depend on it."""
 
     engine: Literal["local", "ray"] = "local"
-    """A pool of processes on this machine, or a running Ray cluster."""
+    """A pool of processes on this machine, or a running Ray cluster: at RAY_ADDRESS, or the one of this
+    machine."""
     workers: int = 0
     """How many tasks run at once; 0 means one for each core (with ray, each CPU of the cluster)."""
-    ray_address: str | None = None
-    """The Ray cluster, as HOST:PORT; by default RAY_ADDRESS, or the cluster of this machine."""
 
 
 class Backend(Protocol):
@@ -55,14 +54,12 @@ class Engine:
     Tasks always run in other processes: a task that hangs or dies disturbs no other.
 
     Raises:
-        BrimfulError: settings that contradict each other.
+        BrimfulError: a negative number of workers.
     """
 
     def __init__(self, config: EngineConfig) -> None:
         if config.workers < 0:
             raise BrimfulError(f"workers={config.workers}: workers must be 0 or more")
-        if config.ray_address and config.engine != "ray":
-            raise BrimfulError("ray_address is of use only with engine=ray")
         self._config = config
         self._backend: Backend | None = None
 
@@ -115,7 +112,7 @@ def _backend(config: EngineConfig) -> Backend:
     if config.engine == "ray":
         from brimful.corpus.engines.ray_engine import RayCluster
 
-        return RayCluster(config.ray_address, config.workers)
+        return RayCluster(config.workers)
     from brimful.corpus.engines.local_pool import LocalPool
 
     return LocalPool(config.workers or available_cores())

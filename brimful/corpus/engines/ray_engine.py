@@ -43,19 +43,18 @@ def _check_reachable(address: str) -> None:
 
 
 class RayCluster:
-    """Runs up to `slots` tasks at once on a Ray cluster.
+    """Runs up to `slots` tasks at once on a Ray cluster: at RAY_ADDRESS, or the one of this machine.
 
     While it is joined to a cluster, the stdout of this process goes to stderr.
 
     Args:
-        address: as in `ray.init`; None means RAY_ADDRESS, or the cluster of this machine.
         slots: 0 means one for each CPU of the cluster.
 
     Raises:
         BrimfulError: Ray is not installed, or there is no such cluster.
     """
 
-    def __init__(self, address: str | None, slots: int) -> None:
+    def __init__(self, slots: int) -> None:
         os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
         try:
             import ray
@@ -64,15 +63,15 @@ class RayCluster:
         self._ray = ray
         self._left = ExitStack()
         if not ray.is_initialized():
-            address = address or os.environ.get("RAY_ADDRESS") or "auto"
+            address = os.environ.get("RAY_ADDRESS") or "auto"
             try:
                 _check_reachable(address)
                 ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
             except (OSError, RuntimeError, ValueError) as error:
                 reason = str(error).partition("\n")[0].partition(". ")[0]
                 raise BrimfulError(
-                    f"cannot join a Ray cluster, ray_address={address} ({reason}); start one with "
-                    "`ray start --head`, or say where it is as HOST:PORT"
+                    f"cannot join a Ray cluster, address {address} ({reason}); start one with "
+                    "`ray start --head`, or say where it is: RAY_ADDRESS=HOST:PORT"
                 ) from error
             # A thread of Ray prints messages about deaths at any time, and stdout is for results.
             self._left.enter_context(redirect_stdout(sys.stderr))

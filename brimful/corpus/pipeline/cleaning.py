@@ -9,7 +9,7 @@ from typing import Any
 from brimful.config import config_hash
 from brimful.corpus.cleaning.clean import CleanConfig, Cleaner
 from brimful.corpus.cleaning.version import cleaning_version
-from brimful.corpus.dedup.duplicates import DedupConfig
+from brimful.corpus.dedup.duplicates import LINE_BYTES, DedupConfig
 from brimful.corpus.engines.watchdog import Watchdog
 from brimful.corpus.pipeline.inventory import Part, span_crc32
 from brimful.corpus.pipeline.text import CleanText, TextRecord, TextWriter, find_made, text_path
@@ -47,7 +47,7 @@ class CleanTask:
     @property
     def hash(self) -> str:
         """A hash of the settings and the input files that decide the clean text."""
-        lines = self.dedup.line_bytes if self.dedup.lines else None
+        lines = LINE_BYTES if self.dedup.lines else None
         settings = [asdict(self.read), asdict(self.clean), lines, self.dedup.near, self.seconds, self.limit]
         return config_hash([self.version, settings, asdict(self.part)])
 

@@ -37,9 +37,6 @@ VOLATILE = (
     "out",
     "workers",
     "engine",
-    "ray_address",
-    "rank",
-    "world",
     "retrain_tokenizer",
     "dry_run",
 )
@@ -70,21 +67,19 @@ class PrepareConfig:
     lexicon: str | None = None
     """A file of words that masking keeps whole, one a line; they may hold spaces, digits and brackets."""
     shard_tokens: int | None = None
-    """About how many tokens a shard holds; by default a 32nd of the added tokens, at most 16 million."""
+    """About how many tokens a shard holds: more for fewer files. By default a 32nd of the added tokens, at
+    most 16 million."""
     validation_share: float = 0.01
     """The fraction of documents held out for validation, chosen by a hash of their text; 0 = none."""
     engine: Literal["local", "ray"] = "local"
-    """Where the work is done: processes on this machine, or a running Ray cluster."""
-    ray_address: str | None = None
-    """Address of the Ray cluster, HOST:PORT; by default the cluster that this machine belongs to."""
+    """Where the work is done: processes on this machine; or a running Ray cluster, at RAY_ADDRESS or the one
+    that this machine belongs to."""
     workers: int = 0
-    """How many tasks run at once; 0 means one for each core (with ray, of the cluster)."""
-    rank: Annotated[int, tyro.conf.Suppress] = 0
-    """Removed; the field stays because the config.yaml of earlier corpora has it."""
-    world: Annotated[int, tyro.conf.Suppress] = 1
-    """Removed, as `rank`."""
+    """How many tasks run at once: fewer where memory is short. 0 means one for each core (with ray, of the
+    cluster)."""
     document_seconds: float = 30.0
-    """Skip and report a document that takes more CPU seconds than this to clean."""
+    """Skip and report a document that takes more CPU seconds than this to clean; more for books on a slow
+    machine."""
     max_documents: int | None = None
     """Read only the first N documents, for a quick look."""
     dry_run: bool = False
@@ -94,11 +89,6 @@ class PrepareConfig:
     dedup: DedupConfig = field(default_factory=DedupConfig)
 
     def __post_init__(self) -> None:
-        if (self.rank, self.world) != (0, 1):
-            raise BrimfulError(
-                "--rank and --world are gone: start one Ray cluster on the machines and prepare once, with "
-                "--engine ray (docs/prepare.md has the SLURM script)"
-            )
         if self.extend < 0:
             raise BrimfulError(f"extend is {self.extend}: it must not be negative")
         if self.shard_tokens is not None:
@@ -115,7 +105,7 @@ class PrepareConfig:
     @property
     def engine_config(self) -> EngineConfig:
         """Where tasks run."""
-        return EngineConfig(engine=self.engine, workers=self.workers, ray_address=self.ray_address)
+        return EngineConfig(engine=self.engine, workers=self.workers)
 
 
 def prepare_corpus(config: PrepareConfig) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, TypedDict
 import numpy as np
 
 from brimful.console import warn
-from brimful.corpus.dedup.duplicates import BANDS, DedupConfig, NearKeys
+from brimful.corpus.dedup.duplicates import BANDS, LINE_BYTES, DedupConfig, NearKeys
 from brimful.corpus.dedup.keys import compute_keys
 from brimful.corpus.shards import map_file
 from brimful.paths import utf8_path
@@ -141,7 +141,7 @@ class TextWriter:
         texts = [row.text for row in self._rows]
         columns = [texts, [row.input for row in self._rows], [row.record for row in self._rows]]
         self._parquet.write_table(pa.table(columns, schema=self._schema))
-        keys = compute_keys(texts, self._dedup.line_bytes)
+        keys = compute_keys(texts, LINE_BYTES)
         first = np.array([row.is_first for row in self._rows])
         facts = np.empty(len(texts), DOCUMENT)
         facts["key"], facts["tokens"], facts["lines"] = keys.documents, keys.tokens, keys.line_counts

@@ -41,8 +41,10 @@ def address() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def engine(address: str) -> Iterator[Engine]:
-    with Engine(EngineConfig(engine="ray", ray_address=address)) as engine:
-        yield engine
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_ADDRESS", address)
+        with Engine(EngineConfig(engine="ray")) as engine:
+            yield engine
 
 
 def test_the_output_is_that_of_the_local_pool(engine: Engine, tmp_path: Path) -> None:
@@ -78,7 +80,7 @@ def test_a_worker_that_dies_is_retried_then_reported(engine: Engine, tmp_path: P
 DEATH = """
 import sys
 from builders.engine_tasks import *
-with Engine(EngineConfig(engine="ray", ray_address=sys.argv[2])) as engine:
+with Engine(EngineConfig(engine="ray")) as engine:
     print(engine.run(die_once, tasks(Path(sys.argv[1])), "test"))
 print("left")
 """
@@ -87,8 +89,8 @@ print("left")
 @pytest.mark.slow
 def test_what_ray_says_of_a_death_is_not_on_stdout(address: str, tmp_path: Path) -> None:
     process = subprocess.run(
-        [sys.executable, "-c", DEATH, str(tmp_path), address],
-        env=ENVIRONMENT,
+        [sys.executable, "-c", DEATH, str(tmp_path)],
+        env=ENVIRONMENT | {"RAY_ADDRESS": address},
         capture_output=True,
         text=True,
         timeout=120,
@@ -120,7 +122,7 @@ SLEEPER = """
 import sys
 from builders.engine_tasks import *
 try:
-    with Engine(EngineConfig(engine="ray", ray_address=sys.argv[2], workers=1)) as engine:
+    with Engine(EngineConfig(engine="ray", workers=1)) as engine:
         engine.run(mark_and_sleep, tasks(Path(sys.argv[1])), "sleep")
 except KeyboardInterrupt:
     print("interrupted", file=sys.stderr)
@@ -131,8 +133,8 @@ except KeyboardInterrupt:
 @pytest.mark.parametrize("how", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)])
 def test_tasks_end_with_the_caller(address: str, tmp_path: Path, how: signal.Signals) -> None:
     process = subprocess.Popen(
-        [sys.executable, "-c", SLEEPER, str(tmp_path), address],
-        env=ENVIRONMENT,
+        [sys.executable, "-c", SLEEPER, str(tmp_path)],
+        env=ENVIRONMENT | {"RAY_ADDRESS": address},
         start_new_session=True,
         stderr=subprocess.PIPE,
         text=True,
@@ -153,13 +155,17 @@ def test_tasks_end_with_the_caller(address: str, tmp_path: Path, how: signal.Sig
 def test_no_cluster_there(address: str) -> None:
     code = (
         "from builders.engine_tasks import *\n"
-        f"try: Engine(EngineConfig(engine='ray', ray_address='{address}')).run(square, [(1, '')], 'test')\n"
+        "try: Engine(EngineConfig(engine='ray')).run(square, [(1, '')], 'test')\n"
         "except BrimfulError as error: print(error)"
     )
     said = subprocess.run(
-        [sys.executable, "-c", code], env=ENVIRONMENT, stdout=subprocess.PIPE, text=True, timeout=60
+        [sys.executable, "-c", code],
+        env=ENVIRONMENT | {"RAY_ADDRESS": address},
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=60,
     ).stdout
-    assert said.startswith(f"cannot join a Ray cluster, ray_address={address} (")
+    assert said.startswith(f"cannot join a Ray cluster, address {address} (")
     assert said.count("\n") == 1
 
 
@@ -175,9 +181,9 @@ def prepared(out: Path) -> dict[str, bytes]:
 
 @pytest.mark.slow
 def test_prepare_on_a_cluster_makes_the_same_bytes(address: str, raw_texts: Path, tmp_path: Path) -> None:
-    for name, *flags in ("ray", "--engine", "ray", "--ray-address", address), ("local",):
-        line = prepare(raw_texts, tmp_path / name, *flags)
-        subprocess.run(line, env=ENVIRONMENT, check=True, timeout=300)
+    for engine in ("ray", "local"):
+        line = prepare(raw_texts, tmp_path / engine, "--engine", engine)
+        subprocess.run(line, env=ENVIRONMENT | {"RAY_ADDRESS": address}, check=True, timeout=300)
     on_ray = prepared(tmp_path / "ray")
     assert len(on_ray) > 20
     assert on_ray == prepared(tmp_path / "local")
@@ -195,8 +201,8 @@ def test_a_node_that_is_lost_changes_no_byte(raw_texts: Path, tmp_path: Path, st
     out = tmp_path / "ray"
     with cluster(1) as head:
         second = Node(2, f"--address={head.address}")
-        line = prepare(inputs, out, "--engine", "ray", "--ray-address", head.address)
-        with subprocess.Popen(line, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True) as process:
+        line, place = prepare(inputs, out, "--engine", "ray"), ENVIRONMENT | {"RAY_ADDRESS": head.address}
+        with subprocess.Popen(line, env=place, stderr=subprocess.PIPE, text=True) as process:
             wait_for(lambda: any((out / stage).glob("*")) and bool(second.busy()))
             second.kill()
             _, said = process.communicate(timeout=300)

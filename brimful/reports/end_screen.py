@@ -1,0 +1,37 @@
+"""What a run prints at its end: verdict, metrics and alternatives, from the same summary as the page."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from brimful.reports.content import ReportTable
+from brimful.reports.distil import distilled_tables
+from brimful.reports.evaluated import evaluated_tables
+from brimful.reports.finetune import ladder_tables
+from brimful.reports.headline import OF_TASK, headline_of
+from brimful.reports.terminal_tables import print_tables
+from brimful.terminal import output_console
+
+Summary = Mapping[str, Any]
+TABLES: dict[str, Callable[[Summary], list[ReportTable]]] = {
+    "finetune": ladder_tables,
+    "distil": distilled_tables,
+    "evaluate": evaluated_tables,
+}
+"""The alternatives, by the verb."""
+
+
+def show_run(summary: Summary) -> None:
+    """Print the end of a run: the verdict, its metrics, the alternatives. All else is in summary.json."""
+    console = output_console()
+    kind, task = str(summary.get("kind")), None
+    if kind in OF_TASK:
+        from brimful.tasks.registry import tasks  # imports torch, which other runs don't need
+
+        task = tasks().get(str(summary.get("task")))
+    told = headline_of(kind, summary, task)
+    for sentence in told.sentences:
+        console.print(sentence, highlight=False)
+    for card in told.cards:
+        note = f"  ({card.note})" if card.note else ""
+        console.print(f"  {card.label}: {card.value}{note}", highlight=False)
+    print_tables(TABLES[kind](summary) if kind in TABLES else [])
