@@ -12,14 +12,16 @@ from brimful.verbs import VERBS
 
 if TYPE_CHECKING:
     from brimful.errors import BrimfulError as BrimfulError
-    from brimful.hf.text_encoder import Encoder as Encoder
+    from brimful.hf.text_encoder import TextEncoder
     from brimful.tasks.model import TaskModel as TaskModel
+
+    Encoder = TextEncoder
 
 _named, _names, __all__ = lazy_names(
     __name__,
     {
         **{verb: f"commands.{verb}" for verb in VERBS},
-        "Encoder": "hf.text_encoder",
+        "Encoder": "hf.text_encoder:TextEncoder",
         "TaskModel": "tasks.model",
         "BrimfulError": "errors",
     },

@@ -12,12 +12,14 @@ def lazy_names(
 
     Args:
         package: its `__name__`.
-        homes: name -> the module inside the package that defines it.
+        homes: name -> the module inside the package that defines it; module:name where it is called
+            otherwise there.
     """
 
     def get(name: str) -> Any:
         if name in homes:
-            return getattr(importlib.import_module(f"{package}.{homes[name]}"), name)
+            module, _, own = homes[name].partition(":")
+            return getattr(importlib.import_module(f"{package}.{module}"), own or name)
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
     return get, lambda: sorted(homes), list(homes)

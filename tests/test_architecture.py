@@ -86,10 +86,10 @@ CLOSURES = {
     "brimful.train.config": (8, 1_502),
     "brimful.train.trainer": (56, 8_193),
     "brimful.tasks.regression": (23, 3_119),
-    "brimful.commands.predict": (70, 12_143),
-    "brimful.commands.pretrain": (131, 20_283),
-    "brimful.commands.finetune": (146, 24_011),
-    "brimful.commands.distil": (182, 30_421),
+    "brimful.commands.predict": (70, 12_145),
+    "brimful.commands.pretrain": (131, 20_287),
+    "brimful.commands.finetune": (146, 24_013),
+    "brimful.commands.distil": (182, 30_423),
 }
 # A function that imports hides what its module needs. Each name counts, and so does `import_module`.
 DEFERRED = 77

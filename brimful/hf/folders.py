@@ -1,7 +1,7 @@
 """Hugging Face folders are the native format: read whole, written whole.
 
 A folder holds config.json, model.safetensors and, if known, tokenizer.json; the AutoModel classes of
-`transformers` load it without remote code. Other forms of weights are read too (`hf_weights`), and other
+`transformers` load it without remote code. Other forms of weights are read too (`weights`), and other
 files of a vocabulary (`text.tokenizer`). A classifier that `transformers` has no class for
 (`SequenceHead.linear`) is in the modules of sentence-transformers, beside the encoder.
 """

@@ -1,7 +1,7 @@
 """Names and shapes of tensors in `transformers` <-> our parameters.
 
 Our names are the same for every architecture; theirs follow the architecture, and heads the prefix
-of the family (`hf_config.FAMILIES`).
+of the family (`config_json.FAMILIES`).
 """
 
 from collections.abc import Container, Iterator, Mapping

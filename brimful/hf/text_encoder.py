@@ -7,13 +7,13 @@ import numpy as np
 
 from brimful.data.examples import Examples, check_length, encode_texts, warn_of_cut
 from brimful.errors import BrimfulError
-from brimful.hf import folders as interop
-from brimful.model import encoder
+from brimful.hf.folders import load_encoder, save_model
+from brimful.model.encoder import Encoder
 from brimful.model.inference import evaluating, run_by_token, text_vectors
 from brimful.model.shape import Pooling
 
 
-class Encoder(encoder.Encoder):
+class TextEncoder(Encoder):
     """A BERT-style encoder over packed rows, with its folder and its tokenizer.
 
     Attributes:
@@ -23,14 +23,14 @@ class Encoder(encoder.Encoder):
     """
 
     @classmethod
-    def load(cls, directory: Path | str) -> "Encoder":
-        """Read a Hugging Face folder of one of `hf_config.FAMILIES`, in any form of `hf_weights`. A head or
+    def load(cls, directory: Path | str) -> "TextEncoder":
+        """Read a Hugging Face folder of one of `config_json.FAMILIES`, in any form of `weights`. A head or
         pooler in it is left out. A finished run will do, too.
 
         Raises:
             BrimfulError: the folder is incomplete, or holds a model of another type or shape.
         """
-        return interop.load_encoder(directory, cls)
+        return load_encoder(directory, cls)
 
     def save(self, directory: Path | str) -> None:
         """Write a Hugging Face folder that `AutoModel.from_pretrained` and `Encoder.load` read.
@@ -40,7 +40,7 @@ class Encoder(encoder.Encoder):
         Raises:
             BrimfulError: the folder cannot be written, or holds anything but a model.
         """
-        interop.save_model(directory, self)
+        save_model(directory, self)
 
     def encode(self, texts: Iterable[str]) -> list[np.ndarray]:
         """Hidden states of each text, float32 (tokens, hidden), special tokens included.

@@ -16,11 +16,11 @@ from brimful.kernels import (
 )
 from brimful.kernels.backends import BACKENDS
 
-__all__ = ["BACKENDS", "FORMS", "Form"]
+__all__ = ["BACKENDS", "FORMS", "FastForm"]
 
 
 @dataclass(frozen=True)
-class Form:
+class FastForm:
     """A fast form.
 
     Attributes:
@@ -36,17 +36,17 @@ def _always(*given: Any) -> bool:
     return True
 
 
-FORMS: dict[str, tuple[Form, ...]] = {
-    "attention": (Form(blockwise.attention, _always),),
-    "rotate": (Form(rotation.rotate, _always),),
-    "gate": (Form(bfloat16.gate, bfloat16.applies),),
+FORMS: dict[str, tuple[FastForm, ...]] = {
+    "attention": (FastForm(blockwise.attention, _always),),
+    "rotate": (FastForm(rotation.rotate, _always),),
+    "gate": (FastForm(bfloat16.gate, bfloat16.applies),),
     "layer": (
-        Form(bfloat16_layer.forward, bfloat16_layer.applies),
-        Form(fused.forward, fused.layer_applies),
+        FastForm(bfloat16_layer.forward, bfloat16_layer.applies),
+        FastForm(fused.forward, fused.layer_applies),
     ),
-    "linear_cross_entropy": (Form(linear_cross_entropy.sum_and_hits, linear_cross_entropy.applies),),
-    "products_of_run": (Form(products.OneDnn, products.run_applies),),
-    "products_of_teacher": (Form(partial(products.OneDnn, copying=False), products.teacher_applies),),
+    "linear_cross_entropy": (FastForm(linear_cross_entropy.sum_and_hits, linear_cross_entropy.applies),),
+    "products_of_run": (FastForm(products.OneDnn, products.run_applies),),
+    "products_of_teacher": (FastForm(partial(products.OneDnn, copying=False), products.teacher_applies),),
 }
 """`products_of_run` and `products_of_teacher` are contexts of forward passes: of a run of inference, whose
 weights do not change meanwhile, and of a frozen model while another one trains."""

@@ -148,7 +148,7 @@ def batches(examples: Examples, tokens: int = TOKENS) -> Iterator[PackedBatch]:
 
 
 def not_finite() -> NotFiniteError:
-    """The error of outputs that are NaN or infinite. It knows no folder: see `interop.naming_weights`."""
+    """The error of outputs that are NaN or infinite. It knows no folder: see `hf.folders.naming_weights`."""
     return NotFiniteError(
         "the model's outputs are NaN or infinite: its weights are damaged, or too large for the precision"
     )

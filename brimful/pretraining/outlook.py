@@ -35,7 +35,7 @@ from brimful.runs.job import Summary
 from brimful.start.initial import head_kind
 from brimful.train.metrics import read_metrics
 from brimful.train.objective import Objective
-from brimful.train.probe import Trial, choose_rows, longest_batch, rows_on_cpu, sizes_of
+from brimful.train.probe import TimedPass, choose_rows, longest_batch, rows_on_cpu, sizes_of
 from brimful.train.step_memory import Held, kept_products, room_of_a_pass, traced_pass
 
 SIZES = (16, 32, 80)
@@ -151,7 +151,7 @@ def memory(
     holds = {}
     for size in SIZES:
         room = room_of_a_pass((size << 30) - CONTEXT - (held.total - held.later), held.later)
-        holds[str(size)], _ = choose_rows(sizes, lambda rows: Trial(rows, traced(rows), 1.0), room, 0.0)
+        holds[str(size)], _ = choose_rows(sizes, lambda rows: TimedPass(rows, traced(rows), 1.0), room, 0.0)
     rows = max(holds.values()) or sizes[0]
     parts = asdict(held) | {"pass": traced(rows)}
     return {"rows_per_micro_batch": rows, **parts, "total": sum(parts.values()), "holds": holds}

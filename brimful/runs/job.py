@@ -36,7 +36,7 @@ Summary = dict[str, Any]
 """What summary.json holds."""
 
 
-class Plan(Protocol):
+class RunPlan(Protocol):
     """What a run has decided before it starts."""
 
     @property
@@ -54,7 +54,7 @@ class Plan(Protocol):
 
 C = TypeVar("C")
 R = TypeVar("R", bound=RunConfig)
-P = TypeVar("P", bound=Plan)
+P = TypeVar("P", bound=RunPlan)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ class Given(NamedTuple):
     text: str | None
 
 
-class Record(NamedTuple):
+class SpanRecord(NamedTuple):
     """One text.
 
     Attributes:
@@ -53,7 +53,9 @@ _OWN = ("text", "word", "surface", "surfaceform", "mention", "span", "string", "
 _PAIR = ("position", "pos", "offsets", "indices", "loc")
 
 
-def read_record(row: Any, where: str, *, labelled: bool, names: Mapping[str, Sequence[str]]) -> Record | None:
+def read_record(
+    row: Any, where: str, *, labelled: bool, names: Mapping[str, Sequence[str]]
+) -> SpanRecord | None:
     """The parts of a record; None for one that its annotator rejected.
 
     Args:
@@ -77,17 +79,17 @@ def read_record(row: Any, where: str, *, labelled: bool, names: Mapping[str, Seq
     tags = None if key is None else _named(row[key], names.get(key), where)
     if words is not None and (text is None or tags is not None):
         if not labelled:
-            return Record(words, [])
+            return SpanRecord(words, [])
         if tags is not None:
-            return Record(words, [], tags)
-        return Record(words, _spans(row, where))
+            return SpanRecord(words, [], tags)
+        return SpanRecord(words, _spans(row, where))
     if text is None:
         raise BrimfulError(f'{where} has no text: a line is {{"text": ..., "spans": [[start, end, label]]}}')
     if not labelled:
-        return Record(text, [])
+        return SpanRecord(text, [])
     if tags is not None:
-        return Record(text if len(tags) == len(text) else text.split(), [], tags)
-    return Record(text, _spans(row, where))
+        return SpanRecord(text if len(tags) == len(text) else text.split(), [], tags)
+    return SpanRecord(text, _spans(row, where))
 
 
 def _is_words(value: Any) -> bool:
@@ -123,7 +125,7 @@ def _named(tags: list[Any], names: Sequence[str] | None, where: str) -> list[str
     return [names[tag] for tag in tags]
 
 
-def _label_studio(row: Mapping[str, Any], where: str, labelled: bool) -> Record:
+def _label_studio(row: Mapping[str, Any], where: str, labelled: bool) -> SpanRecord:
     """A task of Label Studio's JSON: of several annotations the first that was not cancelled."""
     data = row["data"]
     text = data.get("text")
@@ -133,7 +135,7 @@ def _label_studio(row: Mapping[str, Any], where: str, labelled: bool) -> Record:
             raise BrimfulError(f"{where} has no text: data of Label Studio needs the key text")
         text = texts[0]
     if not labelled:
-        return Record(text, [])
+        return SpanRecord(text, [])
     made = row.get("annotations", row.get("completions"))
     if not isinstance(made, list):
         raise BrimfulError(f"{where} has no annotations")
@@ -143,7 +145,7 @@ def _label_studio(row: Mapping[str, Any], where: str, labelled: bool) -> Record:
         raise BrimfulError(f"{where} has no annotation: leave such tasks out of the export")
     results = [part for part in kept[0].get("result", []) if isinstance(part, dict)]
     places = [part for part in results if isinstance(part.get("value"), dict) and "start" in part["value"]]
-    return Record(text, _spans({"spans": [part["value"] for part in places]}, where), None, len(kept))
+    return SpanRecord(text, _spans({"spans": [part["value"] for part in places]}, where), None, len(kept))
 
 
 def _spans(row: Mapping[str, Any], where: str) -> list[Given]:

@@ -19,7 +19,7 @@ from brimful.tables.labelled_spans import OUTSIDE, LabelledSpan
 from brimful.tables.layouts import OWN_LAYOUT, FileLayout
 from brimful.tables.offsets import Place, quoted, same_text, settle, tell
 from brimful.tables.schemes import Tag, read_tags, spans_of
-from brimful.tables.span_rows import Given, Record, read_record
+from brimful.tables.span_rows import Given, SpanRecord, read_record
 from brimful.tables.table import Table, Take, everything
 from brimful.tables.text_files import readable, suffix_of, text_lines
 
@@ -181,7 +181,7 @@ def _record_rows(path: Path, labelled: bool, layout: FileLayout) -> Iterator[_Ro
 
 class _Found(NamedTuple):
     number: int
-    record: Record
+    record: SpanRecord
     text: str
     places: _Words | None
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from brimful.text.folder_settings import ROLES, Settings, token_name
+from brimful.text.folder_settings import ROLES, FolderSettings, token_name
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -67,12 +67,12 @@ class TokenizerClass:
     names: tuple[str, ...]
     file: str
     roles: Mapping[str, Any]
-    build: Callable[[Vocabulary, Settings, Names], "Tokenizer"]
-    around: Callable[["Tokenizer", Settings, Names, Callable[[str], int]], Any] | None = None
+    build: Callable[[Vocabulary, FolderSettings, Names], "Tokenizer"]
+    around: Callable[["Tokenizer", FolderSettings, Names, Callable[[str], int]], Any] | None = None
     token_types: bool = False
 
 
-def _bert(vocabulary: Vocabulary, settings: Settings, names: Names) -> "Tokenizer":
+def _bert(vocabulary: Vocabulary, settings: FolderSettings, names: Names) -> "Tokenizer":
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
     tokenizer = Tokenizer(models.WordPiece(vocabulary.numbered(), unk_token=token_name(names["unk_token"])))
@@ -87,12 +87,14 @@ def _bert(vocabulary: Vocabulary, settings: Settings, names: Names) -> "Tokenize
     return tokenizer
 
 
-def _dpr(vocabulary: Vocabulary, settings: Settings, names: Names) -> "Tokenizer":
+def _dpr(vocabulary: Vocabulary, settings: FolderSettings, names: Names) -> "Tokenizer":
     settings.values["do_lower_case"] = True  # whatever it says
     return _bert(vocabulary, settings, names)
 
 
-def _around_bert(tokenizer: "Tokenizer", settings: Settings, names: Names, find: Callable[[str], int]) -> Any:
+def _around_bert(
+    tokenizer: "Tokenizer", settings: FolderSettings, names: Names, find: Callable[[str], int]
+) -> Any:
     from tokenizers import processors
 
     cls, sep = (token_name(names[role]) for role in ("cls_token", "sep_token"))
@@ -106,7 +108,7 @@ def _around_bert(tokenizer: "Tokenizer", settings: Settings, names: Names, find:
     )
 
 
-def _byte_level(vocabulary: Vocabulary, settings: Settings, names: Names) -> "Tokenizer":
+def _byte_level(vocabulary: Vocabulary, settings: FolderSettings, names: Names) -> "Tokenizer":
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
     model = models.BPE(
@@ -125,7 +127,7 @@ def _byte_level(vocabulary: Vocabulary, settings: Settings, names: Names) -> "To
 
 
 def _around_roberta(
-    tokenizer: "Tokenizer", settings: Settings, names: Names, find: Callable[[str], int]
+    tokenizer: "Tokenizer", settings: FolderSettings, names: Names, find: Callable[[str], int]
 ) -> Any:
     from tokenizers import processors
 
@@ -137,7 +139,7 @@ def _around_roberta(
     )
 
 
-def _herbert(vocabulary: Vocabulary, settings: Settings, names: Names) -> "Tokenizer":
+def _herbert(vocabulary: Vocabulary, settings: FolderSettings, names: Names) -> "Tokenizer":
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
     model = models.BPE(
@@ -156,14 +158,14 @@ def _herbert(vocabulary: Vocabulary, settings: Settings, names: Names) -> "Token
 
 
 def _around_herbert(
-    tokenizer: "Tokenizer", settings: Settings, names: Names, find: Callable[[str], int]
+    tokenizer: "Tokenizer", settings: FolderSettings, names: Names, find: Callable[[str], int]
 ) -> Any:
     from tokenizers import processors
 
     return processors.BertProcessing((token_name(names["sep_token"]), 2), (token_name(names["cls_token"]), 0))
 
 
-def _unigram(vocabulary: Vocabulary, settings: Settings, unknown: int) -> "Tokenizer":
+def _unigram(vocabulary: Vocabulary, settings: FolderSettings, unknown: int) -> "Tokenizer":
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
     if isinstance(vocabulary.pieces, dict):
@@ -179,11 +181,11 @@ def _unigram(vocabulary: Vocabulary, settings: Settings, unknown: int) -> "Token
     return tokenizer
 
 
-def _xlm_roberta(vocabulary: Vocabulary, settings: Settings, names: Names) -> "Tokenizer":
+def _xlm_roberta(vocabulary: Vocabulary, settings: FolderSettings, names: Names) -> "Tokenizer":
     return _unigram(vocabulary, settings, 3)
 
 
-def _camembert(vocabulary: Vocabulary, settings: Settings, names: Names) -> "Tokenizer":
+def _camembert(vocabulary: Vocabulary, settings: FolderSettings, names: Names) -> "Tokenizer":
     from tokenizers import AddedToken
 
     if isinstance(names["mask_token"], str):
@@ -194,7 +196,7 @@ def _camembert(vocabulary: Vocabulary, settings: Settings, names: Names) -> "Tok
     return _unigram(vocabulary, settings, vocabulary.first(unknown))
 
 
-def _albert(vocabulary: Vocabulary, settings: Settings, names: Names) -> "Tokenizer":
+def _albert(vocabulary: Vocabulary, settings: FolderSettings, names: Names) -> "Tokenizer":
     from tokenizers import normalizers, processors
 
     tokenizer = _unigram(vocabulary, settings, 1)
@@ -218,7 +220,7 @@ def _albert(vocabulary: Vocabulary, settings: Settings, names: Names) -> "Tokeni
 
 
 def _around_unigram(
-    tokenizer: "Tokenizer", settings: Settings, names: Names, find: Callable[[str], int]
+    tokenizer: "Tokenizer", settings: FolderSettings, names: Names, find: Callable[[str], int]
 ) -> Any:
     from tokenizers import processors
 
@@ -351,7 +353,7 @@ def tokenizer_class(model: Mapping[str, Any], config: Mapping[str, Any]) -> Toke
     return _CLASSES.get(name)
 
 
-def special_tokens(kind: TokenizerClass | None, settings: Settings) -> Names:
+def special_tokens(kind: TokenizerClass | None, settings: FolderSettings) -> Names:
     """The special tokens of a folder, by role: what its files say, else the class's own."""
     defaults = {} if kind is None else kind.roles
     names = {role: settings.values.get(role, defaults.get(role)) for role in ROLES}

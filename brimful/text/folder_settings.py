@@ -29,7 +29,7 @@ _PARTS = ("content", "single_word", "lstrip", "rstrip", "normalized", "special")
 
 
 @dataclass
-class Settings:
+class FolderSettings:
     """What the files of a folder say of its tokenizer.
 
     Attributes:
@@ -89,7 +89,7 @@ def json_file(folder: Path, config: dict[str, Any]) -> Path | None:
 _VERSIONED = re.compile(r"tokenizer\.(.*)\.json")
 
 
-def read_settings(folder: Path, config: dict[str, Any], state: dict[str, Any] | None) -> Settings:
+def read_settings(folder: Path, config: dict[str, Any], state: dict[str, Any] | None) -> FolderSettings:
     """Merge the files.
 
     Args:
@@ -133,7 +133,7 @@ def read_settings(folder: Path, config: dict[str, Any], state: dict[str, Any] | 
             values[role] = by_name.get(name, given)
     own = values.pop("model_specific_special_tokens", None) or {}
     late = {key: values.pop(key) for key in list(values) if _is_late_role(key, values[key])}
-    return Settings(values, added, {**late, **own})
+    return FolderSettings(values, added, {**late, **own})
 
 
 def token_name(token: Any) -> str:

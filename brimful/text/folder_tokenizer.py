@@ -25,7 +25,7 @@ from brimful.text.folder_classes import (
 )
 from brimful.text.folder_settings import (
     CONFIG,
-    Settings,
+    FolderSettings,
     json_file,
     read_settings,
     read_values,
@@ -164,7 +164,7 @@ def _state(file: Path) -> dict[str, Any]:
         ) from error
 
 
-def _as_it_is(file: Path, settings: Settings, names: Names) -> "Tokenizer":
+def _as_it_is(file: Path, settings: FolderSettings, names: Names) -> "Tokenizer":
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_str(file.read_text(encoding="utf-8-sig"))
@@ -202,7 +202,7 @@ def _processor(state: Mapping[str, Any]) -> Any:
 
 
 def _finished(
-    tokenizer: "Tokenizer", kind: TokenizerClass | None, settings: Settings, names: Names
+    tokenizer: "Tokenizer", kind: TokenizerClass | None, settings: FolderSettings, names: Names
 ) -> "Tokenizer":
     """Add the tokens that the settings name, in the order of transformers, and put ends around texts."""
     from tokenizers import Tokenizer
@@ -230,7 +230,7 @@ def _finished(
     return tokenizer
 
 
-def _bos_and_eos(settings: Settings, names: Names, find: Any) -> Any:
+def _bos_and_eos(settings: FolderSettings, names: Names, find: Any) -> Any:
     """What the backend puts around texts by itself: bos and eos where the settings ask for them."""
     from tokenizers import processors
 
@@ -247,7 +247,7 @@ def _bos_and_eos(settings: Settings, names: Names, find: Any) -> Any:
     return processors.TemplateProcessing(single=single, pair=pair, special_tokens=used)
 
 
-def _add(tokenizer: "Tokenizer", settings: Settings, names: Names) -> bool:
+def _add(tokenizer: "Tokenizer", settings: FolderSettings, names: Names) -> bool:
     """Add the tokens that the settings name; whether one of them was special before and is no longer."""
     from tokenizers import AddedToken
 

@@ -52,7 +52,7 @@ PASSES = 3
 """Passes of a trial. A compiled step is recorded in its second pass, and replayed in the third."""
 
 
-class Trial(NamedTuple):
+class TimedPass(NamedTuple):
     """A forward and backward pass: its rows, its peak memory in bytes, and its seconds."""
 
     rows: int
@@ -66,7 +66,7 @@ class Trial(NamedTuple):
 
 
 def choose_rows(
-    sizes: Sequence[int], attempt: Callable[[int], Trial | None], room: int, gain: float
+    sizes: Sequence[int], attempt: Callable[[int], TimedPass | None], room: int, gain: float
 ) -> tuple[int, str]:
     """The rows of a micro-batch, and why.
 
@@ -79,7 +79,7 @@ def choose_rows(
     Returns:
         the largest size that fits and is fast enough, or 0 if even the smallest does not fit.
     """
-    last = best = Trial(0, 0, 1.0)
+    last = best = TimedPass(0, 0, 1.0)
     for rows in sizes:
         if rows < 2 * last.rows:
             continue
@@ -180,7 +180,7 @@ def auto_rows(trainer: Trainer, stream: RowStream, optimizer: OptimizerConfig) -
 
         return run
 
-    def attempt(rows: int) -> Trial | None:
+    def attempt(rows: int) -> TimedPass | None:
         with _out_of_memory() as failed:
             return _measure(rows, passes(rows, eager), device, parameters)
         assert failed
@@ -265,7 +265,9 @@ def _free(device: torch.device) -> int:
     return available_memory() // max(1, number_of("LOCAL_WORLD_SIZE", 1))
 
 
-def _measure(rows: int, run: Callable[[], None], device: torch.device, weights: Sequence[Tensor]) -> Trial:
+def _measure(
+    rows: int, run: Callable[[], None], device: torch.device, weights: Sequence[Tensor]
+) -> TimedPass:
     """Run some passes; the fastest counts."""
     seconds, taken = [], 0
     for _ in range(PASSES):
@@ -281,7 +283,7 @@ def _measure(rows: int, run: Callable[[], None], device: torch.device, weights: 
                 run()
             taken = int(BEYOND_SAVED * sum(saved.values()))
         seconds.append(time.perf_counter() - started)
-    return Trial(rows, taken, min(seconds))
+    return TimedPass(rows, taken, min(seconds))
 
 
 @contextmanager

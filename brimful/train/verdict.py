@@ -19,7 +19,7 @@ _LITTLE_MFU = 0.3
 
 
 @dataclass(frozen=True)
-class Settings:
+class VerbSettings:
     """The settings of a verb that a verdict names.
 
     Attributes:
@@ -42,8 +42,8 @@ class Settings:
         }[bound]
 
 
-PRETRAINING = Settings("rows_per_update", "rows_per_micro_batch, or packing.capacity", "trainer.steps")
-TASK = Settings("batch", "micro_batch_tokens", "epochs")
+PRETRAINING = VerbSettings("rows_per_update", "rows_per_micro_batch, or packing.capacity", "trainer.steps")
+TASK = VerbSettings("batch", "micro_batch_tokens", "epochs")
 """Of fine-tuning and distillation."""
 
 
@@ -72,7 +72,7 @@ class Verdict:
         return asdict(self)
 
 
-def speed(trainings: Iterable[Sequence[Mapping[str, Any]]], settings: Settings) -> Verdict | None:
+def speed(trainings: Iterable[Sequence[Mapping[str, Any]]], settings: VerbSettings) -> Verdict | None:
     """What limits a run of one or several trainings, from the metrics.jsonl of each.
 
     The lines are weighted by their seconds. The first one of a training is left out if there are more, since

@@ -31,7 +31,7 @@ from brimful.train.memory import available_memory
 from brimful.train.metrics import read_metrics
 from brimful.train.micro_batch import MicroBatches, valid_sizes
 from brimful.train.objective import Runtime
-from brimful.train.probe import HIDDEN, Trial, auto_rows, choose_rows, confirm_rows, rows_on_cpu
+from brimful.train.probe import HIDDEN, TimedPass, auto_rows, choose_rows, confirm_rows, rows_on_cpu
 from brimful.train.step_memory import Held
 from brimful.train.trainer import Trainer
 from builders.ranks import on_two_ranks
@@ -263,10 +263,10 @@ def machine(*, fixed: int = 0, fast: int = 1 << 30, most: int = 1 << 30):
     """Passes of 10 bytes a row and `fixed` beside; more than `fast` rows are no faster; `most` do not fit."""
     tried = []
 
-    def attempt(rows: int) -> Trial | None:
+    def attempt(rows: int) -> TimedPass | None:
         tried.append(rows)
         seconds = rows / min(rows, fast) + 0.01 * rows
-        return None if rows > most else Trial(rows, fixed + 10 * rows, seconds)
+        return None if rows > most else TimedPass(rows, fixed + 10 * rows, seconds)
 
     return attempt, tried
 

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from brimful.train.metrics import MetricsLog
-from brimful.train.verdict import PRETRAINING, TASK, Settings, judge_loss, speed, verdict_of_trainings
+from brimful.train.verdict import PRETRAINING, TASK, VerbSettings, judge_loss, speed, verdict_of_trainings
 
 
 def line(seconds: float, wait: float = 0.0, **more: float) -> dict[str, float]:
@@ -68,7 +68,9 @@ def test_several_trainings_count_by_their_seconds_each_without_its_first_line():
         ({"mfu": 0.1}, TASK, "micro_batch_tokens"),
     ],
 )
-def test_the_advice_names_settings_that_the_verb_has(share: dict[str, float], settings: Settings, named: str):
+def test_the_advice_names_settings_that_the_verb_has(
+    share: dict[str, float], settings: VerbSettings, named: str
+):
     found = speed([[line(1.0), line(2.0, lag=0.0, slowest_rank=0.0, **share)]], settings)
     assert found is not None
     assert named in found.next

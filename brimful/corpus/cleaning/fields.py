@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from brimful.corpus.cleaning.elements import CELLS, CLEAR, FOREIGN, KNOWN, LETTERS
 from brimful.corpus.cleaning.markup import decode_entities, read_page
-from brimful.corpus.cleaning.tags import Tag, find_tags, looks_like_program, plain_tags
+from brimful.corpus.cleaning.tags import PageTag, find_tags, looks_like_program, plain_tags
 
 _EXAMPLE = 30
 _MOST_LEVELS = 3
@@ -145,23 +145,23 @@ def _strip(field: Field, layout: dict[str, bool], *, shown: bool = False) -> Non
     field.text = read_page(_page_of(text, markup), **layout)
 
 
-def _around(text: str, tag: Tag) -> str:
+def _around(text: str, tag: PageTag) -> str:
     return text[max(tag.begin - _EXAMPLE // 2, 0) : tag.end + _EXAMPLE // 2][: 2 * _EXAMPLE]
 
 
-def _with_ends(tags: list[Tag], text: str) -> list[Tag]:
+def _with_ends(tags: list[PageTag], text: str) -> list[PageTag]:
     """The tags, and those that are cut off at the beginning and the end of the text."""
     last = text.rfind("<")
     if head := _end_of_head(text, bool(tags)):
-        tags = [Tag(0, head, "!"), *tags]
+        tags = [PageTag(0, head, "!"), *tags]
     elif tags and tags[0].is_end and tags[0].name in _PROGRAMS and looks_like_program(text[: tags[0].begin]):
         tags[0].begin = 0
     if last < max(0, tags[-1].end if tags else 0) or text.find(">", last) >= 0:
         return tags
     if tags and text.startswith("<!", last):
-        return [*tags, Tag(last, len(text), "!")]
+        return [*tags, PageTag(last, len(text), "!")]
     if (tail := _TAIL.match(text, last)) and _is_cut_off(tail, bool(tags), text[last - 1 : last]):
-        tags = [*tags, Tag(last, len(text), "!")]
+        tags = [*tags, PageTag(last, len(text), "!")]
     return tags
 
 
@@ -200,7 +200,7 @@ def _is_cut_off(tail: re.Match[str], others: bool, before: str) -> bool:
     return not name or is_known or any(known.startswith(name) for known in KNOWN)
 
 
-def _page_of(text: str, tags: list[Tag]) -> str:
+def _page_of(text: str, tags: list[PageTag]) -> str:
     """The text as a page that says the same: all that is no markup escaped, no element without its end."""
     pieces = []
     place = depth = tables = 0
@@ -208,7 +208,7 @@ def _page_of(text: str, tags: list[Tag]) -> str:
     in_paragraph = False
     has_head = any(tag.name == "head" and tag.partner for tag in tags)
     beside_block = True
-    for tag in [*tags, Tag(len(text), len(text), "!")]:
+    for tag in [*tags, PageTag(len(text), len(text), "!")]:
         piece = text[place : tag.begin]
         place = tag.end
         if piece:
@@ -246,7 +246,7 @@ def _page_of(text: str, tags: list[Tag]) -> str:
     return "".join(pieces)
 
 
-def _written(text: str, tag: Tag, has_head: bool) -> str:
+def _written(text: str, tag: PageTag, has_head: bool) -> str:
     name = tag.name if has_head and tag.name == "title" else _RENAMED.get(tag.name, tag.name)
     if tag.is_end:
         return f"</{name}>"

@@ -117,7 +117,7 @@ _WORD_AFTER = re.compile(r"(?:[ \t][a-z0-9(]|[,.?!;:)]|[ \t][\u4e00-\u9fff])")
 
 
 @dataclass(slots=True, eq=False)
-class Tag:
+class PageTag:
     """A tag, comment or the like.
 
     Attributes:
@@ -218,7 +218,7 @@ def _hold_lines(names: list[str], pieces: list[str]) -> bool:
     return True
 
 
-def find_tags(text: str, *, shown: bool = False) -> list[Tag]:
+def find_tags(text: str, *, shown: bool = False) -> list[PageTag]:
     """All that is shaped like a tag, in order; `markup` says which is HTML.
 
     Args:
@@ -232,8 +232,8 @@ def find_tags(text: str, *, shown: bool = False) -> list[Tag]:
     return tags
 
 
-def _scan(text: str) -> list[Tag]:
-    tags: list[Tag] = []
+def _scan(text: str) -> list[PageTag]:
+    tags: list[PageTag] = []
     place = 0
     ends: _Ends = {}
     beginning = _START_OR_END_OF_DATA if "]]>" in text else _START
@@ -245,7 +245,7 @@ def _scan(text: str) -> list[Tag]:
         begin, place = match.span()
         name = match["name"]
         if name is None:
-            tag = Tag(begin, place, "!")
+            tag = PageTag(begin, place, "!")
             if match["comment"]:
                 tag.end = place = _end_of_comment(text, place, ends)
                 tag.markup = place > begin + len("<!--") or ends["!"] is None
@@ -261,7 +261,7 @@ def _scan(text: str) -> list[Tag]:
                 place = begin + 1
                 continue
         lower = name.lower()
-        tag = Tag(
+        tag = PageTag(
             begin,
             place,
             lower,
@@ -304,7 +304,7 @@ def _is_prose(text: str, begin: int, end: int) -> bool:
     return len(_HIDDEN_TEXT.findall(text, begin, begin + length)) * 40 < length
 
 
-def _end_of_raw(text: str, tag: Tag, place: int, ends: _Ends) -> int:
+def _end_of_raw(text: str, tag: PageTag, place: int, ends: _Ends) -> int:
     """The end of an element whose content is not text. Cut off, it ends with a text that looks like code."""
     name = tag.name
     if name == "xml" and not re.compile(r"\s*<[a-z]\w*:").match(text, place):
@@ -326,12 +326,12 @@ def looks_like_program(text: str) -> bool:
     return len(_PROGRAM_TEXT.findall(text)) * 40 >= len(text)
 
 
-def _match(text: str, tags: list[Tag]) -> None:
+def _match(text: str, tags: list[PageTag]) -> None:
     """Set `partner`: an end tag belongs to the last start tag of its name that is open.
 
     What pages do not show is no chapter of prose: two such tags are no partners.
     """
-    open_tags: list[Tag] = []
+    open_tags: list[PageTag] = []
     counts: Counter[str] = Counter()
     for tag in tags:
         if tag.whole or tag.name == "!":
@@ -351,7 +351,7 @@ def _match(text: str, tags: list[Tag]) -> None:
             last.partner = tag.partner = not (hides and _is_prose(text, last.end, tag.begin))
 
 
-def _decide(text: str, tags: list[Tag], shown: bool) -> None:
+def _decide(text: str, tags: list[PageTag], shown: bool) -> None:
     strong = sum(tag.is_strong for tag in tags)
     strangers = [tag for tag in tags if not tag.is_known]
     elements = [tag for tag in strangers if is_element(tag)]
@@ -392,24 +392,24 @@ def _nicks(text: str) -> set[int]:
     return {match.start(1) - 1 for match in found}
 
 
-def is_element(tag: Tag) -> bool:
+def is_element(tag: PageTag) -> bool:
     """Does anything but the brackets show that this is an element, whatever its name?"""
     return tag.partner or tag.proved or tag.self_closed or "-" in tag.name
 
 
-def _leave(tags: list[Tag]) -> None:
+def _leave(tags: list[PageTag]) -> None:
     for tag in tags:
         tag.markup = False
 
 
-def _is_xml(text: str, strangers: list[Tag]) -> bool:
+def _is_xml(text: str, strangers: list[PageTag]) -> bool:
     head = text.lstrip()[:1000].lower()
     if head.startswith("<?xml ") and "<html" not in head and "<!doctype html" not in head:
         return True
     return any(tag.proved and "xmlns" in text[tag.begin : tag.end] for tag in strangers)
 
 
-def _code(text: str, tags: list[Tag]) -> Iterator[tuple[int, int]]:
+def _code(text: str, tags: list[PageTag]) -> Iterator[tuple[int, int]]:
     """Where code begins and ends, in order; without fences, only in lines where a tag begins."""
     if "```" in text or "~~~" in text:
         yield from (match.span() for match in _CODE.finditer(text))
@@ -423,7 +423,7 @@ def _code(text: str, tags: list[Tag]) -> Iterator[tuple[int, int]]:
             yield from (match.span() for match in _CODE.finditer(text, begin, end))
 
 
-def _leave_code(text: str, tags: list[Tag]) -> None:
+def _leave_code(text: str, tags: list[PageTag]) -> None:
     """In Markdown's code, everything belongs to the text."""
     spans = list(_code(text, tags))
     at = 0
@@ -434,9 +434,9 @@ def _leave_code(text: str, tags: list[Tag]) -> None:
             tag.markup = False
 
 
-def _lines(text: str, tags: list[Tag]) -> list[tuple[int, str, list[Tag]]]:
+def _lines(text: str, tags: list[PageTag]) -> list[tuple[int, str, list[PageTag]]]:
     """The lines that have tags: the place of its end, the line with U+0000 for each tag, its tags."""
-    found: list[tuple[int, str, list[Tag]]] = []
+    found: list[tuple[int, str, list[PageTag]]] = []
     at = 0
     while at < len(tags):
         place = text.rfind("\n", 0, tags[at].begin) + 1
@@ -455,7 +455,7 @@ def _lines(text: str, tags: list[Tag]) -> list[tuple[int, str, list[Tag]]]:
     return found
 
 
-def _leave_programs(text: str, tags: list[Tag]) -> None:
+def _leave_programs(text: str, tags: list[PageTag]) -> None:
     """Strings of programs stay as they are."""
     if not _STRING.search(text):
         return
@@ -467,13 +467,13 @@ def _leave_programs(text: str, tags: list[Tag]) -> None:
             _leave(within[first : first + match[0].count("\0")])
 
 
-def _leave_examples(text: str, tags: list[Tag], subjects: list[int] | None) -> None:
+def _leave_examples(text: str, tags: list[PageTag], subjects: list[int] | None) -> None:
     """Lines of markup without sentences, beside text that speaks of markup, are examples.
 
     Args:
         subjects: the places where the text speaks of markup; None: anywhere.
     """
-    groups: list[list[tuple[int, str, list[Tag]]]] = []
+    groups: list[list[tuple[int, str, list[PageTag]]]] = []
     last = -2
     for line in _lines(text, tags):
         begin = line[0] - len(line[1]) + len(line[2]) - sum(tag.end - tag.begin for tag in line[2])
@@ -493,11 +493,11 @@ def _leave_examples(text: str, tags: list[Tag], subjects: list[int] | None) -> N
             _leave(within)
 
 
-def _subjects(text: str, tags: list[Tag]) -> list[int]:
+def _subjects(text: str, tags: list[PageTag]) -> list[int]:
     """The places outside of all elements where the text speaks of markup."""
     found = []
     depth = place = 0
-    for tag in [*tags, Tag(len(text), len(text), "!")]:
+    for tag in [*tags, PageTag(len(text), len(text), "!")]:
         if depth <= 0 and (subject := _subject(text, place, tag.begin)) is not None:
             found.append(subject)
         if tag.name in KNOWN and not tag.proved and _has_noun(text, tag):
@@ -528,14 +528,14 @@ def _stands_alone(text: str, begin: int, end: int) -> bool:
     return bool((not begin or _BEFORE_WORD.match(text, begin - 1)) and _AFTER_WORD.match(text, end))
 
 
-def _has_noun(text: str, tag: Tag) -> bool:
+def _has_noun(text: str, tag: PageTag) -> bool:
     """Does a word for tags stand beside this one? Beside an element with its end, it may be content."""
     if after := _NOUN_AFTER.match(text, tag.end):
         return not tag.partner or after["apart"] is not None
     return not tag.partner and bool(_NOUN_BEFORE.search(text[max(tag.begin - 12, 0) : tag.begin]))
 
 
-def _is_mentioned(text: str, tag: Tag, about: bool) -> bool:
+def _is_mentioned(text: str, tag: PageTag, about: bool) -> bool:
     """Does a sentence speak of this tag?"""
     before, after = text[max(tag.begin - 1, 0) : tag.begin], text[tag.end : tag.end + 1]
     if before and _QUOTES.get(before) == after and tag.name != "img":
@@ -552,7 +552,7 @@ def _is_mentioned(text: str, tag: Tag, about: bool) -> bool:
     return bool(_WORD_BEFORE.search(head)) and bool(_WORD_AFTER.match(text, tag.end))
 
 
-def _stands_for_itself(text: str, tag: Tag, others: bool) -> bool:
+def _stands_for_itself(text: str, tag: PageTag, others: bool) -> bool:
     """Is a tag without attributes and without a partner HTML?"""
     head = text[max(tag.begin - 24, 0) : tag.begin]
     if head.rstrip().endswith("#include"):
