@@ -1,25 +1,47 @@
 """The tables of the report page, on a terminal."""
 
+import textwrap
 from collections.abc import Iterable
 
+from rich import box
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 
 from brimful.reports.content import ReportTable
 from brimful.terminal import output_console
 
+LONGEST_HEADING = 16
+"""Characters of a line of a heading."""
+
 
 def print_tables(tables: Iterable[ReportTable], console: Console | None = None) -> None:
     """Print tables, names to the left and all else to the right.
+
+    Where a table is wider than the terminal, columns after the second are left out until it fits: the names and
+    the metric that decides stay, and so do the last ones.
 
     Args:
         console: by default stdout.
     """
     console = console or output_console()
     for content in tables:
-        table = Table(title=content.title)
-        for number, column in enumerate(content.columns):
-            table.add_column(column, justify="right" if number else "left")
-        for row in content.rows:
-            table.add_row(*row)
-        console.print(table)
+        shown = list(range(len(content.columns)))
+        while len(shown) > 3 and _width(_table(content, shown), console) > console.width:
+            del shown[2]
+        console.print(_table(content, shown))
+
+
+def _width(table: Table, console: Console) -> int:
+    """Characters that a table would take on a terminal of any width."""
+    return Measurement.get(console, console.options.update(max_width=10_000), table).maximum
+
+
+def _table(content: ReportTable, shown: list[int]) -> Table:
+    table = Table(title=content.title, box=box.SIMPLE_HEAD, title_justify="left")
+    for number in shown:
+        name = textwrap.fill(content.columns[number], LONGEST_HEADING)
+        table.add_column(name, justify="right" if number else "left", no_wrap=True)
+    for row in content.rows:
+        table.add_row(*(row[number] for number in shown))
+    return table
