@@ -47,19 +47,20 @@ def ladder_tables(summary: Summary) -> list[ReportTable]:
         "seconds": summary.get("seconds"),
         "latency_ms": summary.get("latency_ms"),
     }
-    columns = ["Model", *(title(name).capitalize() for name in names)]
-    columns += [f"Fine-tuned is better by ({title(names[0])})", "Training", "One text"]
+    primary, *others = (title(name).capitalize() for name in names)
+    columns = ["Model", primary, "Fine-tuned is better by", *others, "Training", "One text"]
     rows = []
     for name, rung in (rungs | {"finetuned": ours}).items():
         gap, error = metric(rung, "difference"), metric(rung, "standard_error")
         better = f"{gap:+.3f}{SPACE}±{SPACE}{error:.3f}" if gap is not None and error is not None else "–"
         seconds, latency = metric(rung, "seconds"), metric(rung, "latency_ms")
-        values = [metric(rung, one) for one in names]
+        value, *other_values = (_plain(metric(rung, one)) for one in names)
         rows.append(
             [
                 RUNGS.get(name, title(name)),
-                *("–" if value is None else plain(value) for value in values),
+                value,
                 better.replace("-", "\u2212"),
+                *other_values,
                 "–" if seconds is None else duration(seconds),
                 f"{latency:.2f}{SPACE}ms" if latency else "–",
             ]
@@ -70,6 +71,10 @@ def ladder_tables(summary: Summary) -> list[ReportTable]:
         " all its trainings."
     )
     return [ReportTable("The same labels, otherwise used", columns, rows, note)]
+
+
+def _plain(value: float | None) -> str:
+    return "–" if value is None else plain(value)
 
 
 def curve_charts(summary: Summary) -> list[Chart]:

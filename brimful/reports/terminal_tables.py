@@ -18,8 +18,8 @@ LONGEST_HEADING = 16
 def print_tables(tables: Iterable[ReportTable], console: Console | None = None) -> None:
     """Print tables, names to the left and all else to the right.
 
-    Where a table is wider than the terminal, columns after the second are left out until it fits: the names and
-    the metric that decides stay, and so do the last ones.
+    Where a table is wider than the terminal, columns after the third are left out until it fits: the names,
+    the metric that decides and the lead in it stay, and so do the last ones.
 
     Args:
         console: by default stdout.
@@ -27,8 +27,8 @@ def print_tables(tables: Iterable[ReportTable], console: Console | None = None) 
     console = console or output_console()
     for content in tables:
         shown = list(range(len(content.columns)))
-        while len(shown) > 3 and _width(_table(content, shown), console) > console.width:
-            del shown[2]
+        while len(shown) > 4 and _width(_table(content, shown), console) > console.width:
+            del shown[3]
         console.print(_table(content, shown))
 
 
