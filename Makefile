@@ -23,9 +23,9 @@ $(STAMP): pyproject.toml constraints.txt
 demo: install
 	$(BIN)/brimful demo --out runs/demo
 
-# About 22 hours on two cores; see docs/speedrun.md. Interrupted, it continues.
+# About 4 hours on two cores; see docs/speedrun.md. Interrupted, it continues.
 speedrun: install
-	$(BIN)/python -m bench.speedrun text search shortest ideas buys record show
+	$(BIN)/python -m bench.speedrun
 
 test: install lint
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal

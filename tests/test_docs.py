@@ -10,6 +10,7 @@ PAGES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
     ROOT / "bench/README.md",
+    *sorted(ROOT.glob("bench/results/*.md")),
     *sorted(ROOT.glob("docs/*.md")),
 ]
 

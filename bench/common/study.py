@@ -1,4 +1,4 @@
-"""What studies of trainings share: arms and seeds, runs that are kept, paired differences, tables, figures.
+"""What studies of trainings share: arms and seeds, runs that are kept, paired differences, tables.
 
 An arm is one way to train. All arms have the same seeds, so differences are taken within a seed.
 """
@@ -10,13 +10,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from brimful.storage import atomic_file
 
 Run = dict[str, Any]
-COLOURS = ("#222222", "#2f6fb0", "#c8553d", "#3a7d44", "#9a6fb0", "#c99a2e")
-STYLE = {"axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.25}
 
 
 def kept(file: Path, make: Callable[[], Run]) -> Run:
@@ -53,15 +49,3 @@ def table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A Markdown table."""
     lines = [titles, ["---"] * len(titles), *rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
-
-
-def save_figure(path: Path, panels: int, draw: Callable[..., None], height: float = 4.2) -> None:
-    import matplotlib.style
-    from matplotlib.figure import Figure
-
-    with matplotlib.style.context(["default", STYLE]):
-        figure = Figure(figsize=(10.5, height), layout="constrained")
-        axes = figure.subplots(1, panels)
-        draw(*np.atleast_1d(axes))
-        with atomic_file(path) as temporary:
-            figure.savefig(temporary, format="png", dpi=100)

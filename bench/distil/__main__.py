@@ -8,8 +8,7 @@ scores and hidden states, in fp32 with random weights. The teacher has the shape
     tinybert    bench/distil/peer.py: texts padded to the full length
     dynamic     the same, padded to the longest of the batch
 
-Two batches: 32 texts at length 128, a quarter of the slots real; 8 texts at 384, 48 % real. Then the loss of
-attention scores alone, of one sequence, in all its forms.
+Two batches: 32 texts at length 128, a quarter of the slots real; 8 texts at 384, 48 % real.
 
     python -m bench.distil [--lengths 128 384] [--rounds 7] [--threads 2] [--quick] [--out FILE.json]
 """
@@ -31,10 +30,6 @@ from bench.common.turns import Worker
 WORKER = "bench.distil.worker"
 SIDES = ("brimful", "tinybert", "dynamic")
 LENGTHS = (128, 384)
-FORMS = ("tinybert", "block", "gram", "ours")
-ALONE = (128, 384, 1024)
-SIZES = ((26, 64), (64, 64))
-"""Widths of a head of the student and of the teacher."""
 PROCESSES = 3
 """Of each side, whose peaks the median of memory is over."""
 
@@ -105,45 +100,6 @@ def measure(length: int, options: argparse.Namespace, record: Record) -> None:
         )
 
 
-def measure_loss(options: argparse.Namespace, record: Record) -> None:
-    """The loss of attention scores alone: milliseconds and megabytes of each form."""
-    print(f"\nloss alone, ms (MB saved for backward)\n{'':16}" + "".join(f"{form:>18}" for form in FORMS))
-    with Worker(WORKER) as worker:
-        for sizes in SIZES:
-            for length in ALONE[:1] if options.quick else ALONE:
-                found: dict[str, list[float]] = {form: [] for form in FORMS}
-                saved = {}
-                for _ in range(options.rounds):
-                    for form in FORMS:
-                        answer = worker.ask(
-                            "loss_alone",
-                            form=form,
-                            length=length,
-                            sizes=sizes,
-                            threads=options.threads,
-                            rounds=5,
-                        )
-                        found[form] += answer["ms"]
-                        saved[form] = answer["saved_mb"]
-                cells = []
-                for form in FORMS:
-                    ms = statistics.median(found[form])
-                    record.add(
-                        {
-                            "loss_alone": form,
-                            "length": length,
-                            "head_sizes": sizes,
-                            "ms": ms,
-                            "saved_mb": saved[form],
-                        }
-                    )
-                    cells.append(f"{ms:9.2f} ({saved[form]:5.1f})")
-                print(
-                    f"{sizes[0]}/{sizes[1]}, L = {length:5}" + "".join(f"{cell:>18}" for cell in cells),
-                    flush=True,
-                )
-
-
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("--lengths", type=int, nargs="+", default=list(LENGTHS), choices=LENGTHS)
@@ -161,7 +117,6 @@ def main(arguments: list[str] | None = None) -> None:
         record.facts["difference_from_the_peer"] = worker.ask("agree")["difference"]
     for length in options.lengths:
         measure(length, options, record)
-    measure_loss(options, record)
 
 
 if __name__ == "__main__":

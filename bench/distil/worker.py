@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from bench.common.memory import saved_bytes
 from bench.common.reference import matmul_rate
 from bench.common.turns import Answer, serve
 from bench.distil import peer
@@ -20,7 +19,6 @@ from brimful.data.batch import PackedBatch, pack
 from brimful.data.examples import GRAIN
 from brimful.model.flops import Shape, step_flops
 from brimful.model.shape import EncoderConfig
-from brimful.objectives import pairwise
 from brimful.objectives.imitation import LayerDistillation
 
 TEACHER, STUDENT = (12, 768, 3072), (4, 312, 1200)
@@ -177,53 +175,5 @@ def _status(name: str) -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))
 
 
-def loss_alone(form: str, length: int, sizes: tuple[int, int], threads: int, rounds: int) -> Answer:
-    """The attention loss of one sequence from queries and keys: milliseconds forward and backward, and MB
-    that are saved for backward.
-
-    Args:
-        form: tinybert, block, gram; ours: whichever of these two is chosen.
-        sizes: of a head of the student and of the teacher.
-    """
-    torch.set_num_threads(threads)
-    torch.manual_seed(0)
-    student = [torch.randn(length, HEADS, sizes[0]).requires_grad_() for _ in range(2)]
-    teacher = [torch.randn(length, HEADS, sizes[1]) for _ in range(2)]
-    batch = pack([np.ones(length, dtype=np.int64)], max_length=length, pad=0)
-    chosen = pairwise.uses_gram
-    if form in ("block", "gram"):
-        pairwise.uses_gram = lambda *_: form == "gram"
-
-    def scores(q: Tensor, k: Tensor) -> Tensor:
-        q, k = (x.transpose(0, 1)[None] for x in (q, k))
-        return q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5
-
-    def loss() -> Tensor:
-        if form == "tinybert":
-            with torch.no_grad():
-                theirs = scores(*teacher)
-            return peer.score_loss(scores(*student), theirs)
-        total = pairwise.attention_score_sum((student[0], student[1]), (teacher[0], teacher[1]), batch)
-        return total / (HEADS * length**2)
-
-    seconds = []
-    for _ in range(rounds + 2):
-        started = time.perf_counter()
-        torch.autograd.grad(loss(), student)
-        seconds.append(time.perf_counter() - started)
-    saved = saved_bytes(loss, student)
-    pairwise.uses_gram = chosen
-    return {"ms": [1e3 * one for one in seconds[2:]], "saved_mb": saved / 2**20}
-
-
 if __name__ == "__main__":
-    serve(
-        {
-            "setup": setup,
-            "turn": turn,
-            "memory": memory,
-            "agree": agree,
-            "rate": rate,
-            "loss_alone": loss_alone,
-        }
-    )
+    serve({"setup": setup, "turn": turn, "memory": memory, "agree": agree, "rate": rate})

@@ -1,20 +1,19 @@
 """What loss scalers do to a toy encoder in pure float16, on the CPU: losses, skipped steps, scale traces.
 
-    window       constant scales, from one at which gradients vanish to one at which they overflow
-    start        GradScaler, DeepSpeed's hysteresis and ALS from scales that are too small or too large
-    shock        the same from a good scale, with losses 256 times as large for a while
-    formats      float32, bfloat16 and float16 with and without ALS
-    convolution  another model and optimizer, float16 weights and autocast
+    window   constant scales, from one at which gradients vanish to one at which they overflow
+    start    GradScaler, DeepSpeed's hysteresis and ALS from scales that are too small or too large
+    shock    the same from a good scale, with losses 256 times as large for a while
+    formats  float32, bfloat16 and float16 with and without ALS
 
 Weights, activations and gradients are float16, as is what each product gives; the CPU sums products in
 float32. Products with 16-bit accumulators cannot be had from PyTorch. One thread. Finished runs are
-kept in --work, so an interrupted bench continues.
+kept in --work, so an interrupted bench continues. `bench.precision.cost` and `bench.precision.rounding` are
+benches of their own.
 
-    python -m bench.precision [--studies window start ...] [--quick] [--out FILE] [--figures FOLDER]
+    python -m bench.precision [--studies window start ...] [--quick] [--out FILE]
 """
 
 import argparse
-import json
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -25,11 +24,10 @@ import torch
 from bench.common.corpora import DATA
 from bench.common.processes import machine_facts
 from bench.common.study import kept
-from bench.precision.plots import draw
-from bench.precision.run import SHARE, SHOCK, WINDOW, train
-from bench.precision.studies import FULL, QUICK, STUDIES, Size, trials
-from bench.precision.tables import results, scales
-from brimful.storage import atomic_file
+from bench.precision.study import FULL, QUICK, SHARE, SHOCK, WINDOW, Size, results, train, trials
+from brimful.storage import write_json
+
+STUDIES = ("window", "start", "shock", "formats")
 
 
 def run_study(study: str, size: Size, folder: Path) -> list[dict[str, Any]]:
@@ -41,33 +39,12 @@ def run_study(study: str, size: Size, folder: Path) -> list[dict[str, Any]]:
     return runs
 
 
-def write(path: Path, studies: dict[str, list[dict[str, Any]]]) -> None:
-    """Write the record: facts, then the runs of each study, one per line."""
-    facts = {
-        **machine_facts(),
-        "torch": torch.__version__,
-        "loss_factor": SHARE,
-        "shock": SHOCK,
-        "loss_window": WINDOW,
-    }
-    lines = [
-        f'"{study}": [\n' + ",\n".join(json.dumps(run, separators=(",", ":")) for run in runs) + "\n]"
-        for study, runs in studies.items()
-    ]
-    with atomic_file(path) as temporary:
-        temporary.write_text(
-            f'{{"facts": {json.dumps(facts)},\n"studies": {{\n' + ",\n".join(lines) + "\n}}\n",
-            encoding="utf-8",
-        )
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run, print tables, keep the record; draw the figure if all of its studies were run."""
+    """Run, print tables, keep the record."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
-    parser.add_argument("--studies", nargs="+", choices=list(STUDIES), default=list(STUDIES))
+    parser.add_argument("--studies", nargs="+", choices=STUDIES, default=STUDIES)
     parser.add_argument("--work", type=Path, default=DATA / "precision", help="where runs are kept")
     parser.add_argument("--out", type=Path, help="for the record, JSON")
-    parser.add_argument("--figures", type=Path, help="for loss_scaling.png")
     parser.add_argument("--quick", action="store_true", help="toy sizes: does it run?")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
@@ -75,12 +52,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     studies = {study: run_study(study, size, options.work) for study in options.studies}
     for study, runs in studies.items():
         print(f"\n{study}\n\n{results(study, runs)}")
-        if study == "start":
-            print(f"\n{scales(runs)}")
     if options.out:
-        write(options.out, studies)
-    if options.figures and {"window", "start", "shock"} <= studies.keys():
-        draw(options.figures / "loss_scaling.png", studies)
+        facts = machine_facts() | {"torch": torch.__version__, "loss_factor": SHARE, "shock": SHOCK}
+        write_json(options.out, {"facts": facts | {"loss_window": WINDOW}, "studies": studies})
 
 
 if __name__ == "__main__":

@@ -1,10 +1,9 @@
 """Other loss scalers behind the methods of `AutomaticLossScaler`, for comparison.
 
-Each has `scale`, `clip_grad_norm_`, `step`, `update`, `get_scale`, `state_dict` and `load_state_dict`, counts
-its `skipped` steps, and drives the same optimizers, also those that take scaled gradients.
+Each has `scale`, `step`, `update` and `get_scale`, counts its `skipped` steps, and drives the same
+optimizers, also those that take scaled gradients.
 """
 
-from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -23,7 +22,6 @@ class Peer:
         self._scale = init_scale
         self._skips = skips
         self._overflows = False
-        self._divisor: Tensor | None = None
         self.skipped = 0
 
     def scale(self, loss: Tensor) -> Tensor:
@@ -32,23 +30,14 @@ class Peer:
     def get_scale(self) -> float:
         return self._scale
 
-    def clip_grad_norm_(self, parameters: Iterable[Tensor], max_norm: float) -> Tensor:
-        """Let the next step clip; the norm of the unscaled gradient."""
-        gradients = [p.grad for p in parameters if p.grad is not None]
-        norms = [torch.linalg.vector_norm(g, dtype=torch.float32) for g in gradients]
-        norm = torch.linalg.vector_norm(torch.stack(norms)) / self._scale
-        self._divisor = self._scale * (norm / max_norm).clamp(min=1.0)
-        return norm
-
     def step(self, optimizer: Any) -> None:
-        gradients = [
-            p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None
-        ]
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        gradients = [p.grad for p in parameters if p.grad is not None]
         self._overflows = any(not torch.isfinite(gradient).all() for gradient in gradients)
         if self._overflows and self._skips:
             self.skipped += 1
             return
-        divisor = torch.tensor(self._scale) if self._divisor is None else self._divisor
+        divisor = torch.tensor(self._scale)
         if getattr(optimizer, "_step_supports_amp_scaling", False):
             optimizer.grad_scale, optimizer.found_inf = divisor, torch.zeros(())
             optimizer.step()
@@ -59,13 +48,7 @@ class Peer:
             optimizer.step()
 
     def update(self) -> None:
-        self._divisor = None
-
-    def state_dict(self) -> dict[str, float]:
-        return {"scale": self._scale}
-
-    def load_state_dict(self, state_dict: dict[str, float]) -> None:
-        self._scale = state_dict["scale"]
+        """Change the scale, if the rule wants it."""
 
 
 class ConstantScale(Peer):
@@ -93,7 +76,6 @@ class Hysteresis(Peer):
         self._last_overflow = -1
 
     def update(self) -> None:
-        super().update()
         if self._overflows:
             if self._left == 1:
                 self._scale = max(self._scale / 2, self.min_scale)
@@ -107,22 +89,12 @@ class Hysteresis(Peer):
                 self._scale *= 2
         self._updates += 1
 
-    def state_dict(self) -> dict[str, float]:
-        own = {"left": self._left, "updates": self._updates, "last_overflow": self._last_overflow}
-        return super().state_dict() | own
-
-    def load_state_dict(self, state_dict: dict[str, float]) -> None:
-        super().load_state_dict(state_dict)
-        self._left, self._updates = int(state_dict["left"]), int(state_dict["updates"])
-        self._last_overflow = int(state_dict["last_overflow"])
-
 
 class TorchScaler:
-    """`torch.amp.GradScaler`, told by a step hook whether it skipped; its own rule and defaults."""
+    """`torch.amp.GradScaler` with its own rule and defaults; it also counts what it skips."""
 
-    def __init__(self, init_scale: float = 2.0**16, growth_interval: int = 2000, device: str = "cpu") -> None:
-        self.scaler = torch.amp.GradScaler(device, init_scale=init_scale, growth_interval=growth_interval)
-        self._clip: Tensor | None = None
+    def __init__(self, init_scale: float = 2.0**16, growth_interval: int = 2000) -> None:
+        self.scaler = torch.amp.GradScaler("cpu", init_scale=init_scale, growth_interval=growth_interval)
         self.skipped = 0
 
     def scale(self, loss: Tensor) -> Tensor:
@@ -131,35 +103,10 @@ class TorchScaler:
     def get_scale(self) -> float:
         return self.scaler.get_scale()
 
-    def clip_grad_norm_(self, parameters: Iterable[Tensor], max_norm: float) -> Tensor:
-        """Only for optimizers that take scaled gradients, whose `grad_scale` GradScaler multiplies."""
-        gradients = [p.grad for p in parameters if p.grad is not None]
-        norms = [torch.linalg.vector_norm(g, dtype=torch.float32) for g in gradients]
-        norm = torch.linalg.vector_norm(torch.stack(norms)) / self.get_scale()
-        self._clip = (norm / max_norm).clamp(min=1.0)
-        return norm
-
     def step(self, optimizer: Any) -> None:
-        if getattr(optimizer, "_step_supports_amp_scaling", False):
-            if self._clip is not None:
-                optimizer.grad_scale = self._clip
-            self.scaler.step(optimizer)
-            # That optimizer was called, and left its weights alone if `found_inf` said so.
-            found = self.scaler._found_inf_per_device(optimizer).values()
-            self.skipped += any(each.item() for each in found)
-            return
-        steps: list[int] = []
-        hook = optimizer.register_step_post_hook(lambda *_: steps.append(1))
         self.scaler.step(optimizer)
-        hook.remove()
-        self.skipped += not steps
+        found = self.scaler._found_inf_per_device(optimizer).values()
+        self.skipped += any(each.item() for each in found)
 
     def update(self) -> None:
-        self._clip = None
         self.scaler.update()
-
-    def state_dict(self) -> dict[str, float]:
-        return self.scaler.state_dict()
-
-    def load_state_dict(self, state_dict: dict[str, float]) -> None:
-        self.scaler.load_state_dict(state_dict)

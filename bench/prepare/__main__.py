@@ -7,7 +7,7 @@ every side on a single page, which tells what start-up takes; "steady" is withou
 it, with its default settings, pinned to one core (two with 2 workers).
 
 Beside it stand each stage's share, the classic stages against speeds measured elsewhere (is the peer a straw
-man?), and the floor (bench/floor): what the tokenizer alone takes for Brimful's tokens.
+man?), and the floor (bench/prepare/floor.py): what the tokenizer alone takes for Brimful's tokens.
 
     python -m bench.prepare [--quick] [--rounds 3] [--megabytes N] [--data FOLDER] [--json FILE]
 """
@@ -122,7 +122,7 @@ def measure(
                 runs.append(timed(commands[name](folder), cores[: 2 if name == TWO else 1]))
                 shutil.rmtree(output) if output.is_dir() else output.unlink()
             print(f"  round {number + 1}, {name}: {side.runs[-1].cpu:.1f} s CPU", file=sys.stderr, flush=True)
-    floor = timed([sys.executable, "-m", "bench.floor", str(trained), corpus.folder], cores[:1]).facts
+    floor = timed([sys.executable, "-m", "bench.prepare.floor", str(trained), corpus.folder], cores[:1]).facts
     os.sched_setaffinity(0, cores)
     return sides, floor
 

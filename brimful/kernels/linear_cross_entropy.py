@@ -20,7 +20,7 @@ scores does not stay in the cache between its two readings, it is 12. Peak memor
 for 8,192 and 946 MiB for 19,660 predictions at a hidden size of 768: the scores of a group in float32, their
 gradients in 16 bits, the matrix in 16 bits, and the gradients of the inputs.
 
-bench/linear_cross_entropy.py compares it with the plain form.
+bench/kernels/cross_entropy.py compares it with the plain form.
 """
 
 from collections.abc import Iterator

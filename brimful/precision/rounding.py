@@ -7,8 +7,8 @@ every rank and kind of device, and independent of torch's generators.
 Floor: 6 bytes per number, 4 read and 2 written. In addition each number needs 16 random bits, made by about
 15 integer operations on words that serve four numbers, and rounding takes 6 (bfloat16) or 12 (float16) more
 operations. On a CPU these stay within the cache, but they take most of the time: 15 to 30 times the floor
-(`bench.rounding`). 16 bits of the hash took 1.1 to 1.4 ns of a thread, the same as torch's Mersenne Twister,
-which other devices don't have. A hash of 32 bits and numpy's SFC64 took 0.7 ns.
+(`bench.precision.rounding`). 16 bits of the hash took 1.1 to 1.4 ns of a thread, the same as torch's Mersenne
+Twister, which other devices don't have. A hash of 32 bits and numpy's SFC64 took 0.7 ns.
 """
 
 from collections.abc import Iterator

@@ -62,4 +62,3 @@ def test_bench_distil_runs(tmp_path):
     assert sides["brimful"]["brimful_times_as_fast"] == 1
     assert sides["tinybert"]["brimful_times_less_memory"] > sides["dynamic"]["brimful_times_less_memory"] > 1
     assert sides["dynamic"]["losses"]["hidden"] > 0
-    assert {row["loss_alone"] for row in rows if "loss_alone" in row} == {"tinybert", "block", "gram", "ours"}

@@ -1,4 +1,4 @@
-"""The learning bench: its statistics, what its arms see, and that it runs and goes on (toy sizes)."""
+"""bench.learning and bench.pre_ln: statistics, what arms see, and that they run and go on (toy sizes)."""
 
 import json
 import math
@@ -7,32 +7,25 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from bench import learning, pre_ln
+from bench.common.pretraining import ClockedLog, Trial
 from bench.common.study import paired, spread
-from bench.learning import __main__ as learning
-from bench.learning.run import ClockedLog, Trial
-from bench.learning.studies import FULL, QUICK, beta_study, norm_study, packing_study
-from bench.learning.tables import compared, outcomes
+from bench.learning import FULL, QUICK, arms_of, compared
 from brimful.config import build
 from brimful.pretraining.config import PretrainConfig
 
 
-def quick(folder, *studies):
-    """The runs of a quick bench by study; it leaves no path in its files."""
-    arguments = ["--quick", "--work", f"{folder}/work", "--out", f"{folder}", "--figures", f"{folder}"]
-    learning.main([*arguments, "--studies", *studies])
-    found = {}
-    for study in studies:
-        text = (folder / f"learning_{study}.json").read_text()
-        assert str(folder) not in text
-        found[study] = json.loads(text)["runs"]
-        assert (folder / f"learning_{study}.png").stat().st_size > 10_000
-    return found
-
-
 @pytest.mark.slow
-def test_packed_learns_what_unpacked_does(tmp_path, monkeypatch):
-    runs = quick(tmp_path, "packing")
-    found = {(run["arm"], run["seed"]): run for run in runs["packing"]}
+def test_bench_learning_runs_all_of_it_and_packed_learns_what_unpacked_does(tmp_path, monkeypatch, capsys):
+    arguments = ["--quick", "--work", f"{tmp_path}/work", "--out", f"{tmp_path}"]
+    learning.main(arguments)
+    shown = capsys.readouterr().out
+    assert "| packed, beta^p | " in shown
+    assert "(to modern fp32) | " in shown
+    texts = {study: (tmp_path / f"learning_{study}.json").read_text() for study in learning.STUDIES}
+    assert not any(str(tmp_path) in text for text in texts.values())
+    runs = json.loads(texts["packing"])["runs"]
+    found = {(run["arm"], run["seed"]): run for run in runs}
     for seed in QUICK.seeds:
         packed, unpacked = found["packed", seed], found["unpacked", seed]
         assert [p["tokens"] for p in packed["points"]] == [p["tokens"] for p in unpacked["points"]]
@@ -40,20 +33,20 @@ def test_packed_learns_what_unpacked_does(tmp_path, monkeypatch):
         # The same sums in another order: float32 leaves 1e-6 of a loss after so few updates, the file 1e-5.
         assert next(losses) == pytest.approx(next(losses), abs=1e-4)
     assert found["packed", 0]["points"] != found["packed", 1]["points"]
-    clock = [[point["cpu_seconds"] for point in run["points"]] for run in runs["packing"]]
+    clock = [[point["cpu_seconds"] for point in run["points"]] for run in runs]
     assert all(np.diff([0, *each]).min() > 0 for each in clock)
-    monkeypatch.setattr("bench.learning.run.pretrain", None)  # what is done is not repeated
-    assert quick(tmp_path, "packing") == runs
+    seen = [run["points"][-1]["sequences"] for run in json.loads(texts["betas"])["runs"]]
+    assert max(seen) / min(seen) < 1.5  # whole updates of a few rows
+    monkeypatch.setattr("bench.common.pretraining.pretrain", None)  # what is done is not repeated
+    learning.main(arguments)
+    assert json.loads((tmp_path / "learning_packing.json").read_text())["runs"] == runs
 
 
 @pytest.mark.slow
-def test_bench_learning_runs_all_of_it(tmp_path, capsys):
-    runs = quick(tmp_path, "betas", "norms")
-    seen = [run["points"][-1]["sequences"] for run in runs["betas"]]
-    assert max(seen) / min(seen) < 1.5  # whole updates of a few rows
-    shown = capsys.readouterr().out
-    assert "| packed, beta^p | " in shown
-    assert "| pre-LN 0.003 | " in shown
+def test_bench_pre_ln_runs(tmp_path, capsys):
+    pre_ln.main(["--quick", "--work", f"{tmp_path}/work", "--out", f"{tmp_path}/norms.json"])
+    assert len(json.loads((tmp_path / "norms.json").read_text())["runs"]) == 4
+    assert "| pre-LN 0.003 | " in capsys.readouterr().out
 
 
 def test_other_settings_are_another_run():
@@ -69,15 +62,21 @@ def test_other_settings_are_another_run():
 
 @pytest.mark.parametrize("size", [FULL, QUICK])
 def test_every_arm_is_a_configuration(size):
-    for trial in (*packing_study(size, 2.5), *beta_study(size, 2.5), *norm_study(size)):
-        config = build(PretrainConfig, dict(trial.values))
-        assert (
-            config.trainer.evaluate_every % config.trainer.log_every == 0
-        )  # or evaluations count as training
+    arms = [values for study in learning.STUDIES for values in arms_of(study, size, 2.5).values()]
+    norms = pre_ln.trials(pre_ln.RATES, pre_ln.SEEDS, pre_ln.UPDATES, 128)
+    for values in (*arms, *(dict(trial.values) for trial in norms)):
+        trainer = build(PretrainConfig, values).trainer
+        assert trainer.evaluate_every % trainer.log_every == 0  # or evaluations count as training
         if size is FULL:
-            assert (
-                config.trainer.steps % config.trainer.evaluate_every == 0
-            )  # or arms are seen at other shares
+            assert trainer.steps % trainer.evaluate_every == 0  # or arms are seen at other shares
+
+
+@pytest.mark.parametrize("size", [FULL, QUICK])
+def test_arms_of_the_residual_stream_differ_in_it_alone(size):
+    arms = arms_of("residual", size, 2.5)
+    for architecture in ("bert", "modern"):
+        wide, narrow = arms[f"{architecture} fp32"], arms[f"{architecture} bf16"]
+        assert {**narrow, "trainer": {**narrow["trainer"], "residual": "fp32"}} == wide != narrow
 
 
 def test_paired_differences_are_those_of_a_paired_t_test(seed):
@@ -92,7 +91,8 @@ def test_paired_differences_are_those_of_a_paired_t_test(seed):
 
 def test_evaluations_are_not_counted_as_training(tmp_path, monkeypatch):
     clock = iter([0.0, 3.0, 3.0, 10.0, 12.0, 12.0])  # begin; a line: before, after; an evaluation; a line
-    monkeypatch.setattr("bench.learning.run.time", SimpleNamespace(process_time=lambda: next(clock)))
+    ours = SimpleNamespace(process_time=lambda: next(clock))
+    monkeypatch.setattr("bench.common.pretraining.time", ours)
     log = ClockedLog(tmp_path / "metrics.jsonl")
     log.write(step=1, seconds=1.0)
     log.write(step=1, **{"validation.loss": 1.0})
@@ -115,16 +115,10 @@ def run_of(arm, seed, loss, error=None):
     }
 
 
-def test_outcomes_show_what_was_lost_again():
-    run = run_of("post", 0, 5.0)
-    run["points"].insert(0, {"step": 2, "sequences": 5, "loss": 4.25})
-    assert "| 5.000 | 5.000 ± nan | 4.250 | 5.00 | 2 |" in outcomes([run])
-
-
-def test_tables_say_what_diverged():
+def test_tables_say_what_diverged_and_what_was_lost_again():
     runs = [run_of("post", 0, 5.0), run_of("post", 1, 6.0, "not a finite number")]
-    assert "5.000, not finite before 4" in outcomes(runs)
+    runs[0]["points"].insert(0, {"step": 2, "sequences": 5, "loss": 4.25})
+    assert "| 5.000, not finite before 4 | nan ± nan | 4.250, 6.000 |" in pre_ln.outcomes(runs)
     assert math.isnan(spread([5.0, math.nan])[0])
     even = [run_of("a", 0, 5.0), run_of("a", 1, 6.0), run_of("b", 0, 5.5), run_of("b", 1, 6.5)]
-    row = compared(even, "a").splitlines()[-1]
-    assert "| 6.0000 ± 0.7071 | +0.5000 ± 0.0000 |" in row
+    assert "| 6.0000 ± 0.7071 | +0.5000 ± 0.0000 (to a) |" in compared(even).splitlines()[-1]

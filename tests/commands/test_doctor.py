@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import torch
 
-from bench.common.hosts import Host, limit, missing, two_hosts
 from brimful.cli import main
 from brimful.commands import doctor as module
 from brimful.distributed import World
 from brimful.machine import bursts, reading
 from brimful.machine import findings as doctor_page
 from brimful.machine.findings import find_problems, show_report
+from builders.hosts import Host, limit, missing, two_hosts
 from builders.machines import on_gpus
 from builders.verbs import ROOT, command, run
 

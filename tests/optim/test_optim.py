@@ -1,9 +1,5 @@
 """Optimizers: against hand-written references, and what each parameter is given to."""
 
-import json
-import subprocess
-import sys
-from pathlib import Path
 from typing import get_args, get_type_hints
 
 import pytest
@@ -289,19 +285,6 @@ def test_every_parameter_has_one_group_and_vectors_do_not_decay(architecture, na
 def test_settings_that_cannot_be_are_refused(name, value):
     with pytest.raises(BrimfulError, match=rf"optimizer\.{name} is {value}"):
         OptimizerConfig(**{name: value})
-
-
-@pytest.mark.slow
-def test_the_bench_of_optimizers_runs(tmp_path):
-    out = tmp_path / "optim.json"
-    command = [sys.executable, "-m", "bench.optim", "--quick", "--rounds", "2", "--out", str(out)]
-    subprocess.run(command, cwd=Path(__file__).parents[2], check=True, capture_output=True, timeout=600)
-    rows = {row["optimizer"]: row for row in json.loads(out.read_text())["rows"]}
-    # Two moments of 4 bytes, a start, an average; Muon has one moment of its matrices.
-    bytes_of = {name: round(rows[name]["state_bytes_per_parameter"]) for name in rows if "muon" not in name}
-    assert bytes_of == {"adamw": 8, "lamb": 8, "adamw, pull": 12, "average": 4}
-    assert 4 < rows["muon"]["state_bytes_per_parameter"] < 8
-    assert all(row["over_adamw"] > 0 and len(row["milliseconds"]) == 2 for row in rows.values())
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -1,0 +1,193 @@
+"""Small pretrainings: prepared texts, held-out losses on the way, and the CPU seconds to each."""
+
+import json
+import math
+import re
+import shutil
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import torch
+from tokenizers import Tokenizer
+
+from bench.common.study import Run, kept
+from brimful.commands.prepare import prepare
+from brimful.commands.pretrain import pretrain
+from brimful.config import build, config_hash
+from brimful.corpus.pipeline.preparing import PrepareConfig
+from brimful.corpus.shards import Corpus
+from brimful.data.mixture import open_sources, parse_sources
+from brimful.errors import BrimfulError
+from brimful.hf.folders import save_model
+from brimful.model.encoder import Encoder
+from brimful.model.heads import MaskedLMHead
+from brimful.model.shape import EncoderConfig
+from brimful.pretraining.config import PretrainConfig
+from brimful.storage import atomic_file
+from brimful.text.special_ids import special_ids
+from brimful.train import journal
+from brimful.train.metrics import MetricsLog, read_metrics
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A training to run.
+
+    Attributes:
+        values: of a PretrainConfig, without paths and seed.
+        shape: of an EncoderConfig, for a new model that is no preset.
+    """
+
+    study: str
+    arm: str
+    seed: int
+    values: Mapping[str, Any]
+    shape: Mapping[str, Any] | None = None
+
+    @property
+    def name(self) -> str:
+        """Unique for each set of settings."""
+        settings = config_hash([dict(self.values), self.shape and dict(self.shape)])
+        arm = re.sub(r"[^\w.]+", "-", self.arm)
+        return f"{self.study}-{arm}-{self.seed}-{settings[:12]}"
+
+
+class ClockedLog(MetricsLog):
+    """metrics.jsonl with the CPU seconds that this process has trained, without evaluations."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.spent = 0.0
+        self.last = time.process_time()
+
+    def write(self, **values: Any) -> None:
+        """Append one line; an evaluation's line comes at its end."""
+        if "seconds" in values:
+            self.spent += time.process_time() - self.last
+        super().write(**values, cpu_seconds=self.spent)
+        self.last = time.process_time()
+
+
+def prepare_texts(data: Path, texts: Iterable[str], vocabulary: int, validation_share: float) -> Path:
+    """Prepare the texts, each as a document; a finished corpus is used again."""
+    if not (data / "MANIFEST.json").is_file():
+        shutil.rmtree(data, ignore_errors=True)
+        file = data.with_suffix(".jsonl")
+        with atomic_file(file) as temporary:
+            lines = (json.dumps({"text": text}, ensure_ascii=False) for text in texts)
+            temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        prepare(
+            PrepareConfig(
+                paths=(str(file),),
+                out=str(data),
+                tokenizer=f"train:{vocabulary}",
+                lowercase=True,
+                validation_share=validation_share,
+                workers=1,
+            )
+        )
+    return data
+
+
+def frequency_loss(data: Path, vocabulary: int) -> float:
+    """Held-out loss of predicting each token by how often it is in the training documents (add one)."""
+
+    def counts(corpus: Corpus | None) -> np.ndarray:
+        assert corpus is not None
+        tokens = [np.asarray(shard.tokens) for shard in corpus.shards]
+        return np.bincount(np.concatenate(tokens), minlength=vocabulary)
+
+    corpus = next(iter(open_sources(parse_sources(str(data)), verify=False).values()))
+    every, held_out = counts(corpus), counts(corpus.part("validation"))
+    seen = every - held_out + 1
+    return float(-(held_out @ np.log(seen / seen.sum())) / held_out.sum())
+
+
+def new_model(folder: Path, shape: Mapping[str, Any], data: Path, seed: int) -> None:
+    """Write a model with random weights, to start from."""
+    tokenizer = Tokenizer.from_file(str(data / "tokenizer.json"))
+    torch.manual_seed(seed)
+    sizes = {"vocabulary_size": tokenizer.get_vocab_size(), "pad_id": special_ids(tokenizer).pad}
+    encoder = Encoder(EncoderConfig(**sizes, **shape))
+    encoder.tokenizer = tokenizer
+    save_model(folder, encoder, MaskedLMHead(encoder))
+
+
+def train(trial: Trial, data: Path, folder: Path) -> Run:
+    """Train; `folder` holds the run while it lasts.
+
+    Returns:
+        `points`: update, sequences, tokens, CPU seconds, held-out loss; `steps`: training loss and gradient;
+        `error`: what ended it early, or None; and totals.
+    """
+    run, start = folder / f"{trial.name}-run", folder / f"{trial.name}-start"
+    shutil.rmtree(run, ignore_errors=True)
+    values = {**trial.values, "data": str(data), "out": str(run), "seed": trial.seed}
+    if trial.shape is not None:
+        shutil.rmtree(start, ignore_errors=True)
+        new_model(start, trial.shape, data, trial.seed)
+        values["start_from"] = str(start)
+    summary, error = {}, None
+    with patch.object(journal, "MetricsLog", ClockedLog):
+        try:
+            summary = pretrain(build(PretrainConfig, values))
+        except BrimfulError as raised:
+            if "not a finite number" not in str(raised):
+                raise
+            error = str(raised)
+    found = curves(read_metrics(run / "metrics.jsonl"), summary.get("packing"))
+    shutil.rmtree(run)
+    shutil.rmtree(start, ignore_errors=True)
+    return {"study": trial.study, "arm": trial.arm, "seed": trial.seed, "error": error, **found}
+
+
+def curves(lines: list[dict[str, Any]], packing: Mapping[str, float] | None) -> dict[str, Any]:
+    """The lines of metrics.jsonl as curves. Every update counts as the run's mean number of sequences."""
+    training = [line for line in lines if "loss.mlm" in line]
+    last = training[-1]
+    tokens = {line["step"]: line["tokens"] for line in training} | {0: 0}
+    sequences = 0.0  # in an update
+    if packing:
+        slots = last["tokens"] / packing["efficiency"]
+        sequences = packing["packing_factor"] * slots / packing["capacity"] / last["step"]
+    points = [
+        {
+            "step": line["step"],
+            "sequences": round(line["step"] * sequences),
+            "tokens": tokens[line["step"]],
+            "cpu_seconds": round(line["cpu_seconds"], 3),
+            "loss": round(line["validation.loss"], 5),
+        }
+        for line in lines
+        if "validation.loss" in line
+    ]
+    steps = [
+        {
+            "step": line["step"],
+            "loss": round(line["loss.mlm"], 4),
+            "norm": round(line["gradient_norm"], 4),
+        }
+        for line in training
+    ]
+    totals = {"updates": last["step"], "tokens": last["tokens"], "cpu_seconds": round(last["cpu_seconds"], 2)}
+    return {"points": points, "steps": steps, **totals, "fill": packing and packing["efficiency"]}
+
+
+def final(runs: Sequence[Run]) -> list[float]:
+    """The held-out loss at the end; NaN for a run that ended before."""
+    return [math.nan if run["error"] else run["points"][-1]["loss"] for run in runs]
+
+
+def run_trials(trials: Sequence[Trial], data: Path, folder: Path) -> list[Run]:
+    """Make the missing trainings, in their order."""
+    runs = []
+    for trial in trials:
+        print(trial.arm, trial.seed, flush=True)
+        runs.append(kept(folder / f"{trial.name}.json", partial(train, trial, data, folder)))
+    return runs
