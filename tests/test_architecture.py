@@ -89,7 +89,7 @@ CLOSURES = {
     "brimful.commands.predict": (70, 12_145),
     "brimful.commands.pretrain": (131, 20_287),
     "brimful.commands.finetune": (146, 24_013),
-    "brimful.commands.distil": (182, 30_423),
+    "brimful.commands.distil": (182, 30_445),
 }
 # A function that imports hides what its module needs. Each name counts, and so does `import_module`.
 DEFERRED = 77
