@@ -6,7 +6,9 @@ import random
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,12 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from hypothesis import HealthCheck, settings
+
+from builders.shared import made_once
+
+# Tests start some hundred processes: what one has compiled the next ones load, whatever the shell says.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # Encoded task files of tests stay out of the user's cache.
 os.environ["BRIMFUL_CACHE"] = tempfile.mkdtemp(prefix="brimful-cache-")
@@ -125,29 +133,46 @@ def raw_texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     Read it with `read={"split": "line"}`.
     """
-    path = tmp_path_factory.mktemp("raw") / "texts.txt"
-    path.write_text("\n".join(synthetic_documents(400, SESSION_SEED)) + "\n", encoding="utf-8")
-    return path
+
+    def make(folder: Path) -> None:
+        text = "\n".join(synthetic_documents(400, SESSION_SEED)) + "\n"
+        (folder / "texts.txt").write_text(text, encoding="utf-8")
+
+    return made_once(tmp_path_factory, "raw", make) / "texts.txt"
 
 
 @pytest.fixture(scope="session")
 def corpus_dir(raw_texts: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder that `prepare` makes of `raw_texts`: a few hundred documents, a vocabulary of 800.
 
-    One folder for the whole session: read it, don't write to it.
+    One folder for all workers: read it, don't write to it.
     """
     from brimful.commands.prepare import prepare
 
-    out = tmp_path_factory.mktemp("corpus") / "data"
-    prepare(
-        paths=[raw_texts],
-        out=out,
-        tokenizer="train:800",
-        validation_share=0.05,
-        workers=1,
-        read={"split": "line"},
-    )
-    return out
+    def make(folder: Path) -> None:
+        prepare(
+            paths=[raw_texts],
+            out=folder / "data",
+            tokenizer="train:800",
+            validation_share=0.05,
+            workers=1,
+            read={"split": "line"},
+        )
+
+    return made_once(tmp_path_factory, "corpus", make) / "data"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _kept_workers() -> Iterator[None]:
+    """`prepare` hands its workers on to the next one in this process. The pools of tests/corpus/engines are
+    real ones, and so are those of processes that tests start."""
+    from brimful.corpus.engines import local_pool
+    from builders.kept_workers import KeptPool, end_kept
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(local_pool, "LocalPool", KeptPool)
+        yield
+    end_kept()
 
 
 @pytest.fixture(autouse=True)

@@ -66,7 +66,8 @@ def test_tensors_in_such_a_folder(folder: Path) -> None:
         assert place == str(folder.parent / "plain")
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "gbk", "utf-8"])
+@pytest.mark.cases(2)
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8", "gbk"])
 def test_whatever_a_terminal_cannot_show_is_an_escape(encoding: str, folder: Path) -> None:
     (folder / "😀 好.txt").write_text("a\n", encoding="utf-8")
     command = [sys.executable, "-m", "brimful", "prepare", os.fsencode(folder), "--out", "x", "--dry-run"]

@@ -274,7 +274,7 @@ def test_token_types_are_those_of_the_examples_taken() -> None:
 
 @settings(max_examples=10)
 @given(
-    st.lists(st.lists(st.integers(2, 12), min_size=2, max_size=5), min_size=1, max_size=12),
+    st.lists(st.lists(st.integers(2, 12), min_size=2, max_size=5), min_size=1, max_size=7),
     st.integers(1, 15),
     st.integers(12, 70),
     st.booleans(),

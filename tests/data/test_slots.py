@@ -107,7 +107,7 @@ def test_growth(capsys: pytest.CaptureFixture[str]) -> None:
         assert capsys.readouterr().err.count("\n") == shown
 
 
-@settings(max_examples=10)
+@settings(max_examples=5)
 @given(
     seed=st.integers(0, 2**31),
     micro=st.integers(1, 3),

@@ -103,6 +103,7 @@ def check_numbers(folder: Path, model: transformers.PreTrainedModel, kind: str) 
             torch.testing.assert_close(scores, output.seq_relationship_logits, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.cases(14)
 @pytest.mark.parametrize(("family", "kind"), FOLDERS)
 def test_names_that_wrappers_and_old_versions_leave(tmp_path, family, kind):
     model = KINDS[kind].from_config(their_config(family)).eval()

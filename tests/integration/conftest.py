@@ -6,7 +6,10 @@ from typing import Any
 import pytest
 
 from brimful.cli import main
+from builders.shared import made_once
 from builders.verbs import SMALL, Answer, Call, chained_documents, command, start, write_table
+
+RUNS = ("apart", "here")
 
 
 @pytest.fixture
@@ -29,23 +32,30 @@ def documents() -> list[str]:
 @pytest.fixture(scope="session")
 def chained(documents: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The prepared corpus of `documents`."""
-    folder = tmp_path_factory.mktemp("chained")
-    write_table(folder / "texts.jsonl", [{"text": text} for text in documents])
-    assert (
-        main(["prepare", str(folder / "texts.jsonl"), "--out", str(folder / "data"), "--workers", "1"]) == 0
-    )
-    return folder / "data"
+
+    def make(folder: Path) -> None:
+        texts = write_table(folder / "texts.jsonl", [{"text": text} for text in documents])
+        assert main(["prepare", texts, "--out", str(folder / "data"), "--workers", "1"]) == 0
+
+    return made_once(tmp_path_factory, "chained", make) / "data"
 
 
 @pytest.fixture(scope="session")
 def pretrained_twice(chained: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Two run directories of pretraining with seed 3, by two processes at the same time."""
-    runs = [tmp_path_factory.mktemp("pretrained") / "run" for _ in range(2)]
-    lines = [command("pretrain", "--data", chained, "--out", out, "--seed", 3, *SMALL) for out in runs]
-    for process in [start(line) for line in lines]:
-        _, error = process.communicate(timeout=300)
+    """Two run directories of pretraining with seed 3, by this process and another one."""
+
+    def make(folder: Path) -> None:
+        lines = [
+            command("pretrain", "--data", chained, "--out", folder / name, "--seed", 3, *SMALL)
+            for name in RUNS
+        ]
+        with start(lines[0]) as process:
+            assert main(lines[1][lines[1].index("pretrain") :]) == 0
+            _, error = process.communicate(timeout=300)
         assert process.returncode == 0, error.decode()
-    return runs
+
+    folder = made_once(tmp_path_factory, "pretrained", make)
+    return [folder / name for name in RUNS]
 
 
 @pytest.fixture(scope="session")

@@ -120,9 +120,10 @@ def test_killed_many_times(chained, seed, tmp_path, call: Call, settings):
 
 @pytest.fixture(scope="module")
 def interrupted(chained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What `pretrained` would be, killed with checkpoints at 10 and 15."""
-    out = tmp_path_factory.mktemp("interrupted") / "run"
-    line = command("pretrain", "--data", chained, "--out", out, "--seed", 3, *SMALL)
+    """What `pretrained` would be, killed with checkpoints at 10 and 15; beside it data of its own."""
+    folder = tmp_path_factory.mktemp("interrupted")
+    data, out = shutil.copytree(chained, folder / "data"), folder / "run"
+    line = command("pretrain", "--data", data, "--out", out, "--seed", 3, *SMALL)
     kill_when(start(slowly(line)), out / "checkpoints" / "step-15")
     for step in (5, 20):  # it is killed before or after the first of them goes, and maybe late
         shutil.rmtree(out / "checkpoints" / f"step-{step}", ignore_errors=True)
@@ -186,7 +187,7 @@ run, root = Path(sys.argv[1]), Path(sys.argv[2])
 WATCHED = {"open", "os.rename", "os.remove", "os.rmdir", "os.mkdir", "shutil.rmtree"}
 for crash in range(1000):
     copy = root / str(crash)
-    shutil.copytree(run, copy)
+    shutil.copytree(run, copy, copy_function=os.link)  # nothing of a run is written in place but logs
     child = os.fork()
     if not child:
         events = 0
@@ -218,6 +219,7 @@ def test_killed_at_any_step_of_finishing_it_is_finished_or_can_go_on(
     sweep(run / "checkpoints")
     kept = [path.name for path in run.iterdir()]
     assert {"start", "blocks"} <= {*kept}
+    before = content(run)
     driver = [sys.executable, "-c", FINISHING, str(run), str(tmp_path / "copies")]
     count = int(subprocess.run(driver, check=True, capture_output=True, text=True).stdout)
     assert count > 20
@@ -229,7 +231,6 @@ def test_killed_at_any_step_of_finishing_it_is_finished_or_can_go_on(
             assert (copy / "encoder" / "checksums.json").is_file()
             assert call("pretrain", "--resume", copy).value == {"kind": "pretrain"}
         else:
-            before = content(run)
             assert {name: found for name, found in content(copy).items() if name in before} | {
                 name: found for name, found in before.items() if name.startswith("encoder/checksums")
             } == before
@@ -262,10 +263,10 @@ def test_two_processes_do_not_resume_one_run(interrupted, pretrained, tmp_path):
     assert not (out / ".lock").exists()
 
 
-def test_damaged_shards_are_refused_on_resume(interrupted, chained, tmp_path, call: Call):
+def test_damaged_shards_are_refused_on_resume(interrupted, tmp_path, call: Call):
     out = tmp_path / "run"
     shutil.copytree(interrupted, out)
-    shard = next((chained / "shards").glob("train-*.tok"))
+    shard = next((interrupted.parent / "data" / "shards").glob("train-*.tok"))
     whole = shard.read_bytes()
     shard.write_bytes(whole[::-1])
     try:

@@ -55,7 +55,7 @@ def recipe(chained: Path, other: Path, tmp_path_factory: pytest.TempPathFactory)
 def mixed(recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of the recipe, made in one go."""
     out = tmp_path_factory.mktemp("mixed") / "run"
-    run("pretrain", "--config", recipe, "--out", out, *TWELVE)
+    assert main([*map(str, ("pretrain", "--config", recipe, "--out", out, *TWELVE))]) == 0
     return out
 
 

@@ -72,6 +72,8 @@ def test_commands_of_the_page_run(page: str, tmp_path: Path, monkeypatch: pytest
             (run / "summary.json").unlink()
         if "--trainer.steps" in arguments:
             arguments[arguments.index("--trainer.steps") + 1] = "3"
+        if arguments[0] == "pretrain" and "--resume" not in arguments:
+            arguments += ["--rows-per-update", "8", "--validation-tokens", "500"]
         if "downloaded-model" in arguments:
             shutil.copytree("runs/pretrain/encoder", "downloaded-model")
         assert main(arguments) == 0, arguments

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from brimful.cli import main
 from brimful.hf.folders import load_model
 from brimful.storage import read_json
 from brimful.train.metrics import read_metrics
+from builders.shared import made_once
 from builders.verbs import SMALL, Answer, Call, labelled_rows, made_up_words, run, write_table
 
 FIT = ("--precision", "fp32", "--batch", 8, "--max-length", 32)
@@ -33,13 +35,14 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def finetuned(pretrained: Path, tables: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run directory of fine-tuning with two learning rates and two seeds, by a process of its own."""
-    out = tmp_path_factory.mktemp("finetuned") / "run"
+    """A run directory of fine-tuning with two learning rates and two seeds."""
     rates = ("--learning-rates", 1e-5, 1e-3, "--seed", 0, 1, "--epochs", 2)
     data = ("--encoder", pretrained, "--train", tables["train"], "--test", tables["test"])
-    printed = run("finetune", *data, "--out", out, *FIT, *rates)
-    assert printed == read_json(out / "summary.json")
-    return out
+
+    def make(folder: Path) -> None:
+        assert main([*map(str, ("finetune", *data, "--out", folder / "run", *FIT, *rates))]) == 0
+
+    return made_once(tmp_path_factory, "finetuned", make) / "run"
 
 
 def lines_of(path: Path) -> list[dict]:
@@ -85,10 +88,11 @@ def predictions(answer: Answer, path: Path) -> list[dict]:
     return [{"label": label, "probability": float(probability)} for label, probability in split[1:]]
 
 
-def test_the_model_predicts_the_test_table_as_finetuning_did(finetuned, tables, tmp_path):
-    """The best seed's model is the one in the folder; a process of its own."""
+def test_the_model_predicts_the_test_table_as_finetuning_did(finetuned, tables, tmp_path, call: Call):
+    """The best seed's model is the one in the folder."""
     out = tmp_path / "out.jsonl"
-    assert run("predict", "--model", finetuned, "--input", tables["test"], "--output", out)["texts"] == 50
+    answer = call("predict", "--model", finetuned, "--input", tables["test"], "--output", out)
+    assert answer.value["texts"] == 50
     made = lines_of(out)
     told = lines_of(finetuned / "predictions.jsonl")
     assert [row["label"] for row in made] == [row["prediction"] for row in told]

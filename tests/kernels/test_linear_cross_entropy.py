@@ -296,6 +296,7 @@ def device_form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(module, "_losses", function)
 
 
+@pytest.mark.cases(14)
 @pytest.mark.parametrize(("m", "v", "d"), [*SHAPES, (128, 128, 8), (300, 200, 8)])
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("weighted", [False, True])

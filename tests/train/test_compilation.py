@@ -123,17 +123,28 @@ def check(
         assert_close(*results, tolerance)
 
 
-@pytest.mark.parametrize("small", [True, pytest.param(False, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
-    "architecture", ["modern", *(pytest.param(name, marks=pytest.mark.slow) for name in ("bert", "prenorm"))]
+    ("architecture", "small", "most"),
+    [
+        ("modern", True, 12),
+        *(
+            pytest.param(name, small, 1000, marks=pytest.mark.slow)
+            for name in ARCHITECTURES
+            for small in (True, False)
+        ),
+    ],
 )
-def test_an_epoch_of_rows_is_one_graph(architecture, small, corpus_dir, tmp_path, seed, counter, monkeypatch):
+def test_an_epoch_of_rows_is_one_graph(
+    architecture, small, most, corpus_dir, tmp_path, seed, counter, monkeypatch
+):
+    """Or as many of its micro-batches, evenly spaced, with the last one."""
     if not small:  # as with large vocabularies: the scores are never whole
         never_small(monkeypatch)
     batches = list(one_epoch(row_stream(corpus_dir, tmp_path, seed)))
     assert len(batches) > 40
     for varies in ("real_sequences", "lengths"):  # and real_tokens in some corpora: rows are full in others
         assert len({getattr(batch, varies) for batch in batches}) > 2, varies
+    batches = batches[:: -max(1, len(batches) // most)]
     encoder = encoder_of(architecture)
     check(MaskedLM(MaskedLMHead(encoder), {}), encoder, batches, "fp32", 1e-5)
     assert counter.frame_count == 1
@@ -202,6 +213,7 @@ def test_inductors_code_of_a_classifier(architecture, seed):
     check(Supervised(TASK, SequenceHead(encoder, 3)), encoder, batches, "fp32", 1e-5)
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_backward_computes_norms_and_activations_again_and_no_matrix_product(architecture, seed):
     """As Inductor partitions the step. A matrix has two products in backward, for input and weights."""
@@ -245,6 +257,7 @@ def some_rows(count: int, seed: int) -> list[PackedBatch]:
     return [some_row() for _ in range(count)]
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_flex_attention_is_part_of_the_graph(architecture, seed, counter):
     """Forward only: FlexAttention has no backward pass on the CPU."""
@@ -282,8 +295,11 @@ def test_varlen_attention_is_part_of_the_graph(architecture, heads, seed, counte
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute")
 @pytest.mark.parametrize("precision", [pytest.param("fp32", marks=pytest.mark.slow), "fp16"])
-@pytest.mark.parametrize("backend", [SequenceLayout, FlexLayout, VarlenLayout])
-def test_twenty_batches_are_one_graph(backend, precision, seed, monkeypatch):
+@pytest.mark.parametrize(
+    "backend",
+    [SequenceLayout, *(pytest.param(each, marks=pytest.mark.slow) for each in (FlexLayout, VarlenLayout))],
+)
+def test_eight_batches_are_one_graph(backend, precision, seed, monkeypatch):
     """As Dynamo sees them; fp16 watches its activations. `varlen` is on the meta device."""
     counter = CompileCounterWithBackend("eager")
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=counter))
@@ -300,7 +316,7 @@ def test_twenty_batches_are_one_graph(backend, precision, seed, monkeypatch):
     if precision == "fp16":
         watching.watch_modules(modules, parameters=False)
     loss = loss_function(objective.loss, encoder, compiled=True)
-    for number, batch in enumerate(some_rows(20, seed)):
+    for number, batch in enumerate(some_rows(8, seed)):
         with autocast(precision, CPU):
             sums = loss(batch.to(device))
         if not number:

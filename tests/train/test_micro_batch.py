@@ -141,7 +141,7 @@ def assert_like_from_the_start(trainer: Trainer, directory: Path, seed: int, mic
     assert trainer.totals.predictions == other.totals.predictions
 
 
-@pytest.mark.cases(3)
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("phases", [ROWS, SEQUENCES], ids=["rows", "sequences"])
 @pytest.mark.parametrize("begins", [0, 3])
 @pytest.mark.parametrize("prefetch", [0, 2])

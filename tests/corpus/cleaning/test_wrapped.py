@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brimful.corpus.cleaning.wrapped import join_wrapped_lines
-from builders.broken_lines import CHINESE as CHINESE_PROSE
-from builders.broken_lines import JAPANESE, KEPT, KOREAN, SPACED
+from builders.broken_lines import KEPT
+from builders.prose import CHINESE as CHINESE_PROSE
+from builders.prose import JAPANESE, KOREAN, SPACED
 
 ENGLISH = (
     "A long paragraph was written by somebody who had a narrow screen, and so every line of it ends where "
