@@ -10,13 +10,14 @@ import pytest
 import torch
 from transformers import AutoModelForMaskedLM
 
-import brimful.commands.pretrain as verb
 from brimful.cli import load_verb
 from brimful.commands.finetune import finetune
 from brimful.commands.prepare import prepare
+from brimful.commands.pretrain import pretrain
 from brimful.config import build, read_yaml
 from brimful.optim.lamb import Lamb
 from brimful.optim.muon import Muon
+from brimful.pretraining import work
 from brimful.train.metrics import read_metrics
 from brimful.train.trainer import Trainer
 
@@ -80,9 +81,9 @@ class Run:
                 super().__init__(*arguments, **keywords)
                 made.append(self)
 
-        monkeypatch.setattr(verb, "Trainer", Kept)
+        monkeypatch.setattr(work, "Trainer", Kept)
         self.values = values
-        self.summary = verb.pretrain(**values)
+        self.summary = pretrain(**values)
         (self.trainer,) = made
         self.optimizers = self.trainer.state.optimizers
         out = Path(values["out"])
@@ -190,7 +191,7 @@ def model(corpus_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("model") / "run"
     brief = {"steps": 2, "checkpoint_every": 0}
     packing = {"max_length": 64, "capacity": 128}
-    verb.pretrain(
+    pretrain(
         data=str(corpus_dir), out=str(out), model="tiny", architecture="bert", packing=packing, trainer=brief
     )
     return out

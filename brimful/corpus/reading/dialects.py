@@ -421,7 +421,10 @@ def _escapes(sample: _Sample, delimiter: str) -> str:
     marks = {delimiter, '"', "'", "\n"}
     if not set(before) <= marks | {_ESCAPE, *letters}:
         return ""
-    if '"' in before or (missing and not {*before} - {"N", _ESCAPE}):
+    # Names of columns in apostrophes show that these are quotes.
+    names = rf"'[^']*'(?:{mark}'[^']*')*"
+    quotes = {'"', "'"} if re.fullmatch(names, sample.lines[0]) else {'"'}
+    if quotes & set(before) or (missing and not {*before} - {"N", _ESCAPE}):
         return "sure"
     if missing:
         return "missing"
