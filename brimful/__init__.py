@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from brimful.lazy import lazy_names
 from brimful.retired import VERBS as RETIRED
-from brimful.verbs import VERBS
+from brimful.verbs import VERBS, python_name
 
 if TYPE_CHECKING:
     from brimful.errors import BrimfulError as BrimfulError
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _named, _names, __all__ = lazy_names(
     __name__,
     {
-        **{verb: f"commands.{verb}" for verb in VERBS},
+        **{name: f"commands.{name}" for name in map(python_name, VERBS)},
         "Encoder": "hf.text_encoder:TextEncoder",
         "TaskModel": "tasks.model",
         "BrimfulError": "errors",

@@ -16,15 +16,16 @@ from typing import Any
 from brimful.environment import number_of
 from brimful.errors import BrimfulError, UsageError, is_out_of_memory, nearest
 from brimful.retired import VERBS as RETIRED
-from brimful.verbs import VERBS
+from brimful.verbs import VERBS, python_name
 from brimful.version import VERSION
 
 LONGEST_SHOWN = 500
 """Characters of a path in an error; of a longer one, its ends."""
 
 
-def load_verb(name: str) -> Any:
+def load_verb(verb: str) -> Any:
     """The function behind a verb (imports its module)."""
+    name = python_name(verb)
     return getattr(importlib.import_module(f"brimful.commands.{name}"), name)
 
 

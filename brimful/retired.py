@@ -57,6 +57,13 @@ OPTIONS = {
     "trainer.loss_scale_edge": _Retired(f"leave it out: {_SCALER}", unset=8192.0),
     "trainer.loss_scale_threshold": _Retired(f"leave it out: {_SCALER}", unset=1e-7),
     "tune": _Retired("pretrain --dry-run measured times the settings that you give it", unset=False),
+    "recipe": _Retired(
+        "`brimful distil-recipe` runs the steps from an encoder to the student of a task", unset=None
+    ),
+    "vectors": _Retired(
+        "`brimful distil-encoder` makes students that learn vectors",
+        unset={"epochs": 3.0, "learning_rate": 3e-4, "loss": "cosine"},
+    ),
     "layers.losses.patient": _Retired("layers.losses.hidden and cosine compare hidden states", unset=0.0),
     "layers.losses.projections": _Retired("leave it out: one matrix serves all layers", unset="shared"),
     "layers.losses.relation_heads": _Retired(
@@ -104,6 +111,7 @@ VALUES = {
     ("task", "multiple-choice"): _CHOICES,
     ("layout", "clue/c3"): _CHOICES,
     ("layout", "clue/chid"): _CHOICES,
+    ("student", "static"): "`brimful distil-static` makes static students",
     ("teacher", "tfidf"): "give the file of its probabilities, or of any model's, as --teacher-scores",
     ("trainer.on_spike", "roll-back"): "set it to skip, which gives the same weights",
 }

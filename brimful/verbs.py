@@ -1,4 +1,5 @@
-"""The verbs, listed once. `brimful VERB` and `brimful.VERB(...)` call VERB of commands/VERB.py."""
+"""The verbs, listed once. `brimful VERB` and `brimful.VERB(...)` call VERB of commands/VERB.py; in Python a
+hyphen is an underscore."""
 
 VERBS = {
     "prepare": "raw files -> cleaned, tokenized, word-bounded shards",
@@ -10,9 +11,17 @@ VERBS = {
     "finetune": "encoder + labelled table -> task model",
     "evaluate": "encoders -> their loss on text, and on a task",
     "distil": "task model -> smaller, faster student",
+    "distil-encoder": "encoder -> smaller, faster encoder",
+    "distil-static": "task model -> static student, which numpy alone serves",
+    "distil-recipe": "encoder + labelled table -> teacher -> student, and what it is worth",
     "augment": "labelled table -> its rows and augmented copies",
     "predict": "task model + texts -> labels or values",
     "export": "model of any folder -> Hugging Face folder or ONNX, checked",
     "report": "run directories -> one HTML page",
     "demo": "all of it, on 35,000 Chinese reviews",
 }
+
+
+def python_name(verb: str) -> str:
+    """The name of a verb's function and module."""
+    return verb.replace("-", "_")

@@ -178,12 +178,10 @@ SCHEMAS = {
         "out": "-",
         "seed": [1, 2],
     },
-    "brimful.commands.distil:DistilConfig": {
-        "teacher": "0x1",
-        "out": "~",
-        "unlabelled": ["no"],
-        "data": ["no"],
-    },
+    "brimful.distillation.task.config:DistilConfig": {"teacher": "0x1", "out": "~", "unlabelled": ["no"]},
+    "brimful.distillation.encoder.config:DistilEncoderConfig": {"teacher": "0x1", "out": "~", "data": ["no"]},
+    "brimful.distillation.static.config:DistilStaticConfig": {"teacher": ["0x1"], "out": "~", "seed": [1, 2]},
+    "brimful.distillation.recipe.config:DistilRecipeConfig": {"encoder": "0x1", "out": "~", "data": ["no"]},
     "brimful.commands.predict:PredictConfig": {"model": "1_000", "input": "2001-01-01", "output": "off"},
     "brimful.commands.export:ExportConfig": {"run": "on", "out": "=", "format": "onnx"},
 }

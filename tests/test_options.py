@@ -2,7 +2,6 @@
 
 import ast
 import dataclasses
-import importlib
 import inspect
 import textwrap
 import typing
@@ -11,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from brimful.arguments import Common
+from brimful.cli import load_verb
 from brimful.verbs import VERBS
 
 
@@ -41,11 +41,7 @@ def options(schema: type, group: str = "") -> Iterator[tuple[str, str]]:
 @pytest.mark.parametrize("verb", [*VERBS, "common"])
 def test_every_option_says_what_it_is(verb: str) -> None:
     """In a sentence or more: most name when it is set."""
-    schema = (
-        Common
-        if verb == "common"
-        else getattr(importlib.import_module(f"brimful.commands.{verb}"), verb).schema
-    )
+    schema = Common if verb == "common" else load_verb(verb).schema
     found = dict(options(schema))
     assert found
     assert [name for name, said in found.items() if not said.strip().endswith((".", '"'))] == []

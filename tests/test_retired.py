@@ -10,7 +10,7 @@ from brimful.cli import main
 from brimful.commands.export import export
 from brimful.commands.predict import PredictConfig, predict
 from brimful.config import build
-from brimful.distillation import config as distil_config
+from brimful.distillation.origin import finetuning_of
 from brimful.errors import BrimfulError
 from brimful.finetuning import replay
 from brimful.finetuning.config import FinetuneConfig
@@ -30,6 +30,21 @@ def test_a_retired_flag_is_answered_in_one_line(capsys: pytest.CaptureFixture[st
     assert main(line) == 2
     said = capsys.readouterr().err
     assert said.startswith("brimful: --submission is retired: predictions are .jsonl")
+    assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("option", "verb"),
+    [
+        (("--recipe", "task"), "distil-recipe"),
+        (("--student", "static"), "distil-static"),
+        (("--vectors.epochs", "1"), "distil-encoder"),
+    ],
+)
+def test_what_became_a_verb_names_it(capsys: pytest.CaptureFixture[str], option, verb) -> None:
+    assert main(["distil", "--teacher", "t", "--out", "o", *option]) in (1, 2)
+    said = capsys.readouterr().err
+    assert f" is retired: `brimful {verb}` " in said
     assert said.count("\n") == 1
 
 
@@ -76,7 +91,7 @@ def test_a_finished_run_is_read_whatever_it_set(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(json.dumps(given))
     kept = {name: given[name] for name in ("encoder", "train", "test", "out", "precision")}
     expected = build(FinetuneConfig, {**kept, "optimizer": {"weight_decay": 0.1}})
-    assert distil_config.finetuning_of(tmp_path) == expected
+    assert finetuning_of(tmp_path) == expected
     assert replay.finetuning_of(tmp_path) == (tmp_path, expected)
     with pytest.raises(BrimfulError, match="is retired"):
         build(FinetuneConfig, given)

@@ -1,156 +1,257 @@
-"""What a task's students learn from: tables, texts, teachers, and what the teachers say of the texts."""
+"""What the students of a task learn from: tables, texts, teachers, and what the teachers say of the texts."""
 
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from brimful.console import say, warn
+from brimful.console import warn
 from brimful.data.examples import Examples
-from brimful.distillation.config import DistilConfig
-from brimful.distillation.start import start_of
-from brimful.distillation.students import Distillation
-from brimful.distillation.teachers import ModelTeacher, averaged, know_all, order_of_labels, read_scores
+from brimful.distillation.options import TaskOptions
+from brimful.distillation.origin import finetuning_of
+from brimful.distillation.teachers import (
+    ARRAYS,
+    ModelTeacher,
+    averaged,
+    know_all,
+    load_teacher,
+    order_of_labels,
+    read_scores,
+)
+from brimful.distributed import World
 from brimful.errors import BrimfulError, UsageError
 from brimful.finetuning.config import FinetuneConfig
 from brimful.hf.model_folder import ModelFolder
+from brimful.model.encoder import Encoder
 from brimful.model.heads import SequenceHead
-from brimful.objectives.imitation import TEACHER, LayerDistillation
+from brimful.objectives.imitation import TEACHER
 from brimful.runs.directory import CONFIG, model_files, named_files
-from brimful.storage import crc32
-from brimful.tables.layouts import OWN, find_layout
+from brimful.tables.layouts import OWN, FileLayout, find_layout
 from brimful.tables.table import require_pairs
 from brimful.tasks.cache import TaskFiles
 from brimful.tasks.data import TaskData, load_task_data
 from brimful.tasks.encoded import Encoded, warn_of_lost_ends
-from brimful.tasks.model import TaskModel, load_task_model
+from brimful.tasks.model import TaskModel
 from brimful.tasks.registry import task_of
 from brimful.tasks.task import Outputs
 from brimful.train.objective import Runtime
 
 
-def learning_material(
-    config: DistilConfig, origin: FinetuneConfig | None, runtime: Runtime, *, computes: bool
-) -> Distillation:
-    """Load the teachers, the tables and what the students start from, and ask the teachers about the texts.
+class Reader(Protocol):
+    """How a student reads texts: whose tokenizer, how many tokens, and how many its windows share."""
 
-    Args:
-        origin: the teacher's fine-tuning, whose tables and settings are used where none are given.
-        computes: whether the teachers are asked; a dry run does not, and its texts have no target of theirs.
+    @property
+    def encoder(self) -> Encoder: ...
+    @property
+    def max_length(self) -> int: ...
+    @property
+    def overlap(self) -> int | None: ...
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Who teaches, and on which tables.
+
+    Attributes:
+        origin: the first teacher's fine-tuning, whose tables and settings are used where none are given.
+        tables: paths of train, dev and test.
+    """
+
+    config: TaskOptions
+    origin: FinetuneConfig | None
+    teachers: list[ModelTeacher]
+    tables: tuple[str, str | None, str]
+
+    @property
+    def first(self) -> ModelTeacher | None:
+        """The teacher that students start from."""
+        return self.teachers[0] if self.teachers else None
+
+    @property
+    def files(self) -> dict[str, Path]:
+        """Those that decide the result of a run, by names that are the same on other machines."""
+        config, (train, dev, test) = self.config, self.tables
+        files = named_files(unlabelled=config.unlabelled, teacher_scores=config.teacher_scores)
+        files |= named_files(train=train, dev=dev, test=test)
+        for index, path in enumerate(config.teachers):
+            name = f"teacher[{index}]" if index else "teacher"
+            if index == 0 and self.origin is not None:
+                files[f"{name}/{CONFIG}"] = Path(path) / CONFIG
+            files |= model_files(name, ModelFolder.open(path, "model"))
+        return files
+
+    @property
+    def layout(self) -> FileLayout:
+        """How the tables are laid out."""
+        name = self.config.layout or (self.origin.layout if self.origin else None)
+        return find_layout(name, self._columns)
+
+    @property
+    def plain_layout(self) -> FileLayout:
+        """How unlabelled files are laid out."""
+        return find_layout(None, self._columns)
+
+    @property
+    def _columns(self) -> Any:
+        given = self.config.columns
+        return self.origin.columns if self.origin and given == OWN else given
+
+
+def open_sources(config: TaskOptions) -> Sources:
+    """Load the teachers, and find the tables.
 
     Raises:
-        BrimfulError: a teacher, a table, a file of scores or a setting is unusable, or does not go with the
-            others.
+        BrimfulError: a teacher is no model of the task.
+        UsageError: there are no tables.
     """
-    ranks = runtime.world
-    teachers = _load_teachers(config)
-    first = teachers[0] if teachers else None
-    tables = _tables(config, origin)
-    columns = origin.columns if origin and config.columns == OWN else config.columns
-    layout = find_layout(config.layout or (origin.layout if origin else None), columns)
-    start = start_of(config, origin, first)
-    kind = type(first.model.task) if first else task_of(config.task, layout)
+    origin = finetuning_of(config.teachers[0]) if config.teachers else None
+    teachers = [load_teacher(path) for path in config.teachers]
     for each in teachers:
-        if type(each.model.task) is not kind or config.task not in (None, kind.name):
-            raise BrimfulError(
-                f"the teacher {each.name} is a model of {each.model.task.name}, not of"
-                f" {config.task or kind.name}"
-            )
+        kind, wanted = each.model.task, config.task or teachers[0].model.task.name
+        if type(kind) is not type(teachers[0].model.task) or kind.name != wanted:
+            raise BrimfulError(f"the teacher {each.name} is a model of {kind.name}, not of {wanted}")
+    return Sources(config, origin, teachers, _tables(config, origin))
+
+
+@dataclass(frozen=True)
+class Material:
+    """What students learn from, before the teachers are asked.
+
+    Attributes:
+        parts: the texts of train and of each unlabelled file, without empty ones.
+        imitated: the teacher that reads the student's tokens; None if there is none.
+        by_example: whether it alone teaches, and its examples are the student's.
+        scores: of each file of scores, those of each part and of test.
+    """
+
+    sources: Sources
+    data: TaskData
+    parts: list[Encoded]
+    imitated: ModelTeacher | None
+    by_example: bool
+    scores: list[list[np.ndarray]]
+
+    @property
+    def count(self) -> int:
+        """How many texts there are; a long one may be several examples."""
+        return sum(map(len, self.parts))
+
+    def taught(self, runtime: Runtime) -> tuple[Examples, Any]:
+        """Ask the teachers: the examples with the target `TEACHER` and the labels that there are; and the
+        answers for test, None where the teachers have none.
+
+        Raises:
+            BrimfulError: a teacher's outputs are not finite, or a text has no scores.
+        """
+        outputs, answers = self._outputs(runtime)
+        examples = [_with_target(*each) for each in zip(self.parts, outputs, strict=True)]
+        return Examples.chained(examples), answers
+
+    def _outputs(self, runtime: Runtime) -> tuple[list[Outputs], Any]:
+        """What the teachers say of each part, and their answers for test."""
+        parts, test, task = self.parts, self.data.test, self.data.task
+        if self.by_example:
+            assert self.imitated is not None
+            found = [self.imitated.outputs(part, runtime) for part in parts]
+            return found, self.imitated.answers(test, runtime)
+        tables = [*(part.table for part in parts), test.table]
+        calibrated = not self.sources.config.single  # one model is imitated as it is
+        asked = [
+            [each.scores(table, runtime, calibrated) for table in tables] for each in self.sources.teachers
+        ]
+        *learned, of_test = (list(each) for each in zip(*self.scores, *asked, strict=True))
+        outputs: list[Outputs] = [
+            averaged(task, each, part.table) for each, part in zip(learned, parts, strict=True)
+        ]
+        if not know_all(of_test):
+            if runtime.world.is_main:
+                warn("no teacher has scores of all test texts: the student's metrics stand alone")
+            return outputs, None
+        return outputs, averaged(task, of_test, test.table)
+
+
+def read_material(
+    sources: Sources, reader: Reader, student_of: Callable[[TaskData], TaskModel], ranks: World
+) -> tuple[Material, TaskModel]:
+    """Read the tables, the texts and the files of scores.
+
+    Args:
+        student_of: the student before training, whose tokens and head decide how it is taught.
+
+    Returns:
+        what students learn from, and that student.
+
+    Raises:
+        BrimfulError: a table or a file of scores is unusable, or does not go with the teachers.
+    """
+    config, origin, teachers = sources.config, sources.origin, sources.teachers
+    encoder, max_length, overlap = reader.encoder, reader.max_length, reader.overlap
+    kind = type(teachers[0].model.task) if teachers else task_of(config.task, sources.layout)
     data = load_task_data(
         kind,
-        start.encoder,
-        *tables,
-        max_length=start.max_length,
-        overlap=start.overlap,
+        encoder,
+        *sources.tables,
+        max_length=max_length,
+        overlap=overlap,
         windows=False,
         split=False,
-        layout=layout,
+        layout=sources.layout,
         metric=origin.metric if origin else None,
         ranks=ranks,
     )
     task = data.task
     teachers = [replace(each, order=order_of_labels(each.model, task.labels, each.name)) for each in teachers]
-    task.imitation(config.logits.loss, config.temperature)  # so that a wrong setting is refused now
-    parts = [data.train.with_text()]
-    sizes = [len(data.train)]
-    unlabelled = TaskFiles(kind, find_layout(None, columns), ranks, labelled=False)
-    assert start.encoder.tokenizer is not None
+    parts, sizes = [data.train.with_text()], [len(data.train)]
+    unlabelled = TaskFiles(kind, sources.plain_layout, ranks, labelled=False)
+    assert encoder.tokenizer is not None
     for path in config.unlabelled:
-        more = unlabelled.encode(task, path, start.encoder.tokenizer, start.max_length, start.overlap)
+        more = unlabelled.encode(task, path, encoder.tokenizer, max_length, overlap)
         require_pairs(more.table, data.train.table.second is not None, data.train.table.path)
         if ranks.is_main:
-            warn_of_lost_ends(more.examples.cut, len(more), path, start.max_length, windows=False)
+            warn_of_lost_ends(more.examples.cut, len(more), path, max_length, windows=False)
         sizes.append(len(more))
         parts.append(more.with_text())
-    student = start.student(data, config.seeds[0])
-    imitated = (
-        teachers[0] if teachers and all(teachers[0].reads_as(student, each) for each in parts) else None
-    )
-    if config.layers.epochs and imitated:  # refused now, if it must be
-        LayerDistillation(imitated.model.encoder, student.encoder, config.layers.losses)
-    elif config.layers.epochs and ranks.is_main:
-        why = "does not read the student's tokens" if teachers else "has no layers"
-        say(f"the teacher {why}: its outputs alone are imitated, not its layers")
-    outputs, taught_test = _outputs(
-        config, data, parts, sizes, teachers, imitated, student, runtime, computes=computes
-    )
-    examples = [
-        part.examples if said is None else _with_target(part, said)
-        for part, said in zip(parts, outputs, strict=True)
-    ]
-    chained = Examples.chained(examples)
-    if not config.logits.labels:
-        chained = replace(chained, targets={k: v for k, v in chained.targets.items() if k == TEACHER})
-    count = sum(map(len, parts))
-    return Distillation(config, start, teachers, imitated, chained, count, data, taught_test)
+    student = student_of(data)
+    first = teachers[0] if teachers else None
+    imitated = first if first is not None and all(first.reads_as(student, each) for each in parts) else None
+    by_text = isinstance(student.head, SequenceHead)
+    by_example = False
+    if imitated is not None and config.single:
+        same = (imitated.model.max_length, imitated.model.overlap) == (student.max_length, student.overlap)
+        by_example = same or not by_text
+    if not (by_text or by_example):
+        raise BrimfulError(
+            f"{task.name} is imitated token by token: give one model as --teacher, and a student with its"
+            " tokenizer"
+        )
+    tables = [*(part.table for part in parts), data.test.table]
+    scores = [read_scores(path, task, tables, sizes) for path in config.teacher_scores]
+    if not (teachers or config.dry_run):  # a text that no file knows; a model may still come to a dry run
+        for each, table in zip(zip(*scores, strict=True), tables[:-1], strict=False):
+            averaged(task, each, table)
+    found = Material(replace(sources, teachers=teachers), data, parts, imitated, by_example, scores)
+    return found, student
 
 
-def files_of(distillation: Distillation) -> dict[str, Path]:
-    """The files that decide the result of a run, by names that are the same on other machines."""
-    config, start = distillation.config, distillation.start
-    train, dev, test = _tables(config, start.origin)
-    files = named_files(unlabelled=config.unlabelled, teacher_scores=config.teacher_scores)
-    files |= named_files(train=train, dev=dev, test=test)
-    for index, path in enumerate(config.teachers):
-        name = f"teacher[{index}]" if index else "teacher"
-        if index == 0 and start.origin is not None:
-            files[f"{name}/{CONFIG}"] = Path(path) / CONFIG
-        files |= model_files(name, ModelFolder.open(path, "model"))
-    if config.student is not None:
-        files |= model_files("student", ModelFolder.open(config.student, "model"))
-    elif start.of_origin:
-        assert start.origin is not None
-        files |= model_files("encoder", start.origin.encoder_folder)
-    return files
-
-
-def _load_teachers(config: DistilConfig) -> list[ModelTeacher]:
-    """The task models, whose labels are put in the order of the data later."""
-    found = []
-    for path in config.teachers:
-        folder = ModelFolder.open(path, "model")
-        model, files = load_task_model(folder), model_files("teacher", folder)
-        crcs = {name: crc32(file) for name, file in files.items()}
-        found.append(ModelTeacher(model, list(range(len(model.task.labels))), path, crcs))
-    return found
-
-
-def _tables(config: DistilConfig, origin: FinetuneConfig | None) -> tuple[str, str | None, str]:
+def _tables(config: TaskOptions, origin: FinetuneConfig | None) -> tuple[str, str | None, str]:
     """Paths of train, dev and test: those given, else those of the teacher's run."""
-    known = origin.tables if origin else (None, None, None)
+    known: Sequence[str | None] = origin.tables if origin else (None, None, None)
     train, test = config.train or known[0], config.test or known[2]
     dev = config.dev or (None if config.train else known[1])
-    if train is None or test is None:
-        if not config.teachers:
-            raise UsageError(
-                "without a model as --teacher, whose tables would be used: give --train and --test"
-            )
+    if train is not None and test is not None:
+        return train, dev, test
+    if config.teachers:
         raise UsageError(
             f"{config.teachers[0]} is not a run of `brimful finetune`, whose tables would be used: give"
             " --train and --test"
         )
-    return train, dev, test
+    arrays = any(Path(path).suffix == ARRAYS for path in config.teacher_scores)
+    raise UsageError(
+        "without a model as --teacher, whose tables would be used: give --train and --test"
+        + ("; vectors teach with `brimful distil-encoder --teacher-vectors`" if arrays else "")
+    )
 
 
 def _with_target(part: Encoded, outputs: Outputs) -> Examples:
@@ -159,50 +260,3 @@ def _with_target(part: Encoded, outputs: Outputs) -> Examples:
     if isinstance(outputs, np.ndarray) and len(outputs) != len(examples):
         outputs = outputs[examples.text_of_example]
     return replace(examples, targets=examples.targets | {TEACHER: outputs})
-
-
-def _outputs(
-    config: DistilConfig,
-    data: TaskData,
-    parts: list[Encoded],
-    sizes: list[int],
-    teachers: list[ModelTeacher],
-    imitated: ModelTeacher | None,
-    student: TaskModel,
-    runtime: Runtime,
-    *,
-    computes: bool,
-) -> tuple[list[Any], Any]:
-    """What the teachers say of each part, and their answers for test; None where they have none.
-
-    Args:
-        sizes: the rows of each part's file, with those of empty texts.
-        computes: whether models are asked; else all is None, and files of scores are read, so that wrong ones
-            are refused.
-    """
-    nothing: tuple[list[Any], Any] = [None] * len(parts), None
-    task, test = data.task, data.test
-    by_text = isinstance(student.head, SequenceHead)
-    if imitated is not None and config.single:
-        whole = (imitated.model.max_length, imitated.model.overlap) == (student.max_length, student.overlap)
-        if whole or not by_text:
-            if not computes:
-                return nothing
-            return [imitated.outputs(part, runtime) for part in parts], imitated.answers(test, runtime)
-    if not by_text:
-        raise BrimfulError(
-            f"{task.name} is imitated token by token: give one model as --teacher, and a student with its"
-            " tokenizer"
-        )
-    tables = [*(part.table for part in parts), test.table]
-    scores = [read_scores(path, task, tables, sizes) for path in config.teacher_scores]
-    if not computes:
-        return nothing
-    calibrated = not config.single  # one model is imitated as it is
-    scores += [[each.scores(table, runtime, calibrated) for table in tables] for each in teachers]
-    *found, of_test = (list(each) for each in zip(*scores, strict=True))
-    outputs = [averaged(task, each, table) for each, table in zip(found, tables, strict=False)]
-    if not know_all(of_test):
-        warn("no teacher has scores of all test texts: the student's metrics stand alone")
-        return outputs, None
-    return outputs, averaged(task, of_test, test.table)

@@ -15,12 +15,17 @@ import numpy as np
 
 from brimful.console import say
 from brimful.errors import BrimfulError, nearest
+from brimful.hf.model_folder import ModelFolder
+from brimful.model.heads import SequenceHead, pooling_of
+from brimful.model.shape import Pooling
+from brimful.runs.directory import model_files
+from brimful.storage import crc32
 from brimful.tables.file_rows import FORMATS, rows_of_file
 from brimful.tables.table import Table
 from brimful.tables.text_files import readable
 from brimful.tasks.cache import known_outputs
 from brimful.tasks.encoded import Encoded
-from brimful.tasks.model import TaskModel
+from brimful.tasks.model import TaskModel, load_task_model
 from brimful.tasks.task import Outputs, Task
 from brimful.text.tokenizer import tokenizer_hash
 from brimful.train.objective import Runtime
@@ -64,6 +69,12 @@ class ModelTeacher:
     order: list[int]
     name: str
     files: Mapping[str, int]
+
+    @property
+    def pooling(self) -> Pooling:
+        """How it makes a vector of a text."""
+        head = self.model.head
+        return head.pooling if isinstance(head, SequenceHead) else pooling_of(self.model.encoder)
 
     def reads_as(self, student: TaskModel, data: Encoded) -> bool:
         """Whether its examples of these texts are the student's: it may then be imitated token by token."""
@@ -115,6 +126,20 @@ class ModelTeacher:
     def answers(self, data: Encoded, runtime: Runtime) -> Any:
         """Its answer for each row, from examples of its own tokens, as `Task.measure` takes them."""
         return self.model.task.answers(_writable(self.outputs(data, runtime)), data)
+
+
+def load_teacher(path: str) -> ModelTeacher:
+    """A task model, whose labels are put in the order of the data later.
+
+    Raises:
+        BrimfulError: it is none.
+    """
+    folder = ModelFolder.open(path, "model")
+    if not folder.has_task:
+        raise BrimfulError(f"{path} is an encoder without a task: `brimful distil-encoder` makes its student")
+    model, files = load_task_model(folder), model_files("teacher", folder)
+    crcs = {name: crc32(file) for name, file in files.items()}
+    return ModelTeacher(model, list(range(len(model.task.labels))), path, crcs)
 
 
 def _writable(outputs: Outputs) -> Outputs:

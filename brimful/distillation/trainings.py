@@ -4,20 +4,32 @@ from collections.abc import Mapping
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from torch import nn
 
 from brimful.data.examples import Examples
 from brimful.data.loader import Stream
-from brimful.data.rows import RowStream
-from brimful.distillation.config import DistilConfig, StageConfig
-from brimful.distillation.shards import ShardTexts
+from brimful.distillation.options import LayeredOptions, StageConfig
 from brimful.model.encoder import Encoder
 from brimful.optim.schedule import ScheduleConfig
 from brimful.runs.folder import Result, RunFolder
 from brimful.tasks.data import example_stream
 from brimful.train.objective import Objective, Runtime
 from brimful.train.trainer import Trainer
+
+
+class OpenStream(Stream, Protocol):
+    """A stream that holds files or threads."""
+
+    def close(self) -> None: ...
+
+
+class StreamedTexts(Protocol):
+    """Texts that are no examples, such as prepared shards."""
+
+    def __len__(self) -> int: ...
+    def stream(self, runtime: Runtime) -> OpenStream: ...
 
 
 @dataclass(frozen=True)
@@ -28,7 +40,7 @@ class StageTrainer:
         results: of all stages so far.
     """
 
-    config: DistilConfig
+    config: LayeredOptions
     run: RunFolder
     runtime: Runtime
     results: list[Result] = field(default_factory=list)
@@ -48,7 +60,7 @@ class StageTrainer:
         name: str,
         seed: int,
         stage: StageConfig,
-        texts: Examples | ShardTexts,
+        texts: Examples | StreamedTexts,
         encoder: Encoder,
         objective: Objective,
         trained: Mapping[str, nn.Module],
@@ -63,12 +75,14 @@ class StageTrainer:
             return
         config, runtime = self.config, self.runtime
         folder = self.folder(seed, name)
-        count = len(texts) if isinstance(texts, ShardTexts) else texts.units
-        steps = max(1, round(stage.epochs * count / config.batch))
-        if isinstance(texts, ShardTexts):
-            stream: Stream = texts.stream(runtime)
+        opened: OpenStream | None = None
+        if isinstance(texts, Examples):
+            count = texts.units
+            stream: Stream = example_stream(texts, config.batch, config.micro_batch_tokens, seed, runtime)
         else:
-            stream = example_stream(texts, config.batch, config.micro_batch_tokens, seed, runtime)
+            count = len(texts)
+            stream = opened = texts.stream(runtime)
+        steps = max(1, round(stage.epochs * count / config.batch))
 
         def trainer() -> Trainer:
             return Trainer(
@@ -84,7 +98,7 @@ class StageTrainer:
                 identity=self.run.identity,
             )
 
-        with closing(stream) if isinstance(stream, RowStream) else nullcontext():
+        with closing(opened) if opened is not None else nullcontext():
             result = self.run.train(folder, f"distil {name}, seed {seed}", trainer, trained)
         result.load(trained)
         self.results.append(result)

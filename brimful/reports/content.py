@@ -25,6 +25,12 @@ def metric(tree: Any, path: str) -> float | None:
     return number(tree)
 
 
+def kind_of(summary: Mapping[str, Any]) -> str:
+    """The verb that made a run; distil for all that train students, which are shown alike."""
+    kind = str(summary.get("kind"))
+    return "distil" if kind.startswith("distil-") else kind
+
+
 def branch(tree: Mapping[str, Any], key: str) -> dict[str, Any]:
     """The mapping under a key, or an empty one."""
     value = tree.get(key)

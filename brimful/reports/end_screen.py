@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from brimful.reports.content import ReportTable
+from brimful.reports.content import ReportTable, kind_of
 from brimful.reports.distil import distilled_tables
 from brimful.reports.evaluated import evaluated_tables
 from brimful.reports.finetune import ladder_tables
@@ -23,7 +23,7 @@ TABLES: dict[str, Callable[[Summary], list[ReportTable]]] = {
 def show_run(summary: Summary) -> None:
     """Print the end of a run: the verdict, its metrics, the alternatives. All else is in summary.json."""
     console = output_console()
-    kind, task = str(summary.get("kind")), None
+    kind, task = kind_of(summary), None
     if kind in OF_TASK:
         from brimful.tasks.registry import tasks  # imports torch, which other runs don't need
 

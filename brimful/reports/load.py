@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 from brimful.config import read_yaml
 from brimful.corpus.shards import MANIFEST
 from brimful.errors import BrimfulError
+from brimful.reports.content import kind_of
 from brimful.storage import read_json, require_shape
 from brimful.train.metrics import read_metrics
 
@@ -102,8 +103,8 @@ def _is_run(directory: Path) -> bool:
 
 
 def _kind(summary: dict[str, Any], config: dict[str, Any], has_children: bool) -> str:
-    if summary.get("kind") in PIPELINE:
-        return str(summary["kind"])
+    if (kind := kind_of(summary)) in PIPELINE:
+        return kind
     if has_children:
         return "demo"
     return next((kind for key, kind in TELLING_KEYS.items() if key in config), "run")

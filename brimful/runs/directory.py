@@ -82,7 +82,7 @@ def open_run(
     Args:
         config: of a new run, or one that holds nothing but `resume`.
         verb: the verb that resumes it.
-        needs: the options that a new run must have; "out" is one of them.
+        needs: the options that a new run must have, "A or B" for one of two; "out" is one of them.
         lock: keeps the directory to the main rank, unless it is a dry run.
 
     Raises:
@@ -91,8 +91,8 @@ def open_run(
             to resume.
     """
     if config.resume is None:
-        if not all(getattr(config, name) for name in needs):
-            options = [f"--{name}" for name in needs]
+        if not all(_has(config, need) for need in needs):
+            options = [" or ".join(f"--{n.replace('_', '-')}" for n in need.split(" or ")) for need in needs]
             several = ", ".join(options[:-1]) + (" and " if len(options) > 1 else "")
             raise UsageError(f"{verb} needs {several}{options[-1]}, or --resume RUN")
         assert config.out is not None
@@ -119,15 +119,19 @@ def open_run(
     values = read_yaml(directory / CONFIG)
     try:
         saved = build(type(config), values)
-        for name in needs:
-            if not getattr(saved, name):
-                raise BrimfulError(f"key {name} is required")
+        for need in needs:
+            if not _has(saved, need):
+                raise BrimfulError(f"key {need} is required")
     except BrimfulError as error:
         raise BrimfulError(
             f"{directory / CONFIG} was not written by `brimful {verb}`: {error}; --resume takes the --out of"
             " an earlier run, with its files as they were"
         ) from error
     return saved, directory, True
+
+
+def _has(config: Any, need: str) -> bool:
+    return any(getattr(config, name) for name in need.split(" or "))
 
 
 def run_once(verb: Callable[..., dict[str, Any]], directory: Path, **values: Any) -> dict[str, Any]:

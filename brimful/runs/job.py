@@ -79,7 +79,7 @@ def resumable(verb: str, *needs: str) -> Callable[[R, World, FolderLock], Opened
     """How a verb with `--out` and `--resume RUN` opens its folder.
 
     Args:
-        needs: the options that a new run must have.
+        needs: the options that a new run must have; "A or B": one of the two.
     """
 
     def opened(config: R, ranks: World, lock: FolderLock) -> Opened[R]:

@@ -1,6 +1,6 @@
 """Static models: a linear classifier of the mean of a text's token vectors, served with numpy and tokenizers.
 
-Nothing here imports torch. `static_training` makes such a model from an encoder.
+Nothing here imports torch. `distillation.static.training` makes such a model from an encoder.
 """
 
 from collections.abc import Iterable, Sequence

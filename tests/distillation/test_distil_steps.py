@@ -1,8 +1,10 @@
-"""`brimful distil`: encoders that teach encoders, prepared data, and the steps of --recipe task."""
+"""`brimful distil-encoder`, prepared data, and the steps of `brimful distil-recipe`."""
 
 import json
 import shutil
 from contextlib import closing
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,12 +12,15 @@ import pytest
 from brimful import Encoder
 from brimful.cli import main
 from brimful.commands.distil import distil
+from brimful.commands.distil_encoder import distil_encoder
+from brimful.commands.distil_recipe import distil_recipe
 from brimful.config import read_yaml
 from brimful.corpus.shards import Corpus
-from brimful.distillation.shards import ShardTexts
+from brimful.distillation.encoder.shards import ShardTexts
 from brimful.distributed import ALONE
 from brimful.errors import BrimfulError
 from brimful.hf.folders import load_model
+from brimful.runs.folder import RunFolder
 from brimful.storage import read_json
 from brimful.text.special_ids import special_ids
 from brimful.train.metrics import read_metrics
@@ -29,17 +34,17 @@ def test_an_encoder_teaches_an_encoder(teacher, tmp_path, capsys):
     given = {"teacher": str(teacher.parent / "encoder"), "unlabelled": [str(texts)], "test": str(texts)}
     given |= {"student_hidden": 16, "batch": 4, "precision": "fp32"}
     long = {"epochs": 80.0, "learning_rate": 1e-2}
-    before = distil(out=str(tmp_path / "a"), layers=STILL, vectors=STILL, **given)
-    after = distil(out=str(tmp_path / "b"), layers=EPOCH, vectors=long, **given)
+    before = distil_encoder(out=str(tmp_path / "a"), layers=STILL, vectors=STILL, **given)
+    after = distil_encoder(out=str(tmp_path / "b"), layers=EPOCH, vectors=long, **given)
     assert after["test"]["cosine"] > max(0.9, before["test"]["cosine"])
     assert Encoder.load(tmp_path / "b" / "encoder").embed(["good"]).shape == (1, 16)
     np.save(tmp_path / "v.npy", Encoder.load(teacher.parent / "encoder").embed([text for text, _ in ROWS]))
-    file = {"teacher_scores": [str(tmp_path / "v.npy")], "student": str(tmp_path / "b"), "batch": 4}
-    distil(out=str(tmp_path / "c"), unlabelled=[str(texts)], vectors=EPOCH, **file)
+    file = {"teacher_vectors": str(tmp_path / "v.npy"), "student": str(tmp_path / "b"), "batch": 4}
+    distil_encoder(out=str(tmp_path / "c"), unlabelled=[str(texts)], vectors=EPOCH, **file)
     assert "is a file of vectors: its vectors alone are imitated" in capsys.readouterr().err
     np.save(tmp_path / "v.npy", np.zeros((3, 8)))
     with pytest.raises(BrimfulError, match=r"v.npy holds float64 \(3, 8\): expected numbers, 4 rows"):
-        distil(out=str(tmp_path / "d"), unlabelled=[str(texts)], **file)
+        distil_encoder(out=str(tmp_path / "d"), unlabelled=[str(texts)], **file)
 
 
 def test_a_student_that_learned_no_vectors_does_not_say_how_it_makes_them(teacher, tmp_path):
@@ -47,8 +52,31 @@ def test_a_student_that_learned_no_vectors_does_not_say_how_it_makes_them(teache
     given = {"teacher": str(teacher.parent / "encoder"), "unlabelled": [str(teacher.parent / "rows.tsv")]}
     assert Encoder.load(teacher.parent / "encoder").pooling is None
     for name, vectors, pooling in (("layers", STILL, None), ("vectors", EPOCH, "mean")):
-        distil(**given, layers=EPOCH, vectors=vectors, out=str(tmp_path / name))
+        distil_encoder(**given, layers=EPOCH, vectors=vectors, out=str(tmp_path / name))
         assert Encoder.load(tmp_path / name / "encoder").pooling == pooling
+
+
+def test_an_encoders_student_that_was_ended_goes_on_to_the_same_bits(teacher, tmp_path, monkeypatch, capsys):
+    given = {"teacher": str(teacher.parent / "encoder"), "unlabelled": [str(teacher.parent / "rows.tsv")]}
+    given |= {"student_hidden": 16, "layers": EPOCH, "vectors": EPOCH, "batch": 2, "precision": "fp32"}
+    distil_encoder(**given, out=str(tmp_path / "straight"))
+    train = RunFolder.train
+
+    def ended(self: RunFolder, directory: Path, *more: Any) -> Any:
+        if directory.name == "vectors":
+            raise KeyboardInterrupt
+        return train(self, directory, *more)
+
+    monkeypatch.setattr(RunFolder, "train", ended)
+    with pytest.raises(KeyboardInterrupt):
+        distil_encoder(**given, out=str(tmp_path / "run"))
+    monkeypatch.undo()
+    with pytest.raises(BrimfulError, match="was not written by `brimful distil`: unknown key"):
+        distil(resume=str(tmp_path / "run"))
+    distil_encoder(resume=str(tmp_path / "run"))
+    assert "distil layers, seed 0: already finished" in capsys.readouterr().err
+    made = [tmp_path / name / "encoder" / "model.safetensors" for name in ("run", "straight")]
+    assert made[0].read_bytes() == made[1].read_bytes()
 
 
 @pytest.mark.slow
@@ -56,7 +84,7 @@ def test_an_encoder_learns_layers_from_prepared_data(teacher, corpus_dir, tmp_pa
     """General distillation on shards: no masks, every token once an epoch, no texts needed."""
     given = {"teacher": str(teacher.parent / "encoder"), "data": [f"{corpus_dir}:2"], "student_layers": 1}
     given |= {"batch": 16, "precision": "fp32", "layers": {"epochs": 2.0, "learning_rate": 1e-3}}
-    summary = distil(**given, out=str(tmp_path / "run"))
+    summary = distil_encoder(**given, out=str(tmp_path / "run"))
     assert summary["texts"] == 0
     assert "sequences an epoch of prepared data" in capsys.readouterr().err
     losses = [row["loss.hidden"] for row in read_metrics(tmp_path / "run/stages/seed-0/layers/metrics.jsonl")]
@@ -86,19 +114,19 @@ def test_an_encoder_learns_layers_from_prepared_data(teacher, corpus_dir, tmp_pa
 
 def test_prepared_data_that_cannot_teach_is_refused(teacher, corpus_dir, tmp_path):
     data = {"data": [str(corpus_dir)], "out": str(tmp_path / "run")}
-    with pytest.raises(BrimfulError, match="--data is for the student of an encoder"):
-        distil(**data, teacher=str(teacher))
+    with pytest.raises(BrimfulError, match="is a model of a task: `brimful distil` makes its student"):
+        distil_encoder(**data, teacher=str(teacher))
     with pytest.raises(BrimfulError, match="which this run does not have"):
-        distil(**data, teacher=str(teacher.parent / "encoder"), layers={"epochs": 0.0})
+        distil_encoder(**data, teacher=str(teacher.parent / "encoder"), layers={"epochs": 0.0})
     encoder = Encoder.load(teacher.parent / "encoder")
     state = json.loads(encoder.tokenizer.to_str())
     state["pre_tokenizer"] = None
     encoder.tokenizer = type(encoder.tokenizer).from_str(json.dumps(state))
     encoder.save(tmp_path / "other")
     with pytest.raises(BrimfulError, match="made with another tokenizer than the teacher's"):
-        distil(**data, teacher=str(tmp_path / "other"))
+        distil_encoder(**data, teacher=str(tmp_path / "other"))
     with pytest.raises(BrimfulError, match="--data is for the general step"):
-        distil(**data, teacher=str(teacher), recipe="task", student=str(tmp_path / "other"))
+        distil_recipe(**data, teacher=str(teacher), student=str(tmp_path / "other"))
 
 
 @pytest.mark.parametrize(
@@ -106,7 +134,8 @@ def test_prepared_data_that_cannot_teach_is_refused(teacher, corpus_dir, tmp_pat
     [
         ({"student_layers": 9}, "student_layers is 9: the teacher has 4 layers"),
         ({"unlabelled": ["gone.txt"]}, "gone.txt: No such file"),
-        ({"vectors": {"loss": "mse"}}, "no step of --recipe task learns vectors"),
+        ({"vectors": {"loss": "mse"}}, "vectors is retired: `brimful distil-encoder`"),
+        ({"student": "static"}, "student static is retired: `brimful distil-static`"),
         ({"logits": {"labels": -1.0}}, "weight of labels is -1"),
         ({"keep_layers": [0], "initialisation": "random"}, "starts from no layers"),
     ],
@@ -117,7 +146,7 @@ def test_a_recipe_refuses_what_a_later_step_would_before_its_first(teacher, tmp_
     given = {"encoder": str(teacher.parent / "encoder"), "train": rows, "test": rows}
     for start in (given, {"teacher": str(teacher)}):
         with pytest.raises(BrimfulError, match=said):
-            distil(recipe="task", **start, **options, out=str(out), dry_run=dry_run)
+            distil_recipe(**start, **options, out=str(out), dry_run=dry_run)
         assert not out.exists()
 
 
@@ -148,7 +177,7 @@ def test_a_recipe_reads_scores_before_its_first_step(teacher, tmp_path, name, co
     more = {"teacher_scores": [str(file)], "unlabelled": [rows], "out": str(out), "dry_run": dry_run}
     for start in (given, given | {"student_layers": 1}, {"teacher": str(teacher)}):
         with pytest.raises(BrimfulError, match=said):
-            distil(recipe="task", **start, **more)
+            distil_recipe(**start, **more)
         assert not out.exists()
 
 
@@ -159,28 +188,18 @@ def test_a_recipe_of_scores_that_fit_begins(teacher, tmp_path):
     given = {"encoder": str(teacher.parent / "encoder"), "train": rows, "test": rows, "dry_run": True}
     given |= {"teacher_scores": [str(tmp_path / "s.jsonl")], "out": str(tmp_path / "run")}
     for more in ({}, {"keep_layers": [0, 2]}, {"student": given["encoder"]}, {"initialisation": "random"}):
-        assert distil(recipe="task", **given, **more)["train"] == len(ROWS)
+        assert distil_recipe(**given, **more)["train"] == len(ROWS)
 
 
 def test_the_recipe_runs_every_step_once(teacher, corpus_dir, tmp_path, capsys):
     rows, out = str(teacher.parent / "rows.tsv"), tmp_path / "run"
-    line = [
-        "distil",
-        "--recipe",
-        "task",
-        "--teacher",
-        str(teacher),
-        "--out",
-        str(out),
-        "--student-layers",
-        "1",
-    ]
+    line = ["distil-recipe", "--teacher", str(teacher), "--out", str(out), "--student-layers", "1"]
     stages = [f"--{stage}.{name}" for stage in ("layers", "logits") for name in ("epochs", "learning-rate")]
     line += [part for stage in stages for part in (stage, "1" if "epochs" in stage else "1e-3")]
     line += ["--unlabelled", rows, "--data", str(corpus_dir), "--batch", "64"]
     assert main([*line, "--seed", "0", "1"]) == 0
     assert read_yaml(out / "general" / "config.yaml")["data"] == [f"{corpus_dir}:1.0"]
-    assert read_yaml(out / "student" / "config.yaml")["data"] == []
+    assert "data" not in read_yaml(out / "student" / "config.yaml")
     printed = capsys.readouterr().out
     for title in ("teacher", "student", "alone"):
         assert title in printed
@@ -189,15 +208,15 @@ def test_the_recipe_runs_every_step_once(teacher, corpus_dir, tmp_path, capsys):
     shutil.rmtree(out / "student")
     (out / "summary.json").unlink()
     before = (out / "general" / "summary.json").stat().st_mtime_ns
-    assert main(["distil", "--resume", str(out)]) == 0
+    assert main(["distil-recipe", "--resume", str(out)]) == 0
     assert (out / "general" / "summary.json").stat().st_mtime_ns == before
     assert (out / "student" / "model" / "config.json").exists()
-    assert main(["distil", "--recipe", "task", "--out", str(tmp_path / "b")]) == 2
+    assert main(["distil-recipe", "--out", str(tmp_path / "b")]) == 2
 
 
 def test_the_recipe_takes_the_options_of_a_students_shape(teacher, tmp_path):
     short = {"layers": EPOCH, "logits": EPOCH, "student_hidden": 16, "initialisation": "random"}
-    distil(recipe="task", teacher=str(teacher), out=str(tmp_path / "run"), **short)
+    distil_recipe(teacher=str(teacher), out=str(tmp_path / "run"), **short)
     encoder, *_ = load_model(tmp_path / "run" / "student" / "model")
     assert encoder.config.hidden_size == 16
 

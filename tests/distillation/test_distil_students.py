@@ -9,7 +9,11 @@ from safetensors.torch import load_file, save_file
 
 from brimful import Encoder
 from brimful.commands.distil import distil
-from brimful.distillation.config import DistilConfig, LayerStageConfig, StageConfig, student_shape
+from brimful.commands.distil_encoder import distil_encoder
+from brimful.commands.distil_static import distil_static
+from brimful.distillation.options import LayerStageConfig, StageConfig
+from brimful.distillation.shape import student_shape
+from brimful.distillation.task.config import DistilConfig
 from brimful.errors import BrimfulError, UsageError
 from brimful.hf.folders import load_model, save_model
 from brimful.model.shape import EncoderConfig
@@ -125,17 +129,14 @@ def test_options_that_would_do_nothing_are_refused(teacher, tmp_path):
         distil(**given, keep_layers=[0, 1, 2], student_layers=2)
     with pytest.raises(BrimfulError, match=r"keep_layers is \[3, 1, 3\]: name no layer twice"):
         distil(**given, keep_layers=[3, 1, 3])
-    with pytest.raises(BrimfulError, match="learns no vectors"):
-        distil(**given, vectors={"loss": "mse"})
-    given |= {"teacher": str(teacher.parent / "encoder"), "unlabelled": [str(teacher.parent / "rows.tsv")]}
-    with pytest.raises(BrimfulError, match="learns vectors and no logits"):
-        distil(**given, logits={"labels": 1.0})
-    for name, value in (("dev", "a.tsv"), ("temperature", 2.0)):
-        with pytest.raises(BrimfulError, match=f"--{name} is for the student of a task"):
-            distil(**given, **{name: value})
-    for more in ({"initialisation": "random"}, {"student_hidden": 64}):
-        with pytest.raises(BrimfulError, match="starts from no layers: give --student-layers"):
-            distil(**given, keep_layers=[0, 1], **more)
+    of_encoder = {
+        "teacher": str(teacher.parent / "encoder"),
+        "unlabelled": [str(teacher.parent / "rows.tsv")],
+    }
+    for verb, options in ((distil, given), (distil_encoder, given | of_encoder)):
+        for more in ({"initialisation": "random"}, {"student_hidden": 64}):
+            with pytest.raises(BrimfulError, match="starts from no layers: give --student-layers"):
+                verb(**options, keep_layers=[0, 1], **more)
     assert not (tmp_path / "run").exists()
 
 
@@ -191,10 +192,9 @@ def test_seeds_and_baselines(teacher, tmp_path):
 def test_a_static_student_is_served_by_numpy(teacher, tmp_path):
     more = tmp_path / "more.txt"
     more.write_text("good and good\nbad and bad\nfine\nawful\n" * 8)
-    given = {"teacher": str(teacher), "student": "static", "unlabelled": [str(more)], "seed": (0, 1)}
-    given |= {"baseline": True}
-    assert distil(**given, out=str(tmp_path / "run"), dry_run=True)["student_layers"] == 0
-    summary = distil(**given, out=str(tmp_path / "run"))
+    given = {"teacher": str(teacher), "unlabelled": [str(more)], "seed": (0, 1), "baseline": True}
+    assert distil_static(**given, out=str(tmp_path / "run"), dry_run=True)["student_layers"] == 0
+    summary = distil_static(**given, out=str(tmp_path / "run"))
     assert len(summary["student"]["accuracy_runs"]) == 2
     model = StaticModel.load(tmp_path / "run" / "model")
     chances = model.predict([text for text, _ in ROWS])
@@ -206,17 +206,26 @@ def test_a_static_student_is_served_by_numpy(teacher, tmp_path):
     assert "student_minus_student_without_distillation" in summary["comparisons"]
     written = [json.loads(line) for line in (tmp_path / "run" / "predictions.jsonl").read_text().splitlines()]
     assert [row["prediction"] for row in written] == [model.labels[i] for i in chances.argmax(1)]
-    with pytest.raises(BrimfulError, match=r"--student static has a training of its own: leave --batch out"):
-        distil(**given, out=str(tmp_path / "b"), batch=8)
     with pytest.raises(BrimfulError, match=r"^augment is retired: run `brimful augment .* --train MORE`$"):
-        distil(**given, out=str(tmp_path / "b"), augment={"copies": 2})
+        distil_static(**given, out=str(tmp_path / "b"), augment={"copies": 2})
+    with pytest.raises(BrimfulError, match=r"^student static is retired: `brimful distil-static` makes"):
+        distil(teacher=str(teacher), student="static", out=str(tmp_path / "b"))
     scores = {"teacher_scores": ["s.jsonl"], "train": str(more), "test": str(more)}
-    with pytest.raises(UsageError, match="needs --student FOLDER, the encoder to start from"):
-        distil(**scores, student="static", out=str(tmp_path / "b"))
+    with pytest.raises(UsageError, match=r"^distil-static needs --teacher and --out, or --resume RUN$"):
+        distil_static(**scores, out=str(tmp_path / "b"))
+    short = distil_static(**given, out=str(tmp_path / "c"), training={"dimensions": 4, "epochs": 1})
+    assert short["parameters"]["student"] < summary["parameters"]["student"]
+    answer = distil_static(resume=str(tmp_path / "c"))
+    assert answer == read_json(tmp_path / "c" / "summary.json")
+    with pytest.raises(BrimfulError, match=r"is a finished run of `brimful distil-static`, not distil$"):
+        distil(resume=str(tmp_path / "c"))
+    (tmp_path / "c" / "summary.json").unlink()
+    with pytest.raises(BrimfulError, match="was not written by `brimful distil`: unknown key training"):
+        distil(resume=str(tmp_path / "c"))
 
 
-@pytest.mark.parametrize("student", ["static", None])
-def test_a_teacher_of_nan_teaches_nobody(teacher, tmp_path, student):
+@pytest.mark.parametrize("verb", [distil, distil_static])
+def test_a_teacher_of_nan_teaches_nobody(teacher, tmp_path, verb):
     shutil.copytree(teacher / "model", tmp_path / "damaged")
     path = tmp_path / "damaged" / "model.safetensors"
     tensors = load_file(path)
@@ -224,18 +233,19 @@ def test_a_teacher_of_nan_teaches_nobody(teacher, tmp_path, student):
     save_file(tensors, path)
     table = str(teacher.parent / "rows.tsv")
     given = {"teacher": str(tmp_path / "damaged"), "train": table, "test": table}
-    given |= {"student": student or str(teacher / "model")}
+    given |= {"student": str(teacher / "model")} if verb is distil else {}
     with pytest.raises(BrimfulError, match=r"the teacher .*damaged: the model's outputs are NaN or infinite"):
-        distil(**given, out=str(tmp_path / "run"))
+        verb(**given, out=str(tmp_path / "run"))
     assert not (tmp_path / "run" / "summary.json").exists()
 
 
 RANK = """
 import json, os, sys
 from pathlib import Path
-from brimful.distillation import static_student as distil_static
-from brimful.distillation import students as distil_students
+from brimful.distillation import comparison
+from brimful.distillation.static import work
 from brimful.commands.distil import distil
+from brimful.commands.distil_static import distil_static
 from brimful.distributed import world
 from brimful.judging.baselines import median_ms
 
@@ -245,12 +255,12 @@ def counted(*arguments):
     with open(folder / f"timed-{rank}", "a") as file:
         file.write("once\\n")
     return median_ms(*arguments)
-distil_static.median_ms = distil_students.median_ms = counted
+comparison.median_ms = work.median_ms = counted
 stage = {"epochs": 1.0, "learning_rate": 1e-3}
 shape = {"layers": stage, "logits": stage, "baseline": True}
 with world():
     layered = distil(teacher=sys.argv[2], out=str(folder / "layered"), **shape)
-    static = distil(teacher=sys.argv[2], out=str(folder / "static"), student="static")
+    static = distil_static(teacher=sys.argv[2], out=str(folder / "static"))
 (folder / f"found-{rank}").write_text(json.dumps([layered, static]))
 """
 

@@ -10,8 +10,10 @@ import torch
 
 from brimful import Encoder
 from brimful.commands.distil import distil
+from brimful.commands.distil_encoder import distil_encoder
+from brimful.commands.distil_recipe import distil_recipe
 from brimful.commands.predict import predict
-from brimful.distillation.config import DistilConfig
+from brimful.distillation.task.config import DistilConfig
 from brimful.distillation.teachers import read_scores
 from brimful.errors import BrimfulError, UsageError
 from brimful.hf.folders import load_model, save_model
@@ -35,16 +37,26 @@ def test_what_is_no_teacher_says_so(teacher, tmp_path):
         distil(teacher=str(tmp_path), out=str(tmp_path / "run"))
     with pytest.raises(UsageError, match=r"not a run of `brimful finetune`.*give --train and --test"):
         distil(teacher=str(teacher / "model"), out=str(tmp_path / "run"))
-    with pytest.raises(UsageError, match="needs --teacher or --teacher-scores"):
+    with pytest.raises(
+        UsageError, match=r"^distil needs --teacher or --teacher-scores and --out, or --resume RUN$"
+    ):
         distil(out=str(tmp_path / "run"))
-    with pytest.raises(UsageError, match=r"^distil needs --out, or --resume RUN$"):
+    with pytest.raises(UsageError, match=r"^distil needs --teacher or .*--out, or --resume RUN$"):
         distil(teacher=str(teacher))
     with pytest.raises(UsageError, match=r"^without a model as --teacher, .* give --train and --test$"):
         distil(teacher_scores=["s.jsonl"], test="rows.tsv", out=str(tmp_path / "run"))
     with pytest.raises(BrimfulError, match=r"^teacher tfidf is retired: give .* as --teacher-scores$"):
         distil(teacher="tfidf", out=str(tmp_path / "run"))
     with pytest.raises(UsageError, match="distilling an encoder needs texts"):
+        distil_encoder(teacher=str(teacher.parent / "encoder"), out=str(tmp_path / "run"))
+    with pytest.raises(BrimfulError, match="encoder is an encoder without a task: `brimful distil-encoder`"):
         distil(teacher=str(teacher.parent / "encoder"), out=str(tmp_path / "run"))
+    with pytest.raises(UsageError, match=r"vectors teach with `brimful distil-encoder --teacher-vectors`$"):
+        distil(teacher_scores=["v.npy"], out=str(tmp_path / "run"))
+    with pytest.raises(UsageError, match=r"^distil-encoder needs --teacher or --teacher-vectors and --out"):
+        distil_encoder(out=str(tmp_path / "run"))
+    with pytest.raises(UsageError, match=r"^--teacher-vectors needs --student FOLDER"):
+        distil_encoder(teacher_vectors="v.npy", unlabelled=["a.txt"], out=str(tmp_path / "run"))
 
 
 def test_a_teacher_whose_encoder_has_moved_says_what_to_do(teacher, tmp_path):
@@ -55,7 +67,7 @@ def test_a_teacher_whose_encoder_has_moved_says_what_to_do(teacher, tmp_path):
     with pytest.raises(BrimfulError, match=r"fine-tuned from, but /gone .* or --initialisation teacher"):
         distil(**given)
     assert distil(**given, initialisation="teacher")["dry_run"]
-    assert distil(**given, recipe="task", encoder=str(teacher.parent / "encoder"))["dry_run"]
+    assert distil_recipe(**given, encoder=str(teacher.parent / "encoder"))["dry_run"]
 
 
 def test_teachers_of_another_task_and_pairs_among_single_texts_are_refused(teacher, tmp_path):
@@ -69,8 +81,8 @@ def test_teachers_of_another_task_and_pairs_among_single_texts_are_refused(teach
     (tmp_path / "pairs.tsv").write_text("text\ttext_b\na\tb\n")
     with pytest.raises(BrimfulError, match=r"pairs.tsv has pairs of texts, .*rows.tsv single ones"):
         distil(teacher=str(teacher), unlabelled=[str(tmp_path / "pairs.tsv")], out=out)
-    with pytest.raises(UsageError, match="--encoder is for --recipe task"):
-        distil(teacher=str(teacher), encoder=str(teacher.parent / "encoder"), out=out)
+    with pytest.raises(BrimfulError, match=r"^recipe is retired: `brimful distil-recipe`"):
+        distil(teacher=str(teacher), recipe="task", out=out)
     with pytest.raises(BrimfulError, match="--student has a shape and weights"):
         DistilConfig(student="s", initialisation="random")
 

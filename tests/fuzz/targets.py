@@ -188,7 +188,7 @@ def _models() -> Iterator[Target]:
     line = f"distil --teacher export-hf --student electra --out out {tables}"
     yield Target("distil-student", group, line, ("electra/*",), 1)
     yield Target("distil-teacher", group, line, ("export-hf/*",), 1, checked=True, answer=("out/model/*",))
-    line = "distil --teacher ft --student static --out out --train rows.tsv --test rows.jsonl --json"
+    line = "distil-static --teacher ft --out out --train rows.tsv --test rows.jsonl --json"
     yield Target("distil-static", group, line, ("ft/model/*",), 1)
     group = "finetune, distil: resume, cache"
     for verb, run in (("finetune", "half-ft"), ("distil", "half-student")):
@@ -208,7 +208,7 @@ def _models() -> Iterator[Target]:
         line = f"distil --teacher-scores scores.{kind} --student bert --out out {tables} --logits.epochs 1"
         yield Target(f"distil-scores-{kind}", group, line, (f"scores.{kind}",), 1)
     for kind in ("txt", "jsonl", "csv"):
-        line = f"distil --teacher export-hf --student static --unlabelled plain.{kind} --out out"
+        line = f"distil-static --teacher export-hf --unlabelled plain.{kind} --out out"
         yield Target(
             f"distil-unlabelled-{kind}",
             group,

@@ -88,6 +88,14 @@ def test_models_of_all_runs_are_in_one_picture(tmp_path: Path) -> None:
     assert choice_charts([load_run(tmp_path)])  # runs inside a folder
 
 
+@pytest.mark.parametrize("verb", ["distil-static", "distil-recipe"])
+def test_students_of_every_verb_are_shown_alike(tmp_path: Path, verb: str) -> None:
+    run = load_run(saved(tmp_path, "run", STUDENT | {"kind": verb}))
+    assert run.kind == "distil"
+    assert choice_charts([run])
+    assert "TF-IDF" in render([run])
+
+
 def test_the_line_is_of_models_that_none_surpasses() -> None:
     points = [Point("a", 1, 0.5), Point("b", 2, 0.4), Point("c", 3, 0.7, 0.1)]
     best = scatter_chart("t", points, "ms", percent=True).svg

@@ -1,11 +1,13 @@
-"""What the students of `brimful distil` start from: layers of a teacher, a folder, or random weights."""
+"""What the student of a task starts from: layers of a teacher, a folder, or random weights."""
 
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
-from brimful.distillation.config import DistilConfig, kept_layers, student_shape
+from brimful.distillation.origin import encoder_before
+from brimful.distillation.shape import kept_layers, layers_of, student_shape
+from brimful.distillation.task.config import DistilConfig
 from brimful.distillation.teachers import ModelTeacher
 from brimful.errors import BrimfulError, UsageError
 from brimful.finetuning.config import FinetuneConfig
@@ -13,9 +15,8 @@ from brimful.finetuning.trainings import starting_model
 from brimful.hf.folders import load_pretrained
 from brimful.hf.model_folder import ModelFolder
 from brimful.model.encoder import Encoder
-from brimful.model.heads import MaskedLMHead, SequenceHead, pooling_of
+from brimful.model.heads import MaskedLMHead
 from brimful.objectives.imitation import spread_layers
-from brimful.start.narrowing import narrow
 from brimful.tasks.data import TaskData
 from brimful.tasks.model import TaskModel, load_task_model
 from brimful.tasks.task import Task
@@ -40,6 +41,11 @@ class Start:
     max_length: int
     overlap: int | None
     layers: tuple[int, ...] | None
+
+    @property
+    def folder(self) -> ModelFolder | None:
+        """The student's own; None where it starts from layers of the teacher or from random weights."""
+        return None if self.config.student is None else ModelFolder.open(self.config.student, "model")
 
     @property
     def of_origin(self) -> bool:
@@ -72,7 +78,7 @@ class Start:
             origin = load_task_model(folder) if folder.has_task else None
             source = load_pretrained(folder)
             if origin is None and self.teacher is not None and source[0].pooling is None:
-                options = replace(options, pooling=self.pooling())
+                options = replace(options, pooling=self.teacher.pooling)
             model = starting_model(options, seed, task, source)
         elif self.layers is None and not of_teacher:
             model = self._random(task, seed)
@@ -86,29 +92,24 @@ class Start:
                 assert self.origin is not None
                 among = self.origin.layers or range(own.config.layers)
                 layers = tuple(among[layer] for layer in layers)
-                source = load_pretrained(self._origin_folder())
+                source = load_pretrained(self.origin_folder)
             else:
                 origin = self.teacher.model
-            options = replace(options, pooling=self.pooling())
+            options = replace(options, pooling=self.teacher.pooling)
             model = starting_model(options, seed, task, self._kept(*source, layers))
         _take_head(model[1], origin, task)
         pairs = data.train.table.second is not None
         return TaskModel(task, *model, self.max_length, self.overlap, pairs=pairs)
 
-    def _origin_folder(self) -> ModelFolder:
+    @property
+    def origin_folder(self) -> ModelFolder:
         """Of the encoder that the teacher was fine-tuned from.
 
         Raises:
             BrimfulError: it is there no more.
         """
         assert self.origin is not None
-        try:
-            return self.origin.encoder_folder
-        except BrimfulError as error:
-            raise BrimfulError(
-                f"the student would start from the encoder that the teacher was fine-tuned from, but {error};"
-                " give --student FOLDER or --initialisation teacher"
-            ) from error
+        return encoder_before(self.origin, "give --student FOLDER or --initialisation teacher")
 
     def _kept(
         self, encoder: Encoder, head: MaskedLMHead | None, layers: tuple[int, ...]
@@ -117,29 +118,12 @@ class Start:
         kept = layers_of(self.config, encoder, layers)
         return kept, head if kept.config.hidden_size == encoder.config.hidden_size else None
 
-    def pooling(self) -> Any:
-        """How the teacher makes a vector of a text."""
-        assert self.teacher is not None
-        head = self.teacher.model.head
-        return head.pooling if isinstance(head, SequenceHead) else pooling_of(self.teacher.model.encoder)
-
     def _random(self, task: Task, seed: int) -> tuple[Encoder, Any]:
         assert self.teacher is not None
         torch.manual_seed(seed)
         encoder = Encoder(student_shape(self.config, self.teacher.model.encoder.config))
-        encoder.tokenizer, encoder.pooling = self.encoder.tokenizer, self.pooling()
+        encoder.tokenizer, encoder.pooling = self.encoder.tokenizer, self.teacher.pooling
         return encoder, task.new_head(encoder)
-
-
-def layers_of(config: DistilConfig, encoder: Encoder, layers: tuple[int, ...]) -> Encoder:
-    """Copies of layers of an encoder, narrower if the student is.
-
-    Raises:
-        BrimfulError: the width does not fit the heads.
-    """
-    kept = encoder.keep_layers(layers)
-    shape = student_shape(config, encoder.config)
-    return kept if shape.hidden_size == encoder.config.hidden_size else narrow(kept, shape)
 
 
 def _take_head(head: Any, model: TaskModel | None, task: Task) -> None:

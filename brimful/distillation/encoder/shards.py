@@ -1,4 +1,4 @@
-"""Prepared shards as texts of a stage of `brimful distil`: pretraining's stream, without its masks."""
+"""Prepared shards as texts of a stage: pretraining's stream, without its masks."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,7 +25,7 @@ def absolute_sources(data: Sequence[str]) -> tuple[str, ...]:
 
 
 class ShardTexts:
-    """The training documents of prepared folders, cut into sequences anew in each epoch.
+    """The training documents of prepared folders, cut into other sequences in each epoch.
 
     Args:
         data: PATH or PATH:WEIGHT of each folder.

@@ -8,7 +8,6 @@ training  vectors and classifier together, on labels or on a teacher's probabili
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -16,32 +15,13 @@ import torch.nn.functional as F
 from torch import nn
 
 from brimful.data.examples import Examples
+from brimful.distillation.static.config import StaticTraining
 from brimful.errors import BrimfulError
 from brimful.model.encoder import Encoder
 from brimful.model.inference import text_vectors
 from brimful.randomness import derive_key, permutation
 from brimful.tasks.static import StaticModel
 from brimful.text.special_ids import special_ids
-
-
-@dataclass(frozen=True, kw_only=True)
-class StaticConfig:
-    """How a static model is made."""
-
-    dimensions: int | None = 128
-    """Principal components of the token vectors that are kept; None: all."""
-    smoothing: float = 1e-3
-    """a in the weights a / (a + p) of tokens."""
-    epochs: int = 2
-    """Passes over the texts."""
-    batch: int = 32
-    """Texts in an update."""
-    learning_rate: float = 0.1
-    """The first of the vectors, by Adam; it falls to 0 linearly. The classifier's is a tenth of it."""
-    dropout: float = 0.3
-    """The proportion of tokens that are left out of each text, others every time."""
-    seed: int = 0
-    """Decides the order of texts, and dropout."""
 
 
 def token_vectors(encoder: Encoder) -> np.ndarray:
@@ -54,7 +34,7 @@ def token_vectors(encoder: Encoder) -> np.ndarray:
     return text_vectors(encoder, examples)
 
 
-def starting_vectors(vectors: np.ndarray, texts: Sequence[np.ndarray], config: StaticConfig) -> np.ndarray:
+def starting_vectors(vectors: np.ndarray, texts: Sequence[np.ndarray], config: StaticTraining) -> np.ndarray:
     """The vectors before training, float32 (vocabulary, dimensions); `texts` has the ids of each text."""
     counts = np.bincount(np.concatenate(texts), minlength=len(vectors))
     vectors = vectors - vectors.mean(0)
@@ -72,8 +52,9 @@ def train_static(
     texts: Sequence[np.ndarray],
     targets: np.ndarray,
     labels: Sequence[str],
-    config: StaticConfig | None = None,
+    config: StaticTraining | None = None,
     *,
+    seed: int = 0,
     max_length: int = 512,
     vectors: np.ndarray | None = None,
 ) -> StaticModel:
@@ -83,13 +64,14 @@ def train_static(
         encoder: with its tokenizer, which the model takes over.
         texts: int32 ids of each text, as `static.token_ids` gives them; texts without tokens are left out.
         targets: int64 (n,) classes, or float (n, classes) probabilities of a teacher, as `labels` go.
+        seed: decides the order of texts, and dropout.
         max_length: tokens that the model reads of a text; `texts` should be cut there too.
         vectors: what `token_vectors(encoder)` gives, if the caller has it.
 
     Raises:
         BrimfulError: no text has a token, or targets and labels do not fit.
     """
-    config = config or StaticConfig()
+    config = config or StaticTraining()
     wanted = torch.from_numpy(targets.astype(np.float32 if targets.ndim == 2 else np.int64))
     if len(wanted) != len(texts) or (targets.ndim == 2 and targets.shape[1] != len(labels)):
         raise BrimfulError(f"targets {targets.shape} do not fit {len(texts)} texts of {len(labels)} labels")
@@ -98,7 +80,7 @@ def train_static(
         raise BrimfulError("no text has a token: there is nothing to train on")
     vectors = token_vectors(encoder) if vectors is None else vectors
     start = starting_vectors(vectors, [texts[i] for i in used.tolist()], config)
-    random = np.random.default_rng(config.seed)
+    random = np.random.default_rng(seed)
     bags = nn.EmbeddingBag.from_pretrained(torch.from_numpy(start), freeze=False, mode="mean", sparse=True)
     classifier = nn.Linear(start.shape[1], len(labels))
     for parameter in classifier.parameters():
@@ -110,7 +92,7 @@ def train_static(
     ]
     schedules = [torch.optim.lr_scheduler.LinearLR(one, 1.0, 0.0, updates) for one in optimizers]
     for epoch in range(config.epochs):
-        order = used[permutation(len(used), derive_key("static", config.seed, epoch))]
+        order = used[permutation(len(used), derive_key("static", seed, epoch))]
         for rows in np.split(order, range(config.batch, len(order), config.batch)):
             chosen: list[np.ndarray] = [texts[int(row)] for row in rows]
             kept = [ids[random.random(len(ids)) >= config.dropout] for ids in chosen]

@@ -1,0 +1,26 @@
+"""The verb `brimful distil-encoder`: a smaller encoder learns from an encoder without a task."""
+
+from typing import Any
+
+from brimful.config import verb
+from brimful.distillation.encoder.config import DistilEncoderConfig
+from brimful.distillation.encoder.plan import BLOCKS, outlook, plan
+from brimful.distillation.encoder.work import work
+from brimful.runs.job import Job, resumable
+
+JOB = Job(resumable("distil-encoder", "teacher or teacher_vectors"), plan, outlook, work, (BLOCKS,))
+
+
+@verb(DistilEncoderConfig)
+def distil_encoder(config: DistilEncoderConfig) -> dict[str, Any]:
+    """Train a smaller encoder to imitate an encoder without a task: first its layers, then its vectors.
+
+    Returns:
+        the content of summary.json: `test.cosine` with texts to test, `texts`, `parameters.*` ...
+
+    Raises:
+        BrimfulError: the teacher, a file or the run directory is unusable; or one of them has changed since
+            the run that is resumed began.
+        StoppedError: a signal asked the run to stop.
+    """
+    return JOB.run(config)

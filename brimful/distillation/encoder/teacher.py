@@ -1,0 +1,112 @@
+"""The teacher of an encoder: an encoder, or a file of vectors."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from brimful.distillation.encoder.config import DistilEncoderConfig
+from brimful.distillation.teachers import rows_of_array
+from brimful.errors import BrimfulError
+from brimful.hf.folders import load_pretrained
+from brimful.hf.model_folder import ModelFolder
+from brimful.model.encoder import Encoder
+from brimful.model.inference import text_vectors
+from brimful.model.shape import Pooling
+from brimful.runs.directory import model_files
+from brimful.storage import crc32
+from brimful.tasks.cache import known_outputs
+from brimful.tasks.encoded import Encoded, encode
+from brimful.text.tokenizer import tokenizer_hash
+from brimful.train.objective import Runtime
+
+
+@dataclass(frozen=True)
+class VectorTeacher:
+    """An encoder, or a file of vectors.
+
+    Attributes:
+        encoder: None for a file.
+        folder: of the encoder; None for a file.
+        path: of the folder, or the file.
+    """
+
+    encoder: Encoder | None
+    folder: ModelFolder | None
+    path: Path
+
+    @property
+    def pooling(self) -> Pooling:
+        """How its vectors are made."""
+        return (self.encoder and self.encoder.pooling) or "mean"
+
+    @property
+    def files(self) -> dict[str, Path]:
+        """Those that decide what it says."""
+        if self.folder is None:
+            return {"teacher_vectors": self.path}
+        return model_files("teacher", self.folder)
+
+    def length(self, student: Encoder) -> int:
+        """The most tokens that it reads of a text; for a file, what suits the student."""
+        if self.encoder is None or self.folder is None:
+            return min(128, student.config.max_length)
+        return self.folder.text_length(self.encoder.config)
+
+    def reads_as(self, student: Encoder, max_length: int) -> bool:
+        """Whether the student's examples of at most `max_length` tokens are its own too."""
+        if self.encoder is None or self.length(student) < max_length:
+            return False
+        assert self.encoder.tokenizer is not None
+        assert student.tokenizer is not None
+        return tokenizer_hash(self.encoder.tokenizer) == tokenizer_hash(student.tokenizer)
+
+    def of_texts(
+        self, parts: Sequence[Encoded], sizes: Sequence[int], student: Encoder, same: bool, runtime: Runtime
+    ) -> np.ndarray:
+        """float32 (texts, width): what it says of the texts of all files.
+
+        Args:
+            sizes: the rows of those files, of which the parts lack those without a text.
+            same: whether the examples are its own.
+        """
+        if self.encoder is None:
+            return np.concatenate(rows_of_array(self.path, [part.table for part in parts], sizes))
+        return np.concatenate([self.vectors(part, student, same, runtime) for part in parts])
+
+    def vectors(self, data: Encoded, student: Encoder, same: bool, runtime: Runtime) -> np.ndarray:
+        """float32 (texts, width), of an encoder."""
+        assert self.encoder is not None
+        assert self.folder is not None
+        encoder = self.encoder
+        assert encoder.tokenizer is not None
+        data = data if same else encode(data.table, encoder.tokenizer, self.length(student))
+
+        def compute() -> np.ndarray:
+            encoder.to(runtime.device)
+            return text_vectors(encoder, data.examples, precision=runtime.precision)
+
+        files = {name: crc32(path) for name, path in self.files.items()}
+        decides = {"model": files, "precision": runtime.precision, "device": runtime.device.type}
+        found = known_outputs(decides | {"pooling": self.pooling}, data, compute, runtime.world)
+        assert isinstance(found, np.ndarray)
+        return found
+
+
+def load_vector_teacher(config: DistilEncoderConfig) -> VectorTeacher:
+    """The teacher that the options name.
+
+    Raises:
+        BrimfulError: it is no encoder, or a model of a task.
+    """
+    if config.teacher is None:
+        assert config.teacher_vectors is not None
+        return VectorTeacher(None, None, Path(config.teacher_vectors))
+    folder = ModelFolder.open(config.teacher, "encoder")
+    if folder.has_task:
+        raise BrimfulError(f"{folder} is a model of a task: `brimful distil` makes its student")
+    encoder, _ = load_pretrained(folder)
+    if encoder.tokenizer is None:
+        raise BrimfulError(f"{folder} has no tokenizer.json; add it beside config.json")
+    return VectorTeacher(encoder, folder, folder.path)

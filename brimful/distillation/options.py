@@ -1,0 +1,216 @@
+"""What the verbs of distillation are told alike. Each adds what its own student reads."""
+
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+import tyro
+
+from brimful.config import incidental, require_positive, require_seeds
+from brimful.errors import BrimfulError
+from brimful.finetuning.config import TASK_HELP, TASK_TRAINER
+from brimful.objectives.imitation import LayerLosses
+from brimful.optim.build import DecayConfig
+from brimful.optim.schedule import CurveConfig
+from brimful.precision.policy import Precision
+from brimful.retired import refuse_retired
+from brimful.tables.layouts import OWN, Columns
+from brimful.tasks.registry import find_task
+from brimful.train.config import LoopConfig
+
+_TEACHERS = tyro.constructors.PrimitiveConstructorSpec(
+    nargs="*",
+    metavar="RUN|FOLDER ...",
+    instance_from_str=lambda texts: tuple(texts) or None,
+    is_instance=lambda value: value is None or isinstance(value, str | tuple),
+    str_from_instance=lambda value: [value] if isinstance(value, str) else list(value or ("None",)),
+)
+_SEEDS = tyro.constructors.PrimitiveConstructorSpec(
+    nargs="*",
+    metavar="INT ...",
+    instance_from_str=lambda texts: tuple(map(int, texts)),
+    is_instance=lambda value: isinstance(value, int | tuple),
+    str_from_instance=lambda value: list(map(str, value if isinstance(value, tuple) else (value,))),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageConfig:
+    """One stage of the distillation."""
+
+    epochs: float
+    """Passes over the texts."""
+    learning_rate: float
+    """Peak learning rate."""
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "learning_rate"):
+            if not getattr(self, name) >= 0:
+                raise BrimfulError(f"a stage's {name} is {getattr(self, name)}: it must not be negative")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerStageConfig(StageConfig):
+    """The first stage of the distillation."""
+
+    losses: LayerLosses = LayerLosses()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.epochs and not self.losses.coefficients:
+            raise BrimfulError("all weights of the first stage are 0: --layers.epochs 0 leaves it out")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommonOptions:
+    """The options of every verb of distillation."""
+
+    teacher: Annotated[str | tuple[str, ...] | None, _TEACHERS] = incidental(None)
+    """Run of `brimful finetune`, whose tables are used again; or a folder of a task model. The layers of the
+    first are imitated, the outputs of several averaged."""
+    unlabelled: tuple[str, ...] = incidental(())
+    """More texts to learn from: .txt (one a line), or tables with a text column."""
+    test: str | None = incidental(None)
+    """Table to measure teacher and student on; by default the one of the teacher's run."""
+    task: Annotated[str | None, TASK_HELP] = None
+    columns: Columns = OWN
+    """Other names of the columns, where tables are given."""
+    layout: str | None = None
+    """How given tables are laid out, as for finetune."""
+    out: str | None = incidental(None)
+    """Run directory to create; the student ends up in RUN/model."""
+    resume: str | None = incidental(None)
+    """Run directory of an interrupted run: continue it with its own configuration."""
+    max_length: int | None = None
+    """The most tokens of an example; by default as the teacher's. Without a model as teacher, 128."""
+    precision: Precision = "auto"
+    """Number format of the computation. auto: bf16 where the device is fast at it; else, on V100 and T4, fp16
+    with loss scaling; else fp32."""
+    dry_run: bool = incidental(False)
+    """Resolve and check everything, and do nothing."""
+
+    def __post_init__(self) -> None:
+        if self.task is not None:
+            find_task(self.task)
+
+    @property
+    def teachers(self) -> tuple[str, ...]:
+        """The teachers that are models."""
+        return (self.teacher,) if isinstance(self.teacher, str) else self.teacher or ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskOptions(CommonOptions):
+    """The options of students of a task."""
+
+    teacher_scores: tuple[str, ...] = incidental(())
+    """Files of probabilities for the texts, of any model: .jsonl, .tsv, .csv or .parquet with text, text_b
+    and scores (an object of labels) or a column for each label, as `brimful predict --scores` writes; or
+    .npy, a row for each text. Averaged with each other and the teachers."""
+    train: str | None = incidental(None)
+    """Table of texts to learn from; by default the one of the teacher's run."""
+    dev: str | None = incidental(None)
+    """Table to measure on while training; by default the one of the teacher's run."""
+    seed: Annotated[int | tuple[int, ...], _SEEDS] = 0
+    """Decides random weights and the order of texts. Several train a student each; metrics are means."""
+    temperature: float = 1.0
+    """Divides the logits that are compared, of teacher and student. Only for tasks with probabilities."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for teacher in self.teachers:
+            refuse_retired("teacher", teacher)
+        require_seeds(*self.seeds)
+        if len(set(self.seeds)) < max(1, len(self.seeds)):
+            raise BrimfulError(f"seed is {list(self.seeds)}: give at least one value, and no value twice")
+        if not self.temperature > 0:
+            raise BrimfulError(f"temperature is {self.temperature}: it must be above 0")
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """The seed of each student."""
+        return self.seed if isinstance(self.seed, tuple) else (self.seed,)
+
+    @property
+    def single(self) -> bool:
+        """Whether there is one teacher alone, which is not averaged."""
+        return len(self.teachers) + len(self.teacher_scores) == 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayeredOptions(CommonOptions):
+    """The options of students that have layers, and learn those of a teacher first."""
+
+    student: str | None = incidental(None)
+    """Folder of the model that the student starts from, of any shape and tokenizer. By default it starts from
+    layers of the teacher."""
+    student_layers: int | None = None
+    """Layers of the student, by default 2. Those that it starts from are spread evenly over the teacher's."""
+    keep_layers: tuple[int, ...] | None = None
+    """Start from these layers of the teacher (0-based) instead."""
+    student_hidden: int | None = None
+    """Width of the student; by default the teacher's. A narrower student keeps the teacher's coordinates and
+    neurons with the largest weights, a wider one starts from random weights."""
+    initialisation: Literal["pretrained", "teacher", "random"] = "pretrained"
+    """pretrained: layers of the encoder that the teacher was fine-tuned from, where it is known. teacher:
+    layers of the teacher itself, with its head. random: new weights."""
+    batch: int = 32
+    """Texts in an update."""
+    micro_batch_tokens: int = 4096
+    """The most tokens of one forward and backward pass."""
+    layers: LayerStageConfig = LayerStageConfig(epochs=3.0, learning_rate=5e-4)
+    """First stage: embeddings, hidden states, attention scores."""
+    optimizer: DecayConfig = DecayConfig()
+    """AdamW, with the rate of each stage."""
+    schedule: CurveConfig = CurveConfig()
+    trainer: LoopConfig = TASK_TRAINER
+    """The number of updates follows from epochs."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.student is not None:
+            refuse_retired("student", self.student)
+        require_positive(self, "batch", "micro_batch_tokens")
+        for name in ("student_layers", "student_hidden"):
+            if getattr(self, name) is not None:
+                require_positive(self, name)
+        shape = self.student_layers or self.keep_layers or self.student_hidden
+        if self.student is not None and (shape or self.initialisation != type(self).initialisation):
+            raise BrimfulError(
+                "--student has a shape and weights: leave --student-layers, --keep-layers, --student-hidden"
+                " and --initialisation out"
+            )
+        if self.keep_layers and len(set(self.keep_layers)) < len(self.keep_layers):
+            raise BrimfulError(f"keep_layers is {list(self.keep_layers)}: name no layer twice")
+        if self.student_layers and self.keep_layers and self.student_layers != len(self.keep_layers):
+            raise BrimfulError(
+                f"--keep-layers names {len(self.keep_layers)} layers and --student-layers is"
+                f" {self.student_layers}: leave one of them out"
+            )
+
+    @property
+    def depth(self) -> int:
+        """The layers of a student without a folder."""
+        return len(self.keep_layers) if self.keep_layers else self.student_layers or 2
+
+
+C = TypeVar("C", bound=CommonOptions)
+_PATHS = (
+    *("teacher", "teacher_scores", "teacher_vectors", "student", "encoder"),
+    *("train", "dev", "test", "unlabelled"),
+)
+
+
+def with_absolute_paths(config: C, **changes: Any) -> C:
+    """The configuration as config.yaml has it: its paths mean the same from any working directory.
+
+    Args:
+        changes: other options that are resolved.
+    """
+    for field in fields(config):
+        value = getattr(config, field.name)
+        if field.name in _PATHS and value:
+            paths = (value,) if isinstance(value, str) else value
+            found = tuple(str(Path(path).absolute()) for path in paths)
+            changes[field.name] = found[0] if isinstance(value, str) else found
+    return replace(config, **changes)

@@ -1,0 +1,45 @@
+"""The work of a distillation: a student for each seed, of which the best is kept, and its comparison."""
+
+from brimful.distillation.comparison import compared, size_of
+from brimful.distillation.task.plan import DistilPlan
+from brimful.distillation.task.students import Students
+from brimful.distillation.trainings import StageTrainer
+from brimful.runs.folder import RunFolder
+from brimful.runs.job import Summary
+from brimful.tasks.output import write_rows
+from brimful.train.verdict import verdict_of_trainings
+
+
+def work(plan: DistilPlan, folder: RunFolder) -> Summary:
+    """Train all students, save the one that is best on dev, else the first, and compare it.
+
+    Raises:
+        StoppedError: a signal asked to stop.
+    """
+    config, material, runtime = plan.config, plan.material, plan.runtime
+    data, task = material.data, material.data.task
+    texts, taught = material.taught(runtime)
+    students = Students(plan, texts, StageTrainer(config, folder, runtime))
+    trained = {"student": [students.distilled(seed) for seed in config.seeds]}
+    best = max(trained["student"], key=lambda one: task.metrics[0].score(one.dev))
+    models = {"student": best.model}
+    if config.baseline:
+        trained["student_without_distillation"] = [students.undistilled(seed) for seed in config.seeds]
+        if material.imitated is not None and plan.start.dropped is not None:
+            dropped = [students.layer_drop(seed) for seed in config.seeds]
+            trained["student_layer_drop"] = dropped
+            models["student_layer_drop"] = dropped[0].model
+    runtime.world.barrier()  # every rank has read the kept weights, and leaves the processors to the main one
+    if not runtime.world.is_main:
+        return {}
+    answers = {name: [one.answers for one in its] for name, its in trained.items()}
+    sizes = {name: size_of(model, data.test.table) for name, model in models.items()}
+    summary = {
+        "kind": "distil",
+        **compared(material, answers, taught, sizes, tfidf=config.baseline),
+        "precision": runtime.precision,
+        "seconds": students.trainer.seconds,
+    }
+    best.model.to(runtime.device).save(folder.path / "model", token_types=data.train.examples.typed)
+    write_rows(folder.path / "predictions.jsonl", task.compared_rows(best.answers, data.test))
+    return summary | verdict_of_trainings(students.trainer.folders)
