@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 CUDA_VENV := .venv-cuda
 OLDEST_VENV := .venv-oldest
 
-.PHONY: install demo speedrun test test-slow test-cuda test-oldest fuzz lint clean
+.PHONY: install demo speedrun test test-plain test-slow test-cuda test-oldest fuzz lint clean
 
 install: $(STAMP)
 
@@ -29,6 +29,10 @@ speedrun: install
 
 test: install lint
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
+
+# The default suite without the fast forms (kernels/).
+test-plain: install
+	BRIMFUL_KERNELS=off $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 
 test-slow: install
 	$(BIN)/python -m pytest -m slow

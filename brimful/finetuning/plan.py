@@ -8,7 +8,8 @@ from typing import Any
 from brimful.console import say, warn
 from brimful.errors import BrimfulError
 from brimful.finetuning.config import FinetuneConfig, default_rate
-from brimful.finetuning.trainings import load_data, starting_model
+from brimful.finetuning.start import starting_model
+from brimful.finetuning.trainings import load_data
 from brimful.hf.folders import load_pretrained
 from brimful.judging.baselines import available
 from brimful.judging.checks import Finding, described
@@ -19,7 +20,7 @@ from brimful.model.heads import SequenceHead, pooling_of
 from brimful.precision.policy import Precision
 from brimful.runs.directory import absolute, model_files, named_files
 from brimful.runs.folder import RunFolder
-from brimful.runs.job import Summary
+from brimful.runs.job import RunPlan, Summary
 from brimful.tables.layouts import find_layout
 from brimful.tasks.data import TaskData
 from brimful.tasks.registry import task_of
@@ -28,7 +29,7 @@ from brimful.train.objective import Runtime
 
 
 @dataclass(frozen=True)
-class FinetunePlan:
+class FinetunePlan(RunPlan):
     """A fine-tuning before it starts.
 
     Attributes:

@@ -11,7 +11,8 @@ from typing import Any
 from brimful.console import say
 from brimful.finetuning.ladder import Ladder
 from brimful.finetuning.plan import FinetunePlan
-from brimful.finetuning.trainings import Finetuning, Trial, starting_model
+from brimful.finetuning.start import starting_model
+from brimful.finetuning.trainings import Finetuning, Trial
 from brimful.hf.folders import load_pretrained
 from brimful.judging.review import review
 from brimful.judging.uncertainty import over_seeds

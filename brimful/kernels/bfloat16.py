@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from brimful.kernels.workers import run_loops, workers
+from brimful.workers import run_loops, workers
 
 
 @cache

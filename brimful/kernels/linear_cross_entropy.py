@@ -32,8 +32,8 @@ from torch import Tensor
 from brimful.data.batch import IGNORED, STEP
 from brimful.errors import BrimfulError
 from brimful.kernels import bfloat16
-from brimful.kernels.workers import run, workers
 from brimful.torch_compile import Compiled
+from brimful.workers import run, workers
 
 GROUP = 64 << 20
 """On a CPU: bytes of scores in memory at a time."""

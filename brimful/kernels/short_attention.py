@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from brimful.kernels.bfloat16 import numbers
-from brimful.kernels.workers import workers
+from brimful.workers import workers
 
 STEP = 32
 """Matrix units take 32 numbers at a time."""

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from brimful.data.batch import PackedBatch
 from brimful.errors import BrimfulError, nearest
-from brimful.model.door import choose, room
+from brimful.model.door import choose, kernels
 
 CaptureFunction = Callable[[Tensor, Tensor, Tensor], None]
 
@@ -135,7 +135,7 @@ def attend_alone(q: Tensor, k: Tensor, v: Tensor, window: int | None, dropout: f
 
 def backends() -> dict[str, type[Layout]]:
     """By name, in the order of preference: "auto" takes the first that runs. `sdpa` runs everywhere."""
-    forms = room()
+    forms = kernels()
     return {**({} if forms is None else forms.BACKENDS), "sdpa": SequenceLayout}
 
 

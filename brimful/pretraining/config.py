@@ -197,7 +197,7 @@ class PretrainConfig:
             raise BrimfulError("initial.attention=neighbours is for architecture modern: leave it out")
         if self.unpacked_keep == "rows" and self.unpacked_batch_size is None:
             raise BrimfulError("unpacked_keep needs unpacked_batch_size, which is not given")
-        if self.unpacked_keep == "rows" and self.optimizer.name == "muon":
+        if self.unpacked_keep == "rows" and not self.optimizer.has_betas:
             raise BrimfulError(
                 "unpacked_keep=rows changes betas, and Muon has none for matrices: choose sequences"
             )

@@ -1,6 +1,5 @@
 """The plan of a pretraining: what it starts from, what it reads, and how much of it."""
 
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -24,6 +23,7 @@ from brimful.precision.policy import resolve_residual
 from brimful.pretraining.config import PretrainConfig
 from brimful.runs.directory import START, absolute
 from brimful.runs.folder import RunFolder
+from brimful.runs.job import RunPlan
 from brimful.start.initial import Initial, new_model, trained_model
 from brimful.text.tokenizer import load as load_tokenizer
 from brimful.train.objective import Runtime
@@ -31,7 +31,7 @@ from brimful.train.sinks import require_wandb
 
 
 @dataclass(frozen=True)
-class PretrainPlan:
+class PretrainPlan(RunPlan):
     """A pretraining before it starts.
 
     Attributes:
@@ -49,11 +49,6 @@ class PretrainPlan:
     sources: list[Source]
     runtime: Runtime
     epochs: dict[str, float]
-
-    @property
-    def files(self) -> dict[str, Path]:
-        """None: corpora have fingerprints."""
-        return {}
 
     @property
     def decides(self) -> list[Any]:
@@ -122,11 +117,9 @@ def resolved(config: PretrainConfig, folder: RunFolder) -> PretrainConfig:
 
 
 def _has_start(folder: Path) -> bool:
-    """Whether the model that a run starts from is kept. What is left of one is removed."""
-    if all((folder / name).is_file() for name in ("config.json", "model.safetensors", "tokenizer.json")):
-        return True
-    shutil.rmtree(folder, ignore_errors=True)
-    return False
+    """Whether the model that a run starts from is kept, whole."""
+    names = ("config.json", "model.safetensors", "tokenizer.json")
+    return all((folder / name).is_file() for name in names)
 
 
 def initial_model(config: PretrainConfig, tokenizer: Tokenizer, kept: Path | None = None) -> Initial:

@@ -2,6 +2,7 @@
 
 import math
 import shlex
+import shutil
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
@@ -43,7 +44,8 @@ def work(plan: PretrainPlan, folder: RunFolder) -> Summary:
     encoder, head = plan.initial.encoder, plan.initial.head
     if config.start_from is None and not plan.is_started:
         _start_from_data(plan, folder)
-    if ranks.is_main and not (directory / START).exists():
+    if ranks.is_main and not plan.is_started:
+        shutil.rmtree(directory / START, ignore_errors=True)  # what a kill has left of one
         save_model(directory / START, encoder, head)
         seal(directory / START)
     ranks.barrier()

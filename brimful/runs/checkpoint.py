@@ -181,7 +181,7 @@ def check_format(path: Path, record: dict[str, Any], readable: Collection[int] =
     """Refuse what another version of Brimful wrote.
 
     Args:
-        record: the commit record of a checkpoint or of a stage's result.
+        record: the commit record of a checkpoint or of a training's result.
     """
     if (found := record.get("format")) not in readable:
         raise BrimfulError(

@@ -22,7 +22,15 @@ from brimful.errors import BrimfulError
 from brimful.paths import utf8_path
 from brimful.runs.checkpoint import FORMAT, check_format
 from brimful.runs.signals import StoppedError, elected, stop_request
-from brimful.storage import atomic_directory, commit, read_commit, require_shape, sweep, write_tensors
+from brimful.storage import (
+    atomic_directory,
+    commit,
+    read_commit,
+    read_json,
+    require_shape,
+    sweep,
+    write_tensors,
+)
 
 _RESULT = "result"
 _RECORD = "result.json"
@@ -203,6 +211,8 @@ def _remove_checkpoints(directory: Path) -> None:
 
 
 def remove_results(run: Path) -> None:
-    """Remove what the trainings of a finished run have left for each other."""
-    for folder in run.rglob(_RESULT):
-        shutil.rmtree(folder, ignore_errors=True)
+    """Remove what the trainings of a finished run have left for each other, and nothing else."""
+    for record in run.rglob(f"{_RESULT}/{_RECORD}"):
+        found = read_json(record)
+        if isinstance(found, dict) and found.keys() >= _ResultRecord.__required_keys__ | {"format"}:
+            shutil.rmtree(record.parent, ignore_errors=True)

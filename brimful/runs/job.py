@@ -7,13 +7,15 @@
     work     the verb's: train, save the model, return the summary
     finish   seals, summary.json, and what only a resume needs goes
 
-A plan writes nothing. A kill at any instant leaves a folder that `--resume` continues.
+A plan writes no result; it may sweep what a killed run has left half-written. A kill after the start leaves a
+folder that `--resume` continues, and one before it nothing: the same command begins anew.
 """
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 from brimful.config import config_hash, identity
 from brimful.distributed import World, world
@@ -25,7 +27,6 @@ from brimful.runs.directory import (
     finish_run,
     finished_run,
     open_run,
-    read_summary,
     start_run,
 )
 from brimful.runs.folder import RunFolder, remove_results
@@ -36,20 +37,24 @@ Summary = dict[str, Any]
 """What summary.json holds."""
 
 
-class RunPlan(Protocol):
-    """What a run has decided before it starts."""
+class RunPlan:
+    """What was decided for a run before it starts: a frozen dataclass.
 
-    @property
-    def config(self) -> Any:
-        """What config.yaml says: everything resolved, paths absolute. It is itself a valid --config."""
+    Attributes:
+        config: what config.yaml says, everything resolved. It is itself a valid --config.
+    """
+
+    config: Any
 
     @property
     def files(self) -> Mapping[str, Path]:
         """The files that decide the result, by names that are the same on other machines."""
+        return {}
 
     @property
     def decides(self) -> Sequence[Any]:
         """What else decides the run's bits, as JSON."""
+        return []
 
 
 C = TypeVar("C")
@@ -84,7 +89,7 @@ def resumable(verb: str, *needs: str) -> Callable[[R, World, FolderLock], Opened
 
     def opened(config: R, ranks: World, lock: FolderLock) -> Opened[R]:
         config = restarted(config, ranks)
-        again = f"--resume {config.resume or config.out}"
+        again = f"--resume {shlex.quote(str(config.resume or config.out))}"
         if config.resume is not None and (summary := finished_run(config, verb, ranks)) is not None:
             return Opened(config, Path(config.resume), False, again, summary)
         dry_run = config.dry_run
@@ -99,7 +104,7 @@ class Job(Generic[C, P]):
     """A verb that trains. Every rank calls each of its functions.
 
     Attributes:
-        open: takes the folder; see `resumable`.
+        open: takes the folder, and says whether it holds the beginning of the run; see `resumable`.
         plan: a configuration -> its plan.
         outlook: what a dry run returns, and says.
         work: trains as planned; what it returns on the main rank is the summary.
@@ -127,14 +132,14 @@ class Job(Generic[C, P]):
             folder = RunFolder(opened.path, ranks, opened.resuming)
             plan = self.plan(opened.config, folder)
             inputs = check_inputs(folder.path, plan.files)
-            if plan.config.dry_run:
-                return self.outlook(plan)
             decides = config_hash([identity(plan.config), inputs, *plan.decides])
             folder = replace(folder, identity=decides)
-            if ranks.is_main:
-                start_run(folder.path, plan.config, inputs or None)
-            ranks.barrier()
             try:
+                if plan.config.dry_run:
+                    return self.outlook(plan)
+                if ranks.is_main:
+                    start_run(folder.path, plan.config, inputs or None)
+                ranks.barrier()
                 summary = self.work(plan, folder)
             except StoppedError as stopped:
                 raise stopped.resumed_by(opened.again) from stopped
@@ -142,7 +147,7 @@ class Job(Generic[C, P]):
             if ranks.is_main:
                 finish(folder.path, summary, self.temporary)
             ranks.barrier()
-            return summary if ranks.is_main else read_summary(folder.path)
+            return ranks.from_main(summary)
 
 
 def finish(run: Path, summary: Summary, temporary: Sequence[str] = ()) -> None:

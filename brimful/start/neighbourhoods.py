@@ -18,7 +18,7 @@ import torch
 from brimful.compiled import compiled, compiled_fused
 from brimful.corpus.frequencies import sampled_runs
 from brimful.corpus.shards import Corpus
-from brimful.kernels.workers import run_loops, workers
+from brimful.workers import run_loops, workers
 
 WINDOW = 4
 SAMPLE = 16_000_000

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from hf.test_interop import FAMILIES, KINDS, their_config
+from hf.test_families import FAMILIES, KINDS, their_config
 from safetensors.torch import load_file
 
 from brimful import Encoder

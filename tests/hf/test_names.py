@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
-from hf.test_interop import FAMILIES, FOLDERS, KINDS, ROBERTAS, their_config
+from hf.test_families import FAMILIES, FOLDERS, KINDS, ROBERTAS, their_config
 from safetensors.torch import load_file, save_file, save_model
 
 from brimful import Encoder

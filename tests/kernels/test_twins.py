@@ -1,12 +1,16 @@
-"""Every fast form gives the numbers of its plain twin, and no form is without a case here.
+"""Every fast form gives the numbers of its plain twin; each has a case here, or where `ELSEWHERE` says.
 
-Outputs and gradients of both are compared with the plain form in float64: the errors of the fast form are no
-larger than those of the plain form in the same precision, but for rounding.
+Outputs and gradients of both are compared with the plain form in float64: the errors of the fast form are at
+most 1.5 times those of the plain form in the same precision, and two roundings.
 """
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -108,7 +112,13 @@ CASES: dict[tuple[str, int], list[Callable[[], Case]]] = {
 }
 """By the name of a form and its place among those of the name."""
 
-ELSEWHERE = {("layer", 1): "a compiled step on a GPU: tests/kernels/test_fused.py and tests/gpu"}
+ELSEWHERE = {
+    ("layer", 1): "a compiled step on a GPU: tests/kernels/test_fused.py, tests/gpu",
+    ("varlen", 0): "a backend of attention for GPUs: tests/model/test_attention.py, tests/gpu",
+    ("flex", 0): "another: tests/model/test_attention.py, tests/gpu",
+}
+IN_16_BITS = (("gate", 0), ("layer", 0))
+"""Forms that apply to bfloat16 alone."""
 
 
 def run(case: Case, dtype: torch.dtype) -> list[Tensor]:
@@ -128,6 +138,7 @@ def run(case: Case, dtype: torch.dtype) -> list[Tensor]:
 
 def test_every_form_has_a_case() -> None:
     known = {(name, place) for name, several in forms.FORMS.items() for place in range(len(several))}
+    known |= {(name, 0) for name in forms.BACKENDS}
     assert known == CASES.keys() | ELSEWHERE.keys()
 
 
@@ -145,7 +156,13 @@ def test_a_fast_form_gives_the_numbers_of_its_plain_twin(
     with shut():
         assert choose(form[0]) is None
         exact, plain = run(case, torch.float64), run(case, dtype)
+    calls = []
+    several = list(forms.FORMS[form[0]])
+    whole = several[form[1]]
+    several[form[1]] = replace(whole, run=lambda *given: calls.append(form) or whole.run(*given))
+    monkeypatch.setitem(forms.FORMS, form[0], tuple(several))
     fast = run(case, dtype)
+    assert bool(calls) is (dtype == torch.bfloat16 or form not in IN_16_BITS)
     eps = torch.finfo(dtype).eps
     for ours, theirs, right in zip(fast, plain, exact, strict=True):
         assert ours.shape == right.shape
@@ -158,3 +175,35 @@ def test_a_form_that_does_not_apply_leaves_the_plain_one() -> None:
     with shut():
         assert choose("rotate", torch.zeros(2, 3, 1, 4)) is None
     assert choose("rotate", torch.zeros(2, 3, 1, 4)) is not None
+
+
+def test_a_cold_process_compiles_an_encoder_as_one_graph() -> None:
+    """A traced function cannot import the fast forms: making a model has done so."""
+    code = """
+import torch
+from brimful.model.attention import SequenceLayout
+from builders.encoders import random_row, small
+encoder, batch = small("modern"), random_row([5, 3])
+layout = SequenceLayout.prepare(batch)
+step = torch.compile(lambda: encoder(batch, layout).sum(), fullgraph=True, backend="eager")
+print(torch.isfinite(step()).item())
+"""
+    tests = Path(__file__).parents[1]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tests), str(tests.parent)])}
+    found = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=300
+    )
+    assert found.stdout == "True\n", found.stderr
+
+
+@pytest.mark.parametrize(("value", "line"), [("off", "True"), ("on", "False"), ("0", "it is on or off")])
+def test_the_switch_is_on_or_off(value: str, line: str) -> None:
+    code = "from brimful.model.door import kernels; print(kernels() is None)"
+    found = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"BRIMFUL_KERNELS": value},
+        timeout=300,
+    )
+    assert line in found.stdout + found.stderr

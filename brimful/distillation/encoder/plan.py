@@ -25,7 +25,7 @@ from brimful.model.encoder import Encoder
 from brimful.objectives.imitation import LayerDistillation
 from brimful.runs.directory import model_files, named_files
 from brimful.runs.folder import RunFolder
-from brimful.runs.job import Summary
+from brimful.runs.job import RunPlan, Summary
 from brimful.tables.layouts import find_layout
 from brimful.tables.table import Table
 from brimful.tables.table_files import read_file
@@ -62,7 +62,7 @@ class Texts:
 
 
 @dataclass(frozen=True)
-class DistilEncoderPlan:
+class DistilEncoderPlan(RunPlan):
     """The distillation of an encoder before it starts.
 
     Attributes:

@@ -14,7 +14,7 @@ from brimful.distillation.task.config import DistilConfig
 from brimful.errors import UsageError
 from brimful.runs.directory import run_once
 from brimful.runs.folder import RunFolder
-from brimful.runs.job import Summary
+from brimful.runs.job import RunPlan, Summary
 from brimful.tables.layouts import OWN
 
 _OF_TEACHER = ("train", "dev", "test", "task", "columns", "layout", "precision", "max_length")
@@ -31,7 +31,7 @@ Run = Callable[..., Summary]
 
 
 @dataclass(frozen=True)
-class RecipePlan:
+class RecipePlan(RunPlan):
     """A recipe before its first step.
 
     Attributes:
@@ -41,16 +41,6 @@ class RecipePlan:
 
     config: DistilRecipeConfig
     checked: Summary
-
-    @property
-    def files(self) -> dict[str, Path]:
-        """None: each step checks its own."""
-        return {}
-
-    @property
-    def decides(self) -> list[Any]:
-        """Nothing else."""
-        return []
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from brimful.console import say
 from brimful.distillation.material import Material, Sources, open_sources, read_material
@@ -15,13 +14,13 @@ from brimful.hf.folders import load_pretrained
 from brimful.model.encoder import Encoder
 from brimful.runs.directory import model_files
 from brimful.runs.folder import RunFolder
-from brimful.runs.job import Summary
+from brimful.runs.job import RunPlan, Summary
 from brimful.tasks.classification import Classification
 from brimful.train.objective import Runtime
 
 
 @dataclass(frozen=True)
-class DistilStaticPlan:
+class DistilStaticPlan(RunPlan):
     """The distillation of a static student before it starts.
 
     Attributes:
@@ -41,11 +40,6 @@ class DistilStaticPlan:
         if sources.origin is None:
             return sources.files
         return sources.files | model_files("encoder", sources.origin.encoder_folder)
-
-    @property
-    def decides(self) -> list[Any]:
-        """Nothing else."""
-        return []
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from brimful.console import say
 from brimful.distillation.material import Material, open_sources, read_material
@@ -13,12 +12,12 @@ from brimful.model.shape import EncoderConfig
 from brimful.objectives.imitation import LayerDistillation
 from brimful.runs.directory import model_files
 from brimful.runs.folder import RunFolder
-from brimful.runs.job import Summary
+from brimful.runs.job import RunPlan, Summary
 from brimful.train.objective import Runtime
 
 
 @dataclass(frozen=True)
-class DistilPlan:
+class DistilPlan(RunPlan):
     """A distillation before it starts.
 
     Attributes:
@@ -41,11 +40,6 @@ class DistilPlan:
         elif self.start.of_origin:
             files |= model_files("encoder", self.start.origin_folder)
         return files
-
-    @property
-    def decides(self) -> list[Any]:
-        """Nothing else."""
-        return []
 
 
 def plan(config: DistilConfig, folder: RunFolder) -> DistilPlan:

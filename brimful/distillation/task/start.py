@@ -11,7 +11,7 @@ from brimful.distillation.task.config import DistilConfig
 from brimful.distillation.teachers import ModelTeacher
 from brimful.errors import BrimfulError, UsageError
 from brimful.finetuning.config import FinetuneConfig
-from brimful.finetuning.trainings import starting_model
+from brimful.finetuning.start import starting_model
 from brimful.hf.folders import load_pretrained
 from brimful.hf.model_folder import ModelFolder
 from brimful.model.encoder import Encoder

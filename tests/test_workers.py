@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from brimful import workers
 from brimful.compiled import compiled
-from brimful.kernels import workers
 
 CPU = torch.device("cpu")
 
