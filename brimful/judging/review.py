@@ -6,6 +6,7 @@ the trial with the same settings, which has not. Without a dev table there is no
 """
 
 import importlib.util
+from collections import Counter
 from dataclasses import asdict
 from typing import Any
 
@@ -207,6 +208,43 @@ def worst_errors(task: Task, answers: Any, data: Encoded) -> list[Row]:
     return [shown for _, shown in found[:SHOWN]]
 
 
+def scores_by_label(task: Task, answers: Any, data: Encoded) -> list[Summary]:
+    """Precision, recall and F1 of each label of spans, classes or sets of labels, the most frequent first.
+
+    Returns:
+        `label`, `support` (how often it stands in the table), `precision`, `recall`, `f1`; a label that is
+        never predicted has a precision of 0. Empty for a task without labels, and for more than
+        `LARGEST_MATRIX` labels.
+    """
+    labels = task.facts.get("labels") or []
+    if not 0 < len(labels) <= LARGEST_MATRIX:
+        return []
+    support, predicted, hits = Counter[str](), Counter[str](), Counter[str]()
+    for compared in task.compared_rows(answers, data):
+        wanted, found = (_labelled(compared[side]) for side in ("label", "prediction"))
+        for counts, items in ((support, wanted), (predicted, found), (hits, wanted & found)):
+            counts.update(_label(item) for item in items)
+    if not set(support) <= set(labels):  # joined labels, which stand for several
+        return []
+    told = []
+    for label in sorted(labels, key=lambda label: -support[label]):
+        precision, recall = (hits[label] / max(n[label], 1) for n in (predicted, support))
+        f1 = 2 * hits[label] / max(support[label] + predicted[label], 1)
+        told.append(
+            {"label": label, "support": support[label], "precision": precision, "recall": recall, "f1": f1}
+        )
+    return told
+
+
+def _labelled(value: Any) -> set[Any]:
+    """What a row has: one label, several, or spans."""
+    return {_plain(item) for item in value} if isinstance(value, list) else {value}
+
+
+def _label(item: Any) -> str:
+    return item.label if isinstance(item, LabelledSpan) else item
+
+
 def _wrongness(label: Any, prediction: Any) -> float:
     """0 for a right prediction; else how wrong it is."""
     if isinstance(label, int | float) and isinstance(prediction, int | float):
@@ -282,7 +320,11 @@ def review(
     """
     task, test = data.task, data.test
     if not isinstance(task, Classification):
-        return {"errors": worst_errors(task, answers, test)}, None
+        by_label = scores_by_label(task, answers, test)
+        return {
+            **({"by_label": by_label} if by_label else {}),
+            "errors": worst_errors(task, answers, test),
+        }, None
     fitted: Summary = {}
     if dev_answers is None or data.dev is None:
         say("no dev rows: no temperature and no threshold for abstaining (give --dev, or several rates)")
@@ -291,6 +333,7 @@ def review(
     temperature = fitted.get("temperature")
     told = {
         **review_classifier(answers, test, task.labels, fitted),
+        "by_label": scores_by_label(task, answers, test),
         **doubtful_labels(encoder, data.train, task.labels, runtime),
         "errors": worst_errors(task, answers if temperature is None else answers / temperature, test),
     }

@@ -1,94 +1,379 @@
-"""The models of a page's runs by their metric and by the time of one text: what a user chooses between."""
+"""The models of a page's runs on the same test rows: which one to ship, by its metric, size and speed."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
+from brimful.console import counted
 from brimful.reports.charts import Chart, Point, scatter_chart
-from brimful.reports.content import branch, metric, title
+from brimful.reports.content import (
+    SPACE,
+    Card,
+    Headline,
+    ReportTable,
+    accuracy_error,
+    branch,
+    capitalized,
+    metric,
+    milliseconds,
+    number,
+    plain,
+    plus_minus,
+    short,
+    title,
+)
+from brimful.reports.demo import CLEAR, MODELS, label_of, measured_of
 from brimful.reports.finetune import RUNGS
 from brimful.reports.load import Run
 
-if TYPE_CHECKING:
-    from brimful.tasks.task import Metric
-
 FEWEST = 3
 """Models that make a picture."""
+FASTER = 1.5
+"""A model is worth a word if it is this many times as fast as the best."""
+MOST_ALTERNATIVES = 3
+"""Of a card."""
+GUESSES = (RUNGS["majority"], "majority")
 
 
 @dataclass(frozen=True)
-class Measured:
-    """A model that was measured on a test table, and timed.
+class Test:
+    """What models were measured on: only models of the same test are compared."""
+
+    task: str
+    metric: str
+    title: str
+    n: float
+    higher_is_better: bool = True
+    percent: bool = False
+
+    def shown(self, value: float, error: float | None = None) -> str:
+        """A value of the metric, with its error."""
+        if self.percent:
+            return plus_minus(value, error)
+        return plain(value) + (f"{SPACE}±{SPACE}{plain(error)}" if error is not None else "")
+
+    def gap(self, difference: float, error: float | None = None) -> str:
+        """The size of a difference, with its error."""
+        scale = 100 if self.percent else 1
+        one = "{:.1f}".format if self.percent else "{:.3f}".format
+        text = one(abs(scale * difference))
+        return text + (f"{SPACE}±{SPACE}{one(scale * error)}" if error is not None else "")
+
+    def in_words(self, difference: float) -> str:
+        """The size of a difference in a sentence: 1.2 points."""
+        return f"{self.gap(difference)} points" if self.percent else self.gap(difference)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A model that was measured on a test table.
 
     Attributes:
-        test: the task, the metric and the number of test texts: only models of the same are compared.
+        error: the standard error of `value` over test rows; of several seeds, the deviation over them.
+        of_differences: the standard error of the difference from other models, by label, where it was
+            measured on the same rows.
     """
 
-    test: tuple[str, str, float]
-    point: Point
-    primary: "Metric"
+    label: str
+    value: float
+    error: float | None = None
+    milliseconds: float | None = None
+    megabytes: float | None = None
+    parameters: float | None = None
+    of_differences: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The models of one test, the best first."""
+
+    test: Test
+    candidates: list[Candidate]
+    elsewhere: int = 0
+    """Models that were measured on other tests only, and are not compared."""
+
+    def behind(self, other: Candidate) -> tuple[float, float | None]:
+        """By how much a model is behind the best, and the standard error of that: paired where it was
+        measured so, else from the two models' own errors, which is too large rather than too small."""
+        best = self.candidates[0]
+        error = best.of_differences.get(other.label, other.of_differences.get(best.label))
+        if error is None and best.error is not None and other.error is not None:
+            error = math.hypot(best.error, other.error)
+        return abs(best.value - other.value), error
+
+    def may_be_chance(self, other: Candidate) -> bool:
+        """Whether a model is not clearly behind the best."""
+        difference, error = self.behind(other)
+        return error is not None and difference <= CLEAR * error
+
+
+def choice_of(runs: Sequence[Run]) -> Choice | None:
+    """The models of all runs, and of the runs inside them.
+
+    Of several test tables, the one that most models were measured on is shown. The same model may be in
+    several runs, such as a teacher; it is taken once, with all that any of them says of it.
+    """
+    every: dict[Test, dict[tuple[str, float], Candidate]] = {}
+    for test, found in _of_runs(runs):
+        known = every.setdefault(test, {})
+        before = known.get((found.label, found.value))
+        known[found.label, found.value] = _merged(before, found) if before else found
+    if not every:
+        return None
+    test, models = max(every.items(), key=lambda item: len(item[1]))
+    sign = -1.0 if test.higher_is_better else 1.0
+    elsewhere = sum(map(len, every.values())) - len(models)
+    return Choice(test, sorted(models.values(), key=lambda one: sign * one.value), elsewhere)
+
+
+def _merged(first: Candidate, second: Candidate) -> Candidate:
+    """One model as two runs know it; the first is believed where both know something."""
+
+    def known(name: str) -> float | None:
+        ours: float | None = getattr(first, name)
+        theirs: float | None = getattr(second, name)
+        return theirs if ours is None else ours
+
+    numbers = {name: known(name) for name in ("error", "milliseconds", "megabytes", "parameters")}
+    pairs = {**second.of_differences, **first.of_differences}
+    return Candidate(first.label, first.value, **numbers, of_differences=pairs)
+
+
+def choice_headline(choice: Choice) -> Headline:
+    """Which model to ship, what is next best, what is faster; and its metric, time and size in cards."""
+    test, (best, *others) = choice.test, choice.candidates
+    if best.label in GUESSES:
+        guessed = f"{test.shown(best.value)} on {test.n:,.0f} test rows"
+        said = f"Ship none of these models: none is ahead of the most frequent label, {guessed}."
+        return Headline([said], [])
+    costs = [
+        *([f"{best.megabytes:,.1f}{SPACE}MB"] if best.megabytes else []),
+        *([f"{milliseconds(best.milliseconds)} a text"] if best.milliseconds else []),
+    ]
+    value = test.shown(best.value, best.error)
+    sentences = [
+        f"Ship {_inside(best.label)}: its {test.title} on {test.n:,.0f} test rows is {value}"
+        + (f", at {' and '.join(costs)}." if costs else ".")
+    ]
+    quick = _quick(choice)
+    if others and others[0].label not in GUESSES:
+        doubt = ", which may be chance" if choice.may_be_chance(others[0]) else ""
+        lead = test.in_words(best.value - others[0].value)
+        sentences.append(f"{others[0].label} is next, {lead} behind{doubt}.")
+    if quick is not None and best.milliseconds and quick.milliseconds:
+        times = f"{best.milliseconds / quick.milliseconds:.1f} times as fast"
+        lead = test.in_words(best.value - quick.value)
+        tail = "" if quick is others[0] else f", and the {lead} that it is behind may be chance"
+        sentences.append(f"{quick.label} is {times}{tail}.")
+    return Headline(sentences, _cards(choice))
+
+
+def _quick(choice: Choice) -> Candidate | None:
+    """The fastest model that is not clearly behind the best, if it is much faster."""
+    best = choice.candidates[0]
+    found = [
+        one
+        for one in choice.candidates[1:]
+        if one.milliseconds
+        and best.milliseconds
+        and FASTER * one.milliseconds <= best.milliseconds
+        and choice.may_be_chance(one)
+    ]
+    return min(found, key=lambda one: one.milliseconds or math.inf, default=None)
+
+
+def _cards(choice: Choice) -> list[Card]:
+    test, (best, *others) = choice.test, choice.candidates
+    name = capitalized(test.title)
+    cards = [Card(name, test.shown(best.value, best.error), _alternatives(others, "value", test.shown))]
+    if best.milliseconds:
+        note = _alternatives(others, "milliseconds", milliseconds)
+        cards.append(Card("One text", milliseconds(best.milliseconds), note))
+    for key, label, show in (
+        ("megabytes", "Size", lambda size: f"{size:,.1f}{SPACE}MB"),
+        ("parameters", "Parameters", short),
+    ):
+        value = getattr(best, key)
+        if value:
+            cards.append(Card(label, show(value), _alternatives(others, key, show)))
+    return cards
+
+
+def _alternatives(others: Sequence[Candidate], key: str, show: Any) -> str:
+    """The next models by the same measure; models of one shape say it once."""
+    found: list[str] = []
+    for one in others:
+        value = getattr(one, key)
+        text = show(value) if value else ""
+        if text and not any(known.endswith(f" {text}") for known in found):
+            found.append(f"{one.label} {text}")
+    return "; ".join(found[:MOST_ALTERNATIVES])
+
+
+def _inside(label: str) -> str:
+    """A label within a sentence: its first letter is small if it begins a word, not a name."""
+    return label[:1].lower() + label[1:] if label[:2].istitle() else label
+
+
+def choice_table(choice: Choice) -> ReportTable:
+    """The models, the best first, with what they cost."""
+    test = choice.test
+    columns = [
+        ("One text", lambda one: milliseconds(one.milliseconds) if one.milliseconds else "–"),
+        ("Size", lambda one: f"{one.megabytes:,.1f}{SPACE}MB" if one.megabytes else "–"),
+        ("Parameters", lambda one: short(one.parameters) if one.parameters else "–"),
+    ]
+    cells = {name: [show(one) for one in choice.candidates] for name, show in columns}
+    cells = {name: values for name, values in cells.items() if set(values) != {"–"}}
+    rows = []
+    for place, one in enumerate(choice.candidates):
+        behind = "–"
+        if place:
+            behind = test.gap(*choice.behind(one))
+        rows.append(
+            [one.label, test.shown(one.value, one.error), behind, *(cells[name][place] for name in cells)]
+        )
+    unit = ", points" if test.percent else ""
+    name = capitalized(test.title)
+    note = (
+        f"The same {test.n:,.0f} test rows, the best model first. ± of the metric: standard error over test"
+        " rows, or of several seeds the deviation over them; of a difference: paired where both models'"
+        f" answers were compared. Up to {CLEAR:g} standard errors may be chance."
+    )
+    if choice.elsewhere:
+        note += f" Other test rows, which do not compare: {counted(choice.elsewhere, 'model')}."
+    heads = ["Model", name, f"Behind the best{unit}", *cells]
+    return ReportTable("Which model to ship", heads, rows, note, decides=True)
 
 
 def choice_charts(runs: Sequence[Run]) -> list[Chart]:
-    """The metric of the models of all runs, and of the runs inside them, against the time of one text.
+    """The metric of the models against the time of one text."""
+    choice = choice_of(runs)
+    return [] if choice is None else scatter_of(choice)
 
-    Of several test tables, the one that most models were measured on is shown. The same model may be in
-    several runs, such as a teacher; it is drawn once.
-    """
-    every: dict[tuple[str, str, float], dict[tuple[str, float], Measured]] = {}
-    for found in _of_runs(runs):
-        every.setdefault(found.test, {}).setdefault((found.point.label, found.point.y), found)
-    if not every:
+
+def scatter_of(choice: Choice) -> list[Chart]:
+    """The models with a time; none where there are too few for a picture."""
+    test = choice.test
+    points = [
+        Point(one.label, one.milliseconds, one.value, one.error or 0.0)
+        for one in choice.candidates
+        if one.milliseconds
+    ]
+    if len(points) < FEWEST:
         return []
-    chosen = list(max(every.values(), key=len).values())
-    if len(chosen) < FEWEST:
-        return []
-    primary, (_, _, n) = chosen[0].primary, chosen[0].test
     note = (
-        f"{n:,.0f} test texts. Times are medians on the CPU of the machine that made the run, from text to"
-        " answer; they compare only where that was one machine. Bars: the deviation over seeds."
+        f"{test.n:,.0f} test texts. Times are medians on the CPU of the machine that made the run, from text"
+        " to answer; they compare only where that was one machine. Bars: standard error over test rows, or"
+        " of several seeds the deviation over them."
     )
-    kind = primary.title[:1].upper() + primary.title[1:]
-    points = [each.point for each in chosen]
     return [
         scatter_chart(
-            f"{kind} against the time of one text",
+            f"{capitalized(test.title)} against the time of one text",
             points,
             "ms a text",
-            higher_is_better=primary.best == "highest",
-            percent=primary.percent,
+            higher_is_better=test.higher_is_better,
+            percent=test.percent,
             note=note,
         )
     ]
 
 
-def _of_runs(runs: Iterable[Run]) -> Iterator[Measured]:
+def _of_runs(runs: Iterable[Run]) -> Iterator[tuple[Test, Candidate]]:
     for run in runs:
-        yield from _of_run(run)
-        yield from _of_runs(run.children)
+        found = list(_of_demo(run) if run.kind == "demo" else _of_run(run))
+        yield from found
+        if run.kind != "demo" or not found:  # its own summary compares the runs inside it
+            yield from _of_runs(run.children)
 
 
-def _of_run(run: Run) -> Iterator[Measured]:
-    """The models of a run of finetune or distil."""
-    if run.kind not in ("finetune", "distil") or (task := run.task) is None:
-        return
-    chosen = run.summary.get("primary_metric")
-    primary = next((one for one in task.metrics if one.name == chosen), task.metrics[0])
+def _of_demo(run: Run) -> Iterator[tuple[Test, Candidate]]:
+    """The models of a demo, by their accuracy."""
     n = metric(run.summary, "test.n")
-    places = [(run.name, "test", "latency_ms")]
-    for key in branch(run.summary, "baselines"):
-        places.append((RUNGS.get(key, title(key)), f"baselines.{key}", f"baselines.{key}.latency_ms"))
-    if run.kind == "distil":
-        places = [
-            (run.name, "student", "latency_ms.student"),
-            (f"{run.name}, from labels alone", "student_without_distillation", "latency_ms.student"),
-            ("Teacher's layers, by logits alone", "student_layer_drop", "latency_ms.student_layer_drop"),
-            ("Teacher", "teacher", "latency_ms.teacher"),
-            (RUNGS["tfidf"], "tfidf", "latency_ms.tfidf"),
-        ]
-    for label, place, time in places:
-        value, milliseconds = metric(run.summary, f"{place}.{primary.name}"), metric(run.summary, time)
-        if n is None or value is None or not milliseconds:
+    if n is None:
+        return
+    test = Test("classification", "accuracy", "accuracy", n, percent=True)
+    errors: dict[str, dict[str, float]] = {}
+    for pair, compared in branch(run.summary, "comparisons").items():
+        one, _, other = pair.partition("_minus_")
+        if (error := metric(compared, "standard_error")) is not None:
+            errors.setdefault(label_of(one), {})[label_of(other)] = error
+    names = branch(run.summary, "accuracy")
+    for name in [*filter(names.__contains__, MODELS), *(one for one in names if one not in MODELS)]:
+        value = number(names[name])
+        if value is not None:
+            label = label_of(name)
+            yield (
+                test,
+                Candidate(
+                    label,
+                    value,
+                    metric(run.summary, f"accuracy_standard_error.{name}"),
+                    measured_of(run.summary, name, "latency_ms"),
+                    measured_of(run.summary, name, "size_mb"),
+                    measured_of(run.summary, name, "parameters"),
+                    errors.get(label, {}),
+                ),
+            )
+
+
+def _of_run(run: Run) -> Iterator[tuple[Test, Candidate]]:
+    """The models of a run of finetune, distil or evaluate."""
+    if run.kind not in ("finetune", "distil", "evaluate") or (task := run.task) is None:
+        return
+    chosen, n = run.summary.get("primary_metric"), metric(run.summary, "test.n")
+    primary = next((one for one in task.metrics if one.name == chosen), task.metrics[0])
+    if n is None:
+        return
+    test = Test(task.name, primary.name, primary.title, n, primary.best == "highest", primary.percent)
+    places = {"finetune": _of_finetune, "distil": _of_distil, "evaluate": _of_evaluate}[run.kind]
+    for label, measured, costs, error_key in places(run):
+        value = metric(measured, primary.name)
+        if value is None:
             continue
-        spread = metric(run.summary, f"{place}.{primary.name}_std") or 0.0
-        yield Measured((task.name, primary.name, n), Point(label, milliseconds, value, spread), primary)
+        error = metric(measured, f"{primary.name}_std")
+        if error is None and primary.name == "accuracy":
+            error = accuracy_error(value, n)
+        reference, of_difference = error_key
+        pairs = {} if of_difference is None else {reference: of_difference}
+        yield test, Candidate(label, value, error, *costs, of_differences=pairs)
+
+
+Costs = tuple[float | None, float | None, float | None]
+Found = tuple[str, Any, Costs, tuple[str, float | None]]
+"""A model's label, its metrics, its time, size and parameters, and another model's label with the standard
+error of the difference from it."""
+
+
+def _of_finetune(run: Run) -> Iterator[Found]:
+    size = metric(run.summary, "parameters")
+    yield run.name, run.summary.get("test"), (metric(run.summary, "latency_ms"), None, size), ("", None)
+    for key, rung in branch(run.summary, "baselines").items():
+        label = RUNGS.get(key, title(key))
+        error = metric(rung, "standard_error")
+        yield label, rung, (metric(rung, "latency_ms"), None, metric(rung, "parameters")), (run.name, error)
+
+
+def _of_distil(run: Run) -> Iterator[Found]:
+    for label, place, shape in (
+        (run.name, "student", "student"),
+        (f"{run.name}, from labels alone", "student_without_distillation", "student"),
+        ("Teacher's layers, by logits alone", "student_layer_drop", "student_layer_drop"),
+        ("Teacher", "teacher", "teacher"),
+        (RUNGS["tfidf"], "tfidf", "tfidf"),
+    ):
+        time, size, count = (
+            metric(run.summary, f"{key}.{shape}") for key in ("latency_ms", "megabytes", "parameters")
+        )
+        error = metric(run.summary, f"comparisons.student_minus_{place}.standard_error")
+        yield label, run.summary.get(place), (time, size, count), (run.name, error)
+
+
+def _of_evaluate(run: Run) -> Iterator[Found]:
+    models = run.summary.get("models")
+    rows = [row for row in models if isinstance(row, dict)] if isinstance(models, list) else []
+    best = next((plain(row.get("model")) for row in rows if "behind" not in row), "")
+    for row in rows:
+        error = metric(row, "standard_error")
+        yield plain(row.get("model")), row, (None, None, None), (best, error)

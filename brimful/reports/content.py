@@ -42,6 +42,11 @@ def title(key: str) -> str:
     return key.replace("_", " ")
 
 
+def capitalized(text: str) -> str:
+    """With a large first letter; the rest stays as it is."""
+    return text[:1].upper() + text[1:]
+
+
 def percent(share: float) -> str:
     """0.8213 -> 82.1 %; between 99 % and 100 % one digit more: 0.9987 -> 99.87 %."""
     return f"{100 * share:.{2 if 0.99 < share < 1 else 1}f}{SPACE}%"
@@ -65,6 +70,16 @@ def short(value: float) -> str:
         if abs(value) >= 0.9995 * size:
             return f"{_digits(value / size)}{SPACE}{unit}"
     return _digits(value)
+
+
+def accuracy_error(share: float, n: float | None) -> float | None:
+    """The standard error of a share of n rows; None of all and of none, from which it cannot be seen."""
+    return math.sqrt(share * (1 - share) / n) if n and 0 < share < 1 else None
+
+
+def milliseconds(value: float) -> str:
+    """1.02 -> 1 ms, 4.51 -> 4.5 ms, 132.4 -> 132 ms."""
+    return f"{value:.0f}{SPACE}ms" if value >= 100 else f"{value:.2g}{SPACE}ms"
 
 
 def scientific(value: float) -> str:
@@ -136,6 +151,8 @@ class ReportTable:
     columns: list[str]
     rows: list[list[str]]
     note: str = ""
+    decides: bool = False
+    """Whether the second column decides: it stays in view where the rest scrolls."""
 
 
 def card(label: str, value: float | None, show: Callable[[float], str], note: str = "") -> Card | None:

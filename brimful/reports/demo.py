@@ -17,7 +17,6 @@ from brimful.reports.content import (
     plain,
     plus_minus,
     points,
-    scientific,
     short,
     title,
 )
@@ -65,22 +64,9 @@ def demo_headline(summary: Summary) -> tuple[list[str], list[Card | None]]:
     ], [
         card("Student accuracy", student, lambda v: plus_minus(v, _error(summary, "student")), kept),
         card("Teacher accuracy", teacher, lambda v: plus_minus(v, _error(summary, "pretrained"))),
-        _speed_up(fast, slow),
         packing_card(summary),
-        card(
-            "Exported logits differ by",
-            metric(summary, "export.max_abs_logit_difference.onnx"),
-            scientific,
-            "at most, ONNX from Brimful",
-        ),
         card("From raw text to report", metric(summary, "seconds.total"), duration),
     ]
-
-
-def _speed_up(fast: float | None, slow: float | None) -> Card | None:
-    if not fast or not slow:
-        return None
-    return Card("Student’s speed-up", f"{slow / fast:.1f}×", f"{fast:.2g} ms a review, teacher {slow:.2g} ms")
 
 
 def _error(summary: Summary, model: str) -> float | None:
@@ -108,10 +94,10 @@ def _models(summary: Summary) -> list[str]:
 def demo_tables(summary: Summary) -> list[ReportTable]:
     """The models side by side, the differences between pairs of them, and the data that they saw."""
     models = _models(summary)
-    rows = [[_label(name), plus_minus(summary["accuracy"][name], _error(summary, name))] for name in models]
+    rows = [[label_of(name), plus_minus(summary["accuracy"][name], _error(summary, name))] for name in models]
     columns = ["Model", "Accuracy"]
     for key, (column, show) in COLUMNS.items():
-        values = [_metric_of(summary, name, key) for name in models]
+        values = [measured_of(summary, name, key) for name in models]
         if any(value is not None for value in values):
             columns.append(column)
             for row, value in zip(rows, values, strict=True):
@@ -119,6 +105,12 @@ def demo_tables(summary: Summary) -> list[ReportTable]:
     n = metric(summary, "test.n")
     note = f"All on the same {n:,.0f} test reviews; ± one standard error." if n else "± one standard error."
     tables = [ReportTable("The models side by side", columns, rows, note)] if rows else []
+    return [*tables, *difference_tables(summary)]
+
+
+def difference_tables(summary: Summary) -> list[ReportTable]:
+    """The differences between pairs of models, and the data that they saw."""
+    tables = []
     pairs = [_pair(name, pair) for name, pair in branch(summary, "comparisons").items()]
     differences = [pair for pair in pairs if pair]
     if differences:
@@ -138,11 +130,12 @@ def demo_tables(summary: Summary) -> list[ReportTable]:
     return tables
 
 
-def _label(model: str) -> str:
+def label_of(model: str) -> str:
+    """What a model of the demo is called."""
     return MODELS[model][0] if model in MODELS else title(model)
 
 
-def _metric_of(summary: Summary, model: str, key: str) -> float | None:
+def measured_of(summary: Summary, model: str, key: str) -> float | None:
     """Size or speed of a model; without its own measurement, it shares its shape's."""
     return metric(summary, f"models.{MODELS[model][1] if model in MODELS else model}.{key}")
 
@@ -152,30 +145,32 @@ def _pair(name: str, pair: Any) -> list[str] | None:
     difference, error = metric(pair, "difference"), metric(pair, "standard_error")
     if difference is None:
         return None
-    words = " \u2212 ".join(map(_label, name.split("_minus_")))
+    words = " \u2212 ".join(map(label_of, name.split("_minus_")))
     if error is None:
         return [words, points(difference), "–", "–"]
     clear = "yes" if abs(difference) > CLEAR * error else "unclear"
     return [words, points(difference), f"{100 * error:.1f}", clear]
 
 
-def demo_charts(summary: Summary) -> list[Chart]:
-    """Accuracies with their errors, real tokens against padding, and the time of each stage."""
-    bars, times = [], []
+def accuracy_charts(summary: Summary) -> list[Chart]:
+    """Accuracies with their errors."""
+    bars = []
     for model in _models(summary):
         value, error = summary["accuracy"][model], _error(summary, model)
         colour = MODELS[model][2] if model in MODELS else "c6"
-        bars.append(Bar(_label(model), value, percent(value), error or 0.0, colour))
+        bars.append(Bar(label_of(model), value, percent(value), error or 0.0, colour))
+    note = "± one standard error; the axis does not begin at zero."
+    return [error_chart("Accuracy on the test reviews", bars, note)] if bars else []
+
+
+def work_charts(summary: Summary) -> list[Chart]:
+    """Real tokens against padding, and the time of each stage."""
+    times = []
     for stage, value in branch(summary, "seconds").items():
         seconds = number(value)
         if seconds is not None and stage != "total":
             times.append(Bar(title(stage), seconds, duration(seconds)))
-    note = "± one standard error; the axis does not begin at zero."
-    return [
-        *([error_chart("Accuracy on the test reviews", bars, note)] if bars else []),
-        *_packing_chart(summary),
-        *([bar_chart("Time of each stage", times)] if times else []),
-    ]
+    return [*_packing_chart(summary), *([bar_chart("Time of each stage", times)] if times else [])]
 
 
 def _packing_chart(summary: Summary) -> list[Chart]:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from brimful.reports.content import SPACE, ReportTable, branch, metric
+from brimful.reports.content import SPACE, ReportTable, branch, capitalized, metric
 
 ROWS = (
     ("teacher", "teacher", "teacher"),
@@ -31,21 +31,24 @@ def distilled_tables(summary: Mapping[str, Any]) -> list[ReportTable]:
         parameters, megabytes, milliseconds = (
             metric(summary, f"{key}.{shape}") for key in ("parameters", "megabytes", "latency_ms")
         )
+        lead_in_words = ""
+        if gap is not None and error is not None:
+            lead_in_words = f"{gap:+.4f}{SPACE}±{SPACE}{error:.4f}".replace("-", "\u2212")
         rows.append(
             [
-                title,
-                f"{value:.4f}" + (f" ± {spread:.4f}" if spread is not None else ""),
-                "" if gap is None or error is None else f"{gap:+.4f} ± {error:.4f}",
+                capitalized(title),
+                f"{value:.4f}" + (f"{SPACE}±{SPACE}{spread:.4f}" if spread is not None else ""),
+                lead_in_words,
                 "" if parameters is None else f"{parameters / 1e6:.2f}{SPACE}M",
                 "" if megabytes is None else f"{megabytes:.1f}{SPACE}MB",
                 "" if milliseconds is None else f"{milliseconds:.2f}{SPACE}ms",
             ]
         )
     n = metric(summary, "test.n")
-    of = f"{n:,.0f} test texts" if n is not None else "the test texts"
-    columns = ["model", primary, "student is better by", "parameters", "size", "one text"]
+    of = f"The models on {n:,.0f} test texts" if n is not None else "The models on the test texts"
+    columns = ["Model", capitalized(primary), "Student is better by", "Parameters", "Size", "One text"]
     note = (
         "± of a metric: the deviation over seeds; of a difference: its standard error over test texts and"
         " seeds, paired. One text: median on the CPU of that machine, from text to answer."
     )
-    return [ReportTable(of, columns, rows, note)] if rows else []
+    return [ReportTable(of, columns, rows, note, decides=True)] if rows else []

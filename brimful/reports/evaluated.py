@@ -34,5 +34,6 @@ def evaluated_tables(summary: Mapping[str, Any]) -> list[ReportTable]:
             for row in models
         ]
         columns = ["Model", name, "Over seeds", "Behind the best by", "Training"]
-        tables.append(ReportTable(f"{summary['task']}, {summary['test']['n']:,} test rows", columns, rows))
+        heading = f"{summary['task']}, {summary['test']['n']:,} test rows"
+        tables.append(ReportTable(heading, columns, rows, decides=True))
     return tables

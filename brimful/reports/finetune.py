@@ -1,7 +1,7 @@
 """What a fine-tuned model shows beside its metrics: the ladder of baselines, its metric by labels, what is
 odd in its tables, confusion, calibration, errors."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 from brimful.reports.charts import Chart, Line, heat_chart, line_chart
@@ -10,12 +10,14 @@ from brimful.reports.content import (
     Card,
     ReportTable,
     branch,
+    capitalized,
     card,
     duration,
     metric,
     number,
     percent,
     plain,
+    plus_minus,
     title,
 )
 
@@ -28,13 +30,22 @@ RUNGS = {
 }
 """The models of the ladder, by their keys in a summary."""
 
-SHOWN_KEYS = ("findings", "errors", "mislabelled", "abstain", "confused")
+SHOWN_KEYS = ("by_label", "label_curve", "trials", "findings", "errors", "mislabelled", "abstain", "confused")
 """Lists of summary.json that have a table here."""
+LABEL_COLUMNS = {"support": "Support", "precision": "Precision", "recall": "Recall"}
 LARGEST_MAP = 20
 """Labels of a drawn confusion matrix; of more, the most frequent confusions are listed."""
 ROWS = 10
 
 Summary = Mapping[str, Any]
+
+
+def trial_tables(summary: Summary) -> list[ReportTable]:
+    """The trainings that dev chose among; none where there was one."""
+    trials = _records(summary, "trials")
+    names = list(dict.fromkeys(name for trial in trials for name in trial))
+    rows = [[plain(trial[name]) if name in trial else "–" for name in names] for trial in trials]
+    return [ReportTable("Trials", _titles(names), rows)] if len(rows) > 1 else []
 
 
 def ladder_tables(summary: Summary) -> list[ReportTable]:
@@ -70,7 +81,7 @@ def ladder_tables(summary: Summary) -> list[ReportTable]:
         " error of the difference from the kept model over test rows; the fine-tuned model's time is that of"
         " all its trainings."
     )
-    return [ReportTable("The same labels, otherwise used", columns, rows, note)]
+    return [ReportTable("The same labels, otherwise used", columns, rows, note, decides=True)]
 
 
 def _plain(value: float | None) -> str:
@@ -98,27 +109,88 @@ def calibration_card(summary: Summary) -> Card | None:
     before, after = (metric(summary, f"calibration.{key}") for key in ("ece", "ece_calibrated"))
     if after is None:
         return card("Calibration error", before, percent, "expected, 15 bins; not calibrated")
-    note = f"expected, 15 bins; {percent(before)} without the temperature" if before is not None else ""
-    return card("Calibration error", after, percent, note)
+    changed = before is not None and abs(before - after) > 5e-4
+    note = f"expected, 15 bins; {percent(before)} without the temperature" if before and changed else ""
+    return card("Calibration error", after, percent, note or "expected, 15 bins")
 
 
-def finetuned_tables(summary: Summary) -> list[ReportTable]:
-    """What was odd in the tables, thresholds for abstaining, errors, and rows with a doubtful label."""
-    tables = []
-    tables += _table(
-        summary, "findings", "Noticed in the tables", {"message": "Finding", "table": "Table", "kind": "Kind"}
-    )
+def metrics_table(
+    summary: Summary, titles: Mapping[str, str], percentages: Container[str]
+) -> list[ReportTable]:
+    """All metrics on each test table and on dev.
+
+    Args:
+        titles: of the task's metrics, by their names; others are named by their keys.
+        percentages: names of metrics that are shown as percentages.
+    """
+    parts = {"Test": branch(summary, "test"), "Dev": branch(summary, "dev")}
+    parts |= {name: measured for name, measured in branch(summary, "tests").items() if measured}
+    parts = {name: measured for name, measured in parts.items() if isinstance(measured, Mapping) and measured}
+    names = [
+        key
+        for key in dict.fromkeys(key for measured in parts.values() for key in measured)
+        if key != "n" and not key.endswith(("_std", "_runs"))
+    ]
+    rows = []
+    for name in names:
+        cells = []
+        for measured in parts.values():
+            value, spread = metric(measured, name), metric(measured, f"{name}_std")
+            if value is None:
+                cells.append("–")
+            elif name in percentages:
+                cells.append(plus_minus(value, spread))
+            else:
+                cells.append(plain(value) + (f"{SPACE}±{SPACE}{plain(spread)}" if spread is not None else ""))
+        if set(cells) != {"–"}:
+            rows.append([capitalized(titles.get(name, title(name))), *cells])
+    if not rows:
+        return []
+    sizes = [metric(measured, "n") for measured in parts.values()]
+    heads = [name if n is None else f"{name}, {n:,.0f} rows" for name, n in zip(parts, sizes, strict=True)]
+    runs = next((v for k, v in branch(summary, "test").items() if k.endswith("_runs")), None)
+    note = f"± is the deviation over {len(runs)} seeds." if isinstance(runs, list) else ""
+    return [ReportTable("Metrics", ["Metric", *heads], rows, note, decides=True)]
+
+
+def label_tables(summary: Summary) -> list[ReportTable]:
+    """F1 of each label and how often it stands in the test table; of many, those with the lowest F1."""
+    records = [row for row in _records(summary, "by_label") if metric(row, "f1") is not None]
+    many = len(records) > LARGEST_MAP
+    shown = sorted(records, key=lambda row: row["f1"])[:LARGEST_MAP] if many else records
+    rows = [
+        [plain(row.get("label")), plain(row["f1"]), *(_plain(metric(row, key)) for key in LABEL_COLUMNS)]
+        for row in shown
+    ]
+    if not rows:
+        return []
+    note = f"The {len(shown)} lowest of {len(records)}." if many else ""
+    columns = ["Label", "F1", *LABEL_COLUMNS.values()]
+    return [ReportTable("F1 of each label", columns, rows, note, decides=True)]
+
+
+def abstain_tables(summary: Summary) -> list[ReportTable]:
+    """Thresholds for abstaining, and what they keep and reach."""
     shares = ("target", "threshold", "dev_coverage", "dev_accuracy", "test_coverage", "test_accuracy")
     abstain = _records(summary, "abstain")
-    if abstain:
-        tables.append(
-            ReportTable(
-                "Answer only where the probability is high",
-                ["Wanted accuracy", "Lowest probability", *_titles(shares[2:])],
-                [[_share(row.get(key)) for key in shares] for row in abstain],
-                "Thresholds are chosen on dev: brimful predict --abstain-below.",
-            )
+    if not abstain:
+        return []
+    return [
+        ReportTable(
+            "Answer only where the probability is high",
+            ["Wanted accuracy", "Lowest probability", *_titles(shares[2:])],
+            [[_share(row.get(key)) for key in shares] for row in abstain],
+            "Thresholds are chosen on dev: brimful predict --abstain-below.",
+            decides=True,
         )
+    ]
+
+
+def odd_tables(summary: Summary) -> list[ReportTable]:
+    """What was odd in the tables, confusions of many labels, errors, and rows with a doubtful label."""
+    tables = _table(
+        summary, "findings", "Noticed in the tables", {"message": "Finding", "table": "Table", "kind": "Kind"}
+    )
     if _confusion(summary) is None:
         tables += _table(
             summary,
@@ -177,11 +249,15 @@ def _share(value: Any) -> str:
     return "–" if found is None else percent(found)
 
 
-def finetuned_charts(summary: Summary) -> list[Chart]:
-    """The confusion matrix, how often predictions of each confidence are right, accuracy by coverage."""
+def confusion_charts(summary: Summary) -> list[Chart]:
+    """The confusion matrix, where it is small enough to draw."""
+    confusion = _confusion(summary)
+    return [] if confusion is None else [heat_chart("Confusion on test", *confusion)]
+
+
+def calibration_charts(summary: Summary) -> list[Chart]:
+    """How often predictions of each confidence are right, accuracy by coverage."""
     charts = []
-    if (confusion := _confusion(summary)) is not None:
-        charts.append(heat_chart("Confusion on test", *confusion))
     calibration = branch(summary, "calibration")
     lines = [
         line

@@ -1,15 +1,20 @@
 """The verdict on a run, by the verb that made it: what came out, in a sentence and a few cards."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from brimful.console import counted
 from brimful.reports.content import (
+    SPACE,
     Card,
     Headline,
+    accuracy_error,
     branch,
+    capitalized,
     card,
     duration,
     metric,
+    milliseconds,
     number,
     packing_card,
     percent,
@@ -20,14 +25,16 @@ from brimful.reports.content import (
     title,
 )
 from brimful.reports.demo import demo_headline
-from brimful.reports.finetune import calibration_card
+from brimful.reports.finetune import RUNGS, calibration_card
 from brimful.reports.load import Run
 from brimful.reports.prepared import prepared_headline
 
 if TYPE_CHECKING:
     from brimful.tasks.task import Metric, Task
 
-MOST_UNKNOWN_CARDS = 6
+LEAST_GAP, LEAST_RATIO = 0.2, 1.1
+"""Of the loss on held-out data over that of training, in nats and as a ratio: what is worth a remark."""
+MOST_UNKNOWN_CARDS = 4
 """Cards of a run whose verb is not known here."""
 
 Summary = Mapping[str, Any]
@@ -39,7 +46,8 @@ def headline(run: Run) -> Headline:
         return Headline(["This preparation is not finished: it has no MANIFEST.json yet."], [])
     if not run.finished:
         return Headline([_progress(run)], [])
-    return headline_of(run.kind, run.summary, run.task if run.kind in OF_TASK else None)
+    told = headline_of(run.kind, run.summary, run.task if run.kind in OF_TASK else None)
+    return Headline([*told.sentences, *_overfitted(run)], told.cards)
 
 
 def headline_of(kind: str, summary: Summary, task: "type[Task] | None") -> Headline:
@@ -67,6 +75,32 @@ def _progress(run: Run) -> str:
     return f"This run is not finished: it has logged {logged}, and has no summary.json yet."
 
 
+def _overfitted(run: Run) -> list[str]:
+    """A remark on a loss on held-out rows that is far above that on the rows trained on."""
+    if run.kind not in ("pretrain", "finetune"):
+        return []
+    name, path, advice = (
+        ("text", "validation.loss", "fewer passes over the text, more of it, or a smaller model")
+        if run.kind == "pretrain"
+        else ("rows", "test.loss", "fewer epochs, more rows, or more dropout")
+    )
+    held_out = metric(run.summary, path)
+    terms = {key for line in run.metrics for key in line if key.startswith("loss.")}
+    losses = [
+        value for line in run.metrics for term in terms if (value := number(line.get(term))) is not None
+    ]
+    if held_out is None or len(terms) != 1 or not losses:
+        return []
+    last = losses[-max(1, len(losses) // 10) :]
+    training = sum(last) / len(last)
+    if held_out - training < LEAST_GAP or held_out < LEAST_RATIO * training:
+        return []
+    return [
+        f"The loss on held-out {name} is {held_out:.2f}, that of training at its end {training:.2f}: the"
+        f" model knows its training {name} better than others, so {advice} may help."
+    ]
+
+
 Parts = tuple[list[str], list[Card | None]]
 
 
@@ -85,23 +119,26 @@ def _pretrain(summary: Summary) -> Parts:
     if isinstance(normal, bool) and entropy is not None:
         is_normal = "That is normal" if normal else "Beware: that is no better than guessing by frequency"
         judged = f"{is_normal}: the unigram entropy of the corpus is {entropy:.2f}."
-    return [sentence, judged], [
-        card("Held-out loss", loss, "{:.2f}".format, f"perplexity {short(perplexity)}" if perplexity else ""),
+    alternatives = [
+        *([f"perplexity {short(perplexity)}"] if perplexity else []),
+        *([f"guessing by frequency {entropy:.2f}"] if entropy is not None else []),
+    ]
+    return [sentence, judged, _bound(summary)], [
+        card("Held-out loss", loss, "{:.2f}".format, "; ".join(alternatives)),
         card("Masked tokens found", metric(summary, "validation.accuracy"), percent, "on held-out text"),
         card("Real tokens a second", metric(summary, "tokens_per_second"), short),
         packing_card(summary),
-        card("Parameters", metric(summary, "parameters"), short),
-        time_card(summary),
-        _bound_card(summary),
     ]
 
 
-def _bound_card(summary: Summary) -> Card | None:
-    """What limits the speed of a run."""
+def _bound(summary: Summary) -> str:
+    """What limits the speed of a run, where that is not its computing."""
     verdict, share = branch(summary, "verdict"), metric(summary, "verdict.share")
-    if share is None or not isinstance(verdict.get("bound"), str):
-        return None
-    return Card(f"Limited by {verdict['bound']}", percent(share), f"of the time; {verdict.get('next', '')}")
+    bound, advice = verdict.get("bound"), verdict.get("next")
+    if share is None or not isinstance(bound, str) or bound == "compute":
+        return ""
+    then = f": {advice}." if isinstance(advice, str) and advice else "."
+    return f"Its speed is limited by {bound}, {percent(share)} of the time{then}"
 
 
 def _finetune(summary: Summary, task: "type[Task]") -> Parts:
@@ -116,15 +153,13 @@ def _finetune(summary: Summary, task: "type[Task]") -> Parts:
     leaked = metric(summary, "leaked_test_texts")
     if leaked:
         sentences.append(f"Beware: {leaked:,.0f} test texts are also in the training table.")
-    dev = metric(summary, f"dev.{primary.name}")
-    return sentences, [
-        *_metrics(branch(summary, "test"), task, f"on {texts}"),
+    latency = metric(summary, "latency_ms")
+    seconds = metric(summary, "seconds")
+    took = f"Its training took {duration(seconds)}." if seconds is not None else ""
+    return [*sentences, took, _bound(summary)], [
+        _primary_card(summary, primary),
         calibration_card(summary),
-        card(f"Dev {primary.title}", dev, _shown(primary), "decides the learning rate"),
-        card("Learning rate", metric(summary, "learning_rate"), plain),
-        card("Parameters", metric(summary, "parameters"), short),
-        time_card(summary),
-        _bound_card(summary),
+        card("One text", latency, milliseconds, _rungs(summary, "latency_ms", milliseconds)),
     ]
 
 
@@ -139,30 +174,31 @@ def _shown(primary: "Metric") -> Callable[[float], str]:
     return percent if primary.percent else plain
 
 
-def _metrics(measured: Summary, task: "type[Task]", where: str) -> Iterator[Card | None]:
-    """A card for each metric of a task, and for what else was measured."""
-    known = {one.name: one for one in task.metrics}
-    for key in measured:
-        if key == "n" or key.endswith(("_std", "_runs")):
-            continue
-        value, spread, runs = (
-            number(measured[key]),
-            metric(measured, f"{key}_std"),
-            measured.get(f"{key}_runs"),
-        )
-        note = f"mean ± deviation of {len(runs)} runs" if isinstance(runs, list) else where
-        of_task = known.get(key)
-        name = _capitalized(of_task.title if of_task else title(key))
-        if value is not None and of_task and of_task.percent:
-            yield Card(name, plus_minus(value, spread), note)
-        elif value is not None and spread is not None:
-            yield Card(name, f"{plain(value)} ± {plain(spread)}", note)
-        else:
-            yield card(name, value, plain, note)
+def _primary_card(summary: Summary, primary: "Metric") -> Card | None:
+    """The metric that decided on test, its error, and what the baselines reach."""
+    value, n = metric(summary, f"test.{primary.name}"), metric(summary, "test.n")
+    if value is None:
+        return None
+    error = metric(summary, f"test.{primary.name}_std")
+    if error is None and primary.name == "accuracy":
+        error = accuracy_error(value, n)
+    shown = (plus_minus if primary.percent else _with_error)(value, error)
+    dev = metric(summary, f"dev.{primary.name}")
+    note = _rungs(summary, primary.name, _shown(primary))
+    if not note and dev is not None:
+        note = f"{_shown(primary)(dev)} on dev"
+    return Card(capitalized(primary.title), shown, note)
 
 
-def _capitalized(text: str) -> str:
-    return text[:1].upper() + text[1:]
+def _rungs(summary: Summary, key: str, show: Callable[[float], str]) -> str:
+    """The same measure of each baseline."""
+    rungs = branch(summary, "baselines")
+    values = {RUNGS.get(name, title(name)): metric(rung, key) for name, rung in rungs.items()}
+    return "; ".join(f"{name} {show(value)}" for name, value in values.items() if value)
+
+
+def _with_error(value: float, error: float | None) -> str:
+    return plain(value) + (f"{SPACE}±{SPACE}{plain(error)}" if error is not None else "")
 
 
 def _distil(summary: Summary, task: "type[Task]") -> Parts:
@@ -178,25 +214,79 @@ def _distil(summary: Summary, task: "type[Task]") -> Parts:
             ours, theirs = map(_shown(primary), (student, teacher))
             sentence = f"The student’s {primary.title} is {ours} against its teacher’s {theirs}"
         sentence += f" with {percent(small / large)} of its parameters." if small and large else "."
-    return [sentence], [
-        card(f"Student {primary.title}", student, _shown(primary), f"on {n:,.0f} test texts" if n else ""),
-        card(f"Teacher {primary.title}", teacher, _shown(primary)),
-        card("Student parameters", small, short, f"teacher: {short(large)}" if large else ""),
-        time_card(summary),
-        _bound_card(summary),
+    error = metric(summary, f"student.{primary.name}_std")
+    if student is not None and error is None and primary.name == "accuracy":
+        error = accuracy_error(student, n)
+    written = plus_minus if primary.percent else _with_error
+    fast, slow = (metric(summary, f"latency_ms.{model}") for model in ("student", "teacher"))
+    others = [f"teacher {_shown(primary)(teacher)}"] if teacher is not None else []
+    for key, name in (("student_without_distillation", "from labels alone"), ("tfidf", RUNGS["tfidf"])):
+        value = metric(summary, f"{key}.{primary.name}")
+        others += [f"{name} {_shown(primary)(value)}"] if value is not None else []
+    seconds = metric(summary, "seconds")
+    took = f"Its training took {duration(seconds)}." if seconds is not None else ""
+    return [sentence, took, _bound(summary)], [
+        card(f"Student {primary.title}", student, lambda value: written(value, error), "; ".join(others)),
+        card("One text", fast, milliseconds, f"teacher {milliseconds(slow)}" if slow else ""),
+        card("Student parameters", small, short, f"teacher {short(large)}" if large else ""),
     ]
+
+
+def _evaluate(summary: Summary, task: "type[Task]") -> Parts:
+    """The best of the models, and the next."""
+    primary = _primary(summary, task)
+    models = summary.get("models")
+    rows = [row for row in models if isinstance(row, Mapping)] if isinstance(models, list) else []
+    values = [(metric(row, primary.name), plain(row.get("model"))) for row in rows]
+    sign = -1.0 if primary.best == "highest" else 1.0
+    ordered = sorted(
+        ((value, name) for value, name in values if value is not None), key=lambda one: sign * one[0]
+    )
+    if not ordered:
+        return _evaluated_text(summary)
+    (best, name), *others = ordered
+    shown = _shown(primary)
+    return [f"{capitalized(name)} is the best of {counted(len(ordered), 'model')}."], [
+        Card(capitalized(primary.title), shown(best), "; ".join(f"{n} {shown(v)}" for v, n in others[:3]))
+    ]
+
+
+def _evaluated_text(summary: Summary) -> Parts:
+    """The encoder with the lowest loss on text."""
+    text = summary.get("text")
+    rows = [row for row in text if isinstance(row, Mapping)] if isinstance(text, list) else []
+    losses = [(metric(row, "loss"), plain(row.get("encoder")), plain(row.get("source"))) for row in rows]
+    best = min((loss for loss in losses if loss[0] is not None), default=None)
+    if best is None:
+        return _anything(summary)
+    return [f"The lowest loss on held-out text is {best[0]:.3f}, of {best[1]} on {best[2]}."], []
+
+
+def _export(summary: Summary) -> Parts:
+    """What was written, and how far its outputs are from the model's."""
+    formats = summary.get("format")
+    names = [plain(name) for name in formats] if isinstance(formats, list) else [plain(formats or "a model")]
+    checked = ", and its outputs were compared with the model’s" if summary.get("checked") is True else ""
+    return [f"Exported as {' and '.join(names)}{checked}."], _anything(summary)[1]
 
 
 def _anything(summary: Summary) -> Parts:
     """The first few numbers at the top level of a summary."""
     keys = [key for key in summary if number(summary[key]) is not None and key != "seconds"]
     cards = [card(title(key).capitalize(), summary[key], plain) for key in keys[: MOST_UNKNOWN_CARDS - 1]]
-    return [], [*cards, time_card(summary)]
+    seconds = metric(summary, "seconds")
+    took = f" in {duration(seconds)}" if seconds is not None else ""
+    return [f"This run ended{took}; all that it measured is below."], [*cards, time_card(summary)]
 
 
 _OF_KIND: dict[str, Callable[[Summary], Parts]] = {
     "prepare": prepared_headline,
     "pretrain": _pretrain,
     "demo": demo_headline,
+    "export": _export,
 }
-OF_TASK: dict[str, Callable[[Summary, "type[Task]"], Parts]] = {"finetune": _finetune, "distil": _distil}
+OF_TASK: dict[str, Callable[[Summary, "type[Task]"], Parts]] = {
+    "finetune": _finetune,
+    "distil": _distil,
+    "evaluate": _evaluate,
+}

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from brimful.console import counted
 from brimful.reports.charts import Bar, Chart, bar_chart, histogram_chart
 from brimful.reports.content import (
     SPACE,
@@ -31,29 +32,39 @@ def prepared_headline(summary: Summary) -> tuple[list[str], list[Card | None]]:
     read, kept = metric(summary, "documents.read"), metric(summary, "documents.kept")
     cut = metric(summary, "documents.pieces") or 0
     tokens, characters = metric(summary, "tokens"), metric(summary, "characters")
-    files, shards = metric(summary, "input_files"), metric(summary, "shards")
+    files = metric(summary, "input_files")
     held_out = metric(summary, "documents.validation")
     before = read + cut if read is not None else None
     sentences = []
     if read is not None and kept is not None:
-        source = f" from {files:,.0f} files" if files else ""
+        source = f" from {counted(round(files), 'file')}" if files else ""
         more = f", which cutting long ones made {before:,.0f}" if cut else ""
-        sentences.append(f"{read:,.0f} documents were read{source}{more}; {kept:,.0f} were kept.")
+        left = "all" if kept == before else f"{kept:,.0f}"
+        sentences.append(f"{read:,.0f} documents were read{source}{more}; {left} were kept.")
     dropped = _counts(summary, "dropped")
     if dropped:
         reasons = ", ".join(f"{name} {count:,}" for name, count in dropped[:MOST_REASONS])
         most = "most often as " if len(dropped) > MOST_REASONS else ""
         sentences.append(f"{sum(count for _, count in dropped):,} were dropped: {most}{reasons}.")
+    warnings = summary.get("warnings")
+    if isinstance(warnings, list) and warnings:
+        sentences.append(f"It gave {counted(len(warnings), 'warning')}.")
     each = f"{tokens / kept:,.0f} a document" if tokens is not None and kept else ""
     ratio = metric(summary, "tokens_per_character")
     return sentences, [
-        card("Documents kept", kept, short, f"{percent(kept / before)} of all" if kept and before else ""),
+        card("Documents kept", kept, short, _kept(kept, before, held_out)),
         card("Tokens", tokens, short, each),
         card("Characters", characters, short, f"{ratio:.2f} tokens a character" if ratio else ""),
-        card("Validation documents", held_out, short, "held out of training"),
         card("Vocabulary", metric(summary, "vocabulary_size"), short, _unknown(summary)),
-        card("Shards", shards, plain),
     ]
+
+
+def _kept(kept: float | None, before: float | None, held_out: float | None) -> str:
+    notes = [
+        *([f"{percent(kept / before)} of all"] if kept and before else []),
+        *([f"{held_out:,.0f} of them held out"] if held_out else []),
+    ]
+    return ", ".join(notes)
 
 
 def _unknown(summary: Summary) -> str:
@@ -102,7 +113,7 @@ def prepared_tables(summary: Summary) -> list[ReportTable]:
     if isinstance(warnings, list) and warnings:
         note = f"The first {MOST_WARNINGS} of {len(warnings):,}." if len(warnings) > MOST_WARNINGS else ""
         lines = [[plain(line)] for line in warnings[:MOST_WARNINGS]]
-        tables.append(ReportTable("Warnings", ["Warning"], lines, note))
+        tables.append(ReportTable("Warnings", [], lines, note))
     return tables
 
 

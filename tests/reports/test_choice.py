@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from brimful.reports.charts import Point, scatter_chart
-from brimful.reports.choice import choice_charts
+from brimful.reports.choice import choice_charts, choice_headline, choice_of, choice_table
 from brimful.reports.distil import distilled_tables
 from brimful.reports.load import load_run
 from brimful.reports.page import render
@@ -46,15 +46,15 @@ def saved(folder: Path, name: str, summary: dict[str, Any]) -> Path:
 def test_students_stand_beside_teacher_and_baselines() -> None:
     (table,) = distilled_tables(STUDENT)
     rows = {row[0]: row[1:] for row in table.rows}
-    assert [cell.replace("\u202f", " ") for cell in rows["teacher"]] == [
+    assert [cell.replace("\u202f", " ") for cell in rows["Teacher"]] == [
         "0.8600",
-        "-0.0120 ± 0.0040",
+        "\u22120.0120 ± 0.0040",
         "26.10 M",
         "104.4 MB",
         "13.10 ms",
     ]
-    assert rows["student"][0] == "0.8480 ± 0.0020"
-    assert rows["teacher's layers, by logits alone"][:2] == ["0.8430", ""]
+    assert rows["Student"][0].replace("\u202f", " ") == "0.8480 ± 0.0020"
+    assert rows["Teacher's layers, by logits alone"][:2] == ["0.8430", ""]
     assert rows["TF-IDF and a linear model"][-1].startswith("1.20")
     assert "3,436" in table.title
     assert distilled_tables({"kind": "distil", "cosine": 0.9}) == []
@@ -103,6 +103,41 @@ def test_the_line_is_of_models_that_none_surpasses() -> None:
     for svg, on, off in ((best, 2, 1), (least, 2, 1)):
         marks = re.findall(r"<use [^>]*fill: var\(--(c[12])\)", svg)
         assert (marks.count("c1"), marks.count("c2")) == (on, off)
+
+
+def test_the_best_model_is_shipped_and_a_fast_one_named_that_may_be_as_good(tmp_path: Path) -> None:
+    run = load_run(saved(tmp_path, "small", STUDENT | {"tfidf": {"accuracy": 0.853}}))
+    choice = choice_of([run])
+    assert choice is not None
+    told = choice_headline(choice)
+    said = " ".join(told.sentences).replace("\u202f", " ")
+    assert said.startswith(
+        "Ship teacher: its accuracy on 3,436 test rows is 86.0 ± 0.6 %, at 104.4 MB and 13 ms a text."
+    )
+    assert "TF-IDF + linear model is next, 0.7 points behind, which may be chance." in said
+    assert "TF-IDF + linear model is 10.9 times as fast." in said
+    assert [card.label for card in told.cards] == ["Accuracy", "One text", "Size", "Parameters"]
+    assert "small 84.8" in told.cards[0].note
+    table = choice_table(choice)
+    rows = {row[0]: [cell.replace("\u202f", " ") for cell in row[1:]] for row in table.rows}
+    assert list(rows) == ["Teacher", "TF-IDF + linear model", "small", "Teacher's layers, by logits alone"]
+    assert rows["small"][1] == "1.2 ± 0.4"  # paired: less than the two errors would give
+
+
+def test_models_of_other_rows_are_counted_and_not_compared(tmp_path: Path) -> None:
+    other = FINETUNED | {"test": {"accuracy": 0.9, "n": 10}}
+    runs = [load_run(saved(tmp_path, "a", FINETUNED)), load_run(saved(tmp_path, "b", STUDENT))]
+    choice = choice_of([*runs, load_run(saved(tmp_path, "c", other))])
+    assert choice is not None
+    assert choice.elsewhere == 3
+    assert "Other test rows, which do not compare: 3 models" in choice_table(choice).note
+
+
+def test_no_model_is_shipped_that_only_guesses(tmp_path: Path) -> None:
+    guess = FINETUNED | {"test": {"accuracy": 0.4, "n": 10}, "baselines": {"majority": {"accuracy": 0.5}}}
+    choice = choice_of([load_run(saved(tmp_path, "a", guess))])
+    assert choice is not None
+    assert choice_headline(choice).sentences[0].startswith("Ship none of these models")
 
 
 @pytest.mark.parametrize("value", [None, "x", float("nan")])

@@ -7,7 +7,15 @@ from typing import Any
 import pytest
 
 from brimful.reports.content import ReportTable
-from brimful.reports.finetune import calibration_card, finetuned_charts, finetuned_tables
+from brimful.reports.finetune import (
+    abstain_tables,
+    calibration_card,
+    calibration_charts,
+    confusion_charts,
+    label_tables,
+    metrics_table,
+    odd_tables,
+)
 from brimful.reports.load import load_run
 from brimful.reports.page import render
 
@@ -36,6 +44,10 @@ SUMMARY: dict[str, Any] = {
     ],
     "selection": {"coverage": [0.2, 0.6, 1.0], "accuracy": [1.0, 0.9, 0.8]},
     "confusion": {"labels": ["好评", HOSTILE], "counts": [[40, 10], [10, 40]]},
+    "by_label": [
+        {"label": "好评", "support": 50, "precision": 0.8, "recall": 0.9, "f1": 0.847},
+        {"label": HOSTILE, "support": 50, "precision": 0.7, "recall": 0.6, "f1": 0.646},
+    ],
     "confused": [{"label": "好评", "prediction": HOSTILE, "rows": 10}],
     "errors": [{"row": 7, "text": HOSTILE, "label": "好评", "prediction": HOSTILE, "probability": 0.9987}],
     "doubted": {"rows": 12, "checked": 400, "accuracy": 0.79},
@@ -57,7 +69,7 @@ def by_title(tables: list[ReportTable]) -> dict[str, ReportTable]:
 
 
 def test_tables_of_findings_thresholds_errors_and_doubtful_rows() -> None:
-    tables = by_title(finetuned_tables(SUMMARY))
+    tables = by_title([*abstain_tables(SUMMARY), *odd_tables(SUMMARY)])
     assert tables["Noticed in the tables"].rows == [[f"3 of 100 rows: {HOSTILE}", "test", "leakage"]]
     (abstain,) = [table for name, table in tables.items() if name.startswith("Answer only")]
     assert abstain.rows == [["90.0\u202f%", "83.0\u202f%", "70.0\u202f%", "91.0\u202f%", "68.0\u202f%", "–"]]
@@ -69,16 +81,45 @@ def test_tables_of_findings_thresholds_errors_and_doubtful_rows() -> None:
     assert "Most frequent confusions" not in tables  # the square shows them
 
 
+def test_each_label_has_its_f1_and_its_support() -> None:
+    (table,) = label_tables(SUMMARY)
+    assert table.columns[:3] == ["Label", "F1", "Support"]
+    assert [row[:3] for row in table.rows] == [["好评", "0.847", "50"], [HOSTILE, "0.646", "50"]]
+    many = [{"label": str(n), "support": n, "precision": 1, "recall": 1, "f1": n / 30} for n in range(30)]
+    (table,) = label_tables({"by_label": many})
+    assert [row[0] for row in table.rows] == [str(n) for n in range(20)]
+    assert "20 lowest of 30" in table.note
+
+
+def test_metrics_stand_beside_those_of_dev_and_of_other_tables() -> None:
+    summary = {
+        "test": {"accuracy": 0.8, "accuracy_std": 0.01, "accuracy_runs": [0.79, 0.81], "loss": 0.5, "n": 100},
+        "dev": {"accuracy": 0.82, "n": 50},
+        "tests": {"other": {"accuracy": 0.7}},
+    }
+    (table,) = metrics_table(summary, {"accuracy": "accuracy"}, {"accuracy"})
+    assert table.columns == ["Metric", "Test, 100 rows", "Dev, 50 rows", "other"]
+    assert [cell.replace("\u202f", " ") for cell in table.rows[0]] == [
+        "Accuracy",
+        "80.0 ± 1.0 %",
+        "82.0 %",
+        "70.0 %",
+    ]
+    assert table.rows[1] == ["Loss", "0.5", "–", "–"]
+    assert "2 seeds" in table.note
+
+
 def test_many_labels_have_a_list_instead_of_a_square() -> None:
     names = [f"label {number}" for number in range(30)]
     square = [[0] * 30 for _ in names]
     many = SUMMARY | {"labels": names, "confusion": {"labels": names, "counts": square}}
-    assert "Most frequent confusions" in by_title(finetuned_tables(many))
-    assert not any(chart.title.startswith("Confusion") for chart in finetuned_charts(many))
+    assert "Most frequent confusions" in by_title(odd_tables(many))
+    assert confusion_charts(many) == []
 
 
 def test_charts_speak_their_numbers() -> None:
-    confusion, calibration, selection = finetuned_charts(SUMMARY)
+    (confusion,) = confusion_charts(SUMMARY)
+    calibration, selection = calibration_charts(SUMMARY)
     assert "好评 as 好评 40" in confusion.svg
     assert "&lt;script&gt;" in confusion.svg
     assert HOSTILE not in confusion.svg
@@ -111,7 +152,10 @@ def test_any_part_may_be_absent_or_odd(key: str, value: Any) -> None:
     odd = {name: part for name, part in SUMMARY.items() if name != key} | (
         {} if value is None else {key: value}
     )
-    finetuned_tables(odd)
+    for tables in (abstain_tables, label_tables, odd_tables):
+        tables(odd)
+    metrics_table(odd, {}, ())
     calibration_card(odd)
     if key in ("confusion", "calibration", "selection"):
-        finetuned_charts(odd)
+        confusion_charts(odd)
+        calibration_charts(odd)

@@ -205,9 +205,7 @@ def test_pretraining_shows_figures_curves_and_configuration(tmp_path: Path, pret
         "99.63\u202f%",
         "41.3\u202f% with padding",
         "2.13.0",
-        "Limited by straggler",
-        "31.0\u202f%",
-        "of the time; rank 5 is the slowest",
+        "Its speed is limited by straggler, 31.0\u202f% of the time: rank 5 is the slowest.",
         "That is normal: the unigram entropy of the corpus is 6.90.",
         "rate: 0.3",
     ):
@@ -223,13 +221,23 @@ def test_pretraining_shows_figures_curves_and_configuration(tmp_path: Path, pret
     assert "unfinished" not in page.text
 
 
+def test_a_pretraining_says_that_it_knows_its_own_text_better(tmp_path: Path, pretrain_run: Path) -> None:
+    page = _Page(page_of(tmp_path, pretrain_run))  # ends with a loss of training of 0.1
+    assert "The loss on held-out text is 4.49, that of training at its end 0.1" in page.text
+    alike = curve(50, "mlm")
+    for line in alike:
+        line["loss.mlm"] = 4.4
+    page = _Page(page_of(tmp_path, write_run(tmp_path / "alike", PRETRAIN, {"masking": {}}, alike)))
+    assert "that of training" not in page.text
+
+
 def test_finetuning_shows_metrics_trials_and_leaks(tmp_path: Path, finetune_run: Path) -> None:
     page = _Page(page_of(tmp_path, finetune_run))
     for text in (
         "81.2\u202f±\u202f0.4\u202f%",
-        "mean ± deviation of 2 runs",
+        "± is the deviation over 2 seeds.",
         "3 test texts are also",
-        "0.815",
+        "81.5\u202f%",
         "好评",
     ):
         assert text in page.text
@@ -244,15 +252,19 @@ def test_demo_compares_the_models_and_shows_its_runs(tmp_path: Path, demo_run: P
         "(which may be chance)",
         "17,369",
         "Encoder, pretrained \u2212 TF-IDF + logistic regression",
-        "33.1\u202fk",
+        "Ship TF-IDF + logistic regression: its accuracy on 3,486 test rows is 81.8\u202f%",
+        "12.6\u202fMB",
         "3.4e-6",
     ):
         assert text in page.text
-    assert page.charts[0].startswith("Accuracy on the test reviews: TF-IDF + logistic regression 81.8")
-    assert (
-        page.charts[1] == "Real tokens against padding: Packed rows 99.63\u202f%; One text a row 41.3\u202f%"
-    )
-    assert page.charts[2].startswith("Time of each stage: prepare 14\u202fs; pretrain 9\u202fmin 49\u202fs")
+    assert [chart.split(":")[0] for chart in page.charts[:4]] == [
+        "Accuracy against the time of one text",
+        "Accuracy on the test reviews",
+        "Real tokens against padding",
+        "Time of each stage",
+    ]
+    assert page.charts[2].endswith("Packed rows 99.63\u202f%; One text a row 41.3\u202f%")
+    assert "prepare 14\u202fs; pretrain 9\u202fmin 49\u202fs" in page.charts[3]
     assert any(chart.startswith("layers: losses over updates: hidden from 5 to") for chart in page.charts)
     names = [run.name for run in load_run(demo_run).children]
     assert names == ["data", "pretrain", "distil", "export"]
@@ -416,12 +428,57 @@ def test_odd_metrics_are_left_out(tmp_path: Path) -> None:
     assert page.charts == ["Loss over real tokens: training from 0 to 0"]
 
 
-def test_several_runs_begin_with_a_table_of_them(
+def test_several_runs_begin_with_a_verdict_and_contents(
     tmp_path: Path, pretrain_run: Path, finetune_run: Path
 ) -> None:
     page = _Page(page_of(tmp_path, pretrain_run, finetune_run))
-    assert "2 runs" in page.text
-    assert "The runs side by side" in page.text
+    for text in ("2 runs", "finetune: 81.2\u202f% of 3,486 test texts", "Contents"):
+        assert text in page.text
+    assert "Runs of" not in page.text  # they share no figure
+
+
+def test_pretrainings_are_compared_by_their_loss(tmp_path: Path, pretrain_run: Path) -> None:
+    better = PRETRAIN | {"validation": {"loss": 4.1}}
+    other = write_run(tmp_path / "other", better, {"data": "data", "masking": {}})
+    page = _Page(page_of(tmp_path, pretrain_run, other))
+    assert "other has the lowest loss on held-out text: 4.10; pretrain 4.49." in page.text
+    assert "Runs of pretrain" in page.text
+    assert "different data" not in page.text
+
+
+def test_contents_lead_to_every_part(tmp_path: Path, demo_run: Path) -> None:
+    text = page_of(tmp_path, demo_run)
+    links = re.findall(r'href="#([^"]+)"', text)
+    assert len(links) >= 6
+    for link in links:
+        assert text.count(f'id="{link}"') == 1
+    names = re.findall(r'<details class="run folded"><summary><h\d>(.*)', text)
+    assert names == ["data", "export"]
+
+
+@pytest.mark.parametrize("kind", ["prepare", "pretrain", "finetune", "evaluate", "distil", "export", "run"])
+def test_every_run_has_a_verdict(tmp_path: Path, kind: str) -> None:
+    summaries: dict[str, dict[str, Any]] = {
+        "prepare": {"documents": {"read": 2, "kept": 2}, "input_files": 1},
+        "pretrain": PRETRAIN,
+        "finetune": FINETUNE,
+        "evaluate": {
+            "task": "classification",
+            "primary_metric": "accuracy",
+            "test": {"n": 100},
+            "models": [
+                {"model": "a, fine-tuned", "accuracy": 0.9, "seconds": 2.0},
+                {"model": "b", "accuracy": 0.8, "behind": 0.1, "standard_error": 0.02, "seconds": 1.0},
+            ],
+        },
+        "distil": {"student": {"accuracy": 0.8}, "teacher": {"accuracy": 0.9}},
+        "export": {"format": ["hf"], "checked": True},
+        "run": {"seconds": 3.0},
+    }
+    text = page_of(tmp_path, write_run(tmp_path / "run", {"kind": kind} | summaries[kind]))
+    assert '<p class="verdict">' in text
+    if kind == "prepare":
+        assert "2 documents were read from 1 file; all were kept." in text
 
 
 @pytest.mark.parametrize(
