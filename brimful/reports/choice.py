@@ -57,7 +57,7 @@ class Test:
         """The size of a difference, with its error."""
         scale = 100 if self.percent else 1
         one = "{:.1f}".format if self.percent else "{:.3f}".format
-        text = one(abs(scale * difference))
+        text = one(abs(scale * round(difference, 9)))  # 0.1125 as it is written, not as it is stored
         return text + (f"{SPACE}±{SPACE}{one(scale * error)}" if error is not None else "")
 
     def in_words(self, difference: float) -> str:
@@ -206,7 +206,7 @@ def _alternatives(others: Sequence[Candidate], key: str, show: Any) -> str:
     for one in others:
         value = getattr(one, key)
         text = show(value) if value else ""
-        if text and not any(known.endswith(f" {text}") for known in found):
+        if text and (key == "value" or not any(known.endswith(f" {text}") for known in found)):
             found.append(f"{one.label} {text}")
     return "; ".join(found[:MOST_ALTERNATIVES])
 

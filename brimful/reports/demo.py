@@ -81,7 +81,7 @@ def _against(summary: Summary, other: str, words: str) -> list[str]:
     error = metric(summary, f"comparisons.pretrained_minus_{other}.standard_error")
     doubt = " (which may be chance)" if error is not None and abs(ours - theirs) <= CLEAR * error else ""
     relation = "ahead of" if ours > theirs else "behind"
-    return [f"{100 * abs(ours - theirs):.1f} points {relation} {words}{doubt}"]
+    return [f"{100 * round(abs(ours - theirs), 9):.1f} points {relation} {words}{doubt}"]
 
 
 def _models(summary: Summary) -> list[str]:

@@ -10,7 +10,13 @@ from brimful.commands.predict import abstain
 from brimful.distributed import World
 from brimful.judging import review
 from brimful.judging.checks import check_tables
-from brimful.judging.review import calibrate, doubtful_labels, review_classifier, worst_errors
+from brimful.judging.review import (
+    calibrate,
+    doubtful_labels,
+    review_classifier,
+    scores_by_label,
+    worst_errors,
+)
 from brimful.tables.labelled_spans import LabelledSpan
 from brimful.tables.table import Table
 from brimful.tasks.classification import Classification
@@ -53,6 +59,28 @@ def test_errors_of_other_tasks() -> None:
     )
     assert (error["row"], error["text"], error["label"]) == (2, "to Rome", [LabelledSpan(3, 7, "LOC")])
     assert error["prediction"][0]["text"] == "to"
+
+
+def test_each_label_has_its_f1_and_support() -> None:
+    classes, data = Classification(["a", "b"]), encoded(list("aaab"), label=np.array([0, 0, 0, 1]))
+    answers = np.array([[1, 0], [1, 0], [0, 1], [0, 1]], dtype=np.float32)
+    told = scores_by_label(classes, answers, data)
+    assert told == [
+        {"label": "a", "support": 3, "precision": 1.0, "recall": pytest.approx(2 / 3), "f1": 0.8},
+        {"label": "b", "support": 1, "precision": 0.5, "recall": 1.0, "f1": pytest.approx(2 / 3)},
+    ]
+    task = TokenClassification(["O", "B-LOC", "I-LOC", "B-PER", "I-PER"])
+    spans = encoded([[LabelledSpan(0, 3, "PER")], [LabelledSpan(3, 7, "LOC")]], ["Ann ran", "to Rome"])
+    found = [[Found(LabelledSpan(0, 3, "PER"), 0.9)], [Found(LabelledSpan(0, 2, "LOC"), 0.5)]]
+    told = scores_by_label(task, found, spans)
+    assert [(one["label"], one["support"], one["f1"]) for one in told] == [("LOC", 1, 0.0), ("PER", 1, 1.0)]
+    sets = encoded([["a"], ["a", "b"], []])
+    answers = np.array([[1, -1], [-1, -1], [-1, -1]], dtype=np.float32)
+    told = scores_by_label(MultiLabel(["a", "b"]), answers, sets)
+    assert [(one["support"], one["recall"]) for one in told] == [(2, 0.5), (1, 0.0)]
+    assert scores_by_label(MultiLabel(["a", "b"]), answers[:1], encoded([["a|b"]])) == []
+    values = encoded(["1"], label=np.array([1.0], dtype=np.float32))
+    assert scores_by_label(Regression(), np.zeros((1, 1), np.float32), values) == []
 
 
 def test_thresholds_are_chosen_on_dev_and_measured_on_test(seed: int) -> None:
