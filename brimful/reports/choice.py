@@ -247,14 +247,8 @@ def choice_table(choice: Choice) -> ReportTable:
     return ReportTable("Which model to ship", heads, rows, note, decides=True)
 
 
-def choice_charts(runs: Sequence[Run]) -> list[Chart]:
-    """The metric of the models against the time of one text."""
-    choice = choice_of(runs)
-    return [] if choice is None else scatter_of(choice)
-
-
 def scatter_of(choice: Choice) -> list[Chart]:
-    """The models with a time; none where there are too few for a picture."""
+    """The metric of the models against the time of one text; none where too few have a time."""
     test = choice.test
     points = [
         Point(one.label, one.milliseconds, one.value, one.error or 0.0)

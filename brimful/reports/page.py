@@ -260,7 +260,6 @@ class Entry:
 
     anchor: str
     name: str
-    inside: bool = False
 
 
 def _contents(sections: Sequence[Section], summary: Block | None) -> list[Entry]:
@@ -271,7 +270,7 @@ def _contents(sections: Sequence[Section], summary: Block | None) -> list[Entry]
             entries.append(Entry(section.anchor, section.run.name))
         else:
             entries += [Entry(block.anchor, block.title) for block in section.blocks]
-        entries += [Entry(child.anchor, child.run.name, True) for child in section.children]
+        entries += [Entry(child.anchor, child.run.name) for child in section.children]
     return entries if len(entries) > 1 else []
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from brimful.reports.charts import Point, scatter_chart
-from brimful.reports.choice import choice_charts, choice_headline, choice_of, choice_table
+from brimful.reports.charts import Chart, Point, scatter_chart
+from brimful.reports.choice import choice_headline, choice_of, choice_table, scatter_of
 from brimful.reports.distil import distilled_tables
-from brimful.reports.load import load_run
+from brimful.reports.load import Run, load_run
 from brimful.reports.page import render
 
 STUDENT: dict[str, Any] = {
@@ -41,6 +41,11 @@ def saved(folder: Path, name: str, summary: dict[str, Any]) -> Path:
     (folder / name).mkdir(parents=True)
     (folder / name / "summary.json").write_text(json.dumps(summary))
     return folder / name
+
+
+def choice_charts(runs: list[Run]) -> list[Chart]:
+    choice = choice_of(runs)
+    return [] if choice is None else scatter_of(choice)
 
 
 def test_students_stand_beside_teacher_and_baselines() -> None:
