@@ -36,9 +36,10 @@ def _help() -> str:
         "usage: brimful VERB [OPTIONS]\n\n"
         "From raw text to a small, fast, deployed BERT-style encoder.\n\n"
         f"{verbs}\n\n"
-        "brimful VERB --help lists a verb's options. --encoding is enough for --read.encoding where no\n"
-        "other option has that name. Every verb takes --config FILE.yaml, and options override the file.\n"
-        "--json prints one JSON value on stdout. Verbs that write take --dry-run, which only checks.\n"
+        "brimful VERB --help shows a verb's main options and an example; --help-all shows all options.\n"
+        "--encoding is enough for --read.encoding where no other option has that name. Every verb takes\n"
+        "--config FILE.yaml, and options override the file. --json prints one JSON value on stdout. Verbs\n"
+        "that write take --dry-run, which only checks.\n"
     )
 
 
@@ -72,8 +73,7 @@ def _run(name: str, arguments: Sequence[str]) -> None:
 
     verb = load_verb(name)
     number_of("RANK", 0)  # before any work
-    description = verb.__doc__.split("\n\n")[0] if verb.__doc__ else None
-    options, common = parse(verb.schema, arguments, f"brimful {name}", description)
+    options, common = parse(verb.schema, arguments, f"brimful {name}")
     with naming_options(options, common.config):
         result = verb(options)
     if number_of("RANK", 0):

@@ -40,6 +40,8 @@ LAYERS = [
         "device",
         "verbs",
         "version",
+        "options",
+        "help",
         "workers",
         "torch_compile",
         "types",

@@ -20,14 +20,6 @@ from brimful.errors import BrimfulError, UsageError
 from brimful.retired import VERBS as RETIRED
 from brimful.verbs import VERBS
 
-REQUIRED = {
-    "prepare": ["--out"],
-    "pack": [],
-    "predict": ["--model", "--input", "--output"],
-    "export": ["--out"],
-    "report": ["--out"],
-}
-
 
 @pytest.fixture(autouse=True)
 def _wide(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,37 +66,6 @@ def test_help_lists_the_verbs(arguments: list[str], capsys: pytest.CaptureFixtur
     for verb, summary in VERBS.items():
         assert f"\n  {verb} " in out
         assert summary in out
-
-
-@pytest.mark.parametrize("verb", VERBS)
-def test_help_of_a_verb(
-    verb: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "80")  # one column of options
-    assert main([verb, "--help"]) == 0
-    out, err = capsys.readouterr()
-    assert not err
-    assert f"brimful {verb}" in out
-    for flag in ("--config", "--json", "--debug", *REQUIRED.get(verb, [])):
-        assert f"{flag} " in out
-    assert ("--dry-run " in out) == (verb not in ("check", "doctor", "inspect"))
-    for flag in REQUIRED.get(verb, []):
-        described = out[out.index(f" {flag} STR") :]
-        assert "(required)" in described.split("--", 2)[1]
-    assert "(default: False)" in out
-    assert not any(character.isspace() and character not in " \n" for character in out)
-
-
-def test_help_shows_types_defaults_and_explanations(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "80")  # one column of options
-    assert main(["pretrain", "--help"]) == 0
-    out = " ".join(capsys.readouterr().out.replace("│", " ").split())
-    assert "--trainer.steps INT Number of updates. (default: 1000)" in out
-    assert "--masking.rate FLOAT" in out
-    assert "--model {None,tiny,mini,small,base,large}" in out
-    assert "(default: words)" in out
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -180,7 +141,7 @@ def test_a_wrong_argument_is_one_line(
 def test_a_line_of_tyros_own_where_nothing_else_is_known(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("brimful.arguments._Option.problem", lambda self, values: None)
+    monkeypatch.setattr("brimful.options.Option.problem", lambda self, values: None)
     assert main(["pretrain", "--trainer.steps", "many"]) == 2
     line = error_line(capsys.readouterr().err)
     assert "--trainer.steps" in line

@@ -287,4 +287,4 @@ def test_a_retired_setting_is_refused_in_a_line_with_a_remedy(name: str, value: 
     with pytest.raises(BrimfulError, match=f"^{re.escape(line)}"):
         build(PretrainConfig, {"data": "x", "out": "y", "trainer": {name: value}})
     with pytest.raises(UsageError, match=re.escape(line)):
-        parse(PretrainConfig, [f"--trainer.{name.replace('_', '-')}", value], "brimful pretrain", None)
+        parse(PretrainConfig, [f"--trainer.{name.replace('_', '-')}", value], "brimful pretrain")

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from brimful.arguments import Common
 from brimful.cli import load_verb
+from brimful.options import Common
 from brimful.verbs import VERBS
 
 

@@ -99,7 +99,7 @@ def test_any_value_of_any_key(
     path = tmp_path_factory.mktemp("config") / "a.yaml"
     path.write_text(yaml.safe_dump(values), encoding="utf-8")
     try:
-        parse(schema, ["--config", str(path)], f"brimful {verb}", None)
+        parse(schema, ["--config", str(path)], f"brimful {verb}")
     except BrimfulError as error:
         said = str(error)
     else:

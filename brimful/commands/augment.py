@@ -21,6 +21,12 @@ from brimful.tables.layouts import TextColumns, find_layout
 class AugmentTableConfig(CandidateConfig):
     """Write a table with copies of its texts in which some words are replaced (TinyBERT's augmentation)."""
 
+    MAIN = (
+        *("input", "output", "encoder", "copies", "rate"),
+        *("choices", "layout", "vectors", "stop_words", "seed", "dry_run"),
+    )
+    EXAMPLE = "--input train.tsv --output more.tsv --encoder runs/pretrain"
+
     input: str
     """TSV, CSV, JSONL or Parquet with the columns text and text_b (optional), and any others."""
     output: str

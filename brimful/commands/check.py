@@ -36,6 +36,8 @@ from brimful.text.tokenizer import load
 class CheckConfig:
     """Look for what is odd in labelled tables: repeats, leaks, contradictions, rare labels, long texts."""
 
+    EXAMPLE = "train.tsv test.tsv --encoder runs/pretrain"
+
     files: Annotated[tuple[str, ...], tyro.conf.Positional]
     """Tables of the task: train first, then any others (dev, test), which are compared with it."""
     encoder: str

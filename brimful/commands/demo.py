@@ -117,6 +117,8 @@ GENERAL_STUDENTS: dict[str, dict[str, Any]] = {
 class DemoConfig:
     """Build a Chinese review classifier from raw text, and compare it."""
 
+    EXAMPLE = "--out runs/demo --max-reviews 2000"
+
     out: str = "runs/demo"
     """Directory to create; without --resume it replaces an earlier demo there."""
     resume: bool = False

@@ -51,6 +51,8 @@ _PROMPTS = "config_sentence_transformers.json"
 class ExportConfig:
     """Write a model for deployment, and check it."""
 
+    EXAMPLE = "runs/finetune --out model --format onnx"
+
     run: Annotated[str, tyro.conf.Positional]
     """Run directory of pretrain, finetune or distil, or any Hugging Face folder: BERT, RoBERTa, XLM-R,
     CamemBERT, Electra, Megatron-BERT or ModernBERT; weights in model.safetensors or pytorch_model.bin, whole

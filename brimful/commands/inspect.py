@@ -57,6 +57,8 @@ class InspectConfig:
     """Show documents word by word, and what was dropped or changed and why; or a run's batches; or check all
     files."""
 
+    EXAMPLE = "data --documents 3"
+
     directory: Annotated[str, tyro.conf.Positional]
     """A folder that prepare wrote, or the run directory of a pretrain or a finetune (or a training in one),
     which shows the run's own batches. With --verify any folder, also one above them."""

@@ -38,6 +38,8 @@ WIDTH = 100
 class PackConfig:
     """Plan rows, and show how close they are to the proven limit."""
 
+    EXAMPLE = "--data data --capacity 512 --algorithm all"
+
     histogram: str | None = None
     """wikipedia-512 (published); a JSON file {"counts": [...]}, counts[i] sequences of i + 1 tokens; or the
     lengths of all sequences as a .npy file."""

@@ -34,6 +34,8 @@ from brimful.tasks.task import Row
 class PredictConfig:
     """Predict with a fine-tuned or distilled model, or turn texts into vectors with an encoder."""
 
+    EXAMPLE = "--model runs/finetune --input new.txt --output predictions.jsonl"
+
     model: str
     """Folder of a task model, a static model or an encoder: a run, or a Hugging Face folder."""
     input: str

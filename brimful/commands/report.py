@@ -15,6 +15,8 @@ from brimful.storage import atomic_file, require_file_place
 class ReportConfig:
     """Show runs on one HTML page that needs no network and no other file."""
 
+    EXAMPLE = "runs/pretrain runs/finetune --out report.html"
+
     runs: Annotated[tuple[str, ...], tyro.conf.Positional]
     """Run directories and prepared folders, finished or not; the runs inside a folder are shown with it."""
     out: str

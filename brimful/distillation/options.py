@@ -65,6 +65,12 @@ class LayerStageConfig(StageConfig):
 class CommonOptions:
     """The options of every verb of distillation."""
 
+    MAIN = (
+        *("teacher", "student", "unlabelled", "out", "student_layers", "student_hidden"),
+        *("layers.epochs", "logits.epochs", "logits.learning_rate", "seed", "baseline", "dry_run"),
+    )
+    EXAMPLE = "--teacher runs/finetune --unlabelled more.txt --out runs/distil"
+
     teacher: Annotated[str | tuple[str, ...] | None, _TEACHERS] = incidental(None)
     """Run of `brimful finetune`, whose tables are used again; or a folder of a task model. The layers of the
     first are imitated, the outputs of several averaged."""

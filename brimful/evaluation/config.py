@@ -17,6 +17,12 @@ from brimful.tasks.registry import find_task
 class EvaluateConfig:
     """Compare encoders: their loss on held-out text, and what they reach on a task."""
 
+    MAIN = (
+        *("encoders", "text", "train", "test", "out", "task"),
+        *("layout", "learning_rates", "epochs", "seeds", "max_length", "dry_run"),
+    )
+    EXAMPLE = "runs/a runs/b --text held-out.txt --train train.tsv --test test.tsv --out runs/compared"
+
     encoders: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
     """Folders of encoders: RUN/encoder, the RUN itself, or a Hugging Face folder."""
     out: str | None = incidental(None)

@@ -37,6 +37,12 @@ _NUMBERS = tyro.constructors.PrimitiveConstructorSpec(
 class FinetuneConfig:
     """Train an encoder for a task on texts or pairs of texts."""
 
+    MAIN = (
+        *("encoder", "train", "dev", "test", "out", "task"),
+        *("layout", "learning_rates", "epochs", "max_length", "seed", "dry_run"),
+    )
+    EXAMPLE = "--encoder runs/pretrain --train train.tsv --test test.tsv --out runs/finetune"
+
     encoder: str | None = incidental(None)
     """Folder of an encoder: RUN/encoder, the RUN itself, or a Hugging Face folder."""
     task: Annotated[str | None, TASK_HELP] = None

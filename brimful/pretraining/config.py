@@ -90,6 +90,12 @@ class ShapeConfig:
 class PretrainConfig:
     """Train an encoder on prepared shards, from random weights or from a trained model."""
 
+    MAIN = (
+        *("data", "out", "model", "start_from", "trainer.steps", "trainer.hours"),
+        *("packing.max_length", "rows_per_update", "optimizer.learning_rate", "seed", "resume", "dry_run"),
+    )
+    EXAMPLE = "--data data --out runs/pretrain --model mini --trainer.hours 1"
+
     data: Annotated[str | tuple[str | DataSource, ...] | None, SOURCES] = incidental(None)
     """Folder made by `brimful prepare`; or several, each with its proportion of the tokens: web:9 mine:1.
     In a --config file, each has a path, a weight (its proportion) and a name (for metrics)."""

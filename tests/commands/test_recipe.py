@@ -27,7 +27,7 @@ def by_flags(values: dict[str, Any]) -> PretrainConfig:
                 yield from (f"{where}{name}".replace("_", "-"), str(value))
 
     arguments = ["--data", "data", "--out", "out", *flags(values)]
-    return parse(PretrainConfig, arguments, "brimful pretrain", None)[0]
+    return parse(PretrainConfig, arguments, "brimful pretrain")[0]
 
 
 def settings(config: PretrainConfig) -> tuple[Any, ...]:
@@ -69,9 +69,9 @@ def test_flags_decide_over_a_file(tmp_path):
     path = tmp_path / "options.yaml"
     path.write_text("model: base\nmasking:\n  final-rate: 0.1\nschedule: {power: 1.0}\n")
     arguments = ["--config", str(path), "--data", "data", "--out", "out"]
-    config = parse(PretrainConfig, arguments, "brimful pretrain", None)[0]
+    config = parse(PretrainConfig, arguments, "brimful pretrain")[0]
     assert settings(config) == (*PLAIN[:4], 0.1, PLAIN[-1])
-    config = parse(PretrainConfig, [*arguments, "--model", "mini"], "brimful pretrain", None)[0]
+    config = parse(PretrainConfig, [*arguments, "--model", "mini"], "brimful pretrain")[0]
     assert settings(config) == (*FAST[:4], 0.1, FAST[-1])
     assert config.schedule.power == 1.0
 
@@ -95,4 +95,4 @@ def test_a_run_keeps_its_recipe(corpus_dir, tmp_path):
 def test_a_run_that_is_resumed_has_its_own_settings():
     assert build(PretrainConfig, {"resume": "run"}) == PretrainConfig(resume="run")
     arguments = ["--resume", "run"]
-    assert parse(PretrainConfig, arguments, "brimful pretrain", None)[0] == PretrainConfig(resume="run")
+    assert parse(PretrainConfig, arguments, "brimful pretrain")[0] == PretrainConfig(resume="run")

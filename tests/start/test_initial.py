@@ -303,7 +303,7 @@ def test_what_is_no_model_is_refused(corpus_dir, tmp_path):
 
 
 def options_of(*arguments: str) -> PretrainConfig:
-    return parse(PretrainConfig, arguments, "brimful pretrain", None)[0]
+    return parse(PretrainConfig, arguments, "brimful pretrain")[0]
 
 
 def test_flags_of_a_shape_stand_beside_its_preset():

@@ -46,6 +46,12 @@ VOLATILE = (
 class PrepareConfig:
     """Turn raw text files into a folder of tokenized shards."""
 
+    MAIN = (
+        *("paths", "out", "tokenizer", "model", "lowercase", "language"),
+        *("lexicon", "read.field", "read.encoding", "clean.html", "max_documents", "dry_run"),
+    )
+    EXAMPLE = "reviews/ --out data --tokenizer train:8000"
+
     paths: Annotated[tuple[str, ...], tyro.conf.Positional]
     """Files, folders, globs: .txt .md .json .jsonl .csv .tsv .parquet .arrow .html, each also .gz .zst ..."""
     out: str
