@@ -16,6 +16,7 @@ from brimful.config import build, flat, read_yaml, settings_from, to_dict
 from brimful.errors import BrimfulError, UsageError
 from brimful.help import help_of
 from brimful.options import Common, options_of
+from brimful.other_names import meant_by
 from brimful.retired import instead_of
 
 HELP = ("--help", "-h", "--help-all")
@@ -104,6 +105,11 @@ def _refuse_long(options: dict[str, Any]) -> None:
                 )
 
 
+def _last(flag: str) -> str:
+    """The name of an option without its group."""
+    return flag[2:].rpartition(".")[2]
+
+
 class _CommandLine:
     """The arguments of a verb, and what can be said about them without tyro."""
 
@@ -153,10 +159,16 @@ class _CommandLine:
                 raise self.error(f"unknown option {flag}{self._hint(flag)}")
 
     def _hint(self, flag: str) -> str:
-        names = {name: name for name in self.options if name.startswith("--")}
-        names |= {f"--{name.rpartition('.')[2]}": name for name in names if "." in name}
-        matches = difflib.get_close_matches(flag, names, n=1, cutoff=0.6)
-        return f": did you mean {names[matches[0]]}?" if matches else ""
+        """The option that is meant: of another tool, of another group, or nearly of the same name."""
+        nearest = meant_by(flag, self.options)
+        if nearest is None:
+            name = _last(flag)
+            flags = [each for each in self.options if each.startswith("--")]
+            flags = [each for each in flags if name.startswith("no-") or not _last(each).startswith("no-")]
+            names = {_last(each): each for each in flags} | {each[2:]: each for each in flags}
+            matches = [name] if name in names else difflib.get_close_matches(flag[2:], names, n=1, cutoff=0.6)
+            nearest = names[matches[0]] if matches else None
+        return f": did you mean {nearest}?" if nearest else ""
 
     def explain(self, default: Any, said: str) -> UsageError:
         """Why tyro refused the arguments; in its own words if nothing else is known.
