@@ -1,9 +1,16 @@
-"""The files that the docs name exist, links within the docs lead somewhere, and no merge is half done."""
+"""The files and options that the docs name exist, links within the docs lead somewhere, and no merge is half
+done."""
 
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
+
+from brimful.arguments import HELP
+from brimful.cli import load_verb
+from brimful.options import Common, options_of
+from brimful.verbs import VERBS
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
@@ -44,3 +51,57 @@ def test_links_lead_somewhere(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_no_page_is_half_merged(page: Path) -> None:
     assert re.findall(r"^(?:<{7}|>{7}) .*$", page.read_text(encoding="utf-8"), re.MULTILINE) == []
+
+
+GUIDE = [page for page in PAGES if page == ROOT / "README.md" or page.parent == ROOT / "docs"]
+OTHERS = frozenset(
+    f"--{name}"
+    for names in (
+        "nproc-per-node nnodes max-restarts rdzv-backend rdzv-endpoint rdzv-id signals-to-handle",  # torchrun
+        "nodes ntasks-per-node gpus-per-node cpus-per-task time requeue signal",  # sbatch
+        "head port address",  # ray start
+        "minutes contributions micro-batches studies quick target work our-seconds",  # bench
+        "index-url pid logdir shm-size ipc",  # pip, py-spy, tensorboard, docker
+    )
+    for name in names.split()
+)
+"""Options of other programs."""
+
+
+@cache
+def options(verb: str) -> frozenset[str]:
+    """The flags that a verb takes; those of groups also without their group, and the groups."""
+    flags = [*options_of(load_verb(verb).schema), *options_of(Common)]
+    parts = [flag.rpartition(".") for flag in flags if "." in flag]
+    return frozenset([*flags, *(f"--{part[2]}" for part in parts), *(part[0] for part in parts), *HELP])
+
+
+def commands(text: str) -> list[tuple[str, list[str]]]:
+    """The verbs of a page's `brimful VERB ...`, with the options of each; a command may go on for lines."""
+    text = re.sub(r"\\\n\s*", " ", text)
+    found = re.findall(rf"brimful ({'|'.join(VERBS)})\b([^\n`|;&#]*)", text)
+    return [(verb, re.findall(r"(?<=\s)--[a-z][\w.-]*[a-z0-9]", rest)) for verb, rest in found]
+
+
+@pytest.mark.parametrize("page", GUIDE, ids=lambda page: page.name)
+def test_commands_have_options_that_exist(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    wrong = [
+        f"{verb} {flag}" for verb, flags in commands(text) for flag in flags if flag not in options(verb)
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("page", GUIDE, ids=lambda page: page.name)
+def test_named_options_exist(page: Path) -> None:
+    if page.name == "history.md":  # names what is no more
+        return
+    known = OTHERS.union(*map(options, VERBS))
+    named = re.findall(r"(?<![\w-])--[a-z][\w.-]*[a-z0-9]", page.read_text(encoding="utf-8"))
+    assert sorted({flag for flag in named if flag not in known}) == []
+
+
+def test_commands_are_found() -> None:
+    found = [command for page in GUIDE for command in commands(page.read_text(encoding="utf-8"))]
+    assert {verb for verb, _ in found} == set(VERBS)
+    assert commands("run `brimful pack --data x \\\n  --out y` or --z") == [("pack", ["--data", "--out"])]
