@@ -1,7 +1,7 @@
 """`brimful VERB ...`: each verb is a function of one configuration dataclass, whose fields are its flags.
 
-The result goes to stdout; progress, warnings and errors go to stderr. A verb's module is imported when the
-verb is called, so `brimful --help` is fast.
+The result goes to stdout; progress, warnings and errors go to stderr. A verb's configuration is imported when
+the verb is called, and what does its work once the options are right: help and mistakes never load torch.
 """
 
 import importlib
@@ -16,7 +16,7 @@ from typing import Any
 from brimful.environment import number_of
 from brimful.errors import BrimfulError, UsageError, is_out_of_memory, nearest
 from brimful.retired import VERBS as RETIRED
-from brimful.verbs import VERBS, python_name
+from brimful.verbs import SCHEMAS, VERBS, python_name
 from brimful.version import VERSION
 
 LONGEST_SHOWN = 500
@@ -26,7 +26,18 @@ LONGEST_SHOWN = 500
 def load_verb(verb: str) -> Any:
     """The function behind a verb (imports its module)."""
     name = python_name(verb)
-    return getattr(importlib.import_module(f"brimful.commands.{name}"), name)
+    return _load(f"commands.{name}:{name}")
+
+
+def load_schema(verb: str) -> type:
+    """The configuration of a verb (imports its module, and not what does the work)."""
+    schema: type = _load(SCHEMAS[verb])
+    return schema
+
+
+def _load(place: str) -> Any:
+    module, _, name = place.partition(":")
+    return getattr(importlib.import_module(f"brimful.{module}"), name)
 
 
 def _help() -> str:
@@ -71,9 +82,9 @@ def _in_one_line(item: dict[str, Any]) -> str:
 def _run(name: str, arguments: Sequence[str]) -> None:
     from brimful.arguments import naming_options, parse
 
-    verb = load_verb(name)
     number_of("RANK", 0)  # before any work
-    options, common = parse(verb.schema, arguments, f"brimful {name}")
+    options, common = parse(load_schema(name), arguments, f"brimful {name}")
+    verb = load_verb(name)
     with naming_options(options, common.config):
         result = verb(options)
     if number_of("RANK", 0):

@@ -24,6 +24,10 @@ Imitation = Literal["soft", "kl", "mse"]
 """How a student's class probabilities are compared with its teacher's."""
 SpikePolicy = Literal["stop", "skip"]
 """What happens at a loss spike."""
+LossMean = Literal["tokens", "sequences"]
+"""What a loss is a mean over."""
+Step = int | Literal["best"]
+"""A checkpoint of a run: after this many updates, or of the best evaluation."""
 
 
 class Advance(Protocol):

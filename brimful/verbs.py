@@ -21,6 +21,27 @@ VERBS = {
     "demo": "all of it, on 35,000 Chinese reviews",
 }
 
+SCHEMAS = {
+    "prepare": "corpus.pipeline.config:PrepareConfig",
+    "inspect": "commands.inspect_config:InspectConfig",
+    "pack": "packing.config:PackConfig",
+    "doctor": "machine.config:DoctorConfig",
+    "pretrain": "pretraining.config:PretrainConfig",
+    "check": "judging.config:CheckConfig",
+    "finetune": "finetuning.config:FinetuneConfig",
+    "evaluate": "evaluation.config:EvaluateConfig",
+    "distil": "distillation.task.config:DistilConfig",
+    "distil-encoder": "distillation.encoder.config:DistilEncoderConfig",
+    "distil-static": "distillation.static.config:DistilStaticConfig",
+    "distil-recipe": "distillation.recipe.config:DistilRecipeConfig",
+    "augment": "augmentation.config:AugmentTableConfig",
+    "predict": "commands.predict_config:PredictConfig",
+    "export": "exporting.config:ExportConfig",
+    "report": "commands.report:ReportConfig",
+    "demo": "demonstration.config:DemoConfig",
+}
+"""The configuration of each verb, in a module without torch: a mistake is said before torch is loaded."""
+
 
 def python_name(verb: str) -> str:
     """The name of a verb's function and module."""

@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 
 import brimful
+from brimful.cli import load_verb
+from brimful.verbs import SCHEMAS, VERBS
 
 PACKAGE = Path(brimful.__file__).parent
 API = PACKAGE.parent / "docs" / "api.md"
@@ -232,6 +234,13 @@ def test_the_corpus_and_packing_load_no_torch() -> None:
     assert run(f"{imports}\nimport sys\nprint('torch' in sys.modules)") == "False\n"
 
 
+def test_configurations_load_nothing_heavy() -> None:
+    """A mistake in an option costs what its configuration loads."""
+    imports = "\n".join(f"import brimful.{place.partition(':')[0]}" for place in SCHEMAS.values())
+    heavy = "{'torch', 'numba', 'scipy', 'pyarrow', 'sklearn'}"
+    assert run(f"{imports}\nimport sys\nprint(sorted({heavy} & set(sys.modules)))") == "[]\n"
+
+
 def test_the_package_itself_loads_nothing_heavy() -> None:
     code = "import brimful, sys\nprint(sorted({'torch', 'numpy', 'tyro', 'yaml'} & set(sys.modules)))"
     assert run(code) == "[]\n"
@@ -262,8 +271,7 @@ def test_modules_do_not_shadow_functions() -> None:
 
 
 def test_verbs_of_the_command_line_are_those_of_the_package() -> None:
-    from brimful.cli import load_verb
-    from brimful.verbs import VERBS, python_name
+    from brimful.verbs import python_name
 
     for verb in VERBS:
         assert load_verb(verb) is getattr(brimful, python_name(verb))

@@ -168,8 +168,8 @@ def test_an_absent_yaml_is_refused(tmp_path: Path) -> None:
 
 
 SCHEMAS = {
-    "brimful.corpus.pipeline.preparing:PrepareConfig": {"paths": ["a", "汉字"], "out": "1e-3"},
-    "brimful.commands.pack:PackConfig": {"data": "yes"},
+    "brimful.corpus.pipeline.config:PrepareConfig": {"paths": ["a", "汉字"], "out": "1e-3"},
+    "brimful.packing.config:PackConfig": {"data": "yes"},
     "brimful.pretraining.config:PretrainConfig": {"data": "null", "out": "12"},
     "brimful.finetuning.config:FinetuneConfig": {
         "encoder": "e: f",
@@ -182,8 +182,12 @@ SCHEMAS = {
     "brimful.distillation.encoder.config:DistilEncoderConfig": {"teacher": "0x1", "out": "~", "data": ["no"]},
     "brimful.distillation.static.config:DistilStaticConfig": {"teacher": ["0x1"], "out": "~", "seed": [1, 2]},
     "brimful.distillation.recipe.config:DistilRecipeConfig": {"encoder": "0x1", "out": "~", "data": ["no"]},
-    "brimful.commands.predict:PredictConfig": {"model": "1_000", "input": "2001-01-01", "output": "off"},
-    "brimful.commands.export:ExportConfig": {"run": "on", "out": "=", "format": "onnx"},
+    "brimful.commands.predict_config:PredictConfig": {
+        "model": "1_000",
+        "input": "2001-01-01",
+        "output": "off",
+    },
+    "brimful.exporting.config:ExportConfig": {"run": "on", "out": "=", "format": "onnx"},
 }
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from brimful.arguments import HELP
-from brimful.cli import load_verb
+from brimful.cli import load_schema
 from brimful.options import Common, options_of
 from brimful.verbs import VERBS
 
@@ -71,7 +71,7 @@ OTHERS = frozenset(
 @cache
 def options(verb: str) -> frozenset[str]:
     """The flags that a verb takes; those of groups also without their group, and the groups."""
-    flags = [*options_of(load_verb(verb).schema), *options_of(Common)]
+    flags = [*options_of(load_schema(verb)), *options_of(Common)]
     parts = [flag.rpartition(".") for flag in flags if "." in flag]
     return frozenset([*flags, *(f"--{part[2]}" for part in parts), *(part[0] for part in parts), *HELP])
 

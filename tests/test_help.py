@@ -9,7 +9,7 @@ import pytest
 import tyro
 
 from brimful.arguments import parse
-from brimful.cli import load_verb, main
+from brimful.cli import load_schema, main
 from brimful.config import build
 from brimful.help import MOST, help_of, main_options
 from brimful.options import options_of
@@ -39,7 +39,7 @@ def test_help_is_one_screen(
     assert max(map(len, lines)) <= 100
     assert f"\nexample: brimful {verb} " in out
     assert lines[-1].endswith(f"brimful {verb} --help-all")
-    assert 1 <= len(main_options(load_verb(verb).schema)) <= MOST
+    assert 1 <= len(main_options(load_schema(verb))) <= MOST
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -47,7 +47,7 @@ def test_all_options_are_shown_once(verb: str, capsys: pytest.CaptureFixture[str
     out = shown(capsys, verb, "--help-all")
     flags = re.findall(r"^  (--[\w.-]+|[A-Z]+)(?: |$)", out, re.MULTILINE)
     assert len(set(flags)) == len(flags)
-    options = options_of(load_verb(verb).schema)
+    options = options_of(load_schema(verb))
     assert {options[flag].path for flag in flags if flag in options} == {o.path for o in options.values()}
     assert {"--config", "--json", "--debug"} <= set(flags)
     assert ("--dry-run" in flags) == (verb not in ("check", "doctor", "inspect"))
@@ -59,7 +59,7 @@ def test_the_example_is_a_command_line(verb: str, capsys: pytest.CaptureFixture[
     example = re.findall(r"^example: brimful (.*)$", out, re.MULTILINE)[0]
     name, *arguments = shlex.split(example)
     assert name == verb
-    parse(load_verb(verb).schema, arguments, f"brimful {verb}")
+    parse(load_schema(verb), arguments, f"brimful {verb}")
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])

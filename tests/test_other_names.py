@@ -2,7 +2,7 @@
 
 import pytest
 
-from brimful.cli import load_verb, main
+from brimful.cli import load_schema, main
 from brimful.options import options_of
 from brimful.other_names import MEANT
 from brimful.verbs import VERBS
@@ -43,6 +43,6 @@ def test_what_is_meant(verb: str, given: str, meant: str | None, capsys: pytest.
 
 
 def test_every_meaning_is_an_option() -> None:
-    flags = {flag for verb in VERBS for flag in options_of(load_verb(verb).schema)}
+    flags = {flag for verb in VERBS for flag in options_of(load_schema(verb))}
     names = {name for names in MEANT.values() for name in names}
     assert {name for name in names if name not in flags and f"--{name}" not in flags} == set()

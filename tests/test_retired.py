@@ -8,7 +8,8 @@ import pytest
 from brimful import Encoder
 from brimful.cli import main
 from brimful.commands.export import export
-from brimful.commands.predict import PredictConfig, predict
+from brimful.commands.predict import predict
+from brimful.commands.predict_config import PredictConfig
 from brimful.config import build
 from brimful.distillation.origin import finetuning_of
 from brimful.errors import BrimfulError

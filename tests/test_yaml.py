@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from brimful.arguments import parse
-from brimful.cli import load_verb, main
+from brimful.cli import load_schema, main
 from brimful.config import _Dumper, read_yaml
 from brimful.errors import BrimfulError
 from brimful.verbs import VERBS
@@ -91,7 +91,7 @@ def test_any_lines_are_read_or_refused_with_their_file(
 def test_any_value_of_any_key(
     tmp_path_factory: pytest.TempPathFactory, verb: str, data: st.DataObject
 ) -> None:
-    schema = load_verb(verb).schema
+    schema = load_schema(verb)
     *groups, key = data.draw(st.sampled_from(keys_of(schema)))
     values = {data.draw(st.sampled_from([key, key + "s"])): data.draw(VALUES)}
     for group in reversed(groups):

@@ -20,7 +20,7 @@ from bench.common.study import Run, kept
 from brimful.commands.prepare import prepare
 from brimful.commands.pretrain import pretrain
 from brimful.config import build, config_hash
-from brimful.corpus.pipeline.preparing import PrepareConfig
+from brimful.corpus.pipeline.config import PrepareConfig
 from brimful.corpus.shards import Corpus
 from brimful.data.mixture import open_sources, parse_sources
 from brimful.errors import BrimfulError

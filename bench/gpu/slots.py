@@ -7,8 +7,8 @@ import numpy as np
 from bench.common.lengths import cut, quantile_sample, read_histogram
 from bench.common.workload import CAPACITY
 from brimful.data.batch import filler_lengths
-from brimful.data.blocks import PackingConfig
-from brimful.data.rows import Phase, expected_slots
+from brimful.data.config import PackingConfig, Phase
+from brimful.data.rows import expected_slots
 from brimful.data.slots import SequenceSlots
 from brimful.packing.histogram import count_lengths
 from brimful.packing.pack_first import best_fit

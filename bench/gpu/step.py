@@ -25,7 +25,8 @@ from brimful.errors import is_out_of_memory
 from brimful.model.encoder import Encoder
 from brimful.model.flops import STORED, step_flops
 from brimful.model.heads import MaskedLMHead
-from brimful.precision.policy import Precision, resolve_residual
+from brimful.precision.formats import Precision
+from brimful.precision.policy import resolve_residual
 from brimful.torch_compile import set_up_compiler
 
 WARM_UPS, REPEATS, STEADY = 5, 20, 2.0

@@ -28,7 +28,8 @@ from bench.kernels.timing import alternated
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead
 from brimful.model.shape import EncoderConfig
-from brimful.optim.build import OptimizerConfig, build_optimizers
+from brimful.optim.build import build_optimizers
+from brimful.optim.config import OptimizerConfig
 from brimful.optim.ema import WeightAverage
 from brimful.train.memory import keep_freed_memory
 

@@ -14,13 +14,13 @@ from tokenizers import Tokenizer
 
 from bench.common.turns import Answer, serve
 from brimful.corpus.shards import Corpus
-from brimful.data.blocks import Blocks, PackingConfig
+from brimful.data.blocks import Blocks
+from brimful.data.config import MaskingConfig, PackingConfig, SequencesConfig
 from brimful.data.loader import prefetch
-from brimful.data.masking import MaskingConfig, MaskingVocabulary, mask_tokens, prediction_slots
+from brimful.data.masking import MaskingVocabulary, mask_tokens, prediction_slots
 from brimful.data.mixture import DataSource
 from brimful.data.reader import SequenceReader
 from brimful.data.rows import RowStream
-from brimful.data.sequences import SequencesConfig
 from brimful.pretraining.config import PretrainConfig
 from brimful.pretraining.plan import make_sources
 from brimful.pretraining.work import make_stream

@@ -18,10 +18,9 @@ from bench.common.corpora import Document, fetch, write_document
 from brimful.commands.prepare import prepare
 from brimful.corpus.shards import Corpus
 from brimful.data.batch import IGNORED
-from brimful.data.blocks import Blocks, PackingConfig
-from brimful.data.masking import MaskingConfig
+from brimful.data.blocks import Blocks
+from brimful.data.config import SPECIAL_TOKENS, MaskingConfig, PackingConfig, SequencesConfig
 from brimful.data.reader import BlockSlice, SequenceReader
-from brimful.data.sequences import SPECIAL_TOKENS, SequencesConfig
 from brimful.errors import BrimfulError
 from brimful.randomness import derive_key, permutation
 from brimful.storage import atomic_file

@@ -1,13 +1,11 @@
 """The options of augmentation: which words are replaced, by what, and how often."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from brimful.config import require_positive
+from brimful.config import require_positive, require_seeds
 from brimful.errors import BrimfulError
-from brimful.hf.model_folder import ModelFolder
-from brimful.runs.directory import model_files, named_files
+from brimful.tables.layouts import TextColumns
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,22 +32,42 @@ class CandidateConfig:
         if not 0 <= self.rate <= 1:
             raise BrimfulError(f"rate is {self.rate:g}: it must be a fraction from 0 to 1")
 
-    def files(self, encoder: ModelFolder | Path) -> dict[str, Path]:
-        """The files that decide the candidates, by name.
-
-        Args:
-            encoder: a run of pretraining, or the folder of an encoder.
-
-        Raises:
-            BrimfulError: a folder holds no model.
-        """
-        found = model_files("augment/encoder", ModelFolder.open(encoder, "encoder"))
-        if self.candidates:
-            found |= model_files("augment/candidates", ModelFolder.open(self.candidates, "encoder"))
-        files = named_files(vectors=self.vectors, stop_words=self.stop_words, lexicon=self.lexicon)
-        return found | {f"augment/{name}": path for name, path in files.items()}
-
     @property
     def settings(self) -> dict[str, Any]:
         """What decides the candidates, beside files."""
         return {"choices": self.choices}
+
+
+@dataclass(frozen=True, kw_only=True)
+class AugmentTableConfig(CandidateConfig):
+    """Write a table with copies of its texts in which some words are replaced (TinyBERT's augmentation)."""
+
+    MAIN = (
+        *("input", "output", "encoder", "copies", "rate"),
+        *("choices", "layout", "vectors", "stop_words", "seed", "dry_run"),
+    )
+    EXAMPLE = "--input train.tsv --output more.tsv --encoder runs/pretrain"
+
+    input: str
+    """TSV, CSV, JSONL or Parquet with the columns text and text_b (optional), and any others."""
+    output: str
+    """File to write, in the same format: each row, and behind it its copies. Other columns are copied."""
+    encoder: str
+    """Run of pretraining, or folder of an encoder: its masked LM proposes words for those of one piece, its
+    input embeddings for the others."""
+    copies: int = 20
+    """Copies of each text (N of TinyBERT); of a pair, of each of its two texts, with the other one as it is.
+    Those that are equal to the row or another copy are left out."""
+    columns: TextColumns = TextColumns()
+    """Other names of the columns."""
+    layout: str | None = None
+    """How the input is laid out: glue/mnli, clue/tnews ... Instead of columns."""
+    seed: int = 0
+    """Decides which words become which."""
+    dry_run: bool = False
+    """Resolve and check everything, and do nothing."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_seeds(self.seed)
+        require_positive(self, "copies")

@@ -28,6 +28,7 @@ from brimful.hf.folders import load_pretrained
 from brimful.hf.model_folder import ModelFolder
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead
+from brimful.runs.directory import model_files, named_files
 from brimful.tables.columns import Column
 from brimful.tasks.entries import Entry
 from brimful.text.special_ids import special_ids, unknown_id
@@ -82,7 +83,7 @@ def candidate_table(
             no tokenizer or does not fit.
     """
     folder = ModelFolder.open(encoder, "encoder")
-    files = file_hashes(config.files(folder))
+    files = file_hashes(candidate_files(config, folder))
     key = {"candidates": text_hash(texts), "files": files, **config.settings}
 
     def build() -> Entry:
@@ -244,3 +245,19 @@ def _ask_masked_lm(
     told = np.zeros(len(choices), dtype=bool)
     told[row] = True
     return told
+
+
+def candidate_files(config: CandidateConfig, encoder: ModelFolder | Path) -> dict[str, Path]:
+    """The files that decide the candidates, by name.
+
+    Args:
+        encoder: a run of pretraining, or the folder of an encoder.
+
+    Raises:
+        BrimfulError: a folder holds no model.
+    """
+    found = model_files("augment/encoder", ModelFolder.open(encoder, "encoder"))
+    if config.candidates:
+        found |= model_files("augment/candidates", ModelFolder.open(config.candidates, "encoder"))
+    files = named_files(vectors=config.vectors, stop_words=config.stop_words, lexicon=config.lexicon)
+    return found | {f"augment/{name}": path for name, path in files.items()}

@@ -1,55 +1,19 @@
 """The verb `brimful augment`: copies of labelled texts in which some words are others (TinyBERT)."""
 
 import time
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from brimful.augmentation.config import CandidateConfig
+from brimful.augmentation.config import AugmentTableConfig
 from brimful.augmentation.copies import copies
-from brimful.augmentation.table import candidate_table
+from brimful.augmentation.table import candidate_files, candidate_table
 from brimful.augmentation.written import RowFile, read_rows
-from brimful.config import require_positive, require_seeds, verb
+from brimful.config import verb
 from brimful.console import progress
 from brimful.device import default_device
 from brimful.errors import BrimfulError
-from brimful.tables.layouts import TextColumns, find_layout
-
-
-@dataclass(frozen=True, kw_only=True)
-class AugmentTableConfig(CandidateConfig):
-    """Write a table with copies of its texts in which some words are replaced (TinyBERT's augmentation)."""
-
-    MAIN = (
-        *("input", "output", "encoder", "copies", "rate"),
-        *("choices", "layout", "vectors", "stop_words", "seed", "dry_run"),
-    )
-    EXAMPLE = "--input train.tsv --output more.tsv --encoder runs/pretrain"
-
-    input: str
-    """TSV, CSV, JSONL or Parquet with the columns text and text_b (optional), and any others."""
-    output: str
-    """File to write, in the same format: each row, and behind it its copies. Other columns are copied."""
-    encoder: str
-    """Run of pretraining, or folder of an encoder: its masked LM proposes words for those of one piece, its
-    input embeddings for the others."""
-    copies: int = 20
-    """Copies of each text (N of TinyBERT); of a pair, of each of its two texts, with the other one as it is.
-    Those that are equal to the row or another copy are left out."""
-    columns: TextColumns = TextColumns()
-    """Other names of the columns."""
-    layout: str | None = None
-    """How the input is laid out: glue/mnli, clue/tnews ... Instead of columns."""
-    seed: int = 0
-    """Decides which words become which."""
-    dry_run: bool = False
-    """Resolve and check everything, and do nothing."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_seeds(self.seed)
-        require_positive(self, "copies")
+from brimful.tables.layouts import find_layout
 
 
 @verb(AugmentTableConfig)
@@ -75,7 +39,7 @@ def augment(config: AugmentTableConfig) -> dict[str, Any]:
     texts = [row[column] for column in columns for row in rows.values]
     facts = {"rows": len(rows.values), "distinct_texts": len(set(texts))}
     if config.dry_run:
-        config.files(Path(config.encoder))
+        candidate_files(config, Path(config.encoder))
         return {"dry_run": True, **facts}
     table = candidate_table(texts, config, config.encoder, default_device())
     if not len(table.counts):

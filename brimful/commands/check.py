@@ -1,16 +1,14 @@
 """The verb `brimful check`: what is odd in the tables of a task, before anything is trained on them."""
 
-from dataclasses import asdict, dataclass
-from typing import Annotated, Any
+from dataclasses import asdict
+from typing import Any
 
 import numpy as np
-import tyro
 
 from brimful.config import verb
 from brimful.console import counted, recorded_warnings
 from brimful.data.examples import check_length, without_room
 from brimful.errors import BrimfulError, UsageError
-from brimful.finetuning.config import TASK_HELP
 from brimful.hf.config_json import shape_of
 from brimful.hf.model_folder import ModelFolder
 from brimful.judging.checks import (
@@ -24,33 +22,13 @@ from brimful.judging.checks import (
     label_counts,
     measure_lengths,
 )
-from brimful.tables.layouts import OWN, Columns, find_layout
+from brimful.judging.config import CheckConfig
+from brimful.tables.layouts import find_layout
 from brimful.tables.table_files import read_file
 from brimful.tasks.encoded import encode
 from brimful.tasks.registry import task_of
 from brimful.terminal import output_console
 from brimful.text.tokenizer import load
-
-
-@dataclass(frozen=True, kw_only=True)
-class CheckConfig:
-    """Look for what is odd in labelled tables: repeats, leaks, contradictions, rare labels, long texts."""
-
-    EXAMPLE = "train.tsv test.tsv --encoder runs/pretrain"
-
-    files: Annotated[tuple[str, ...], tyro.conf.Positional]
-    """Tables of the task: train first, then any others (dev, test), which are compared with it."""
-    encoder: str
-    """Folder of an encoder: RUN/encoder, the RUN itself, or a Hugging Face folder."""
-    task: Annotated[str | None, TASK_HELP] = None
-    columns: Columns = OWN
-    """Other names of the columns."""
-    layout: str | None = None
-    """How the files are laid out: glue/mnli, squad ... as in finetune."""
-    max_length: int | None = None
-    """The most tokens of an example. By default 128, or the encoder's maximum if less, as in finetune."""
-    overlap: int | None = None
-    """Longer texts become windows that share this many tokens, as in finetune."""
 
 
 def show_findings(result: dict[str, Any]) -> None:

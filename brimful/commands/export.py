@@ -10,19 +10,19 @@ import shutil
 import warnings
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
-import tyro
 
 from brimful.config import verb
 from brimful.console import warn
-from brimful.corpus.reading.read import ReadConfig, check_encoding
+from brimful.corpus.reading.read import check_encoding
 from brimful.corpus.reading.texts import read_texts
 from brimful.errors import BrimfulError
+from brimful.exporting.config import ExportConfig
 from brimful.exporting.gate import check_given, check_written
 from brimful.exporting.padded import PaddedModel
 from brimful.hf.config_json import family_of
@@ -33,7 +33,7 @@ from brimful.hf.tensors import Head
 from brimful.hf.tokenizer_check import check_ids
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead, PretrainingHead, SequenceHead
-from brimful.runs.snapshot import Step, load_snapshot
+from brimful.runs.snapshot import load_snapshot
 from brimful.seals import CONVERSION, own_files
 from brimful.seals import EXPORT as RECORD
 from brimful.start.vocabulary import keep_rows
@@ -45,37 +45,6 @@ from brimful.text.tokenizer import load as load_tokenizer
 LARGEST_FILE = (1 << 31) - (1 << 26)
 """Bytes of weights in one ONNX file: protobuf holds 2 GiB, and the graph needs some."""
 _PROMPTS = "config_sentence_transformers.json"
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExportConfig:
-    """Write a model for deployment, and check it."""
-
-    EXAMPLE = "runs/finetune --out model --format onnx"
-
-    run: Annotated[str, tyro.conf.Positional]
-    """Run directory of pretrain, finetune or distil, or any Hugging Face folder: BERT, RoBERTa, XLM-R,
-    CamemBERT, Electra, Megatron-BERT or ModernBERT; weights in model.safetensors or pytorch_model.bin, whole
-    or sharded; tokenizer.json, vocab.txt, or vocab.json with merges.txt."""
-    out: str
-    """Folder to create. An earlier export there is replaced; your own files beside it stay."""
-    step: Step | None = None
-    """For a run of pretrain, finished or not, or the training under way in one of finetune: the checkpoint
-    after this many updates, or of the best evaluation. An average of weights is taken, if there is one."""
-    format: Literal["hf", "sentence-transformers", "onnx"] | None = None
-    """hf: config.json, model.safetensors, tokenizer.json for `transformers`; sentence-transformers: the same
-    with a pooling, for encoders without a head and for classifiers of the mean in BERT-like models, which
-    `transformers` has no class for; onnx: model.onnx, the whole model. By default hf; of a folder of
-    sentence-transformers that is no run, sentence-transformers."""
-    keep_pieces_of: tuple[str, ...] = ()
-    """Files and folders of text, or a prepared corpus: pieces that these texts never use are dropped, with
-    their embeddings. The texts keep their encodings; other texts fall back to smaller pieces."""
-    read: ReadConfig = ReadConfig(split="line")
-    """How these files become texts."""
-    more_fields: tuple[str, ...] = ()
-    """Further fields or columns that hold text. text_b, of pairs, is read wherever a file has it."""
-    dry_run: bool = False
-    """Read and check everything, and write nothing."""
 
 
 def _weight_bytes(*modules: torch.nn.Module | None) -> int:

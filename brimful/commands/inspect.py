@@ -8,21 +8,19 @@ The batches of a run are made again without training: its stream is a function o
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 import numpy as np
-import tyro
 from rich.text import Text
 
 from brimful.commands.inspect_verify import verify_folder
-from brimful.config import build, read_yaml, require_positive, verb
+from brimful.config import build, read_yaml, verb
 from brimful.console import progress, visible
 from brimful.corpus.pipeline.duplicates import DECISIONS, read_decisions
 from brimful.corpus.pipeline.text import TextPart, TextRecord, text_path
 from brimful.corpus.shards import MANIFEST, Corpus, Shard
-from brimful.errors import BrimfulError, UsageError
+from brimful.errors import BrimfulError
 from brimful.randomness import derive_key, permutation
 from brimful.runs.directory import CONFIG
 from brimful.storage import read_commit, read_record, require_shape
@@ -33,6 +31,7 @@ if TYPE_CHECKING:
 
     from brimful.data.rows import RowStream
     from brimful.pretraining.config import PretrainConfig
+from brimful.commands.inspect_config import InspectConfig
 from brimful.types import Cursor
 
 EXCERPT = 200
@@ -50,40 +49,6 @@ class _Manifest(TypedDict):
 
 class _Examples(TypedDict):
     examples: dict[str, list[str]]
-
-
-@dataclass(frozen=True, kw_only=True)
-class InspectConfig:
-    """Show documents word by word, and what was dropped or changed and why; or a run's batches; or check all
-    files."""
-
-    EXAMPLE = "data --documents 3"
-
-    directory: Annotated[str, tyro.conf.Positional]
-    """A folder that prepare wrote, or the run directory of a pretrain or a finetune (or a training in one),
-    which shows the run's own batches. With --verify any folder, also one above them."""
-    verify: bool = False
-    """Check every byte below the folder against the checksums in its commit records, and nothing else."""
-    documents: int = 5
-    """How many documents to show."""
-    tokens: int = 150
-    """How many tokens of each document or row to show at most."""
-    examples: int = 2
-    """How many examples to show of each cleaning rule."""
-    batches: int | None = None
-    """How many micro-batches to show; by default, a run shows all of one update. Those of a prepared folder
-    are what pretrain makes of it with default settings."""
-    update: Annotated[int | None, tyro.conf.arg(aliases=("--batch",))] = None
-    """The first update to show, counted from 1. The update of a spike is found at once. For others, sequences
-    are chosen again from the nearest earlier checkpoint, or from the start of the run."""
-    seed: int = 0
-    """Another seed shows other documents, or other batches of a prepared folder."""
-
-    def __post_init__(self) -> None:
-        given = [name for name in ("batches", "update") if getattr(self, name) is not None]
-        require_positive(self, "documents", "tokens", "examples", *given)
-        if self.verify and given:
-            raise UsageError(f"--verify checks files and shows no batches: leave --{given[0]} out")
 
 
 def show_findings(findings: dict[str, Any]) -> None:

@@ -6,7 +6,8 @@ import numpy as np
 
 from brimful.console import warn
 from brimful.corpus.shards import Corpus
-from brimful.data.sequences import SPECIAL_TOKENS, SequencesConfig, cut_documents
+from brimful.data.config import SPECIAL_TOKENS, SequencesConfig
+from brimful.data.sequences import cut_documents
 from brimful.errors import BrimfulError
 from brimful.packing.histogram import PUBLISHED, checked_lengths, count_lengths
 from brimful.randomness import derive_key

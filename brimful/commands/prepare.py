@@ -3,7 +3,8 @@
 from typing import Any
 
 from brimful.config import verb
-from brimful.corpus.pipeline.preparing import PrepareConfig, prepare_corpus
+from brimful.corpus.pipeline.config import PrepareConfig
+from brimful.corpus.pipeline.preparing import prepare_corpus
 from brimful.reports.prepare_table import show_summary
 
 

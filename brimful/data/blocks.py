@@ -18,19 +18,13 @@ import numpy as np
 from brimful.compiled import compiled
 from brimful.config import config_hash
 from brimful.corpus.shards import Corpus, map_file
+from brimful.data.config import PackingConfig, SequencesConfig
 from brimful.data.pairs import pair_stretches
-from brimful.data.sequences import (
-    SEQUENCE_ARRAYS,
-    Sequences,
-    SequencesConfig,
-    cut_documents,
-    single_segments,
-)
+from brimful.data.sequences import SEQUENCE_ARRAYS, Sequences, cut_documents, single_segments
 from brimful.draws import shuffled_index
-from brimful.errors import BrimfulError
 from brimful.packing.assignment import assign
 from brimful.packing.cutting.plan import cutting_stock
-from brimful.packing.histogram import LARGEST_CAPACITY, Plan, count_lengths, padded_efficiency
+from brimful.packing.histogram import Plan, count_lengths, padded_efficiency
 from brimful.packing.pack_first import best_fit
 from brimful.randomness import derive_key, permutation
 from brimful.storage import atomic_files, commit, find_commit
@@ -51,34 +45,6 @@ of a .npy file fails now and then.)"""
 class _PlanRecord(TypedDict):
     efficiency: float
     padded_efficiency: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class PackingConfig:
-    """How long sequences are and how they share rows."""
-
-    max_length: int = 128
-    """The most tokens in a sequence, special ones included."""
-    capacity: int = 1024
-    """Token slots of a row: more for longer sequences, and on a GPU, which is faster with more."""
-    max_sequences: int | None = None
-    """The most sequences in a row; by default an eighth of the capacity."""
-
-    def __post_init__(self) -> None:
-        if not 5 <= self.max_length <= self.capacity:
-            raise BrimfulError(
-                f"packing.max_length is {self.max_length}: it must be at least 5 and at most packing.capacity"
-                f" ({self.capacity})"
-            )
-        if self.capacity > LARGEST_CAPACITY:
-            raise BrimfulError(f"packing.capacity is {self.capacity}: it must be at most {LARGEST_CAPACITY}")
-        if self.max_sequences is not None and self.max_sequences < 1:
-            raise BrimfulError(f"packing.max_sequences is {self.max_sequences}: it must be at least 1")
-
-    @property
-    def depth(self) -> int:
-        """The most sequences in a row."""
-        return self.max_sequences or max(1, self.capacity // 8)
 
 
 @compiled

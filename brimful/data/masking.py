@@ -8,16 +8,13 @@ the expected fraction of masked tokens is `rate`, independent of the words' leng
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
 
 import numpy as np
 
 from brimful.compiled import compiled
 from brimful.data.batch import IGNORED
+from brimful.data.config import MaskingConfig, Unit
 from brimful.draws import mix_word
-from brimful.errors import BrimfulError
-
-Unit = Literal["words", "tokens", "spans"]
 
 LONGEST_SPAN = 10
 _GEOMETRIC = 0.2 * 0.8 ** np.arange(LONGEST_SPAN)
@@ -29,47 +26,6 @@ SPAN_SURVIVAL = 1 - np.concatenate([[0], np.cumsum(_SPAN_LENGTHS)[:-1]])
 _SCALE = 1.0 / (1 << 32)
 _LOW = np.uint64(0xFFFFFFFF)
 _S32 = np.uint64(32)
-
-
-@dataclass(frozen=True, kw_only=True)
-class MaskingConfig:
-    """Which tokens a model must predict, and what it sees in their place."""
-
-    rate: float = 0.15
-    """Expected fraction of tokens to predict."""
-    final_rate: float | None = None
-    """The rate at the end of the run, approached linearly; by default the rate is constant."""
-    unit: Unit = "words"
-    """What is masked as a whole: words, tokens, or spans of 1 to 10 words."""
-    together: bool = False
-    """Whether the tokens of a word are all [MASK], all random or all unchanged; false draws for each."""
-    mask_share: float = 0.8
-    """Fraction of the predicted tokens that are shown as [MASK]."""
-    random_share: float = 0.1
-    """Fraction that is shown as a random token; the rest is shown unchanged."""
-
-    def __post_init__(self) -> None:
-        for name in ("rate", "final_rate"):
-            rate = getattr(self, name)
-            if rate is not None and not 0 < rate <= 1:
-                raise BrimfulError(f"masking.{name} is {rate:g}: it must be a fraction above 0 and at most 1")
-        if not (self.mask_share >= 0 and self.random_share >= 0 and self.mask_share + self.random_share <= 1):
-            raise BrimfulError(
-                f"masking.mask_share is {self.mask_share} and masking.random_share {self.random_share}:"
-                " both are fractions, which must add up to at most 1"
-            )
-        if self.together and self.unit == "tokens":
-            raise BrimfulError("masking.together is for whole words; set masking.unit to words or spans")
-
-    def rate_at(self, progress: float) -> float:
-        """The rate when this fraction of the run is done."""
-        final = self.rate if self.final_rate is None else self.final_rate
-        return self.rate + (final - self.rate) * min(progress, 1.0)
-
-    @property
-    def highest_rate(self) -> float:
-        """The highest rate of the run."""
-        return max(self.rate, self.rate_at(1.0))
 
 
 @dataclass(frozen=True)

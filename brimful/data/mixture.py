@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import tyro
+
 from brimful.corpus.shards import Corpus
 from brimful.errors import BrimfulError
 from brimful.text.tokenizer import load, tokenizer_hash
@@ -91,3 +93,14 @@ def open_sources(sources: Sequence[DataSource], *, verify: bool) -> dict[str, Co
                 f" --tokenizer {one.tokenizer_path}"
             )
     return corpora
+
+
+SOURCES = tyro.constructors.PrimitiveConstructorSpec(
+    nargs="*",
+    metavar="PATH[:WEIGHT] ...",
+    instance_from_str=lambda texts: tuple(texts) or None,
+    is_instance=lambda value: value is None or isinstance(value, str | tuple),
+    str_from_instance=lambda value: (
+        ["None"] if value is None else [f"{source.path}:{source.weight:g}" for source in parse_sources(value)]
+    ),
+)

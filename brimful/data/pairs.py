@@ -9,7 +9,8 @@ first segment, from another document, and every token is in one sequence.
 import numpy as np
 
 from brimful.compiled import compiled
-from brimful.data.sequences import PAIR_SPECIAL_TOKENS, SPECIAL_TOKENS, Sequences, Stretches
+from brimful.data.config import PAIR_SPECIAL_TOKENS, SPECIAL_TOKENS
+from brimful.data.sequences import Sequences, Stretches
 from brimful.draws import mix_word
 from brimful.randomness import hash_words
 

@@ -7,15 +7,15 @@ takes the rest from the next.
 
 from bisect import bisect_right
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import accumulate, groupby, pairwise
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from brimful.data.batch import PackedBatch
-from brimful.data.blocks import Block, PackingConfig
+from brimful.data.blocks import Block
+from brimful.data.config import Phase
 from brimful.data.masking import prediction_slots
 from brimful.data.reader import BlockSlice, SequenceReader
 from brimful.data.slots import SequenceSlots, sampled_updates, slots_needed
@@ -49,23 +49,6 @@ class Row(NamedTuple):
     def lengths(self) -> np.ndarray:
         """int32: tokens of each sequence."""
         return self.block.sequences.length[self.chosen]
-
-
-@dataclass(frozen=True)
-class Phase:
-    """A phase of a run.
-
-    Attributes:
-        steps: its updates.
-        packing: of the blocks that begin in it. The capacity is the same in all phases.
-        size: of an update, in rows or in sequences.
-        counted: the unit of `size`; the same in all phases.
-    """
-
-    steps: int
-    packing: PackingConfig
-    size: int
-    counted: Literal["rows", "sequences"] = "rows"
 
 
 class RowStream:

@@ -7,48 +7,17 @@ The first cut of a document is drawn anew each epoch, so that borders move.
 """
 
 from dataclasses import dataclass, fields
-from typing import Literal
 
 import numpy as np
 
 from brimful.compiled import compiled
 from brimful.corpus.shards import Corpus
+from brimful.data.config import SPECIAL_TOKENS, SequencesConfig
 from brimful.draws import mix_word
-from brimful.errors import BrimfulError
 from brimful.randomness import hash_words
-
-SPECIAL_TOKENS = 2
-"""[CLS] before a sequence and [SEP] after it."""
-PAIR_SPECIAL_TOKENS = 3
-"""The same, and [SEP] between two segments."""
 
 _UNIT = 1.0 / (1 << 32)
 _S32, _LOW = np.uint64(32), np.uint64(0xFFFFFFFF)
-
-
-@dataclass(frozen=True, kw_only=True)
-class SequencesConfig:
-    """How documents become sequences."""
-
-    kind: Literal["sentences", "chunks", "nsp", "sop"] = "sentences"
-    """sentences: as many whole sentences as fit; chunks: as many tokens as fit, cut at words; nsp: pairs of
-    segments, half with a second segment from another document (BERT); sop: pairs, half swapped (ALBERT)."""
-    short_share: float = 0.0
-    """Fraction of sequences with a limit below max_length, drawn uniformly (BERT has 0.1)."""
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.short_share <= 1:
-            raise BrimfulError(f"sequences.short_share is {self.short_share}: it must be from 0 to 1")
-
-    @property
-    def paired(self) -> bool:
-        """Whether sequences have two segments."""
-        return self.kind in ("nsp", "sop")
-
-    @property
-    def special_tokens(self) -> int:
-        """The most special tokens in a sequence."""
-        return PAIR_SPECIAL_TOKENS if self.paired else SPECIAL_TOKENS
 
 
 def _names(shard: np.ndarray, begin: np.ndarray) -> np.ndarray:

@@ -7,11 +7,10 @@ from pathlib import Path
 from brimful.console import warn
 from brimful.corpus.shards import Corpus
 from brimful.data.batch import PackedBatch
-from brimful.data.blocks import Blocks, PackingConfig
+from brimful.data.blocks import Blocks
+from brimful.data.config import PackingConfig, Phase, SequencesConfig
 from brimful.data.mixture import DataSource
 from brimful.data.reader import BlockSlice, SequenceReader
-from brimful.data.rows import Phase
-from brimful.data.sequences import SequencesConfig
 from brimful.data.sources import Source
 from brimful.errors import BrimfulError
 from brimful.randomness import derive_key

@@ -8,14 +8,14 @@ import tyro
 
 from brimful.config import incidental, require_positive, require_seeds
 from brimful.errors import BrimfulError
-from brimful.finetuning.config import TASK_HELP, TASK_TRAINER
-from brimful.objectives.imitation import LayerLosses
-from brimful.optim.build import DecayConfig
+from brimful.finetuning.config import TASK_TRAINER
+from brimful.objectives.layer_losses import LayerLosses
+from brimful.optim.config import DecayConfig
 from brimful.optim.schedule import CurveConfig
-from brimful.precision.policy import Precision
+from brimful.precision.formats import Precision
 from brimful.retired import refuse_retired
 from brimful.tables.layouts import OWN, Columns
-from brimful.tasks.registry import find_task
+from brimful.tasks.names import TASK_HELP, require_task_name
 from brimful.train.config import LoopConfig
 
 _TEACHERS = tyro.constructors.PrimitiveConstructorSpec(
@@ -65,12 +65,6 @@ class LayerStageConfig(StageConfig):
 class CommonOptions:
     """The options of every verb of distillation."""
 
-    MAIN = (
-        *("teacher", "student", "unlabelled", "out", "student_layers", "student_hidden"),
-        *("layers.epochs", "logits.epochs", "logits.learning_rate", "seed", "baseline", "dry_run"),
-    )
-    EXAMPLE = "--teacher runs/finetune --unlabelled more.txt --out runs/distil"
-
     teacher: Annotated[str | tuple[str, ...] | None, _TEACHERS] = incidental(None)
     """Run of `brimful finetune`, whose tables are used again; or a folder of a task model. The layers of the
     first are imitated, the outputs of several averaged."""
@@ -97,7 +91,7 @@ class CommonOptions:
 
     def __post_init__(self) -> None:
         if self.task is not None:
-            find_task(self.task)
+            require_task_name(self.task)
 
     @property
     def teachers(self) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from brimful.distillation.options import LayeredOptions
 from brimful.errors import BrimfulError
 from brimful.model.encoder import Encoder
 from brimful.model.shape import EncoderConfig
-from brimful.objectives.imitation import spread_layers
+from brimful.objectives.layer_losses import spread_layers
 from brimful.start.narrowing import narrow
 
 

@@ -7,10 +7,10 @@ import tyro
 
 from brimful.config import incidental, require_positive
 from brimful.errors import BrimfulError
-from brimful.finetuning.config import TASK_HELP, TASK_TRAINER, FinetuneConfig
-from brimful.precision.policy import Precision
+from brimful.finetuning.config import TASK_TRAINER, FinetuneConfig
+from brimful.precision.formats import Precision
 from brimful.tables.layouts import OWN, Columns
-from brimful.tasks.registry import find_task
+from brimful.tasks.names import TASK_HELP, require_task_name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +65,7 @@ class EvaluateConfig:
 
     def __post_init__(self) -> None:
         if self.task is not None:
-            find_task(self.task)
+            require_task_name(self.task)
         require_positive(self, "text_tokens", "batch")
         if self.seeds < 0:
             raise BrimfulError(f"seeds is {self.seeds}: it must not be negative")

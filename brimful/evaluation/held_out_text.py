@@ -11,12 +11,11 @@ import numpy as np
 import torch
 
 from brimful.console import say
-from brimful.corpus.pipeline.preparing import PrepareConfig, prepare_corpus
+from brimful.corpus.pipeline.config import PrepareConfig
+from brimful.corpus.pipeline.preparing import prepare_corpus
 from brimful.corpus.shards import MANIFEST, Corpus
-from brimful.data.blocks import PackingConfig
-from brimful.data.masking import MaskingConfig
+from brimful.data.config import MaskingConfig, PackingConfig, SequencesConfig
 from brimful.data.reader import SequenceReader
-from brimful.data.sequences import SequencesConfig
 from brimful.data.streams import validation_batches
 from brimful.errors import BrimfulError
 from brimful.hf.folders import load_pretrained

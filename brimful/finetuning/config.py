@@ -9,19 +9,16 @@ import tyro
 from brimful.config import incidental, require_positive, require_seeds
 from brimful.errors import BrimfulError
 from brimful.hf.model_folder import ModelFolder
-from brimful.optim.build import DecayConfig
+from brimful.optim.config import DecayConfig
 from brimful.optim.schedule import CurveConfig
-from brimful.precision.policy import Precision
+from brimful.precision.formats import Precision
 from brimful.tables.layouts import OWN, Columns
-from brimful.tasks.registry import find_task, tasks
+from brimful.tasks.names import TASK_HELP, require_task_name
 from brimful.train.config import LoopConfig
 
 TASK_TRAINER = LoopConfig(checkpoint_every=200, deterministic=True)
 """Fine-tuning and distillation are short and their metrics are compared: the same bits are worth the time."""
 
-TASK_HELP = tyro.conf.arg(
-    help=f"What to predict: {' or '.join(sorted(tasks()))}. By default the layout's, or classification."
-)
 
 _NUMBERS = tyro.constructors.PrimitiveConstructorSpec(
     nargs="*",
@@ -121,7 +118,7 @@ class FinetuneConfig:
 
     def __post_init__(self) -> None:
         if self.task is not None:
-            find_task(self.task)
+            require_task_name(self.task)
         require_seeds(*self.seed)
         require_positive(self, "batch", "micro_batch_tokens")
         for name in ("epochs", "trial_epochs", "learning_rates"):

@@ -17,7 +17,7 @@ from brimful.judging.review import check_before
 from brimful.model.drawing import undrawn
 from brimful.model.encoder import Encoder
 from brimful.model.heads import SequenceHead, pooling_of
-from brimful.precision.policy import Precision
+from brimful.precision.formats import Precision
 from brimful.runs.directory import absolute, model_files, named_files
 from brimful.runs.folder import RunFolder
 from brimful.runs.job import RunPlan, Summary

@@ -14,7 +14,8 @@ from brimful.model.door import within
 from brimful.model.encoder import Encoder
 from brimful.model.heads import pool
 from brimful.model.shape import Pooling
-from brimful.precision.policy import Precision, autocast
+from brimful.precision.formats import Precision
+from brimful.precision.policy import autocast
 
 TOKENS = 4096
 """Tokens in a batch: enough for fast matrix products, few enough for the cache."""

@@ -5,7 +5,6 @@ padded sizes; and the teacher is in evaluation mode, so its dropout is off.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
@@ -13,79 +12,20 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from brimful.data.batch import PackedBatch
-from brimful.errors import BrimfulError
 from brimful.model.attention import Layout
 from brimful.model.door import within
 from brimful.model.encoder import Capture, Encoder
 from brimful.model.heads import SequenceHead, TokenHead, pool
-from brimful.model.shape import EncoderConfig, Pooling
+from brimful.model.shape import Pooling
+from brimful.objectives.layer_losses import LayerLosses
 from brimful.objectives.pairwise import attention_score_sum, relation_sum, score_maps
 from brimful.objectives.supervised import Evaluate, Supervision, no_evaluation
 from brimful.precision.policy import widen
 from brimful.train.objective import Runtime
 from brimful.types import PrimaryMetric
 
-
-@dataclass(frozen=True, kw_only=True)
-class LayerLosses:
-    """What the student imitates of the teacher's layers: the weight of each mean; 0 leaves it out."""
-
-    embedding: float = 1.0
-    """Squared difference of the embeddings, over tokens and dimensions (TinyBERT)."""
-    hidden: float = 1.0
-    """The same of each layer's output (TinyBERT)."""
-    attention: float = 1.0
-    """Squared difference of attention scores before the softmax, over pairs of tokens, heads (TinyBERT)."""
-    relations: float = 0.0
-    """KL divergence of the relations among queries, among keys and among values of the student's last layer
-    from those of the teacher's layer that it imitates, over tokens and heads (MiniLMv2). They need no equal
-    numbers of heads: the student may have another head size than the teacher."""
-    cosine: float = 0.0
-    """1 - cosine of the last hidden states, over tokens (DistilBERT)."""
-    layer_map: Literal["uniform", "last"] | tuple[int, ...] = "uniform"
-    """The teacher's layer that each layer of the student imitates. uniform: evenly spread, the last included;
-    last: the last ones; or their numbers, from 0."""
-
-    def __post_init__(self) -> None:
-        for name in TERMS:
-            if not getattr(self, name) >= 0:
-                raise BrimfulError(f"the weight of {name} is {getattr(self, name)}: it must not be negative")
-
-    @property
-    def coefficients(self) -> dict[str, float]:
-        """The weights of the terms that there are."""
-        return {name: weight for name in TERMS if (weight := getattr(self, name))}
-
-    def imitated(self, student: EncoderConfig, teacher: EncoderConfig) -> tuple[int, ...]:
-        """The teacher's layer for each layer of the student.
-
-        Raises:
-            BrimfulError: the map does not fit these models.
-        """
-        ours, theirs = student.layers, teacher.layers
-        if isinstance(self.layer_map, tuple):
-            if len(self.layer_map) != ours or not all(0 <= layer < theirs for layer in self.layer_map):
-                raise BrimfulError(
-                    f"layer_map is {list(self.layer_map)}: it must have a layer, from 0 to {theirs - 1}, for"
-                    f" each of the student's {ours}"
-                )
-            return self.layer_map
-        if ours > theirs:
-            raise BrimfulError(f"the student has {ours} layers and the teacher {theirs}: give layer_map")
-        if self.layer_map == "last":
-            return tuple(range(theirs - ours, theirs))
-        return spread_layers(theirs, ours)
-
-
-def spread_layers(layers: int, kept: int) -> tuple[int, ...]:
-    """`kept` of `layers`, as evenly as can be, the last included: every g-th where they divide."""
-    return tuple(-(-layers * (index + 1) // kept) - 1 for index in range(kept))
-
-
 TEACHER = "teacher"
 """The target that holds what the teacher says of each example: float32, of a sequence or of each token."""
-TERMS = ("embedding", "hidden", "attention", "relations", "cosine")
-"""The terms of `LayerDistillation`."""
 
 
 class LayerDistillation:

@@ -1,6 +1,6 @@
 """Masked language modelling on packed rows, alone or with pairs of sentences beside it."""
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -19,12 +19,10 @@ from brimful.objectives.losses import (
 )
 from brimful.objectives.sampled_softmax import sample_vocabulary
 from brimful.train.objective import Runtime
-from brimful.types import PrimaryMetric
+from brimful.types import LossMean, PrimaryMetric
 
 EVALUATED = 1024
 """Predictions whose logits an evaluation holds at a time."""
-
-LossMean = Literal["tokens", "sequences"]
 
 
 class MaskedLM:

@@ -3,12 +3,13 @@
 import time
 from collections.abc import Callable
 from functools import cached_property, partial
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from brimful.draws import shuffled_index
 from brimful.packing.bounds import lower_bound
+from brimful.packing.config import Algorithm, Depth
 from brimful.packing.cutting.plan import cutting_stock
 from brimful.packing.dealing import deal, imbalance
 from brimful.packing.histogram import Plan, count_lengths
@@ -16,10 +17,6 @@ from brimful.packing.least_squares import nnlshp
 from brimful.packing.online import pack_stream
 from brimful.packing.pack_first import best_fit, lpfhp, spfhp
 from brimful.randomness import derive_key, hash_words, permutation
-
-Depth = int | None
-"""The most sequences in a row; None = no limit."""
-Algorithm = Literal["spfhp", "lpfhp", "nnlshp", "ennlshp", "cutting-stock", "best-fit", "online"]
 
 PLANNERS: dict[Algorithm, Callable[[np.ndarray, int, Depth], Plan]] = {
     "spfhp": spfhp,

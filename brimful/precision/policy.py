@@ -1,24 +1,19 @@
 """The number format of a step's computation. Optimizer states are always float32."""
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import Literal
 
 import torch
 from torch import Tensor
 
 from brimful.errors import BrimfulError
+from brimful.precision.formats import Precision, Residual
 
-Precision = Literal["auto", "fp32", "bf16", "fp16"]
-Residual = Literal["auto", "fp32", "bf16"]
-"""The format of the residual stream."""
 DTYPES: dict[str, torch.dtype] = {
     "fp32": torch.float32,
     "bf16": torch.bfloat16,
     "fp16": torch.float16,
 }
 """The format of activations."""
-MIN_SCALE, MAX_SCALE = 2.0**-16, 2.0**40
-"""The default bounds of a loss scale."""
 LARGEST = 65504.0
 """The largest finite float16."""
 BIN_EDGE = 2.0**13

@@ -29,8 +29,9 @@ from torch.distributed.tensor import DTensor
 
 from brimful.errors import BrimfulError
 from brimful.precision import watching
+from brimful.precision.formats import MAX_SCALE, MIN_SCALE
 from brimful.precision.norm import gradient_norm
-from brimful.precision.policy import BIN_EDGE, LARGEST, MAX_SCALE, MIN_SCALE, THRESHOLD
+from brimful.precision.policy import BIN_EDGE, LARGEST, THRESHOLD
 
 CPU = torch.device("cpu")
 

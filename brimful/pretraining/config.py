@@ -8,33 +8,21 @@ import tyro
 from tokenizers import Tokenizer
 
 from brimful.config import incidental, require_positive, require_seeds
-from brimful.data.blocks import PackingConfig
-from brimful.data.masking import MaskingConfig
-from brimful.data.mixture import DataSource, parse_sources
-from brimful.data.rows import Phase
-from brimful.data.sequences import SequencesConfig
+from brimful.data.config import MaskingConfig, PackingConfig, Phase, SequencesConfig
+from brimful.data.mixture import SOURCES, DataSource
 from brimful.errors import BrimfulError
 from brimful.model.shape import EncoderConfig, preset
-from brimful.objectives.masked_lm import LossMean
-from brimful.optim.build import OptimizerConfig
+from brimful.optim.config import OptimizerConfig
 from brimful.optim.schedule import Cycle, Schedule, ScheduleConfig
 from brimful.packing.hyperparameters import Keep
-from brimful.precision.policy import Precision
+from brimful.precision.formats import Precision
 from brimful.pretraining.recipe import Recipe, defaults
-from brimful.start.initial import InitialConfig
+from brimful.start.config import InitialConfig
 from brimful.text.special_ids import special_ids
 from brimful.train.config import TrainerConfig
 from brimful.train.phases import PhaseConfig, data_phases, parse_phase, schedule_cycles
+from brimful.types import LossMean
 
-SOURCES = tyro.constructors.PrimitiveConstructorSpec(
-    nargs="*",
-    metavar="PATH[:WEIGHT] ...",
-    instance_from_str=lambda texts: tuple(texts) or None,
-    is_instance=lambda value: value is None or isinstance(value, str | tuple),
-    str_from_instance=lambda value: (
-        ["None"] if value is None else [f"{source.path}:{source.weight:g}" for source in parse_sources(value)]
-    ),
-)
 _PHASES = tyro.constructors.PrimitiveConstructorSpec(
     nargs="*",
     metavar="STEPS:MAX_LENGTH[:SIZE] ...",

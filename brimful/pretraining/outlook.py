@@ -18,14 +18,16 @@ import torch
 from brimful.config import read_yaml
 from brimful.console import recorded_warnings, say, warn
 from brimful.corpus.shards import PARTS, Corpus
-from brimful.data.rows import Phase, RowStream
+from brimful.data.config import Phase
+from brimful.data.rows import RowStream
 from brimful.distributed import World
 from brimful.environment import number_of
 from brimful.errors import BrimfulError
 from brimful.model.encoder import Encoder
 from brimful.model.shape import EncoderConfig
 from brimful.objectives.masked_lm import MaskedLM
-from brimful.precision.policy import DTYPES, Precision
+from brimful.precision.formats import Precision
+from brimful.precision.policy import DTYPES
 from brimful.pretraining.config import PretrainConfig
 from brimful.pretraining.plan import PretrainPlan, make_sources, plan_on
 from brimful.pretraining.work import make_objective, make_stream, work

@@ -1,7 +1,7 @@
 """The model of a finished run, or of a checkpoint of a run of pretrain or finetune."""
 
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -15,8 +15,7 @@ from brimful.model.encoder import Encoder
 from brimful.runs import checkpoint
 from brimful.runs.checkpoint import AVERAGE, WEIGHTS
 from brimful.runs.directory import START
-
-Step = int | Literal["best"]
+from brimful.types import Step
 
 
 class Snapshot(NamedTuple):

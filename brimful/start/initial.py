@@ -4,7 +4,6 @@ have been extended."""
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import torch
@@ -13,36 +12,17 @@ from tokenizers import Tokenizer
 from brimful.corpus.frequencies import piece_frequencies
 from brimful.corpus.shards import Corpus
 from brimful.corpus.tokenize.extension import other_parts, spellings
-from brimful.data.sequences import SequencesConfig
+from brimful.data.config import SequencesConfig
 from brimful.errors import BrimfulError
 from brimful.hf.folders import load_pretrained
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead, PretrainingHead
 from brimful.model.shape import EncoderConfig
+from brimful.start.config import InitialConfig
 from brimful.start.initial_weights import know_the_vocabulary, look_at_neighbours
 from brimful.start.neighbourhoods import piece_vectors
 from brimful.start.vocabulary import extend_vocabulary
 from brimful.text.tokenizer import load
-
-
-@dataclass(frozen=True, kw_only=True)
-class InitialConfig:
-    """The weights of a new model before its first update. By default, modern starts from the data."""
-
-    attention: Literal["neighbours", "random"] | None = None
-    """neighbours: heads of the first three layers, but not of the last one, look at the tokens beside each
-    token; modern only. random: attention begins as a mean over the sequence."""
-    vocabulary: Literal["data", "random"] | None = None
-    """data: embeddings from the neighbourhoods of the pieces in the data, biases of the scores from their
-    frequencies; it takes seconds at mini. random: embeddings are drawn, and biases are 0."""
-
-    def resolved(self, architecture: str) -> "InitialConfig":
-        """With the defaults of an architecture in place of None."""
-        by_data = architecture == "modern"
-        return InitialConfig(
-            attention=self.attention or ("neighbours" if by_data else "random"),
-            vocabulary=self.vocabulary or ("data" if by_data else "random"),
-        )
 
 
 @dataclass(frozen=True)

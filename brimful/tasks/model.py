@@ -17,7 +17,8 @@ from brimful.hf.model_folder import OVERLAP, PAIRS, PROBLEMS, SETTINGS, TEMPERAT
 from brimful.model.encoder import Encoder
 from brimful.model.heads import SequenceHead, TokenHead
 from brimful.model.inference import run_by_sequence, run_by_token
-from brimful.precision.policy import Precision, resolve
+from brimful.precision.formats import Precision
+from brimful.precision.policy import resolve
 from brimful.tables.slices import read_slices
 from brimful.tables.table import Table, require_pairs
 from brimful.tasks.encoded import Encoded

@@ -9,7 +9,7 @@ import torch
 from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
 from brimful.errors import BrimfulError
-from brimful.precision.policy import Precision
+from brimful.precision.formats import Precision
 from brimful.tables.table import Table, require_pairs
 from brimful.tasks.classification import Classification
 from brimful.tasks.encoded import Encoded

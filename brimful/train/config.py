@@ -5,7 +5,7 @@ from typing import Literal
 
 from brimful.config import incidental, require_positive
 from brimful.errors import BrimfulError
-from brimful.precision.policy import MAX_SCALE, MIN_SCALE, Precision, Residual
+from brimful.precision.formats import MAX_SCALE, MIN_SCALE, Precision, Residual
 from brimful.types import Compile, Compression, Rounding, SpikePolicy
 
 

@@ -18,7 +18,7 @@ from brimful.errors import BrimfulError, is_out_of_memory
 
 
 class CountedPhase(Protocol):
-    """What micro-batches must know of a phase of a run (`data.rows.Phase`)."""
+    """What micro-batches must know of a phase of a run (`data.config.Phase`)."""
 
     @property
     def size(self) -> int:

@@ -17,7 +17,8 @@ from brimful.distributed import World
 from brimful.errors import BrimfulError
 from brimful.model.attention import Layout
 from brimful.model.encoder import Encoder
-from brimful.precision.policy import DTYPES, Precision, autocast, resolve
+from brimful.precision.formats import Precision
+from brimful.precision.policy import DTYPES, autocast, resolve
 from brimful.train.config import TrainerConfig, check_precision
 from brimful.types import PrimaryMetric
 

@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from brimful.config import require_positive
-from brimful.data.blocks import PackingConfig
-from brimful.data.rows import Phase
+from brimful.data.config import PackingConfig, Phase
 from brimful.errors import BrimfulError
 from brimful.optim.schedule import Cycle, require_warmup
 

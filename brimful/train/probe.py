@@ -31,7 +31,7 @@ from brimful.data.batch import PackedBatch
 from brimful.data.rows import RowStream
 from brimful.environment import number_of
 from brimful.errors import BrimfulError, is_out_of_memory
-from brimful.optim.build import OptimizerConfig
+from brimful.optim.config import OptimizerConfig
 from brimful.train.compilation import loss_function
 from brimful.train.determinism import deterministic
 from brimful.train.memory import available_memory

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from brimful.model.encoder import Encoder
-from brimful.optim.build import OptimizerConfig, build_optimizers
+from brimful.optim.build import build_optimizers
+from brimful.optim.config import OptimizerConfig
 from brimful.optim.ema import WeightAverage
 from brimful.precision.narrow import NarrowWeights
 from brimful.precision.policy import DTYPES

@@ -22,8 +22,9 @@ from brimful.data.batch import PackedBatch
 from brimful.model.drawing import undrawn
 from brimful.model.encoder import Encoder
 from brimful.model.shape import EncoderConfig
-from brimful.optim.build import OptimizerConfig
-from brimful.precision.policy import DTYPES, Precision, autocast
+from brimful.optim.config import OptimizerConfig
+from brimful.precision.formats import Precision
+from brimful.precision.policy import DTYPES, autocast
 from brimful.train.config import TrainerConfig
 from brimful.train.objective import Objective
 

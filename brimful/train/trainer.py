@@ -20,7 +20,7 @@ from brimful.console import counted, progress, say
 from brimful.data.loader import Stream, Update, prefetch
 from brimful.errors import BrimfulError
 from brimful.model.encoder import Encoder
-from brimful.optim.build import OptimizerConfig
+from brimful.optim.config import OptimizerConfig
 from brimful.optim.schedule import Cycle, Schedule, ScheduleConfig
 from brimful.randomness import derive_key
 from brimful.runs import checkpoint

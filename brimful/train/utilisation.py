@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import torch
 
-from brimful.precision.policy import Precision
+from brimful.precision.formats import Precision
 from brimful.train.objective import Objective, Runtime
 
 BF16_SINCE = 80

@@ -5,11 +5,10 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 from brimful.corpus.shards import Corpus
-from brimful.data.blocks import Blocks, PackingConfig
-from brimful.data.masking import MaskingConfig
+from brimful.data.blocks import Blocks
+from brimful.data.config import MaskingConfig, PackingConfig, Phase, SequencesConfig
 from brimful.data.reader import SequenceReader
-from brimful.data.rows import Phase, RowStream
-from brimful.data.sequences import SequencesConfig
+from brimful.data.rows import RowStream
 from brimful.data.sources import Source
 from brimful.model.encoder import Encoder
 from brimful.model.shape import EncoderConfig

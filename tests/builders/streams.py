@@ -13,11 +13,10 @@ from tokenizers.models import WordLevel
 
 from brimful.corpus.shards import Corpus, TokenBatch, write_manifest, write_shard
 from brimful.data.batch import PackedBatch
-from brimful.data.blocks import Blocks, PackingConfig
-from brimful.data.masking import MaskingConfig
+from brimful.data.blocks import Blocks
+from brimful.data.config import MaskingConfig, PackingConfig, Phase, SequencesConfig
 from brimful.data.reader import BlockSlice, SequenceReader
-from brimful.data.rows import Phase, Row, RowStream
-from brimful.data.sequences import SequencesConfig
+from brimful.data.rows import Row, RowStream
 from brimful.data.sources import Source
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")

@@ -14,7 +14,7 @@ from brimful.model.encoder import Encoder
 from brimful.model.heads import SequenceHead
 from brimful.model.shape import EncoderConfig
 from brimful.objectives.supervised import Supervised
-from brimful.optim.build import OptimizerConfig
+from brimful.optim.config import OptimizerConfig
 from brimful.optim.schedule import ScheduleConfig
 from brimful.tasks.classification import Classification
 from brimful.tasks.data import evaluation

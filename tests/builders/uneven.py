@@ -11,9 +11,9 @@ from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead
 from brimful.model.shape import preset
 from brimful.objectives.masked_lm import MaskedLM
-from brimful.optim.build import OptimizerConfig
+from brimful.optim.config import OptimizerConfig
 from brimful.optim.schedule import ScheduleConfig
-from brimful.precision.policy import Precision
+from brimful.precision.formats import Precision
 from brimful.train.config import TrainerConfig
 from brimful.train.metrics import read_metrics
 from brimful.train.objective import Runtime

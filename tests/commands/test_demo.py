@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from brimful.commands.demo import STAGES, Demo, DemoConfig, demo, show_result
+from brimful.commands.demo import STAGES, Demo, demo, show_result
+from brimful.demonstration.config import DemoConfig
 from brimful.demonstration.reviews import load_reviews, same_text, write_reviews
 from brimful.errors import BrimfulError, UsageError
 from brimful.runs.directory import start_run

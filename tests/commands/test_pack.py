@@ -11,7 +11,8 @@ import pytest
 from brimful.cli import main
 from brimful.commands.pack_sources import text_counts
 from brimful.corpus.shards import Corpus
-from brimful.data.sequences import SequencesConfig, cut_documents
+from brimful.data.config import SequencesConfig
+from brimful.data.sequences import cut_documents
 from brimful.packing.comparison import Comparison, best_fit_by_capacity, draw_lengths
 from brimful.packing.histogram import count_lengths
 from brimful.randomness import derive_key

@@ -17,8 +17,9 @@ from scipy.stats import chi2, norm
 
 from brimful.corpus.shards import Corpus, map_file
 from brimful.data import blocks as blocks_module
-from brimful.data.blocks import Block, Blocks, PackingConfig
-from brimful.data.sequences import PAIR_SPECIAL_TOKENS, SEQUENCE_ARRAYS, SPECIAL_TOKENS, SequencesConfig
+from brimful.data.blocks import Block, Blocks
+from brimful.data.config import PAIR_SPECIAL_TOKENS, SPECIAL_TOKENS, PackingConfig, SequencesConfig
+from brimful.data.sequences import SEQUENCE_ARRAYS
 from brimful.errors import BrimfulError
 from brimful.packing.cutting.plan import cutting_stock
 from brimful.packing.histogram import count_lengths
@@ -321,8 +322,9 @@ PLANNER = """
 import random, sys
 from pathlib import Path
 from brimful.corpus.shards import Corpus, map_file
-from brimful.data.blocks import Blocks, PackingConfig
-from brimful.data.sequences import SequencesConfig
+from brimful.data.config import (PackingConfig)
+from brimful.data.blocks import (Blocks)
+from brimful.data.config import (SequencesConfig)
 
 blocks = Blocks(Corpus.open(sys.argv[1]), PackingConfig(), SequencesConfig(), 0, Path(sys.argv[2]))
 blocks.open(0, 0)

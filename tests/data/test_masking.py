@@ -16,7 +16,8 @@ from scipy.optimize import brentq
 from scipy.stats import chisquare
 
 from brimful.data.batch import IGNORED
-from brimful.data.masking import MaskingConfig, MaskingVocabulary, Unit, mask_tokens, prediction_slots
+from brimful.data.config import MaskingConfig, Unit
+from brimful.data.masking import MaskingVocabulary, mask_tokens, prediction_slots
 from brimful.errors import BrimfulError
 from brimful.randomness import derive_key, hash_words
 

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from brimful import storage
 from brimful.config import build, read_yaml, write_yaml
 from brimful.data import blocks as blocks_module
-from brimful.data.blocks import PackingConfig
+from brimful.data.config import PackingConfig, Phase
 from brimful.data.mixture import DataSource, parse_source, parse_sources
-from brimful.data.rows import Phase
 from brimful.errors import BrimfulError
 from brimful.pretraining.config import PretrainConfig
 from brimful.train.phases import PhaseConfig, parse_phase

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from brimful.corpus.shards import Corpus
-from brimful.data.blocks import Blocks, PackingConfig
+from brimful.data.blocks import Blocks
+from brimful.data.config import PAIR_SPECIAL_TOKENS, SPECIAL_TOKENS, PackingConfig, SequencesConfig
 from brimful.data.pairs import NO_PAIR, pair_stretches
-from brimful.data.sequences import PAIR_SPECIAL_TOKENS, SPECIAL_TOKENS, Sequences, SequencesConfig, Stretches
+from brimful.data.sequences import Sequences, Stretches
 from builders.corpora import Document, corpora, write_corpus
 
 FALSE_ALARM = 1e-8

@@ -12,7 +12,8 @@ from tokenizers import AddedToken, Tokenizer, models
 from brimful.commands.prepare import prepare
 from brimful.corpus.shards import Corpus, TokenBatch, write_manifest, write_shard
 from brimful.data.batch import IGNORED, PackedBatch
-from brimful.data.masking import MaskingConfig, Unit, mask_tokens
+from brimful.data.config import MaskingConfig, Unit
+from brimful.data.masking import mask_tokens
 from brimful.data.pairs import NO_PAIR
 from brimful.data.reader import BlockSlice, SequenceReader, ordinary_ids
 from brimful.data.sequences import Sequences, single_segments

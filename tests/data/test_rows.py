@@ -18,10 +18,8 @@ from brimful.corpus.shards import Corpus
 from brimful.data import blocks as blocks_module
 from brimful.data import rows as rows_module
 from brimful.data.batch import IGNORED, STEP
-from brimful.data.blocks import PackingConfig
-from brimful.data.masking import MaskingConfig
-from brimful.data.rows import Phase, Row, RowStream
-from brimful.data.sequences import SequencesConfig
+from brimful.data.config import MaskingConfig, PackingConfig, Phase, SequencesConfig
+from brimful.data.rows import Row, RowStream
 from brimful.errors import BrimfulError
 from brimful.types import Cursor
 from builders.batches import check_invariants

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from scipy.stats import binom, chi2
 
 from brimful.corpus.shards import Corpus
-from brimful.data.sequences import Sequences, SequencesConfig, Stretches, cut_documents, single_segments
+from brimful.data.config import SequencesConfig
+from brimful.data.sequences import Sequences, Stretches, cut_documents, single_segments
 from brimful.errors import BrimfulError
 from brimful.randomness import derive_key
 from builders.corpora import Document, corpora, kinds, write_corpus

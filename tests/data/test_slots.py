@@ -18,12 +18,12 @@ from brimful.data import blocks as blocks_module
 from brimful.data import example_stream
 from brimful.data import rows as rows_module
 from brimful.data.batch import PackedBatch
-from brimful.data.blocks import PackingConfig
+from brimful.data.config import PackingConfig, Phase
 from brimful.data.example_stream import ExampleStream
 from brimful.data.examples import Examples
 from brimful.data.loader import prefetch
 from brimful.data.masking import prediction_slots
-from brimful.data.rows import Phase, RowStream, divide, expected_slots, most_slots_needed
+from brimful.data.rows import RowStream, divide, expected_slots, most_slots_needed
 from brimful.data.slots import STEP, SequenceSlots
 from brimful.model.heads import MaskedLMHead, SequenceHead
 from brimful.objectives.masked_lm import MaskedLM

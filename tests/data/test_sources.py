@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from brimful import storage
 from brimful.corpus.shards import Corpus
 from brimful.data import blocks as blocks_module
-from brimful.data.blocks import Block, Blocks, PackingConfig
-from brimful.data.sequences import SequencesConfig
+from brimful.data.blocks import Block, Blocks
+from brimful.data.config import PackingConfig, SequencesConfig
 from brimful.data.sources import BlockRows, Place, Source, mix
 from brimful.errors import BrimfulError
 from builders.streams import finish_planning, toy_corpus, toy_source

@@ -17,7 +17,7 @@ from brimful.distillation.task.config import DistilConfig
 from brimful.errors import BrimfulError, UsageError
 from brimful.hf.folders import load_model, save_model
 from brimful.model.shape import EncoderConfig
-from brimful.objectives.imitation import LayerLosses, spread_layers
+from brimful.objectives.layer_losses import LayerLosses, spread_layers
 from brimful.storage import read_json
 from brimful.tasks.static import StaticModel
 from builders.distillation import CALM, EPOCH, ROWS, STILL, assert_same

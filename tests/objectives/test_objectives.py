@@ -25,7 +25,8 @@ from brimful.judging.uncertainty import paired_bootstrap
 from brimful.model.encoder import Capture, Encoder
 from brimful.model.heads import MaskedLMHead, PretrainingHead, SequenceHead
 from brimful.model.shape import EncoderConfig
-from brimful.objectives.imitation import TEACHER, LayerDistillation, LayerLosses, LogitDistillation
+from brimful.objectives.imitation import TEACHER, LayerDistillation, LogitDistillation
+from brimful.objectives.layer_losses import LayerLosses
 from brimful.objectives.masked_lm import MaskedLM, MaskedLMAndPairs
 from brimful.objectives.supervised import Supervised
 from brimful.tables.table import Table

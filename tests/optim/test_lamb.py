@@ -10,7 +10,8 @@ from brimful.hf.tensors import from_hf, to_hf
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead
 from brimful.model.shape import EncoderConfig
-from brimful.optim.build import OptimizerConfig, build_optimizers
+from brimful.optim.build import build_optimizers
+from brimful.optim.config import OptimizerConfig
 from brimful.optim.lamb import Lamb, LogicalMatrix, lamb_
 
 

@@ -10,7 +10,8 @@ from brimful.errors import BrimfulError
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead
 from brimful.model.shape import EncoderConfig
-from brimful.optim.build import OptimizerConfig, build_optimizers
+from brimful.optim.build import build_optimizers
+from brimful.optim.config import OptimizerConfig
 from brimful.optim.ema import WeightAverage
 from brimful.optim.lamb import Lamb
 from brimful.optim.muon import Muon, orthogonalise

@@ -9,7 +9,7 @@ from brimful.kernels import linear_cross_entropy as module
 from brimful.model.cross_entropy import cross_entropy_sum, hits, linear_cross_entropy_and_hits
 from brimful.model.heads import MaskedLMHead
 from brimful.objectives.masked_lm import MaskedLM
-from brimful.optim.build import OptimizerConfig
+from brimful.optim.config import OptimizerConfig
 from brimful.optim.schedule import ScheduleConfig
 from brimful.train.config import TrainerConfig
 from brimful.train.metrics import read_metrics

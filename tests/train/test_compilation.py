@@ -29,7 +29,7 @@ from brimful.model.heads import MaskedLMHead, SequenceHead
 from brimful.objectives.imitation import LayerDistillation
 from brimful.objectives.masked_lm import MaskedLM
 from brimful.objectives.supervised import Supervised
-from brimful.optim.build import OptimizerConfig
+from brimful.optim.config import OptimizerConfig
 from brimful.optim.schedule import ScheduleConfig
 from brimful.precision import watching
 from brimful.precision.policy import autocast

@@ -153,7 +153,7 @@ from brimful.model.shape import preset
 from brimful.model.heads import SequenceHead
 from brimful.objectives.supervised import Supervised
 from brimful.tasks.classification import Classification
-from brimful.optim.build import OptimizerConfig
+from brimful.optim.config import (OptimizerConfig)
 from brimful.optim.schedule import ScheduleConfig
 from brimful.train.objective import Runtime
 from brimful.train.config import TrainerConfig

@@ -12,17 +12,17 @@ from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
 
 from brimful.corpus.shards import Corpus
-from brimful.data.blocks import PackingConfig
-from brimful.data.rows import Phase, RowStream
+from brimful.data.config import PackingConfig, Phase
+from brimful.data.rows import RowStream
 from brimful.distributed import World
 from brimful.errors import BrimfulError
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead
 from brimful.model.shape import preset
 from brimful.objectives.masked_lm import MaskedLM
-from brimful.optim.build import OptimizerConfig
+from brimful.optim.config import OptimizerConfig
 from brimful.optim.schedule import ScheduleConfig
-from brimful.precision.policy import Precision
+from brimful.precision.formats import Precision
 from brimful.pretraining.config import PretrainConfig
 from brimful.runs import checkpoint
 from brimful.runs.folder import RunFolder

@@ -10,15 +10,14 @@ import torch
 
 from brimful.data import blocks as blocks_module
 from brimful.data.batch import IGNORED, PackedBatch
-from brimful.data.blocks import PackingConfig
+from brimful.data.config import PackingConfig, Phase
 from brimful.data.loader import Update
-from brimful.data.rows import Phase
 from brimful.distributed import World
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead
 from brimful.model.shape import preset
 from brimful.objectives.masked_lm import MaskedLM
-from brimful.optim.build import OptimizerConfig
+from brimful.optim.config import OptimizerConfig
 from brimful.optim.schedule import Cycle, ScheduleConfig
 from brimful.storage import read_json
 from brimful.train import trainer as trainer_module

@@ -15,7 +15,8 @@ from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead
 from brimful.model.shape import EncoderConfig, preset
 from brimful.objectives.masked_lm import MaskedLM
-from brimful.optim.build import OptimizerConfig, build_optimizers
+from brimful.optim.build import build_optimizers
+from brimful.optim.config import OptimizerConfig
 from brimful.precision.narrow import NarrowWeights
 from brimful.precision.policy import autocast
 from brimful.train.config import TrainerConfig

@@ -12,7 +12,7 @@ from brimful.data.example_stream import ExampleStream
 from brimful.errors import BrimfulError
 from brimful.objectives.imitation import LayerDistillation
 from brimful.objectives.supervised import Supervised
-from brimful.optim.build import OptimizerConfig
+from brimful.optim.config import OptimizerConfig
 from brimful.optim.schedule import ScheduleConfig
 from brimful.runs.checkpoint import FORMAT
 from brimful.storage import commit, read_json

@@ -20,6 +20,12 @@ class VectorStageConfig(StageConfig):
 class DistilEncoderConfig(LayeredOptions):
     """Train a smaller encoder to imitate an encoder without a task: its layers, then its vectors."""
 
+    MAIN = (
+        *("teacher", "student", "unlabelled", "data", "test", "out", "student_layers", "student_hidden"),
+        *("layers.epochs", "vectors.epochs", "seed", "dry_run"),
+    )
+    EXAMPLE = "--teacher runs/pretrain --unlabelled texts.txt --out runs/small-encoder"
+
     teacher: str | None = incidental(None)
     """Folder of an encoder: RUN/encoder, the RUN itself, or a Hugging Face folder."""
     teacher_vectors: str | None = incidental(None)

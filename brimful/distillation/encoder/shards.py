@@ -3,12 +3,10 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from brimful.data.blocks import PackingConfig
-from brimful.data.masking import MaskingConfig
+from brimful.data.config import MaskingConfig, PackingConfig, Phase, SequencesConfig
 from brimful.data.mixture import open_sources, parse_sources
 from brimful.data.reader import SequenceReader
-from brimful.data.rows import Phase, RowStream
-from brimful.data.sequences import SequencesConfig
+from brimful.data.rows import RowStream
 from brimful.data.streams import training_sources
 from brimful.errors import BrimfulError
 from brimful.model.encoder import Encoder

@@ -11,6 +11,12 @@ from brimful.errors import BrimfulError
 class DistilRecipeConfig(LogitOptions):
     """Fine-tune a teacher if there is none, distil in general, then for the task, and compare."""
 
+    MAIN = (
+        *("encoder", "teacher", "train", "test", "unlabelled", "data", "out"),
+        *("student_layers", "layers.epochs", "logits.epochs", "seed", "dry_run"),
+    )
+    EXAMPLE = "--encoder runs/pretrain --train train.tsv --test test.tsv --out runs/recipe"
+
     encoder: str | None = incidental(None)
     """The encoder to fine-tune the teacher from; by default the one that --teacher is from."""
     data: tuple[str, ...] = incidental(())

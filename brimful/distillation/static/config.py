@@ -41,6 +41,12 @@ class StaticTraining:
 class DistilStaticConfig(TaskOptions):
     """Train a static student: token vectors of the teacher's encoder under a linear classifier."""
 
+    MAIN = (
+        *("teacher", "unlabelled", "train", "test", "out", "training.dimensions", "training.epochs"),
+        *("seed", "baseline", "dry_run"),
+    )
+    EXAMPLE = "--teacher runs/finetune --unlabelled more.txt --out runs/static"
+
     baseline: bool = False
     """Train one more student for each seed, from the labels alone."""
     training: StaticTraining = StaticTraining()

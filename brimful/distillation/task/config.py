@@ -36,6 +36,12 @@ class LogitOptions(LayeredOptions, TaskOptions):
 class DistilConfig(LogitOptions):
     """Train a smaller student to imitate teachers of a task: models, or files of scores."""
 
+    MAIN = (
+        *("teacher", "student", "unlabelled", "out", "student_layers", "student_hidden"),
+        *("layers.epochs", "logits.epochs", "logits.learning_rate", "seed", "baseline", "dry_run"),
+    )
+    EXAMPLE = "--teacher runs/finetune --unlabelled more.txt --out runs/distil"
+
     baseline: bool = False
     """Train two more students for each seed: from the labels alone, and, where the teacher is a model, the
     teacher's layers that are kept with its head, by the second stage alone."""

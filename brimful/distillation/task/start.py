@@ -16,7 +16,7 @@ from brimful.hf.folders import load_pretrained
 from brimful.hf.model_folder import ModelFolder
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead
-from brimful.objectives.imitation import spread_layers
+from brimful.objectives.layer_losses import spread_layers
 from brimful.tasks.data import TaskData
 from brimful.tasks.model import TaskModel, load_task_model
 from brimful.tasks.task import Task

@@ -1,0 +1,48 @@
+"""The options of `brimful predict`."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from brimful.errors import BrimfulError
+from brimful.precision.formats import Precision
+from brimful.tables.layouts import TextColumns
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictConfig:
+    """Predict with a fine-tuned or distilled model, or turn texts into vectors with an encoder."""
+
+    EXAMPLE = "--model runs/finetune --input new.txt --output predictions.jsonl"
+
+    model: str
+    """Folder of a task model, a static model or an encoder: a run, or a Hugging Face folder."""
+    input: str
+    """.txt (one text a line), or TSV, CSV, JSONL or Parquet with the columns text and text_b (optional)."""
+    output: str
+    """.jsonl, .tsv, .csv or .parquet to write: a row for each text, in the order of the input. Or .npy:
+    vectors, or a task model's scores."""
+    columns: TextColumns = TextColumns()
+    """Other names of the columns."""
+    layout: str | None = None
+    """How the input is laid out: glue/mnli, clue/ocnli, squad ... Instead of columns."""
+    scores: bool = False
+    """Write the texts and their `scores` too: the probability of each label, or the value of a regression.
+    Such a file can teach a student (distil --teacher-scores)."""
+    pooling: Literal["auto", "mean", "first"] = "auto"
+    """Of an encoder: whether a vector is the mean over the tokens or the first token. auto: as the encoder
+    was trained, where its folder says it; else the mean."""
+    max_length: int | None = None
+    """The most tokens of an example; by default the same as in training."""
+    overlap: int | None = None
+    """Longer texts become windows that share this many tokens; by default as in training."""
+    precision: Precision = "fp32"
+    """Number format of the computation: bf16 or fp16 are faster on a GPU, and change results a little."""
+    abstain_below: float | None = None
+    """Classification: leave the label empty where its probability is under this, and add a column abstained.
+    summary.json of a fine-tuning proposes values (abstain)."""
+    dry_run: bool = False
+    """Resolve and check everything, and do nothing."""
+
+    def __post_init__(self) -> None:
+        if self.abstain_below is not None and not 0 <= self.abstain_below <= 1:
+            raise BrimfulError(f"abstain_below is {self.abstain_below}: a probability is from 0 to 1")

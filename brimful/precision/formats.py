@@ -1,0 +1,9 @@
+"""The number formats of a run, by name."""
+
+from typing import Literal
+
+Precision = Literal["auto", "fp32", "bf16", "fp16"]
+Residual = Literal["auto", "fp32", "bf16"]
+"""The format of the residual stream."""
+MIN_SCALE, MAX_SCALE = 2.0**-16, 2.0**40
+"""The default bounds of a loss scale."""
