@@ -44,6 +44,7 @@ LAYERS = [
         "version",
         "options",
         "help",
+        "other_names",
         "workers",
         "torch_compile",
         "types",
