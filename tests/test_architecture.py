@@ -24,6 +24,7 @@ API = PACKAGE.parent / "docs" / "api.md"
 LAYERS = [
     [
         "errors",
+        "extras",
         "folder_lock",
         "paths",
         "environment",

@@ -5,7 +5,6 @@ stage sees a test review before the end, pretraining included.
 """
 
 import contextlib
-import importlib.util
 import io
 import math
 import os
@@ -39,6 +38,7 @@ from brimful.demonstration.measure import onnx_latency, right_answers, tfidf_bas
 from brimful.demonstration.reviews import Reviews, find_reviews, load_reviews, write_reviews
 from brimful.distributed import World
 from brimful.errors import BrimfulError, UsageError
+from brimful.extras import require
 from brimful.folder_lock import FolderLock
 from brimful.judging.uncertainty import paired_bootstrap
 from brimful.model.shape import SHAPES
@@ -437,9 +437,8 @@ def open_demo(config: DemoConfig, ranks: World, lock: FolderLock) -> Opened[Demo
     Raises:
         BrimfulError: a package is missing, the folder holds something else, or there is no demo to resume.
     """
-    for package in ("sklearn", "transformers"):
-        if importlib.util.find_spec(package) is None:
-            raise BrimfulError(f"the demo needs {package}: pip install 'brimful[demo]'")
+    packages = ("sklearn", "transformers", "onnx", "onnxscript", "onnxruntime", "matplotlib")
+    require("the demo", *packages, extra="demo")
     out = Path(config.out)
     where = "" if config.out == DemoConfig.out else f" --out {shlex.quote(config.out)}"
     resuming, again = config.resume, f"brimful demo --resume{where}"

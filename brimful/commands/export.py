@@ -25,6 +25,7 @@ from brimful.errors import BrimfulError
 from brimful.exporting.config import ExportConfig
 from brimful.exporting.gate import check_given, check_written
 from brimful.exporting.padded import PaddedModel
+from brimful.extras import require
 from brimful.hf.config_json import family_of
 from brimful.hf.folders import HEADS, left_out, naming_weights, save_model
 from brimful.hf.model_folder import ModelFolder
@@ -148,9 +149,11 @@ def export(config: ExportConfig) -> dict[str, Any]:
         are `averaged`.
 
     Raises:
-        BrimfulError: there is no model, tokenizer or such checkpoint, the format has no place for its head,
-            the folder holds something else, or outputs or ids differ.
+        BrimfulError: there is no model, tokenizer or such checkpoint, the format has no place for its head or
+            needs a package, the folder holds something else, or outputs or ids differ.
     """
+    if config.format == "onnx":
+        require("--format onnx", "onnx", "onnxscript", "onnxruntime")
     out = Path(config.out)
     encoder, head, labels, source, about = load_snapshot(Path(config.run), config.step)
     require_folder_place(out, replaces=("an earlier export", _is_export))

@@ -8,6 +8,7 @@ import tyro
 
 from brimful.config import verb
 from brimful.errors import BrimfulError, UsageError
+from brimful.extras import require
 from brimful.storage import atomic_file, require_file_place
 
 
@@ -33,7 +34,8 @@ def report(config: ReportConfig) -> dict[str, Any]:
         `out`, the number of `runs` and of `bytes` written.
 
     Raises:
-        BrimfulError: not a run directory, damaged files in it, or an --out that cannot be written.
+        BrimfulError: matplotlib is missing, not a run directory, damaged files in it, or an --out that
+            cannot be written.
     """
     from brimful.reports.load import load_run
 
@@ -42,6 +44,7 @@ def report(config: ReportConfig) -> dict[str, Any]:
     out = Path(config.out)
     if out.suffix.lower() not in (".html", ".htm"):
         raise BrimfulError(f"--out {out} must end in .html: it is a page for a browser")
+    require("report", "matplotlib")
     require_file_place(out)
     runs = [load_run(Path(path)) for path in config.runs]
     if config.dry_run:

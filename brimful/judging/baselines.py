@@ -9,12 +9,12 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib.util import find_spec
 from typing import Any, Protocol
 
 import numpy as np
 
 from brimful.console import say, warn
+from brimful.extras import missing
 from brimful.model.encoder import Encoder
 from brimful.model.inference import text_vectors
 from brimful.randomness import derive_key, permutation
@@ -48,7 +48,7 @@ def available(task: Task) -> str | None:
     """Why there is no ladder; None if there is one."""
     if task.problem_type not in _MODELS:
         return f"the baselines are for classes, several labels or a value of a text, and not for {task.name}"
-    return None if find_spec("sklearn") else "the baselines need scikit-learn: pip install 'brimful[tasks]'"
+    return missing("the ladder of baselines", "sklearn")
 
 
 def median_ms(call: Callable[[Any], object], values: list[Any], warm: int = 10) -> float:

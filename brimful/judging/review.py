@@ -5,7 +5,6 @@ dev. If dev was a part of train, the model of the final training has seen it; th
 the trial with the same settings, which has not. Without a dev table there is no temperature.
 """
 
-import importlib.util
 from collections import Counter
 from dataclasses import asdict
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from brimful.console import counted, say
+from brimful.extras import missing
 from brimful.judging import analysis
 from brimful.judging.checks import Finding, check_tables, check_unknown, lengths_of_encoded
 from brimful.model.encoder import Encoder
@@ -282,8 +282,8 @@ def doubtful_labels(encoder: Encoder, train: Encoded, labels: list[str], runtime
     """
     if len(train) < FEWEST:
         return {}
-    if importlib.util.find_spec("sklearn") is None:
-        say("likely mislabelled rows are not looked for: they need scikit-learn (pip install scikit-learn)")
+    if line := missing("the search for mislabelled rows", "sklearn"):
+        say(line)
         return {}
     rows = np.sort(permutation(len(train), derive_key("doubtful labels"))[:DOUBTED])
     data = train if len(rows) == len(train) else train.take(rows)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from brimful.errors import BrimfulError
+from brimful.extras import require
 from brimful.packing.histogram import Plan
 from brimful.storage import atomic_file
 
@@ -27,11 +28,12 @@ def percent(ratio: float) -> str:
 
 
 def check_picture(path: str) -> None:
-    """Check that a file name ends in a known format.
+    """Check that a file name ends in a known format, and that it can be drawn.
 
     Raises:
-        BrimfulError: its ending is not in `FORMATS`.
+        BrimfulError: its ending is not in `FORMATS`, or matplotlib is missing.
     """
+    require("--plot", "matplotlib")
     if Path(path).suffix.lower() not in FORMATS:
         raise BrimfulError(f"plot is {path}: a picture is a {', '.join(FORMATS)} file")
 

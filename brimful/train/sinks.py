@@ -1,4 +1,4 @@
-"""Where the lines of metrics.jsonl go too: TensorBoard always, Weights & Biases on request.
+"""Where the lines of metrics.jsonl go too: TensorBoard if its writer is installed, W&B on request.
 
 Both get the same numbers under the same names. A resumed run shows no step twice.
 """
@@ -6,12 +6,11 @@ Both get the same numbers under the same names. A resumed run shows no step twic
 import secrets
 import time
 from collections.abc import Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
-from brimful.console import warn
 from brimful.errors import BrimfulError
+from brimful.extras import missing, require
 from brimful.storage import cannot_write
 
 
@@ -41,12 +40,9 @@ class TensorBoard:
         self._writer: Any = None
 
     def begin(self, step: int) -> None:
-        try:
-            from tensorboardX.event_file_writer import EventsWriter
-            from tensorboardX.proto.event_pb2 import SessionLog
-        except ImportError:
-            warn("no TensorBoard: it needs tensorboardX, which is not installed")
-            return
+        from tensorboardX.event_file_writer import EventsWriter
+        from tensorboardX.proto.event_pb2 import SessionLog
+
         self.close()
         number = len(list(self.directory.glob("events.*")))  # keeps files of the same second apart
         try:
@@ -134,8 +130,10 @@ class WeightsAndBiases:
 
 
 def sinks(directory: Path, project: str, about: Mapping[str, Any]) -> list[Sink]:
-    """The sinks of the run in `directory`: TensorBoard, and W&B if a project is given."""
-    found: list[Sink] = [TensorBoard(directory / "tensorboard")]
+    """The sinks of the run in `directory`: TensorBoard if it is installed, and W&B if a project is given."""
+    found: list[Sink] = []
+    if missing("TensorBoard", "tensorboardX") is None:
+        found.append(TensorBoard(directory / "tensorboard"))
     require_wandb(project)
     if project:
         found.append(WeightsAndBiases(project, directory, about))
@@ -148,5 +146,5 @@ def require_wandb(project: str) -> None:
     Raises:
         BrimfulError: it is not installed.
     """
-    if project and find_spec("wandb") is None:
-        raise BrimfulError("trainer.wandb needs W&B: pip install 'brimful[wandb]'")
+    if project:
+        require("trainer.wandb", "wandb")

@@ -1,6 +1,7 @@
 """brimful export: logits agree with transformers and onnxruntime, and nothing else is ever written."""
 
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -230,6 +231,18 @@ def test_large_logits_may_differ_by_their_rounding(model: Path, tmp_path: Path) 
         head.norm.weight.mul_(5000)
     save_model(model / "model", encoder, head, labels)
     assert export(run=str(model), out=str(tmp_path / "out"))["max_abs_logit_difference"] > 1e-4
+
+
+@pytest.mark.parametrize("module", ["onnx", "onnxscript", "onnxruntime"])
+def test_without_onnx_it_says_what_to_install(
+    model: Path, tmp_path: Path, module: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(
+        BrimfulError, match=rf"^--format onnx needs {module}: pip install 'brimful\[export\]'$"
+    ):
+        export(run=str(model), out=str(tmp_path / "out"), format="onnx")
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.cases(1)

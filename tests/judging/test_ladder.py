@@ -1,6 +1,7 @@
 """The ladder of baselines, early stopping and the grid, through `brimful finetune`."""
 
 import json
+import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -133,10 +134,13 @@ def test_random_weights_and_no_ladder(inputs, tmp_path, monkeypatch, capsys):
     assert {"accuracy", "difference", "standard_error", "seconds"} <= summary["baselines"]["random"].keys()
     summary = finetune(**inputs, **SMALL, out=str(tmp_path / "none"), ladder="none")
     assert "baselines" not in summary
-    monkeypatch.setattr("brimful.judging.baselines.find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "sklearn", None)
     summary = finetune(**inputs, **SMALL, out=str(tmp_path / "bare"))
     assert "baselines" not in summary
-    assert "no ladder: the baselines need scikit-learn" in capsys.readouterr().err
+    assert (
+        "no ladder: the ladder of baselines needs scikit-learn: pip install 'brimful[tasks]'"
+        in capsys.readouterr().err
+    )
 
 
 def test_a_grid_of_rates_and_epochs_and_every_metric_over_seeds(inputs, tmp_path):

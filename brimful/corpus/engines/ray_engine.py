@@ -14,6 +14,7 @@ from typing import Any
 
 from brimful.corpus.engines.outcomes import Died, Failed, Lost, Outcome, pack, unpack
 from brimful.errors import BrimfulError
+from brimful.extras import require
 
 
 def _remote_attempt() -> Callable[[str, list[str], bytes], bytes]:
@@ -56,10 +57,9 @@ class RayCluster:
 
     def __init__(self, slots: int) -> None:
         os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-        try:
-            import ray
-        except ImportError as error:
-            raise BrimfulError("engine=ray needs Ray: pip install 'brimful[ray]'") from error
+        require("engine=ray", "ray")
+        import ray
+
         self._ray = ray
         self._left = ExitStack()
         if not ray.is_initialized():
