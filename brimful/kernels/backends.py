@@ -42,24 +42,25 @@ class VarlenLayout(Layout):
         return cls(batch.offsets, batch.max_length)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, window: int | None, dropout: float) -> Tensor:
-        from torch.nn.attention import varlen
+        from torch.nn.attention import SDPBackend, sdpa_kernel, varlen
 
         head_dim = q.shape[-1]
         missing = -head_dim % 8  # kernels need a multiple of 8; zeros change neither scores nor output
         if missing:
             q, k, v = (F.pad(tensor, (0, missing)) for tensor in (q, k, v))
         reach = -1 if window is None else window // 2
-        out: Any = varlen.varlen_attn(
-            q,
-            k,
-            v,
-            self.offsets,
-            self.offsets,
-            self.max_length,
-            self.max_length,
-            scale=head_dim**-0.5,
-            window_size=(reach, reach),
-        )
+        with sdpa_kernel(SDPBackend.FLASH_ATTENTION):  # torch 2.15 prefers cuDNN's kernel, which is slower
+            out: Any = varlen.varlen_attn(
+                q,
+                k,
+                v,
+                self.offsets,
+                self.offsets,
+                self.max_length,
+                self.max_length,
+                scale=head_dim**-0.5,
+                window_size=(reach, reach),
+            )
         return out[..., :head_dim] if missing else out
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from brimful.data.batch import PackedBatch, pack
 from brimful.errors import BrimfulError
-from brimful.model.attention import attend, choose_backend
+from brimful.model.attention import attend, backends, choose_backend
 
 pytestmark = [
     pytest.mark.gpu,
@@ -54,3 +54,21 @@ def test_every_backend_of_a_gpu_equals_the_formula(name, window, head_dim):
     (gradient,) = torch.autograd.grad(out, device, upstream.cuda())
     assert (out.cpu().double() - reference).abs().max() < 4e-2
     assert (gradient.cpu().double() - expected).abs().max() < 4e-2
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_the_fastest_backend_is_chosen_and_runs_flash_attention(dtype):
+    """A version of torch that prefers another kernel costs most of the speed, and no other test sees it."""
+    if torch.version.hip is not None or torch.cuda.get_device_capability() < (8, 0):
+        pytest.skip("varlen needs a CUDA device of compute capability 8.0 or newer")
+    backend = choose_backend("cuda", dtype)
+    assert backend is backends()["varlen"]
+    batch = pack([np.ones(n) for n in (100, 156)], max_length=156, pad=0, slots=256, sequence_slots=4)
+    qkv = torch.randn(256, 3, 2, 64, dtype=dtype, device="cuda", requires_grad=True)
+    layout = backend.prepare(batch.to("cuda"))
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as trace:
+        attend(*qkv.unbind(1), layout).sum().backward()
+        torch.cuda.synchronize()
+    kernels = [event.key.lower() for event in trace.key_averages()]
+    assert sum("flash" in kernel for kernel in kernels) >= 2, kernels  # forward and backward
+    assert not [kernel for kernel in kernels if "cudnn" in kernel], kernels
