@@ -51,7 +51,14 @@ def _help() -> str:
         "--encoding is enough for --read.encoding where no other option has that name. Every verb takes\n"
         "--config FILE.yaml, and options override the file. --json prints one JSON value on stdout. Verbs\n"
         "that write take --dry-run, which only checks.\n"
+        "--print-completion bash (or zsh) writes a script that completes verbs and options.\n"
     )
+
+
+def _completion(shells: Sequence[str]) -> str:
+    from brimful.completion import script
+
+    return script(shells, {verb: load_schema(verb) for verb in VERBS})
 
 
 def _show(result: Any, indent: str = "") -> None:
@@ -128,6 +135,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
         if arguments[0] in ("-V", "--version"):
             print(f"brimful {VERSION}")
+            return 0
+        if arguments[0] == "--print-completion":
+            print(_completion(arguments[1:]), end="")
             return 0
         name, *rest = arguments
         if name in RETIRED:

@@ -126,3 +126,9 @@ def options_of(schema: type, prefix: str = "", path: tuple[str, ...] = ()) -> di
             group, _, last = name.rpartition(".")
             found[f"--{group}{'.' * bool(group)}no-{last}"] = option
     return found
+
+
+def flags_of(schema: type) -> list[str]:
+    """The flags of a verb, in the order of its configuration, then those of every verb."""
+    flags = [flag for flag in options_of(schema) | options_of(Common) if flag.startswith("--")]
+    return [*flags, "--help", "--help-all"]
