@@ -1,3 +1,3 @@
 """The version of Brimful, which the package's metadata takes from here."""
 
-VERSION = "0.1.0"
+VERSION = "0.2.0"

@@ -79,7 +79,8 @@ def options(verb: str) -> frozenset[str]:
 def commands(text: str) -> list[tuple[str, list[str]]]:
     """The verbs of a page's `brimful VERB ...`, with the options of each; a command may go on for lines."""
     text = re.sub(r"\\\n\s*", " ", text)
-    found = re.findall(rf"brimful ({'|'.join(VERBS)})\b([^\n`|;&#]*)", text)
+    longest_first = "|".join(sorted(VERBS, key=len, reverse=True))
+    found = re.findall(rf"brimful ({longest_first})\b([^\n`|;&#]*)", text)
     return [(verb, re.findall(r"(?<=\s)--[a-z][\w.-]*[a-z0-9]", rest)) for verb, rest in found]
 
 
@@ -105,3 +106,11 @@ def test_commands_are_found() -> None:
     found = [command for page in GUIDE for command in commands(page.read_text(encoding="utf-8"))]
     assert {verb for verb, _ in found} == set(VERBS)
     assert commands("run `brimful pack --data x \\\n  --out y` or --z") == [("pack", ["--data", "--out"])]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_make_knows_the_targets(page: Path) -> None:
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    text = page.read_text(encoding="utf-8")
+    named = re.findall(r"(?:^ {4}|`)make (?:[A-Z]+=\S+ )*([a-z-]+)", text, re.MULTILINE)
+    assert set(named) <= set(targets)
