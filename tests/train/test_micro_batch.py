@@ -24,6 +24,7 @@ from brimful.optim.config import OptimizerConfig
 from brimful.optim.schedule import ScheduleConfig
 from brimful.precision.formats import Precision
 from brimful.pretraining.config import PretrainConfig
+from brimful.pretraining.plan import resolved
 from brimful.runs import checkpoint
 from brimful.runs.folder import RunFolder
 from brimful.train.config import TrainerConfig
@@ -534,14 +535,14 @@ def test_memory_that_is_left(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "device", "resolved"),
+    ("given", "device", "expected"),
     [(None, "cpu", None), (None, "cuda", "auto"), ("auto", "cpu", "auto"), (2, "cuda", 2)],
 )
-def test_the_size_is_tried_on_a_gpu_unless_it_is_given(tmp_path: Path, given, device, resolved) -> None:
+def test_the_size_is_tried_on_a_gpu_unless_it_is_given(tmp_path: Path, given, device, expected) -> None:
     config = PretrainConfig(
         data="data", out=str(tmp_path / "run"), precision="fp32", rows_per_micro_batch=given
     )
     assert (
         resolved(config, RunFolder(tmp_path, World(0, 1, torch.device(device)))).rows_per_micro_batch
-        == resolved
+        == expected
     )
