@@ -323,7 +323,7 @@ def test_the_model_is_there_before_the_ladder(inputs, tmp_path, monkeypatch):
     def broken(*_: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("brimful.commands.finetune.Ladder.run", broken)
+    monkeypatch.setattr("brimful.finetuning.work.Ladder.run", broken)
     with pytest.raises(MemoryError):
         finetune(**inputs, **SMALL, out=str(tmp_path / "run"))
     assert (tmp_path / "run" / "model" / "model.safetensors").exists()

@@ -68,7 +68,7 @@ def test_pretraining_narrows_it_by_default_on_a_gpu_in_bf16(
     config = PretrainConfig(
         data="data", out=str(tmp_path / "run"), precision=precision, trainer=TrainerConfig(residual=given)
     )
-    found = resolved(config, RunFolder(tmp_path, World(0, 1, torch.device(device))))
+    found = resolved_by_plan(config, RunFolder(tmp_path, World(0, 1, torch.device(device))))
     assert found.trainer == TrainerConfig(residual=resolved)
 
 
