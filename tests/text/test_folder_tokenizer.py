@@ -66,6 +66,8 @@ def test_random_folders_have_the_ids_of_autotokenizer(tmp_path_factory, seed: in
     _check_markers_and_shards(folder, ours, texts, {*names, *BERT_NAMES.values(), *ROBERTA_NAMES.values()})
     if theirs is None:
         return
+    if type(theirs).__name__ == "BertTokenizer" and not isinstance(ours.model, models.WordPiece):
+        return  # no file names its class: a warning says that it is read as it stands
     named = {theirs.special_tokens_map[role] for role in ROLES if role in theirs.special_tokens_map}
     named |= markers(ours) | {*names}
     ids = {theirs.convert_tokens_to_ids(name) for name in named} - {unknown_id(ours)}

@@ -6,6 +6,7 @@ import torch
 from brimful.distributed import World
 from brimful.errors import BrimfulError
 from brimful.pretraining.config import PretrainConfig
+from brimful.pretraining.plan import resolved as resolved_by_plan
 from brimful.runs.folder import RunFolder
 from brimful.train.config import TrainerConfig
 from brimful.train.objective import Runtime
