@@ -80,5 +80,5 @@ def test_commands_of_the_page_run(page: str, tmp_path: Path, monkeypatch: pytest
         verbs.append(arguments[0])
     assert {"prepare", "pretrain", "finetune", "distil", "predict", "export", "report"} <= set(verbs)
     assert len((tmp_path / "labels.tsv").read_text(encoding="utf-8").splitlines()) == 6
-    assert (tmp_path / "deploy" / "model.onnx").exists()
+    assert (tmp_path / "deploy" / "config.json").exists()
     assert "<html" in (tmp_path / "report.html").read_text(encoding="utf-8")
