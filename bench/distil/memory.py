@@ -23,15 +23,15 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
+from bench.common.corpora import DATA
 from bench.common.processes import machine_facts
 from bench.common.record import Record
-from bench.finetune.data import minilm
+from bench.common.wheels import minilm
 from brimful.randomness import derive_key, hash_words
 from brimful.tasks.cache import VARIABLE, TaskFiles
 from brimful.tasks.classification import Classification
 from brimful.text.tokenizer import load
 
-DATA = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "brimful-bench"
 TENSORS = 3
 """int64 tensors of a padded example: ids, mask and segments."""
 BATCH = 32

@@ -22,7 +22,8 @@ from typing import Any
 from bench.common.corpora import DATA
 from bench.common.processes import machine_facts, timed
 from bench.common.record import Record
-from bench.finetune.data import minilm, tables
+from bench.common.wheels import minilm
+from bench.finetune.data import tables
 
 ROWS = {"r8": 1000, "reviews": 2000}
 SIDES = {"brimful": None, "longest": "longest", "limit": "limit"}

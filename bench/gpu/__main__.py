@@ -1,32 +1,30 @@
 """A pretraining step on a GPU, within the minutes that there are: what matters most comes first.
 
-First the tests that need a GPU, then checks against float64 on the CPU (bench/gpu/exactness.py), the card's
-matrix rate (8192^3 in bf16), and training steps in bf16 autocast with float32 weights (bench/gpu/cases.py):
-real tokens a second, model flops utilisation against that rate, memory, and what bounds the step. Each row is
-in DIR/rows.jsonl as soon as it is measured, all of them in DIR/gpu.json at the end. What the time does not
-suffice for is left out and named. Cases are set up side by side, each in a process of its own, since most of
-the time goes into compiling; they are timed one after another, with the device to themselves.
+First the card's matrix rate (8192^3 in bf16), then training steps in bf16 autocast with float32 weights
+(bench/gpu/cases.py): real tokens a second, model flops utilisation against that rate, memory, and what bounds
+the step. Each row is in DIR/rows.jsonl as soon as it is measured, all of them in DIR/gpu.json at the end. A
+case for which the time does not suffice is left out and named. Cases are set up side by side, each in a
+process of its own, since most of the time goes into compiling; they are timed one after another, with the
+device to themselves.
 
 Model flops are what the model needs, not what is computed: matrices for real tokens, the decoder for masked
 ones, attention for pairs within sequences (the sum of squared lengths, not capacity squared), nothing twice.
 Lengths are as in bench/step.
 
-Nothing is needed but torch, numpy, safetensors, tokenizers and pyyaml; `transformers` is a peer where it is.
+Whether the numbers are right is for `pytest tests/gpu`, which compares them with float64. Nothing is needed
+here but torch, numpy, safetensors, tokenizers and pyyaml; `transformers` is a peer where it is.
 Other lengths (--histogram) need all that Brimful needs.
 
     python -m bench.gpu --out DIR --minutes 8 [--histogram FILE.json]
-    python -m bench.gpu --out DIR --cases "base|graphs"      # only these steps; no tests, no checks
+    python -m bench.gpu --out DIR --cases "base|graphs"      # only these steps
     python -m bench.gpu --out DIR --device cpu      # toy sizes: does it run?
 """
 
 import argparse
-import importlib
 import json
 import math
 import os
 import re
-import signal
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -41,19 +39,14 @@ from bench.common.processes import machine_facts
 from bench.common.turns import Worker, WorkerError
 from bench.gpu.cases import CASES, TOY_CASES, Case, expected_gib
 
-TESTS_SHARE = 1 / 3  # of the time, at most
-CASES_SHARE = 1 / 2  # at least
 LEAST_SECONDS = 10.0  # below it nothing is begun
 LOSS_TOLERANCE = 5e-2  # of bf16
 TIME_IS_OVER = "the time is over"
 CORES_EACH = 2
-"""Of a case or a test, while it is compiled."""
+"""Of a case, while it is compiled."""
 TIMED = 8.0
 """Seconds that are kept for timing a case and looking at its kernels."""
 DETERMINISTIC = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}  # as torch.use_deterministic_algorithms wants it
-PYTEST = ("--tb=line", "--show-capture=no", "-p", "no:benchmark")
-"""Short reasons; and pytest-benchmark, where it is, would warn of xdist, which is an error here."""
-PLUGINS = ("pytest_timeout", "hypothesis")  # what most tests need beside pytest
 
 
 class Session:
@@ -115,60 +108,6 @@ class Session:
             "left_out": self.left_out,
         }
         (self.options.out / "gpu.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-
-
-def run_tests(session: Session) -> None:
-    """The tests marked `gpu`, as far as there is what they need."""
-    lacking = [name for name in ("pytest", *PLUGINS) if not _importable(name)]
-    files = [str(path) for path in sorted(Path("tests").rglob("test_*.py")) if "mark.gpu" in path.read_text()]
-    command = [sys.executable, "-m", "pytest", "-m", "gpu", "--continue-on-collection-errors", *PYTEST]
-    if "pytest" not in lacking and lacking:  # these tests need no configuration and no fixtures
-        files = [file for file in files if Path(file).parent.name == "gpu"]
-        command += ["-c", "/dev/null", "--rootdir", ".", "--noconftest"]
-    if _importable("xdist"):  # most of the time goes into compiling
-        command += ["-n", str(most_at_once())]
-    if session.options.device != "cuda" or "pytest" in lacking or not files:
-        reason = "they need CUDA" if session.options.device != "cuda" else f"no {', '.join(lacking)} here"
-        session.add("tests", f"tests marked gpu: skipped, {reason}", skipped=reason)
-        return
-    limit = session.left * TESTS_SHARE
-    pipes: Any = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    with subprocess.Popen([*command, *files], **pipes, text=True, errors="replace", process_group=0) as tests:
-        try:
-            said, status = tests.communicate(timeout=limit)[0], tests.returncode
-        except subprocess.TimeoutExpired:
-            os.killpg(tests.pid, signal.SIGKILL)  # their processes too: nothing may run beside what follows
-            said, status = f"{tests.communicate()[0]}\nnot done within {limit:.0f} s", -1
-    output = said.strip().splitlines()[-20:]
-    line = f"tests marked gpu: {output[-1] if output else 'no output'}"
-    session.add("tests", line, status=status, output=output, lacking=lacking)
-
-
-def _importable(name: str) -> bool:
-    try:
-        importlib.import_module(name)
-    except ImportError:
-        return False
-    return True
-
-
-def run_checks(session: Session, worker: Worker) -> None:
-    """The checks of exactness, one row each."""
-    while session.left > 60 * session.options.minutes * CASES_SHARE:
-        found = session.ask(worker, "check")
-        if "done" in found:
-            return
-        if "error" in found:
-            session.add("check", f"checks broken off: {found['error']}", passed=False, **found)
-            return
-        if reason := found.get("skipped"):
-            outcome = f"skipped: {reason}"
-        elif reason := found.get("failed"):
-            outcome = f"FAILED, {reason}"
-        else:
-            outcome = f"{'passed' if found['passed'] else 'FAILED'}, {found['error_of_it']:.1e}"
-        session.add("check", f"{found['check']}: {outcome}", **found)
-    session.left_out.append("checks of exactness")
 
 
 def most_at_once() -> int:
@@ -291,7 +230,7 @@ def _pattern(text: str) -> re.Pattern[str]:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Tests, checks, rate, cases, as far as the time goes."""
+    """The rate, then the cases, as far as the time goes."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("--out", type=Path, required=True, help="a folder for rows.jsonl and gpu.json")
     parser.add_argument("--minutes", type=float, default=8.0, help="never more than that")
@@ -316,12 +255,8 @@ def main(arguments: list[str] | None = None) -> None:
             sys.exit("bench: torch sees no CUDA device here; --device cpu tries the logic at toy sizes")
         facts = session.facts
         print(f"{facts['device']}, torch {facts['torch']}, {options.minutes:g} minutes", flush=True)
-        if options.cases is None:
-            run_tests(session)
-            run_checks(session, worker)
+        rate = session.ask(worker, "rate")
     try:
-        with Worker("bench.gpu.worker") as worker:  # a check that failed may have broken the first one
-            rate = session.start(worker) or session.ask(worker, "rate")
         if "error" in rate:
             sys.exit(f"bench: the matrix rate could not be measured: {rate['error']}")
         teraflops = rate["flops_per_second"] / 1e12

@@ -1,6 +1,5 @@
 """The process of bench/gpu that holds the device and answers its commands (bench/common/turns.py)."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +8,10 @@ import torch
 from bench.common.peers import have_transformers
 from bench.common.turns import Answer, serve
 from bench.gpu.cases import Case
-from bench.gpu.exactness import checks
 from bench.gpu.step import Measurement, matrix_rate
 from brimful.errors import is_out_of_memory
 
 device = torch.device("cpu")
-pending: list[Iterator[dict[str, Any]]] = []
 measured: list[Measurement] = []
 
 
@@ -36,13 +33,6 @@ def start(name: str, threads: int | None) -> Answer:
         "capability": torch.cuda.get_device_capability(0),
         "cuda": torch.version.cuda,
     }
-
-
-def check() -> Answer:
-    """The next check of exactness; {"done": True} after the last."""
-    if not pending:
-        pending.append(checks(device))
-    return next(pending[0], {"done": True})
 
 
 def rate() -> Answer:
@@ -75,4 +65,4 @@ def _no_memory(error: RuntimeError) -> Answer:
 
 
 if __name__ == "__main__":
-    serve({"start": start, "check": check, "rate": rate, "set_up": set_up, "time": time})
+    serve({"start": start, "rate": rate, "set_up": set_up, "time": time})

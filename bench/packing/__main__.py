@@ -7,8 +7,7 @@ C), and what counts are medians of the time from the array in memory to the rows
 are loaded, and inputs in the form that a peer wants come before the clock starts. Every result is checked:
 each sequence in exactly one row, no row above the capacity.
 
-A peer that would take hours, or more memory than there is, is left out at that size. Beside it stand plans on
-the histogram alone, at the largest size.
+A peer that would take hours, or more memory than there is, is left out at that size.
 
     python -m bench.packing [--histogram FILE.json] [--sizes N ...] [--rounds 3] [--out FILE.json]
 """
@@ -29,10 +28,10 @@ import numpy as np
 from bench.common.corpora import DATA, environment
 from bench.common.lengths import read_histogram
 from bench.common.processes import machine_facts, timed
-from bench.packing.peers import GROUPS, REQUIREMENTS, WITHOUT_DEPENDENCIES
+from bench.packing.peers import METHODS, REQUIREMENTS, WITHOUT_DEPENDENCIES
 
 CAPACITY = 512
-SIZES = [20_000, 1_000_000, 16_279_552]  # what the slowest peers end at; a million; the Wikipedia
+SIZES = [1_000_000, 16_279_552]  # the Wikipedia
 LIBRARIES = ("numpy", "scipy", "numba")
 MEDIANS = ("cpu", "wall", "peak_mb", "added_mb")
 
@@ -49,13 +48,11 @@ def draw(counts: np.ndarray, size: int) -> np.ndarray:
     return lengths
 
 
-def measure(
-    group: str, lengths: np.ndarray, capacity: int, python: Path, rounds: int
-) -> dict[str, list[dict[str, Any]]]:
-    """What each method of a group tells of its runs, taken in turn."""
+def measure(lengths: np.ndarray, capacity: int, python: Path, rounds: int) -> dict[str, list[dict[str, Any]]]:
+    """What each method prints of its runs, taken in turn."""
     cores = sorted(os.sched_getaffinity(0))
     peer = [str(python), str(Path(__file__).with_name("peers.py"))]
-    methods = {name: m for name, m in GROUPS[group].items() if m.most is None or m.most >= len(lengths)}
+    methods = {name: m for name, m in METHODS.items() if m.most is None or m.most >= len(lengths)}
     runs: dict[str, list[dict[str, Any]]] = {name: [] for name in methods}
     with tempfile.TemporaryDirectory() as scratch:
         file = Path(scratch) / "lengths.npy"
@@ -63,7 +60,7 @@ def measure(
         for number in range(rounds):
             for name, method in methods.items():
                 command = [sys.executable, "-m", "bench.packing.peers"] if method.brimful else peer
-                facts = timed([*command, group, name, str(file), str(capacity)], cores[-1:]).facts
+                facts = timed([*command, name, str(file), str(capacity)], cores[-1:]).facts
                 runs[name].append(facts)
                 print(f"  round {number + 1}, {name}: {facts['cpu']:.4g} s CPU", file=sys.stderr, flush=True)
     os.sched_setaffinity(0, cores)
@@ -71,40 +68,39 @@ def measure(
 
 
 def figures(lengths: np.ndarray, capacity: int, runs: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
-    """What is known about a group, as it goes into the JSON file. Ratios are to the group's first method."""
+    """Each method's metrics. Ratios are to the first method, more rows are more than the bound."""
     tokens = int(lengths.sum(dtype=np.int64))
+    bound = max(fact["bound"] or 0 for facts in runs.values() for fact in facts)
     found: dict[str, Any] = {}
     for name, facts in runs.items():
         (rows,) = {fact["rows"] for fact in facts}
         found[name] = {figure: statistics.median(fact[figure] for fact in facts) for figure in MEDIANS}
-        found[name] |= {"rows": rows, "efficiency": tokens / (rows * capacity)}
-        found[name] |= {"lower_bound": facts[0]["lower_bound"]} if "lower_bound" in facts[0] else {}
+        found[name] |= {"rows": rows, "bound": bound, "efficiency": tokens / (rows * capacity)}
         found[name] |= {f"{time}_by_round": [fact[time] for fact in facts] for time in ("cpu", "wall")}
     first = next(iter(found.values()))
     for method in found.values():
         method["cpu_ratio"] = method["cpu"] / first["cpu"]
-        method["rows_more"] = method["rows"] - first["rows"]
+        method["rows_more"] = method["rows"] - bound
     return found
 
 
-def show(group: str, found: dict[str, Any]) -> None:
-    """Print a group's results, and the peers that are as good as Brimful's methods or better."""
-    titles = "     CPU s     wall s  peak MB  added MB        rows  efficiency    CPU / first  rows more"
-    print(f"\n{group:30}{titles}")
+def show(found: dict[str, Any]) -> None:
+    """Print the metrics, and the peers that are as good as Brimful's methods or better."""
+    titles = "     CPU s     wall s  peak MB  added MB        rows  efficiency    CPU / first  over bound"
+    print(f"{'':30}{titles}")
     for name, method in found.items():
         print(
             f"{name:30}{method['cpu']:10.4f} {method['wall']:10.4f} {method['peak_mb']:8.0f} "
             f"{method['added_mb']:9.1f} {method['rows']:11,} {100 * method['efficiency']:10.4f} %"
-            f" {method['cpu_ratio']:12.4g} {method['rows_more']:+10,}"
+            f" {method['cpu_ratio']:12.4g} {method['rows_more']:+11,}"
         )
-    methods = GROUPS[group]
-    peers = [name for name in found if not methods[name].brimful]
+    peers = [name for name in found if not METHODS[name].brimful]
     for name in found:
-        if methods[name].brimful:
+        if METHODS[name].brimful:
             for figure, better in (("cpu", "as fast"), ("rows", "as few rows")):
                 equals = [peer for peer in peers if found[peer][figure] <= found[name][figure]]
                 print(f"  {better} as {name}: {'; '.join(equals) or 'none'}")
-    if left_out := [name for name in methods if name not in found]:
+    if left_out := [name for name in METHODS if name not in found]:
         print(f"  left out at this size (hours, or too much memory): {'; '.join(left_out)}")
 
 
@@ -141,12 +137,11 @@ def main() -> None:
         lengths = draw(counts, size)
         tokens = int(lengths.sum(dtype=np.int64))
         print(f"\n{size:,} sequences, {tokens:,} tokens, capacity {options.capacity}", flush=True)
-        result: dict[str, Any] = {"sequences": size, "tokens": tokens, "groups": {}}
-        for group in GROUPS if size == max(options.sizes) else list(GROUPS)[:1]:
-            runs = measure(group, lengths, options.capacity, python, options.rounds)
-            result["groups"][group] = figures(lengths, options.capacity, runs)
-            show(group, result["groups"][group])
-        record["results"].append(result)
+        methods = figures(
+            lengths, options.capacity, measure(lengths, options.capacity, python, options.rounds)
+        )
+        show(methods)
+        record["results"].append({"sequences": size, "tokens": tokens, "methods": methods})
     if options.out:
         options.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 

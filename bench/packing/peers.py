@@ -1,13 +1,12 @@
 """What bench/packing measures: other ways to turn lengths into rows of sequence indices, and Brimful's.
 
 Each is a function of the lengths and the capacity that does its work between the start and the stop of a
-clock: inputs in the form that it likes are made before, its output is read after. It returns rows of indices,
-or, where the histogram is all that it packs, patterns of lengths and how many rows follow each.
+clock: inputs in the form that it likes are made before, its output is read after. It returns rows of indices.
 
 This file runs in a process for each measurement, the peers in a virtual environment of their own: it imports
 nothing of Brimful before one of Brimful's is asked for. It checks what came out, and prints the figures.
 
-    python bench/packing/peers.py GROUP METHOD LENGTHS.npy CAPACITY
+    python bench/packing/peers.py METHOD LENGTHS.npy CAPACITY
 """
 
 import json
@@ -24,12 +23,9 @@ from typing import Any
 import numpy as np
 
 REQUIREMENTS = [
-    "binpacking==2.0.1",
     "datasets==5.2.0",
     "numpy==2.4.6",
-    "prtpy==0.8.3",
     "pyarrow==26.0.1",
-    "scipy==1.17.1",
     "transformers==5.23.0",
 ]
 WITHOUT_DEPENDENCIES = ["trl==1.16.0"]  # it asks for torch by way of accelerate; packing needs neither
@@ -40,7 +36,7 @@ class Clock:
     """CPU and wall seconds of a block, and the memory that it added at its peak (on Linux)."""
 
     def __enter__(self) -> None:
-        Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew from what is held now
+        Path("/proc/self/clear_refs").write_text("5")  # the peak starts from what is held now
         self._held = self._peak_kib()
         self._wall, self._cpu = time.perf_counter(), time.process_time()
 
@@ -63,25 +59,17 @@ def _offsets(sizes: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Rows:
-    """Row r holds the sequences `order[offsets[r]:offsets[r + 1]]`."""
+    """Row r holds the sequences `order[offsets[r]:offsets[r + 1]]`; no packing has less than `bound`."""
 
     offsets: np.ndarray
     order: np.ndarray
+    bound: int | None = None
 
     @classmethod
     def of(cls, rows: Sequence[Collection[int]]) -> "Rows":
         """From a list of rows."""
         sizes = np.fromiter(map(len, rows), np.int64, len(rows))
         return cls(_offsets(sizes), np.fromiter(chain.from_iterable(rows), np.int64))
-
-
-@dataclass(frozen=True)
-class Patterns:
-    """`repeats[i]` rows follow `patterns[i]`; a place stays empty where no sequence is left for it."""
-
-    patterns: list[tuple[int, ...]]
-    repeats: list[int]
-    lower_bound: int | None = None
 
 
 # ---- Peers: packages from PyPI, with their own data structures
@@ -118,70 +106,7 @@ def trl_dataset(lengths: np.ndarray, capacity: int, clock: Clock, batch: int | N
     return Rows(_offsets(compute.list_value_length(rows).to_numpy()), order)
 
 
-def trl_no_tokens(lengths: np.ndarray, capacity: int, clock: Clock) -> Rows:
-    """What `pack_dataset` does, all sequences at once, but for the tokens.
-
-    Its function sees empty token lists, is told the lengths, and moves no tokens when it has packed.
-    """
-    from types import SimpleNamespace
-    from unittest import mock
-
-    import pyarrow
-    from pyarrow import compute
-    from trl import data_utils
-
-    true_lengths, no_tokens = pyarrow.array(lengths), pyarrow.nulls(int(lengths.sum(dtype=np.int64)))
-    empty = pyarrow.LargeListArray.from_arrays(np.zeros(len(lengths) + 1, dtype=np.int64), no_tokens)
-    orders: list[list[int]] = []
-
-    def take(table: Any, indices: list[int]) -> Any:
-        orders.append(indices)
-        return pyarrow.table({"input_ids": empty, "seq_lengths": compute.take(table["seq_lengths"], indices)})
-
-    seen = vars(compute) | {"list_value_length": lambda _: true_lengths, "take": take}
-    with mock.patch.object(data_utils, "pc", SimpleNamespace(**seen)), clock:
-        packed = data_utils._pack_bfd(pyarrow.table({"input_ids": empty}), capacity)
-    sizes = np.diff(packed.column("seq_lengths").chunk(0).offsets.to_numpy())
-    return Rows(_offsets(sizes), np.array(orders[0]))
-
-
-def binpacking(lengths: np.ndarray, capacity: int, clock: Clock) -> Rows:
-    """`to_constant_volume`: puts each sequence into the fullest bin with room, after a look at all bins."""
-    from binpacking import to_constant_volume
-
-    weights = dict(enumerate(lengths.tolist()))
-    with clock:
-        bins = to_constant_volume(weights, capacity)
-    return Rows.of(bins)
-
-
-def prtpy(lengths: np.ndarray, capacity: int, clock: Clock) -> Rows:
-    """First-fit decreasing, looking through all bins."""
-    from prtpy import pack, packing
-
-    items = dict(enumerate(lengths.tolist()))
-    with clock:
-        bins = pack(packing.first_fit_decreasing, capacity, items)
-    return Rows.of(bins)
-
-
-# ---- Peers: first-fit decreasing as it is written down
-
-
-def first_fit_scan(lengths: np.ndarray, capacity: int, clock: Clock) -> Rows:
-    """First-fit decreasing in numpy: compare the space of all bins, take the first that is enough."""
-    with clock:
-        space = np.full(len(lengths), capacity, dtype=np.int32)
-        bins: list[list[int]] = []
-        for index in np.argsort(-lengths, kind="stable").tolist():
-            length = lengths[index]
-            # One bin more than there are: the empty one always fits.
-            chosen = int((space[: len(bins) + 1] >= length).argmax())
-            if chosen == len(bins):
-                bins.append([])
-            bins[chosen].append(index)
-            space[chosen] -= length
-    return Rows.of(bins)
+# ---- Peers: first-fit decreasing, and SPFHP and LPFHP of Krell et al. (2021, arXiv 2107.02027)
 
 
 def first_fit_tree(lengths: np.ndarray, capacity: int, clock: Clock) -> Rows:
@@ -211,11 +136,12 @@ def first_fit_tree(lengths: np.ndarray, capacity: int, clock: Clock) -> Rows:
     return Rows.of(bins)
 
 
-# ---- Peers: the algorithms of Krell et al. (2021, arXiv 2107.02027), from the paper
+def _pack_first(counts: np.ndarray, capacity: int, longest: bool) -> list[tuple[int, tuple[int, ...]]]:
+    """SPFHP, or LPFHP: lengths from long to short, each into open rows, grouped by pattern and space.
 
-
-def _pack_first(counts: np.ndarray, capacity: int, longest: bool) -> Patterns:
-    """SPFHP, or LPFHP: lengths from long to short, each into open rows, grouped by pattern and space."""
+    Returns:
+        how many rows follow each pattern of lengths.
+    """
     groups: list[list[tuple[int, tuple[int, ...]]]] = [[] for _ in range(capacity + 1)]
     for length in range(capacity, 0, -1):
         left = int(counts[length])
@@ -229,26 +155,19 @@ def _pack_first(counts: np.ndarray, capacity: int, longest: bool) -> Patterns:
                 groups[space].append((rows - taken, pattern))
             groups[space - times * length].append((taken, pattern + (length,) * times))
             left -= taken * times
-    flat = [group for groups_of_space in groups for group in groups_of_space]
-    return Patterns([pattern for _, pattern in flat], [rows for rows, _ in flat])
+    return [group for groups_of_space in groups for group in groups_of_space]
 
 
-def textbook_rows(
-    lengths: np.ndarray, capacity: int, clock: Clock, longest: bool, shuffle: bool = True
-) -> Rows:
-    """SPFHP or LPFHP, and slices of sequences for the places: random within equal lengths, or in order."""
+def textbook_rows(lengths: np.ndarray, capacity: int, clock: Clock, longest: bool) -> Rows:
+    """SPFHP or LPFHP, and slices of sequences for the places, random within equal lengths."""
     with clock:
         counts = np.bincount(lengths, minlength=capacity + 1)
-        found = _pack_first(counts, capacity, longest)
         short = lengths.astype(np.min_scalar_type(capacity))  # up to 16 bits, numpy sorts by radix
-        if shuffle:
-            shuffled = np.random.default_rng(0).permutation(len(lengths))
-            by_length = shuffled[np.argsort(short[shuffled], kind="stable")]
-        else:
-            by_length = np.argsort(short, kind="stable")
+        shuffled = np.random.default_rng(0).permutation(len(lengths))
+        by_length = shuffled[np.argsort(short[shuffled], kind="stable")]
         used = _offsets(counts).tolist()
         blocks, sizes = [], []
-        for pattern, rows in zip(found.patterns, found.repeats, strict=True):
+        for rows, pattern in _pack_first(counts, capacity, longest):
             block = np.empty((rows, len(pattern)), dtype=np.int64)
             for place, length in enumerate(pattern):
                 block[:, place] = by_length[used[length] : used[length] + rows]
@@ -256,44 +175,6 @@ def textbook_rows(
             blocks.append(block.ravel())
             sizes.append(np.full(rows, len(pattern)))
         return Rows(_offsets(np.concatenate(sizes)), np.concatenate(blocks))
-
-
-def textbook_plan(lengths: np.ndarray, capacity: int, clock: Clock, longest: bool) -> Patterns:
-    """SPFHP or LPFHP on the histogram."""
-    counts = np.bincount(lengths, minlength=capacity + 1)
-    with clock:
-        return _pack_first(counts, capacity, longest)
-
-
-def textbook_nnlshp(lengths: np.ndarray, capacity: int, clock: Clock) -> Patterns:
-    """NNLSHP at depth 3: scipy's solver on the matrix of all rows of up to 3 lengths without padding.
-
-    Errors on lengths up to 8 weigh 0.09 as much; counts are rounded, and a sequence that is left over gets a
-    row with one of the length that fills it up.
-    """
-    from scipy.optimize import nnls
-
-    counts = np.bincount(lengths, minlength=capacity + 1)
-    with clock:
-        patterns = [
-            tuple(length for length in (a, b, capacity - a - b) if length)
-            for a in range(capacity // 3 + 1)
-            for b in range(a, (capacity - a) // 2 + 1)
-        ]
-        matrix = np.zeros((capacity + 1, len(patterns)))
-        for column, pattern in enumerate(patterns):
-            for length in pattern:
-                matrix[length, column] += 1
-        weights = np.where(np.arange(capacity + 1) <= 8, 0.09, 1.0)
-        fit, _ = nnls(weights[:, None] * matrix, weights * counts)
-        repeats = np.rint(fit).astype(np.int64)
-        missing = counts - (matrix @ repeats).astype(np.int64)
-        found = Patterns([*patterns], repeats.tolist())
-        for length in np.flatnonzero(missing > 0).tolist():
-            pair = (length, capacity - length) if length < capacity else (length,)
-            found.patterns.append(pair)
-            found.repeats.append(int(missing[length]))
-    return found
 
 
 # ---- Brimful's
@@ -306,14 +187,13 @@ def brimful_rows(lengths: np.ndarray, capacity: int, clock: Clock, plan: str) ->
 
     make = getattr(packing, plan)
 
-    def pack(lengths: np.ndarray, capacity: int) -> tuple[np.ndarray, np.ndarray]:
+    def pack(lengths: np.ndarray, capacity: int) -> Rows:
         made = make(packing.count_lengths(lengths), capacity)
-        return packing.assign(made, lengths, derive_key(0, "rows", 0))
+        return Rows(*packing.assign(made, lengths, derive_key(0, "rows", 0)), made.lower_bound)
 
     pack(WARM_UP.astype(lengths.dtype), 64)
     with clock:
-        offsets, order = pack(lengths, capacity)
-    return Rows(offsets, order)
+        return pack(lengths, capacity)
 
 
 def brimful_online(lengths: np.ndarray, capacity: int, clock: Clock) -> Rows:
@@ -326,19 +206,6 @@ def brimful_online(lengths: np.ndarray, capacity: int, clock: Clock) -> Rows:
     return Rows.of(rows)
 
 
-def brimful_plan(
-    lengths: np.ndarray, capacity: int, clock: Clock, plan: str, depth: int | None = None
-) -> Patterns:
-    """A plan on the histogram."""
-    from brimful import packing
-
-    make, counts = getattr(packing, plan), packing.count_lengths(lengths)
-    make(packing.count_lengths(WARM_UP), 64, depth)
-    with clock:
-        found = make(counts, capacity, depth)
-    return Patterns(found.patterns, found.repeats.tolist(), found.lower_bound)
-
-
 @dataclass(frozen=True)
 class Method:
     """A way to pack.
@@ -349,75 +216,46 @@ class Method:
         most: sequences that it can be asked to pack; beyond, it takes hours or more memory than there is.
     """
 
-    run: Callable[[np.ndarray, int, Clock], Rows | Patterns]
+    run: Callable[[np.ndarray, int, Clock], Rows]
     brimful: bool = False
     most: int | None = None
 
 
-# By what comes out. The first of each group is what the others are compared with.
-GROUPS = {
-    "rows of sequence indices": {
-        "brimful cutting stock": Method(partial(brimful_rows, plan="cutting_stock"), brimful=True),
-        "brimful best-fit": Method(partial(brimful_rows, plan="best_fit"), brimful=True),
-        "brimful online": Method(brimful_online, brimful=True, most=1_000_000),
-        "TRL pack_dataset": Method(partial(trl_dataset, batch=1000)),
-        "TRL pack_dataset, one batch": Method(trl_dataset, most=1_000_000),
-        "TRL pack_dataset, no tokens": Method(trl_no_tokens),
-        "numpy first-fit, scan": Method(first_fit_scan, most=1_000_000),
-        "numpy first-fit, tree": Method(first_fit_tree),
-        "binpacking": Method(binpacking, most=20_000),
-        "prtpy first-fit": Method(prtpy, most=20_000),
-        "textbook SPFHP": Method(partial(textbook_rows, longest=False)),
-        "textbook LPFHP": Method(partial(textbook_rows, longest=True)),
-        "textbook LPFHP, unshuffled": Method(partial(textbook_rows, longest=True, shuffle=False)),
-    },
-    "plan": {
-        "brimful cutting stock": Method(partial(brimful_plan, plan="cutting_stock"), brimful=True),
-        "brimful best-fit (LPFHP)": Method(partial(brimful_plan, plan="lpfhp"), brimful=True),
-        "brimful SPFHP": Method(partial(brimful_plan, plan="spfhp"), brimful=True),
-        "textbook SPFHP": Method(partial(textbook_plan, longest=False)),
-        "textbook LPFHP": Method(partial(textbook_plan, longest=True)),
-    },
-    "plan of at most 3 in a row": {
-        "brimful cutting stock": Method(partial(brimful_plan, plan="cutting_stock", depth=3), brimful=True),
-        "brimful NNLSHP": Method(partial(brimful_plan, plan="nnlshp", depth=3), brimful=True),
-        "textbook NNLSHP": Method(textbook_nnlshp),
-    },
+METHODS = {
+    "brimful cutting stock": Method(partial(brimful_rows, plan="cutting_stock"), brimful=True),
+    "brimful best-fit": Method(partial(brimful_rows, plan="best_fit"), brimful=True),
+    "brimful online": Method(brimful_online, brimful=True, most=1_000_000),
+    "TRL pack_dataset": Method(partial(trl_dataset, batch=1000)),
+    "TRL pack_dataset, one batch": Method(trl_dataset, most=1_000_000),
+    "numpy first-fit, tree": Method(first_fit_tree),
+    "textbook SPFHP": Method(partial(textbook_rows, longest=False)),
+    "textbook LPFHP": Method(partial(textbook_rows, longest=True)),
 }
+"""The first is what the others are compared with."""
 
 
-def check(found: Rows | Patterns, lengths: np.ndarray, capacity: int) -> int:
+def check(found: Rows, lengths: np.ndarray, capacity: int) -> int:
     """How many rows there are, if every sequence has its place and no row is too long."""
-    if isinstance(found, Rows):
-        fits = np.add.reduceat(lengths[found.order], found.offsets[:-1], dtype=np.int64) <= capacity
-        once = len(found.order) == len(lengths) and (np.bincount(found.order) == 1).all()
-        if not (fits.all() and once and (np.diff(found.offsets) > 0).all()):
-            sys.exit("a row is too long, or a sequence is not in exactly one of them")
-        return len(found.offsets) - 1
-    places = np.zeros(capacity + 1, dtype=np.int64)
-    for pattern, rows in zip(found.patterns, found.repeats, strict=True):
-        np.add.at(places, list(pattern), rows)
-    if (places < np.bincount(lengths, minlength=capacity + 1)).any():
-        sys.exit("a sequence has no place")
-    if any(sum(pattern) > capacity for pattern in found.patterns) or min(found.repeats) < 0:
-        sys.exit("a row is too long")
-    return sum(found.repeats)
+    fits = np.add.reduceat(lengths[found.order], found.offsets[:-1], dtype=np.int64) <= capacity
+    once = len(found.order) == len(lengths) and (np.bincount(found.order) == 1).all()
+    if not (fits.all() and once and (np.diff(found.offsets) > 0).all()):
+        sys.exit("a row is too long, or a sequence is not in exactly one of them")
+    return len(found.offsets) - 1
 
 
 def main() -> None:
     """Pack, check, and print the result as a JSON object."""
-    group, name, file, capacity = sys.argv[1:]
+    name, file, capacity = sys.argv[1:]
     lengths, clock = np.load(file), Clock()
-    found = GROUPS[group][name].run(lengths, int(capacity), clock)
+    found = METHODS[name].run(lengths, int(capacity), clock)
     facts = {
         "cpu": clock.cpu,
         "wall": clock.wall,
         "peak_mb": clock.peak_mb,
         "added_mb": clock.added_mb,
         "rows": check(found, lengths, int(capacity)),
+        "bound": found.bound,
     }
-    if isinstance(found, Patterns) and found.lower_bound is not None:
-        facts["lower_bound"] = found.lower_bound
     print(json.dumps(facts))
 
 

@@ -7,8 +7,7 @@
 
 Weights, activations and gradients are float16, as is what each product gives; the CPU sums products in
 float32. Products with 16-bit accumulators cannot be had from PyTorch. One thread. Finished runs are
-kept in --work, so an interrupted bench continues. `bench.precision.cost` and `bench.precision.rounding` are
-benches of their own.
+kept in --work, so an interrupted bench continues. `bench.precision.rounding` is a bench of its own.
 
     python -m bench.precision [--studies window start ...] [--quick] [--out FILE]
 """

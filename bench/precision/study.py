@@ -122,7 +122,7 @@ def rate(update: int, updates: int) -> float:
 
 
 def outcome(start: float, final: float | None) -> str:
-    """learned, stalled or diverged; the final loss is None or not finite where weights were not finite."""
+    """learned, stalled or diverged. A run whose weights ended infinite or NaN has no final loss: None."""
     if final is None or not math.isfinite(final) or final > (1 + MARGIN) * start:
         return "diverged"
     return "learned" if final < (1 - MARGIN) * start else "stalled"
@@ -181,8 +181,8 @@ class Size:
     Attributes:
         rows: sequences of a batch.
         exponents: the constant scales that are tried.
-        interval: after which GradScaler and the hysteresis try a larger scale, beside their defaults of
-            thousands of updates, which the runs are too short for.
+        interval: updates after which GradScaler and the hysteresis try a larger scale. They also run with
+            their defaults of thousands of updates, for which the runs are too short.
         period: ALS's longer one.
         shock: updates.
     """
@@ -269,7 +269,7 @@ def recovery(trace: Sequence[float], start: int, end: int) -> int | None:
 
 
 def span(values: Sequence[float | None]) -> str:
-    """The least and the greatest; "never" for those that are None."""
+    """The least and the greatest; a value that is None counts as "never"."""
     known = sorted(value for value in values if value is not None)
     ends = dict.fromkeys(f"{value:,}" for value in (*known[:1], *known[-1:]))
     parts = [" to ".join(ends)] if known else []

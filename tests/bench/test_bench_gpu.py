@@ -80,11 +80,7 @@ def test_bench_gpu_needs_five_packages(tmp_path):
     assert record["rows"] == rows
     assert record["left_out"] == []
     kinds = [row["row"] for row in rows]
-    assert kinds == sorted(kinds, key=["tests", "check", "rate", "case"].index)
-    assert "CUDA" in rows[0]["skipped"]
-    checked = [row for row in rows if row["row"] == "check" and "skipped" not in row]
-    assert len(checked) == 11  # three of attention by sdpa, eight of a step
-    assert all(row["passed"] for row in checked), checked
+    assert kinds == ["rate"] + ["case"] * len(TOY_CASES)
     cases: list[dict[str, Any]] = [row for row in rows if row["row"] == "case"]
     (skipped,) = (case for case in cases if "skipped" in case)
     (failed,) = (case for case in cases if "error" in case)
@@ -161,7 +157,6 @@ class SlowWorker:
         speed = {"tokens_per_second": 1.0, "model_flops_utilisation": 0.5, "loss": 3.0}
         return {
             "start": {"device": "slow", "torch": "2", "transformers": False, "memory_gib": 100.0},
-            "check": {"done": True},
             "rate": {"flops_per_second": 1e12},
             "set_up": {},
             "time": {"tokens": self.case.get("tokens"), **shares, **speed},
@@ -173,7 +168,6 @@ def slow_device(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(SlowWorker, "now", 0.0)
     monkeypatch.setattr(SlowWorker, "set_up", [])
     monkeypatch.setattr(gpu, "Worker", SlowWorker)
-    monkeypatch.setattr(gpu, "run_tests", lambda session: None)
     monkeypatch.setattr(gpu, "time", SimpleNamespace(monotonic=lambda: SlowWorker.now))
     yield
     assert not SlowWorker.alive

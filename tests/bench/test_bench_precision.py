@@ -92,11 +92,7 @@ def test_bench_precision_runs_all_of_it(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.slow
-def test_bench_precision_rounding_and_cost_run():
-    sizes = ("--width", "64", "--layers", "1", "--vocabulary", "100", "--rows", "2", "--length", "16")
-    cost = bench("bench.precision.cost", "--turns", "1", *sizes)
-    assert cost.returncode == 0, cost.stderr
-    assert json.loads(cost.stdout)["ratio"] > 0
+def test_bench_precision_rounding_runs():
     rounding = bench("bench.precision.rounding", "--quick", "--rounds", "1", "--seeds", "2")
     assert rounding.returncode == 0, rounding.stderr
     assert len(rounding.stdout.splitlines()) == 2 + 9
