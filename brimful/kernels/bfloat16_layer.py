@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from brimful.kernels import bfloat16
-from brimful.kernels.blockwise import blockwise_attention, blockwise_attention_backward
+from brimful.kernels.blockwise import blockwise_attention_backward, operator
 from brimful.model.attention import CaptureFunction, Layout, SequenceLayout
 from brimful.model.drawing import Linear
 from brimful.model.layer import Layer, Norm, kept_rows
@@ -184,7 +184,7 @@ def _normalized(x: Tensor, weight: Tensor | None, eps: float) -> tuple[Tensor, T
 
 def _attend(parts: Tensor, lengths: Tensor, reach: int) -> tuple[Tensor, Tensor]:
     """Attention of (T, 3, heads, head_dim)."""
-    return blockwise_attention(*parts.unbind(1), lengths, None, _scale(parts), reach, 0.0)
+    return operator()(*parts.unbind(1), lengths, None, _scale(parts), reach, 0.0)
 
 
 def _scale(parts: Tensor) -> float:

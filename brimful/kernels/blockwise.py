@@ -15,7 +15,7 @@ ops, so that a compiled step stays one graph. Lengths travel in a tensor of fixe
 does not compile again.
 """
 
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Container, Iterator
 from itertools import accumulate
 
 import torch
@@ -139,11 +139,17 @@ def attention(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, window: int | No
     """`SequenceLayout.attend`."""
     reach = -1 if window is None else window // 2
     seed = torch.randint(2**32, ()) if dropout else None
-    return blockwise_attention(q, k, v, lengths, seed, q.shape[-1] ** -0.5, reach, dropout)[0]
+    return operator()(q, k, v, lengths, seed, q.shape[-1] ** -0.5, reach, dropout)[0]
 
 
-@torch.library.custom_op("brimful::blockwise_attention", mutates_args=())
-def blockwise_attention(
+def operator() -> Callable[..., tuple[Tensor, Tensor]]:
+    """`blockwise_attention`, or in inference its function: the first call of an operator imports torch's
+    compiler, which takes more than a CPU second."""
+    is_inference = torch.is_inference_mode_enabled() and not torch.compiler.is_compiling()
+    return _attention if is_inference else blockwise_attention
+
+
+def _attention(
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -199,6 +205,9 @@ def _outputs(q: Tensor) -> tuple[Tensor, Tensor]:
     out = torch.empty_like(q, memory_format=torch.contiguous_format)
     wide = torch.promote_types(q.dtype, torch.float32)
     return out, q.new_zeros(q.shape[1], q.shape[0], dtype=wide)
+
+
+blockwise_attention = torch.library.custom_op("brimful::blockwise_attention", mutates_args=())(_attention)
 
 
 @blockwise_attention.register_fake

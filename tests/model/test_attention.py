@@ -140,6 +140,16 @@ def test_perturbing_a_sequence_changes_no_bit_of_another():
     assert not torch.equal(before[43:243], after[43:243])
 
 
+@pytest.mark.parametrize("window", [None, 20])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_inference_which_calls_no_operator_has_its_bits(dtype, window):
+    layout = SequenceLayout.prepare(row([40, 3, 130, 17]))
+    q, k, v = torch.randn(3, 190, 2, 32, dtype=dtype)
+    by_operator = attend(q, k, v, layout, window=window)
+    with torch.inference_mode():
+        assert torch.equal(attend(q, k, v, layout, window=window), by_operator)
+
+
 def test_capture_gets_what_attention_gets():
     layout = SequenceLayout.prepare(row([4]))
     q, k, v = torch.randn(3, 4, 2, 8)
