@@ -9,6 +9,9 @@ from typing import Any, Literal, Protocol
 Cursor = dict[str, Any]
 """The state of a stream of updates, in JSON values."""
 
+IGNORED = -100
+"""The label of everything that is in no loss and no metric."""
+
 Direction = Literal["highest", "lowest"]
 """Which of two values of a metric is better."""
 PrimaryMetric = tuple[str, Direction]

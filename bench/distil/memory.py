@@ -27,6 +27,7 @@ from bench.common.corpora import DATA
 from bench.common.processes import machine_facts
 from bench.common.record import Record
 from bench.common.wheels import minilm
+from brimful.data.example_batches import batch_of
 from brimful.randomness import derive_key, hash_words
 from brimful.tasks.cache import VARIABLE, TaskFiles
 from brimful.tasks.classification import Classification
@@ -68,7 +69,7 @@ def rank(
     data = files.encode(Classification([]), path, tokenizer, max_length, None)
     tokens = 0
     for start in range(0, len(data), BATCH):
-        batch = data.examples.batch(np.arange(start, min(start + BATCH, len(data))))
+        batch = batch_of(data.examples, np.arange(start, min(start + BATCH, len(data))))
         tokens += int((batch.tokens != data.examples.pad).sum())
     ready.wait()
     answers.put({**mapped(Path(os.environ[VARIABLE])), "tokens": tokens, "texts": len(data)})

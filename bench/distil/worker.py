@@ -16,7 +16,7 @@ from bench.common.turns import Answer, serve
 from bench.distil import peer
 from brimful import Encoder
 from brimful.data.batch import PackedBatch, pack
-from brimful.data.examples import GRAIN
+from brimful.data.example_batches import GRAIN
 from brimful.model.flops import Shape, step_flops
 from brimful.model.shape import EncoderConfig
 from brimful.objectives.imitation import LayerDistillation

@@ -17,7 +17,6 @@ from tokenizers import Tokenizer
 from bench.common.corpora import Document, fetch, write_document
 from brimful.commands.prepare import prepare
 from brimful.corpus.shards import Corpus
-from brimful.data.batch import IGNORED
 from brimful.data.blocks import Blocks
 from brimful.data.config import SPECIAL_TOKENS, MaskingConfig, PackingConfig, SequencesConfig
 from brimful.data.reader import BlockSlice, SequenceReader
@@ -26,6 +25,7 @@ from brimful.randomness import derive_key, permutation
 from brimful.storage import atomic_file
 from brimful.text.special_ids import special_ids
 from brimful.text.tokenizer import load
+from brimful.types import IGNORED
 
 MASK_RATE = 0.15
 TARGETS = ("early", "middle", "late")

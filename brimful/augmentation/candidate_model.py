@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 
 from brimful.augmentation.pieces import Pieces
 from brimful.data.batch import PackedBatch, pack
-from brimful.data.examples import GRAIN
+from brimful.data.example_batches import GRAIN
 from brimful.model.door import within
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead

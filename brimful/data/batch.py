@@ -13,9 +13,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-IGNORED = -100
-"""The label of everything that is in no loss and no metric."""
-
 STEP = 64
 """Where M may vary in training, it is a multiple of this. oneDNN, which has the products in bfloat16 on a
 CPU, compiles for 1 to 13 ms for each new shape, many times what a product of a small model takes."""

@@ -13,6 +13,7 @@ from itertools import pairwise
 import numpy as np
 
 from brimful.data.batch import PackedBatch
+from brimful.data.example_batches import batch_of, rounded_batch
 from brimful.data.examples import Examples
 from brimful.data.ragged import ranges
 from brimful.data.slots import SequenceSlots, sampled_updates, slots_needed
@@ -82,9 +83,9 @@ class ExampleStream:
         update, following = self.micro_batches(cursor)
         mine = update[self.rank :: self.world]
         if not self.fixed_shapes:
-            return [self.examples.rounded_batch(index) for index in mine], following
+            return [rounded_batch(self.examples, index) for index in mine], following
         S = self._slots.choose({"examples": self._sampled}, self._needed(update))
-        return [self.examples.batch(index, self.tokens, S) for index in mine], following
+        return [batch_of(self.examples, index, self.tokens, S) for index in mine], following
 
     def micro_batches(self, cursor: Cursor) -> tuple[list[np.ndarray], Cursor]:
         """The examples of each micro-batch of the update at `cursor`, and the cursor of the next update."""

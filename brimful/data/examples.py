@@ -1,7 +1,8 @@
 """Labelled or plain texts, encoded: what fine-tuning, distillation and inference read.
 
 An example is one sequence. A text is one example, or several windows if it is longer than an example may be.
-`example_stream` makes micro-batches of them.
+`example_batches` makes batches of them, `example_stream` the micro-batches of training. Nothing here imports
+torch.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -10,20 +11,16 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import torch
 from tokenizers import Encoding, Tokenizer
 
 from brimful.console import warn
-from brimful.data.batch import IGNORED, PackedBatch, pack
 from brimful.data.ragged import Chain, Ragged, ranges
 from brimful.errors import BrimfulError
 from brimful.text.beginnings import LONG, beginning, in_full
+from brimful.types import IGNORED
 
 AT_ONCE = 4096
 """Texts whose encodings are in memory at a time; a token takes 150 bytes there, and 5 in an example."""
-
-GRAIN = 128
-"""T is a multiple of this where shapes are not fixed, since every new shape makes new kernels."""
 
 
 @dataclass(frozen=True)
@@ -159,44 +156,13 @@ class Examples:
         """int64: the examples of the units `index`."""
         return ranges(self.first_of_text[index], self.count_of_text[index]) if self.together else index
 
-    def batch(
-        self, index: np.ndarray, slots: int | None = None, sequence_slots: int | None = None
-    ) -> PackedBatch:
-        """The examples `index` (int64) as one micro-batch of T = `slots` and S = `sequence_slots`, by
-        default as many as are needed."""
-        batch = pack(
-            [self.tokens[i] for i in index],
-            segments=[self.segments[i] for i in index],
-            max_length=self.max_length,
-            pad=self.pad,
-            slots=slots,
-            sequence_slots=sequence_slots,
-            sequence_index=np.asarray(index),
-        )
-        targets = {}
-        for name, values in self.targets.items():
-            by_token = isinstance(values, Ragged)
-            array = values.values if isinstance(values, Ragged) else values
-            size = batch.tokens.numel() if by_token else len(batch.offsets) - 1
-            padded = np.full((size, *array.shape[1:]), _none(array.dtype), dtype=array.dtype)
-            if by_token:
-                np.concatenate([values[i] for i in index], out=padded[: batch.real_tokens])
-            else:
-                padded[: len(index)] = array[index]
-            targets[name] = torch.from_numpy(padded)
-        return replace(batch, targets=targets)
-
-    def rounded_batch(self, index: np.ndarray) -> PackedBatch:
-        """The examples `index` as one micro-batch of the next multiple of `GRAIN` tokens."""
-        return self.batch(index, -(-int(self.lengths[index].sum()) // GRAIN) * GRAIN)
-
 
 def as_ragged(arrays: Sequence[np.ndarray] | Ragged, dtype: type) -> Ragged:
     """The arrays as they are if they are ragged, else copies of them in one."""
     return arrays if isinstance(arrays, Ragged) else Ragged.of(arrays, dtype)
 
 
-def _none(dtype: np.dtype) -> int | float:
+def none_of(dtype: np.dtype) -> int | float:
     """What stands for no target."""
     return IGNORED if dtype.kind == "i" else np.nan
 
@@ -204,7 +170,7 @@ def _none(dtype: np.dtype) -> int | float:
 def _chained(name: str, like: np.ndarray | Ragged, parts: Sequence[Examples]) -> np.ndarray | Ragged:
     """A target of all parts."""
     if isinstance(like, Ragged):
-        none = _none(like.values.dtype)
+        none = none_of(like.values.dtype)
         return Ragged.join(
             [
                 part.targets.get(name)  # type: ignore[misc]
@@ -216,7 +182,7 @@ def _chained(name: str, like: np.ndarray | Ragged, parts: Sequence[Examples]) ->
         )
     return np.concatenate(
         [
-            part.targets.get(name, np.full((len(part), *like.shape[1:]), _none(like.dtype), like.dtype))
+            part.targets.get(name, np.full((len(part), *like.shape[1:]), none_of(like.dtype), like.dtype))
             for part in parts
         ]
     )

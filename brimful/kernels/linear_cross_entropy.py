@@ -29,10 +29,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from brimful.data.batch import IGNORED, STEP
+from brimful.data.batch import STEP
 from brimful.errors import BrimfulError
 from brimful.kernels import bfloat16
 from brimful.torch_compile import Compiled
+from brimful.types import IGNORED
 from brimful.workers import run, workers
 
 GROUP = 64 << 20

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from brimful.data.batch import PackedBatch
+from brimful.data.example_batches import rounded_batch
 from brimful.data.examples import Examples
 from brimful.errors import NotFiniteError
 from brimful.model.door import within
@@ -144,7 +145,7 @@ def batches(examples: Examples, tokens: int = TOKENS) -> Iterator[PackedBatch]:
             room = tokens - (sums[long] - sums[first])
             short = min(max(long, int(np.searchsorted(sums, sums[end] - room))), end)
             chosen = np.concatenate([order[first:long], order[short:end]])
-            yield examples.rounded_batch(start + chosen)
+            yield rounded_batch(examples, start + chosen)
             first, end = long, short
 
 

@@ -11,10 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from brimful.data.batch import IGNORED, PackedBatch
+from brimful.data.batch import PackedBatch
 from brimful.errors import BrimfulError
 from brimful.precision.policy import widen
-from brimful.types import Imitation
+from brimful.types import IGNORED, Imitation
 
 
 def count(labels: Tensor) -> float:

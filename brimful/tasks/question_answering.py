@@ -16,7 +16,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from brimful.console import warn
-from brimful.data.batch import IGNORED, PackedBatch
+from brimful.data.batch import PackedBatch
 from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
 from brimful.errors import BrimfulError
@@ -30,7 +30,7 @@ from brimful.tables.table import Table, Take, everything
 from brimful.tasks.answers import cmrc_exact, exact, f1, lcs_f1
 from brimful.tasks.encoded import Encoded, encode
 from brimful.tasks.task import Metric, Outputs, Row, Task
-from brimful.types import Imitation
+from brimful.types import IGNORED, Imitation
 
 LONGEST_ANSWER = 30
 """In tokens, as in BERT's own program for SQuAD."""

@@ -17,7 +17,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from brimful.console import warn
-from brimful.data.batch import IGNORED, PackedBatch
+from brimful.data.batch import PackedBatch
 from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
 from brimful.errors import BrimfulError
@@ -33,7 +33,7 @@ from brimful.tables.tagged_files import TaggedTable, read_tagged
 from brimful.tasks.encoded import Encoded, encode
 from brimful.tasks.tagging import Tagging
 from brimful.tasks.task import Metric, Outputs, Row, Task
-from brimful.types import Imitation
+from brimful.types import IGNORED, Imitation
 
 
 class Found(NamedTuple):

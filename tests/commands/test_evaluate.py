@@ -14,7 +14,6 @@ from brimful.commands.evaluate import evaluate
 from brimful.commands.finetune import finetune
 from brimful.commands.prepare import prepare
 from brimful.commands.report import report
-from brimful.data.batch import IGNORED
 from brimful.errors import BrimfulError, UsageError
 from brimful.evaluation.held_out_text import mean_of_ratios
 from brimful.hf.folders import save_model
@@ -22,6 +21,7 @@ from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead
 from brimful.model.shape import EncoderConfig
 from brimful.text.tokenizer import load
+from brimful.types import IGNORED
 from builders.verbs import chained_documents, labelled_rows, write_table
 
 QUICK = {"max_length": 32, "precision": "fp32", "learning_rates": [1e-3], "epochs": 1.0, "seeds": 2}

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from brimful.data.batch import PackedBatch
+from brimful.data.example_batches import GRAIN, batch_of
 from brimful.data.example_stream import ExampleStream
-from brimful.data.examples import GRAIN, Examples, encode_texts
+from brimful.data.examples import Examples, encode_texts
 from brimful.data.ragged import Ragged
 from brimful.errors import BrimfulError
 from builders.batches import check_invariants
@@ -135,7 +136,7 @@ def test_a_long_example_gets_its_room() -> None:
 def test_unlabelled_texts() -> None:
     examples = make_examples([3, 4], 8)
     plain = Examples(examples.tokens, examples.segments, {}, 8, PAD)
-    batch = plain.batch(np.array([1, 0]))
+    batch = batch_of(plain, np.array([1, 0]))
     assert batch.targets == {}
     assert batch.lengths == (4, 3)
 
@@ -153,7 +154,7 @@ def test_a_pair_that_is_no_text_is_named_and_the_tokenizer_stays_as_it_was() -> 
 def test_a_fixed_batch_of_the_shortest_examples(slots: int) -> None:
     """Filler needs a sequence slot beside as many of the shortest examples as fit."""
     examples = make_examples([2] * (slots // 2), 8)
-    check_invariants(examples.batch(np.arange(slots // 2), slots))
+    check_invariants(batch_of(examples, np.arange(slots // 2), slots))
 
 
 WORDS = Tokenizer(models.WordLevel({"[PAD]": 0, "[CLS]": 1, "[SEP]": 2, "[UNK]": 3, "a": 4, "b": 5}, "[UNK]"))
@@ -255,7 +256,7 @@ def test_targets_of_tokens_stand_at_their_tokens():
         "tags": Ragged.of([np.array(tags) for tags in ([1, 2, 3], [4], [5, 6])], np.int64),
         "spans": np.array([[0, 1], [2, 3], [4, 5]]),
     }
-    batch = Examples(tokens, types, targets, max_length=3, pad=PAD).batch(np.array([2, 0]), 7, 5)
+    batch = batch_of(Examples(tokens, types, targets, max_length=3, pad=PAD), np.array([2, 0]), 7, 5)
     assert batch.targets["tags"].tolist() == [5, 6, 1, 2, 3, -100, -100]
     assert batch.targets["spans"].tolist() == [[4, 5], [0, 1], [-100, -100], [-100, -100], [-100, -100]]
 

@@ -11,7 +11,7 @@ from tokenizers import AddedToken, Tokenizer, models
 
 from brimful.commands.prepare import prepare
 from brimful.corpus.shards import Corpus, TokenBatch, write_manifest, write_shard
-from brimful.data.batch import IGNORED, PackedBatch
+from brimful.data.batch import PackedBatch
 from brimful.data.config import MaskingConfig, Unit
 from brimful.data.masking import mask_tokens
 from brimful.data.pairs import NO_PAIR
@@ -21,6 +21,7 @@ from brimful.demonstration.reviews import find_reviews
 from brimful.errors import BrimfulError
 from brimful.randomness import derive_key, hash_words
 from brimful.text.special_ids import SpecialIds, special_ids
+from brimful.types import IGNORED
 from builders.batches import check_invariants
 
 BERT = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brimful.data.batch import IGNORED
+from brimful.data.example_batches import batch_of
 from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
 from brimful.distillation.teachers import averaged, read_scores
@@ -22,6 +22,7 @@ from brimful.tasks.classification import Classification
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.multi_label import MultiLabel
 from brimful.tasks.regression import Regression
+from brimful.types import IGNORED
 
 TWO = Classification(["a", "b"])
 
@@ -133,7 +134,7 @@ def test_examples_are_chained_as_views():
     assert found.tokens[1].base is one.tokens.values
     assert found.text_of_example.tolist() == [0, 1, 2, 2, 3]
     assert found.targets["label"].tolist() == [0, 1, IGNORED, IGNORED, IGNORED]
-    batch = found.batch(np.array([4, 1, 2]))
+    batch = batch_of(found, np.array([4, 1, 2]))
     assert batch.targets["label"][:3].tolist() == [IGNORED, 1, IGNORED]
     assert batch.tokens[:6].tolist() == [20, 21, 0, 1, 2, 20]
 

@@ -17,7 +17,7 @@ import pytest
 import torch
 from torch._dynamo.utils import counters
 
-from brimful.data.batch import IGNORED, PackedBatch, pack
+from brimful.data.batch import PackedBatch, pack
 from brimful.errors import BrimfulError
 from brimful.kernels.linear_cross_entropy import SMALL
 from brimful.model.attention import Layout, choose_backend
@@ -28,6 +28,7 @@ from brimful.model.shape import preset
 from brimful.train.compilation import loss_function
 from brimful.train.determinism import deterministic
 from brimful.train.flat import flatten
+from brimful.types import IGNORED
 
 pytestmark = [
     pytest.mark.gpu,

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from brimful.data.example_batches import batch_of
 from brimful.data.examples import Examples
 from brimful.model.encoder import Encoder
 from brimful.model.heads import SequenceHead
@@ -52,7 +53,7 @@ def test_answers_are_in_order_and_those_of_the_examples_alone(seed, architecture
     assert together.shape == (62, 3)
     assert together.dtype == np.float32
     with torch.inference_mode():
-        alone = [forward(examples.batch(np.array([index]))).numpy()[0] for index in range(len(examples))]
+        alone = [forward(batch_of(examples, np.array([index]))).numpy()[0] for index in range(len(examples))]
     np.testing.assert_allclose(together, np.stack(alone), atol=1e-5, rtol=1e-5)
     assert len(np.unique(together.round(4), axis=0)) > 50
 

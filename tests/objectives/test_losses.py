@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from transformers.models.modernbert import modeling_modernbert
 
-from brimful.data.batch import IGNORED, PackedBatch, pack
+from brimful.data.batch import PackedBatch, pack
 from brimful.hf.folders import HEADS, save_model
 from brimful.hf.tensors import from_hf
 from brimful.model.cross_entropy import cross_entropy_sum
@@ -30,6 +30,7 @@ from brimful.objectives.losses import (
     span_cross_entropy_sum,
 )
 from brimful.objectives.masked_lm import MaskedLM, MaskedLMAndPairs
+from brimful.types import IGNORED
 from builders.encoders import MODELS, VOCABULARY, random_row, rotate_in_full, run_peer, small
 
 CLASSES = 3

@@ -16,7 +16,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from brimful.commands.pretrain import pretrain
-from brimful.data.batch import IGNORED, PackedBatch, pack
+from brimful.data.batch import PackedBatch, pack
+from brimful.data.example_batches import batch_of
 from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
 from brimful.distributed import World
@@ -37,6 +38,7 @@ from brimful.tasks.regression import Regression
 from brimful.tasks.task import Task
 from brimful.tasks.token_classification import TokenClassification
 from brimful.train.objective import Objective, Runtime
+from brimful.types import IGNORED
 from builders.encoders import word_tokenizer
 from builders.tables import labelled
 
@@ -273,7 +275,7 @@ def test_every_other_task_is_the_same_packed_split_and_alone(
     examples = replace(examples_of(lengths, random), targets=targets_of(lengths, random))
 
     def batch_of(chosen: np.ndarray, slots: int | None) -> PackedBatch:
-        return examples.batch(chosen, slots, None if slots is None else slots + 1)
+        return batch_of(examples, chosen, slots, None if slots is None else slots + 1)
 
     objective = Supervised(task, randomise(task.new_head(encoder)))
     check_contract(objective, encoder, batch_of, lengths, rows, filler, seed)
@@ -301,7 +303,7 @@ def test_balanced_classes_are_torchs_weighted_mean(seed):
         torch.from_numpy(data.examples.targets["weight"]), weights[torch.from_numpy(labels)]
     )
     outputs = torch.from_numpy(random.normal(size=(12, CLASSES)))
-    batch = data.examples.batch(np.arange(10), None, 12)
+    batch = batch_of(data.examples, np.arange(10), None, 12)
     sums = TASK.losses(outputs, batch)
     expected = F.cross_entropy(outputs[:10], torch.from_numpy(labels), weight=weights.double())
     assert TASK.weight(batch) == pytest.approx(10)
@@ -340,7 +342,7 @@ def test_logit_distillation_is_the_same_packed_split_and_alone(
     examples = replace(examples_of(lengths, random), targets={TEACHER: logits})
 
     def batch_of(chosen: np.ndarray, slots: int | None) -> PackedBatch:
-        return examples.batch(chosen, slots, None if slots is None else slots + 1)
+        return batch_of(examples, chosen, slots, None if slots is None else slots + 1)
 
     head = randomise(SequenceHead(student, CLASSES))
     objective = LogitDistillation(head, TASK.imitation("soft", temperature))
@@ -465,7 +467,7 @@ def test_the_other_losses_of_layers_are_those_of_their_papers(seed, width, layer
     randomise(objective.projections)
     assert len(objective.projections) == (width != 16)
     theirs_of = (2, 3) if layer_map == "last" else layer_map
-    batch = examples_of([5, 9], np.random.default_rng(seed)).batch(np.arange(2))
+    batch = batch_of(examples_of([5, 9], np.random.default_rng(seed)), np.arange(2))
     theirs, ours = Capture(), Capture()
     teacher(batch, capture=theirs)
     student(batch, capture=ours)
@@ -494,7 +496,9 @@ def test_a_student_that_equals_its_teacher_has_no_layer_loss(seed):
     teacher = encoder_of("modern")
     student = teacher.keep_layers([0, 1])
     examples = examples_of([5, 9], np.random.default_rng(seed))
-    means, gradients = update(LayerDistillation(teacher, student), student, [examples.batch(np.arange(2))])
+    means, gradients = update(
+        LayerDistillation(teacher, student), student, [batch_of(examples, np.arange(2))]
+    )
     assert all(float(mean) < 1e-20 for mean in means.values())
     assert all(float(gradient.abs().max()) < 1e-10 for gradient in gradients.values())
 
@@ -503,7 +507,7 @@ def test_a_student_that_equals_its_teacher_has_no_layer_loss(seed):
 def test_logit_distillation_is_the_soft_cross_entropy(seed, temperature):
     student, random = encoder_of("modern", 12), np.random.default_rng(seed)
     logits = random.normal(size=(3, CLASSES)).astype(np.float32)
-    batch = replace(examples_of([5, 9, 1], random), targets={TEACHER: logits}).batch(np.arange(3))
+    batch = batch_of(replace(examples_of([5, 9, 1], random), targets={TEACHER: logits}), np.arange(3))
     head = randomise(SequenceHead(student, CLASSES))
     means, _ = update(LogitDistillation(head, TASK.imitation("soft", temperature)), student, [batch])
     target = (torch.from_numpy(logits).double() / temperature).softmax(-1)
@@ -513,7 +517,7 @@ def test_logit_distillation_is_the_soft_cross_entropy(seed, temperature):
 
 def test_the_teacher_gets_no_gradient(seed):
     teacher, student = encoder_of("modern"), encoder_of("modern")
-    batch = examples_of([5, 9], np.random.default_rng(seed)).batch(np.arange(2))
+    batch = batch_of(examples_of([5, 9], np.random.default_rng(seed)), np.arange(2))
     update(LayerDistillation(teacher, student), student, [batch])
     assert all(parameter.grad is None for parameter in teacher.parameters())
 

@@ -6,7 +6,7 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from brimful.data.batch import IGNORED, PackedBatch, pack
+from brimful.data.batch import PackedBatch, pack
 from brimful.distributed import World
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead
@@ -14,6 +14,7 @@ from brimful.objectives.masked_lm import MaskedLM
 from brimful.objectives.sampled_softmax import sample_vocabulary
 from brimful.train.metrics import count_batches
 from brimful.train.objective import Runtime
+from brimful.types import IGNORED
 from builders.encoders import VOCABULARY, small
 from builders.scores import never_small
 

@@ -16,6 +16,7 @@ from brimful.commands.prepare import prepare
 from brimful.commands.pretrain import pretrain
 from brimful.config import build, read_yaml
 from brimful.corpus.tokenize.training import train
+from brimful.data.example_batches import batch_of
 from brimful.data.examples import encode_texts
 from brimful.errors import BrimfulError
 from brimful.model.heads import PretrainingHead
@@ -91,7 +92,7 @@ def test_logits_are_those_of_transformers(corpus_dir, tmp_path, family):
     assert (initial.new_pieces, initial.warnings) == (0, ())
     config = initial.encoder.config
     examples = encode_texts(tokenizer, TEXTS, max_length=config.max_length, pad=config.pad_id)
-    batch = examples.batch(np.arange(len(TEXTS)))
+    batch = batch_of(examples, np.arange(len(TEXTS)))
     with torch.no_grad():
         ours = initial.head.eval()(initial.encoder.eval()(batch))
         output, real = run_peer(model, batch)
@@ -157,7 +158,7 @@ def test_an_extended_vocabulary_starts_with_means(corpus_dir, tmp_path, family, 
             torch.testing.assert_close(grown.encoder.word_embeddings[index], mean)
             assert grown.head.bias[index] <= plain.head.bias[parts].mean() + 1e-6
     examples = encode_texts(old, TEXTS, max_length=128, pad=special_ids(old).pad)
-    batch = examples.batch(np.arange(len(TEXTS)))
+    batch = batch_of(examples, np.arange(len(TEXTS)))
     with torch.no_grad():
         logits = [model.head.eval()(model.encoder.eval()(batch)) for model in (plain, grown)]
     # Float32 sums in another order.

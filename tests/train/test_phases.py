@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from brimful.data import blocks as blocks_module
-from brimful.data.batch import IGNORED, PackedBatch
+from brimful.data.batch import PackedBatch
 from brimful.data.config import PackingConfig, Phase
 from brimful.data.loader import Update
 from brimful.distributed import World
@@ -25,6 +25,7 @@ from brimful.train.config import TrainerConfig
 from brimful.train.metrics import read_metrics
 from brimful.train.objective import Runtime
 from brimful.train.trainer import StepResult, Trainer
+from brimful.types import IGNORED
 from builders.ranks import on_two_ranks
 from builders.streams import ORDINARY, SPECIAL, toy_corpus, toy_stream
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from brimful.data.batch import PackedBatch
+from brimful.data.example_batches import batch_of
 from brimful.data.example_stream import ExampleStream
 from brimful.errors import BrimfulError
 from brimful.objectives.imitation import LayerDistillation
@@ -149,7 +150,7 @@ def test_dropout_differs_between_steps_and_between_micro_batches(seed, tmp_path)
     trainer = trainer_of(
         tmp_path, seed, dropout=0.2, steps=3, objective=lambda head: supervised(head, None, Recording)
     )
-    trainer.stream = _SameBatch(examples_of(8, seed).batch(np.arange(8)))
+    trainer.stream = _SameBatch(batch_of(examples_of(8, seed), np.arange(8)))
     trainer.cursor = trainer.stream.start()
     trainer.state.optimizers = [gradient_descent(trainer, 0.0)]
     trainer.run("test")
