@@ -19,9 +19,10 @@ from tokenizers import Tokenizer
 from brimful.console import counted, recorded_warnings, visible
 from brimful.errors import BrimfulError
 from brimful.tables.label_lists import MISSING
-from brimful.tables.labelled_spans import LabelledSpan
+from brimful.tables.labelled_spans import LabelledSpan, label_names_of
 from brimful.tables.question_files import Answer
 from brimful.tables.table import Table, require_pairs
+from brimful.tasks.alike import normalised
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.task import Task
 from brimful.text.special_ids import unknown_id
@@ -59,28 +60,11 @@ class Finding:
     rows: list[int]
 
 
-def normalised(text: str) -> str:
-    """A text without case, width (NFKC) and whitespace."""
-    return "".join(unicodedata.normalize("NFKC", text).casefold().split())
-
-
 def _keys(table: Table, change: Callable[[str], str] = str) -> list[str]:
     """One string for each row, equal for equal texts or pairs."""
     if table.second is None:
         return [change(text) for text in table.texts]
     return [f"{change(a)}\n\n{change(b)}" for a, b in zip(table.texts, table.second, strict=True)]
-
-
-def label_names_of(table: Table) -> list[list[str]] | None:
-    """The names in the label of each row: of a class, of several, or of spans; None of other labels."""
-    named: list[list[str]] = []
-    for label in table.labels or []:
-        parts = label if isinstance(label, list) else [label]
-        names = [part.label if isinstance(part, LabelledSpan) else part for part in parts]
-        if not all(isinstance(name, str) for name in names):
-            return None
-        named.append(names)
-    return named or None
 
 
 def _same(first: Any, second: Any) -> bool:

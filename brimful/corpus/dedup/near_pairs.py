@@ -1,4 +1,4 @@
-"""Near duplicates between two lists of texts, such as the tables of training and test.
+"""Near duplicates between two lists of texts, such as the tables of training and test, or within one.
 
 A text is the set of its runs of eight bytes: eight Latin letters, or nearly three Chinese characters. MinHash
 (Broder, 1997) with banding (Leskovec et al., Mining of Massive Datasets, 3.4) finds candidates: a pair of
@@ -48,6 +48,47 @@ def near_pairs(
         if similarity >= least:
             match[row], alike[row] = other, similarity
     return match, alike
+
+
+def near_groups(texts: Sequence[str], together: np.ndarray, least: float = LEAST) -> np.ndarray:
+    """The group of each text, int64 (n,): texts that are almost the same share one, and so do their others.
+
+    Of texts with equal hashes in a band, each is compared with the `MOST_CANDIDATES` before it.
+
+    Args:
+        together: int64 (n,), texts of the same number share a group whatever they are.
+        least: the least Jaccard similarity of two texts that are almost the same.
+
+    Returns:
+        for each text the first text of its group.
+    """
+    first: dict[int, int] = {}
+    group = [first.setdefault(number, text) for text, number in enumerate(together.tolist())]
+
+    def root(text: int) -> int:
+        while group[text] != text:
+            group[text] = text = group[group[text]]
+        return text
+
+    for one, other in _pairs_within(signatures(texts)).tolist():
+        lower, higher = sorted((root(one), root(other)))
+        if lower != higher and jaccard(texts[one], texts[other]) >= least:
+            group[higher] = lower
+    return np.array([root(text) for text in range(len(texts))], dtype=np.int64)
+
+
+def _pairs_within(signature: np.ndarray) -> np.ndarray:
+    """Pairs of rows with equal hashes in some band, each once: int64 (pairs, 2), ascending."""
+    keys = fold(_halves(signature))
+    filled = np.flatnonzero((signature != np.iinfo(np.uint64).max).any(1))
+    found = [np.empty((0, 2), np.int64)]
+    for band in range(BANDS):
+        order = filled[np.argsort(keys[filled, band], kind="stable")]
+        ordered = keys[order, band]
+        for step in range(1, min(MOST_CANDIDATES, len(order) - 1) + 1):
+            same = ordered[step:] == ordered[:-step]
+            found.append(np.stack([order[:-step][same], order[step:][same]], axis=1))
+    return np.unique(np.concatenate(found), axis=0)
 
 
 def jaccard(first: str, second: str) -> float:

@@ -1,0 +1,126 @@
+"""Rows that are alike share a group, and a cut takes whole groups, the same proportion of each label."""
+
+import random
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from brimful.judging.checks import overlap
+from brimful.tables.question_files import QuestionTable
+from brimful.tables.table import Table
+from brimful.tasks.alike import alike_rows, cut_rows, equal_rows
+
+WORDS = [f"{a}{b}{c}n" for a in "bdfgk" for b in "aeiou" for c in "lmrst"]
+
+
+def table(texts: list[str], second: list[str] | None = None) -> Table:
+    return Table(Path("table.tsv"), texts, second, None)
+
+
+def sentences(count: int, seed: int) -> list[str]:
+    draw = random.Random(seed)
+    return [" ".join(draw.choices(WORDS, k=draw.randint(6, 14))) for _ in range(count)]
+
+
+def test_what_does_not_tell_texts_apart() -> None:
+    texts = [
+        "The parcel 12345 has not arrived.",
+        "the PARCEL  67890 has not arrived!!",
+        "Ｔhe parcel 1 has not arrived",  # noqa: RUF001
+        "The parcel 12345 has not arrived at all.",  # almost the same
+        "Another text of which no word is there",
+        "w1",
+        "w2",
+        "W1 ",
+        "!?",
+        "??",
+    ]
+    assert alike_rows(table([*texts, *sentences(30, 1)])).tolist()[:10] == [0, 0, 0, 0, 1, 2, 3, 2, 4, 5]
+
+
+def test_numbers_count_where_all_texts_differ_by_them_alone() -> None:
+    sums = [f"What is {a} plus {b}?" for a in range(9) for b in range(9)]
+    assert alike_rows(table(sums)).max() > 60
+    letters = [f"Order {n} of today was delivered late" for n in range(3)]
+    assert alike_rows(table([*letters, *sentences(60, 2)])).tolist()[:3] == [0, 0, 0]
+
+
+def test_pairs_are_alike_as_a_whole_and_questions_by_their_contexts() -> None:
+    contexts = sentences(2, 3)
+    pairs = table(["one", "two", "one"], [contexts[0], contexts[0], contexts[1]])
+    assert alike_rows(table(["one", "One."], ["long enough"] * 2)).tolist() == [0, 0]
+    assert alike_rows(pairs).tolist()[2] != alike_rows(pairs).tolist()[0]
+    given = [contexts[0], contexts[0].upper() + ".", contexts[1]]
+    questions = QuestionTable(Path("q.json"), ["who", "when", "where"], given, None, ids=["1", "2", "3"])
+    assert alike_rows(questions).tolist() == [0, 0, 1]
+
+
+def test_equal_rows_of_another_table() -> None:
+    assert equal_rows(table(["A b", "c"]), table(["ab"])).tolist() == [True, False]
+
+
+def varied(seed: int) -> list[str]:
+    """Sentences, some of them again with other case, spaces, marks, numbers or an end."""
+    draw, texts = random.Random(seed), sentences(150, seed)
+    changes = [str.upper, lambda t: t + " !", lambda t: f"{t} {draw.randrange(99)}", lambda t: t[:-2]]
+    texts += [draw.choice(changes)(draw.choice(texts)) for _ in range(80)]
+    draw.shuffle(texts)
+    return texts
+
+
+def test_no_row_of_a_cut_is_nearly_outside_of_it(seed: int) -> None:
+    """As `brimful check` counts what two tables share."""
+    whole = table(varied(seed))
+    taken = cut_rows(alike_rows(whole), [None] * len(whole), whole.fingerprints, 0.2, "test")
+    assert abs(taken.sum() - len(whole) / 5) <= 1
+    found = overlap(whole.take(np.flatnonzero(~taken)), whole.take(np.flatnonzero(taken)))
+    assert not found.same
+    assert not found.near
+
+
+def test_the_same_rows_are_cut_in_whatever_order_they_stand(seed: int) -> None:
+    texts = varied(seed)
+    labels = [str(len(text) % 3) for text in texts]
+    order = random.Random(seed).sample(range(len(texts)), len(texts))
+
+    def taken(rows: list[int]) -> set[str]:
+        part = table([texts[row] for row in rows])
+        cut = cut_rows(alike_rows(part), [labels[row] for row in rows], part.fingerprints, 0.2, "test")
+        return {text for text, inside in zip(part.texts, cut, strict=True) if inside}
+
+    assert taken(list(range(len(texts)))) == taken(order)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 60), st.sampled_from("abbbccccccc")), min_size=1, max_size=400),
+    st.sampled_from([0.1, 0.2, 0.5]),
+    st.text(max_size=3),
+)
+def test_a_cut_takes_whole_groups_and_the_share_of_each_label(
+    rows: list[tuple[int, str]], share: float, name: str
+) -> None:
+    numbers, strata = zip(*rows, strict=True)
+    groups = np.unique(numbers, return_inverse=True)[1]
+    contents = np.arange(len(rows), dtype=np.uint64)
+    taken = cut_rows(groups, strata, contents, share, name)
+    assert (taken == cut_rows(groups, strata, contents, share, name)).all()
+    for group in range(groups.max() + 1):
+        assert len(set(taken[groups == group].tolist())) == 1
+    assert not taken.all(), "something stays outside"
+    assert taken.sum() <= share * len(rows) + 2
+
+
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=12), st.integers(0, 99))
+def test_single_rows_are_cut_in_proportion(sizes: list[int], start: int) -> None:
+    strata = [number for number, size in enumerate(sizes) for _ in range(size)]
+    rows = np.arange(len(strata))
+    taken = cut_rows(rows, strata, (rows + start).astype(np.uint64), 0.2, "test")
+    found = Counter(np.array(strata)[taken].tolist())
+    for number, size in enumerate(sizes):
+        assert abs(found[number] - size / 5) <= 1
+        assert found[number] < size, "each label can be learned"
+    if min(sizes) >= 5:
+        assert abs(taken.sum() - len(strata) / 5) <= 1
