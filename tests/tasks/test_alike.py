@@ -29,7 +29,7 @@ def test_what_does_not_tell_texts_apart() -> None:
     texts = [
         "The parcel 12345 has not arrived.",
         "the PARCEL  67890 has not arrived!!",
-        "Ｔhe parcel 1 has not arrived",  # noqa: RUF001
+        "Ｔhe parcel 1 has not arrived",
         "The parcel 12345 has not arrived at all.",  # almost the same
         "Another text of which no word is there",
         "w1",
