@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from brimful.system import kernel_file
+
 
 def read_groups(
     controller: str, names: Sequence[str], names_v1: Sequence[str], root: Path
@@ -19,11 +21,7 @@ def read_groups(
         root: of the file system with `proc` and `sys`.
     """
     mount = root / "sys/fs/cgroup"
-    try:
-        lines = (root / "proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        return
-    for line in lines:
+    for line in (kernel_file("proc/self/cgroup", root) or "").splitlines():
         number, controllers, path = line.split(":", 2)
         if number == "0":
             top, files = mount, names
@@ -33,8 +31,6 @@ def read_groups(
             continue
         inner = top / path.lstrip("/")
         for group in (inner, *inner.parents)[: len(inner.parts) - len(top.parts) + 1]:
-            try:
-                values = [(group / name).read_text().strip() for name in files]
-            except OSError:
-                continue
-            yield group, values
+            values = [kernel_file(name, group) for name in files]
+            if None not in values:
+                yield group, [value.strip() for value in values if value is not None]

@@ -1,11 +1,10 @@
 """One process a folder: a lock that ends with its process, even by kill -9.
 
 It is a POSIX record lock (fcntl) on the file .lock in the folder. Processes that the owner forks do not share
-it, and NFS passes it on to other machines. A file system without locks gets none, with a warning.
+it, and NFS passes it on to other machines. A system or file system without locks gets none, with a warning.
 """
 
 import errno
-import fcntl
 import os
 import socket
 from contextlib import suppress
@@ -16,6 +15,7 @@ from typing import Self
 from brimful.console import warn
 from brimful.errors import BrimfulError
 from brimful.storage import LOCK, cannot_write
+from brimful.system import lock_file
 
 _TAKEN = (errno.EACCES, errno.EAGAIN)
 _NONE = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
@@ -71,7 +71,7 @@ def _locked(path: Path, folder: Path) -> int:
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         try:
-            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock_file(descriptor)
         except OSError as error:
             owner = os.pread(descriptor, 200, 0).decode(errors="replace").strip()
             os.close(descriptor)
@@ -81,7 +81,7 @@ def _locked(path: Path, folder: Path) -> int:
                 ) from error
             if error.errno not in _NONE:
                 raise
-            warn(f"{folder}: this file system has no locks, so no other process may work there")
+            warn(f"{folder}: there are no locks of files here, so no other process may work in it")
             return os.open(path, os.O_RDWR)
         try:
             if os.path.samestat(os.fstat(descriptor), path.stat()):

@@ -15,6 +15,8 @@ from typing import Any
 
 import torch
 
+from brimful.system import library_function
+
 MOST = 8
 """More threads than this would wait for the interpreter lock."""
 
@@ -24,9 +26,9 @@ _Region = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 @cache
 def _parallel() -> Any:
     """GOMP_parallel of the OpenMP runtime that torch is linked with; None if it has another interface."""
-    try:
-        function = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so")).GOMP_parallel
-    except (OSError, AttributeError):
+    library = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
+    function = library_function(library, "GOMP_parallel")
+    if function is None:
         return None
     function.argtypes = [_Region, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
     function.restype = None

@@ -29,6 +29,7 @@ LAYERS = [
         "paths",
         "environment",
         "storage",
+        "system",
         "retired",
         "seals",
         "config",

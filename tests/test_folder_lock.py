@@ -120,4 +120,4 @@ def test_a_file_system_without_locks_is_said(
 
     monkeypatch.setattr("fcntl.lockf", none)
     take(tmp_path / "run")
-    assert "this file system has no locks" in capfd.readouterr().err
+    assert "there are no locks of files here" in capfd.readouterr().err

@@ -9,7 +9,6 @@ import io
 import math
 import os
 import re
-import resource
 import shlex
 import shutil
 import time
@@ -50,6 +49,7 @@ from brimful.runs.folder import RunFolder
 from brimful.runs.job import Job, Opened, RunPlan, Summary
 from brimful.runs.signals import StoppedError
 from brimful.storage import read_json, require_folder_place, temporary_path, write_json
+from brimful.system import peak_memory
 from brimful.terminal import console, output_console
 from brimful.train.metrics import read_metrics
 
@@ -337,6 +337,7 @@ class Demo:
         for name, (first, second) in pairs.items():
             difference, error = paired_bootstrap(right[first], right[second])
             comparisons[name] = {"difference": difference, "standard_error": error}
+        held = [peak for peak in (peak_memory("self"), peak_memory("children")) if peak is not None]
         n = len(self.reviews.test)
         accuracy = {name: float(values.mean()) for name, values in right.items()}
         return {
@@ -354,10 +355,7 @@ class Demo:
             },
             "models": models,
             "export": {"max_abs_logit_difference": differences},
-            "peak_memory_mb": max(
-                resource.getrusage(who).ru_maxrss / 1024
-                for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-            ),
+            "peak_memory_mb": max(held) >> 20 if held else None,
             "versions": {name: version(name) for name in ("torch", "transformers", "onnxruntime")},
             "threads": torch.get_num_threads(),
             "report": str(self.out / REPORT),

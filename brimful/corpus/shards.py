@@ -7,8 +7,6 @@ MANIFEST.json, which lists the shards: others do not exist. Special tokens are n
 import functools
 import hashlib
 import json
-import os
-import resource
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -19,6 +17,7 @@ import numpy as np
 
 from brimful.errors import BrimfulError
 from brimful.storage import atomic_files, commit, read_commit, read_record, require_shape
+from brimful.system import allow_open_files, open_files
 
 FORMAT_VERSION = 2
 MANIFEST = "MANIFEST.json"
@@ -205,16 +204,13 @@ def _allow_open_files(path: Path, shards: int) -> None:
     Raises:
         BrimfulError: the system's hard limit is lower.
     """
-    needed = len(os.listdir("/dev/fd")) + shards * len(PARTS) + _OTHER_FILES
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY or needed <= soft:
-        return
-    if hard != resource.RLIM_INFINITY and needed > hard:
+    needed = open_files() + shards * len(PARTS) + _OTHER_FILES
+    most = allow_open_files(needed)
+    if most is not None:
         raise BrimfulError(
             f"{path} has {shards:,} shards, which takes {needed:,} open files, and this system allows"
-            f" {hard:,}: raise the limit (ulimit -Hn), or prepare fewer and larger shards"
+            f" {most:,}: raise the limit (ulimit -Hn), or prepare fewer and larger shards"
         )
-    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
 def read_bits(bits: np.ndarray, begin: int, end: int) -> np.ndarray:

@@ -9,13 +9,14 @@ took 0.87 to 0.92 of MKL's time (1,024 to 1,536 rows), but no less with 1,475 ro
 
 from collections.abc import Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
+
+from brimful.system import kernel_file
 
 FEWEST = 4096
 """Tokens in a run below which products are left to torch: laying out the weights would cost what it gains."""
@@ -43,10 +44,9 @@ def teacher_applies(device: torch.device) -> bool:
 @cache
 def _is_faster() -> bool:
     """Whether this is an AMD processor with AVX-512, where it was measured, and torch has the operations."""
-    info = Path("/proc/cpuinfo")
-    if torch.backends.cpu.get_cpu_capability() != "AVX512" or not info.is_file():
+    if torch.backends.cpu.get_cpu_capability() != "AVX512":
         return False
-    amd = "AuthenticAMD" in info.read_text(errors="replace")
+    amd = "AuthenticAMD" in (kernel_file("proc/cpuinfo") or "")
     return amd and all(hasattr(torch.ops.mkldnn, name) for name in _OPERATIONS)
 
 

@@ -1,11 +1,11 @@
 """How fast data comes: files from the disk, batches from a stream."""
 
-import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from brimful.data.loader import Stream
+from brimful.system import forget_cached
 
 MOST_BYTES, CHUNK = 256 << 20, 1 << 20
 """Bytes that are read from the disk, in all and at a time."""
@@ -20,8 +20,7 @@ def disk_speed(paths: Sequence[Path]) -> float:
         if read >= MOST_BYTES or seconds > SECONDS:
             break
         with open(path, "rb", buffering=0) as file:
-            if hasattr(os, "posix_fadvise"):  # the system is asked to drop the file from its page cache
-                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            forget_cached(file.fileno())
             started = time.perf_counter()
             while (got := len(file.read(CHUNK))) and read < MOST_BYTES:
                 read += got

@@ -1,8 +1,6 @@
 """What `brimful pretrain --dry-run` says of a run before it starts: disk, memory; and measured, also time."""
 
-import resource
 import statistics
-import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import closing, redirect_stderr
@@ -35,6 +33,7 @@ from brimful.runs.directory import start_run
 from brimful.runs.folder import RunFolder
 from brimful.runs.job import Summary
 from brimful.start.initial import head_kind
+from brimful.system import peak_memory
 from brimful.train.metrics import read_metrics
 from brimful.train.objective import Objective
 from brimful.train.probe import TimedPass, choose_rows, longest_batch, rows_on_cpu, sizes_of
@@ -212,13 +211,14 @@ def measured(
         phase.steps * each["seconds_per_update"]
         for phase, each in zip(config.run_phases(), found, strict=True)
     )
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    peak = peak_memory("self")
     if ranks.device.type == "cuda":
         peak = torch.cuda.max_memory_allocated(ranks.device)
     if ranks.is_main:
         most = f", of which at most {config.trainer.hours:g} hours" if config.trainer.hours else ""
+        memory = "" if peak is None else f"; peak memory {_gb(peak)}"
         each = " and ".join(f"{one['seconds_per_update']:.3g}" for one in found)
-        say(f"measured: {each} s an update, so all take {_duration(seconds)}{most}; peak memory {_gb(peak)}")
+        say(f"measured: {each} s an update, so all take {_duration(seconds)}{most}{memory}")
     return {"phases": found, "seconds": seconds, "peak_bytes": peak}
 
 

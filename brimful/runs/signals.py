@@ -12,8 +12,9 @@ from types import FrameType
 
 from brimful.console import say
 from brimful.errors import BrimfulError
+from brimful.system import signals
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+SIGNALS = signals("SIGINT", "SIGTERM", "SIGUSR1")
 
 
 class StoppedError(BrimfulError):

@@ -3,12 +3,10 @@
 import ctypes
 import mmap
 import os
-import resource
-import sys
 from pathlib import Path
-from typing import Any
 
 from brimful.control_groups import read_groups
+from brimful.system import kernel_file, library_function, limits_addresses
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 MOST = 2**31 - 1
@@ -38,10 +36,7 @@ def keep_freed_memory() -> bool:
     Returns:
         False where the C library is not glibc; then nothing changes.
     """
-    if not sys.platform.startswith("linux"):
-        return False
-    library = ctypes.CDLL(None)
-    mallopt = getattr(library, "mallopt", None)
+    mallopt = library_function(None, "mallopt")
     if mallopt is None:
         return False
     # Setting either one stops glibc from raising M_MMAP_THRESHOLD from its first 128 kB by itself. So if the
@@ -50,44 +45,42 @@ def keep_freed_memory() -> bool:
     if not (all_sizes or mallopt(M_MMAP_THRESHOLD, MOST_OF_OLD)) or not mallopt(M_TRIM_THRESHOLD, NEVER):
         return False
     if all_sizes and may_reserve():
-        _advise_huge_pages(library, available_memory() // 2)
+        _advise_huge_pages(available_memory() // 2)
     return True
 
 
 def may_reserve(root: Path = Path("/")) -> bool:
     """Whether the system has huge pages, not larger than LARGEST_PAGE, and memory that is reserved and never
     touched does not count as used."""
-    limits = [resource.getrlimit(limit)[0] for limit in (resource.RLIMIT_AS, resource.RLIMIT_DATA)]
-    if any(limit != resource.RLIM_INFINITY for limit in limits) or "MALLOC_PERTURB_" in os.environ:
+    size = kernel_file("sys/kernel/mm/transparent_hugepage/hpage_pmd_size", root)
+    overcommit = kernel_file("proc/sys/vm/overcommit_memory", root)
+    if size is None or overcommit is None or limits_addresses() or "MALLOC_PERTURB_" in os.environ:
         return False
-    try:
-        size = int((root / "sys/kernel/mm/transparent_hugepage/hpage_pmd_size").read_text())
-        return size <= LARGEST_PAGE and (root / "proc/sys/vm/overcommit_memory").read_text().strip() != "2"
-    except (OSError, ValueError):
-        return False
+    return size.strip().isdigit() and int(size) <= LARGEST_PAGE and overcommit.strip() != "2"
 
 
-def _advise_huge_pages(library: Any, size: int) -> None:
+def _advise_huge_pages(size: int) -> None:
     """Ask for huge pages in the next `size` bytes of the heap, rounded down to BLOCK.
 
     A step walks through more memory than the processor can translate addresses of, at 4 KiB a page, and a
     virtual machine pays for each page that is not found twice. The heap grows at its end: blocks that are
     allocated there, advised and freed untouched leave it that much larger, in addresses alone.
     """
-    library.malloc.restype = ctypes.c_void_p
-    library.malloc.argtypes = [ctypes.c_size_t]
-    library.free.argtypes = [ctypes.c_void_p]
-    library.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    malloc, free, madvise = (library_function(None, name) for name in ("malloc", "free", "madvise"))
+    malloc.restype = ctypes.c_void_p
+    malloc.argtypes = [ctypes.c_size_t]
+    free.argtypes = [ctypes.c_void_p]
+    madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
     blocks = []
     for _ in range(size // BLOCK):
-        block = library.malloc(BLOCK)
+        block = malloc(BLOCK)
         if block is None:
             break
         blocks.append(block)
         begin, end = (address // mmap.PAGESIZE * mmap.PAGESIZE for address in (block, block + BLOCK))
-        library.madvise(begin, end - begin, mmap.MADV_HUGEPAGE)
+        madvise(begin, end - begin, mmap.MADV_HUGEPAGE)
     for block in blocks:
-        library.free(block)
+        free(block)
 
 
 def available_memory(root: Path = Path("/")) -> int:
@@ -98,11 +91,11 @@ def available_memory(root: Path = Path("/")) -> int:
     Args:
         root: of the file system with `proc` and `sys`.
     """
-    try:
-        lines = (root / "proc/meminfo").read_text().splitlines()
-    except OSError:
+    known = kernel_file("proc/meminfo", root)
+    if known is None:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
-    fields = {name: int(value.split()[0]) for name, value in (line.split(":") for line in lines)}
+    lines = (line.split(":") for line in known.splitlines())
+    fields = {name: int(value.split()[0]) for name, value in lines}
     return min([fields["MemAvailable"] << 10, *_left_in_cgroups(root)])
 
 

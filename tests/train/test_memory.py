@@ -1,9 +1,7 @@
 """Freed memory comes back without page faults, in huge pages."""
 
-import resource
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import pytest
 
@@ -52,8 +50,7 @@ def test_an_old_glibc_keeps_what_it_can(monkeypatch):
         values[name] = value
         return 1
 
-    monkeypatch.setattr(memory.sys, "platform", "linux")
-    monkeypatch.setattr(memory.ctypes, "CDLL", lambda name: SimpleNamespace(mallopt=mallopt))
+    monkeypatch.setattr(memory, "library_function", lambda library, name: {"mallopt": mallopt}[name])
     assert memory.keep_freed_memory()
     assert values == {memory.M_MMAP_THRESHOLD: 32 << 20, memory.M_TRIM_THRESHOLD: -1}
     values.clear()
@@ -126,7 +123,7 @@ def test_a_process_whose_addresses_are_limited_reserves_none():
     ],
 )
 def test_a_heap_is_reserved_where_that_costs_nothing(monkeypatch, tmp_path, mode, page, perturbed, expected):
-    monkeypatch.setattr(memory.resource, "getrlimit", lambda limit: (resource.RLIM_INFINITY,) * 2)
+    monkeypatch.setattr(memory, "limits_addresses", lambda: False)
     monkeypatch.delenv("MALLOC_PERTURB_", raising=False)
     if perturbed:
         monkeypatch.setenv("MALLOC_PERTURB_", "7")

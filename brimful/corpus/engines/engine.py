@@ -4,7 +4,6 @@ A task is a pure function of its arguments and commits its output atomically. So
 any order, run one twice, and kill one at any time: the output is the same.
 """
 
-import os
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,17 +12,13 @@ from typing import Any, Literal, Protocol, Self, TypeVar
 from brimful.console import progress, warn
 from brimful.corpus.engines.outcomes import Died, Done, Failed, Lost, Outcome
 from brimful.errors import BrimfulError
+from brimful.system import usable_cores
 
 MOST_LOSSES = 3
 """A task during which this many machines were lost is not tried again: it may be what ends them."""
 
 T = TypeVar("T")
 R = TypeVar("R")
-
-
-def available_cores() -> int:
-    """How many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +110,7 @@ def _backend(config: EngineConfig) -> Backend:
         return RayCluster(config.workers)
     from brimful.corpus.engines.local_pool import LocalPool
 
-    return LocalPool(config.workers or available_cores())
+    return LocalPool(config.workers or usable_cores())
 
 
 @dataclass

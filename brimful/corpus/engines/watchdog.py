@@ -8,7 +8,7 @@ cause (kill -9, power) leaves no stack: then no document is to blame, and the ou
 the kill.
 
 The timer counts the CPU time of this process, not the clock: a busy machine, Ctrl-Z or a slow disk make no
-document hostile. So a document that only waits has no limit.
+document hostile. So a document that only waits has no limit; nor has any on a system without such timers.
 """
 
 import faulthandler
@@ -24,6 +24,7 @@ from typing import Any, Self
 
 from brimful.errors import BrimfulError
 from brimful.storage import cannot_write, read_json, write_json
+from brimful.system import has_timers
 
 MOST_HOSTILE = 100
 # The timer is set anew when this fraction of its time has passed, not for each document: a system call costs
@@ -83,7 +84,7 @@ class Watchdog:
         self._key = blake2b(f"{seconds} {key}".encode(), digest_size=_KEY).digest()
 
     def __enter__(self) -> Self:
-        if signal.getitimer(signal.ITIMER_PROF)[0]:
+        if has_timers() and signal.getitimer(signal.ITIMER_PROF)[0]:
             raise RuntimeError("another Watchdog is at work in this process")
         self.hostile, self._gaps = _settle(self._path, self._key)
         if len(self.hostile) + len(self._gaps) > MOST_HOSTILE:
@@ -99,7 +100,8 @@ class Watchdog:
             self._state = mmap.mmap(self._file, _STATE.size)
         except OSError as error:
             raise cannot_write(self._path, error) from error
-        faulthandler.register(signal.SIGPROF, self._file, all_threads=False, chain=True)
+        if has_timers():
+            faulthandler.register(signal.SIGPROF, self._file, all_threads=False, chain=True)
         self._armed = float("-inf")
         return self
 
@@ -107,7 +109,7 @@ class Watchdog:
         """Start the timer for a document; returns True if it is hostile and must be skipped."""
         now = time.monotonic()
         if now - self._armed > self._fresh:
-            signal.setitimer(signal.ITIMER_PROF, self._seconds)
+            _set_timer(self._seconds)
             self._armed = now
         hostile = (input, record) in self.hostile
         _DOCUMENT.pack_into(self._state, _KEY, input, record, not hostile)
@@ -119,17 +121,23 @@ class Watchdog:
         """Stop the timer: the work that follows, such as reading the next record, belongs to no document."""
         self._state[_IN_WORK] = 0
         if self._gaps and _DOCUMENT.unpack_from(self._state, _KEY)[:2] in self._gaps:
-            signal.setitimer(signal.ITIMER_PROF, 0)
+            _set_timer(0)
             self._armed = float("-inf")
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        faulthandler.unregister(signal.SIGPROF)
+        _set_timer(0)
+        if has_timers():
+            faulthandler.unregister(signal.SIGPROF)
         self._state.close()
         os.close(self._file)
         self._path.unlink(missing_ok=True)
+
+
+def _set_timer(seconds: float) -> None:
+    if has_timers():
+        signal.setitimer(signal.ITIMER_PROF, seconds)
 
 
 def _list(path: Path) -> Path:

@@ -26,6 +26,7 @@ from brimful.corpus.reading.read import check_encoding
 from brimful.corpus.words.segmenter import segmenter_name
 from brimful.corpus.words.word_lists import word_list
 from brimful.folder_lock import FolderLock
+from brimful.system import has_timers
 
 # Where and how the work is done; the output does not depend on these.
 VOLATILE = (
@@ -48,6 +49,8 @@ def prepare_corpus(config: PrepareConfig) -> dict[str, Any]:
     settings = _settings(config)
     if config.dry_run:
         return _list(inputs)
+    if not has_timers():
+        warn("this system has no timers of CPU time: a document that takes long is not skipped")
     out = Path(config.out)
     require_corpus_place(out)
     with FolderLock() as lock:
@@ -60,8 +63,8 @@ def prepare_corpus(config: PrepareConfig) -> dict[str, Any]:
         write_yaml(out / "config.yaml", config)
     memory = {"main": peak_memory_mb("self")}
     if config.engine == "local":
-        memory["workers"] = peak_memory_mb("workers")
-    return {**summary, "memory_mb": memory}
+        memory["workers"] = peak_memory_mb("children")
+    return {**summary, "memory_mb": {name: mb for name, mb in memory.items() if mb is not None}}
 
 
 def _settings(config: PrepareConfig) -> Settings:

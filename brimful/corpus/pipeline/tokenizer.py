@@ -1,7 +1,5 @@
 """The tokenizer of a corpus folder: given, or trained on a sample of the clean text; then frozen."""
 
-import resource
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -17,6 +15,7 @@ from brimful.corpus.pipeline.text import TextPart
 from brimful.corpus.tokenize.extension import MOST_CHARACTERS, extend, require_extensible
 from brimful.corpus.tokenize.training import Han, Model, smallest_vocabulary, train, with_nfkc
 from brimful.errors import BrimfulError
+from brimful.system import peak_memory
 from brimful.text.special_ids import mask_id, named_as
 from brimful.text.tokenizer import load, save, tokenizer_hash
 
@@ -191,7 +190,7 @@ def tokens_a_guess(directory: Path, names: Sequence[str]) -> float:
     return tokens / guessed if guessed and tokens else 1.0
 
 
-def peak_memory_mb(who: Literal["self", "workers"]) -> int:
-    """The most memory that this process, or the largest of its ended child processes, ever held."""
-    usage = resource.getrusage(resource.RUSAGE_SELF if who == "self" else resource.RUSAGE_CHILDREN)
-    return usage.ru_maxrss // (1 << 20 if sys.platform == "darwin" else 1 << 10)
+def peak_memory_mb(of: Literal["self", "children"]) -> int | None:
+    """See `brimful.system.peak_memory`."""
+    peak = peak_memory(of)
+    return None if peak is None else peak >> 20

@@ -16,6 +16,7 @@ from brimful.corpus.reading.inputs import Span
 from brimful.corpus.reading.values import joined
 from brimful.errors import BrimfulError, nearest
 from brimful.paths import utf8_path
+from brimful.system import forget_read
 
 MOST_ROWS = 1024
 BATCH_BYTES = 1 << 24
@@ -150,7 +151,7 @@ def _arrow(file: str, span: Span, field: str, issues: Counter[str]) -> Iterator[
                 begin += len(part)
                 held += part.nbytes
                 if held >= HELD_BYTES:
-                    memory.madvise(mmap.MADV_DONTNEED)
+                    forget_read(memory)
                     held = 0
     except StopIteration:
         return
