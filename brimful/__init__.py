@@ -12,6 +12,7 @@ from brimful.verbs import VERBS, python_name
 
 if TYPE_CHECKING:
     from brimful.errors import BrimfulError as BrimfulError
+    from brimful.errors import BrimfulWarning as BrimfulWarning
     from brimful.hf.text_encoder import TextEncoder
     from brimful.tasks.model import TaskModel as TaskModel
 
@@ -24,6 +25,7 @@ _named, _names, __all__ = lazy_names(
         "Encoder": "hf.text_encoder:TextEncoder",
         "TaskModel": "tasks.model",
         "BrimfulError": "errors",
+        "BrimfulWarning": "errors",
     },
 )
 

@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from brimful.console import printed
 from brimful.environment import number_of
 from brimful.errors import BrimfulError, UsageError, is_out_of_memory, nearest
 from brimful.retired import VERBS as RETIRED
@@ -87,9 +88,9 @@ def _in_one_line(item: dict[str, Any]) -> str:
 
 
 def _run(name: str, arguments: Sequence[str]) -> None:
+    number_of("RANK", 0)  # before any work
     from brimful.arguments import naming_options, parse
 
-    number_of("RANK", 0)  # before any work
     options, common = parse(load_schema(name), arguments, f"brimful {name}")
     verb = load_verb(name)
     with naming_options(options, common.config):
@@ -124,7 +125,11 @@ def _fits(text: str, encoding: str) -> bool:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line; returns its exit code: 0 done, 1 error, 2 usage, 130 interrupted."""
-    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    with printed():
+        return _main(list(sys.argv[1:] if arguments is None else arguments))
+
+
+def _main(arguments: list[str]) -> int:
     debug = "--debug" in arguments
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a name or a text may hold what a terminal cannot show
@@ -147,13 +152,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _run(name, rest)
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else 2
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
-    except SystemError as error:
-        if not isinstance(error.__cause__ or error.__context__, KeyboardInterrupt):
+    except (KeyboardInterrupt, SystemError) as error:
+        # Ctrl-C in a compiled loop arrives as a SystemError.
+        causes = error, error.__cause__ or error.__context__
+        if not any(isinstance(cause, KeyboardInterrupt) for cause in causes):
             raise
-        print("interrupted", file=sys.stderr)  # Ctrl-C in a compiled loop arrives as a SystemError
+        print("interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
         return 141

@@ -1,13 +1,18 @@
-"""Messages and progress on stderr while a command runs, in one style."""
+"""Messages, warnings and progress: lines on stderr of a command; without one, `logging` and `warnings`."""
 
+import logging
 import math
 import os
 import sys
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from brimful.errors import BrimfulWarning
 from brimful.types import Advance
+
+LOGGER = logging.getLogger("brimful")
 
 SECONDS_BETWEEN_LINES = 10.0
 _YELLOW = "\x1b[33m"
@@ -23,13 +28,39 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}" + ("s" if number != 1 else "")
 
 
+_printing: list[set[str]] = []
+"""The warnings that were printed, of each `printed` that is open."""
+
+
+@contextmanager
+def printed() -> Iterator[None]:
+    """A context, such as a command line, in which messages, warnings and progress are lines on stderr.
+
+    Each warning is printed once. Outside, messages and progress go to the logger `brimful` at INFO, and
+    warnings to `warnings`, so that a caller from Python decides about them.
+    """
+    _printing.append(set())
+    try:
+        yield
+    finally:
+        _printing.pop()
+
+
+def prints() -> bool:
+    """Whether `printed` is open."""
+    return bool(_printing)
+
+
 def say(message: str, style: str = "") -> None:
-    """Print one line for the user. The text may come from a corpus, so control characters become escapes.
+    """Say one line to the user. The text may come from a corpus, so control characters become escapes.
 
     Args:
         style: is put before it on a terminal with colours.
     """
     text = "\n".join(map(visible, message.split("\n")))
+    if not _printing:
+        LOGGER.info("%s", text)
+        return
     if style and _on_terminal() and "NO_COLOR" not in os.environ:
         text = f"{style}{text}\x1b[0m"
     print(text, file=sys.stderr)
@@ -44,7 +75,7 @@ _recording: list[list[str]] = []
 
 @contextmanager
 def recorded_warnings() -> Iterator[list[str]]:
-    """Collect the lines of `warn` instead of printing them."""
+    """Collect the lines of `warn`, which then go nowhere else."""
     lines: list[str] = []
     _recording.append(lines)
     try:
@@ -54,16 +85,33 @@ def recorded_warnings() -> Iterator[list[str]]:
 
 
 def warn(message: str) -> None:
-    """Print one line that the user should notice."""
+    """Say one line that the user should notice."""
     if _recording:
         _recording[-1].append(message)
-        return
-    say(f"warning: {message}", _YELLOW)
+    elif not _printing:
+        warnings.warn(visible(message), BrimfulWarning, stacklevel=_level_of_caller())
+    elif message not in _printing[-1]:
+        _printing[-1].add(message)
+        say(f"warning: {message}", _YELLOW)
+
+
+def _level_of_caller() -> int:
+    """The stack level, seen from `warn`, of Brimful's caller. Between its functions there may be torch's."""
+    level, found = 1, 1
+    frame = sys._getframe(1)
+    while (outer := frame.f_back) is not None:
+        level += 1
+        if frame.f_globals.get("__name__", "").partition(".")[0] == "brimful":
+            found = level
+        frame = outer
+    return found
 
 
 @contextmanager
 def progress(title: str, total: int, *, done: int = 0, shown: bool = True) -> Iterator[Advance]:
     """A progress bar on a terminal; elsewhere (a log file, CI) a line every ten seconds, with the last note.
+
+    Such lines are printed where `printed` is open, and logged where it is not.
 
     Args:
         done: steps that were done before, as in a resumed run.
@@ -90,7 +138,7 @@ def progress(title: str, total: int, *, done: int = 0, shown: bool = True) -> It
             printed = now
             left = min((now - started) * (total - done) / (done - before), limit)
             times = f"{now - started:.0f} s, {left:.0f} s left"
-            print(f"{title}: {done:,} of {total:,}, {times} {latest}".rstrip(), file=sys.stderr)
+            say(f"{title}: {done:,} of {total:,}, {times} {latest}".rstrip())
 
     yield advance_line
-    print(f"{title}: {done:,} of {total:,} in {time.monotonic() - started:.1f} s", file=sys.stderr)
+    say(f"{title}: {done:,} of {total:,} in {time.monotonic() - started:.1f} s")

@@ -1,4 +1,4 @@
-"""The one exception a user meets: a single line saying what is wrong, where, and what to do."""
+"""The one exception that a user meets, a line that says what is wrong and what to do; and the one warning."""
 
 import difflib
 from collections.abc import Iterable
@@ -8,6 +8,10 @@ class BrimfulError(Exception):
     """Bad input, configuration or environment. The command line prints its text and exits with 1."""
 
     exit_code = 1
+
+
+class BrimfulWarning(UserWarning):
+    """Something that the user should notice, in one line. The command line prints it."""
 
 
 class UsageError(BrimfulError):

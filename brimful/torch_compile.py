@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import sys
 import textwrap
 from collections.abc import Callable
 from functools import cache
@@ -13,6 +12,7 @@ import torch
 import torch.distributed as dist
 from torch._functorch import config as functorch_config
 
+from brimful.console import warn
 from brimful.errors import is_out_of_memory
 
 
@@ -94,7 +94,7 @@ def set_up_compiler() -> None:
 def warn_once(line: str) -> None:
     """Warn on the main rank. The next training of this process does not say the same again."""
     if not (dist.is_available() and dist.is_initialized() and dist.get_rank()):
-        print(f"warning: {line}", file=sys.stderr)  # a step must not need rich
+        warn(line)
 
 
 def _is_of_compiler(error: BaseException) -> bool:

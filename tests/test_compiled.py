@@ -58,7 +58,7 @@ def call(package: Path, cache: Path, x: object = 7, said: str = "") -> tuple[flo
         "print(sum(1 for _, e in recorder.buffer if e.is_start and e.data['dispatcher'] is loops.loop))"
     )
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code],
+        [sys.executable, "-W", "error", "-W", "default:compiled loops", "-c", code],
         cwd=package.parent, env={**os.environ, "NUMBA_CACHE_DIR": str(cache)},
         capture_output=True, text=True, check=True,
     )  # fmt: skip
@@ -97,7 +97,7 @@ def test_without_a_folder_loops_compile_in_memory(package: Path, tmp_path: Path,
         cache.mkdir(mode=0o500)
         if os.access(cache, os.W_OK):
             pytest.skip("this user may write anywhere")
-    said = "warning: compiled loops cannot be kept"
+    said = "BrimfulWarning: compiled loops cannot be kept"
     assert call(package, cache, said=said) == (21, 1)
     assert call(package, cache, said=said) == (21, 1)
 

@@ -1,9 +1,13 @@
-"""Messages and progress go to stderr, as they are."""
+"""Messages and progress go to stderr as they are; without a command, to `logging` and `warnings`."""
+
+import logging
+import warnings
 
 import pytest
 
 from brimful import console, terminal
-from brimful.console import progress, say, warn
+from brimful.console import printed, progress, recorded_warnings, say, warn
+from brimful.errors import BrimfulWarning
 
 
 def watch(monkeypatch: pytest.MonkeyPatch, terminal: bool = True) -> None:
@@ -41,8 +45,55 @@ def test_warnings_are_yellow_where_colours_are_wanted(
     warn("odd")
     say("even")
     monkeypatch.setenv("NO_COLOR", "1")
-    warn("odd")
-    assert capsys.readouterr().err == "\x1b[33mwarning: odd\x1b[0m\neven\nwarning: odd\n"
+    warn("odder")
+    assert capsys.readouterr().err == "\x1b[33mwarning: odd\x1b[0m\neven\nwarning: odder\n"
+
+
+def test_a_command_prints_each_warning_once(capsys: pytest.CaptureFixture[str]) -> None:
+    for _ in range(2):
+        with printed():
+            for text in ("odd", "odd", "odder", "odd"):
+                warn(text)
+            say("even")
+            say("even")
+    assert capsys.readouterr().err == "warning: odd\nwarning: odder\neven\neven\n" * 2
+
+
+@pytest.mark.usefixtures("library")
+def test_a_program_decides_about_warnings(capsys: pytest.CaptureFixture[str]) -> None:
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("default")
+        for _ in range(3):
+            warn("odd \x1b[2J")
+    assert [(str(one.message), one.category) for one in said] == [("odd \\x1b[2J", BrimfulWarning)]
+    assert said[0].filename == __file__
+    with pytest.raises(BrimfulWarning, match="odd"):  # as these tests make errors of warnings
+        warn("odd")
+    with recorded_warnings() as lines:
+        warn("odd")
+    assert lines == ["odd"]
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.usefixtures("library")
+def test_a_program_decides_about_messages_and_progress(
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    caplog.set_level(logging.INFO, "brimful")
+    say("even")
+    with progress("train", 3) as advance:
+        advance(3)
+    assert [(one.name, one.levelno) for one in caplog.records] == [("brimful", logging.INFO)] * 2
+    assert caplog.messages[0] == "even"
+    assert caplog.messages[1].startswith("train: 3 of 3 in ")
+    assert capsys.readouterr() == ("", "")
+    watch(monkeypatch)
+    shown_on(monkeypatch, width=100)
+    with progress("train", 20) as advance:
+        advance(20)
+    assert "20/20" in capsys.readouterr().err
 
 
 def test_lines_appear_above_a_bar(

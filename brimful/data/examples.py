@@ -335,14 +335,13 @@ def check_length(max_length: int, longest: int) -> None:
         raise BrimfulError(f"max_length is {max_length}: it must be from 3 to the encoder's {longest}")
 
 
-def warn_of_cut(cut: int, texts: int, max_length: int, remedy: str, *, of: str = "") -> None:
-    """Say how many texts lost their ends, if any did, and what would keep them.
+def warn_of_cut(cut: int, max_length: int, remedy: str) -> None:
+    """Say that texts in memory lost their ends, if any did, and what would keep them.
 
-    Args:
-        of: where the texts come from: ` of a.tsv`.
+    They are not counted: so the next call gives the same warning, which Python does not repeat.
     """
     if cut:
-        warn(f"{cut:,} of {texts:,} texts{of} are over {max_length:,} tokens and are cut there; {remedy}")
+        warn(f"texts of more than {max_length:,} tokens are cut there; {remedy}")
 
 
 def _characters(encodings: Sequence[Encoding], second: bool) -> Ragged:

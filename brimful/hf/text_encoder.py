@@ -45,7 +45,7 @@ class TextEncoder(Encoder):
     def encode(self, texts: Iterable[str]) -> list[np.ndarray]:
         """Hidden states of each text, float32 (tokens, hidden), special tokens included.
 
-        Texts are cut at `config.max_length` tokens, and a warning counts those that are. An empty text has
+        Texts are cut at `config.max_length` tokens, with a warning. An empty text has
         its special tokens.
 
         Raises:
@@ -64,7 +64,7 @@ class TextEncoder(Encoder):
             pooling: "mean" or "first"; by default as the encoder was trained, where that is known, else the
                 mean.
             max_length: cut texts at this many tokens, special tokens included; by default at
-                `config.max_length`. A warning counts the texts that are cut.
+                `config.max_length`. A warning says that texts are cut.
 
         Raises:
             BrimfulError: the encoder has no tokenizer, there is no such pooling, or `max_length` leaves no
@@ -84,5 +84,5 @@ class TextEncoder(Encoder):
         check_length(max_length, longest)
         examples = encode_texts(self.tokenizer, list(texts), max_length=max_length, pad=self.config.pad_id)
         remedy = "raise max_length" if max_length < longest else "the encoder takes no more"
-        warn_of_cut(examples.cut, len(examples), max_length, remedy)
+        warn_of_cut(examples.cut, max_length, remedy)
         return examples

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Tokenizer
 
-from brimful.data.examples import Examples, encode_texts, warn_of_cut
+from brimful.console import warn
+from brimful.data.examples import Examples, encode_texts
 from brimful.data.ragged import Ragged
 from brimful.tables.table import Table
 from brimful.text.special_ids import special_ids
@@ -78,4 +79,7 @@ def warn_of_lost_ends(
         windows: whether the verb has --overlap.
     """
     remedy = "raise --max-length" + (", or read them in windows with --overlap 32" if windows else "")
-    warn_of_cut(cut, texts, max_length, remedy, of=f" of {path}")
+    if cut:
+        warn(
+            f"{cut:,} of {texts:,} texts of {path} are over {max_length:,} tokens and are cut there; {remedy}"
+        )

@@ -81,7 +81,7 @@ class TaskModel:
         """A prediction for each text, in their order: what `brimful predict` writes.
 
         Texts over `max_length` tokens are read in windows if the model has an `overlap`; otherwise they are
-        cut, and a warning counts them.
+        cut, with a warning.
 
         Args:
             texts: of any number and length; questions, if the task is question answering.
@@ -108,8 +108,7 @@ class TaskModel:
             data = self.encode(some)
             cut += data.examples.cut
             found += self.rows(data, resolved, scores=scores)
-        remedy = "replace(model, overlap=32) reads them in windows"
-        warn_of_cut(cut, len(table), self.max_length, remedy)
+        warn_of_cut(cut, self.max_length, "replace(model, overlap=32) reads them in windows")
         return found
 
     def encode(self, table: Table) -> Encoded:

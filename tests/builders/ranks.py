@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+PRINTED = "from brimful.console import printed\nas_a_command = printed()\nas_a_command.__enter__()\n"
 
 
 def on_two_ranks(script: str, directory: Path, *arguments: object) -> str:
@@ -16,6 +17,8 @@ def on_two_ranks(script: str, directory: Path, *arguments: object) -> str:
 def on_ranks(count: int, script: str, directory: Path, *arguments: object) -> str:
     """Run a script on `count` ranks, in the root of the repository, until all have ended well.
 
+    It prints what a command prints.
+
     Args:
         script: its text.
         directory: where it is written, and its first argument.
@@ -23,7 +26,7 @@ def on_ranks(count: int, script: str, directory: Path, *arguments: object) -> st
     Returns:
         what was said on stderr.
     """
-    (directory / "rank.py").write_text(script)
+    (directory / "rank.py").write_text(PRINTED + script)
     launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(count))
     line = [sys.executable, *launcher, directory / "rank.py", directory, *arguments]
     environment = dict(os.environ, PYTHONPATH=os.pathsep.join([str(ROOT), *sys.path]))

@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import shutil
+import warnings
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -284,20 +285,36 @@ def test_a_model_of_weights_that_are_not_finite_or_overflow_is_named(classifier,
             )
 
 
-def test_texts_that_are_cut_are_counted(classifier, plain, monkeypatch, capfd):
+def test_a_warning_says_that_texts_are_cut(classifier, plain, monkeypatch, capfd):
     monkeypatch.setattr(slices.Slices.__init__, "__defaults__", (2, slices.CHARACTERS))
     model = replace(TaskModel.load(classifier), max_length=16)
     texts = ["w1", "w2 " * 20, "w3", "w4 " * 14, "w5 " * 15]
     model.predict(texts)
-    assert "2 of 5 texts are over 16 tokens and are cut there; replace(model, ov" in capfd.readouterr().err
+    assert "texts of more than 16 tokens are cut there; replace(model, overlap=32)" in capfd.readouterr().err
     replace(model, overlap=4).predict(texts)
     encoder = Encoder.load(plain)
     encoder.embed(texts)
     assert not capfd.readouterr().err
     encoder.embed(texts, max_length=16)
-    assert "2 of 5 texts are over 16 tokens and are cut there; raise max_length" in capfd.readouterr().err
+    assert "texts of more than 16 tokens are cut there; raise max_length" in capfd.readouterr().err
     encoder.encode([*texts, "w6 " * 200])
-    assert "1 of 6 texts are over 128 tokens and are cut there; the encoder" in capfd.readouterr().err
+    assert "texts of more than 128 tokens are cut there; the encoder" in capfd.readouterr().err
+
+
+@pytest.mark.usefixtures("library")
+def test_a_program_that_predicts_is_warned_once_and_may_filter_it(classifier, capfd):
+    model = replace(TaskModel.load(classifier), max_length=16)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("default")
+        for number in range(1, 4):
+            model.predict(["w1", "w2 " * 20 * number] * number)
+    assert [(one.category, one.filename) for one in said] == [(brimful.BrimfulWarning, __file__)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", brimful.BrimfulWarning)
+        model.predict(["w2 " * 20])
+    with pytest.warns(brimful.BrimfulWarning, match="cut there"):
+        model.predict(["w2 " * 20])
+    assert not capfd.readouterr().err
 
 
 def test_texts_of_any_number_in_memory(classifier, monkeypatch):

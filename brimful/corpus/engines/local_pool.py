@@ -13,11 +13,12 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from multiprocessing import connection
 from socket import socketpair
 from typing import Any
 
+from brimful.console import printed, prints
 from brimful.corpus.engines.outcomes import Died, Outcome, attempt, pack, unpack
 from brimful.errors import BrimfulError
 
@@ -25,9 +26,9 @@ PROGRAM = """
 import sys
 from multiprocessing.connection import Connection
 pipe = Connection(int(sys.argv[1]))
-sys.path[:] = pipe.recv()
+sys.path[:], printing = pipe.recv()
 from brimful.corpus.engines.local_pool import serve
-serve(pipe)
+serve(pipe, printing)
 """
 # There is one process for each core already, so libraries need no threads.
 ENVIRONMENT = {"TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
@@ -41,11 +42,15 @@ def _die_with_parent(descriptor: int) -> None:
     os._exit(1)
 
 
-def serve(pipe: connection.Connection) -> None:
-    """The loop of a worker: answer each packed task with its packed Outcome until the pool closes."""
+def serve(pipe: connection.Connection, printing: bool) -> None:
+    """The loop of a worker: answer each packed task with its packed Outcome until the pool closes.
+
+    Args:
+        printing: whether the caller prints its messages, as a command line does.
+    """
     threading.Thread(target=_die_with_parent, args=[pipe.fileno()], daemon=True).start()
     pipe.send_bytes(READY)
-    with suppress(EOFError, OSError):
+    with printed() if printing else nullcontext(), suppress(EOFError, OSError):
         while True:
             pipe.send_bytes(attempt(pipe.recv_bytes()))
 
@@ -71,7 +76,7 @@ class _Worker:
         self.number = -1
         self._ready = False
         with suppress(OSError):  # if it is dead already, `receive` reports it
-            self.pipe.send(sys.path)
+            self.pipe.send((sys.path, prints()))
 
     def start(self, number: int, packed: bytes) -> None:
         self.number = number

@@ -131,7 +131,7 @@ def test_tasks_of_lost_machines_run_again_beside_others(
     assert local().run(square, tasks(tmp_path), "test", lambda task: f"part {task[0]}") == [0, 1, 4, 9]
     assert backend.most == 2
     said = capfd.readouterr().err
-    assert said.count("a machine was lost while it worked on part ") == losses
+    assert said.count("a machine was lost while it worked on part ") == min(losses, 2)  # each part once
 
 
 def test_a_task_that_loses_one_machine_after_the_other_is_an_error(
