@@ -17,6 +17,7 @@ from brimful.console import printed
 from brimful.environment import number_of
 from brimful.errors import BrimfulError, UsageError, is_out_of_memory, nearest
 from brimful.retired import VERBS as RETIRED
+from brimful.runs.signals import starting
 from brimful.verbs import SCHEMAS, VERBS, python_name
 from brimful.version import VERSION
 
@@ -89,10 +90,11 @@ def _in_one_line(item: dict[str, Any]) -> str:
 
 def _run(name: str, arguments: Sequence[str]) -> None:
     number_of("RANK", 0)  # before any work
-    from brimful.arguments import naming_options, parse
+    with starting():
+        from brimful.arguments import naming_options, parse
 
-    options, common = parse(load_schema(name), arguments, f"brimful {name}")
-    verb = load_verb(name)
+        options, common = parse(load_schema(name), arguments, f"brimful {name}")
+        verb = load_verb(name)
     with naming_options(options, common.config):
         result = verb(options)
     if number_of("RANK", 0):
@@ -157,7 +159,7 @@ def _main(arguments: list[str]) -> int:
         causes = error, error.__cause__ or error.__context__
         if not any(isinstance(cause, KeyboardInterrupt) for cause in causes):
             raise
-        print("interrupted", file=sys.stderr)
+        print("; ".join(["interrupted", *getattr(error, "__notes__", [])[-1:]]), file=sys.stderr)
         return 130
     except BrokenPipeError:
         return 141

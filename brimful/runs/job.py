@@ -21,6 +21,7 @@ from brimful.config import config_hash, identity
 from brimful.distributed import World, world
 from brimful.folder_lock import FolderLock
 from brimful.runs.directory import (
+    CONFIG,
     INPUTS,
     RunConfig,
     check_inputs,
@@ -31,7 +32,7 @@ from brimful.runs.directory import (
 )
 from brimful.runs.folder import RunFolder, remove_results
 from brimful.runs.restart import restarted
-from brimful.runs.signals import StoppedError
+from brimful.runs.signals import StoppedError, starting
 
 Summary = dict[str, Any]
 """What summary.json holds."""
@@ -125,8 +126,10 @@ class Job(Generic[C, P]):
                 with other files.
             StoppedError: a signal asked the run to stop.
         """
-        with world() as ranks, FolderLock() as lock:
+        with starting() as start, world() as ranks, FolderLock() as lock:
             opened = self.open(config, ranks, lock)
+            if opened.resuming:
+                start.rest = f"continue with {opened.again}"
             if opened.summary is not None:
                 return opened.summary
             folder = RunFolder(opened.path, ranks, opened.resuming)
@@ -140,9 +143,15 @@ class Job(Generic[C, P]):
                 if ranks.is_main:
                     start_run(folder.path, plan.config, inputs or None)
                 ranks.barrier()
+                start.over()
                 summary = self.work(plan, folder)
             except StoppedError as stopped:
                 raise stopped.resumed_by(opened.again) from stopped
+            except KeyboardInterrupt as stopped:
+                if (folder.path / CONFIG).is_file():
+                    start.rest = f"continue with {opened.again}"
+                    stopped.add_note(start.rest)
+                raise
             ranks.barrier()  # every rank has read what is removed now
             if ranks.is_main:
                 finish(folder.path, summary, self.temporary)

@@ -1,7 +1,8 @@
 """Requests to stop, as a flag that a loop checks: Ctrl-C, SIGTERM, and SLURM's SIGUSR1.
 
 An exception that a signal raises in the middle of an update may get lost in a callback, or leave parameters
-half updated. A flag waits for the end of the update. A second Ctrl-C does not wait.
+half updated. A flag waits for the end of the update. A second Ctrl-C does not wait. Before a run has started
+(`starting`) there is nothing to wait for.
 """
 
 import signal
@@ -9,8 +10,10 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
 
 from brimful.console import say
+from brimful.environment import rank_and_size
 from brimful.errors import BrimfulError
 from brimful.system import signals
 
@@ -94,3 +97,56 @@ def stop_request() -> Iterator[StopRequest]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+class Start:
+    """The start of a run.
+
+    Attributes:
+        rest: what a signal leaves, or what goes on.
+    """
+
+    rest = "nothing was written"
+
+    def __init__(self) -> None:
+        self._came = 0
+        self._before: dict[int, Any] = {}
+
+    def _come(self, number: int, frame: FrameType | None) -> None:
+        self._came = number
+        raise KeyboardInterrupt
+
+    def _begin(self) -> None:
+        """Heed the signals that nobody heeds. torchrun sends SIGTERM to ranks that have lost
+        another one, which say that instead."""
+        if threading.current_thread() is not threading.main_thread():
+            return
+        alone = rank_and_size()[1] == 1
+        for number in (signal.SIGINT, signal.SIGTERM) if alone else (signal.SIGINT,):
+            if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
+                self._before[number] = signal.signal(number, self._come)
+
+    def over(self) -> None:
+        """The run has started: signals do what they did before."""
+        while self._before:
+            signal.signal(*self._before.popitem())
+
+
+@contextmanager
+def starting() -> Iterator[Start]:
+    """A context in which SIGINT and SIGTERM end the process with a line, until `over` is called.
+
+    Raises:
+        StoppedError: a signal came, whatever became of it: an import may make another error of it, or none.
+    """
+    start = Start()
+    start._begin()
+    try:
+        yield start
+    except BaseException:
+        if not start._came:
+            raise
+    finally:
+        start.over()
+    if start._came:
+        raise StoppedError(start._came, "before the run had started", start.rest)
