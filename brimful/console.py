@@ -51,6 +51,13 @@ def prints() -> bool:
     return bool(_printing)
 
 
+def duration(seconds: float) -> str:
+    """45 s, 12 min, 3.5 h."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
 def say(message: str, style: str = "") -> None:
     """Say one line to the user. The text may come from a corpus, so control characters become escapes.
 
@@ -108,13 +115,16 @@ def _level_of_caller() -> int:
 
 
 @contextmanager
-def progress(title: str, total: int, *, done: int = 0, shown: bool = True) -> Iterator[Advance]:
+def progress(
+    title: str, total: int, *, done: int = 0, seconds: float = math.inf, shown: bool = True
+) -> Iterator[Advance]:
     """A progress bar on a terminal; elsewhere (a log file, CI) a line every ten seconds, with the last note.
 
     Such lines are printed where `printed` is open, and logged where it is not.
 
     Args:
         done: steps that were done before, as in a resumed run.
+        seconds: that all may take. Where they end sooner than the steps, they are shown in place of `total`.
         shown: False on ranks that print nothing.
     """
     if not shown:
@@ -136,9 +146,12 @@ def progress(title: str, total: int, *, done: int = 0, shown: bool = True) -> It
         now = time.monotonic()
         if now - printed >= SECONDS_BETWEEN_LINES and done > before:
             printed = now
-            left = min((now - started) * (total - done) / (done - before), limit)
-            times = f"{now - started:.0f} s, {left:.0f} s left"
-            say(f"{title}: {done:,} of {total:,}, {times} {latest}".rstrip())
+            left = (now - started) * (total - done) / (done - before)
+            place = f"{done:,} of {total:,}, {now - started:.0f} s, {left:.0f} s left"
+            if limit < left:
+                place = f"step {done:,}, {duration(seconds - limit)} of {duration(seconds)}"
+            say(f"{title}: {place} {latest}".rstrip())
 
     yield advance_line
-    say(f"{title}: {done:,} of {total:,} in {time.monotonic() - started:.1f} s")
+    steps = f"{done:,} of {total:,}" if seconds == math.inf or done >= total else f"{done:,} steps"
+    say(f"{title}: {steps} in {time.monotonic() - started:.1f} s")

@@ -2,6 +2,7 @@
 
 import math
 import textwrap
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -36,14 +37,29 @@ def output_console() -> Console:
 def progress_bar(title: str, total: int, done: int) -> Iterator[Advance]:
     """A bar on stderr; what is written to stderr meanwhile appears above it."""
     with _bar() as bar:
-        task = bar.add_task(title, total=total, completed=done, note="", limit=math.inf)
+        task = bar.add_task(title, total=total, completed=done, note="", limit=math.inf, limited=False)
+        started, before = time.monotonic(), done
 
         def advance(steps: int = 1, note: str = "", limit: float = math.inf) -> None:
-            bar.update(task, advance=steps, limit=limit)
+            nonlocal done
+            done += steps
+            each = (time.monotonic() - started) / max(1, done - before)
+            limited = limit < each * (total - done)
+            end = done + limit / each if limited else total
+            bar.update(task, advance=steps, total=end, limit=limit, limited=limited)
             if note:
                 bar.update(task, note=note)
 
         yield advance
+
+
+class _StepsDone(MofNCompleteColumn):
+    """The steps done, of all; where a limit ends the work before, their number alone."""
+
+    def render(self, task: Task) -> Text:
+        if task.fields["limited"]:
+            return Text(f"step {int(task.completed)}", style="progress.download")
+        return super().render(task)
 
 
 class _TimeLeft(TimeRemainingColumn):
@@ -71,7 +87,7 @@ def _bar() -> Progress:
     return _WithNotes(
         TextColumn("{task.description}"),
         BarColumn(),
-        MofNCompleteColumn(),
+        _StepsDone(),
         TimeElapsedColumn(),
         _TimeLeft(),
         console=console,

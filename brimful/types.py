@@ -38,7 +38,7 @@ class Advance(Protocol):
 
     Args:
         note: is shown below the bar.
-        limit: the time left is shown as at most this many seconds.
+        limit: the seconds that are left, where the work's time is limited.
     """
 
     def __call__(self, steps: int = 1, note: str = "", limit: float = math.inf) -> None: ...

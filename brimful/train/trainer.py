@@ -142,6 +142,7 @@ class Trainer:
         self.pace = Pace(self.world)
         self.metrics: dict[str, float] = {}
         self.best: tuple[int, float] | None = None
+        self.title = ""
 
     def _gradients(self) -> Gradients:
         scaler = None
@@ -253,6 +254,7 @@ class Trainer:
             BrimfulError: a loss spike that the guard does not leave out, or no memory.
             StoppedError: a signal asked any rank to stop. A run with checkpoints has saved one.
         """
+        self.title = title
         limit = self.world.waits(self.config.hang_limit)
         with deterministic(self.config.deterministic), closing(self.journal), limit:
             over = self.schedule.over(self.step, self.totals.seconds)
@@ -261,7 +263,7 @@ class Trainer:
                 self._is_best(self.metrics)  # a signal may have come between the update and its evaluation
             if not (over or self._out_of_patience()):
                 self._describe_ranks()
-                self._train(title, evaluate_first)
+                self._train(evaluate_first)
             if self.config.keeps_best:
                 self._return_to_best()
         self.gradients.close()
@@ -276,14 +278,15 @@ class Trainer:
                 " ranks, and the learning rate is not scaled; if you change the batch, choose it again"
             )
 
-    def _train(self, title: str, evaluate_first: bool) -> None:
+    def _train(self, evaluate_first: bool) -> None:
         """Make the updates that are left, and act on the result of each."""
         self.journal.begin(self.step)
         if evaluate_first and not self.step:
-            self.evaluate()
+            self._describe_evaluation(self.evaluate())
         main, folder = self.world.is_main, self.directory / "profile"
+        seconds = self.schedule.left(0.0)
         with (
-            progress(title, self.config.steps, done=self.step, shown=main) as advance,
+            progress(self.title, self.config.steps, done=self.step, seconds=seconds, shown=main) as advance,
             self.checkpoints,
             stop_request() as self.request,
             profiling(self.config.profile, folder, self.world) as profiled,
@@ -405,6 +408,8 @@ class Trainer:
                 self.save()  # before the evaluation: there may be no time to wait for it
             self.metrics = self.evaluate()
             saves |= self._is_best(self.metrics)
+            if not last and self.step < self.config.steps:
+                self._describe_evaluation(self.metrics)
         if saves:
             self.save()
         self.checkpoints.check()
@@ -444,6 +449,21 @@ class Trainer:
         if value is not None:
             self.best = self.step, value
         return value is not None
+
+    def _describe_evaluation(self, metrics: Mapping[str, float]) -> None:
+        """Say an evaluation's primary metric, and the best so far."""
+        primary = self.objective.primary_metric
+        if not metrics or primary is None or not self.world.is_main:
+            return
+        said = f"{self.title}: step {self.step:,}, held-out {primary[0]} {metrics[primary[0]]:.4g}"
+        if self.best is not None:
+            step, value = self.best
+            said += (
+                ", the best so far"
+                if step == self.step
+                else f"; the best so far {value:.4g} at step {step:,}"
+            )
+        say(said)
 
     def _out_of_patience(self) -> bool:
         """Whether the last evaluations, `config.patience` of them, were no better than the best before."""
