@@ -1,8 +1,8 @@
 """The verb `brimful distil`: a small student learns a task from teachers (TinyBERT: Jiao et al., 2020).
 
-There are two stages. First the student imitates the embeddings, hidden states and attention scores of a
-teacher's layers. Then it imitates the teachers' outputs. Both stages need texts and no labels, so unlabelled
-text of the same kind is as good as the training table.
+The student starts from layers of a teacher and imitates the teachers' outputs. With `layers.epochs`, it first
+imitates the embeddings, hidden states and attention scores of a teacher's layers. Neither needs labels, so
+unlabelled text of the same kind is as good as the training table.
 """
 
 from typing import Any
@@ -18,7 +18,7 @@ JOB = Job(resumable("distil", "teacher or teacher_scores"), plan, outlook, work)
 
 @verb(DistilConfig)
 def distil(config: DistilConfig) -> dict[str, Any]:
-    """Train a smaller student to imitate teachers of a task: first the layers of a model, then outputs.
+    """Train a smaller student to imitate the outputs of teachers of a task, and first, if asked to, layers.
 
     Returns:
         the content of summary.json: `teacher.METRIC`, `student.METRIC`, `test.n` ...

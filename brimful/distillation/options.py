@@ -39,7 +39,7 @@ class StageConfig:
     """One stage of the distillation."""
 
     epochs: float
-    """Passes over the texts."""
+    """Passes over the texts; 0 leaves the stage out."""
     learning_rate: float
     """Peak learning rate."""
 
@@ -51,14 +51,14 @@ class StageConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class LayerStageConfig(StageConfig):
-    """The first stage of the distillation."""
+    """The stage of the layers."""
 
     losses: LayerLosses = LayerLosses()
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.epochs and not self.losses.coefficients:
-            raise BrimfulError("all weights of the first stage are 0: --layers.epochs 0 leaves it out")
+            raise BrimfulError("all weights of layers.losses are 0: --layers.epochs 0 leaves the stage out")
 
 
 @dataclass(frozen=True, kw_only=True)

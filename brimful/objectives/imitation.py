@@ -29,7 +29,7 @@ TEACHER = "teacher"
 
 
 class LayerDistillation:
-    """The objective of the first stage: the terms of `LayerLosses`.
+    """The objective of the stage of the layers: the terms of `LayerLosses`.
 
     Attributes:
         projections: one, student width -> teacher width, for the embeddings and all layers, as in TinyBERT's
@@ -140,7 +140,7 @@ class LayerDistillation:
 
 
 class LogitDistillation:
-    """The objective of the second stage: `logits`, the student's mean loss against the teacher's outputs, and
+    """The objective of the stage of the outputs: `logits`, the student's mean loss against the teacher's, and
     with `labels` the task's own term, its loss against the labels."""
 
     watched: ClassVar[tuple[str, ...]] = ()

@@ -11,17 +11,30 @@ from brimful import Encoder
 from brimful.commands.distil import distil
 from brimful.commands.distil_encoder import distil_encoder
 from brimful.commands.distil_static import distil_static
+from brimful.distillation.encoder.config import DistilEncoderConfig
 from brimful.distillation.options import LayerStageConfig, StageConfig
+from brimful.distillation.recipe.config import DistilRecipeConfig
 from brimful.distillation.shape import student_shape
 from brimful.distillation.task.config import DistilConfig
+from brimful.distillation.task.cost import share_of_labels
+from brimful.distillation.task.plan import plan
+from brimful.distributed import ALONE
 from brimful.errors import BrimfulError, UsageError
 from brimful.hf.folders import load_model, save_model
 from brimful.model.shape import EncoderConfig
 from brimful.objectives.layer_losses import LayerLosses, spread_layers
+from brimful.reports.distil import distilled_tables
+from brimful.runs.folder import RunFolder
 from brimful.storage import read_json
 from brimful.tasks.static import StaticModel
+from brimful.train.metrics import read_metrics
 from builders.distillation import CALM, EPOCH, ROWS, STILL, assert_same
 from builders.ranks import on_two_ranks
+
+
+def assert_equal(ours, theirs):
+    for (name, mine), other in zip(ours.named_parameters(), theirs.parameters(), strict=True):
+        assert torch.equal(mine, other), name
 
 
 @pytest.mark.parametrize(
@@ -49,16 +62,15 @@ def test_without_training_a_pretrained_student_is_layers_of_the_origin(teacher, 
     """A learning rate of zero leaves the student where it starts."""
     still = {"epochs": 1.0, "learning_rate": 0.0}
     values = {"layers": still, "logits": still, "batch": 4, "precision": "fp32"}
-    run = tmp_path / "run"
-    summary = distil(teacher=str(teacher), out=str(run), optimizer={"weight_decay": 0.0}, **values)
+    values |= {"optimizer": {"weight_decay": 0.0}, "initialisation": "pretrained"}
+    summary = distil(teacher=str(teacher), out=str(tmp_path / "run"), **values)
     assert summary["verdict"]["bound"] in ("input", "compute"), "one rank waits for no other"
     student, head, labels = load_model(tmp_path / "run" / "model")
     expected = Encoder.load(teacher.parent / "encoder").keep_layers([1, 3])
     assert student.config.layers == 2
     assert labels == ["no", "yes"]
     assert head.classes == 2
-    for (name, ours), theirs in zip(student.named_parameters(), expected.parameters(), strict=True):
-        assert torch.equal(ours, theirs), name
+    assert_equal(student, expected)
 
 
 def test_any_layers_may_be_kept(teacher, tmp_path):
@@ -66,15 +78,14 @@ def test_any_layers_may_be_kept(teacher, tmp_path):
     values = {"layers": still, "logits": still, "batch": 4, "precision": "fp32", "keep_layers": [0, 1, 3]}
     distil(teacher=str(teacher), out=str(tmp_path / "run"), optimizer={"weight_decay": 0.0}, **values)
     student, *_ = load_model(tmp_path / "run" / "model")
-    expected = Encoder.load(teacher.parent / "encoder").keep_layers([0, 1, 3])
-    for (name, ours), theirs in zip(student.named_parameters(), expected.parameters(), strict=True):
-        assert torch.equal(ours, theirs), name
+    expected = load_model(teacher / "model")[0].keep_layers([0, 1, 3])
+    assert_equal(student, expected)
     with pytest.raises(BrimfulError, match=r"keep_layers is \[0, 4\]: the teacher has layers 0 to 3"):
         distil(teacher=str(teacher), out=str(tmp_path / "other"), keep_layers=[0, 4])
 
 
 def test_the_teachers_own_layers_and_head(teacher, tmp_path):
-    still = {"layers": STILL, "logits": STILL, "initialisation": "teacher", "keep_layers": [0, 1, 2, 3]}
+    still = {"logits": STILL, "keep_layers": [0, 1, 2, 3]}
     summary = distil(teacher=str(teacher), out=str(tmp_path / "run"), **still)
     assert_same(tmp_path / "run", teacher, 0)
     assert summary["student"]["loss"] == pytest.approx(summary["teacher"]["loss"], abs=1e-5)
@@ -149,13 +160,13 @@ def test_options_that_would_do_nothing_are_refused(teacher, tmp_path):
 )
 def test_losses_that_do_not_fit_the_models_are_refused(teacher, tmp_path, losses, said):
     with pytest.raises(BrimfulError, match=said):
-        distil(teacher=str(teacher), out=str(tmp_path / "run"), layers={"losses": losses})
+        distil(teacher=str(teacher), out=str(tmp_path / "run"), layers=EPOCH | {"losses": losses})
     assert not (tmp_path / "run").exists()
 
 
 def test_a_negative_weight_is_refused_and_a_stage_without_any():
     nothing = LayerLosses(embedding=0.0, hidden=0.0, attention=0.0)
-    with pytest.raises(BrimfulError, match=r"all weights of the first stage are 0: --layers.epochs 0"):
+    with pytest.raises(BrimfulError, match=r"all weights of layers.losses are 0: --layers.epochs 0"):
         LayerStageConfig(**EPOCH, losses=nothing)
     assert LayerStageConfig(**EPOCH | {"epochs": 0.0}, losses=nothing).losses == nothing
     with pytest.raises(BrimfulError, match="the weight of hidden is -1"):
@@ -174,8 +185,81 @@ def test_negative_settings_of_a_stage_are_refused(name):
         StageConfig(**(EPOCH | {name: -1.0}))
 
 
+def test_by_default_outputs_alone_are_learned_from_the_teachers_own_layers(teacher, tmp_path, capsys):
+    given = {"teacher": str(teacher), "precision": "fp32", "optimizer": {"weight_decay": 0.0}}
+    distil(**given, logits={"learning_rate": 0.0}, out=str(tmp_path / "run"))
+    assert "the same student from the labels alone would take about" in capsys.readouterr().err
+    assert [path.name for path in (tmp_path / "run" / "stages" / "seed-0").iterdir()] == ["logits"]
+    student, head, _ = load_model(tmp_path / "run" / "model")
+    encoder, theirs, _ = load_model(teacher / "model")
+    assert_equal(student, encoder.keep_layers([1, 3]))
+    assert_equal(head, theirs)
+    with pytest.raises(BrimfulError, match=r"layers.losses are those of a stage .*: give it --layers.epochs"):
+        distil(teacher=str(teacher), layers={"losses": {"cosine": 1.0}}, out=str(tmp_path / "other"))
+
+
+def test_a_recipe_keeps_both_stages():
+    """TinyBERT's, which a distillation has if it is asked for."""
+    assert DistilRecipeConfig().layers.epochs == DistilEncoderConfig().layers.epochs == 3.0
+    assert DistilConfig().layers.epochs == 0.0
+
+
+def test_the_student_of_labels_alone_is_trained_where_that_is_cheap(teacher, tmp_path, capsys):
+    """The longer the other texts, the smaller its share: the baseline itself is always the same."""
+    more = tmp_path / "more.txt"
+    more.write_text("".join(f"{text}\n" for text, _ in ROWS) * 6)
+    given = {"teacher": str(teacher), "logits": EPOCH, "batch": 2, "precision": "fp32"}
+    found = {}
+    for name, options in {
+        "quick": {"unlabelled": [str(more)]},
+        "full": {"baseline": "full"},
+        "none": {"baseline": "none", "unlabelled": [str(more)]},
+        "alone": {},
+    }.items():
+        summary = found[name] = distil(**given, **options, out=str(tmp_path / name))
+        said = capsys.readouterr().err
+        trained = "student_without_distillation" in summary
+        assert trained is (name in ("quick", "full")), name
+        assert ("the same student from the labels alone is trained too, in about" in said) is (
+            name == "quick"
+        )
+        assert ("is left out: --baseline full trains it" in said) is (name == "alone")
+        assert (summary["baseline_seconds"] > 0) is trained
+        assert "student_layer_drop" not in summary, "the student is that one itself"
+        assert ("tfidf" in summary) is (name != "none")
+    assert "student_minus_student_without_distillation" in found["quick"]["comparisons"]
+    weights = "stages/seed-0/undistilled/metrics.jsonl"
+    losses = [
+        [row["loss.classification"] for row in read_metrics(tmp_path / name / weights)]
+        for name in ("quick", "full")
+    ]
+    assert losses[0] == losses[1]
+
+
+@pytest.mark.parametrize(("layers", "seeds"), [(0.0, (0,)), (2.0, (0, 1))])
+def test_the_share_of_labels_alone_counts_passes_through_the_layers(teacher, tmp_path, layers, seeds):
+    more = tmp_path / "more.txt"
+    more.write_text("".join(f"{text}\n" for text, _ in ROWS) * 10)
+    given = {"teacher": str(teacher), "unlabelled": (str(more),), "out": str(tmp_path / "run")}
+    stages = {"layers": LayerStageConfig(epochs=layers, learning_rate=0.0), "seed": seeds}
+    made = plan(DistilConfig(**given, **stages), RunFolder(tmp_path / "run", ALONE))
+    (ours, theirs), all_texts, labelled = (2, 4), 44, 4  # layers; and texts, which repeat the labelled ones
+    passes = 3 * (3.0 + layers)  # of forward alone
+    alone = len(seeds) * passes * labelled * ours
+    whole = all_texts * (theirs + len(seeds) * (passes * ours + layers * theirs))
+    found = share_of_labels(made.config, made.material, made.shape, 3.0 + layers)
+    assert found == pytest.approx(alone / whole)
+    assert made.alone is not None
+    assert made.alone.epochs == 3.0 + layers
+
+
+def test_a_wider_student_says_that_its_weights_are_random(teacher, tmp_path, capsys):
+    distil(teacher=str(teacher), logits=EPOCH, student_hidden=48, out=str(tmp_path / "run"))
+    assert "wider than its teacher, and starts from random weights" in capsys.readouterr().err
+
+
 def test_seeds_and_baselines(teacher, tmp_path):
-    more = {"layers": EPOCH, "logits": EPOCH, "batch": 2, "seed": (0, 1), "baseline": True}
+    more = {"layers": EPOCH, "logits": EPOCH, "batch": 2, "seed": (0, 1), "baseline": "full"}
     summary = distil(teacher=str(teacher), out=str(tmp_path / "run"), **more)
     for name in ("student", "student_without_distillation", "student_layer_drop"):
         assert len(summary[name]["accuracy_runs"]) == 2, name
@@ -187,12 +271,14 @@ def test_seeds_and_baselines(teacher, tmp_path):
         apart = summary["student"]["accuracy"] - summary[name]["accuracy"]
         assert found["difference"] == pytest.approx(apart, abs=1e-12), name
         assert found["standard_error"] >= 0, name
+    (table,) = distilled_tables(summary)
+    assert any(row[0] == "Its start, from labels alone" and "±" in row[2] for row in table.rows)
 
 
 def test_a_static_student_is_served_by_numpy(teacher, tmp_path):
     more = tmp_path / "more.txt"
     more.write_text("good and good\nbad and bad\nfine\nawful\n" * 8)
-    given = {"teacher": str(teacher), "unlabelled": [str(more)], "seed": (0, 1), "baseline": True}
+    given = {"teacher": str(teacher), "unlabelled": [str(more)], "seed": (0, 1)}
     assert distil_static(**given, out=str(tmp_path / "run"), dry_run=True)["student_layers"] == 0
     summary = distil_static(**given, out=str(tmp_path / "run"))
     assert len(summary["student"]["accuracy_runs"]) == 2
@@ -213,7 +299,9 @@ def test_a_static_student_is_served_by_numpy(teacher, tmp_path):
     scores = {"teacher_scores": ["s.jsonl"], "train": str(more), "test": str(more)}
     with pytest.raises(UsageError, match=r"^distil-static needs --teacher and --out, or --resume RUN$"):
         distil_static(**scores, out=str(tmp_path / "b"))
-    short = distil_static(**given, out=str(tmp_path / "c"), training={"dimensions": 4, "epochs": 1})
+    few = {"training": {"dimensions": 4, "epochs": 1}, "baseline": "none"}
+    short = distil_static(**given, out=str(tmp_path / "c"), **few)
+    assert not {"student_without_distillation", "tfidf"} & short.keys()
     assert short["parameters"]["student"] < summary["parameters"]["student"]
     answer = distil_static(resume=str(tmp_path / "c"))
     assert answer == read_json(tmp_path / "c" / "summary.json")
@@ -257,7 +345,7 @@ def counted(*arguments):
     return median_ms(*arguments)
 comparison.median_ms = work.median_ms = counted
 stage = {"epochs": 1.0, "learning_rate": 1e-3}
-shape = {"layers": stage, "logits": stage, "baseline": True}
+shape = {"layers": stage, "logits": stage, "baseline": "full"}
 with world():
     layered = distil(teacher=sys.argv[2], out=str(folder / "layered"), **shape)
     static = distil_static(teacher=sys.argv[2], out=str(folder / "static"))

@@ -28,7 +28,7 @@ from brimful.train.trainer import Trainer
 from builders.verbs import Call, command, labelled_rows, run, sha256, start, write_table
 
 CLOCK = (
-    *("seconds", "latency_ms", "tokens_per_second", "examples_per_second", "data_wait"),
+    *("seconds", "baseline_seconds", "latency_ms", "tokens_per_second", "examples_per_second", "data_wait"),
     *("slowest_rank", "lag", "communication", "verdict"),
 )
 LOOP = ("--trainer.checkpoint-every", 3, "--trainer.log-every", 1)
@@ -39,7 +39,7 @@ TRAININGS = {
         for seed in (0, 1)
         for name in (*(f"rate-{rate}" for rate in RATES), "final")
     ],
-    "distil": ["stages/seed-0/layers", "stages/seed-0/logits"],
+    "distil": [f"stages/seed-0/{stage}" for stage in ("layers", "logits", "undistilled")],
 }
 
 
@@ -76,7 +76,8 @@ def straight(inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str
 
 
 def distil_line(inputs: Path, runs: Path, out: Path) -> tuple[Any, ...]:
-    """Two stages of eleven updates; the projection has random weights of its own."""
+    """Two stages of eleven updates, and the student of labels alone, in twelve; the projection has random
+    weights of its own."""
     shape = ("--student-layers", 1, "--student-hidden", 16, "--unlabelled", inputs / "more.txt")
     epochs = ("--layers.epochs", 2, "--logits.epochs", 2, "--precision", "fp32", "--batch", 16)
     return ("distil", "--teacher", runs / "finetune", "--out", out, *shape, *epochs, *LOOP)

@@ -216,7 +216,8 @@ def test_two_layers_are_distilled_into_one(finetuned, tmp_path, call: Call):
     unlabelled = tmp_path / "more.txt"
     unlabelled.write_text("\n".join(row["text"] for row in labelled_rows(80, seed=9)), encoding="utf-8")
     out = tmp_path / "run"
-    more = ("--unlabelled", unlabelled, "--layers.epochs", 4, "--logits.epochs", 4)
+    stages = ("--layers.epochs", 4, "--logits.epochs", 4, "--initialisation", "pretrained")
+    more = ("--unlabelled", unlabelled, *stages)
     summary = call("distil", "--teacher", finetuned, "--out", out, *DISTIL, *more).value
     assert summary["texts"] == 200
     assert summary["test"]["n"] == 50

@@ -1,7 +1,7 @@
 """The steps of `brimful distil-recipe`, each a run of a verb: teacher, general, student."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -99,9 +99,8 @@ class Recipe:
             return self.distil(**student)
         checked = self.finetune(out=str(out / "teacher"), dry_run=True, **steps.teacher)
         if config.teacher_scores:  # their files are read by a run without a model, which imitates no layers
-            layers = to_dict(replace(config.layers, epochs=0.0))
-            start = {"student": config.student or steps.general["teacher"], "layers": layers}
-            shape = dict.fromkeys(_SHAPE) | {"initialisation": "pretrained"}
+            start = {"student": config.student or steps.general["teacher"], "layers": {"epochs": 0.0}}
+            shape = dict.fromkeys(_SHAPE) | {"initialisation": DistilConfig.initialisation}
             self.distil(**student | start | shape | {"teacher": None})
         return checked
 
@@ -140,10 +139,10 @@ def _steps(config: DistilRecipeConfig, out: Path) -> _Steps:
         "vectors": {"epochs": 0.0},
         "seed": config.seeds[0],
     }
-    kept = {field.name for field in fields(DistilConfig)} - {"out", "resume", "dry_run"}
+    kept = {field.name for field in fields(DistilConfig)} - {"out", "resume", "dry_run", "initialisation"}
     student = {name: value for name, value in values.items() if name in kept}
     student |= dict.fromkeys(_SHAPE)  # the folder's own
-    student |= {"initialisation": "pretrained", "baseline": True}
+    student["baseline"] = "full"
     if config.student is None:
         student["student"] = str(out / "general")
     if not config.teachers:

@@ -1,6 +1,7 @@
 """What `brimful distil-static` is told: its options, and what they decide together."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from brimful.config import require_positive
 from brimful.distillation.options import TaskOptions
@@ -47,7 +48,8 @@ class DistilStaticConfig(TaskOptions):
     )
     EXAMPLE = "--teacher runs/finetune --unlabelled more.txt --out runs/static"
 
-    baseline: bool = False
-    """Train one more student for each seed, from the labels alone."""
+    baseline: Literal["quick", "none"] = "quick"
+    """quick: for each seed, a student learns from the labels alone too, in seconds; and TF-IDF under a linear
+    model."""
     training: StaticTraining = StaticTraining()
     """The one stage: vectors and classifier together."""

@@ -36,7 +36,7 @@ def work(plan: DistilStaticPlan, folder: RunFolder) -> Summary:
     vectors, labelled = token_vectors(plan.encoder), data.train.examples
     models = _students(plan, texts, chances, vectors)
     answers: dict[str, list[Any]] = {"student": [_answers(model, data.test) for model in models]}
-    if config.baseline:
+    if config.baseline != "none":
         alone = _students(plan, labelled, np.asarray(labelled.targets["label"]), vectors)
         answers["student_without_distillation"] = [_answers(model, data.test) for model in alone]
     seconds = time.perf_counter() - started
@@ -48,7 +48,7 @@ def work(plan: DistilStaticPlan, folder: RunFolder) -> Summary:
     size = Size(model.parameters, kept / 1e6, median_ms(model.predict, singles, 3))
     model.save(folder.path / "model")
     write_rows(folder.path / "predictions.jsonl", task.compared_rows(answers["student"][best], data.test))
-    found = compared(material, answers, taught, {"student": size}, tfidf=config.baseline)
+    found = compared(material, answers, taught, {"student": size}, tfidf=config.baseline != "none")
     return {"kind": "distil-static", **found, "seconds": seconds}
 
 

@@ -1,15 +1,17 @@
 """What `brimful distil` is told: its options, and what they decide together."""
 
 from dataclasses import dataclass
+from typing import Literal
 
-from brimful.distillation.options import LayeredOptions, StageConfig, TaskOptions
+from brimful.distillation.options import LayeredOptions, LayerStageConfig, StageConfig, TaskOptions
 from brimful.errors import BrimfulError
+from brimful.objectives.layer_losses import LayerLosses
 from brimful.types import Imitation
 
 
 @dataclass(frozen=True, kw_only=True)
 class LogitStageConfig(StageConfig):
-    """The second stage of the distillation."""
+    """The stage of the outputs."""
 
     loss: Imitation = "soft"
     """soft: cross-entropy with the teacher's probabilities; kl: its divergence from them, times the
@@ -29,7 +31,7 @@ class LogitOptions(LayeredOptions, TaskOptions):
     """The options of a task's student that has layers."""
 
     logits: LogitStageConfig = LogitStageConfig(epochs=3.0, learning_rate=3e-4)
-    """Second stage: outputs."""
+    """The stage of the outputs: the only one, or the second after that of the layers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +44,17 @@ class DistilConfig(LogitOptions):
     )
     EXAMPLE = "--teacher runs/finetune --unlabelled more.txt --out runs/distil"
 
-    baseline: bool = False
-    """Train two more students for each seed: from the labels alone, and, where the teacher is a model, the
-    teacher's layers that are kept with its head, by the second stage alone."""
+    initialisation: Literal["pretrained", "teacher", "random"] = "teacher"
+    """teacher: layers of the teacher itself, with its head. pretrained: layers of the encoder that it was
+    fine-tuned from, where that is known. random: new weights, as a student wider than its teacher has."""
+    layers: LayerStageConfig = LayerStageConfig(epochs=0.0, learning_rate=5e-4)
+    """A stage before that of the outputs, if it has epochs: embeddings, hidden states, attention scores."""
+    baseline: Literal["quick", "full", "none"] = "quick"
+    """quick: for each seed, the same start learns from the labels alone too, where that is estimated to take
+    under a third of the distillation's time; and TF-IDF under a linear model. full: the same whatever it
+    takes, and the teacher's layers with its head, by outputs alone, where the student is another."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.layers.epochs and self.layers.losses != LayerLosses():
+            raise BrimfulError("layers.losses are those of a stage that is left out: give it --layers.epochs")

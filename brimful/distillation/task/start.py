@@ -55,6 +55,11 @@ class Start:
         )
 
     @property
+    def of_teacher(self) -> bool:
+        """Whether students start from layers of the teacher itself, with its head."""
+        return self.layers is not None and not self.of_origin
+
+    @property
     def dropped(self) -> tuple[int, ...] | None:
         """The layers of the teacher that make a student of the same shape; None if there are none."""
         if self.layers is not None or self.teacher is None:
@@ -161,9 +166,6 @@ def start_of(config: DistilConfig, origin: FinetuneConfig | None, teacher: Model
         raise UsageError(
             "without a model as --teacher, distil needs --student FOLDER, the encoder to start from"
         )
-    shape = teacher.model.encoder.config
-    kept = kept_layers(config, shape)
-    if config.initialisation == "teacher" and kept is None:
-        raise BrimfulError(f"initialisation is teacher: student_hidden is at most its {shape.hidden_size}")
+    kept = kept_layers(config, teacher.model.encoder.config)
     length = config.max_length or teacher.model.max_length
     return Start(config, origin, teacher, teacher.model.encoder, length, teacher.model.overlap, kept)

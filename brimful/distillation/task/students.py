@@ -29,7 +29,7 @@ class Students:
     """
 
     def __init__(self, plan: DistilPlan, texts: Examples, trainer: StageTrainer) -> None:
-        self.config, self.start, self.material = plan.config, plan.start, plan.material
+        self.plan, self.config, self.start, self.material = plan, plan.config, plan.start, plan.material
         self.data = plan.material.data
         if not plan.config.logits.labels:
             texts = replace(texts, targets={TEACHER: texts.targets[TEACHER]})
@@ -37,7 +37,7 @@ class Students:
         self.trainer = trainer
 
     def distilled(self, seed: int) -> Trained:
-        """By both stages."""
+        """By the stage of the outputs, and where it is asked for by that of the layers before."""
         student, imitated = self.start.student(self.data, seed), self.material.imitated
         if imitated is not None:
             losses = self.config.layers.losses
@@ -47,22 +47,21 @@ class Students:
         return self._judged(student)
 
     def layer_drop(self, seed: int) -> Trained:
-        """The teacher's layers with its head, by the second stage alone."""
+        """The teacher's layers with its head, by outputs alone."""
         student = self.start.student(self.data, seed, of_teacher=True)
         self._train("logits", seed, student, self._logits(student), "layer-drop")
         return self._judged(student)
 
     def undistilled(self, seed: int) -> Trained:
-        """The same start and the same passes over the training table, by its labels alone."""
-        config, data = self.config, self.data
+        """The same start and as many passes over the training table, by its labels alone."""
+        data = self.data
         student, task = self.start.student(data, seed), data.task
-        epochs = config.logits.epochs + (config.layers.epochs if self.material.imitated else 0.0)
-        stage = replace(config.logits, epochs=epochs)
+        assert self.plan.alone is not None
         objective = Supervised(task, student.head, evaluation(task, student.head, data.dev))
         self.trainer.train(
             "undistilled",
             seed,
-            stage,
+            self.plan.alone,
             data.train.examples,
             student.encoder,
             objective,

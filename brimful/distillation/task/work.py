@@ -21,14 +21,15 @@ def work(plan: DistilPlan, folder: RunFolder) -> Summary:
     texts, taught = material.taught(runtime)
     students = Students(plan, texts, StageTrainer(config, folder, runtime))
     trained = {"student": [students.distilled(seed) for seed in config.seeds]}
+    seconds = students.trainer.seconds
     best = max(trained["student"], key=lambda one: task.metrics[0].score(one.dev))
     models = {"student": best.model}
-    if config.baseline:
+    if plan.alone is not None:
         trained["student_without_distillation"] = [students.undistilled(seed) for seed in config.seeds]
-        if material.imitated is not None and plan.start.dropped is not None:
-            dropped = [students.layer_drop(seed) for seed in config.seeds]
-            trained["student_layer_drop"] = dropped
-            models["student_layer_drop"] = dropped[0].model
+    if plan.layer_drop:
+        dropped = [students.layer_drop(seed) for seed in config.seeds]
+        trained["student_layer_drop"] = dropped
+        models["student_layer_drop"] = dropped[0].model
     runtime.world.barrier()  # every rank has read the kept weights, and leaves the processors to the main one
     if not runtime.world.is_main:
         return {}
@@ -36,9 +37,10 @@ def work(plan: DistilPlan, folder: RunFolder) -> Summary:
     sizes = {name: size_of(model, data.test.table) for name, model in models.items()}
     summary = {
         "kind": "distil",
-        **compared(material, answers, taught, sizes, tfidf=config.baseline),
+        **compared(material, answers, taught, sizes, tfidf=config.baseline != "none"),
         "precision": runtime.precision,
-        "seconds": students.trainer.seconds,
+        "seconds": seconds,
+        "baseline_seconds": students.trainer.seconds - seconds,
     }
     best.model.to(runtime.device).save(folder.path / "model", token_types=data.train.examples.typed)
     write_rows(folder.path / "predictions.jsonl", task.compared_rows(best.answers, data.test))
