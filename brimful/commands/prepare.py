@@ -16,8 +16,8 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
     setting repeats only the work that depends on it.
 
     Returns:
-        the counts of OUT/MANIFEST.json: documents, dropped by reason, tokens, words ...; seconds by stage,
-        peak memory.
+        the counts of OUT/MANIFEST.json: documents, dropped by reason, tokens, words ...; what was `decided`
+        about the vocabulary, case, accents and Chinese; seconds by stage, peak memory.
 
     Raises:
         BrimfulError: there is nothing to read, or nothing is left after cleaning; the folder has another

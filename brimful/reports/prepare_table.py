@@ -1,5 +1,6 @@
 """The table at the end of `prepare`."""
 
+from collections.abc import Collection
 from typing import Any
 
 from rich.table import Table
@@ -29,6 +30,7 @@ def show_summary(summary: dict[str, Any]) -> None:
     _section(table, "output", totals)
     console.print(table)
     console.print(_script_table(summary["scripts"]))
+    console.print(_decisions(summary["decided"], summary["scripts"]))
     seconds = ", ".join(f"{stage} {value:g}" for stage, value in summary["seconds"].items())
     memory = ", ".join(f"{who} {value:,} MB" for who, value in summary["memory_mb"].items())
     console.print(f"Seconds: {seconds}. Peak memory: {memory}.")
@@ -39,6 +41,29 @@ def _section(table: Table, title: str, rows: dict[str, int]) -> None:
         table.add_row(f"[bold]{title}[/bold]", "")
     for name, value in rows.items():
         table.add_row(f"  {name}", f"{value:,}")
+
+
+def _decisions(decided: dict[str, Any], scripts: Collection[str]) -> Table:
+    """What was decided for the user, and the options that decide it otherwise."""
+    model, made = decided["model"], "trained on this text" if decided["trained"] else "given"
+    rows = {
+        "vocabulary": (f"{decided['vocabulary_size']:,} pieces ({model}), {made}", "--tokenizer"),
+        "case": ("ignored" if decided["lowercase"] else "kept", "--lowercase"),
+        "accents": (
+            f"removed from {', '.join(decided['accents'])}" if decided["accents"] else "kept",
+            "--lowercase",
+        ),
+        "held out": (f"{100 * decided['validation_share']:g} % of the documents", "--validation-share"),
+    }
+    if decided["han"] and "Han" in scripts:
+        most = "one character" if decided["han"] == "characters" else "up to four characters"
+        rows["Chinese"] = (f"tokens of {most}", "--han")
+    table = Table(box=None, pad_edge=False)
+    for heading in ("decided", "", "option"):
+        table.add_column(heading)
+    for name, (value, options) in rows.items():
+        table.add_row(f"  {name}", value, options)
+    return table
 
 
 def _script_table(scripts: dict[str, dict[str, int]]) -> Table:

@@ -20,7 +20,7 @@ from brimful.corpus.pipeline.config import PrepareConfig
 from brimful.corpus.pipeline.inventory import open_inventory, require_corpus_place
 from brimful.corpus.pipeline.lexicon import check_lexicon
 from brimful.corpus.pipeline.stages import CLEANING, Preparation, Settings
-from brimful.corpus.pipeline.tokenizer import TokenizerChoice, peak_memory_mb
+from brimful.corpus.pipeline.tokenizer import TokenizerChoice, choices_of, peak_memory_mb
 from brimful.corpus.reading.inputs import Input, find_inputs
 from brimful.corpus.reading.read import check_encoding
 from brimful.corpus.words.segmenter import segmenter_name
@@ -64,7 +64,11 @@ def prepare_corpus(config: PrepareConfig) -> dict[str, Any]:
     memory = {"main": peak_memory_mb("self")}
     if config.engine == "local":
         memory["workers"] = peak_memory_mb("children")
-    return {**summary, "memory_mb": {name: mb for name, mb in memory.items() if mb is not None}}
+    return {
+        **summary,
+        "decided": choices_of(out, settings.tokenizer) | {"validation_share": config.validation_share},
+        "memory_mb": {name: mb for name, mb in memory.items() if mb is not None},
+    }
 
 
 def _settings(config: PrepareConfig) -> Settings:

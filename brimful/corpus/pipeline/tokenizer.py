@@ -26,6 +26,8 @@ SAMPLE_CHARACTERS = 50_000_000
 LARGEST_VOCABULARY = 1_000_000
 CALIBRATION_PARTS, CALIBRATION_DOCUMENTS = 8, 20
 TRAIN = "train:"
+ACCENTS = {"Latin": ("é", "e"), "Greek": ("ά", "α"), "Cyrillic": ("ё", "е")}
+"""A letter with an accent and without one, by script."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,6 +165,30 @@ def freeze(
         "characters": min(characters, wanted),
         "seconds": round(time.monotonic() - started, 2),
         "peak_memory_mb": peak_memory_mb("self"),
+    }
+
+
+def choices_of(directory: Path, choice: TokenizerChoice) -> dict[str, Any]:
+    """What was decided about the tokenizer of a folder, as JSON.
+
+    Returns:
+        `model` (WordPiece, BPE ...) and `vocabulary_size`; whether it was `trained` on the text; `lowercase`:
+        whether case is ignored; `accents`: the scripts that lose theirs; `han`: the tokens of Chinese, of a
+        trained tokenizer.
+    """
+    tokenizer = load(directory / "tokenizer.json")
+
+    def same(first: str, second: str) -> bool:
+        normalizer = tokenizer.normalizer
+        return normalizer is not None and normalizer.normalize_str(first) == normalizer.normalize_str(second)
+
+    return {
+        "model": type(tokenizer.model).__name__,
+        "vocabulary_size": tokenizer.get_vocab_size(),
+        "trained": choice.trained,
+        "lowercase": same("A", "a"),
+        "accents": [script for script, (accented, letter) in ACCENTS.items() if same(accented, letter)],
+        "han": choice.han if choice.trained else None,
     }
 
 

@@ -1,0 +1,82 @@
+"""The last screen of `prepare`: what was decided for the user, and which option decides otherwise."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from brimful.corpus.pipeline.tokenizer import TokenizerChoice, choices_of
+from brimful.corpus.tokenize.training import train
+from brimful.reports.prepare_table import show_summary
+from brimful.text.tokenizer import save
+
+TEXTS = [
+    "Das Café ist schön, die Straße ist lang. " * 3,
+    "Ten Apples a day. " * 3,
+    "我们喜欢这本书。" * 3,
+] * 20
+
+
+def choice(tokenizer: str, *, lowercase: bool = False, han: Any = "characters") -> TokenizerChoice:
+    return TokenizerChoice(
+        tokenizer=tokenizer,
+        model="wordpiece",
+        lowercase=lowercase,
+        han=han,
+        nfkc=False,
+        max_documents=None,
+        extend=0,
+    )
+
+
+def summary(decided: dict[str, Any]) -> dict[str, Any]:
+    counts = {"characters": 9, "tokens": 3, "unknown": 0}
+    return {
+        "documents": {"read": 5, "pieces": 0, "kept": 3, "validation": 1},
+        "dropped": {"duplicate": 2},
+        "cleaned": {},
+        **dict.fromkeys(("characters", "tokens", "words", "sentences", "shards"), 1),
+        "scripts": {"Latin": counts, "Han": counts},
+        "decided": decided | {"validation_share": 0.01},
+        "seconds": {"clean": 1.0},
+        "memory_mb": {"main": 100},
+    }
+
+
+@pytest.mark.parametrize("lowercase", [False, True])
+def test_what_was_decided_is_what_the_tokenizer_does(
+    lowercase: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tokenizer = train(iter(TEXTS), 200, model="wordpiece", lowercase=lowercase, han="characters", nfkc=False)
+    save(tokenizer, tmp_path)
+    found = choices_of(tmp_path, choice("train:200", lowercase=lowercase))
+    assert found["model"] == "WordPiece"
+    assert found["vocabulary_size"] == tokenizer.get_vocab_size()
+    assert found["trained"]
+    assert found["lowercase"] is lowercase
+    assert found["han"] == "characters"
+    show_summary(summary(found))
+    screen = " ".join(capsys.readouterr().out.split())
+    assert f"{tokenizer.get_vocab_size():,} pieces (WordPiece), trained on this text --tokenizer" in screen
+    assert f"case {'ignored' if lowercase else 'kept'} --lowercase" in screen
+    assert "Chinese tokens of one character --han" in screen
+    assert "held out 1 % of the documents --validation-share" in screen
+    assert "dropped: duplicate -2" in screen
+
+
+@pytest.mark.parametrize("accented", [0, 30])
+def test_accents_go_where_few_letters_have_one(accented: int, tmp_path: Path) -> None:
+    texts = ["ten apples and pears a day keep the doctor away " * 20] * 20 + ["schön grün über"] * accented
+    save(train(iter(texts), 150, model="wordpiece", lowercase=True, han="characters", nfkc=False), tmp_path)
+    found = choices_of(tmp_path, choice("train:150", lowercase=True))
+    assert found["accents"] == ([] if accented else ["Latin"])
+
+
+def test_a_given_tokenizer_decides_for_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save(train(iter(TEXTS), 400, model="bpe", lowercase=True, han="characters", nfkc=False), tmp_path)
+    found = choices_of(tmp_path, choice(str(tmp_path)))
+    assert (found["trained"], found["lowercase"], found["han"]) == (False, True, None)
+    show_summary(summary(found))
+    screen = capsys.readouterr().out
+    assert "pieces (BPE), given" in screen
+    assert "Chinese" not in screen
