@@ -116,6 +116,8 @@ def _sum_and_gradients(
     accumulate = _accumulate_by_loops if by_loops else _accumulate
     h = hidden[chosen]
     h[len(given) :] = 0
+    if not count:  # no group writes it
+        d_weight.zero_()
     accumulate(total, found, d_used, h, weight, bias, labels[chosen], weights[chosen])
     if needs_gradients:
         d_hidden.index_copy_(0, chosen, d_chosen)
@@ -267,8 +269,6 @@ def _accumulate_by_loops(
 ) -> None:
     """`_accumulate` in bfloat16: one loop turns a group's scores into gradients, each row in the cache."""
     d_hidden, d_weight, d_bias = gradients
-    if not len(hidden):
-        d_weight.zero_()
     matrix = weight.to(hidden.dtype)
     shift = d_hidden.new_zeros(len(weight)) if bias is None else bias.to(d_hidden.dtype)
     write = d_hidden.numel() > 0
@@ -300,8 +300,6 @@ def _accumulate(
     """On a CPU, where all labels are in the vocabulary: add these rows to the sum and the hits, and to the
     gradients unless these are empty."""
     d_hidden, d_weight, d_bias = gradients
-    if not len(hidden):
-        d_weight.zero_()
     threads = workers()
     for rows in _slices(len(hidden), GROUP // (len(weight) * hidden.element_size())):
         h, label, scale = hidden[rows], labels[rows], weights[rows]

@@ -25,8 +25,8 @@ def _heads(places: np.ndarray, first: int) -> int:
 
 
 @compiled
-def gather(tensors: tuple, places: np.ndarray, matrices: np.ndarray) -> None:
-    """Copy rows of each tensor into matrices (tensors, matrices, width, head_dim), and zeros below them.
+def _copy(tensors: tuple, places: np.ndarray, matrices: np.ndarray, to_matrices: bool) -> None:
+    """Copy rows of each tensor into matrices (tensors, matrices, width, head_dim), or back.
 
     All heads and tensors of a token in turn: they usually lie together.
     """
@@ -39,29 +39,28 @@ def gather(tensors: tuple, places: np.ndarray, matrices: np.ndarray) -> None:
                 memory, token_stride, head_stride = tensors[part]
                 for i in range(heads):
                     offset = (start + token) * token_stride + (head + i) * head_stride
-                    row, target = memory[offset : offset + head_dim], matrices[part, first + i, token]
-                    for j in range(head_dim):  # numba's copy of a slice takes seven times as long
-                        target[j] = row[j]
-        matrices[:, first : first + heads, length:] = 0
+                    row, other = memory[offset : offset + head_dim], matrices[part, first + i, token]
+                    if to_matrices:
+                        for j in range(head_dim):  # numba's copy of a slice takes seven times as long
+                            other[j] = row[j]
+                    else:
+                        for j in range(head_dim):
+                            row[j] = other[j]
+        if to_matrices:
+            matrices[:, first : first + heads, length:] = 0
         first += heads
+
+
+@compiled
+def gather(tensors: tuple, places: np.ndarray, matrices: np.ndarray) -> None:
+    """Copy rows of each tensor into matrices (tensors, matrices, width, head_dim), and zeros below them."""
+    _copy(tensors, places, matrices, True)
 
 
 @compiled
 def scatter(matrices: np.ndarray, places: np.ndarray, tensors: tuple) -> None:
     """The reverse of `gather`."""
-    first, head_dim = 0, matrices.shape[3]
-    while first < len(places):
-        start, length, head = places[first]
-        heads = _heads(places, first)
-        for token in range(length):
-            for part in range(len(tensors)):
-                memory, token_stride, head_stride = tensors[part]
-                for i in range(heads):
-                    offset = (start + token) * token_stride + (head + i) * head_stride
-                    row, source = memory[offset : offset + head_dim], matrices[part, first + i, token]
-                    for j in range(head_dim):
-                        row[j] = source[j]
-        first += heads
+    _copy(tensors, places, matrices, False)
 
 
 @compiled_floats
