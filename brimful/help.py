@@ -133,12 +133,12 @@ def _by_question(schema: type, options: Mapping[str, Option]) -> Iterator[tuple[
 
 def _heading(schema: type, group: tuple[str, ...]) -> str:
     """What a group is about, and on a second line what else there is to say about it."""
-    said = (inspect.getdoc(_schema_at(schema, group)) or "").partition("\n\n")[0].replace("\n", " ")
-    title = _sentence(said)
-    rest = said.removeprefix(title).strip()
+    text = (inspect.getdoc(_schema_at(schema, group)) or "").partition("\n\n")[0].replace("\n", " ")
+    title = _sentence(text)
+    rest = text.removeprefix(title).strip()
     title, colon, more = title.partition(": ")
     more = f"{more[:1].upper()}{more[1:]}" if colon else ""
-    own = _documented(_schema_at(schema, group[:-1])).get(group[-1], "")
+    own = documented(_schema_at(schema, group[:-1])).get(group[-1], "")
     return f"{title.rstrip('.')}\n{' '.join(filter(None, (more, rest, own)))}"
 
 
@@ -162,9 +162,9 @@ def _lines(options: Mapping[str, Option], default: Any, width: int, *, brief: bo
             group, _, name = flag[2:].rpartition(".")
             flag = f"--{group}{'.' * bool(group)}no-{name}"
         head = f"  {flag} {_value(option)}".rstrip()
-        said = _said(option)
-        said = " ".join(filter(None, (_sentence(said) if brief else said, _default(option, value))))
-        body = textwrap.wrap(said, width - _INDENT, break_on_hyphens=False) or [""]
+        text = _explanation(option)
+        text = " ".join(filter(None, (_sentence(text) if brief else text, _default(option, value))))
+        body = textwrap.wrap(text, width - _INDENT, break_on_hyphens=False) or [""]
         if len(head) > _INDENT - 2:
             lines += textwrap.wrap(head.strip(), width, initial_indent="  ", subsequent_indent="      ")
         else:
@@ -201,25 +201,25 @@ def _default(option: Option, value: Any) -> str:
     return f"(default: {' '.join(words)})"
 
 
-def _said(option: Option) -> str:
+def _explanation(option: Option) -> str:
     """What an option is, on one line."""
-    said = next(filter(None, (getattr(each, "help", None) for each in option.metadata)), None)
-    return " ".join((said or _documented(option.schema).get(option.path[-1], "")).split())
+    text = next(filter(None, (getattr(each, "help", None) for each in option.metadata)), None)
+    return " ".join((text or documented(option.schema).get(option.path[-1], "")).split())
 
 
-def _sentence(said: str) -> str:
+def _sentence(text: str) -> str:
     """The first sentence."""
-    return re.split(r"(?<=[^.]\.)\s+(?=[A-Za-z\"`-])|\n\n", said.strip(), maxsplit=1)[0].replace("\n", " ")
+    return re.split(r"(?<=[^.]\.)\s+(?=[A-Za-z\"`-])|\n\n", text.strip(), maxsplit=1)[0].replace("\n", " ")
 
 
 @cache
-def _documented(schema: type) -> dict[str, str]:
+def documented(schema: type) -> dict[str, str]:
     """What stands below the fields of a configuration and of its bases."""
     found: dict[str, str] = {}
     for each in filter(dataclasses.is_dataclass, reversed(schema.__mro__)):
         (tree,) = typing.cast(list[ast.ClassDef], ast.parse(textwrap.dedent(inspect.getsource(each))).body)
         for field, below in zip(tree.body, tree.body[1:], strict=False):
             match field, below:
-                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(said))):
-                    found[name] = said
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                    found[name] = text
     return found

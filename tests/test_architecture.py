@@ -256,6 +256,15 @@ def test_every_module_can_be_imported() -> None:
             importlib.import_module(module)
 
 
+def test_each_class_has_a_name_of_its_own() -> None:
+    named: dict[str, list[str]] = {}
+    for module in MODULES:
+        for node in ast.walk(tree_of(module)):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                named.setdefault(node.name, []).append(module)
+    assert {name: modules for name, modules in named.items() if len(modules) > 1} == {}
+
+
 def test_the_public_api_is_the_documented_one() -> None:
     documented = re.findall(r"^### `brimful\.(\w+)", API.read_text(encoding="utf-8"), re.MULTILINE)
     assert documented == brimful.__all__

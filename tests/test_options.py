@@ -1,34 +1,20 @@
 """Every option of every verb says what it is."""
 
-import ast
 import dataclasses
-import inspect
-import textwrap
 import typing
 from collections.abc import Iterator
 
 import pytest
 
 from brimful.cli import load_verb
+from brimful.help import documented
 from brimful.options import Common
 from brimful.verbs import VERBS
 
 
-def docstrings(schema: type) -> dict[str, str]:
-    """What stands below the fields of a configuration and of its bases."""
-    found: dict[str, str] = {}
-    for each in filter(dataclasses.is_dataclass, reversed(schema.__mro__)):
-        (tree,) = typing.cast(list[ast.ClassDef], ast.parse(textwrap.dedent(inspect.getsource(each))).body)
-        for field, below in zip(tree.body, tree.body[1:], strict=False):
-            match field, below:
-                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(said))):
-                    found[name] = said
-    return found
-
-
 def options(schema: type, group: str = "") -> Iterator[tuple[str, str]]:
     """The options of a configuration, and what each says."""
-    said = docstrings(schema)
+    said = documented(schema)
     for name, annotation in typing.get_type_hints(schema, include_extras=True).items():
         helps = [getattr(each, "help", None) for each in getattr(annotation, "__metadata__", ())]
         kind = typing.get_args(annotation)[0] if helps else annotation

@@ -42,7 +42,7 @@ PRODUCT = ("pretrain", "finetune", "evaluate", "distil", "run")
 
 
 @dataclass(frozen=True)
-class Block:
+class PageBlock:
     """Tables and charts with a heading; folded unless it decides something."""
 
     title: str
@@ -68,7 +68,7 @@ class Section:
     run: Run
     anchor: str
     verdict: Headline
-    blocks: list[Block]
+    blocks: list[PageBlock]
     metrics: list[Fact]
     """The whole summary, nested."""
     origin: list[Fact]
@@ -78,16 +78,16 @@ class Section:
 
 def make_section(run: Run, anchor: str, is_open: bool = True, nested: bool = False) -> Section:
     """All charts and words of a run."""
-    told, blocks = headline(run), _blocks(run)
+    top, blocks = headline(run), _blocks(run)
     choice = None if nested else choice_of([run])
     if choice is not None and len(choice.candidates) > 1:
-        told = _with_choice(told, choice, run)
+        top = _with_choice(top, choice, run)
         charts = scatter_of(choice)
         if run.kind in ("finetune", "distil", "evaluate"):  # those have a table of their own
             blocks[0] = replace(blocks[0], charts=[*charts, *blocks[0].charts])
         else:
             charts += accuracy_charts(run.summary) if run.kind == "demo" else []
-            blocks = [Block("Models", [choice_table(choice)], charts), *blocks]
+            blocks = [PageBlock("Models", [choice_table(choice)], charts), *blocks]
     shown = [block for block in blocks if block.tables or block.charts]
     if nested:
         shown = [_folded(block, place) for place, block in enumerate(shown)]
@@ -97,7 +97,7 @@ def make_section(run: Run, anchor: str, is_open: bool = True, nested: bool = Fal
     return Section(
         run=run,
         anchor=anchor,
-        verdict=told,
+        verdict=top,
         blocks=[replace(block, anchor=f"{anchor}-{place}") for place, block in enumerate(shown)],
         metrics=list(facts(summary)),
         origin=list(facts({key: run.summary[key] for key in ORIGIN if key in run.summary})),
@@ -115,69 +115,69 @@ def _first_of_kinds(runs: Sequence[Run]) -> set[int]:
     return {kinds.index(kind) for kind in PRODUCT if kind in kinds}
 
 
-def _with_choice(told: Headline, choice: Choice, run: Run) -> Headline:
+def _with_choice(top: Headline, choice: Choice, run: Run) -> Headline:
     """The verdict, with the model to ship; a demo's is that of its models."""
     ship = choice_headline(choice)
     if run.kind == "demo":
-        return Headline([*ship.sentences, *told.sentences], [*ship.cards, *told.cards][:4])
-    return Headline([*told.sentences, *ship.sentences], told.cards or ship.cards)
+        return Headline([*ship.sentences, *top.sentences], [*ship.cards, *top.cards][:4])
+    return Headline([*top.sentences, *ship.sentences], top.cards or ship.cards)
 
 
-def _folded(block: Block, place: int) -> Block:
+def _folded(block: PageBlock, place: int) -> PageBlock:
     """A block of a run inside a run: the first stays open."""
     return replace(block, is_open=block.is_open and place == 0)
 
 
-def _blocks(run: Run) -> list[Block]:
+def _blocks(run: Run) -> list[PageBlock]:
     """The tables and charts of a run, what decides first."""
     shown = _SHOWN.get(run.kind, ())
     rest = {key: value for key, value in run.summary.items() if key not in shown}
     return [
         *(_OF_KIND[run.kind](run) if run.kind in _OF_KIND else []),
-        Block("Curves", [], main_charts(run)),
-        Block("Learning rate, gradients, speed", [], side_charts(run), is_open=False),
-        Block("Tables", _tables_of_records(rest), [], is_open=False),
+        PageBlock("Curves", [], main_charts(run)),
+        PageBlock("Learning rate, gradients, speed", [], side_charts(run), is_open=False),
+        PageBlock("Tables", _tables_of_records(rest), [], is_open=False),
     ]
 
 
-def _demo(run: Run) -> list[Block]:
+def _demo(run: Run) -> list[PageBlock]:
     return [
-        Block("Packing and time", [], work_charts(run.summary)),
-        Block("Differences and data", difference_tables(run.summary), [], is_open=False),
+        PageBlock("Packing and time", [], work_charts(run.summary)),
+        PageBlock("Differences and data", difference_tables(run.summary), [], is_open=False),
     ]
 
 
-def _prepared(run: Run) -> list[Block]:
-    return [Block("Corpus", prepared_tables(run.summary), prepared_charts(run.summary))]
+def _prepared(run: Run) -> list[PageBlock]:
+    return [PageBlock("Corpus", prepared_tables(run.summary), prepared_charts(run.summary))]
 
 
-def _finetuned(run: Run) -> list[Block]:
+def _finetuned(run: Run) -> list[PageBlock]:
     summary, task = run.summary, run.task
     known = task.metrics if task is not None else ()
     titles = {one.name: one.title for one in known}
     shares = {one.name for one in known if one.percent}
     return [
-        Block("Alternatives", ladder_tables(summary), curve_charts(summary)),
-        Block(
+        PageBlock("Alternatives", ladder_tables(summary), curve_charts(summary)),
+        PageBlock(
             "Metrics and labels",
             [*metrics_table(summary, titles, shares), *label_tables(summary)],
             confusion_charts(summary),
         ),
-        Block("Probabilities", abstain_tables(summary), calibration_charts(summary)),
-        Block("Rows to look at", odd_tables(summary), [], is_open=False),
-        Block("Trials", trial_tables(summary), [], is_open=False),
+        PageBlock("Probabilities", abstain_tables(summary), calibration_charts(summary)),
+        PageBlock("Rows to look at", odd_tables(summary), [], is_open=False),
+        PageBlock("Trials", trial_tables(summary), [], is_open=False),
     ]
 
 
-def _distilled(run: Run) -> list[Block]:
-    return [Block("Alternatives", distilled_tables(run.summary), [])]
+def _distilled(run: Run) -> list[PageBlock]:
+    return [PageBlock("Alternatives", distilled_tables(run.summary), [])]
 
 
-def _evaluated(run: Run) -> list[Block]:
-    return [Block("Models", evaluated_tables(run.summary), [])]
+def _evaluated(run: Run) -> list[PageBlock]:
+    return [PageBlock("Models", evaluated_tables(run.summary), [])]
 
 
-_OF_KIND: dict[str, Callable[[Run], list[Block]]] = {
+_OF_KIND: dict[str, Callable[[Run], list[PageBlock]]] = {
     "demo": _demo,
     "prepare": _prepared,
     "finetune": _finetuned,
@@ -255,22 +255,22 @@ def _side_by_side(sections: Sequence[Section]) -> list[ReportTable]:
 
 
 @dataclass(frozen=True)
-class Entry:
+class ContentsEntry:
     """A line of the table of contents."""
 
     anchor: str
     name: str
 
 
-def _contents(sections: Sequence[Section], summary: Block | None) -> list[Entry]:
+def _contents(sections: Sequence[Section], summary: PageBlock | None) -> list[ContentsEntry]:
     """The parts of the page: of one run without others inside it the blocks, else the runs."""
-    entries = [Entry(summary.anchor, summary.title)] if summary else []
+    entries = [ContentsEntry(summary.anchor, summary.title)] if summary else []
     for section in sections:
         if len(sections) > 1:
-            entries.append(Entry(section.anchor, section.run.name))
+            entries.append(ContentsEntry(section.anchor, section.run.name))
         else:
-            entries += [Entry(block.anchor, block.title) for block in section.blocks]
-        entries += [Entry(child.anchor, child.run.name) for child in section.children]
+            entries += [ContentsEntry(block.anchor, block.title) for block in section.blocks]
+        entries += [ContentsEntry(child.anchor, child.run.name) for child in section.children]
     return entries if len(entries) > 1 else []
 
 
@@ -298,7 +298,7 @@ def render(runs: Sequence[Run]) -> str:
         tables = [*([choice_table(choice)] if choice and compared else []), *_side_by_side(sections)]
         charts = scatter_of(choice) if choice else []
         if tables or charts:
-            summary = Block("All runs", tables, charts, anchor="all")
+            summary = PageBlock("All runs", tables, charts, anchor="all")
     return environment.get_template("page.html.j2").render(
         title=", ".join(run.name for run in runs),
         sections=sections,

@@ -14,7 +14,6 @@ from brimful.folder_lock import FolderLock
 from brimful.hf.model_folder import ModelFolder
 from brimful.hf.sentence_modules import module_files
 from brimful.hf.weights import weight_files
-from brimful.seals import seal
 from brimful.storage import (
     crc32,
     read_object,
@@ -198,21 +197,6 @@ def model_files(name: str, folder: ModelFolder) -> dict[str, Path]:
     paths = [folder.config_file] if folder.config_file.exists() else []
     paths += tokenizer_files(place) + weight_files(place) + module_files(folder)
     return {f"{name}/{os.path.relpath(path, folder.path)}": path for path in paths}
-
-
-def finish_run(directory: Path, summary: dict[str, Any], remove: Sequence[str] = ()) -> dict[str, Any]:
-    """Write the checksums of the run's models, then summary.json, which marks the run as finished.
-
-    Args:
-        remove: folders that only a resume needs. They go last, so that a kill costs no more than space.
-    """
-    for name in MODELS:
-        if (directory / name).is_dir():
-            seal(directory / name)
-    write_json(directory / SUMMARY, summary)
-    for name in remove:
-        shutil.rmtree(directory / name, ignore_errors=True)
-    return summary
 
 
 def read_summary(directory: Path) -> dict[str, Any]:

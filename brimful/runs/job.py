@@ -12,6 +12,7 @@ folder that `--resume` continues, and one before it nothing: the same command be
 """
 
 import shlex
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,9 +24,10 @@ from brimful.folder_lock import FolderLock
 from brimful.runs.directory import (
     CONFIG,
     INPUTS,
+    MODELS,
+    SUMMARY,
     RunConfig,
     check_inputs,
-    finish_run,
     finished_run,
     open_run,
     start_run,
@@ -33,6 +35,8 @@ from brimful.runs.directory import (
 from brimful.runs.folder import RunFolder, remove_results
 from brimful.runs.restart import restarted
 from brimful.runs.signals import StoppedError, starting
+from brimful.seals import seal
+from brimful.storage import write_json
 
 Summary = dict[str, Any]
 """What summary.json holds."""
@@ -160,7 +164,16 @@ class Job(Generic[C, P]):
 
 
 def finish(run: Path, summary: Summary, temporary: Sequence[str] = ()) -> None:
-    """Write the summary, which marks a run as finished; then remove what only a resume needs."""
-    finish_run(run, summary, temporary)
+    """Write the checksums of the run's models, then summary.json, which marks the run as finished.
+
+    Args:
+        temporary: folders in the run that only a resume needs. They go last: a kill costs space alone.
+    """
+    for name in MODELS:
+        if (run / name).is_dir():
+            seal(run / name)
+    write_json(run / SUMMARY, summary)
+    for name in temporary:
+        shutil.rmtree(run / name, ignore_errors=True)
     remove_results(run)
     (run / INPUTS).unlink(missing_ok=True)

@@ -39,7 +39,7 @@ SCORES = {"f1": f1, "exact": exact, "lcs_f1": lcs_f1, "cmrc_exact": cmrc_exact}
 """Of a prediction and a right answer, by the name of the metric that is their mean."""
 
 
-class Candidate(NamedTuple):
+class CandidateAnswer(NamedTuple):
     """A possible answer and its probability among all; no answer is the empty text at 0."""
 
     start: int
@@ -209,7 +209,7 @@ class QuestionAnswering(Task):
             for spans, no_answer, context in zip(found, nothing.tolist(), data.table.second, strict=True)
         ]
 
-    def candidates(self, prediction: Prediction) -> list[Candidate]:
+    def candidates(self, prediction: Prediction) -> list[CandidateAnswer]:
         """The best candidates; the first is the answer."""
         scored = list(prediction.spans)
         if self.no_answer_threshold is not None or not scored:
@@ -218,7 +218,7 @@ class QuestionAnswering(Task):
         scores = np.array([candidate.score for candidate in scored])
         weights = np.exp(scores - scores.max())
         each = zip(scored, (weights / weights.sum()).tolist(), strict=True)
-        return [Candidate(start, text, probability) for (start, text, _), probability in each]
+        return [CandidateAnswer(start, text, probability) for (start, text, _), probability in each]
 
     def _text(self, prediction: Prediction) -> str:
         return self.candidates(prediction)[0].text

@@ -181,7 +181,7 @@ def test_if_all_are_damaged_it_says_so_and_starts_over(interrupted, pretrained, 
 FINISHING = """
 import os, shutil, signal, sys
 from pathlib import Path
-from brimful.runs.directory import finish_run
+from brimful.runs.job import finish
 
 run, root = Path(sys.argv[1]), Path(sys.argv[2])
 WATCHED = {"open", "os.rename", "os.remove", "os.rmdir", "os.mkdir", "shutil.rmtree"}
@@ -198,7 +198,7 @@ for crash in range(1000):
                     os.kill(os.getpid(), signal.SIGKILL)
                 events += 1
         sys.addaudithook(hook)
-        finish_run(copy, {"kind": "pretrain"}, ("blocks", "validation", "start"))
+        finish(copy, {"kind": "pretrain"}, ("blocks", "validation", "start"))
         os._exit(0)
     if os.waitpid(child, 0)[1] == 0:
         print(crash)

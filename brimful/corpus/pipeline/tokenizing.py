@@ -14,7 +14,7 @@ from brimful.corpus.pipeline.duplicates import read_decisions, read_dropped
 from brimful.corpus.pipeline.inventory import DocumentRange, ShardDocuments, Split
 from brimful.corpus.pipeline.text import TextPart, find_made
 from brimful.corpus.shards import ShardRecord, TokenBatch, write_shard
-from brimful.corpus.tokenize.encode import TextEncoder
+from brimful.corpus.tokenize.encode import TextTokenizer
 from brimful.corpus.words.segmenter import Language, Segmenter, read_lexicon
 from brimful.errors import BrimfulError
 from brimful.randomness import derive_key, uniform
@@ -95,14 +95,14 @@ def in_split(documents: np.ndarray, split: Split, validation_share: float) -> np
 @functools.lru_cache(maxsize=1)
 def _encoder(
     directory: Path, expected_hash: str, language: Language, lexicon: str | None, lexicon_hash: str
-) -> TextEncoder:
+) -> TextTokenizer:
     tokenizer = load(directory / "tokenizer.json")
     if tokenizer_hash(tokenizer) != expected_hash:
         raise BrimfulError(f"{directory / 'tokenizer.json'} changed while it was in use; run prepare again")
     words = read_lexicon(lexicon) if lexicon else None
     if words is not None and config_hash(words) != lexicon_hash:
         raise BrimfulError(f"{lexicon} changed while it was in use; run prepare again")
-    return TextEncoder(tokenizer, Segmenter(language, words))
+    return TextTokenizer(tokenizer, Segmenter(language, words))
 
 
 class _Counts:

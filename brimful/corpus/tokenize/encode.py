@@ -36,7 +36,7 @@ class EncodedTexts:
     lacking: Counter[str]
 
 
-class TextEncoder:
+class TextTokenizer:
     """Tokenizes clean texts, without special tokens, and finds their words and sentences.
 
     Token ids are exactly those that the tokenizer gives for each text.

@@ -12,7 +12,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_to
 
 from brimful.corpus.fragments import memo
 from brimful.corpus.fragments.fast_tokenizer import FastTokenizer
-from brimful.corpus.tokenize.encode import TextEncoder
+from brimful.corpus.tokenize.encode import TextTokenizer
 from brimful.corpus.tokenize.pieces import train_pieces
 from brimful.corpus.tokenize.training import train
 from brimful.corpus.words.segmenter import Segmenter
@@ -242,15 +242,15 @@ def test_a_full_memo_changes_nothing(
 def test_special_tokens_in_a_text_are_text_only_if_the_tokenizer_says_so() -> None:
     tokenizer = train(TEXTS, 400)
     text = "the [MASK] the"
-    assert tokenizer.token_to_id("[MASK]") in TextEncoder(tokenizer, Segmenter())([text]).batch.tokens
+    assert tokenizer.token_to_id("[MASK]") in TextTokenizer(tokenizer, Segmenter())([text]).batch.tokens
     tokenizer.encode_special_tokens = True
-    assert tokenizer.token_to_id("[MASK]") not in TextEncoder(tokenizer, Segmenter())([text]).batch.tokens
+    assert tokenizer.token_to_id("[MASK]") not in TextTokenizer(tokenizer, Segmenter())([text]).batch.tokens
 
 
 @pytest.mark.parametrize("name", ["BERT uncased", "byte-level", "Metaspace NFKC"])
 def test_counts_by_script(name: str) -> None:
     tokenizer, _ = made(name)
-    encoded = TextEncoder(tokenizer, Segmenter())(["the 中国 ω", "らー 한 ", ""])
+    encoded = TextTokenizer(tokenizer, Segmenter())(["the 中国 ω", "らー 한 ", ""])
     characters = {script: counts["characters"] for script, counts in encoded.scripts.items()}
     assert characters == {"Latin": 3, "Han": 2, "other": 1, "kana": 2, "Hangul": 1}
     unknown = json.loads(tokenizer.to_str())["model"].get("unk_token") or "[UNK]"
@@ -263,7 +263,7 @@ def test_counts_by_script(name: str) -> None:
 
 
 def test_nothing() -> None:
-    encoder = TextEncoder(made("BERT uncased")[0], Segmenter())
+    encoder = TextTokenizer(made("BERT uncased")[0], Segmenter())
     for texts in ([], [""], ["", " ", "\n"]):
         encoded = encoder(texts)
         assert encoded.batch.lengths.tolist() == [0] * len(texts)

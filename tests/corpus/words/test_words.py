@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from brimful.corpus.tokenize.encode import TextEncoder
+from brimful.corpus.tokenize.encode import TextTokenizer
 from brimful.corpus.tokenize.training import train
 from brimful.corpus.words.han import HanSegmenter
 from brimful.corpus.words.segmenter import Segmenter, read_lexicon, segmenter_name, word_starts
@@ -227,7 +227,7 @@ def test_spans_cover_everything_but_blanks_once(text: str) -> None:
 @pytest.mark.parametrize("text", TEXTS)
 def test_bits_give_back_words(kind: str, text: str) -> None:
     """Cutting the text where a token starts a word gives unions of words, and no word is cut."""
-    batch = TextEncoder(TOKENIZERS[kind], Segmenter("auto", LEXICON))([text]).batch
+    batch = TextTokenizer(TOKENIZERS[kind], Segmenter("auto", LEXICON))([text]).batch
     encoding = TOKENIZERS[kind].encode(text, add_special_tokens=False)
     assert batch.tokens.tolist() == encoding.ids
     spans = Segmenter("auto", LEXICON).spans(text)
@@ -240,7 +240,7 @@ def test_bits_give_back_words(kind: str, text: str) -> None:
 
 def test_bits_of_the_classic_cases() -> None:
     tokenizer = TOKENIZERS["wordpiece"]
-    encoder = TextEncoder(tokenizer, Segmenter("auto", LEXICON))
+    encoder = TextTokenizer(tokenizer, Segmenter("auto", LEXICON))
     for text, words in [
         ("顺利的无创dna检测", 4),
         ("中华人民共和国", 1),
@@ -258,7 +258,7 @@ def test_bits_of_the_classic_cases() -> None:
 def test_bits_follow_the_rule(kind: str, texts: list[str]) -> None:
     """A token belongs to the word that holds its first character; blanks to the word after them."""
     segmenter = Segmenter()
-    batch = TextEncoder(TOKENIZERS[kind], segmenter)(texts).batch
+    batch = TextTokenizer(TOKENIZERS[kind], segmenter)(texts).batch
     expected: list[bool] = []
     for text in texts:
         owner_before = None
