@@ -62,10 +62,10 @@ def parse(schema: type, arguments: Sequence[str], prog: str) -> tuple[Any, Commo
     if helped:
         print(help_of(schema, prog, default.options, every="--help-all" in helped), end="")
         raise SystemExit(0)
-    said = io.StringIO()
+    printed = io.StringIO()
     alone = not set(line.given) - {"", "--config", "--json", "--debug", "--dry-run"}
     try:
-        with contextlib.redirect_stderr(said), settings_from(file, alone=alone):
+        with contextlib.redirect_stderr(printed), settings_from(file, alone=alone):
             parsed, unknown = tyro.cli(
                 both,
                 prog=prog,
@@ -77,7 +77,7 @@ def parse(schema: type, arguments: Sequence[str], prog: str) -> tuple[Any, Commo
     except SystemExit as stop:
         if not stop.code:
             raise
-        raise line.explain(default and default.options, said.getvalue()) from None
+        raise line.explain(default and default.options, printed.getvalue()) from None
     if unknown:
         raise line.error(f"unexpected argument {unknown[0]}")
     return parsed.options, parsed.common
@@ -170,12 +170,12 @@ class _CommandLine:
             nearest = names[matches[0]] if matches else None
         return f": did you mean {nearest}?" if nearest else ""
 
-    def explain(self, default: Any, said: str) -> UsageError:
+    def explain(self, default: Any, printed: str) -> UsageError:
         """Why tyro refused the arguments; in its own words if nothing else is known.
 
         Args:
             default: the configuration of the `--config` file, with `tyro.MISSING` for what it leaves out.
-            said: what tyro wrote: a box, ruled into sections.
+            printed: what tyro wrote: a box, ruled into sections.
         """
         for flag, values in self.given.items():
             if flag in self.options and (problem := self.options[flag].problem(values)):
@@ -191,5 +191,5 @@ class _CommandLine:
         ]
         if missing:
             return self.error(f"{self.prog.split()[-1]} needs {' and '.join(missing)}")
-        section = re.split(r"│ ─+ │", said)[0]
+        section = re.split(r"│ ─+ │", printed)[0]
         return self.error(" ".join(re.sub(r"╭.*╮|[│╰╯─]", " ", section).split()))

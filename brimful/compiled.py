@@ -181,11 +181,11 @@ class _Notice(event.Listener):
             )
         if folder is None or sys.stderr is None or not sys.stderr.isatty():
             return
-        told = folder / "told"
+        notice = folder / "told"
         with contextlib.suppress(OSError):
-            if told.exists() and time.time() - told.stat().st_mtime < _QUIET_SECONDS:
+            if notice.exists() and time.time() - notice.stat().st_mtime < _QUIET_SECONDS:
                 return
-            told.touch()
+            notice.touch()
             say(f"compiling loops, once: about 14 s of CPU time for prepare (they are kept in {folder})")
 
     def on_end(self, _: object) -> None:

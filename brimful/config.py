@@ -177,10 +177,10 @@ def settings_from(path: Path | str | None, *, alone: bool = False) -> Iterator[N
 def _speaks_of(message: str, key: str, value: Any) -> bool:
     name = re.escape(key).replace("_", "[_-]")
     last = re.escape(key.rpartition(".")[2]).replace("_", "[_-]")
-    said = rf"\bkey ({name})\b|--({name})(?![\w-])|(?<![\w-])({name}|{last})( is |=|: | must )"
+    mention = rf"\bkey ({name})\b|--({name})(?![\w-])|(?<![\w-])({name}|{last})( is |=|: | must )"
     if "_" in key.rpartition(".")[2]:
-        said += rf"|(?<![\w-]){last}(?![\w-])"
-    if re.search(said, message):
+        mention += rf"|(?<![\w-]){last}(?![\w-])"
+    if re.search(mention, message):
         return True
     texts = [value] if isinstance(value, str) else value if isinstance(value, list) else []
     return any(

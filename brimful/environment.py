@@ -11,15 +11,15 @@ def number_of(variable: str, default: int) -> int:
     Raises:
         BrimfulError: it holds something else.
     """
-    said = os.environ.get(variable)
-    if said is None:
+    value = os.environ.get(variable)
+    if value is None:
         return default
-    if not (said.isascii() and said.isdigit() and len(said) < 10):
+    if not (value.isascii() and value.isdigit() and len(value) < 10):
         raise BrimfulError(
-            f"the environment variable {variable} is {said[:40]!r}, not a whole number; torchrun sets it,"
+            f"the environment variable {variable} is {value[:40]!r}, not a whole number; torchrun sets it,"
             f" so without torchrun: unset {variable}"
         )
-    return int(said)
+    return int(value)
 
 
 def rank_and_size() -> tuple[int, int]:

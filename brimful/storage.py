@@ -151,9 +151,9 @@ def require_folder_place(
     if is_empty(directory) or (replaces and replaces[1](directory)):
         return
     holds = next((what for name, what in _CONTENTS.items() if (directory / name).exists()), "")
-    said = f"{directory} holds {holds}" if holds else f"{directory} is not empty"
-    said += f" and is not {replaces[0]}" if replaces else ""
-    raise BrimfulError(f"{said}; {unfinished if holds == _UNFINISHED else ''}{remedy}")
+    state = f"{directory} holds {holds}" if holds else f"{directory} is not empty"
+    state += f" and is not {replaces[0]}" if replaces else ""
+    raise BrimfulError(f"{state}; {unfinished if holds == _UNFINISHED else ''}{remedy}")
 
 
 def _leads_in_a_circle(path: Path) -> bool:
@@ -400,8 +400,8 @@ def _crc32_once(path: Path) -> int:
 
 def _own_crc32(value: dict[str, Any]) -> int:
     """CRC-32 of the content of a commit record, without this number."""
-    said = {key: fact for key, fact in value.items() if key != "crc32"}
-    return zlib.crc32(json.dumps(said, sort_keys=True).encode())
+    facts = {key: fact for key, fact in value.items() if key != "crc32"}
+    return zlib.crc32(json.dumps(facts, sort_keys=True).encode())
 
 
 def commit(record: Path | str, files: Iterable[Path | str], **facts: Any) -> dict[str, Any]:
@@ -527,7 +527,7 @@ def find_commit(
     """The commit record if `read_commit` accepts it and it holds these facts; otherwise None.
 
     Args:
-        damaged: is told what is wrong with a record that is there, or with its files.
+        damaged: called with what is wrong with a record that is there, or with its files.
     """
     try:
         known = read_commit(record, shape, verify=verify)

@@ -83,7 +83,7 @@ def open_files() -> int:
 
 
 def allow_open_files(needed: int) -> int | None:
-    """Let this process have so many files open. Returns the system's limit where that is lower, else None."""
+    """Let this process have `needed` files open. Returns the system's limit where it is lower, else None."""
     if resource is None:
         return None
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

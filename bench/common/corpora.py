@@ -174,9 +174,7 @@ def gather(data: Path, language: str, megabytes: int | None) -> Corpus:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options that say which text, for this and for bench/prepare."""
     parser.add_argument("--data", type=Path, default=DATA, help="where fetched text is kept")
-    parser.add_argument(
-        "--megabytes", type=int, help="a sample of so much text of each language; default all"
-    )
+    parser.add_argument("--megabytes", type=int, help="megabytes of each language; default all")
 
 
 def environment(

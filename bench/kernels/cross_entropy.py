@@ -66,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Print one row for each size and dtype."""
     parser = argparse.ArgumentParser("bench.kernels cross_entropy", description=__doc__.split("\n")[0])
     parser.add_argument("--repeats", type=int, default=4)
-    parser.add_argument("--sizes", type=int, default=len(SIZES), help="the first so many sizes")
+    parser.add_argument("--sizes", type=int, default=len(SIZES), help="of the sizes the first N", metavar="N")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
     print("    M      V    d  dtype       ours ms  plain ms  plain/ours  ours/floor", end="")

@@ -83,7 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     target = track.seconds[TARGETS.index(options.target)]
     folder = work / ("text-quick" if options.quick else "text-english")
     if os.getloadavg()[0] > 0.5:
-        warn("the machine is busy: its times are not those of an idle one")
+        warn("the machine is busy, so these times are longer than on an idle one")
     try:
         if set(steps) != {"show"}:
             held_out = make_text(track, options.data.resolve(), folder)

@@ -30,7 +30,7 @@ PARENT_DEATH_SIGNAL = 1  # of Linux's prctl: a training ends with the process th
 
 @dataclass
 class Points:
-    """Counts seconds since the parent `started` this process, of so many `seconds` or `updates`. The first
+    """Ends a training after `seconds` since the parent `started` this process, or after `updates`. The first
     update, which ends the start-up, and the last one are `reached`; the model is left in `folder`."""
 
     folder: Path

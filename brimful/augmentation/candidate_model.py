@@ -128,7 +128,7 @@ class CandidateModel:
             texts: int32 ids of each text, without special tokens.
             places: of each text, the tokens to mask, one at a time.
             choices: how many pieces to find.
-            advance: is told of each word.
+            advance: called after each word.
 
         Returns:
             int32 (words, choices), in the order of texts and places; -1 where there are fewer words.

@@ -169,10 +169,10 @@ def _build(texts: Sequence[str], config: CandidateConfig, folder: ModelFolder, d
     own = [text[a:b] for text, its in zip(distinct, spans, strict=True) for a, b in its.tolist()]
     choices = np.full((len(own), config.choices), -1, dtype=np.int32)
     vocabulary = dict[str, int]()
-    told = np.zeros(len(own), dtype=bool)
+    answered = np.zeros(len(own), dtype=bool)
     if sources.masked_lm is not None:
-        told = _ask_masked_lm(sources.masked_lm, distinct, spans, offsets, choices, vocabulary)
-    asked = dict.fromkeys(own[row] for row in np.flatnonzero(~told).tolist())
+        answered = _ask_masked_lm(sources.masked_lm, distinct, spans, offsets, choices, vocabulary)
+    asked = dict.fromkeys(own[row] for row in np.flatnonzero(~answered).tolist())
     if asked:
         neighbours = sources.vectors
         if neighbours is None:
@@ -181,7 +181,7 @@ def _build(texts: Sequence[str], config: CandidateConfig, folder: ModelFolder, d
             pieces = Pieces(sources.encoder.tokenizer)
             neighbours = embedding_neighbours(sources.encoder.word_embeddings, pieces, frequent)
         nearest = dict(zip(asked, neighbours.nearest(list(asked), config.choices), strict=True))
-        for row in np.flatnonzero(~told).tolist():
+        for row in np.flatnonzero(~answered).tolist():
             found = nearest[own[row]]
             choices[row, : len(found)] = [vocabulary.setdefault(word, len(vocabulary)) for word in found]
     counts = (choices >= 0).sum(1).astype(np.int32)
@@ -199,8 +199,8 @@ def _build(texts: Sequence[str], config: CandidateConfig, folder: ModelFolder, d
         "words.lengths": column.values.lengths,
     }
     words = {
-        "masked_lm": int((told & some).sum()),
-        "neighbours": int((~told & some).sum()),
+        "masked_lm": int((answered & some).sum()),
+        "neighbours": int((~answered & some).sum()),
         "without_candidates": int((~some).sum()),
     }
     return Entry(arrays, {"lines": sources.lines, "words": words})
@@ -242,9 +242,9 @@ def _ask_masked_lm(
     for piece in np.unique(best[best >= 0]).tolist():
         codes[piece] = vocabulary.setdefault(pieces.texts[piece], len(vocabulary))
     choices[row] = codes[best]
-    told = np.zeros(len(choices), dtype=bool)
-    told[row] = True
-    return told
+    answered = np.zeros(len(choices), dtype=bool)
+    answered[row] = True
+    return answered
 
 
 def candidate_files(config: CandidateConfig, encoder: ModelFolder | Path) -> dict[str, Path]:

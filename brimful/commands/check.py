@@ -69,9 +69,9 @@ def check(config: CheckConfig) -> dict[str, Any]:
     tokenizer = load(folder.path)
     tables, found = [], list[Finding]()
     for path in config.files:
-        with recorded_warnings() as said:
+        with recorded_warnings() as messages:
             tables.append(read_file(kind, path, labelled=True, layout=layout))
-        found += [Finding("reading", path, 1, line.removeprefix(f"{path}: "), []) for line in said]
+        found += [Finding("reading", path, 1, line.removeprefix(f"{path}: "), []) for line in messages]
     train, *others = tables
     task = kind.from_labels(list(layout.labels)) if layout.labels else kind.from_table(train)
     labels = task.facts.get("labels")

@@ -126,18 +126,18 @@ def _refusals(named: str, head: Head | None) -> Iterator[None]:
     except (BrimfulError, OSError, MemoryError):
         raise
     except Exception as error:
-        said = " ".join(str(error).split())
+        message = " ".join(str(error).split())
         if is_out_of_memory(error):
             raise
-        if "Unrecognized configuration class" in said:
+        if "Unrecognized configuration class" in message:
             raise BrimfulError(
                 f"transformers has no class for a {type(head).__name__} on this kind of encoder, so it cannot"
                 " load the export"
             ) from error
-        if field := _FIELD.match(said):
-            said = f"{field[1]} of config.json has a value of a wrong type"
+        if field := _FIELD.match(message):
+            message = f"{field[1]} of config.json has a value of a wrong type"
         raise BrimfulError(
-            f"transformers cannot load {named}; nothing was written. It says: {said}"
+            f"transformers cannot load {named}; nothing was written. It says: {message}"
         ) from error
 
 

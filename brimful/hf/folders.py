@@ -186,8 +186,8 @@ def naming_weights(folder: ModelFolder) -> Iterator[None]:
         found = ""
         with suppress(BrimfulError):  # a static model has other weights
             found = infinite_tensor(folder.encoder_path)
-        said = f"{found} holds NaN or infinite numbers: fetch the model again, or train it again"
-        raise NotFiniteError(said if found else f"{folder}: {error}") from error
+        message = f"{found} holds NaN or infinite numbers: fetch the model again, or train it again"
+        raise NotFiniteError(message if found else f"{folder}: {error}") from error
 
 
 def _labels(names: Any, classes: int, weights: str) -> list[str] | None:

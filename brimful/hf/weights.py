@@ -210,8 +210,8 @@ def _read_pickled(path: Path) -> dict[str, Tensor]:
                 " as safetensors where it is trusted"
             ) from error
         # Before the reason, torch advises to read the file without restrictions.
-        said = _REASON.sub("", str(error)).strip()
-        reason = next(iter(said.splitlines()), "") or type(error).__name__
+        message = _REASON.sub("", str(error)).strip()
+        reason = next(iter(message.splitlines()), "") or type(error).__name__
         raise BrimfulError(f"{path} is damaged, or holds more than tensors ({reason})") from error
     for key in _NESTED:
         if isinstance(values, dict) and isinstance(values.get(key), dict):

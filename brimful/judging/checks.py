@@ -35,7 +35,7 @@ SHIFT, SHIFT_P = 0.1, 1e-3
 """The labels of two tables differ if this proportion of rows would have to change its label, and if the
 chi-squared test of homogeneity gives a smaller p."""
 UNKNOWN = 0.01
-"""More unknown tokens than this proportion are told."""
+"""A larger proportion of unknown tokens is a finding."""
 SHOWN_ROWS = 5
 SHOWN_CHARACTERS = 40
 AT_ONCE = 10_000
@@ -417,12 +417,12 @@ def check_encoding(
 ) -> list[Finding]:
     """What finetune says when it encodes a labelled table, or why it stops at it."""
     try:
-        with recorded_warnings() as said:
+        with recorded_warnings() as messages:
             task.encode(table, tokenizer, max_length, overlap, labelled=True)
         require_pairs(table, train.second is not None, train.path)
     except BrimfulError as error:
         return [Finding("refused", str(table.path), 1, f"finetune stops at this: {error}", [])]
-    return [Finding("targets", str(table.path), 1, message, []) for message in said]
+    return [Finding("targets", str(table.path), 1, message, []) for message in messages]
 
 
 def check_room(table: Table, crowded: Mapping[int, int], max_length: int) -> list[Finding]:

@@ -1,4 +1,4 @@
-"""What is told of a trained model, beside its metrics: calibration, errors, doubtful labels of its training.
+"""What is known of a trained model besides its metrics: calibration, errors, doubtful labels of its training.
 
 The temperature must come from rows that the model did not train on, and that are not test. They are those of
 dev. If dev was a part of train, the model of the final training has seen it; the temperature is then that of

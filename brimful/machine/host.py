@@ -61,8 +61,8 @@ def gpus() -> dict[str, tuple[int, int]]:
     Raises:
         BrimfulError: see `nvidia_smi`.
     """
-    said = nvidia_smi("--query-gpu=uuid,index,utilization.gpu", "--format=csv,noheader,nounits")
-    rows = [line.replace(" ", "").split(",") for line in said.splitlines() if line.count(",") == 2]
+    answer = nvidia_smi("--query-gpu=uuid,index,utilization.gpu", "--format=csv,noheader,nounits")
+    rows = [line.replace(" ", "").split(",") for line in answer.splitlines() if line.count(",") == 2]
     return {
         row[0].removeprefix("GPU-"): (int(row[1]), int(row[2]) if row[2].isdigit() else 0) for row in rows
     }

@@ -145,8 +145,8 @@ def choice_headline(choice: Choice) -> Headline:
     test, (best, *others) = choice.test, choice.candidates
     if best.label in GUESSES:
         guessed = f"{test.shown(best.value)} on {test.n:,.0f} test rows"
-        said = f"Ship none of these models: none is ahead of the most frequent label, {guessed}."
-        return Headline([said], [])
+        sentence = f"Ship none of these models: none is ahead of the most frequent label, {guessed}."
+        return Headline([sentence], [])
     costs = [
         *([f"{best.megabytes:,.1f}{SPACE}MB"] if best.megabytes else []),
         *([f"{milliseconds(best.milliseconds)} a text"] if best.milliseconds else []),

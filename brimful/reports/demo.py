@@ -57,9 +57,9 @@ def demo_headline(summary: Summary) -> tuple[list[str], list[Card | None]]:
         *_against(summary, "random_init", "the same encoder from random weights"),
         *_against(summary, "tfidf", "TF-IDF with logistic regression"),
     ]
-    said = f"The distilled student gets {percent(student)} {texts}" if student is not None else ""
+    sentence = f"The distilled student gets {percent(student)} {texts}" if student is not None else ""
     return [
-        f"{said}: {kept} accuracy{faster}." if kept else f"{said}." if said else "",
+        f"{sentence}: {kept} accuracy{faster}." if kept else f"{sentence}." if sentence else "",
         f"The pretrained encoder is {' and '.join(against)}." if against else "",
     ], [
         card("Student accuracy", student, lambda v: plus_minus(v, _error(summary, "student")), kept),

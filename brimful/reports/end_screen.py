@@ -28,10 +28,10 @@ def show_run(summary: Summary) -> None:
         from brimful.tasks.registry import tasks  # imports torch, which other runs don't need
 
         task = tasks().get(str(summary.get("task")))
-    told = headline_of(kind, summary, task)
-    for sentence in told.sentences:
+    verdict = headline_of(kind, summary, task)
+    for sentence in verdict.sentences:
         console.print(sentence, highlight=False)
-    for card in told.cards:
+    for card in verdict.cards:
         note = f"  ({card.note})" if card.note else ""
         console.print(f"  {card.label}: {card.value}{note}", highlight=False)
     print_tables(TABLES[kind](summary) if kind in TABLES else [])

@@ -46,8 +46,8 @@ def headline(run: Run) -> Headline:
         return Headline(["This preparation is not finished: it has no MANIFEST.json yet."], [])
     if not run.finished:
         return Headline([_progress(run)], [])
-    told = headline_of(run.kind, run.summary, run.task if run.kind in OF_TASK else None)
-    return Headline([*told.sentences, *_overfitted(run)], told.cards)
+    verdict = headline_of(run.kind, run.summary, run.task if run.kind in OF_TASK else None)
+    return Headline([*verdict.sentences, *_overfitted(run)], verdict.cards)
 
 
 def headline_of(kind: str, summary: Summary, task: "type[Task] | None") -> Headline:

@@ -39,7 +39,7 @@ _RANGE = re.compile(r"\d+[-.]\d+")
 """The number of a contraction or an empty word in CoNLL-U."""
 _DOCUMENT = "-DOCSTART-"
 _FEW = 200
-"""Tags without marks are at most so many."""
+"""The most tags without marks."""
 
 
 @dataclass

@@ -181,8 +181,8 @@ def _shared_entry(place: Path | None, make: Callable[[Path], Entry | None], rank
 
 def content_hash(data: Encoded) -> str:
     """A hash of a table's name, texts, labels and tokens."""
-    said = f"{data.table.path}\n{data.examples.max_length}"
-    digest = hashlib.sha256(said.encode("utf-8", "surrogateescape"))
+    head = f"{data.table.path}\n{data.examples.max_length}"
+    digest = hashlib.sha256(head.encode("utf-8", "surrogateescape"))
     digest.update(data.table.fingerprints.data)
     for label in data.table.labels or ():
         digest.update(msgspec.json.encode(label) + b"\n")
@@ -293,13 +293,13 @@ class TaskFiles:
             place = folder / config_hash(key) if key else None
             entry = _shared_entry(place, lambda place: self._written(place, slices, add, path), self.ranks)
         if entry is not None:
-            said = [line.replace(_PATH, str(path)) for line in entry.facts["warnings"]]
+            lines = [line.replace(_PATH, str(path)) for line in entry.facts["warnings"]]
             made = unpack(entry)
         else:
-            with recorded_warnings() as said:
+            with recorded_warnings() as lines:
                 made = whole()
         if self.ranks.is_main:
-            for line in said:
+            for line in lines:
                 warn(line)
         return made
 
@@ -313,10 +313,10 @@ class TaskFiles:
             BrimfulError: as `slices`.
         """
         try:
-            with recorded_warnings() as said, growing_entry(place) as growing:
+            with recorded_warnings() as lines, growing_entry(place) as growing:
                 for each in _faults_marked(slices()):
                     add(growing, each)
-                warnings = [line.replace(str(path), _PATH) for line in dict.fromkeys(said)]
+                warnings = [line.replace(str(path), _PATH) for line in dict.fromkeys(lines)]
                 growing.facts["warnings"] = warnings
             remove_oldest(place.parent, MOST)
         except _FaultError as fault:

@@ -339,17 +339,17 @@ def tokenizer_class(model: Mapping[str, Any], config: Mapping[str, Any]) -> Toke
     Raises:
         OtherClassError: it is not built here.
     """
-    said = config.get("tokenizer_class") or model.get("tokenizer_class")
+    class_name = config.get("tokenizer_class") or model.get("tokenizer_class")
     registered = _OF_MODELS.get(str(model.get("model_type")))
-    if said is None:
+    if class_name is None:
         return BACKEND if registered in (None, "TokenizersBackend") else _CLASSES[registered]
-    name = str(said).removesuffix("Fast")
+    name = str(class_name).removesuffix("Fast")
     remote = config.get("auto_map")
     own = isinstance(remote, list) or (isinstance(remote, dict) and "AutoTokenizer" in remote)
     if registered == "TokenizersBackend" and name != registered and not own:
         return BACKEND
     if name in _OTHERS:
-        raise OtherClassError(str(said))
+        raise OtherClassError(str(class_name))
     return _CLASSES.get(name)
 
 

@@ -21,7 +21,7 @@ import numpy as np
 from brimful.text.characters import LATIN, Ranges, code_points, fill
 
 ACCENTED = 500
-"""One accented letter in so many shows that a language writes accents."""
+"""If more than one letter in this many has an accent, the language writes accents."""
 DROPPED = (
     r"[\p{Cc}\p{Co}\x{AD}\x{200B}\x{200E}\x{200F}\x{202A}-\x{202E}\x{2060}-\x{2069}\x{FEFF}\x{FFF9}-\x{FFFD}"
     r"&&[^\t-\r\x{85}]]"
@@ -74,11 +74,11 @@ class Folding:
         )
 
     def __str__(self) -> str:
-        said = [
+        accents = [
             f"{name} accents {'go' if name in self.accents else 'stay'} ({rate:.2%} of its letters have one)"
             for name, rate in self.rates
         ]
-        return "; ".join(["--lowercase folds case", *said])
+        return "; ".join(["--lowercase folds case", *accents])
 
 
 @functools.cache

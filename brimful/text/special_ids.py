@@ -60,8 +60,8 @@ def special_tokens(tokenizer: "Tokenizer") -> dict[str, tuple[str, int]]:
 
 def name_of(tokenizer: "Tokenizer", role: str) -> str | None:
     """The name of a special token that the vocabulary has; None where it has none."""
-    said = roles_of(tokenizer)
-    candidates = (said[role],) if role in said else NAMES[role]
+    roles = roles_of(tokenizer)
+    candidates = (roles[role],) if role in roles else NAMES[role]
     return next((name for name in candidates if name and tokenizer.token_to_id(name) is not None), None)
 
 

@@ -61,14 +61,14 @@ def lacking_characters(counts: Counter[str]) -> list[str]:
     by_script: dict[str, Counter[str]] = {}
     for character, count in counts.items():
         by_script.setdefault(SCRIPTS[scripts[ord(character)]], Counter())[character] = count
-    said = []
+    lines = []
     for script, found in sorted(by_script.items(), key=lambda item: -item[1].total()):
         shown = " ".join(f"{character} {count:,}" for character, count in found.most_common(SHOWN))
         more = f" and {len(found) - SHOWN:,} more" if len(found) > SHOWN else ""
-        said.append(f"{script}: {shown}{more}")
+        lines.append(f"{script}: {shown}{more}")
     return [
         f"the vocabulary lacks {counted(len(counts), 'character')} of the text"
         f" ({counted(counts.total(), 'occurrence')}); words that hold one become the unknown token"
-        f" ({'; '.join(said)}): take a larger vocabulary (--tokenizer train:SIZE) or a byte-level one"
+        f" ({'; '.join(lines)}): take a larger vocabulary (--tokenizer train:SIZE) or a byte-level one"
         " (--model bpe)"
     ]

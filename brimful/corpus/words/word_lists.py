@@ -139,7 +139,7 @@ def _texts(value: Any) -> list[str]:
 
 
 def _of_lines(lines: Sequence[str], path: str | Path, notes: list[str]) -> list[str]:
-    def told(words: Iterable[str], what: str) -> list[str]:
+    def noted(words: Iterable[str], what: str) -> list[str]:
         found = list(words)
         changed = [(line, word) for line, word in zip(lines, found, strict=True) if line != word]
         if changed:
@@ -153,20 +153,20 @@ def _of_lines(lines: Sequence[str], path: str | Path, notes: list[str]) -> list[
     else:
         rows = _of_commas(lines)
     if rows is not None:
-        return told(_column(rows), "other columns of")
+        return noted(_column(rows), "other columns of")
     if all(map(_LAC.fullmatch, lines)):
-        return told(("".join(re.findall(r"(\S+)/\w+", line)) for line in lines), "tags behind the words of")
+        return noted(("".join(re.findall(r"(\S+)/\w+", line)) for line in lines), "tags behind the words of")
     for form in _FORMS:
         matches = [form.fullmatch(line) for line in lines]
         if sum(map(bool, matches)) >= _MOST * len(lines) > 1:
             found = [line if match is None else next(filter(None, match.groups()))
                      for line, match in zip(lines, matches, strict=True)]  # fmt: skip
             if len(set(found)) >= _SAME * len(found):
-                return told(found, "what stands beside the words of")
+                return noted(found, "what stands beside the words of")
     split = [_divided(line) for line in lines]
     marked = [word for line, word in zip(lines, split, strict=True) if word != line]
     if 2 * len(marked) >= len(lines) and len(set(marked)) >= _SAME * len(marked):
-        return told(split, "frequencies and tags behind the words of")
+        return noted(split, "frequencies and tags behind the words of")
     return list(lines)
 
 
