@@ -367,7 +367,7 @@ def _labels(tags: Iterable[str]) -> set[str]:
 
 
 def check_tags(sentences: Iterable[Sentence], path: Path) -> None:
-    """Refuse the first word whose tag is none, beside others that are. Tags without marks need an O.
+    """Refuse the first word whose tag is not one, where other tags are. Tags without marks need an O.
 
     Raises:
         BrimfulError: see above; the message names its line.

@@ -62,7 +62,7 @@ def records(path: Path) -> Iterator[tuple[int, Any]]:
 
 
 def has_escapes(path: Path) -> bool:
-    """Whether a file of JSON may spell characters that are none, as halves of surrogate pairs."""
+    """Whether a JSON file may spell what is not a character, such as half of a surrogate pair."""
     with recorded_warnings():  # they come again when the file is read
         return any("\\u" in line for line in text_lines(path))
 

@@ -322,7 +322,7 @@ Siglip2 Siglip Speech2Text SpeechT5 Splinter T5 Tapas Tipsv2 Udop VideoPrism Vit
 Wav2Vec2PhonemeCTC Whisper XGLM XLM XLNet
 """
 _OTHERS = frozenset(f"{name}Tokenizer" for name in _OTHER_NAMES.split())
-"""Classes of transformers that are not built here. Other names are none: it reads them as its backend."""
+"""Classes of transformers that are not built here. Other names it reads as its backend."""
 
 
 class OtherClassError(Exception):
