@@ -42,6 +42,7 @@ LAYERS = [
         "draws",
         "lazy",
         "control_groups",
+        "processors",
         "device",
         "verbs",
         "version",

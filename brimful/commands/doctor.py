@@ -3,6 +3,7 @@
 import os
 import socket
 import tempfile
+import time
 from collections.abc import Mapping
 from contextlib import closing
 from itertools import combinations
@@ -20,7 +21,7 @@ from brimful.errors import BrimfulError
 from brimful.machine.bursts import burst
 from brimful.machine.config import DoctorConfig
 from brimful.machine.findings import find_problems, show_report
-from brimful.machine.host import busy_cores, collectives, gpus, nvidia_smi, processor, usable_cores
+from brimful.machine.host import collectives, gpus, nvidia_smi
 from brimful.machine.links import measure_links, ranks_to_train_on, slow_pairs
 from brimful.machine.reading import disk_speed, loader_speed
 from brimful.machine.topology import parse_topology
@@ -28,8 +29,11 @@ from brimful.precision.policy import DTYPES, resolve
 from brimful.pretraining.config import PretrainConfig
 from brimful.pretraining.plan import make_sources
 from brimful.pretraining.work import make_stream
+from brimful.processors import Watch, processor, usable_cores
 from brimful.text.tokenizer import load as load_tokenizer
 
+WATCHED_SECONDS = 1.0
+"""For how long other processes are watched."""
 ROWS = 16
 """Rows of each rank's micro-batch, for which the loader is timed."""
 
@@ -42,8 +46,9 @@ def doctor(config: DoctorConfig) -> dict[str, Any]:
     own device, all at the same time, and each pair of ranks its link.
 
     Returns:
-        `hosts`: name, ranks, processor, usable and busy cores, collectives, GPUs, and the `kinds` of links
-        between them or why these are `missing`. `devices`: rank, name, precision, `flops` and `bytes` per
+        `hosts`: name, ranks, processor, usable cores, those that others keep busy and those that a virtual
+        machine's host withholds (`stolen`), load average, collectives, GPUs, and the `kinds` of links between
+        them or why these are `missing`. `devices`: rank, name, precision, `flops` and `bytes` per
         second, and of a GPU its number, memory, and what others take. `links`: None, or `pairs`, the bytes
         per second of `all`, whether all sums are `right`, and the ranks to `train_on`. `data`: None, or bytes
         per second of each host's disk, tokens per second of each rank's loader. `findings`: lines.
@@ -82,7 +87,11 @@ def _hosts(ranks: World) -> tuple[list[dict[str, Any]], list[int]]:
 
 def _host() -> dict[str, Any]:
     """What is the same for all ranks of a host."""
-    found: dict[str, Any] = {"processor": processor(), "cores": usable_cores(), "busy_cores": busy_cores()}
+    watch = Watch()
+    time.sleep(WATCHED_SECONDS)
+    use = watch.look()
+    found: dict[str, Any] = {"processor": processor(), "cores": usable_cores()}
+    found |= {"busy_cores": use.others, "stolen_cores": use.stolen, "load": use.load}
     found |= {"collectives": collectives(), "gpus": {}, "kinds": [], "missing": None}
     try:
         found["gpus"] = gpus()

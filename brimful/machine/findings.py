@@ -26,8 +26,7 @@ def find_problems(report: dict[str, Any]) -> list[str]:
     """What is wrong, each in a line: what, where, and what to do about it."""
     found, devices, links = [], report["devices"], report["links"]
     for host in report["hosts"]:
-        if (host["busy_cores"] or 0.0) > TAKEN * host["cores"]:
-            found.append(f"{host['name']}: other processes keep {host['busy_cores']:.1f} cores busy")
+        found += _busy(host)
         if host["gpus"] and not any("memory" in one for one in devices):
             found.append(f"{host['name']} has GPUs that torch does not see: install its build with CUDA")
     for one in devices:
@@ -54,6 +53,23 @@ def find_problems(report: dict[str, Any]) -> list[str]:
         numbers = [str(one["number"]) for one in devices if one["rank"] in ranks and "number" in one]
         where = f" (in nvidia-smi GPUs {', '.join(numbers)})" if numbers else ""
         found.append(f"take these {len(ranks)}, which fast pairs join: ranks {_numbers(ranks)}{where}")
+    return found
+
+
+def _busy(host: dict[str, Any]) -> list[str]:
+    """What others take of a host's cores: now, or in the last minute."""
+    cores, load, found = host["cores"], host["load"] or 0.0, []
+    if (host["busy_cores"] or 0.0) > TAKEN * cores:
+        busy = f"{host['name']}: other processes keep {host['busy_cores']:.1f} of {cores:g} cores busy"
+        found.append(f"{busy} (load average {load:.1f}): wait until they end, or use another machine")
+    if (host["stolen_cores"] or 0.0) > TAKEN * cores:
+        stolen = f"{host['stolen_cores']:.1f} of {cores:g} cores (steal)"
+        found.append(f"{host['name']}: the host of this virtual machine withholds {stolen}: use another one")
+    if not found and load > (1 + TAKEN) * cores:
+        found.append(
+            f"{host['name']}: the load average of the last minute is {load:.1f} with {cores:g} cores, though"
+            " they are free now: others come and go"
+        )
     return found
 
 

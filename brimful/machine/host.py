@@ -1,50 +1,11 @@
-"""This host: its processor, the library that sums between ranks, its GPUs, and what other processes take."""
+"""This host: the library that sums between ranks, and its GPUs."""
 
-import os
-import platform
 import subprocess
-import time
-from pathlib import Path
 
 import torch
 import torch.distributed as dist
 
-from brimful import system
-from brimful.control_groups import read_groups
 from brimful.errors import BrimfulError
-
-
-def usable_cores(root: Path = Path("/")) -> float:
-    """Cores that this process may use: by its affinity, and by the quotas of its control groups."""
-    cores = float(system.usable_cores())
-    files = ["cpu.max"], ["cpu.cfs_quota_us", "cpu.cfs_period_us"]
-    limits = [" ".join(values).split() for _, values in read_groups("cpu", *files, root)]
-    quotas = [limit for limit in limits if len(limit) == 2 and limit[0] not in ("max", "-1")]
-    return min([cores, *(int(quota) / int(period) for quota, period in quotas)])
-
-
-def busy_cores(seconds: float = 0.5, root: Path = Path("/")) -> float | None:
-    """Cores that all processes keep busy while this one sleeps; None: the system does not say."""
-
-    def ticks() -> int | None:
-        """What the processors have done, but for being idle or waiting for a disk."""
-        known = system.kernel_file("proc/stat", root)
-        fields = [int(field) for field in known.split()[1:9]] if known else []
-        return sum(fields) - fields[3] - fields[4] if fields else None
-
-    before = ticks()
-    if before is None:
-        return None
-    time.sleep(seconds)
-    after = ticks()
-    return None if after is None else (after - before) / os.sysconf("SC_CLK_TCK") / seconds
-
-
-def processor() -> str:
-    """The name of the processor's model, as far as the system knows it."""
-    lines = (line.partition(":") for line in (system.kernel_file("proc/cpuinfo") or "").splitlines())
-    names = {name.strip(): value.strip() for name, _, value in lines}
-    return names.get("model name") or names.get("Model") or platform.processor() or platform.machine()
 
 
 def collectives() -> str:

@@ -28,6 +28,7 @@ from brimful.reports.demo import demo_headline
 from brimful.reports.finetune import RUNGS, calibration_card
 from brimful.reports.load import Run
 from brimful.reports.prepared import prepared_headline
+from brimful.train.verdict import BUSY
 
 if TYPE_CHECKING:
     from brimful.tasks.task import Metric, Task
@@ -138,7 +139,8 @@ def _bound(summary: Summary) -> str:
     if share is None or not isinstance(bound, str) or bound == "compute":
         return ""
     then = f": {advice}." if isinstance(advice, str) and advice else "."
-    return f"Its speed is limited by {bound}, {percent(share)} of the time{then}"
+    cause = "a busy machine" if bound == BUSY else bound
+    return f"Its speed is limited by {cause}, {percent(share)} of the time{then}"
 
 
 def _finetune(summary: Summary, task: "type[Task]") -> Parts:

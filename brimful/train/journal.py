@@ -78,6 +78,7 @@ class Journal:
         by_source: Mapping[str, int],
         scaling: Mapping[str, float],
         pace: Mapping[str, float],
+        processors: Mapping[str, float],
     ) -> None:
         """Write a line about the updates of a window, and make the progress note from it.
 
@@ -86,6 +87,7 @@ class Journal:
             by_source: real tokens of each source so far.
             scaling: the metrics of loss scaling.
             pace: how ranks keep pace.
+            processors: who had the cores.
         """
         seconds = window.totals.seconds
         mfu = {"mfu": window.totals.flops / seconds / self.peak} if self.peak else {}
@@ -101,6 +103,7 @@ class Journal:
             "fill": window.totals.fill,
             "data_wait": window.waited / seconds,
             **pace,
+            **processors,
             **mfu,
             **{f"tokens.{name}": n for name, n in by_source.items() if len(by_source) > 1},
         }

@@ -17,6 +17,13 @@ A training line has
     lag                  with several ranks: the proportion of the time in which a rank, on average, waits for
                          the slowest one (train/pace.py)
     communication        with several ranks: the proportion of the time that the slowest rank spends in sums
+    processor            on a CPU, since the line before (brimful/processors.py): the cores that the main
+                         process kept busy
+    others, stolen       on a CPU: of its cores, those that other processes kept busy, and those that the host
+                         of a virtual machine withheld (steal); absent where the system does not say
+    load                 on a CPU: the load average of the last minute
+    cores                on a CPU: those that the main process may use
+    withheld             on a CPU: the proportion of the time of its threads in which others had their cores
     mfu                  model flops utilisation since the line before, if the device's peak is known: the
                          flops that the model needs for real tokens, divided by what the devices can compute
     tokens.SOURCE        of a mixture: real tokens so far

@@ -3,15 +3,19 @@
 Ranks go from update to update together, so a rank that needs more time for its own work spends less time in
 sums over ranks. The time in sums is measured, by each rank's own clock and as durations only: on a CPU that
 of the main thread, on CUDA that of the stream of the computation, which waits for the sums of gradients.
+
+On a CPU a rank may also wait for a core: other processes have it.
 """
 
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 
 import torch
 
 from brimful.distributed import World
+from brimful.processors import Watch, usable_cores
 
 
 class Pace:
@@ -81,3 +85,12 @@ def compare(summing: list[float], seconds: list[float]) -> dict[str, float]:
         "lag": (own[slowest] - sum(own) / len(own)) / mean,
         "communication": summing[slowest] / seconds[slowest],
     }
+
+
+def processor_metrics(watch: Watch) -> dict[str, float]:
+    """Who had the cores of a training on a CPU since the last look, by the names of metrics.jsonl."""
+    use = watch.look()
+    threads = min(torch.get_num_threads(), usable_cores() / watch.processes)
+    known = {name: value for name, value in asdict(use).items() if value is not None}
+    known["processor"] = known.pop("own")
+    return known | {"withheld": use.withheld(threads, watch.processes)}

@@ -18,10 +18,12 @@ from torch import Tensor
 
 from brimful.console import counted, progress, say
 from brimful.data.loader import Stream, Update, prefetch
+from brimful.environment import number_of
 from brimful.errors import BrimfulError
 from brimful.model.encoder import Encoder
 from brimful.optim.config import OptimizerConfig
 from brimful.optim.schedule import Cycle, Schedule, ScheduleConfig
+from brimful.processors import Watch
 from brimful.randomness import derive_key
 from brimful.runs import checkpoint
 from brimful.runs.signals import StoppedError, StopRequest, elected, stop_request
@@ -35,7 +37,7 @@ from brimful.train.memory import keep_freed_memory
 from brimful.train.metrics import Totals, Window, count_batches
 from brimful.train.micro_batch import MicroBatches
 from brimful.train.objective import Objective, Runtime, better
-from brimful.train.pace import Pace
+from brimful.train.pace import Pace, processor_metrics
 from brimful.train.profiling import profiling, span, waiting
 from brimful.train.sinks import sinks
 from brimful.train.state import TrainState
@@ -140,6 +142,7 @@ class Trainer:
         self.totals = Totals()
         self.window = Window()
         self.pace = Pace(self.world)
+        self.watch = Watch()
         self.metrics: dict[str, float] = {}
         self.best: tuple[int, float] | None = None
         self.title = ""
@@ -281,6 +284,7 @@ class Trainer:
     def _train(self, evaluate_first: bool) -> None:
         """Make the updates that are left, and act on the result of each."""
         self.journal.begin(self.step)
+        self.watch = Watch(number_of("LOCAL_WORLD_SIZE", 1) if self.world.size > 1 else 1)
         if evaluate_first and not self.step:
             self._describe_evaluation(self.evaluate())
         main, folder = self.world.is_main, self.directory / "profile"
@@ -426,6 +430,7 @@ class Trainer:
             by_source=self.stream.tokens_by_source(self.cursor),
             scaling=self.gradients.metrics(),
             pace=self.pace.metrics(self.window.totals.seconds),
+            processors=processor_metrics(self.watch) if self.runtime.device.type == "cpu" else {},
         )
         self.window = Window()
 

@@ -11,7 +11,9 @@ from brimful.console import say
 from brimful.train.metrics import read_metrics
 
 LEAST = 0.1
-"""The smallest proportion of the time that input, communication or a straggler limits a run with."""
+"""The smallest proportion of the time that anything but computing limits a run with."""
+BUSY = "busy machine"
+"""What limits a run on a CPU whose cores other processes have."""
 NEAR = 0.1
 """Nats around the unigram entropy within which a loss counts as equal to it."""
 
@@ -52,10 +54,10 @@ class Verdict:
     """What limits the speed of a run.
 
     Attributes:
-        bound: input, communication, straggler or compute.
+        bound: input, communication, straggler, busy machine or compute.
         share: the proportion of the time that it takes.
         next: what to try.
-        shares: of each of the four.
+        shares: of each of the five.
     """
 
     bound: str
@@ -64,7 +66,8 @@ class Verdict:
     shares: dict[str, float]
 
     def __str__(self) -> str:
-        return f"{self.bound}-bound ({self.share:.0%} of the time): {self.next}"
+        bound = self.bound if self.bound == BUSY else f"{self.bound}-bound"
+        return f"{bound} ({self.share:.0%} of the time): {self.next}"
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -84,27 +87,46 @@ def speed(trainings: Iterable[Sequence[Mapping[str, Any]]], settings: VerbSettin
     total, last = 0.0, None
     sums: Counter[str] = Counter()
     slowest: Counter[int] = Counter()
+    use: Counter[str] = Counter()
     for lines in trainings:
         for seconds, line in _timed(lines):
             total += seconds
+            # Of what others have the cores for, nothing else is to blame.
+            free = 1.0 - line.get("withheld", 0.0)
+            sums[BUSY] += seconds * (1.0 - free)
             for bound, key in (("input", "data_wait"), ("straggler", "lag"), ("communication",) * 2):
-                sums[bound] += seconds * line.get(key, 0.0)
+                sums[bound] += seconds * free * line.get(key, 0.0)
+            for key in ("others", "stolen", "load", "cores"):
+                use[key] += seconds * line.get(key, 0.0)
             if "slowest_rank" in line:
                 slowest[int(line["slowest_rank"])] += seconds * line.get("lag", 0.0)
             last = line
     if last is None or total <= 0:
         return None
-    shares = {bound: sums[bound] / total for bound in ("input", "communication", "straggler")}
+    limits = ("input", "communication", "straggler", BUSY)
+    shares = {bound: sums[bound] / total for bound in limits}
     shares["compute"] = max(0.0, 1.0 - sum(shares.values()))
-    bound = max(("input", "communication", "straggler"), key=shares.__getitem__)
+    bound = max(limits, key=shares.__getitem__)
     if shares[bound] < LEAST:
         bound = "compute"
-    step = settings.advice(bound)
+    step = settings.advice(bound) if bound != BUSY else _others({key: use[key] / total for key in use})
     if bound == "straggler":
         step = f"rank {slowest.most_common(1)[0][0]} is the slowest; {step}"
     elif bound == "compute" and last.get("mfu", 1.0) < _LITTLE_MFU:
         step = f"the MFU is {last['mfu']:.0%}: raise {settings.micro_batch}"
     return Verdict(bound, shares[bound], step, shares)
+
+
+def _others(use: Mapping[str, float]) -> str:
+    """Who has the cores, and what to do: means over the time."""
+    if use["stolen"] > use["others"]:
+        taken = f"{use['stolen']:.1f} of {use['cores']:.0f} cores"
+        return f"the host of this virtual machine withholds {taken}: use another one"
+    taken = f"{use['others']:.1f} of {use['cores']:.0f} cores" if use["others"] else "cores"
+    return (
+        f"other processes take {taken} (load average {use['load']:.1f}): wait until they end, or use another"
+        " machine; the device's own speed is unknown"
+    )
 
 
 def _timed(lines: Sequence[Mapping[str, Any]]) -> Iterator[tuple[float, Mapping[str, Any]]]:

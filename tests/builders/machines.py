@@ -21,6 +21,8 @@ def on_gpus(
                 "processor": "EPYC",
                 "cores": 16.0,
                 "busy_cores": 0.4,
+                "stolen_cores": 0.0,
+                "load": 0.9,
                 "collectives": "NCCL 2.28.3",
                 "gpus": {str(i): (i, 0) for i in range(len(members))},
                 "kinds": [

@@ -141,7 +141,10 @@ def killed_and_resumed(make: Callable[[], Trainer]) -> Trainer:
     return resumed
 
 
-TIMES = ("seconds", "tokens_per_second", "data_wait", "slowest_rank", "lag", "communication")
+TIMES = (
+    *("seconds", "tokens_per_second", "data_wait", "slowest_rank", "lag", "communication"),
+    *("processor", "others", "stolen", "load", "cores", "withheld"),
+)
 
 
 def without_times(path: Path) -> list[dict]:

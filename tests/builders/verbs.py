@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from brimful.train.metrics import read_metrics
+from builders.training import TIMES
 
 ROOT = Path(__file__).parents[2]
 WORDS = 48
@@ -145,8 +146,7 @@ WEIGHTS = Path("encoder", "model.safetensors")
 def steps_and_losses(directory: Path) -> list[dict]:
     """metrics.jsonl without what the clock decides."""
     lines = read_metrics(directory / "metrics.jsonl")
-    clock = ("seconds", "tokens_per_second", "data_wait", "slowest_rank", "lag", "communication")
-    return [{k: v for k, v in line.items() if k not in clock} for line in lines]
+    return [{k: v for k, v in line.items() if k not in TIMES} for line in lines]
 
 
 def wait_for(process, path: Path) -> None:

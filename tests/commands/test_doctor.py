@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import sys
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from brimful.distributed import World
 from brimful.machine import bursts, reading
 from brimful.machine import findings as doctor_page
 from brimful.machine.findings import find_problems, show_report
+from brimful.system import usable_cores
 from builders.hosts import Host, limit, missing, two_hosts
 from builders.machines import on_gpus
 from builders.verbs import ROOT, command, run
@@ -120,10 +122,48 @@ def test_others_and_slow_devices():
     report["devices"][1] |= {"taken": 30 * 10**9, "busy": 97}
     report["devices"][2] |= {"flops": 300e12, "bytes": None}
     cores, memory, computes, copies = find_problems(report)
-    assert cores == "a: other processes keep 8.0 cores busy"
+    assert cores.startswith("a: other processes keep 8.0 of 16 cores busy (load average 0.9): ")
     assert "rank 1: others take 30 GB and 97 % of the time" in memory
     assert computes.startswith("rank 2 computes at 50% of the fastest")
     assert copies.startswith("rank 2 copies memory at 0% of the fastest")
+
+
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        ({"stolen_cores": 6.0}, "a: the host of this virtual machine withholds 6.0 of 16 cores (steal)"),
+        ({"load": 68.0}, "a: the load average of the last minute is 68.0 with 16 cores"),
+        (
+            {"busy_cores": 15.5, "load": 68.0},
+            "a: other processes keep 15.5 of 16 cores busy (load average 68.0)",
+        ),
+        ({"busy_cores": None, "stolen_cores": None, "load": None}, None),
+        ({"load": 17.0}, None),
+    ],
+)
+def test_a_busy_host(facts, said):
+    report = on_gpus()
+    report["hosts"][0] |= facts
+    assert [line.startswith(str(said)) for line in find_problems(report)] == [True] * (said is not None)
+
+
+def test_others_that_compute_are_found(monkeypatch):
+    """Each usable core has a process that computes."""
+    monkeypatch.setenv("PATH", "/nowhere")
+    line = [sys.executable, "-c", "while True: pass"]
+    others = [subprocess.Popen(line) for _ in range(2 * usable_cores())]
+    try:
+        host = module._host()
+    finally:
+        for each in others:
+            each.kill()
+            each.wait()
+    if host["busy_cores"] is None:
+        pytest.skip("this system does not say what its processors do")
+    report = on_gpus()
+    report["hosts"][0] |= {key: host[key] for key in ("cores", "busy_cores", "stolen_cores", "load")}
+    (line,) = [line for line in find_problems(report) if "other processes" in line]
+    assert "cores busy (load average" in line
 
 
 @pytest.mark.usefixtures("brief")

@@ -25,11 +25,12 @@ from brimful.storage import read_json
 from brimful.text.tokenizer import load
 from brimful.train.metrics import read_metrics
 from brimful.train.trainer import Trainer
+from builders.training import TIMES
 from builders.verbs import Call, command, labelled_rows, run, sha256, start, write_table
 
 CLOCK = (
-    *("seconds", "baseline_seconds", "latency_ms", "tokens_per_second", "examples_per_second", "data_wait"),
-    *("slowest_rank", "lag", "communication", "verdict"),
+    *("latency_ms", "examples_per_second", "verdict"),
+    *TIMES,
 )
 LOOP = ("--trainer.checkpoint-every", 3, "--trainer.log-every", 1)
 RATES = (1e-3, 3e-3)

@@ -28,6 +28,7 @@ def line(seconds: float, wait: float = 0.0, **more: float) -> dict[str, float]:
             "straggler",
             0.3,
         ),
+        ([line(1.0), line(3.0, 0.5, withheld=0.05)], "input", 0.475),
     ],
 )
 def test_what_limits_a_run(lines: list[dict[str, float]], bound: str, share: float):
@@ -42,6 +43,24 @@ def test_a_low_mfu_is_named():
     found = speed([[line(1.0, mfu=0.1), line(2.0, mfu=0.12)]], PRETRAINING)
     assert found is not None
     assert found.next.startswith("the MFU is 12%")
+
+
+def test_a_busy_machine_is_no_slow_one():
+    """Nine tenths of the cores are of others, so that data comes late, too."""
+    lines = [line(1.0), line(9.0, 0.6, withheld=0.9, others=1.7, stolen=0.1, load=8.5, cores=2)]
+    found = speed([lines], PRETRAINING)
+    assert found is not None
+    assert (found.bound, found.share) == ("busy machine", pytest.approx(0.9))
+    assert str(found).startswith(
+        "busy machine (90% of the time): other processes take 1.7 of 2 cores (load average 8.5): wait"
+    )
+    assert sum(found.shares.values()) == pytest.approx(1)
+    stolen = speed([[line(9.0, withheld=0.5, others=0.2, stolen=1.0, cores=2)]], TASK)
+    assert stolen is not None
+    assert stolen.next.startswith("the host of this virtual machine withholds 1.0 of 2 cores")
+    unknown = speed([[line(9.0, withheld=0.5, processor=1.0, load=9.0, cores=2)]], TASK)
+    assert unknown is not None
+    assert unknown.next.startswith("other processes take cores (load average 9.0)")
 
 
 def test_without_training_there_is_no_verdict():
