@@ -1,9 +1,10 @@
 """The verb `brimful check`: what is odd in the tables of a task, before anything is trained on them."""
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+from tokenizers import Tokenizer
 
 from brimful.config import verb
 from brimful.console import counted, recorded_warnings
@@ -13,6 +14,7 @@ from brimful.hf.config_json import shape_of
 from brimful.hf.model_folder import ModelFolder
 from brimful.judging.checks import (
     Finding,
+    Lengths,
     check_encoding,
     check_lengths,
     check_room,
@@ -24,9 +26,11 @@ from brimful.judging.checks import (
 )
 from brimful.judging.config import CheckConfig
 from brimful.tables.layouts import find_layout
+from brimful.tables.table import Table
 from brimful.tables.table_files import read_file
 from brimful.tasks.encoded import encode
 from brimful.tasks.registry import task_of
+from brimful.tasks.task import Task
 from brimful.terminal import output_console
 from brimful.text.tokenizer import load
 
@@ -39,7 +43,8 @@ def show_findings(result: dict[str, Any]) -> None:
     if not result["findings"]:
         console.print("nothing found")
     for file, facts in result["files"].items():
-        console.print(f"{file}: {counted(facts['rows'], 'row')}; {described(facts['tokens'])}", markup=False)
+        tokens = f"; {described(facts['tokens'])}" if "tokens" in facts else ""
+        console.print(f"{file}: {counted(facts['rows'], 'row')}{tokens}", markup=False)
         labels = ", ".join(f"{name} {rows:,}" for name, rows in facts.get("labels", {}).items())
         if labels:
             console.print(f"  labels, in the order of the outputs: {labels}", markup=False)
@@ -51,22 +56,18 @@ def check(config: CheckConfig) -> dict[str, Any]:
 
     Returns:
         `findings`, each with its kind, file, count, message and first rows; and of each of the `files` the
-        number of rows, the rows of each label and quantiles of the length in tokens.
+        number of rows, the rows of each label and, with an encoder, quantiles of the length in tokens.
 
     Raises:
         BrimfulError: a table cannot be read or trained on, or the folder holds no encoder and tokenizer.
     """
     if not config.files:
-        raise UsageError("check needs at least one table: brimful check TRAIN [TEST...] --encoder DIR")
+        raise UsageError("check needs at least one table: brimful check TRAIN [TEST...]")
     if len(set(config.files)) < len(config.files):
         raise BrimfulError("the same file is given twice; give train, then the tables to compare with it")
     layout = find_layout(config.layout, config.columns)
     kind = task_of(config.task, layout)
-    folder = ModelFolder.open(config.encoder, "encoder")
-    longest = shape_of(folder).max_length
-    max_length = min(128, longest) if config.max_length is None else config.max_length
-    check_length(max_length, longest)
-    tokenizer = load(folder.path)
+    reader = _reader(config)
     tables, found = [], list[Finding]()
     for path in config.files:
         with recorded_warnings() as messages:
@@ -76,27 +77,68 @@ def check(config: CheckConfig) -> dict[str, Any]:
     task = kind.from_labels(list(layout.labels)) if layout.labels else kind.from_table(train)
     labels = task.facts.get("labels")
     found += check_tables(train, others, labels)[0]
-    overlap = config.overlap
-    if overlap is None and kind.overlap is not None:
-        overlap = min(kind.overlap, max_length // 4)
-    encode(train.take([]), tokenizer, max_length, overlap=overlap)  # refuses windows that cannot be
-    files: dict[str, Any] = {}
-    for table in (train, *others):
-        lengths = measure_lengths(table, tokenizer)
-        crowded: dict[int, int] = {}
-        if overlap is not None and table.second is not None:
-            pairs = list(zip(table.texts, table.second, strict=True))
-            crowded = without_room(tokenizer, pairs, max_length, overlap)
-        found += [
-            *check_room(table, crowded, max_length),
-            *check_lengths(table, lengths, max_length, longest, overlap, refused=[*crowded]),
-            *check_unknown(table, lengths),
-        ]
-        if len(crowded) < len(table):
-            rest = table.take(np.setdiff1d(np.arange(len(table)), [*crowded])) if crowded else table
-            found += check_encoding(task, rest, train, tokenizer, max_length, overlap)
-        files[str(table.path)] = {"rows": len(table)}
-        if labels is not None:
+    files: dict[str, Any] = {str(table.path): {"rows": len(table)} for table in tables}
+    if labels is not None:
+        for table in tables:
             files[str(table.path)]["labels"] = label_counts(labels, table)
-        files[str(table.path)]["tokens"] = lengths.facts
+    if reader is not None:
+        overlap = config.overlap
+        if overlap is None and kind.overlap is not None:
+            overlap = min(kind.overlap, reader.max_length // 4)
+        encode(
+            train.take([]), reader.tokenizer, reader.max_length, overlap=overlap
+        )  # refuses windows that cannot be
+        for table in tables:
+            lengths = measure_lengths(table, reader.tokenizer)
+            found += _check_tokens(task, table, train, lengths, reader, overlap)
+            files[str(table.path)]["tokens"] = lengths.facts
     return {"findings": [asdict(finding) for finding in found], "files": files}
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """What an encoder reads of a text.
+
+    Attributes:
+        max_length: the most tokens of an example.
+        longest: what the encoder takes.
+    """
+
+    tokenizer: Tokenizer
+    max_length: int
+    longest: int
+
+
+def _reader(config: CheckConfig) -> _Reader | None:
+    """What `config.encoder` reads; None without it: then tokens are not checked."""
+    if config.encoder is None:
+        if config.max_length is not None or config.overlap is not None:
+            raise UsageError(
+                "--max-length and --overlap count tokens: give --encoder, whose tokenizer makes them"
+            )
+        return None
+    folder = ModelFolder.open(config.encoder, "encoder")
+    longest = shape_of(folder).max_length
+    max_length = min(128, longest) if config.max_length is None else config.max_length
+    check_length(max_length, longest)
+    return _Reader(load(folder.path), max_length, longest)
+
+
+def _check_tokens(
+    task: Task, table: Table, train: Table, lengths: Lengths, reader: _Reader, overlap: int | None
+) -> list[Finding]:
+    """All findings about the tokens of a table."""
+    tokenizer, max_length = reader.tokenizer, reader.max_length
+    crowded: dict[int, int] = {}
+    if overlap is not None and table.second is not None:
+        pairs = list(zip(table.texts, table.second, strict=True))
+        crowded = without_room(tokenizer, pairs, max_length, overlap)
+    found = [
+        *check_room(table, crowded, max_length),
+        *check_lengths(table, lengths, max_length, reader.longest, overlap, refused=[*crowded]),
+        *check_unknown(table, lengths),
+    ]
+    if len(crowded) < len(table):
+        rest = table.take(np.setdiff1d(np.arange(len(table)), [*crowded])) if crowded else table
+        found += check_encoding(task, rest, train, tokenizer, max_length, overlap)
+    return found

@@ -13,12 +13,13 @@ from brimful.tasks.names import TASK_HELP
 class CheckConfig:
     """Look for what is odd in labelled tables: repeats, leaks, contradictions, rare labels, long texts."""
 
-    EXAMPLE = "train.tsv test.tsv --encoder runs/pretrain"
+    EXAMPLE = "train.tsv test.tsv"
 
     files: Annotated[tuple[str, ...], tyro.conf.Positional]
     """Tables of the task: train first, then any others (dev, test), which are compared with it."""
-    encoder: str
-    """Folder of an encoder: RUN/encoder, the RUN itself, or a Hugging Face folder."""
+    encoder: str | None = None
+    """Folder of an encoder: RUN/encoder, the RUN itself, or a Hugging Face folder. With it, the tokens of the
+    texts are checked too."""
     task: Annotated[str | None, TASK_HELP] = None
     columns: Columns = OWN
     """Other names of the columns."""

@@ -50,6 +50,25 @@ def test_named_columns_and_windows(encoder, tmp_path, capsys):
     assert "over 16 tokens and read in windows" in windows[0]["message"]
 
 
+def test_without_an_encoder_tables_alone_are_checked(encoder, tmp_path, capsys):
+    texts = sentences(20, 1)
+    rows = [{"text": text, "label": "ab"[number % 2]} for number, text in enumerate([*texts, texts[0]])]
+    rows[3]["text"] += " w1" * 40
+    path = write_table(tmp_path / "a.tsv", rows)
+    other = write_table(tmp_path / "b.tsv", [{"text": text, "label": "a"} for text in texts[4:9]])
+    found, whole = checked(capsys, path, other), checked(capsys, path, other, "--encoder", encoder)
+    kinds = [finding["kind"] for finding in found["findings"]]
+    assert {"duplicates", "leakage"} <= set(kinds)
+    assert "long texts" not in kinds
+    assert found["findings"] == [one for one in whole["findings"] if one["kind"] in kinds]
+    assert found["files"][path] == {"rows": 21, "labels": {"a": 11, "b": 10}}
+    assert main(["check", path]) == 0
+    assert f"{path}: 21 rows\n" in capsys.readouterr().out
+    for option in ("--max-length", "--overlap"):
+        assert main(["check", path, option, "20"]) == 2
+        assert "count tokens: give --encoder" in capsys.readouterr().err
+
+
 def test_a_layout_brings_columns_labels_and_task(encoder, tmp_path, capsys):
     rows = [
         {"index": number, "sentence1": text, "sentence2": "w1", "gold_label": "neutral"}
