@@ -103,7 +103,7 @@ def _ticks(root: Path) -> list[float]:
     lines = [line.split() for line in known.splitlines()]
     lines = [fields for fields in lines if len(fields) > 8 and re.fullmatch(r"cpu\d+", fields[0])]
     cores = {int(name[3:]): [int(field) for field in fields[:8]] for name, *fields in lines}
-    allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else ()
+    allowed = system.allowed_cores()
     used = [ticks for core, ticks in cores.items() if core in allowed] or list(cores.values())
     if not any(map(any, used)):  # a sandbox that shows nothing
         return []

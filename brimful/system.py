@@ -41,9 +41,14 @@ def kernel_file(name: str, root: Path = Path("/")) -> str | None:
         return None
 
 
+def allowed_cores() -> set[int]:
+    """The numbers of the cores that this process may use; empty: the system does not say."""
+    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
+
+
 def usable_cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """How many cores this process may use."""
+    return len(allowed_cores()) or os.cpu_count() or 1
 
 
 def lock_file(descriptor: int) -> None:

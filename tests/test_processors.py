@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from brimful import processors, system
+from brimful import processors
 from brimful.processors import Use, Watch, processor, usable_cores
+from brimful.system import usable_cores as affinity_cores
 
-ALL = float(system.usable_cores())
+ALL = float(affinity_cores())
 
 
 def system(root: Path, files: dict[str, str]) -> Path:
@@ -127,7 +128,7 @@ def test_others_take_cores_from_this_process():
     if Watch().look().others is None:
         pytest.skip("this system does not say what its processors do")
     others = [
-        subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2 * system.usable_cores())
+        subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2 * affinity_cores())
     ]
     try:
         time.sleep(0.5)
@@ -140,5 +141,5 @@ def test_others_take_cores_from_this_process():
             each.kill()
             each.wait()
     assert use.others is not None
-    assert use.others > 0.4 * system.usable_cores()
+    assert use.others > 0.4 * affinity_cores()
     assert 0.1 < use.withheld(1) < 1
