@@ -35,7 +35,7 @@ SCHEMAS = {
     "distil-static": "distillation.static.config:DistilStaticConfig",
     "distil-recipe": "distillation.recipe.config:DistilRecipeConfig",
     "augment": "augmentation.config:AugmentTableConfig",
-    "predict": "commands.predict_config:PredictConfig",
+    "predict": "prediction.config:PredictConfig",
     "export": "exporting.config:ExportConfig",
     "report": "commands.report:ReportConfig",
     "demo": "demonstration.config:DemoConfig",

@@ -70,6 +70,7 @@ LAYERS = [
     ["augmentation"],
     ["reports"],
     ["exporting"],
+    ["prediction"],
     ["pretraining"],
     ["finetuning"],
     ["distillation"],

@@ -9,7 +9,6 @@ from brimful import Encoder
 from brimful.cli import main
 from brimful.commands.export import export
 from brimful.commands.predict import predict
-from brimful.commands.predict_config import PredictConfig
 from brimful.config import build
 from brimful.distillation.origin import finetuning_of
 from brimful.errors import BrimfulError
@@ -17,6 +16,7 @@ from brimful.finetuning import replay
 from brimful.finetuning.config import FinetuneConfig
 from brimful.hf.folders import save_model
 from brimful.model.heads import SequenceHead
+from brimful.prediction.config import PredictConfig
 from brimful.pretraining.config import PretrainConfig
 from brimful.retired import OPTIONS, VALUES, VERBS, instead_of
 from brimful.tasks.model import load_task_model

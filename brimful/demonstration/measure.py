@@ -8,7 +8,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from brimful.demonstration.reviews import Reviews
-from brimful.exporting.gate import onnx_session
+from brimful.exporting.onnx_file import onnx_session
 from brimful.judging.baselines import TFIDF_STRENGTHS, median_ms, tfidf_vectorizer
 
 

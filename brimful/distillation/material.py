@@ -33,9 +33,9 @@ from brimful.tables.table import require_pairs
 from brimful.tasks.cache import TaskFiles
 from brimful.tasks.data import TaskData, load_task_data
 from brimful.tasks.encoded import Encoded, warn_of_lost_ends
+from brimful.tasks.form import Outputs
 from brimful.tasks.model import TaskModel
 from brimful.tasks.registry import task_of
-from brimful.tasks.task import Outputs
 from brimful.train.objective import Runtime
 
 

@@ -25,8 +25,9 @@ from brimful.tables.table import Table
 from brimful.tables.text_files import readable
 from brimful.tasks.cache import known_outputs
 from brimful.tasks.encoded import Encoded
+from brimful.tasks.form import Outputs
 from brimful.tasks.model import TaskModel, load_task_model
-from brimful.tasks.task import Outputs, Task
+from brimful.tasks.task import Task
 from brimful.text.tokenizer import tokenizer_hash
 from brimful.train.objective import Runtime
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from safetensors.torch import load_file
 from brimful.console import warn
 from brimful.data.batch import pack
 from brimful.errors import BrimfulError, is_out_of_memory
+from brimful.exporting.onnx_file import onnx_session
 from brimful.hf.folders import HEADS, transformers_reads
 from brimful.hf.model_folder import CLASSIFIER, ModelFolder
 from brimful.hf.tensors import Head
@@ -174,16 +175,6 @@ def sentence_forward(folder: Path) -> Forward:
         return pooled @ dense["linear.weight"].T + dense["linear.bias"] if dense else pooled
 
     return forward
-
-
-def onnx_session(path: Path, threads: int = 0) -> Any:
-    """An onnxruntime session on the CPU; with `threads` 0, onnxruntime chooses their number."""
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.log_severity_level = 3
-    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
 
 def onnx_forward(path: Path) -> Forward:

@@ -170,7 +170,7 @@ def load_model(folder: ModelFolder | Path | str) -> tuple[Encoder, Head | None, 
         from_hf(head, encoder.config, tensors, where)
     if head is None:
         return encoder, None, None
-    labels = _labels(values.get("id2label"), head.classes, where) if _is_labelled(head) else None
+    labels = folder.class_names(head.classes, where) if _is_labelled(head) else None
     return encoder, head.eval(), labels
 
 
@@ -188,20 +188,6 @@ def naming_weights(folder: ModelFolder) -> Iterator[None]:
             found = infinite_tensor(folder.encoder_path)
         message = f"{found} holds NaN or infinite numbers: fetch the model again, or train it again"
         raise NotFiniteError(message if found else f"{folder}: {error}") from error
-
-
-def _labels(names: Any, classes: int, weights: str) -> list[str] | None:
-    """The names of a head's classes, from id2label of config.json; None if there are none."""
-    if not names:
-        return None
-    if not isinstance(names, dict) or not all(isinstance(name, str | int | float) for name in names.values()):
-        raise BrimfulError(f"{weights}: id2label of its config.json is not an object of names by number")
-    if names.keys() != {str(index) for index in range(classes)}:
-        raise BrimfulError(
-            f"{weights} has {classes} outputs, and id2label of its config.json {len(names)} names, from"
-            f" {min(names):.40} to {max(names):.40}: it must name 0 to {classes - 1}"
-        )
-    return [str(names[str(index)]) for index in range(classes)]
 
 
 def load_pretrained(folder: ModelFolder | Path | str) -> tuple[Encoder, MaskedLMHead | None]:

@@ -130,10 +130,44 @@ class ModelFolder:
             refuse_retired("task", "multiple-choice", f"{self}: ")
         return names[0]
 
+    def class_names(self, classes: int, weights: str) -> list[str] | None:
+        """The names of a head's classes, from id2label of config.json; None if there are none.
+
+        Args:
+            weights: the file of the head, for messages.
+
+        Raises:
+            BrimfulError: it does not name these classes.
+        """
+        names = self.values.get("id2label")
+        if not names:
+            return None
+        if not isinstance(names, dict) or not all(
+            isinstance(name, str | int | float) for name in names.values()
+        ):
+            raise BrimfulError(f"{weights}: id2label of its config.json is not an object of names by number")
+        if names.keys() != {str(index) for index in range(classes)}:
+            raise BrimfulError(
+                f"{weights} has {classes} outputs, and id2label of its config.json {len(names)} names, from"
+                f" {min(names):.40} to {max(names):.40}: it must name 0 to {classes - 1}"
+            )
+        return [str(names[str(index)]) for index in range(classes)]
+
     @property
     def is_static(self) -> bool:
         """Whether it is a static model's."""
         return self.values.get("kind") == STATIC
+
+    @property
+    def onnx_file(self) -> Path:
+        """Where the graph of an ONNX export is."""
+        return self.path / "model.onnx"
+
+    @property
+    def is_onnx(self) -> bool:
+        """Whether an ONNX file holds the model: it has no weights of its own."""
+        weights = (*self.path.glob("*.safetensors*"), *self.path.glob("pytorch_model*"))
+        return self.onnx_file.is_file() and not weights
 
     @property
     def has_task(self) -> bool:

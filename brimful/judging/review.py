@@ -20,10 +20,12 @@ from brimful.model.inference import text_vectors
 from brimful.randomness import derive_key, permutation
 from brimful.tables.labelled_spans import LabelledSpan
 from brimful.tasks.cache import content_hash, known_facts
-from brimful.tasks.classification import DIGITS, Classification, confusion_matrix, probabilities
+from brimful.tasks.classes import DIGITS
+from brimful.tasks.classification import Classification, confusion_matrix, probabilities
 from brimful.tasks.data import TaskData
 from brimful.tasks.encoded import Encoded
-from brimful.tasks.task import Row, Task
+from brimful.tasks.form import Row
+from brimful.tasks.task import Task
 from brimful.text.special_ids import special_ids
 from brimful.train.objective import Runtime
 

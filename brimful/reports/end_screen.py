@@ -25,9 +25,9 @@ def show_run(summary: Summary) -> None:
     console = output_console()
     kind, task = kind_of(summary), None
     if kind in OF_TASK:
-        from brimful.tasks.registry import tasks  # imports torch, which other runs don't need
+        from brimful.tasks.registry import known_task  # imports torch, which other runs don't need
 
-        task = tasks().get(str(summary.get("task")))
+        task = known_task(str(summary.get("task")))
     verdict = headline_of(kind, summary, task)
     for sentence in verdict.sentences:
         console.print(sentence, highlight=False)

@@ -60,9 +60,9 @@ class Run:
     @property
     def task(self) -> "type[Task] | None":
         """The task of a run of finetune or distil, if this version knows it."""
-        from brimful.tasks.registry import DEFAULT, tasks  # imports torch, which other runs don't need
+        from brimful.tasks.registry import DEFAULT, known_task  # imports torch, which other runs don't need
 
-        return tasks().get(str(self.summary.get("task") or self.config.get("task") or DEFAULT))
+        return known_task(str(self.summary.get("task") or self.config.get("task") or DEFAULT))
 
 
 def load_run(directory: Path) -> Run:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import torch
@@ -14,14 +14,14 @@ from brimful.errors import BrimfulError
 from brimful.model.cross_entropy import cross_entropy_sum, hits
 from brimful.objectives.losses import class_imitation
 from brimful.tables.table import Table
+from brimful.tasks.classes import Classes
 from brimful.tasks.encoded import Encoded
-from brimful.tasks.task import LEAST, Metric, Row, Task
+from brimful.tasks.form import Row
+from brimful.tasks.task import LEAST, Metric, Task
 from brimful.types import Imitation
 
 WEIGHT = "weight"
 """The target that weighs an example in the loss: float32 (n,)."""
-DIGITS = 6
-"""Decimals of the probabilities that are written, and of the thresholds that they are compared with."""
 
 
 def label_names(table: Table) -> list[str]:
@@ -40,12 +40,9 @@ def label_names(table: Table) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Classification(Task):
+class Classification(Classes, Task):
     """Classes with names; the loss is the cross-entropy."""
 
-    labels: list[str]
-    name = "classification"
-    problem_type = "single_label_classification"
     metrics = (
         Metric("accuracy", "accuracy", percent=True),
         Metric("f1", "F1", percent=True),
@@ -53,7 +50,6 @@ class Classification(Task):
         Metric("positive_f1", "F1 of the second of two classes", percent=True),
     )
     by_row = True
-    abstains = True
     watched = ("accuracy",)
     sentence = "{primary} of {texts} get the right label."
 
@@ -66,17 +62,9 @@ class Classification(Task):
     def from_table(cls, table: Table) -> Self:
         return cls(label_names(table))
 
-    @classmethod
-    def from_labels(cls, labels: list[str]) -> Self:
-        return cls(labels)
-
     @property
     def description(self) -> str:
         return f"{len(self.labels)} classes ({', '.join(self.labels[:8])})"
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        return {"labels": self.labels}
 
     def targets(self, table: Table) -> dict[str, np.ndarray]:
         """`label`, int64 (n,): an index into `labels`."""
@@ -133,14 +121,8 @@ class Classification(Task):
             **({"positive_f1": float(scores[1])} if len(scores) == 2 else {}),
         }
 
-    def _best(self, answers: np.ndarray) -> list[tuple[str, float]]:
-        """The most probable label of each row, and its probability."""
-        probabilities = self.scores(answers)
-        names = [self.labels[index] for index in probabilities.argmax(1).tolist()]
-        return list(zip(names, probabilities.max(1).tolist(), strict=True))
-
     def scores(self, answers: np.ndarray) -> np.ndarray:
-        """The probability of each class."""
+        """As those of `Classes`, in torch's rounding."""
         return probabilities(answers)
 
     def outputs_of(self, scores: np.ndarray) -> np.ndarray:
@@ -148,15 +130,11 @@ class Classification(Task):
         logits = np.log(np.maximum(scores, LEAST))
         return (logits - logits.mean(1, keepdims=True)).astype(np.float32)
 
-    def rows(self, answers: np.ndarray, data: Encoded) -> list[Row]:
-        """`label` and its `probability`."""
-        return [{"label": label, "probability": round(value, DIGITS)} for label, value in self._best(answers)]
-
     def compared_rows(self, answers: np.ndarray, data: Encoded) -> list[Row]:
         """`label`, `prediction`, and the `probability` of the prediction."""
         return [
             {"label": self.labels[label], "prediction": guess, "probability": value}
-            for label, (guess, value) in zip(data.targets["label"], self._best(answers), strict=True)
+            for label, (guess, value) in zip(data.targets["label"], self.best(answers), strict=True)
         ]
 
 

@@ -22,8 +22,10 @@ from brimful.precision.policy import resolve
 from brimful.tables.slices import read_slices
 from brimful.tables.table import Table, require_pairs
 from brimful.tasks.encoded import Encoded
-from brimful.tasks.registry import tasks
-from brimful.tasks.task import Outputs, Row, Task, TaskHead
+from brimful.tasks.form import Outputs, Row, predicted_rows
+from brimful.tasks.registry import find_task
+from brimful.tasks.saved import calibrated, from_folder, saved_form, saved_settings
+from brimful.tasks.task import Task, TaskHead
 
 
 @dataclass(frozen=True)
@@ -148,7 +150,7 @@ class TaskModel:
 
     def calibrated(self, answers: Any) -> Any:
         """Answers whose probabilities are calibrated, if the temperature is known."""
-        return answers if self.temperature is None else answers / self.temperature
+        return calibrated(answers, self.temperature)
 
     def save(self, folder: Path, *, token_types: bool = True) -> None:
         """Write a Hugging Face folder that `load_task_model` reads; `token_types` as in `save_model`."""
@@ -170,15 +172,6 @@ class TaskModel:
         )
 
 
-def predicted_rows(task: Task, answers: Any, data: Encoded, *, scores: bool = False) -> list[Row]:
-    """The task's rows of answers, with the column `scores` if that is wanted."""
-    rows = task.rows(answers, data)
-    if not scores:
-        return rows
-    each = zip(rows, task.scores(answers).tolist(), strict=True)
-    return [row | {"scores": dict(zip(task.labels, values, strict=True))} for row, values in each]
-
-
 def reorder(head: TaskHead, order: Sequence[int]) -> None:
     """Give a head's outputs another order, in place: output i becomes the one that was `order[i]`."""
     if list(order) == list(range(len(order))):
@@ -191,8 +184,7 @@ def reorder(head: TaskHead, order: Sequence[int]) -> None:
 def load_task_model(path: ModelFolder | Path | str) -> TaskModel:
     """The task model in a Hugging Face folder or a run, in evaluation mode.
 
-    Its task follows from config.json: from `problem_type`; without it, one output is a regression and several
-    are the classes of one label, as in `transformers`.
+    Its task follows from config.json, as `saved_form` says.
 
     Raises:
         BrimfulError: the folder holds no model of a known task, or has no tokenizer.
@@ -205,44 +197,9 @@ def load_task_model(path: ModelFolder | Path | str) -> TaskModel:
     assert isinstance(head, TaskHead)
     if encoder.tokenizer is None:
         raise BrimfulError(f"{path} has no tokenizer.json; add it beside config.json")
-    values, where = folder.values, folder.config_file
-    problem = values.get("problem_type") if type(head) is SequenceHead else None
-    if problem is None:
-        single = type(head) is SequenceHead and head.classes == 1
-        problem = "regression" if single else usual
-    known = {task.problem_type: task for task in tasks().values()}
-    if not isinstance(problem, str) or problem not in known:
-        raise BrimfulError(
-            f"{where}: no task has the problem_type {problem!r:.60}; known: {', '.join(known)}"
-        )
     names = labels or [f"LABEL_{index}" for index in range(head.classes)]  # as in `transformers`
-    settings = values.get(SETTINGS) or {}
-    if not isinstance(settings, dict):
-        raise BrimfulError(f"{where}: {SETTINGS} is not an object")
-    try:
-        task = known[problem].from_labels(names).with_settings(settings)
-    except BrimfulError as error:
-        raise BrimfulError(f"{where}: {error}") from error
-    if len(task.labels) != head.classes:
-        raise BrimfulError(
-            f"the model in {path} has {head.classes} outputs, but {len(task.labels)} labels for {task.name}:"
-            " check id2label in config.json"
-        )
+    task = from_folder(find_task(saved_form(folder, usual, head.classes).name), folder, names)
     if type(head) is TokenHead and task.labels != names:
         reorder(head, [names.index(label) for label in task.labels])
-    settings = _settings(values, where)
-    if settings["temperature"] is not None and type(head) is not SequenceHead:
-        raise BrimfulError(f"{where}: {TEMPERATURE} is for classes of whole texts, not for {task.name}")
-    return TaskModel(task, encoder, head, folder.text_length(encoder.config), **settings)
-
-
-def _settings(values: dict[str, Any], where: Path) -> dict[str, Any]:
-    """The attributes of a `TaskModel` that config.json keeps."""
-    overlap, temperature, pairs = (values.get(key) for key in (OVERLAP, TEMPERATURE, PAIRS))
-    if overlap is not None and not (type(overlap) is int and 0 <= overlap < 2**31):
-        raise BrimfulError(f"{where}: {OVERLAP} is not a number of tokens")
-    if temperature is not None and not (type(temperature) in (int, float) and 1e-6 <= temperature <= 1e6):
-        raise BrimfulError(f"{where}: {TEMPERATURE} is not a number from 1e-6 to 1e6")
-    if pairs is not None and type(pairs) is not bool:
-        raise BrimfulError(f"{where}: {PAIRS} is neither true nor false")
-    return {"overlap": overlap, "temperature": temperature, "pairs": pairs}
+    settings = saved_settings(folder, task, of_texts=type(head) is SequenceHead)
+    return TaskModel(task, encoder, head, folder.text_length(encoder.config), **settings._asdict())

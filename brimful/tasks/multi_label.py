@@ -1,9 +1,8 @@
 """Multi-label classification: any number of labels for each text or pair of texts."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import torch
@@ -14,44 +13,25 @@ from brimful.data.batch import PackedBatch
 from brimful.errors import BrimfulError
 from brimful.objectives.losses import class_imitation
 from brimful.precision.policy import widen
-from brimful.tables.label_lists import known_parts, names_of_rows, one_hot
-from brimful.tables.layouts import OWN_LAYOUT, FileLayout
-from brimful.tables.table import Table, Take, everything
-from brimful.tables.table_files import read_table, read_texts
-from brimful.tables.text_files import readable
+from brimful.tables.label_lists import known_parts
+from brimful.tables.table import Table
 from brimful.tasks.encoded import Encoded
-from brimful.tasks.task import LEAST, Metric, Row, Task
+from brimful.tasks.form import Row
+from brimful.tasks.label_sets import LabelSets
+from brimful.tasks.task import LEAST, Metric, Task
 from brimful.types import Imitation
 
 
 @dataclass(frozen=True)
-class MultiLabel(Task):
+class MultiLabel(LabelSets, Task):
     """Labels that do not exclude each other; the loss is the binary cross-entropy, a mean over labels."""
 
-    labels: list[str]
-    name = "multi-label"
-    problem_type = "multi_label_classification"
     metrics = (
         Metric("micro_f1", "micro-averaged F1", percent=True),
         Metric("macro_f1", "macro-averaged F1", percent=True),
         Metric("exact", "share of texts with exactly the right labels", percent=True),
     )
     sentence = "The labels of {texts} are found with a micro-averaged F1 of {primary}."
-
-    @classmethod
-    def read(
-        cls, path: Path | str, *, labelled: bool, layout: FileLayout = OWN_LAYOUT, take: Take = everything
-    ) -> Table:
-        """Read a table whose labels are lists in one column, or columns of 0 and 1 (`label_lists`)."""
-        if not labelled:
-            return read_texts(path, layout, take)
-        path = Path(path)
-        with readable(path):
-            columns = one_hot(path, layout)
-        if columns is not None:
-            return replace(read_table(path, labelled=False, layout=layout, take=take), labels=columns)
-        table = read_table(path, labelled=True, lists=True, layout=layout, take=take)
-        return replace(table, labels=names_of_rows(table))
 
     @classmethod
     def from_table(cls, table: Table) -> Self:
@@ -61,17 +41,9 @@ class MultiLabel(Task):
             raise BrimfulError(f"{table.path}: no text has a label; there is nothing to learn")
         return cls(labels)
 
-    @classmethod
-    def from_labels(cls, labels: list[str]) -> Self:
-        return cls(labels)
-
     @property
     def description(self) -> str:
         return f"any of {len(self.labels)} labels ({', '.join(self.labels[:8])})"
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        return {"labels": self.labels}
 
     def targets(self, table: Table) -> dict[str, np.ndarray]:
         """`labels`, float32 (n, labels): 1 where a text has the label."""
@@ -125,28 +97,14 @@ class MultiLabel(Task):
             "n": len(data),
         }
 
-    def _found(self, answers: np.ndarray) -> tuple[list[list[str]], np.ndarray]:
-        """The labels of each row with a probability above a half, and all probabilities."""
-        probabilities = self.scores(answers)
-        names = np.array(self.labels, dtype=object)
-        return [names[row > 0].tolist() for row in answers], probabilities
-
     def scores(self, answers: np.ndarray) -> np.ndarray:
-        """The probability of each label."""
+        """As those of `LabelSets`, in torch's rounding."""
         return torch.sigmoid(torch.from_numpy(answers)).numpy()
-
-    def rows(self, answers: np.ndarray, data: Encoded) -> list[Row]:
-        """`labels`, and the `probabilities` of those."""
-        names, probabilities = self._found(answers)
-        return [
-            {"labels": found, "probabilities": [round(float(p), 6) for p in each[logits > 0]]}
-            for found, each, logits in zip(names, probabilities, answers, strict=True)
-        ]
 
     def compared_rows(self, answers: np.ndarray, data: Encoded) -> list[Row]:
         """`label` and `prediction`, both lists."""
         assert data.table.labels is not None
-        rows = zip(data.table.labels, self._found(answers)[0], strict=True)
+        rows = zip(data.table.labels, self.found(answers)[0], strict=True)
         return [{"label": wanted, "prediction": found} for wanted, found in rows]
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from brimful.errors import BrimfulError
 from brimful.storage import atomic_file, sweep
-from brimful.tasks.task import Row
+from brimful.tasks.form import Row
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -16,18 +16,18 @@ from brimful.model.heads import SequenceHead
 from brimful.objectives.losses import require_no_temperature, squared_error_sum
 from brimful.tables.table import Table
 from brimful.tasks.encoded import Encoded
-from brimful.tasks.task import Metric, Row, Task
+from brimful.tasks.form import Row
+from brimful.tasks.task import Metric, Task
+from brimful.tasks.values import Values
 from brimful.types import Imitation
 
 
 @dataclass(frozen=True)
-class Regression(Task):
+class Regression(Values, Task):
     """One value; the loss is the squared error. A new head starts at the mean and spread of the labels."""
 
     mean: float = 0.0
     deviation: float = 1.0
-    name = "regression"
-    problem_type = "regression"
     metrics = (
         Metric("pearson", "Pearson correlation"),
         Metric("spearman", "Spearman correlation"),
@@ -35,7 +35,6 @@ class Regression(Task):
     )
     sentence = "Predictions for {texts} have a Pearson correlation of {primary} with their labels."
     by_row = True
-    labels = ["LABEL_0"]  # noqa: RUF012
     description = "one value"
 
     @classmethod
@@ -78,13 +77,6 @@ class Regression(Task):
 
     def measure_primary(self, answers: np.ndarray, data: Encoded) -> float:
         return _metric(self.metrics[0].name, answers, data.targets["label"])
-
-    def scores(self, answers: np.ndarray) -> np.ndarray:
-        """The value."""
-        return answers
-
-    def rows(self, answers: np.ndarray, data: Encoded) -> list[Row]:
-        return [{"value": value} for value in answers[:, 0].tolist()]
 
     def compared_rows(self, answers: np.ndarray, data: Encoded) -> list[Row]:
         pairs = zip(data.targets["label"].tolist(), answers[:, 0].tolist(), strict=True)

@@ -1,20 +1,13 @@
 """The task protocol: all that the verbs and the report know of a task.
 
-A task is a file of this package with a subclass of `Task` and the line `TASK = ...`. The way of its data:
-
-    read        a file -> a Table
-    encode      a table -> its examples: one a text, or several windows of a long one
-    the model   examples -> outputs, one for each sequence or each token
-    answers     outputs -> one answer for each row of the table, from all windows of its text
-    measure, rows, compared_rows    answers -> metrics, files of predictions
-
-The defaults below are for a task with one prediction for each text.
+A task is a file of this package with a subclass of `Task` and the line `TASK = ...`. Its `Form` is what one
+needs to predict; a task adds how predictions are trained and measured. The defaults below are for a task with
+one prediction for each text.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
@@ -23,22 +16,18 @@ from torch import Tensor
 
 from brimful.data.batch import PackedBatch
 from brimful.data.examples import AT_ONCE, Examples
-from brimful.data.ragged import Ragged
 from brimful.errors import BrimfulError, nearest
 from brimful.model.encoder import Encoder
 from brimful.model.heads import SequenceHead, TokenHead
 from brimful.tables.table import Table
 from brimful.tasks.encoded import Encoded, encode
+from brimful.tasks.form import Form, Row
 from brimful.types import Direction, Imitation, PrimaryMetric
 
 TaskHead = SequenceHead | TokenHead
 """Hidden states (T, hidden) and their batch -> outputs of each sequence (S, C), or of each token (T, C)."""
-Outputs = np.ndarray | Ragged
-"""A head's outputs for n examples, float32: (n, C) of a SequenceHead, ragged (tokens, C) of a TokenHead."""
 LEAST = 1e-7
 """The least probability that a teacher's scores stand for: its logarithm is finite."""
-Row = dict[str, Any]
-"""One row of a file of predictions: values by column."""
 
 
 @dataclass(frozen=True)
@@ -63,14 +52,12 @@ class Metric:
         return value if self.best == "highest" else -value
 
 
-class Task(Protocol):
-    """What a model predicts, and how its predictions are trained, measured and written."""
+class Task(Form, Protocol):
+    """What a model predicts, and how its predictions are trained, measured and written.
 
-    name: ClassVar[str]
-    """What `--task` calls it. It is also the term of its loss: `loss.NAME` in metrics.jsonl."""
-    problem_type: ClassVar[str]
-    """What config.json calls it. A model folder names its task by it, so no two tasks have the same.
-    `transformers` takes its own three as the names of losses; another one has no loss there."""
+    A form that stands in a file of its own, which sets `FORM`, is served without torch.
+    """
+
     metrics: ClassVar[tuple[Metric, ...]]
     """What `measure` returns, if the data allow it. The first is the primary metric, which it always
     returns: learning rates, checkpoints and students are compared by it."""
@@ -81,25 +68,9 @@ class Task(Protocol):
     overlap: ClassVar[int | None] = None
     """Tokens that windows of a long text share by default, at most a quarter of a window; None: it is cut."""
 
-    read: ClassVar[Callable[..., Table] | None] = None
-    """`read(path, *, labelled, layout, take)` -> a Table. None: its files are tables of texts or pairs, with
-    labels as texts. `table_files.read_file` reads the files of any task and gives the arguments."""
-
     by_row: ClassVar[bool] = False
     """Whether the rows of a labelled table are read and encoded each by itself, so that the cache may do so a
     slice at a time and a table may be larger than memory."""
-
-    abstains: ClassVar[bool] = False
-    """Whether a row of predictions has a probability, under which its label can be left out."""
-
-    labels: list[str]
-    """Names of the head's outputs, as config.json stores them. With `settings`, they are all that a trained
-    task knows: `from_labels` makes it again from them. A property or a class attribute will do."""
-
-    @classmethod
-    def from_texts(cls, texts: list[str], second: list[str] | None) -> Table:
-        """The table of texts, or pairs of texts, that are in no file."""
-        return Table(Path("texts"), texts, second, None)
 
     @classmethod
     def from_table(cls, table: Table) -> Self:
@@ -109,20 +80,6 @@ class Task(Protocol):
             BrimfulError: the table cannot be trained on.
         """
 
-    @classmethod
-    def from_labels(cls, labels: list[str]) -> Self:
-        """The task of a trained model, whose config.json gives these names to its outputs."""
-        return cls()
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """What config.json keeps of the task beside its labels, as JSON."""
-        return {}
-
-    def with_settings(self, settings: Mapping[str, Any]) -> Self:
-        """The task of a trained model, whose config.json has these settings; empty if it has none."""
-        return self
-
     def fitted(self, answers: Any, dev: Encoded) -> Self:
         """The task with the settings that are best for the answers to dev, by the primary metric."""
         return self
@@ -130,11 +87,6 @@ class Task(Protocol):
     @property
     def description(self) -> str:
         """What it predicts, in a few words: `2 classes (bad, good)`."""
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """What summary.json says of the task beside its name."""
-        return {}
 
     @property
     def primary_metric(self) -> PrimaryMetric:
@@ -160,16 +112,21 @@ class Task(Protocol):
         return SequenceHead(encoder, len(self.labels))
 
     def encode(
-        self, table: Table, tokenizer: Tokenizer, max_length: int, overlap: int | None, *, labelled: bool
+        self,
+        table: Table,
+        tokenizer: Tokenizer,
+        max_length: int,
+        overlap: int | None,
+        *,
+        labelled: bool = False,
     ) -> Encoded:
-        """The examples of a table.
+        """As `Form.encode`.
 
         Args:
-            overlap: the tokens that windows of a text share; None cuts texts that are too long.
             labelled: whether the examples have targets.
 
         Raises:
-            BrimfulError: as `targets`, or windows cannot be as `overlap` asks.
+            BrimfulError: as `targets` too.
         """
         targets = self.targets(table) if labelled else None
         return encode(table, tokenizer, max_length, overlap=overlap, targets=targets)
@@ -227,32 +184,12 @@ class Task(Protocol):
             BrimfulError: this task has no use for such a temperature.
         """
 
-    def answers(self, outputs: Outputs, data: Encoded) -> Any:
-        """One answer for each row of the table, from the outputs of all its windows; by default their mean,
-        (rows, C)."""
-        assert isinstance(outputs, np.ndarray)
-        return data.examples.mean_over_windows(outputs)
-
     def measure(self, answers: Any, data: Encoded) -> dict[str, float]:
         """The metrics of the answers, and `n`."""
 
     def measure_primary(self, answers: Any, data: Encoded) -> float:
         """The primary metric alone, which the bootstrap measures a thousand times. By default `measure`."""
         return self.measure(answers, data)[self.metrics[0].name]
-
-    def rows(self, answers: Any, data: Encoded) -> list[Row]:
-        """What `brimful predict` writes for each text. An exported model gives the head's outputs instead."""
-
-    def scores(self, answers: Any) -> np.ndarray:
-        """What `brimful predict --scores` writes for each text: a number for each of `labels`, float32
-        (rows, C).
-
-        Raises:
-            BrimfulError: the task has no such numbers.
-        """
-        raise BrimfulError(
-            f"a model of {self.name} has no scores of whole texts, which --scores and .npy hold"
-        )
 
     def outputs_of(self, scores: np.ndarray) -> np.ndarray:
         """The outputs with these `scores`, float32 (rows, C): the way back, up to what does not change them.

@@ -6,7 +6,6 @@ import os
 import shutil
 import warnings
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +18,7 @@ import brimful
 from brimful import BrimfulError, Encoder, TaskModel
 from brimful.hf.folders import save_model
 from brimful.model.heads import SequenceHead, SpanHead, TokenHead
+from brimful.prediction import packed
 from brimful.storage import temporary_path
 from brimful.tables import slices
 from brimful.tasks.question_answering import QuestionAnswering
@@ -122,8 +122,7 @@ def test_all_of_a_model_moves_to_the_device(classifier, tmp_path, monkeypatch):
         assert {weight.device for weight in weights} == {torch.device("meta")}
         raise EnoughError
 
-    command = import_module("brimful.commands.predict")
-    monkeypatch.setattr(command, "default_device", lambda: torch.device("meta"))
+    monkeypatch.setattr(packed, "default_device", lambda: torch.device("meta"))
     monkeypatch.setattr(TaskModel, "outputs", outputs)
     with pytest.raises(EnoughError):
         brimful.predict(
@@ -219,7 +218,7 @@ def test_a_wrong_row_is_named_before_anything_is_computed(
     classifier, tmp_path, monkeypatch, name, content, reason
 ):
     monkeypatch.setattr(slices.Slices.__init__, "__defaults__", (7, slices.CHARACTERS))
-    monkeypatch.setattr(TaskModel, "rows", None)
+    monkeypatch.setattr(TaskModel, "answers", None)
     if content is not None:
         (tmp_path / name).write_text(content)
     output = tmp_path / "out.jsonl"
@@ -233,7 +232,7 @@ def test_questions_at_the_end_are_checked_before_anything_is_computed(tmp_path, 
     model = TaskModel(QuestionAnswering(), encoder, SpanHead(encoder), 32, 8)
     model.save(tmp_path / "model")
     monkeypatch.setattr(slices.Slices.__init__, "__defaults__", (7, slices.CHARACTERS))
-    monkeypatch.setattr(TaskModel, "rows", None)
+    monkeypatch.setattr(TaskModel, "answers", None)
 
     def refused(last: dict, **options) -> str:
         rows = [{"id": str(row), "question": "w1", "context": "w2 w3"} for row in range(20)]

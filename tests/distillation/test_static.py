@@ -18,7 +18,6 @@ from brimful.distillation.static.training import starting_vectors, token_vectors
 from brimful.errors import BrimfulError
 from brimful.model.shape import EncoderConfig
 from brimful.tasks.static import StaticModel, token_ids
-from brimful.tasks.static_classifier import StaticClassifier
 from brimful.text.tokenizer import load
 
 TEXTS = [
@@ -207,7 +206,7 @@ def test_damage_of_a_static_model_is_one_line(encoder, tmp_path):
         np.savez(path, **named)
         config.write_text(json.dumps(values | {k: v for k, v in changes.items() if k in values}))
         with pytest.raises(BrimfulError, match="holds no whole static model: ") as caught:
-            StaticClassifier.load(tmp_path / "model")
+            StaticModel.load(tmp_path / "model")
         assert "\n" not in str(caught.value)
         assert len(str(caught.value).replace(str(tmp_path), "")) < 250
     for key in (*weights, "labels", "max_length"):

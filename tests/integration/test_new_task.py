@@ -14,8 +14,8 @@ import brimful
 import brimful.tasks
 from brimful.data.example_batches import batch_of
 from brimful.data.examples import Examples
-from brimful.tasks import registry
 from brimful.tasks.output import write_rows
+from brimful.tasks.registry import find_task
 from builders.encoders import small, word_tokenizer
 
 MOST_LINES = 80
@@ -30,10 +30,8 @@ def task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[type]:
     (tmp_path / "tasks").mkdir()
     (tmp_path / "tasks" / "grades.py").write_text(code, encoding="utf-8")
     monkeypatch.setattr(brimful.tasks, "__path__", [*brimful.tasks.__path__, str(tmp_path / "tasks")])
-    registry.tasks.cache_clear()
-    yield registry.find_task("grades")
+    yield find_task("grades")
     sys.modules.pop("brimful.tasks.grades", None)
-    registry.tasks.cache_clear()
 
 
 @pytest.mark.slow

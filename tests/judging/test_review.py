@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from brimful.commands.predict import abstain
 from brimful.distributed import World
 from brimful.judging import review
 from brimful.judging.checks import check_tables
@@ -17,6 +16,7 @@ from brimful.judging.review import (
     scores_by_label,
     worst_errors,
 )
+from brimful.prediction.served import abstain
 from brimful.tables.labelled_spans import LabelledSpan
 from brimful.tables.table import Table
 from brimful.tasks.classification import Classification
@@ -24,7 +24,8 @@ from brimful.tasks.data import TaskData
 from brimful.tasks.encoded import Encoded, encode
 from brimful.tasks.multi_label import MultiLabel
 from brimful.tasks.regression import Regression
-from brimful.tasks.token_classification import Found, TokenClassification
+from brimful.tasks.spans import Found
+from brimful.tasks.token_classification import TokenClassification
 from brimful.train.objective import Runtime
 from builders.encoders import small, word_tokenizer
 

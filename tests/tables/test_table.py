@@ -15,13 +15,13 @@ from tokenizers import Tokenizer
 
 from brimful.console import recorded_warnings
 from brimful.errors import BrimfulError
+from brimful.tables.question_files import read_questions
 from brimful.tables.table import Table
 from brimful.tables.table_files import read_table, read_texts
 from brimful.tables.tagged_files import read_tagged
 from brimful.tasks.classification import Classification, label_names
 from brimful.tasks.encoded import encode
 from brimful.tasks.output import write_rows
-from brimful.tasks.question_answering import read_questions
 from brimful.text.special_ids import special_ids
 
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from brimful.errors import BrimfulError
+from brimful.tables.question_files import QuestionTable
 from brimful.tables.table import Table
 from brimful.tasks.data import hold_out
 from brimful.tasks.encoded import Encoded, encode
-from brimful.tasks.question_answering import QuestionTable
 from builders.encoders import word_tokenizer
 
 

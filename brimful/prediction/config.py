@@ -15,7 +15,8 @@ class PredictConfig:
     EXAMPLE = "--model runs/finetune --input new.txt --output predictions.jsonl"
 
     model: str
-    """Folder of a task model, a static model or an encoder: a run, or a Hugging Face folder."""
+    """Folder of a task model, a static model or an encoder: a run, a Hugging Face folder, an
+    ONNX export."""
     input: str
     """.txt (one text a line), or TSV, CSV, JSONL or Parquet with the columns text and text_b (optional)."""
     output: str
@@ -36,7 +37,8 @@ class PredictConfig:
     overlap: int | None = None
     """Longer texts become windows that share this many tokens; by default as in training."""
     precision: Precision = "fp32"
-    """Number format of the computation: bf16 or fp16 are faster on a GPU, and change results a little."""
+    """Number format of the computation: bf16 or fp16 are faster on a GPU, and change results a little. Static
+    models and ONNX exports have their own."""
     abstain_below: float | None = None
     """Classification: leave the label empty where its probability is under this, and add a column abstained.
     summary.json of a fine-tuning proposes values (abstain)."""

@@ -1,0 +1,159 @@
+"""ONNX exports for `brimful predict`: what their model predicts, computed by onnxruntime without torch."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from brimful.data.examples import Examples, check_length
+from brimful.data.ragged import Ragged
+from brimful.errors import BrimfulError, NotFiniteError
+from brimful.exporting.onnx_file import onnx_session
+from brimful.extras import require
+from brimful.hf.config_json import shape_of
+from brimful.hf.model_folder import POOLINGS, PROBLEMS, ModelFolder
+from brimful.prediction.config import PredictConfig
+from brimful.prediction.served import ServedEncoder, ServedTask
+from brimful.seals import check_seal
+from brimful.tables.table import Table, require_pairs
+from brimful.tasks.encoded import Encoded, encode
+from brimful.tasks.form import Outputs
+from brimful.tasks.saved import calibrated, from_folder, saved_form, saved_settings
+from brimful.text.tokenizer import read as read_tokenizer
+from brimful.text.tokenizer import require_rows
+
+SLOTS = 4096
+"""Tokens and padding of a batch."""
+
+
+def open_model(folder: ModelFolder, config: PredictConfig) -> ServedTask | ServedEncoder:
+    """The model.onnx of an export, in its own number format whatever the precision.
+
+    Raises:
+        BrimfulError: onnxruntime is not installed or cannot read the file, the folder is damaged, or the file
+            gives neither a task's outputs nor hidden states.
+    """
+    require(f"{folder}, an ONNX file,", "onnxruntime")
+    check_seal(folder.path)
+    shape = shape_of(folder)
+    graph = Graph(folder)
+    tokenizer = read_tokenizer(folder.encoder_path)
+    require_rows(tokenizer, shape.vocabulary_size, str(folder.encoder_path / "tokenizer.json"))
+    max_length = folder.text_length(shape) if config.max_length is None else config.max_length
+    check_length(max_length, shape.max_length)
+    if graph.output == "last_hidden_state":
+        told = POOLINGS.get(str(folder.values.get("classifier_pooling"))) or "mean"
+        pooling = told if config.pooling == "auto" else config.pooling
+
+        def encoded(table: Table) -> Encoded:
+            return encode(table, tokenizer, max_length, overlap=config.overlap)
+
+        def vectors(data: Encoded) -> np.ndarray:
+            return data.examples.mean_over_windows(graph.pooled(data.examples, pooling))
+
+        return ServedEncoder(shape.hidden_size, max_length, encoded, vectors)
+    suffixes = [problem for suffix, problem in PROBLEMS.items() if folder.class_name.endswith(suffix)]
+    usual = suffixes[0] if suffixes else "single_label_classification"
+    if graph.output != "logits" or not (suffixes or "problem_type" in folder.values):
+        raise BrimfulError(
+            f"{graph.path} gives {graph.output} of a {folder.class_name or 'model without a name'}, and no"
+            " predictions; for vectors, export the encoder with --format sentence-transformers, and that"
+            " folder with --format onnx"
+        )
+    names = folder.class_names(graph.width, str(graph.path)) or [f"LABEL_{i}" for i in range(graph.width)]
+    task = from_folder(saved_form(folder, usual, graph.width), folder, names)
+    saved = saved_settings(folder, task, of_texts=not graph.by_token)
+    overlap = saved.overlap if config.overlap is None else config.overlap
+    order = [names.index(label) for label in task.labels] if usual == "token_classification" else None
+
+    def encode_rows(table: Table) -> Encoded:
+        if saved.pairs is not None:
+            require_pairs(table, saved.pairs, "the model's training table")
+        return task.encode(table, tokenizer, max_length, overlap)
+
+    def answers(data: Encoded) -> Any:
+        outputs = graph.outputs(data.examples, order)
+        return calibrated(task.answers(outputs, data), saved.temperature)
+
+    return ServedTask(task, max_length, overlap, True, encode_rows, answers)
+
+
+class Graph:
+    """The file of a model in onnxruntime.
+
+    Attributes:
+        output: the name of its first output: last_hidden_state or logits, if Brimful wrote it.
+        by_token: whether outputs are (B, L, C), not (B, C).
+        width: C.
+    """
+
+    def __init__(self, folder: ModelFolder) -> None:
+        self.folder = folder
+        self.path = folder.onnx_file
+        try:
+            self.session = onnx_session(self.path, spinning=False)
+        except Exception as error:  # onnxruntime has no common class of its own
+            said = " ".join(str(error).split())
+            raise BrimfulError(f"onnxruntime cannot read {self.path}: {said:.200}") from error
+        self.inputs = [value.name for value in self.session.get_inputs()]
+        first = self.session.get_outputs()[0]
+        self.output: str = first.name
+        self.by_token = len(first.shape) == 3
+        self.width: int = first.shape[-1]
+        known = {"input_ids", "attention_mask", "token_type_ids"}
+        if not known.issuperset(self.inputs) or not isinstance(self.width, int):
+            raise BrimfulError(
+                f"{self.path} is no export of Brimful: its inputs are {', '.join(self.inputs)}, and its"
+                f" output has the shape {first.shape}"
+            )
+
+    def outputs(self, examples: Examples, order: list[int] | None) -> Outputs:
+        """float32: (n, C), or ragged (tokens, C) of tokens.
+
+        Args:
+            order: output i is the graph's output `order[i]`.
+        """
+        found: dict[int, np.ndarray] = {}
+        for index, values, mask in self._run(examples):
+            values = values if order is None else values[..., order]
+            lengths = mask.sum(1).tolist()
+            parts = (row[:length].copy() for row, length in zip(values, lengths, strict=True))
+            found |= dict(zip(index, parts if self.by_token else values, strict=True))
+        each = [found[number] for number in range(len(examples))]
+        width = len(order) if order is not None else self.width
+        if self.by_token:
+            return Ragged.of(each, np.float32, (width,))
+        return np.array(each, dtype=np.float32).reshape(len(each), width)
+
+    def pooled(self, examples: Examples, pooling: str) -> np.ndarray:
+        """float32 (n, C): the first token's output, or the mean of all."""
+        found = np.zeros((len(examples), self.width), dtype=np.float32)
+        for index, values, mask in self._run(examples):
+            real = mask[:, :, None].astype(np.float32)
+            mean = pooling == "mean"
+            found[index] = (values * real).sum(1) / real.sum(1) if mean else values[:, 0]
+        return found
+
+    def _run(self, examples: Examples) -> Iterator[tuple[list[int], np.ndarray, np.ndarray]]:
+        """The numbers of some examples of similar length, their outputs (B, L, C) or (B, C), and their mask
+        (B, L)."""
+        order = np.argsort(-examples.lengths, kind="stable").tolist()
+        start = 0
+        while start < len(order):
+            longest = int(examples.lengths[order[start]])
+            index = order[start : start + max(1, SLOTS // longest)]
+            start += len(index)
+            ids = np.full((len(index), longest), examples.pad, dtype=np.int64)
+            mask, types = np.zeros_like(ids), np.zeros_like(ids)
+            for row, number in enumerate(index):
+                tokens = examples.tokens[number]
+                ids[row, : len(tokens)], mask[row, : len(tokens)] = tokens, 1
+                types[row, : len(tokens)] = examples.segments[number]
+            given = {"input_ids": ids, "attention_mask": mask, "token_type_ids": types}
+            values = self.session.run(None, {name: given[name] for name in self.inputs})[0]
+            real = values[mask.astype(bool)] if values.ndim == 3 else values
+            if not np.isfinite(real).all():
+                raise NotFiniteError(
+                    f"{self.folder}: the model's outputs are NaN or infinite: its weights are damaged"
+                )
+            yield index, values, mask

@@ -1,0 +1,64 @@
+"""Task models and encoders for `brimful predict`: packed, with torch, on a GPU if there is one."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from brimful.console import warn
+from brimful.data.examples import check_length
+from brimful.device import default_device
+from brimful.errors import BrimfulError
+from brimful.hf.folders import load_encoder, naming_weights
+from brimful.hf.model_folder import ModelFolder
+from brimful.model.encoder import Encoder
+from brimful.model.inference import text_vectors
+from brimful.precision.policy import resolve
+from brimful.prediction.config import PredictConfig
+from brimful.prediction.served import ServedEncoder, ServedTask
+from brimful.tables.table import Table
+from brimful.tasks.encoded import Encoded, encode
+from brimful.tasks.model import load_task_model
+
+
+def open_model(folder: ModelFolder, config: PredictConfig) -> ServedTask | ServedEncoder:
+    """The task model in a folder, or its encoder. It moves to the device for the first answers.
+
+    Raises:
+        BrimfulError: the folder holds no model that can predict, an option does not fit it, or torch's build
+            does not serve the GPU.
+    """
+    device = default_device()
+    precision = resolve(config.precision, device)
+    if folder.has_task:
+        loaded = load_task_model(folder)
+        model = replace(
+            loaded,
+            max_length=loaded.max_length if config.max_length is None else config.max_length,
+            overlap=loaded.overlap if config.overlap is None else config.overlap,
+        )
+        check_length(model.max_length, model.encoder.config.max_length)
+
+        def answers(data: Encoded) -> Any:
+            with naming_weights(folder):
+                return model.to(device).answers(data, precision)
+
+        return ServedTask(model.task, model.max_length, model.overlap, True, model.encode, answers)
+    encoder = load_encoder(folder, Encoder)
+    tokenizer, shape = encoder.tokenizer, encoder.config
+    if tokenizer is None:
+        raise BrimfulError(f"{folder} has no tokenizer.json; add it beside config.json")
+    if others := folder.other_modules(classifier=False):
+        warn(f"{config.model}: the vectors are without {', '.join(others)}, which is not read")
+    pooling = None if config.pooling == "auto" else config.pooling
+    max_length = folder.text_length(shape) if config.max_length is None else config.max_length
+    check_length(max_length, shape.max_length)
+
+    def encoded(table: Table) -> Encoded:
+        return encode(table, tokenizer, max_length, overlap=config.overlap)
+
+    def vectors(data: Encoded) -> np.ndarray:
+        with naming_weights(folder):
+            return text_vectors(encoder.to(device), data.examples, pooling=pooling, precision=precision)
+
+    return ServedEncoder(shape.hidden_size, max_length, encoded, vectors)

@@ -1,0 +1,139 @@
+"""What `brimful predict` needs of a model, whatever computes it, and what it writes with it.
+
+A module of this folder opens each kind of model: `static` with numpy and `onnx` with onnxruntime, both
+without torch; `packed`, with torch, what has weights of its own.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from brimful.errors import BrimfulError
+from brimful.prediction.config import PredictConfig
+from brimful.tables.layouts import FileLayout, require_task
+from brimful.tables.table import Table, Take
+from brimful.tables.table_files import read_file, read_texts
+from brimful.tasks.encoded import Encoded
+from brimful.tasks.form import Form, Row, predicted_rows
+from brimful.tasks.output import ARRAYS, Output
+
+
+@dataclass(frozen=True)
+class ServedTask:
+    """A task model that is open.
+
+    Attributes:
+        max_length, overlap: as in `tasks.model.TaskModel`.
+        windows: whether it can read long texts in windows.
+        encode: the examples of a table.
+        answers: one answer for each row of a table, calibrated.
+    """
+
+    task: Form
+    max_length: int
+    overlap: int | None
+    windows: bool
+    encode: Callable[[Table], Encoded]
+    answers: Callable[[Encoded], Any]
+
+
+@dataclass(frozen=True)
+class ServedEncoder:
+    """An encoder that is open.
+
+    Attributes:
+        width: of its vectors.
+        max_length: the most tokens of an example.
+        encode: the examples of a table.
+        vectors: float32 (texts, width); of a text in windows, the mean of theirs.
+    """
+
+    width: int
+    max_length: int
+    encode: Callable[[Table], Encoded]
+    vectors: Callable[[Encoded], np.ndarray]
+
+
+class Predictions:
+    """A task model, which writes predictions."""
+
+    def __init__(self, model: ServedTask, config: PredictConfig, layout: FileLayout) -> None:
+        self.config = config
+        self.layout = layout
+        self.model = model
+        require_task(layout, model.task.name)
+        if config.pooling != "auto":
+            raise BrimfulError(f"--pooling is for encoders; {config.model} pools as it was trained")
+        if config.abstain_below is not None and not model.task.abstains:
+            raise BrimfulError(
+                f"abstain_below is for classification; the task of {config.model} is {model.task.name}"
+            )
+        self.array = Path(config.output).suffix == ARRAYS
+        if self.array and config.abstain_below is not None:
+            raise BrimfulError(f"{config.output} holds scores and no labels; leave --abstain-below out")
+        if self.array or config.scores:
+            model.task.scores(np.zeros((0, len(model.task.labels)), dtype=np.float32))
+        self.overlap, self.windows = model.overlap, model.windows
+        self.facts = model.task.facts
+        self.found: dict[str, int] = {} if config.abstain_below is None else {"abstained": 0}
+
+    def read(self, take: Take) -> Table:
+        return read_file(self.model.task, self.config.input, labelled=False, layout=self.layout, take=take)
+
+    def write(self, data: Encoded, output: Output) -> None:
+        answers = self.model.answers(data)
+        if self.array:
+            output.vectors("scores", self.model.task.scores(answers))
+            return
+        rows = predicted_rows(self.model.task, answers, data, scores=self.config.scores)
+        if self.config.scores:
+            rows = [text | row for text, row in zip(_texts(data.table), rows, strict=True)]
+        if self.config.abstain_below is not None:
+            rows = abstain(rows, self.config.abstain_below)
+            self.found["abstained"] += sum(row["abstained"] for row in rows)
+        output.rows(rows)
+
+
+class Vectors:
+    """An encoder, which writes a vector for each text."""
+
+    windows = True
+
+    def __init__(self, model: ServedEncoder, config: PredictConfig, layout: FileLayout) -> None:
+        self.config = config
+        self.layout = layout
+        self.model = model
+        labelled = {
+            "--scores": config.scores,
+            "--abstain-below": config.abstain_below is not None,
+        }
+        for option in (option for option, given in labelled.items() if given):
+            raise BrimfulError(f"{config.model} is an encoder, which gives vectors; leave {option} out")
+        self.overlap = config.overlap
+        self.facts = {"width": model.width}
+        self.found: dict[str, int] = {}
+
+    def read(self, take: Take) -> Table:
+        return read_texts(self.config.input, self.layout, take)
+
+    def write(self, data: Encoded, output: Output) -> None:
+        output.vectors("vector", self.model.vectors(data))
+
+
+def _texts(table: Table) -> list[Row]:
+    """The texts of each row, by column."""
+    if table.second is None:
+        return [{"text": text} for text in table.texts]
+    return [{"text": a, "text_b": b} for a, b in zip(table.texts, table.second, strict=True)]
+
+
+def abstain(rows: Sequence[Row], below: float) -> list[Row]:
+    """Rows of predictions, with an empty label where the probability is under `below`."""
+    kept = [row["probability"] >= below for row in rows]
+    return [
+        {**row, "label": row["label"] if keep else "", "abstained": not keep}
+        for row, keep in zip(rows, kept, strict=True)
+    ]

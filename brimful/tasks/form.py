@@ -1,0 +1,114 @@
+"""The form of predictions: all that a verb needs to know of a task to predict with a trained model.
+
+    read        a file -> a Table
+    encode      a table -> its examples: one a text, or several windows of a long one
+    the model   examples -> outputs, one for each sequence or each token
+    answers     outputs -> one answer for each row of the table, from all windows of its text
+    rows, scores    answers -> files of predictions
+
+Nothing here imports torch: outputs are arrays, whatever has computed them. The defaults are for one
+prediction for each text.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Protocol, Self
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from brimful.data.ragged import Ragged
+from brimful.errors import BrimfulError
+from brimful.tables.table import Table
+from brimful.tasks.encoded import Encoded, encode
+
+Outputs = np.ndarray | Ragged
+"""A head's outputs for n examples, float32: (n, C) of sequences, ragged (tokens, C) of tokens."""
+Row = dict[str, Any]
+"""One row of a file of predictions: values by column."""
+
+
+class Form(Protocol):
+    """What a trained task's outputs say of texts, and how that is written."""
+
+    name: ClassVar[str]
+    """What `--task` calls it. The file of the task has this name, with underscores for hyphens; so has the
+    term of its loss: `loss.NAME` in metrics.jsonl."""
+    problem_type: ClassVar[str]
+    """What config.json calls it. A model folder names its task by it, so no two tasks have the same.
+    `transformers` takes its own three as the names of losses; another one has no loss there."""
+
+    read: ClassVar[Callable[..., Table] | None] = None
+    """`read(path, *, labelled, layout, take)` -> a Table. None: its files are tables of texts or pairs, with
+    labels as texts. `table_files.read_file` reads the files of any task and gives the arguments."""
+
+    abstains: ClassVar[bool] = False
+    """Whether a row of predictions has a probability, under which its label can be left out."""
+
+    labels: list[str]
+    """Names of the head's outputs, as config.json stores them. With `settings`, they are all that a trained
+    task knows: `from_labels` makes it again from them. A property or a class attribute will do."""
+
+    @classmethod
+    def from_texts(cls, texts: list[str], second: list[str] | None) -> Table:
+        """The table of texts, or pairs of texts, that are in no file."""
+        return Table(Path("texts"), texts, second, None)
+
+    @classmethod
+    def from_labels(cls, labels: list[str]) -> Self:
+        """The task of a trained model, whose config.json gives these names to its outputs."""
+        return cls()
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What config.json keeps of the task beside its labels, as JSON."""
+        return {}
+
+    def with_settings(self, settings: Mapping[str, Any]) -> Self:
+        """The task of a trained model, whose config.json has these settings; empty if it has none."""
+        return self
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What summary.json says of the task beside its name."""
+        return {}
+
+    def encode(self, table: Table, tokenizer: Tokenizer, max_length: int, overlap: int | None) -> Encoded:
+        """The examples of a table.
+
+        Args:
+            overlap: the tokens that windows of a text share; None cuts texts that are too long.
+
+        Raises:
+            BrimfulError: windows cannot be as `overlap` asks.
+        """
+        return encode(table, tokenizer, max_length, overlap=overlap)
+
+    def answers(self, outputs: Outputs, data: Encoded) -> Any:
+        """One answer for each row of the table, from the outputs of all its windows; by default their mean,
+        (rows, C)."""
+        assert isinstance(outputs, np.ndarray)
+        return data.examples.mean_over_windows(outputs)
+
+    def rows(self, answers: Any, data: Encoded) -> list[Row]:
+        """What `brimful predict` writes for each text. An exported model gives the head's outputs instead."""
+
+    def scores(self, answers: Any) -> np.ndarray:
+        """What `brimful predict --scores` writes for each text: a number for each of `labels`, float32
+        (rows, C).
+
+        Raises:
+            BrimfulError: the task has no such numbers.
+        """
+        raise BrimfulError(
+            f"a model of {self.name} has no scores of whole texts, which --scores and .npy hold"
+        )
+
+
+def predicted_rows(task: Form, answers: Any, data: Encoded, *, scores: bool = False) -> list[Row]:
+    """The task's rows of answers, with the column `scores` if that is wanted."""
+    rows = task.rows(answers, data)
+    if not scores:
+        return rows
+    each = zip(rows, task.scores(answers).tolist(), strict=True)
+    return [row | {"scores": dict(zip(task.labels, values, strict=True))} for row, values in each]

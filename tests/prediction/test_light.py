@@ -1,0 +1,273 @@
+"""`brimful predict` without torch: static models and ONNX exports give what the models with torch give."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import brimful
+from brimful import BrimfulError, TaskModel
+from brimful.commands.export import export
+from brimful.hf.folders import save_model
+from brimful.hf.text_encoder import TextEncoder
+from brimful.model.heads import MaskedLMHead, SequenceHead, SpanHead, TokenHead
+from brimful.prediction import onnx
+from brimful.tasks.classes import Classes
+from brimful.tasks.classification import Classification
+from brimful.tasks.label_sets import LabelSets
+from brimful.tasks.multi_label import MultiLabel
+from brimful.tasks.question_answering import QuestionAnswering
+from brimful.tasks.regression import Regression
+from brimful.tasks.static import StaticModel
+from brimful.tasks.token_classification import TokenClassification
+from builders.encoders import pair_template, small, word_tokenizer
+
+BLOCKED = """
+import sys
+class Refused:
+    refused = sys.argv.pop(1).split(",")
+    def find_spec(self, name, *given):
+        if name in self.refused:
+            raise ImportError(name)
+sys.meta_path.insert(0, Refused())
+from brimful.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+RANDOM = np.random.default_rng(3)
+TEXTS = ["", *(" ".join(f"w{i}" for i in RANDOM.integers(0, 90, n)) for n in RANDOM.integers(1, 50, 20))]
+SPANS = ["O", "B-X", "I-X", "B-Y", "I-Y"]
+
+
+def new_encoder(kind: str = "bert", *, pairs: bool = False) -> TextEncoder:
+    torch.manual_seed(2)
+    encoder = TextEncoder(small(kind, vocabulary_size=95, layers=2).config)
+    encoder.tokenizer = word_tokenizer(kind)
+    if pairs:
+        encoder.tokenizer.post_processor = pair_template()
+    return encoder
+
+
+def task_model(task: str) -> TaskModel:
+    encoder = new_encoder("modern" if task == "regression" else "bert", pairs=task == "question-answering")
+    if task == "classification":
+        head = SequenceHead(encoder, 3)
+        return TaskModel(Classification(["a", "b", "c"]), encoder, head, 32, 8, temperature=1.7, pairs=False)
+    if task == "mean":
+        head = SequenceHead(encoder, 3, pooling="mean")
+        return TaskModel(Classification(["a", "b", "c"]), encoder, head, 32)
+    if task == "multi-label":
+        return TaskModel(MultiLabel(["x", "y"]), encoder, SequenceHead(encoder, 2), 32)
+    if task == "regression":
+        return TaskModel(Regression(), encoder, SequenceHead(encoder, 1), 32, 4)
+    if task == "token-classification":
+        return TaskModel(TokenClassification(SPANS), encoder, TokenHead(encoder, 5), 32, 8)
+    return TaskModel(QuestionAnswering(0.1), encoder, SpanHead(encoder), 32, 8)
+
+
+def without_torch(
+    model: Path, source: Path, output: Path, *options: str, and_without: str = "numba"
+) -> list[dict]:
+    """The rows that the command writes where torch and more cannot be imported."""
+    given = ["predict", "--model", str(model), "--input", str(source), "--output", str(output), *options]
+    done = subprocess.run(
+        [sys.executable, "-c", BLOCKED, f"torch,transformers,scipy.stats,{and_without}", *given],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return [] if output.suffix == ".npy" else [json.loads(line) for line in output.read_text().splitlines()]
+
+
+def nearly(value: object, other: object) -> bool:
+    """Whether two rows are equal but for the rounding of numbers."""
+    if isinstance(value, dict) and isinstance(other, dict):
+        return list(value) == list(other) and all(nearly(value[key], other[key]) for key in value)
+    if isinstance(value, list) and isinstance(other, list):
+        return len(value) == len(other) and all(map(nearly, value, other))
+    if isinstance(value, float) and isinstance(other, float):
+        return abs(value - other) <= 1e-5 * max(1.0, abs(other))
+    return value == other
+
+
+def written(folder: Path, task: str) -> Path:
+    """A file of texts, or of questions."""
+    source = folder / "in.jsonl"
+    rows: list[dict[str, str]] = [{"text": text} for text in TEXTS]
+    if task == "question-answering":
+        rows = [{"id": str(n), "question": "w1 w2", "context": text} for n, text in enumerate(TEXTS[1:])]
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return source
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        "classification",
+        "token-classification",
+        *(pytest.param(task, marks=pytest.mark.slow) for task in ("mean", "multi-label", "regression")),
+        pytest.param("question-answering", marks=pytest.mark.slow),
+    ],
+)
+def test_an_onnx_export_predicts_what_its_model_does(task, tmp_path):
+    task_model(task).save(tmp_path / "model")
+    export(run=str(tmp_path / "model"), out=str(tmp_path / "onnx"), format="onnx")
+    source = written(tmp_path, task)
+    scored = task not in ("token-classification", "question-answering")
+    given = {"input": str(source), "scores": scored}
+    brimful.predict(model=str(tmp_path / "model"), output=str(tmp_path / "torch.jsonl"), **given)
+    expected = [json.loads(line) for line in (tmp_path / "torch.jsonl").read_text().splitlines()]
+    options = ["--scores"] if scored else []
+    more = "sklearn" if task == "token-classification" else "numba"  # the best sequence of tags is a loop
+    rows = without_torch(tmp_path / "onnx", source, tmp_path / "onnx.jsonl", *options, and_without=more)
+    assert len(rows) == len(expected) > 5
+    for row, other in zip(rows, expected, strict=True):
+        assert nearly(row, other), (row, other)
+
+
+def test_an_exported_encoder_writes_the_vectors_of_its_folder(tmp_path):
+    encoder = new_encoder()
+    encoder.pooling = "first"
+    encoder.save(tmp_path / "encoder")
+    export(run=str(tmp_path / "encoder"), out=str(tmp_path / "onnx"), format="onnx")
+    source = written(tmp_path, "")
+    for pooling in ("auto", "mean", "first"):
+        given = {"input": str(source), "pooling": pooling, "max_length": 20, "overlap": 5}
+        for model in ("encoder", "onnx"):
+            brimful.predict(model=str(tmp_path / model), output=str(tmp_path / f"{model}.npy"), **given)
+        theirs, ours = (np.load(tmp_path / f"{name}.npy") for name in ("encoder", "onnx"))
+        np.testing.assert_allclose(ours, theirs, atol=1e-5)
+        assert ours.shape == (len(TEXTS), 48)
+
+
+@pytest.fixture
+def static(tmp_path: Path) -> Path:
+    weights = RANDOM.standard_normal((95, 8)), RANDOM.standard_normal((3, 8)), RANDOM.standard_normal(3)
+    vectors, matrix, bias = (array.astype(np.float32) for array in weights)
+    StaticModel(vectors, matrix, bias, ["a", "b", "c"], word_tokenizer(), 32).save(tmp_path / "static")
+    return tmp_path / "static"
+
+
+def test_a_static_model_needs_numpy_and_tokenizers_alone(static, tmp_path):
+    source = written(tmp_path, "")
+    expected = StaticModel.load(static).predict(TEXTS)
+    rows = without_torch(static, source, tmp_path / "out.jsonl", "--scores")
+    np.testing.assert_allclose([list(row["scores"].values()) for row in rows], expected, atol=1e-6)
+    assert [row["label"] for row in rows] == ["abc"[best] for best in expected.argmax(1)]
+    without_torch(static, source, tmp_path / "out.npy")
+    np.testing.assert_allclose(np.load(tmp_path / "out.npy"), expected, atol=1e-6)
+    rows = without_torch(static, source, tmp_path / "sure.jsonl", "--abstain-below", "0.9")
+    assert [row["abstained"] for row in rows] == [row.max() < 0.9 for row in expected.round(6)]
+
+
+def test_a_task_model_loads_neither_a_compiler_nor_other_tasks(tmp_path):
+    task_model("classification").save(tmp_path / "model")
+    code = """
+import sys
+from brimful.cli import main
+code = main(sys.argv[1:])
+heavy = {"torch._dynamo", "sympy", "numba", "scipy", "sklearn", "pyarrow", "rich"}
+print(sorted(heavy & set(sys.modules)), code)
+"""
+    given = ["--model", str(tmp_path / "model"), "--input", str(written(tmp_path, "")), "--output"]
+    command = [sys.executable, "-c", code, "predict", *given, str(tmp_path / "out.jsonl")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[] 0"
+
+
+def test_forms_have_the_numbers_of_their_tasks_but_for_rounding():
+    logits = np.concatenate([RANDOM.standard_normal((50, 3)) * 20, [[1e4, -1e4, 0], [-800, 0, 800]]])
+    logits = logits.astype(np.float32)
+    for form, task in (Classes, Classification), (LabelSets, MultiLabel):
+        labels = ["a", "b", "c"]
+        ours, theirs = form(labels).scores(logits), task(labels).scores(logits)
+        assert ours.dtype == theirs.dtype == np.float32
+        np.testing.assert_allclose(ours, theirs, atol=2e-7)
+        assert form(labels).scores(logits[:0]).shape == (0, 3)
+
+
+@pytest.fixture(scope="module")
+def export_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("exported")
+    task_model("classification").save(folder / "model")
+    export(run=str(folder / "model"), out=str(folder / "onnx"), format="onnx")
+    return folder
+
+
+@pytest.fixture
+def exported(export_once: Path, tmp_path: Path) -> Path:
+    shutil.copytree(export_once, tmp_path / "exported")
+    return tmp_path / "exported" / "onnx"
+
+
+def refusal(model: Path, **options: object) -> str:
+    source = written(model.parent, "")
+    with pytest.raises(BrimfulError) as error:
+        brimful.predict(
+            model=str(model), input=str(source), output=str(model.parent / "out.jsonl"), **options
+        )
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def test_what_is_wrong_with_an_onnx_folder_is_one_line(exported, monkeypatch):
+    assert "--pooling is for encoders" in refusal(exported, pooling="mean")
+    assert "max_length is 1000: it must be from 3" in refusal(exported, max_length=1000)
+    assert "overlap is 40" in refusal(exported, overlap=40)
+    file = exported / "model.onnx"
+    content = file.read_bytes()
+    file.write_bytes(content[:-100])
+    assert "model.onnx" in refusal(exported)  # it is not the file that export.json names
+    (exported / "export.json").unlink()
+    file.write_bytes(b"no graph")
+    assert f"onnxruntime cannot read {file}: " in refusal(exported)
+    file.write_bytes(content)
+    monkeypatch.setattr(onnx.Graph, "_run", _infinite)
+    assert (
+        refusal(exported) == f"{exported}: the model's outputs are NaN or infinite: its weights are damaged"
+    )
+
+
+def _infinite(self, examples):
+    class Session:
+        def run(self, *given):
+            return [np.full((len(given[1]["input_ids"]), 3), np.inf, dtype=np.float32)]
+
+    self.session = Session()
+    return onnx_run(self, examples)
+
+
+onnx_run = onnx.Graph._run
+
+
+def test_without_onnxruntime_it_says_what_to_install(exported, monkeypatch):
+    monkeypatch.setattr("brimful.extras.find_spec", lambda name: None)
+    assert "needs onnxruntime: pip install 'brimful[export]'" in refusal(exported)
+
+
+@pytest.mark.slow
+def test_a_masked_language_model_in_onnx_predicts_nothing(tmp_path):
+    encoder = new_encoder()
+    save_model(tmp_path / "model", encoder, MaskedLMHead(encoder))
+    export(run=str(tmp_path / "model"), out=str(tmp_path / "onnx"), format="onnx")
+    assert "gives logits of a BertForMaskedLM, and no predictions; for vectors" in refusal(tmp_path / "onnx")
+    export(run=str(tmp_path / "model"), out=str(tmp_path / "st"), format="sentence-transformers")
+    export(run=str(tmp_path / "st"), out=str(tmp_path / "vectors"), format="onnx")
+    source = written(tmp_path, "")
+    brimful.predict(model=str(tmp_path / "vectors"), input=str(source), output=str(tmp_path / "out.npy"))
+    wanted = TextEncoder.load(tmp_path / "model").embed(TEXTS)
+    np.testing.assert_allclose(np.load(tmp_path / "out.npy"), wanted, atol=1e-5)
+
+
+def test_a_folder_with_weights_beside_its_graph_is_read_with_torch(exported):
+    os.replace(exported / "model.onnx", exported.parent / "model" / "model.onnx")
+    source = written(exported.parent, "")
+    output = exported.parent / "out.jsonl"
+    brimful.predict(model=str(exported.parent / "model"), input=str(source), output=str(output))
+    rows = [json.loads(line) for line in output.read_text().splitlines()]
+    assert rows == TaskModel.load(exported.parent / "model").predict(TEXTS)
