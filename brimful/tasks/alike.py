@@ -44,12 +44,15 @@ def alike_rows(table: Table) -> np.ndarray:
     such as questions on one context. Groups have numbers from 0, in the order of their first rows."""
     number: dict[str, int] = {}
     rows = [
-        number.setdefault(normalised(each if isinstance(each, str) else "\n".join(each)), len(number))
-        for each in table.groups()
+        number.setdefault("\n\n".join(map(normalised, _sides(each))), len(number)) for each in table.groups()
     ]
     texts = list(number)
     groups = near_groups(texts, _equal_letters(texts))[rows]
     return np.unique(groups, return_inverse=True)[1].astype(np.int64)
+
+
+def _sides(group: str | tuple[str, ...]) -> tuple[str, ...]:
+    return (group,) if isinstance(group, str) else tuple(filter(None, group))
 
 
 def _equal_letters(texts: Sequence[str]) -> np.ndarray:
@@ -71,7 +74,8 @@ def cut_rows(
     """Which rows a cut takes, bool (n,): whole groups, and of each stratum its share as nearly as they allow.
 
     The hashes of the contents decide, so a row is on the same side in whatever order rows stand. Each stratum
-    keeps a group outside. A group of rows of several strata counts in the rarest.
+    keeps a row outside. A group that is larger than the share of its stratum stays outside, and is not made
+    good by others.
 
     Args:
         groups: int64 (n,), from 0; rows of a group stay together.
@@ -80,26 +84,23 @@ def cut_rows(
         share: of the rows, that the cut takes.
         name: of the cut; another one takes other rows.
     """
-    key = derive_key("cut", name)
-    sizes = np.bincount(groups)
-    places = np.full(len(sizes), np.iinfo(np.uint64).max, dtype=np.uint64)
-    np.minimum.at(places, groups, hash_words(key, contents))
     rows = Counter(strata)
-    stratum = [
-        min({strata[row] for row in members}, key=lambda one: (rows[one], str(one)))
-        for members in np.split(np.argsort(groups, kind="stable"), np.cumsum(sizes)[:-1])
-    ]
-    taken = np.zeros(len(sizes), dtype=bool)
-    members: dict[object, list[int]] = {}
+    number = {one: place for place, one in enumerate(sorted(rows, key=lambda one: (rows[one], str(one))))}
+    stratum = np.array([number[one] for one in strata], dtype=np.int64)
+    sizes = np.bincount(stratum)
+    parts, counts = np.unique(np.stack([groups, stratum], axis=1), axis=0, return_counts=True)
+    fits = counts <= np.maximum(share * sizes[parts[:, 1]], 1)
+    usable = np.bincount(parts[fits, 1], weights=counts[fits], minlength=len(sizes))
+    # Rounded sums: what one stratum lacks, the next makes good.
+    left = np.minimum(np.diff(np.round(np.cumsum(share * usable)), prepend=0), sizes - 1)
+    places = np.full(int(groups.max()) + 1, np.iinfo(np.uint64).max, dtype=np.uint64)
+    np.minimum.at(places, groups, hash_words(derive_key("cut", name), contents))
+    bounds = np.searchsorted(parts[:, 0], np.arange(len(places) + 1))
+    taken = np.zeros(len(places), dtype=bool)
     for group in np.argsort(places, kind="stable").tolist():
-        members.setdefault(stratum[group], []).append(group)
-    owed = 0.0
-    for one in sorted(members, key=lambda one: (rows[one], str(one))):
-        wanted, left = share * sizes[members[one]].sum() + owed, len(members[one])
-        found = 0
-        for group in members[one]:
-            if left > 1 and found + sizes[group] <= wanted + 0.5:
-                taken[group] = True
-                found, left = found + sizes[group], left - 1
-        owed = min(max(wanted - found, -0.5), 0.5)  # what one stratum lacks, the next makes good
+        here = slice(bounds[group], bounds[group + 1])
+        of, count = parts[here, 1], counts[here]
+        if (count <= left[of]).all():
+            left[of] -= count
+            taken[group] = True
     return taken[groups]

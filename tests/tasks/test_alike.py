@@ -41,6 +41,18 @@ def test_what_does_not_tell_texts_apart() -> None:
     assert alike_rows(table([*texts, *sentences(30, 1)])).tolist()[:10] == [0, 0, 0, 0, 1, 2, 3, 2, 4, 5]
 
 
+def test_a_group_of_several_labels_costs_each_of_them_its_rows() -> None:
+    """Three hypotheses on each premise, one a label; and a third of the table is a single template."""
+    groups = np.repeat(np.arange(100), 3)
+    strata = ["a", "b", "c"] * 100
+    taken = cut_rows(groups, strata, np.arange(300, dtype=np.uint64), 0.2, "test")
+    assert Counter(np.array(strata)[taken].tolist()) == {"a": 20, "b": 20, "c": 20}
+    groups = np.r_[np.zeros(100, np.int64), 1 + np.arange(200)]
+    taken = cut_rows(groups, ["a"] * 300, np.arange(300, dtype=np.uint64), 0.2, "test")
+    assert not taken[:100].any()
+    assert taken.sum() == 40
+
+
 def test_numbers_count_where_all_texts_differ_by_them_alone() -> None:
     sums = [f"What is {a} plus {b}?" for a in range(9) for b in range(9)]
     assert alike_rows(table(sums)).max() > 60
