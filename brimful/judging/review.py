@@ -1,8 +1,8 @@
 """What is known of a trained model besides its metrics: calibration, errors, doubtful labels of its training.
 
 The temperature must come from rows that the model did not train on, and that are not test. They are those of
-dev. If dev was a part of train, the model of the final training has seen it; the temperature is then that of
-the trial with the same settings, which has not. Without a dev table there is no temperature.
+dev. If the model of the final training has seen them, the temperature is that of the trial with the same
+settings, which has not. Without dev there is no temperature.
 """
 
 from collections import Counter
@@ -15,6 +15,7 @@ from brimful.console import counted, say
 from brimful.extras import missing
 from brimful.judging import analysis
 from brimful.judging.checks import Finding, check_tables, check_unknown, lengths_of_encoded
+from brimful.judging.rare import rare_labels
 from brimful.model.encoder import Encoder
 from brimful.model.inference import text_vectors
 from brimful.randomness import derive_key, permutation
@@ -320,22 +321,28 @@ def review(
         dev_answers: for dev, of a model that did not train on dev; None without one.
         encoder: with its weights before training.
     """
-    task, test = data.task, data.test
+    task, test, dev = data.task, data.test, data.dev
     if not isinstance(task, Classification):
         by_label = scores_by_label(task, answers, test)
+        rare = [] if dev is None or dev_answers is None else rare_labels(task, dev_answers, dev, data.train)
         return {
             **({"by_label": by_label} if by_label else {}),
+            **({"rare_labels": rare} if rare else {}),
             "errors": worst_errors(task, answers, test),
         }, None
     fitted: Summary = {}
-    if dev_answers is None or data.dev is None:
-        say("no dev rows: no temperature and no threshold for abstaining (give --dev, or several rates)")
+    rare = []
+    if dev_answers is None or dev is None:
+        say("no dev rows: no temperature and no threshold for abstaining (give --dev)")
     else:
-        fitted = calibrate(dev_answers, data.dev)
+        fitted = calibrate(dev_answers, dev)
+        calibrated = dev_answers / np.float32(fitted["temperature"])
+        rare = rare_labels(task, calibrated, dev, data.train)
     temperature = fitted.get("temperature")
     told = {
         **review_classifier(answers, test, task.labels, fitted),
         "by_label": scores_by_label(task, answers, test),
+        **({"rare_labels": rare} if rare else {}),
         **doubtful_labels(encoder, data.train, task.labels, runtime),
         "errors": worst_errors(task, answers if temperature is None else answers / temperature, test),
     }

@@ -25,7 +25,7 @@ from brimful.reports.content import (
     title,
 )
 from brimful.reports.demo import demo_headline
-from brimful.reports.finetune import RUNGS, calibration_card
+from brimful.reports.finetune import RUNGS, calibration_card, held_out_sentence, rare_sentences
 from brimful.reports.load import Run
 from brimful.reports.prepared import prepared_headline
 from brimful.train.verdict import BUSY
@@ -158,7 +158,8 @@ def _finetune(summary: Summary, task: "type[Task]") -> Parts:
     latency = metric(summary, "latency_ms")
     seconds = metric(summary, "seconds")
     took = f"Its training took {duration(seconds)}." if seconds is not None else ""
-    return [*sentences, took, _bound(summary)], [
+    sentences += [held_out_sentence(summary), took, *rare_sentences(summary), _bound(summary)]
+    return sentences, [
         _primary_card(summary, primary),
         calibration_card(summary),
         card("One text", latency, milliseconds, _rungs(summary, "latency_ms", milliseconds)),
