@@ -65,7 +65,13 @@ PRETRAIN: dict[str, Any] = {
 }
 FROM_RANDOM = {"name": "muon", "learning_rate": 2e-3, "muon_learning_rate": 0.02}
 GOING_ON = {"name": "muon", "learning_rate": 1e-3, "muon_learning_rate": 0.01}
-FINETUNE: dict[str, Any] = {"batch": 32, "dropout": 0.1, "max_length": 64, "ladder": "none"}
+FINETUNE: dict[str, Any] = {
+    "batch": 32,
+    "dropout": 0.1,
+    "max_length": 64,
+    "ladder": "none",
+    "dev": "none",
+}
 Result = dict[str, Any]
 
 

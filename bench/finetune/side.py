@@ -32,6 +32,7 @@ def brimful(settings: dict[str, Any]) -> dict[str, Any]:
             encoder=settings["encoder"],
             train=settings["train"],
             test=settings["test"],
+            dev="none",
             out=f"{folder}/run",
             seed=(settings["seed"],),
             learning_rates=(settings["rate"],),

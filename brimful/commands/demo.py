@@ -102,6 +102,7 @@ DISTIL: dict[str, Any] = {
 the labels alone is measured by a fine-tuning, which also chooses its learning rate."""
 GENERAL_FINETUNE: dict[str, Any] = {
     "learning_rates": [2e-4],
+    "dev": "none",
     "epochs": 3.0,
     "pooling": "mean",
     "optimizer": {"layer_decay": 0.85},

@@ -9,7 +9,7 @@ from brimful.finetuning.work import work
 from brimful.runs.directory import START
 from brimful.runs.job import Job, resumable
 
-JOB = Job(resumable("finetune", "encoder", "train", "test"), plan, outlook, work, (START,))
+JOB = Job(resumable("finetune", "encoder", "train"), plan, outlook, work, (START,))
 
 
 @verb(FinetuneConfig)

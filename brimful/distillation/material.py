@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from brimful.console import warn
+from brimful.console import counted, say, warn
 from brimful.data.examples import Examples
 from brimful.distillation.options import TaskOptions
 from brimful.distillation.origin import finetuning_of
@@ -23,13 +23,15 @@ from brimful.distillation.teachers import (
 from brimful.distributed import World
 from brimful.errors import BrimfulError, UsageError
 from brimful.finetuning.config import FinetuneConfig
+from brimful.finetuning.held_out import FILE, HeldOut, read_held_out
 from brimful.hf.model_folder import ModelFolder
 from brimful.model.encoder import Encoder
 from brimful.model.heads import SequenceHead
 from brimful.objectives.imitation import TEACHER
-from brimful.runs.directory import CONFIG, model_files, named_files
+from brimful.runs.directory import CONFIG, absolute, model_files, named_files
 from brimful.tables.layouts import OWN, FileLayout, find_layout
 from brimful.tables.table import require_pairs
+from brimful.tasks.alike import equal_rows
 from brimful.tasks.cache import TaskFiles
 from brimful.tasks.data import TaskData, load_task_data
 from brimful.tasks.encoded import Encoded, warn_of_lost_ends
@@ -56,13 +58,15 @@ class Sources:
 
     Attributes:
         origin: the first teacher's fine-tuning, whose tables and settings are used where none are given.
-        tables: paths of train, dev and test.
+        tables: paths of train, and of dev and test where they are tables of their own.
+        held_out: rows of train that the teacher's run has held out, where its training table is used.
     """
 
     config: TaskOptions
     origin: FinetuneConfig | None
     teachers: list[ModelTeacher]
-    tables: tuple[str, str | None, str]
+    tables: tuple[str, str | None, str | None]
+    held_out: HeldOut | None = None
 
     @property
     def first(self) -> ModelTeacher | None:
@@ -79,6 +83,8 @@ class Sources:
             name = f"teacher[{index}]" if index else "teacher"
             if index == 0 and self.origin is not None:
                 files[f"{name}/{CONFIG}"] = Path(path) / CONFIG
+                if self.held_out is not None:
+                    files[f"{name}/{FILE}"] = Path(path) / FILE
             files |= model_files(name, ModelFolder.open(path, "model"))
         return files
 
@@ -112,7 +118,8 @@ def open_sources(config: TaskOptions) -> Sources:
         kind, wanted = each.model.task, config.task or teachers[0].model.task.name
         if type(kind) is not type(teachers[0].model.task) or kind.name != wanted:
             raise BrimfulError(f"the teacher {each.name} is a model of {kind.name}, not of {wanted}")
-    return Sources(config, origin, teachers, _tables(config, origin))
+    tables = _tables(config, origin)
+    return Sources(config, origin, teachers, tables, _held_out(config, origin, tables))
 
 
 @dataclass(frozen=True)
@@ -187,6 +194,7 @@ def read_material(
         BrimfulError: a table or a file of scores is unusable, or does not go with the teachers.
     """
     config, origin, teachers = sources.config, sources.origin, sources.teachers
+    held_out = sources.held_out
     encoder, max_length, overlap = reader.encoder, reader.max_length, reader.overlap
     kind = type(teachers[0].model.task) if teachers else task_of(config.task, sources.layout)
     data = load_task_data(
@@ -196,14 +204,15 @@ def read_material(
         max_length=max_length,
         overlap=overlap,
         windows=False,
-        split=False,
+        test_rows=held_out.test if held_out and sources.tables[2] is None else None,
+        dev_rows=held_out.dev if held_out and not held_out.dev_in_train and not config.dev else None,
         layout=sources.layout,
         metric=origin.metric if origin else None,
         ranks=ranks,
     )
     task = data.task
     teachers = [replace(each, order=order_of_labels(each.model, task.labels, each.name)) for each in teachers]
-    parts, sizes = [data.train.with_text()], [len(data.train)]
+    parts, sizes = [data.train.with_text()], [_rows_of_train(data)]
     unlabelled = TaskFiles(kind, sources.plain_layout, ranks, labelled=False)
     assert encoder.tokenizer is not None
     for path in config.unlabelled:
@@ -212,6 +221,10 @@ def read_material(
         if ranks.is_main:
             warn_of_lost_ends(more.examples.cut, len(more), path, max_length, windows=False)
         sizes.append(len(more))
+        if sources.tables[2] is None and (tested := equal_rows(more.table, data.test.table)).any():
+            if ranks.is_main:
+                say(f"{path}: {counted(int(tested.sum()), 'text')} of the test rows are left out")
+            more = more.take(np.flatnonzero(~tested))
         parts.append(more.with_text())
     student = student_of(data)
     first = teachers[0] if teachers else None
@@ -235,13 +248,20 @@ def read_material(
     return found, student
 
 
-def _tables(config: TaskOptions, origin: FinetuneConfig | None) -> tuple[str, str | None, str]:
+def _tables(config: TaskOptions, origin: FinetuneConfig | None) -> tuple[str, str | None, str | None]:
     """Paths of train, dev and test: those given, else those of the teacher's run."""
     known: Sequence[str | None] = origin.tables if origin else (None, None, None)
     train, test = config.train or known[0], config.test or known[2]
     dev = config.dev or (None if config.train else known[1])
     if train is not None and test is not None:
         return train, dev, test
+    if train is not None and origin is not None:
+        if absolute(train) == origin.train:
+            return absolute(train), dev, None
+        raise UsageError(
+            f"{config.teachers[0]} has held its test rows out of {origin.train}, and {train} may hold them or"
+            " copies of them: give --test too"
+        )
     if config.teachers:
         raise UsageError(
             f"{config.teachers[0]} is not a run of `brimful finetune`, whose tables would be used: give"
@@ -252,6 +272,28 @@ def _tables(config: TaskOptions, origin: FinetuneConfig | None) -> tuple[str, st
         "without a model as --teacher, whose tables would be used: give --train and --test"
         + ("; vectors teach with `brimful distil-encoder --teacher-vectors`" if arrays else "")
     )
+
+
+def _held_out(
+    config: TaskOptions, origin: FinetuneConfig | None, tables: tuple[str, str | None, str | None]
+) -> HeldOut | None:
+    """The rows that the teacher's run has held out, where its tables are used again.
+
+    Raises:
+        BrimfulError: they are not known any more.
+    """
+    if origin is None or (tables[2] is not None and (config.train or config.test)):
+        return None
+    run = Path(config.teachers[0])
+    if tables[2] is not None and not (run / FILE).is_file():
+        return None
+    return read_held_out(run, tables[0])
+
+
+def _rows_of_train(data: TaskData) -> int:
+    """The rows of the file of train, of which test and dev may be parts."""
+    parts = [part for part in (data.test, data.dev) if part is not None and part.table.rows is not None]
+    return sum(map(len, [data.train, *parts]))
 
 
 def _with_target(part: Encoded, outputs: Outputs) -> Examples:

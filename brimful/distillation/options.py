@@ -71,7 +71,8 @@ class CommonOptions:
     unlabelled: tuple[str, ...] = incidental(())
     """More texts to learn from: .txt (one a line), or tables with a text column."""
     test: str | None = incidental(None)
-    """Table to measure teacher and student on; by default the one of the teacher's run."""
+    """Table to measure teacher and student on; by default the one of the teacher's run, or the rows of its
+    training table that it held out as test."""
     task: Annotated[str | None, TASK_HELP] = None
     columns: Columns = OWN
     """Other names of the columns, where tables are given."""

@@ -18,9 +18,7 @@ def finetuning_of(run: Path | str) -> FinetuneConfig | None:
         finetuned = build(FinetuneConfig, read_yaml(path), finished=True)
     except BrimfulError:
         return None
-    if not (finetuned.encoder and finetuned.train and finetuned.test):
-        return None
-    return finetuned
+    return finetuned if finetuned.encoder and finetuned.train else None
 
 
 def encoder_before(origin: FinetuneConfig, remedy: str) -> ModelFolder:

@@ -7,7 +7,7 @@ import tyro
 
 from brimful.config import incidental, require_positive
 from brimful.errors import BrimfulError
-from brimful.finetuning.config import TASK_TRAINER, FinetuneConfig
+from brimful.finetuning.config import NO_DEV, TASK_TRAINER, FinetuneConfig
 from brimful.precision.formats import Precision
 from brimful.tables.layouts import OWN, Columns
 from brimful.tasks.names import TASK_HELP, require_task_name
@@ -79,7 +79,7 @@ class EvaluateConfig:
         return FinetuneConfig(
             encoder=encoder,
             train=self.train,
-            dev=self.dev,
+            dev=self.dev or (None if len(self.learning_rates) > 1 else NO_DEV),
             test=self.test,
             task=self.task,
             columns=self.columns,

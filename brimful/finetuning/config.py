@@ -20,6 +20,8 @@ TASK_TRAINER = LoopConfig(checkpoint_every=200, deterministic=True)
 """Fine-tuning and distillation are short and their metrics are compared: the same bits are worth the time."""
 
 
+NO_DEV = "none"
+
 _NUMBERS = tyro.constructors.PrimitiveConstructorSpec(
     nargs="*",
     metavar="INT ...",
@@ -38,7 +40,7 @@ class FinetuneConfig:
         *("encoder", "train", "dev", "test", "out", "task"),
         *("layout", "learning_rates", "epochs", "max_length", "seed", "dry_run"),
     )
-    EXAMPLE = "--encoder runs/pretrain --train train.tsv --test test.tsv --out runs/finetune"
+    EXAMPLE = "--encoder runs/pretrain --train table.tsv --out runs/finetune"
 
     encoder: str | None = incidental(None)
     """Folder of an encoder: RUN/encoder, the RUN itself, or a Hugging Face folder."""
@@ -46,7 +48,8 @@ class FinetuneConfig:
     train: str | None = incidental(None)
     """TSV, CSV, JSONL or Parquet with the columns text, text_b (optional) and label."""
     test: str | None = incidental(None)
-    """A table of the same columns, on which the finished model is measured once."""
+    """A table of the same columns, on which the finished model is measured once. By default a fifth of train:
+    alike texts stay together, labels keep their proportions."""
     more_tests: tuple[str, ...] = incidental(())
     """More tables to measure the finished model on, such as those of another domain."""
     columns: Columns = OWN
@@ -62,8 +65,9 @@ class FinetuneConfig:
     resume: str | None = incidental(None)
     """Run directory of an interrupted run: continue it with its own configuration."""
     dev: str | None = incidental(None)
-    """A table of the same columns, to choose the learning rate on. By default a fifth of train, which the
-    final training uses as well."""
+    """A table of the same columns, to choose and to calibrate on. By default, with several learning rates, a
+    fifth of train, which the final training reads too; with one, a tenth to calibrate probabilities, which
+    the training does not read. none: with one rate, train on all rows."""
     seed: tuple[int, ...] = (0,)
     """Each seed trains its own model. Metrics of several seeds, --seed 0 1 2, are means, with their standard
     deviation and the value of each."""
@@ -150,12 +154,24 @@ class FinetuneConfig:
         """
         if self.pooling != "auto" and not pools:
             raise BrimfulError("pooling is for classifiers and regressions of whole texts: leave it out")
+        if self.dev == NO_DEV and self.chooses:
+            raise BrimfulError("--dev none goes with one learning rate and without --keep best: leave it out")
         compares = len(self.settings) > 1 or self.ladder == "full"
         if self.trial_epochs and (self.dev or self.trainer.keeps_best or not compares):
             raise BrimfulError(
                 "trial_epochs is for several learning rates that are compared on a part of train, before a"
                 " training on all of it: leave it out"
             )
+
+    @property
+    def chooses(self) -> bool:
+        """Whether dev decides something: among settings, or among checkpoints."""
+        return len(self.settings) > 1 or self.trainer.keeps_best
+
+    @property
+    def dev_table(self) -> str | None:
+        """The path of a dev table; None without one."""
+        return None if self.dev == NO_DEV else self.dev
 
     @property
     def settings(self) -> list[tuple[float, float]]:
@@ -178,11 +194,10 @@ class FinetuneConfig:
         return ModelFolder.open(self.encoder, "encoder")
 
     @property
-    def tables(self) -> tuple[str, str | None, str]:
-        """Paths of train, dev and test."""
+    def tables(self) -> tuple[str, str | None, str | None]:
+        """Paths of train, and of dev and test where they are tables of their own."""
         assert self.train is not None
-        assert self.test is not None
-        return self.train, self.dev, self.test
+        return self.train, self.dev_table, self.test
 
 
 def default_rate(width: int) -> float:

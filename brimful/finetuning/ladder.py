@@ -94,7 +94,9 @@ class Ladder:
     def _random(self) -> baselines.Rung:
         """The same encoder from random weights."""
         finetuning = self.run_of
-        config, data = from_random(finetuning.config, finetuning.data, self.best.seed)
+        config, data = from_random(
+            finetuning.config, finetuning.data, self.best.seed, finetuning.runtime.world
+        )
         trainings = replace(finetuning, config=config, data=data, trials="random")
         trial, _ = trainings.train_seed(self.best.seed)
         model = trainings.model(trial)
@@ -122,7 +124,7 @@ class Ladder:
                 record["finetuned"] = task.measure(self.answers, data.test)[primary]
             if runtime.world.is_main:
                 # The trainings above choose on dev, unless its rows are in train.
-                apart = finetuning.config.dev or finetuning.config.trainer.keeps_best
+                apart = data.fit is data.train
                 given = part if apart else replace(part, dev=None)
                 for name, each in features.items():
                     if rung := baselines.linear(task, given, each, timed=False):

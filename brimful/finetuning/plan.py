@@ -7,7 +7,8 @@ from typing import Any
 
 from brimful.console import say, warn
 from brimful.errors import BrimfulError
-from brimful.finetuning.config import FinetuneConfig, default_rate
+from brimful.finetuning.config import NO_DEV, FinetuneConfig, default_rate
+from brimful.finetuning.held_out import FILE, HeldOut
 from brimful.finetuning.start import starting_model
 from brimful.finetuning.trainings import load_data
 from brimful.hf.folders import load_pretrained
@@ -35,12 +36,14 @@ class FinetunePlan(RunPlan):
     Attributes:
         config: resolved.
         told: what the checks found in the tables, for the summary; on the main rank.
+        held_out: rows of train that are test or dev.
     """
 
     config: FinetuneConfig
     data: TaskData
     runtime: Runtime
     told: dict[str, Any]
+    held_out: HeldOut
 
     @property
     def files(self) -> dict[str, Path]:
@@ -52,9 +55,11 @@ class FinetunePlan(RunPlan):
 
     @property
     def decides(self) -> list[Any]:
-        """When it is evaluated, where the best checkpoint is kept: evaluations then do more than measure."""
+        """The rows that are held out; and when it is evaluated, where the best checkpoint is kept:
+        evaluations then do more than measure."""
         trainer = self.config.trainer
-        return [trainer.evaluate_every] if trainer.keeps_best else []
+        rows = [self.held_out.key] if self.held_out else []
+        return [*rows, trainer.evaluate_every] if trainer.keeps_best else rows
 
 
 def plan(config: FinetuneConfig, folder: RunFolder) -> FinetunePlan:
@@ -79,22 +84,28 @@ def plan(config: FinetuneConfig, folder: RunFolder) -> FinetunePlan:
         asked.refuse_unread(pools=isinstance(head, SequenceHead))
         if config.label_curve and (why := available(data.task)) is not None:
             raise BrimfulError(f"label_curve draws the ladder's models too: {why}")
+    held_out = HeldOut.of(config, data)
     if folder.announces:
         _announce(asked, data, encoder, head)
+        if held_out:
+            say(_held_out_line(config, held_out, data))
     told: dict[str, Any] = {}
     if ranks.is_main:  # the others read the summary that it writes
-        findings, told = check_before(data, encoder, own_dev=config.dev is not None)
+        findings, told = check_before(data, encoder, own_dev=config.dev_table is not None)
         if not folder.resuming:
             _tell(findings, data)
             limits = f"an example has at most {config.max_length:,}, the encoder takes"
             say(f"{described(told['train']['tokens'])}; {limits} {encoder.config.max_length:,}")
-    return FinetunePlan(config, data, runtime, told)
+        if held_out:
+            told["held_out"] = held_out.counts
+    return FinetunePlan(config, data, runtime, told, held_out)
 
 
 def outlook(plan: FinetunePlan) -> Summary:
     """What a dry run returns."""
     data = plan.data
-    return {"dry_run": True, "train": len(data.train), "test": len(data.test), **data.task.facts}
+    sizes = {"train": len(data.train), "test": len(data.test), **plan.held_out.counts}
+    return {"dry_run": True, **sizes, **data.task.facts}
 
 
 def _resolved(config: FinetuneConfig, encoder: Encoder, precision: Precision) -> FinetuneConfig:
@@ -110,7 +121,7 @@ def _resolved(config: FinetuneConfig, encoder: Encoder, precision: Precision) ->
         config,
         encoder=config.encoder and absolute(config.encoder),
         train=train,
-        dev=dev,
+        dev=config.dev and (dev or NO_DEV),
         test=test,
         more_tests=tuple(map(absolute, config.more_tests)),
         task=kind.name,
@@ -119,6 +130,16 @@ def _resolved(config: FinetuneConfig, encoder: Encoder, precision: Precision) ->
         pooling=pooling_of(encoder) if config.pooling == "auto" else config.pooling,
         learning_rates=config.learning_rates or (default_rate(hidden),),
         precision=precision,
+    )
+
+
+def _held_out_line(config: FinetuneConfig, held_out: HeldOut, data: TaskData) -> str:
+    """Which rows of train are test and dev, and how one finds them."""
+    parts = [f"{n:,} {name}" for name, n in held_out.counts.items()]
+    kept = "; the final training reads dev too" if held_out.dev is not None and held_out.dev_in_train else ""
+    return (
+        f"held out of {config.train}: {' and '.join(parts)} rows; alike texts stay together, labels keep"
+        f" their proportions{kept}. {FILE} in the run names them"
     )
 
 

@@ -26,7 +26,7 @@ def finetuning_of(directory: Path) -> tuple[Path, FinetuneConfig] | None:
                 config = build(FinetuneConfig, read_yaml(folder / CONFIG), finished=True)
             except BrimfulError:
                 return None
-            return (folder, config) if config.encoder and config.train and config.test else None
+            return (folder, config) if config.encoder and config.train else None
     return None
 
 

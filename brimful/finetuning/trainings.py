@@ -27,6 +27,11 @@ from brimful.tasks.task import Metric
 from brimful.train.objective import Runtime
 from brimful.train.trainer import Trainer
 
+CALIBRATION = 0.1
+"""Of train, what is dev where there is nothing to choose, but probabilities to calibrate."""
+FEWEST = 500
+"""Rows of train from which it is held out: fewer would make too few errors on dev for a temperature."""
+
 
 def load_data(config: FinetuneConfig, encoder: Encoder, ranks: World = ALONE) -> TaskData:
     """The rows that a run trains on, chooses on and is tested on.
@@ -42,12 +47,16 @@ def load_data(config: FinetuneConfig, encoder: Encoder, ranks: World = ALONE) ->
         *config.tables,
         max_length=config.max_length,
         overlap=config.overlap,
-        split=len(config.settings) > 1 or config.trainer.keeps_best,
         more_tests=config.more_tests,
         layout=layout,
         metric=config.metric,
         ranks=ranks,
     )
+    if config.dev is None and config.chooses:
+        data = hold_out(data, ranks=ranks)
+    elif config.dev is None and data.task.calibrates and len(data.train) >= FEWEST:
+        data = hold_out(data, CALIBRATION, ranks)
+        data = replace(data, train=data.fit)
     if config.trainer.keeps_best:
         data = replace(data, train=data.fit)
     return _balanced(data) if config.class_weights else data
@@ -79,14 +88,13 @@ def _choice(config: FinetuneConfig, data: TaskData) -> dict[str, Encoded]:
     return {config.trial_name(*setting): data.fit for setting in config.settings} | {"final": data.train}
 
 
-def from_random(config: FinetuneConfig, data: TaskData, seed: int) -> tuple[FinetuneConfig, TaskData]:
+def from_random(
+    config: FinetuneConfig, data: TaskData, seed: int, ranks: World = ALONE
+) -> tuple[FinetuneConfig, TaskData]:
     """What the ladder trains from random weights. They need a higher rate: 1e-3 is tried too."""
     rates = tuple(dict.fromkeys((*config.learning_rates, 1e-3)))
     config = replace(config, initialisation="random", reinit_top=0, seed=(seed,), learning_rates=rates)
-    if data.dev is None:
-        fit, dev = hold_out(data.train)
-        data = replace(data, fit=fit, dev=dev)
-    return config, data
+    return config, hold_out(data, ranks=ranks) if data.dev is None else data
 
 
 def _balanced(data: TaskData) -> TaskData:

@@ -12,7 +12,7 @@ from brimful.console import say
 from brimful.finetuning.ladder import Ladder
 from brimful.finetuning.plan import FinetunePlan
 from brimful.finetuning.start import starting_model
-from brimful.finetuning.trainings import Finetuning, Trial
+from brimful.finetuning.trainings import FEWEST, Finetuning, Trial
 from brimful.hf.folders import load_pretrained
 from brimful.judging.review import review
 from brimful.judging.uncertainty import over_seeds
@@ -41,6 +41,9 @@ def work(plan: FinetunePlan, folder: RunFolder) -> Summary:
         model = TaskModel(data.task, *started, config.max_length, config.overlap, pairs=pairs)
         model.save(folder.path / START)
         seal(folder.path / START)
+    if folder.ranks.is_main and plan.held_out:
+        assert config.train is not None
+        plan.held_out.write(folder.path, config.train)
     folder.ranks.barrier()
     run = Finetuning(config, data, folder, plan.runtime)
     trials: list[Trial] = []
@@ -64,7 +67,7 @@ def work(plan: FinetunePlan, folder: RunFolder) -> Summary:
     reviewed: dict[str, Any] = {}
     if folder.ranks.is_main:
         if task.settings and data.dev is None:
-            say(f"no dev rows to fit {', '.join(task.settings)} (give --dev, or several rates)")
+            say(f"no dev rows to fit {', '.join(task.settings)}: give --dev, or {FEWEST} rows of train")
         start = load_pretrained(run.config.encoder_folder)[0].to(run.runtime.device)
         of_dev = run.dev_answers(best, trials)
         reviewed, temperature = review(replace(data, task=task), answers, of_dev, start, run.runtime)

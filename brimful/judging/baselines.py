@@ -14,12 +14,13 @@ from typing import Any, Protocol
 import numpy as np
 
 from brimful.console import say, warn
+from brimful.errors import BrimfulError
 from brimful.extras import missing
 from brimful.model.encoder import Encoder
 from brimful.model.inference import text_vectors
 from brimful.randomness import derive_key, permutation
 from brimful.tables.table import Table
-from brimful.tasks.data import TaskData, hold_out
+from brimful.tasks.data import TaskData, cut_part
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.task import Task
 from brimful.text.characters import HAN, character_classes, code_points
@@ -31,8 +32,6 @@ FROZEN_STRENGTHS = (0.001, 0.01, 0.1, 1.0, 10.0)
 """The same on embeddings, whose features have a deviation of 1."""
 MOST = 50_000
 """Rows of train, and a quarter of them of dev, that a linear model takes: other ranks wait for it."""
-FOLDS = 5
-"""Parts of train, of which one is to choose on."""
 RUNGS = ("majority", "tfidf", "frozen", "random")
 """The models of the ladder, by their keys in a summary and in its order."""
 TIMED = 30
@@ -292,10 +291,11 @@ def _strength(task: Task, data: TaskData, features: Features) -> float:
     """The C that is best on dev, or on a fifth of train; 1 where train is too small for that."""
     fit_model = partial(_MODELS[task.problem_type], len(task.labels))
     fit, dev = data.fit, data.dev
-    if dev is None and len(set(data.train.table.groups())) >= FOLDS:
-        fit, dev = hold_out(data.train)
     if dev is None:
-        return 1.0
+        try:
+            fit, dev = cut_part(task, data.train, "dev")
+        except BrimfulError:  # too few rows
+            return 1.0
     ours, theirs = features.fit(fit.table), features.of(dev.table)
     scores = {
         strength: task.metrics[0].score(task.measure(fit_model(ours, fit.targets, strength)(theirs), dev))

@@ -17,6 +17,7 @@ from scipy import stats
 from tokenizers import Tokenizer
 
 from brimful.console import counted, recorded_warnings, visible
+from brimful.corpus.dedup.near_pairs import near_pairs
 from brimful.errors import BrimfulError
 from brimful.tables.label_lists import MISSING
 from brimful.tables.labelled_spans import LabelledSpan, label_names_of
@@ -245,8 +246,6 @@ class Overlap:
 
 def overlap(train: Table, other: Table) -> Overlap:
     """The rows of `other` that are in `train`, exactly or nearly (`corpus.dedup.near_pairs`)."""
-    from brimful.corpus.dedup.near_pairs import near_pairs  # imports numba
-
     asked, first = _keys(other, normalised), _first_rows(train)
     same = {row: first[key] for row, key in enumerate(asked) if key in first}
     rest = [row for row in range(len(asked)) if row not in same]

@@ -49,7 +49,7 @@ class QuestionTable(Table):
 
     types = {"labels": list[Answer], "ids": str}  # noqa: RUF012
 
-    def groups(self) -> Sequence[object]:
+    def groups(self) -> Sequence[str | tuple[str, ...]]:
         """The contexts."""
         assert self.second is not None
         return self.second

@@ -97,7 +97,7 @@ class Table:
         """Equal for two rows of the same text or pair."""
         return list(zip(self.texts, self.second or [""] * len(self), strict=True))
 
-    def groups(self) -> Sequence[object]:
+    def groups(self) -> Sequence[str | tuple[str, ...]]:
         """Equal for rows that stay together when the table is divided: those of equal texts or pairs."""
         return self.keys()
 

@@ -31,6 +31,7 @@ from brimful.tables.layouts import OWN_LAYOUT, FileLayout
 from brimful.tables.slices import read_slices
 from brimful.tables.table import Table
 from brimful.tables.table_files import read_file
+from brimful.tasks.alike import alike_rows
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.entries import (
     Entry,
@@ -140,6 +141,14 @@ def known_outputs(
     key = {"outputs": decides, "texts": content_hash(data), "code": code}
     entry = kept_entry(key, lambda: entry_of_outputs(compute()), ranks, "a teacher's outputs")
     return outputs_of_entry(entry)
+
+
+def known_groups(table: Table, ranks: World = ALONE) -> np.ndarray:
+    """`alike_rows` of a table, out of the cache if it is there, mapped. Every rank calls this."""
+    content = hashlib.sha256(table.fingerprints.data).hexdigest()
+    key = {"alike": content, "table": type(table).__name__, "code": _code()}
+    what = "which rows are alike"
+    return kept_entry(key, lambda: Entry({"groups": alike_rows(table)}, {}), ranks, what).arrays["groups"]
 
 
 def kept_entry(key: dict[str, Any], build: Callable[[], Entry], ranks: World, what: str) -> Entry:

@@ -51,6 +51,7 @@ class Classification(Classes, Task):
     )
     by_row = True
     watched = ("accuracy",)
+    calibrates = True
     sentence = "{primary} of {texts} get the right label."
 
     def __post_init__(self) -> None:

@@ -1,7 +1,7 @@
 """The tables of a task as examples: encoded, split, streamed in updates, and evaluated between them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,14 +12,19 @@ from brimful.distributed import ALONE, World
 from brimful.errors import BrimfulError
 from brimful.model.encoder import Encoder
 from brimful.objectives.supervised import Evaluate, no_evaluation
-from brimful.randomness import derive_key, shuffled_groups
 from brimful.tables.layouts import OWN_LAYOUT, FileLayout
-from brimful.tables.table import require_pairs
-from brimful.tasks.cache import TaskFiles
+from brimful.tables.table import Table, require_pairs
+from brimful.tasks.alike import cut_rows
+from brimful.tasks.cache import TaskFiles, known_groups
 from brimful.tasks.encoded import Encoded, warn_of_lost_ends
 from brimful.tasks.model import TaskModel
 from brimful.tasks.task import Task, TaskHead
 from brimful.train.objective import Runtime
+
+CUT = 0.2
+"""Of one table, what becomes test; and of train, the dev part that a choice is made on."""
+FEWEST = 50
+"""Different texts of a table that test is cut from."""
 
 
 @dataclass(frozen=True)
@@ -48,12 +53,13 @@ def load_task_data(
     encoder: Encoder,
     train_path: str,
     dev_path: str | None,
-    test_path: str,
+    test_path: str | None,
     *,
     max_length: int,
     overlap: int | None = None,
     windows: bool = True,
-    split: bool,
+    test_rows: np.ndarray | None = None,
+    dev_rows: np.ndarray | None = None,
     more_tests: Sequence[str] = (),
     layout: FileLayout = OWN_LAYOUT,
     metric: str | None = None,
@@ -63,22 +69,24 @@ def load_task_data(
 
     Args:
         kind: the task. The layout or the training table gives its labels.
+        test_path: None: test is cut from the training table (`cut_part`).
         overlap: the tokens that windows of a long text share; None cuts it.
         windows: whether the verb has --overlap, which a warning of cut texts then names.
-        split: hold out a fifth of train as dev if no dev table is given.
+        test_rows, dev_rows: int64, rows of the training table that are known to be test, or dev.
         more_tests: other tables to measure on.
         metric: the primary metric; None: that of the layout or the task.
 
     Raises:
-        BrimfulError: a table is missing or malformed, a target is wrong, or train is too small to split.
+        BrimfulError: a table is missing or malformed, a target is wrong, or train is too small to cut.
     """
     files = TaskFiles(kind, layout, ranks)
-    train, test = files.read(train_path), files.read(test_path)
+    train = files.read(train_path)
+    test = None if test_path is None else files.read(test_path)
     task = kind.from_labels(list(layout.labels)) if layout.labels else kind.from_table(train)
     if primary := metric or layout.primary:
         task = task.compared_by(primary)
-    leaked = len(np.intersect1d(train.fingerprints, test.fingerprints))
-    if leaked and ranks.is_main:
+    leaked = 0 if test is None else len(np.intersect1d(train.fingerprints, test.fingerprints))
+    if test is not None and leaked and ranks.is_main:
         warn(f"{leaked} texts of {test.path} are also in {train.path}, so test metrics are too optimistic")
     if encoder.tokenizer is None:
         raise BrimfulError("the encoder's folder has no tokenizer.json; add it beside config.json")
@@ -93,35 +101,67 @@ def load_task_data(
         return data
 
     everything = encoded(train_path)
-    dev: Encoded | None = None
-    fit = everything
-    if dev_path:
-        dev = encoded(dev_path)
-    elif split:
-        fit, dev = hold_out(everything)
-        try:
-            task.targets(dev.table)
-        except BrimfulError as error:
-            raise BrimfulError(f"{error}, in the fifth of train that is held out; give --dev") from error
-    return TaskData(task, fit, dev, everything, encoded(test_path), leaked, tuple(map(encoded, more_tests)))
+    if test_path is not None:
+        of_test = encoded(test_path)
+    elif test_rows is not None:
+        everything, of_test = _divided(everything, test_rows, "test")
+    else:
+        everything, of_test = cut_part(task, everything, "test", ranks=ranks)
+    dev = None if dev_path is None else encoded(dev_path)
+    if dev_rows is not None:
+        everything, dev = _divided(everything, dev_rows, "dev")
+    return TaskData(task, everything, dev, everything, of_test, leaked, tuple(map(encoded, more_tests)))
 
 
-def hold_out(train: Encoded) -> tuple[Encoded, Encoded]:
-    """Four fifths of the texts, in order, and a fifth to choose on; the same ones on every call.
+def hold_out(data: TaskData, share: float = CUT, ranks: World = ALONE) -> TaskData:
+    """The same with a share of train as dev, and the rest to fit."""
+    fit, dev = cut_part(data.task, data.train, "dev", share, ranks)
+    return replace(data, fit=fit, dev=dev)
 
-    Rows of equal texts, and questions on the same context, are on the same side.
+
+def cut_part(
+    task: Task, data: Encoded, name: str, share: float = CUT, ranks: World = ALONE
+) -> tuple[Encoded, Encoded]:
+    """The rows of a table without a part, and the part; the same ones on every call. Every rank calls this.
+
+    Rows of alike texts, and questions on alike contexts, are on the same side (`alike_rows`). Labels have the
+    same proportions on both (`Task.strata`).
+
+    Args:
+        name: of the part, for what is named after its rows.
 
     Raises:
-        BrimfulError: there are fewer than five different texts, or contexts.
+        BrimfulError: there are too few different texts, or the part cannot be measured on.
     """
-    places = shuffled_groups(train.table.groups(), derive_key("dev"))
-    size = (places.max() + 1) // 5
-    if not size:
-        texts = f"{train.table.path} has {places.max() + 1} different texts"
-        raise BrimfulError(f"{texts}, too few to hold out a fifth; give --dev")
-    rows = np.argsort(places, kind="stable")
-    held = places[rows] < size
-    return train.take(np.sort(rows[~held])), train.take(rows[held])
+    table = data.table
+    groups = known_groups(table, ranks)
+    different, fewest = int(groups.max()) + 1, FEWEST if name == "test" else round(1 / share)
+    if different < fewest:
+        raise BrimfulError(
+            f"{table.path} has {different} different texts (case, spaces, punctuation and numbers do not"
+            f" count), too few to cut {name} from: at least {fewest}, or give --{name}"
+        )
+    taken = cut_rows(groups, task.strata(table), table.fingerprints, share, name)
+    rest, part = _divided(data, _numbers(table)[taken], name)
+    try:
+        task.targets(part.table)
+    except BrimfulError as error:
+        raise BrimfulError(f"{error}; give --{name}") from error
+    return rest, part
+
+
+def _numbers(table: Table) -> np.ndarray:
+    """int64 (n,), each row's number in the file, from 0."""
+    return np.arange(len(table)) if table.rows is None else table.rows
+
+
+def _divided(data: Encoded, rows: np.ndarray, name: str) -> tuple[Encoded, Encoded]:
+    """The other rows of the file, and those named, in order. A part has its own name behind the table's."""
+    taken = np.isin(_numbers(data.table), rows)
+    part = data.take(np.flatnonzero(taken))
+    path = part.table.path
+    named = replace(part.table, path=path.with_name(f"{path.name}, its {name} rows"))
+    return data.take(np.flatnonzero(~taken)), replace(part, table=named)
 
 
 def example_stream(

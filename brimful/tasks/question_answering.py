@@ -1,7 +1,7 @@
 """Question answering: the span of a context that answers a question, or none (SQuAD, CMRC 2018), as
 `answer_spans` finds it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -102,6 +102,10 @@ class QuestionAnswering(Answers, Task):
                 " raise --overlap or --max-length"
             )
         return spans
+
+    def strata(self, table: Table) -> Sequence[object]:
+        """Whether there is an answer."""
+        return [bool(answers) for answers in table.labels or []]
 
     def losses(self, outputs: Tensor, batch: PackedBatch) -> dict[str, Tensor]:
         return {self.name: span_cross_entropy_sum(outputs, batch.targets["span"], batch)}

@@ -1,6 +1,6 @@
 """Regression: a number for each text or pair of texts, such as a rating or a similarity."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -56,6 +56,11 @@ class Regression(Values, Task):
                 f"{table.path}: all labels are {values[0]:g}; a correlation needs at least two values"
             )
         return {"label": values}
+
+    def strata(self, table: Table) -> Sequence[object]:
+        """The tenth of the values that each is in."""
+        values = table.numbers()
+        return np.searchsorted(np.quantile(values, np.linspace(0.1, 0.9, 9)), values, side="right").tolist()
 
     def losses(self, outputs: Tensor, batch: PackedBatch) -> dict[str, Tensor]:
         return {self.name: squared_error_sum(outputs[:, 0], batch.targets["label"])}

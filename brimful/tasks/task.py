@@ -5,7 +5,8 @@ needs to predict; a task adds how predictions are trained and measured. The defa
 one prediction for each text.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, Self
@@ -19,6 +20,7 @@ from brimful.data.examples import AT_ONCE, Examples
 from brimful.errors import BrimfulError, nearest
 from brimful.model.encoder import Encoder
 from brimful.model.heads import SequenceHead, TokenHead
+from brimful.tables.labelled_spans import label_names_of
 from brimful.tables.table import Table
 from brimful.tasks.encoded import Encoded, encode
 from brimful.tasks.form import Form, Row
@@ -83,6 +85,11 @@ class Task(Form, Protocol):
     def fitted(self, answers: Any, dev: Encoded) -> Self:
         """The task with the settings that are best for the answers to dev, by the primary metric."""
         return self
+
+    @property
+    def calibrates(self) -> bool:
+        """Whether dev rows fit something of a trained model: its `settings`, or a temperature."""
+        return bool(self.settings)
 
     @property
     def description(self) -> str:
@@ -150,6 +157,15 @@ class Task(Form, Protocol):
         Raises:
             BrimfulError: a row has a target that cannot be one, or the table cannot be measured on.
         """
+
+    def strata(self, table: Table) -> Sequence[object]:
+        """What each row is like: cuts of the table keep the proportions. By default its label, of several the
+        rarest; nothing where labels have no names."""
+        named = label_names_of(table)
+        if named is None:
+            return [None] * len(table)
+        counts = Counter(name for names in named for name in names)
+        return [min(names, key=lambda name: (counts[name], name), default=None) for names in named]
 
     def losses(self, outputs: Tensor, batch: PackedBatch) -> dict[str, Tensor]:
         """Sums over a batch: the term `name`, () in float32 at least, and what is `watched`.

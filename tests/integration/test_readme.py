@@ -58,8 +58,8 @@ def test_commands_of_the_page_run(page: str, tmp_path: Path, monkeypatch: pytest
     reviews.mkdir()
     for index in range(300):
         (reviews / f"{index}.txt").write_text(review(rng)[0], encoding="utf-8")
-    for name in ("train", "test"):
-        rows = "".join(f"{text}\t{label}\n" for text, label in (review(rng) for _ in range(60)))
+    for name in ("table", "train", "test"):
+        rows = "".join(f"{text}\t{label}\n" for text, label in (review(rng) for _ in range(120)))
         (tmp_path / f"{name}.tsv").write_text("text\tlabel\n" + rows, encoding="utf-8")
     (tmp_path / "new.txt").write_text("".join(review(rng)[0] + "\n" for _ in range(5)), encoding="utf-8")
 

@@ -125,6 +125,11 @@ def _steps(config: DistilRecipeConfig, out: Path) -> _Steps:
     train = config.train or (origin.train if origin else None)
     if encoder is None or train is None:
         raise UsageError("distil-recipe needs a run as --teacher; or --encoder, --train and --test")
+    if not (config.test or (origin and origin.test)):
+        raise UsageError(
+            "distil-recipe needs --test: its general step reads all texts of train, also rows that would be"
+            " held out as test"
+        )
     teacher = {name: values[name] for name in _OF_TEACHER if name in values}
     teacher |= {"encoder": encoder, "seed": config.seeds[:1]}
     general = {name: values[name] for name in _OF_GENERAL if name in values}

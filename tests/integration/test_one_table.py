@@ -1,0 +1,151 @@
+"""`brimful finetune` with one table: test and dev are cut from it, and whoever reads it again finds them."""
+
+import random
+from pathlib import Path
+
+import pytest
+import torch
+
+from brimful.cli import main
+from brimful.commands.distil import distil
+from brimful.commands.distil_recipe import distil_recipe
+from brimful.commands.finetune import finetune
+from brimful.config import build, read_yaml
+from brimful.errors import BrimfulError, UsageError
+from brimful.finetuning.config import FinetuneConfig
+from brimful.finetuning.held_out import FILE, read_held_out
+from brimful.finetuning.trainings import load_data
+from brimful.hf.folders import load_pretrained, save_model
+from brimful.model.encoder import Encoder
+from brimful.model.shape import EncoderConfig
+from brimful.reports.headline import headline
+from brimful.reports.load import load_run
+from brimful.storage import read_json
+from brimful.tables.table_files import read_file
+from brimful.tasks.alike import alike_rows
+from brimful.tasks.classification import Classification
+from brimful.text.tokenizer import load
+from builders.verbs import labelled_rows, run, write_table
+
+QUICK = {"precision": "fp32", "max_length": 32, "epochs": 0.5, "batch": 16, "ladder": "none"}
+
+
+@pytest.fixture(scope="module")
+def inputs(corpus_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """A thin encoder, and a table in which a fifth of the rows are there again, in another form."""
+    folder = tmp_path_factory.mktemp("one")
+    tokenizer = load(corpus_dir)
+    torch.manual_seed(0)
+    shape = {"hidden_size": 32, "layers": 2, "heads": 2, "intermediate_size": 64, "max_length": 64}
+    encoder = Encoder(EncoderConfig(vocabulary_size=tokenizer.get_vocab_size(), dropout=0.1, **shape))
+    encoder.tokenizer = tokenizer
+    save_model(folder / "encoder", encoder)
+    draw, rows = random.Random(1), labelled_rows(600, seed=1)
+    rows += [row | {"text": row["text"].upper() + "!"} for row in draw.sample(rows, 150)]
+    draw.shuffle(rows)
+    return {"encoder": str(folder / "encoder"), "train": write_table(folder / "table.tsv", rows)}
+
+
+@pytest.fixture(scope="module")
+def one(inputs: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "one"
+    finetune(**inputs, **QUICK, out=str(folder))
+    return folder
+
+
+def test_one_table_is_enough(one, inputs, tmp_path, capsys):
+    summary, held = read_json(one / "summary.json"), read_json(one / FILE)
+    assert (summary["train"]["n"], summary["test"]["n"], summary["dev"]["n"]) == (540, 150, 60)
+    assert summary["held_out"] == {"test": 150, "dev": 60}
+    assert (len(held["test"]), len(held["dev"]), held["dev_in_train"]) == (150, 60, False)
+    assert not set(held["test"]) & set(held["dev"])
+    lines = Path(inputs["train"]).read_text().splitlines()
+    answers = (one / "predictions.jsonl").read_text().splitlines()
+    for row, answer in zip(held["test"], answers, strict=True):
+        assert f'"label": "{lines[row].split(chr(9))[1]}"' in answer
+    kinds = {(finding["table"], finding["kind"]) for finding in summary["findings"]}
+    assert not {"leakage", "near leakage"} & {kind for _, kind in kinds}
+    assert summary["train"]["duplicates_in_test"] == summary["train"]["near_duplicates_in_test"] == 0
+    assert any("150 test rows and 60 dev rows were held out" in s for s in headline(load_run(one)).sentences)
+    assert finetune(**inputs, **QUICK, out=str(tmp_path / "dry"), dry_run=True)["test"] == 150
+    said = " ".join(capsys.readouterr().err.split())
+    assert "150 test and 60 dev rows; alike texts stay together, labels keep their proportions" in said
+    assert not (tmp_path / "dry").exists()
+
+
+def test_alike_texts_and_labels_are_divided_well(one, inputs):
+    config = build(FinetuneConfig, read_yaml(one / "config.yaml"))
+    data = load_data(config, load_pretrained(config.encoder_folder)[0])
+    parts = [data.train.table, data.dev.table, data.test.table]
+    groups = alike_rows(read_file(Classification, inputs["train"], labelled=True))
+    sides = [set(groups[part.rows].tolist()) for part in parts]
+    assert len(set.union(*sides)) == sum(map(len, sides))
+    shares = [list(part.labels).count("low") / len(part) for part in parts]
+    assert shares == pytest.approx([shares[0]] * 3, abs=0.02)
+
+
+def test_a_student_has_the_same_test_and_dev_and_learns_neither(one, inputs, tmp_path, capsys):
+    held = read_held_out(one, inputs["train"])
+    lines = Path(inputs["train"]).read_text().splitlines()[1:]
+    texts = [line.split("\t")[0] for line in lines]
+    (tmp_path / "more.txt").write_text("\n".join([texts[held.test[0]].upper(), "a text of its own"]) + "\n")
+    stages = {"layers": {"epochs": 0.0}, "logits": {"epochs": 0.1}, "student_layers": 1, "precision": "fp32"}
+    more = {"unlabelled": [str(tmp_path / "more.txt")]}
+    for name, given in (("a", more), ("b", {"train": inputs["train"]})):
+        summary = distil(teacher=str(one), out=str(tmp_path / name), **stages, **given)
+        assert summary["test"]["n"] == 150
+        assert summary["texts"] == 540 + (name == "a")
+    assert summary["teacher"]["accuracy"] == read_json(one / "summary.json")["test"]["accuracy"]
+    assert "more.txt: 1 text of the test rows are left out" in capsys.readouterr().err
+    with pytest.raises(UsageError, match="may hold them or copies of them: give --test too"):
+        distil(teacher=str(one), out=str(tmp_path / "c"), train=str(tmp_path / "more.txt"), **stages)
+    with pytest.raises(UsageError, match="distil-recipe needs --test"):
+        distil_recipe(teacher=str(one), out=str(tmp_path / "d"))
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+def test_two_ranks_cut_the_same_rows(one, inputs, tmp_path):
+    line = ("--encoder", inputs["encoder"], "--train", inputs["train"], "--out", tmp_path / "two")
+    options = [part for name, value in QUICK.items() for part in (f"--{name.replace('_', '-')}", value)]
+    summary = run("finetune", *line, *options, ranks=2)
+    assert summary["held_out"] == {"test": 150, "dev": 60}
+    assert read_json(tmp_path / "two" / FILE) == read_json(one / FILE)
+
+
+def test_a_table_that_has_changed_teaches_no_student(one, inputs, tmp_path):
+    table = Path(inputs["train"])
+    before = table.read_bytes()
+    try:
+        table.write_bytes(before + b"one more\tlow\n")
+        with pytest.raises(BrimfulError, match=r"is not what .* was trained on"):
+            distil(teacher=str(one), out=str(tmp_path / "a"), student_layers=1)
+    finally:
+        table.write_bytes(before)
+
+
+def test_what_one_table_can_be(inputs, tmp_path, capsys):
+    few = write_table(tmp_path / "few.tsv", labelled_rows(40, seed=2))
+    with pytest.raises(BrimfulError, match="too few to cut test from: at least 50, or give --test"):
+        finetune(encoder=inputs["encoder"], train=few, out=str(tmp_path / "few"), dry_run=True)
+    small = write_table(tmp_path / "small.tsv", labelled_rows(300, seed=3))
+    found = finetune(encoder=inputs["encoder"], train=small, out=str(tmp_path / "small"), dry_run=True)
+    assert (found["train"], found["test"]) == (240, 60)
+    assert "dev" not in found
+    whole = {**inputs, "out": str(tmp_path / "whole"), "dry_run": True}
+    assert finetune(**whole, dev="none")["train"] == 600
+    rates = finetune(**whole, learning_rates=[1e-4, 1e-3])
+    assert (rates["train"], rates["dev"], rates["test"]) == (600, 120, 150)
+    assert "the final training reads dev too" in " ".join(capsys.readouterr().err.split())
+    with pytest.raises(BrimfulError, match="--dev none goes with one learning rate"):
+        finetune(**whole, dev="none", learning_rates=[1e-4, 1e-3])
+    assert main(["finetune", "--encoder", inputs["encoder"], "--out", str(tmp_path / "x")]) == 2
+
+
+def test_with_a_test_table_one_rate_still_calibrates(inputs, tmp_path):
+    test = write_table(tmp_path / "test.tsv", labelled_rows(60, seed=9))
+    summary = finetune(**inputs, **QUICK, test=test, out=str(tmp_path / "run"))
+    assert summary["held_out"] == {"dev": 75}
+    assert summary["calibration"]["dev_n"] == 75
+    assert summary["train"]["n"] == 675
+    assert read_json(tmp_path / "run" / FILE)["test"] is None
