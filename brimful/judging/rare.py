@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 
 from brimful.judging.analysis import deal_folds
-from brimful.tasks.classification import DIGITS, WEIGHT, Classification
+from brimful.tasks.classes import DIGITS
+from brimful.tasks.classification import WEIGHT, Classification
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.multi_label import MultiLabel
 from brimful.tasks.task import Task
