@@ -5,6 +5,8 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -70,6 +72,20 @@ def task_model(task: str) -> TaskModel:
     return TaskModel(QuestionAnswering(0.1), encoder, SpanHead(encoder), 32, 8)
 
 
+@pytest.fixture(scope="module")
+def folder_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """A folder with the model of a task and its ONNX export, which takes seconds to make."""
+
+    @cache
+    def make(task: str) -> Path:
+        folder = tmp_path_factory.mktemp(task)
+        task_model(task).save(folder / "model")
+        export(run=str(folder / "model"), out=str(folder / "onnx"), format="onnx")
+        return folder
+
+    return make
+
+
 def without_torch(
     model: Path, source: Path, output: Path, *options: str, and_without: str = "numba"
 ) -> list[dict]:
@@ -114,17 +130,15 @@ def written(folder: Path, task: str) -> Path:
         pytest.param("question-answering", marks=pytest.mark.slow),
     ],
 )
-def test_an_onnx_export_predicts_what_its_model_does(task, tmp_path):
-    task_model(task).save(tmp_path / "model")
-    export(run=str(tmp_path / "model"), out=str(tmp_path / "onnx"), format="onnx")
-    source = written(tmp_path, task)
+def test_an_onnx_export_predicts_what_its_model_does(task, folder_of, tmp_path):
+    folder, source = folder_of(task), written(tmp_path, task)
     scored = task not in ("token-classification", "question-answering")
     given = {"input": str(source), "scores": scored}
-    brimful.predict(model=str(tmp_path / "model"), output=str(tmp_path / "torch.jsonl"), **given)
+    brimful.predict(model=str(folder / "model"), output=str(tmp_path / "torch.jsonl"), **given)
     expected = [json.loads(line) for line in (tmp_path / "torch.jsonl").read_text().splitlines()]
     options = ["--scores"] if scored else []
     more = "sklearn" if task == "token-classification" else "numba"  # the best sequence of tags is a loop
-    rows = without_torch(tmp_path / "onnx", source, tmp_path / "onnx.jsonl", *options, and_without=more)
+    rows = without_torch(folder / "onnx", source, tmp_path / "onnx.jsonl", *options, and_without=more)
     assert len(rows) == len(expected) > 5
     for row, other in zip(rows, expected, strict=True):
         assert nearly(row, other), (row, other)
@@ -191,17 +205,9 @@ def test_forms_have_the_numbers_of_their_tasks_but_for_rounding():
         assert form(labels).scores(logits[:0]).shape == (0, 3)
 
 
-@pytest.fixture(scope="module")
-def export_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("exported")
-    task_model("classification").save(folder / "model")
-    export(run=str(folder / "model"), out=str(folder / "onnx"), format="onnx")
-    return folder
-
-
 @pytest.fixture
-def exported(export_once: Path, tmp_path: Path) -> Path:
-    shutil.copytree(export_once, tmp_path / "exported")
+def exported(folder_of: Callable[[str], Path], tmp_path: Path) -> Path:
+    shutil.copytree(folder_of("classification"), tmp_path / "exported")
     return tmp_path / "exported" / "onnx"
 
 
