@@ -1,5 +1,6 @@
 """The verb `brimful prepare`: raw text files -> a folder of tokenized, word-bounded shards."""
 
+from pathlib import Path
 from typing import Any
 
 from brimful.config import verb
@@ -23,4 +24,9 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
         BrimfulError: there is nothing to read, or nothing is left after cleaning; the folder has another
             tokenizer; inputs have changed; the folder cannot be written, or another process works there.
     """
-    return prepare_corpus(config)
+    try:
+        return prepare_corpus(config)
+    except KeyboardInterrupt as stopped:
+        begun = Path(config.out).exists()  # a folder in which nothing is was removed with its lock
+        stopped.add_note("the same command continues" if begun else "nothing was written")
+        raise

@@ -67,6 +67,21 @@ def test_after_its_start_a_run_can_be_resumed(corpus_dir: Path, tmp_path: Path) 
     assert main(["pretrain", "--resume", str(out), "--json"]) == 0
 
 
+@pytest.mark.parametrize(
+    ("event", "name", "rest"),
+    [("os.scandir", "texts", "nothing was written"), ("subprocess.Popen", "", "the same command continues")],
+)
+def test_what_is_prepared_continues(tmp_path: Path, event: str, name: str, rest: str) -> None:
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "a.txt").write_text("some words and others\n" * 30)
+    out = tmp_path / "data"
+    arguments = ["prepare", tmp_path / "texts", "--out", out, "--tokenizer", "train:300", "--workers", "1"]
+    ended = signalled(signal.SIGINT, event, name, *arguments)
+    assert ended.returncode == 130
+    assert ended.stderr.splitlines()[-1] == f"interrupted; {rest}"
+    assert out.exists() == (rest == "the same command continues")
+
+
 def test_a_signal_that_an_import_swallows_counts() -> None:
     def swallowed(error: type[Exception] | None) -> None:
         with starting():

@@ -26,7 +26,10 @@ PROGRAM = """
 import sys
 from multiprocessing.connection import Connection
 pipe = Connection(int(sys.argv[1]))
-sys.path[:], printing = pipe.recv()
+try:
+    sys.path[:], printing = pipe.recv()
+except (EOFError, OSError):
+    sys.exit()  # the caller was interrupted
 from brimful.corpus.engines.local_pool import serve
 serve(pipe, printing)
 """
