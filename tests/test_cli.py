@@ -110,7 +110,7 @@ def test_an_unknown_verb(verb: str, hint: str, capsys: pytest.CaptureFixture[str
         (["pretrain", "--no-dry-run"], ["--no-dry-run"]),
         (["pack", "--histogram", "x", "--capacity", "3", "4"], ["4"]),
         # an option that is missing
-        (["finetune"], ["--encoder", "--train", "--test", "--out"]),
+        (["finetune"], ["--encoder", "--train", "--out"]),
         (["predict", "--model", "a"], ["--input", "--output"]),
         (["prepare", "a"], ["--out"]),
         (["export", "--out", "b"], ["RUN"]),
