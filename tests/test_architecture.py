@@ -99,8 +99,8 @@ CLOSURES = {
     "brimful.tasks.regression": (27, 3_336),
     "brimful.commands.predict": (52, 8_980),
     "brimful.commands.pretrain": (138, 20_842),
-    "brimful.commands.finetune": (164, 25_770),
-    "brimful.commands.distil": (163, 24_610),
+    "brimful.commands.finetune": (164, 25_771),
+    "brimful.commands.distil": (163, 24_612),
 }
 # A function that imports hides what its module needs. Each name counts, and so does `import_module`.
 DEFERRED = 77

@@ -8,7 +8,7 @@ from brimful.distillation.material import Material, open_sources, read_material
 from brimful.distillation.options import with_absolute_paths
 from brimful.distillation.task.config import DistilConfig, LogitStageConfig
 from brimful.distillation.task.cost import share_of_labels
-from brimful.distillation.task.start import Start, start_of
+from brimful.distillation.task.start import StudentStart, start_of
 from brimful.model.shape import EncoderConfig
 from brimful.objectives.imitation import LayerDistillation
 from brimful.runs.directory import model_files
@@ -31,7 +31,7 @@ class DistilPlan(RunPlan):
     """
 
     config: DistilConfig
-    start: Start
+    start: StudentStart
     material: Material
     shape: EncoderConfig
     alone: LogitStageConfig | None

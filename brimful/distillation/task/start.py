@@ -25,7 +25,7 @@ CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
-class Start:
+class StudentStart:
     """What students start from.
 
     Attributes:
@@ -147,7 +147,9 @@ def _take_head(head: Any, model: TaskModel | None, task: Task) -> None:
         head.load_state_dict(found)
 
 
-def start_of(config: DistilConfig, origin: FinetuneConfig | None, teacher: ModelTeacher | None) -> Start:
+def start_of(
+    config: DistilConfig, origin: FinetuneConfig | None, teacher: ModelTeacher | None
+) -> StudentStart:
     """What students start from.
 
     Raises:
@@ -161,11 +163,11 @@ def start_of(config: DistilConfig, origin: FinetuneConfig | None, teacher: Model
         wanted = config.max_length
         if teacher is not None:
             wanted, overlap = wanted or min(teacher.model.max_length, longest), teacher.model.overlap
-        return Start(config, origin, teacher, encoder, wanted or min(128, longest), overlap, None)
+        return StudentStart(config, origin, teacher, encoder, wanted or min(128, longest), overlap, None)
     if teacher is None:
         raise UsageError(
             "without a model as --teacher, distil needs --student FOLDER, the encoder to start from"
         )
     kept = kept_layers(config, teacher.model.encoder.config)
     length = config.max_length or teacher.model.max_length
-    return Start(config, origin, teacher, teacher.model.encoder, length, teacher.model.overlap, kept)
+    return StudentStart(config, origin, teacher, teacher.model.encoder, length, teacher.model.overlap, kept)
