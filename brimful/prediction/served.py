@@ -17,7 +17,7 @@ from brimful.tables.layouts import FileLayout, require_task
 from brimful.tables.table import Table, Take
 from brimful.tables.table_files import read_file, read_texts
 from brimful.tasks.encoded import Encoded
-from brimful.tasks.form import Form, Row, predicted_rows
+from brimful.tasks.form import PredictionForm, Row, predicted_rows
 from brimful.tasks.output import ARRAYS, Output
 
 
@@ -32,7 +32,7 @@ class ServedTask:
         answers: one answer for each row of a table, calibrated.
     """
 
-    task: Form
+    task: PredictionForm
     max_length: int
     overlap: int | None
     windows: bool

@@ -21,7 +21,7 @@ from brimful.tables.layouts import OWN_LAYOUT, FileLayout
 from brimful.tables.question_files import QuestionTable, read_questions
 from brimful.tables.table import Table, Take, everything
 from brimful.tasks.encoded import Encoded, encode
-from brimful.tasks.form import Form, Outputs, Row
+from brimful.tasks.form import Outputs, PredictionForm, Row
 
 LONGEST_ANSWER = 30
 """In tokens, as in BERT's own program for SQuAD."""
@@ -60,7 +60,7 @@ class Prediction(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Answers(Form):
+class Answers(PredictionForm):
     """A span of the context.
 
     Attributes:
@@ -104,7 +104,7 @@ class Answers(Form):
         return self.settings
 
     def encode(self, table: Table, tokenizer: Tokenizer, max_length: int, overlap: int | None) -> Encoded:
-        """As `Form.encode`, with the place of each token of the context."""
+        """As `PredictionForm.encode`, with the place of each token of the context."""
         return encode(table, tokenizer, max_length, overlap=overlap, characters=True)
 
     def answers(self, outputs: Outputs, data: Encoded) -> list[Prediction]:

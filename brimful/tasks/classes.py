@@ -6,14 +6,14 @@ from typing import Any, Self
 import numpy as np
 
 from brimful.tasks.encoded import Encoded
-from brimful.tasks.form import Form, Row
+from brimful.tasks.form import PredictionForm, Row
 
 DIGITS = 6
 """Decimals of the probabilities that are written, and of the thresholds that they are compared with."""
 
 
 @dataclass(frozen=True)
-class Classes(Form):
+class Classes(PredictionForm):
     """Classes with names."""
 
     labels: list[str]

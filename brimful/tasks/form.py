@@ -28,7 +28,7 @@ Row = dict[str, Any]
 """One row of a file of predictions: values by column."""
 
 
-class Form(Protocol):
+class PredictionForm(Protocol):
     """What a trained task's outputs say of texts, and how that is written."""
 
     name: ClassVar[str]
@@ -105,7 +105,7 @@ class Form(Protocol):
         )
 
 
-def predicted_rows(task: Form, answers: Any, data: Encoded, *, scores: bool = False) -> list[Row]:
+def predicted_rows(task: PredictionForm, answers: Any, data: Encoded, *, scores: bool = False) -> list[Row]:
     """The task's rows of answers, with the column `scores` if that is wanted."""
     rows = task.rows(answers, data)
     if not scores:

@@ -12,11 +12,11 @@ from brimful.tables.table import Table, Take, everything
 from brimful.tables.table_files import read_table, read_texts
 from brimful.tables.text_files import readable
 from brimful.tasks.encoded import Encoded
-from brimful.tasks.form import Form, Row
+from brimful.tasks.form import PredictionForm, Row
 
 
 @dataclass(frozen=True)
-class LabelSets(Form):
+class LabelSets(PredictionForm):
     """Labels that do not exclude each other."""
 
     labels: list[str]

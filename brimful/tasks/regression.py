@@ -18,12 +18,12 @@ from brimful.tables.table import Table
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.form import Row
 from brimful.tasks.task import Metric, Task
-from brimful.tasks.values import Values
+from brimful.tasks.values import Numbers
 from brimful.types import Imitation
 
 
 @dataclass(frozen=True)
-class Regression(Values, Task):
+class Regression(Numbers, Task):
     """One value; the loss is the squared error. A new head starts at the mean and spread of the labels."""
 
     mean: float = 0.0

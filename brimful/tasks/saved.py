@@ -4,10 +4,10 @@ from typing import Any, NamedTuple, TypeVar
 
 from brimful.errors import BrimfulError
 from brimful.hf.model_folder import OVERLAP, PAIRS, SETTINGS, TEMPERATURE, ModelFolder
-from brimful.tasks.form import Form
+from brimful.tasks.form import PredictionForm
 from brimful.tasks.names import problem_types, task_module
 
-F = TypeVar("F", bound=Form)
+F = TypeVar("F", bound=PredictionForm)
 
 
 class Saved(NamedTuple):
@@ -18,7 +18,7 @@ class Saved(NamedTuple):
     pairs: bool | None
 
 
-def saved_form(folder: ModelFolder, usual: str, outputs: int) -> type[Form]:
+def saved_form(folder: ModelFolder, usual: str, outputs: int) -> type[PredictionForm]:
     """The form of the task of a model folder. It imports torch only if it stands in the file of its task.
 
     It follows from config.json: from `problem_type`; without it, one output for each text is a regression and
@@ -41,7 +41,7 @@ def saved_form(folder: ModelFolder, usual: str, outputs: int) -> type[Form]:
             f"{folder.config_file}: no task has the problem_type {problem!r:.60}; known: {', '.join(known)}"
         )
     module = task_module(known[problem])
-    found: type[Form] = module.FORM if hasattr(module, "FORM") else module.TASK
+    found: type[PredictionForm] = module.FORM if hasattr(module, "FORM") else module.TASK
     return found
 
 
@@ -69,7 +69,7 @@ def from_folder(kind: type[F], folder: ModelFolder, names: list[str]) -> F:
     return found
 
 
-def saved_settings(folder: ModelFolder, task: Form, *, of_texts: bool) -> Saved:
+def saved_settings(folder: ModelFolder, task: PredictionForm, *, of_texts: bool) -> Saved:
     """How a model reads texts and calibrates.
 
     Args:

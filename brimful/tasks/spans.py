@@ -21,7 +21,7 @@ from brimful.tables.schemes import CONTINUED
 from brimful.tables.table import Table, Take, everything
 from brimful.tables.tagged_files import TaggedTable, read_tagged
 from brimful.tasks.encoded import Encoded, encode
-from brimful.tasks.form import Form, Outputs, Row
+from brimful.tasks.form import Outputs, PredictionForm, Row
 from brimful.tasks.tagging import Tagging
 
 
@@ -33,7 +33,7 @@ class Found(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Spans(Form):
+class Spans(PredictionForm):
     """Spans with labels, from tags of tokens.
 
     Models from elsewhere keep their own tags, whose scheme `schemes` reads.
@@ -70,7 +70,7 @@ class Spans(Form):
         return {"labels": self.kinds}
 
     def encode(self, table: Table, tokenizer: Tokenizer, max_length: int, overlap: int | None) -> Encoded:
-        """As `Form.encode`, with the place of each token."""
+        """As `PredictionForm.encode`, with the place of each token."""
         return encode(table, tokenizer, max_length, overlap=overlap, characters=True)
 
     def answers(self, outputs: Outputs, data: Encoded) -> list[list[Found]]:

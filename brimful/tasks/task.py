@@ -1,8 +1,8 @@
 """The task protocol: all that the verbs and the report know of a task.
 
-A task is a file of this package with a subclass of `Task` and the line `TASK = ...`. Its `Form` is what one
-needs to predict; a task adds how predictions are trained and measured. The defaults below are for a task with
-one prediction for each text.
+A task is a file of this package with a subclass of `Task` and the line `TASK = ...`. Its `PredictionForm` is
+what one needs to predict; a task adds how predictions are trained and measured. The defaults below are for a
+task with one prediction for each text.
 """
 
 from collections import Counter
@@ -23,7 +23,7 @@ from brimful.model.heads import SequenceHead, TokenHead
 from brimful.tables.labelled_spans import label_names_of
 from brimful.tables.table import Table
 from brimful.tasks.encoded import Encoded, encode
-from brimful.tasks.form import Form, Row
+from brimful.tasks.form import PredictionForm, Row
 from brimful.types import Direction, Imitation, PrimaryMetric
 
 TaskHead = SequenceHead | TokenHead
@@ -54,7 +54,7 @@ class Metric:
         return value if self.best == "highest" else -value
 
 
-class Task(Form, Protocol):
+class Task(PredictionForm, Protocol):
     """What a model predicts, and how its predictions are trained, measured and written.
 
     A form that stands in a file of its own, which sets `FORM`, is served without torch.
@@ -127,7 +127,7 @@ class Task(Form, Protocol):
         *,
         labelled: bool = False,
     ) -> Encoded:
-        """As `Form.encode`.
+        """As `PredictionForm.encode`.
 
         Args:
             labelled: whether the examples have targets.

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from brimful.tasks.encoded import Encoded
-from brimful.tasks.form import Form, Row
+from brimful.tasks.form import PredictionForm, Row
 
 
 @dataclass(frozen=True)
-class Values(Form):
+class Numbers(PredictionForm):
     """One value."""
 
     name = "regression"
@@ -25,4 +25,4 @@ class Values(Form):
         return [{"value": value} for value in answers[:, 0].tolist()]
 
 
-FORM = Values
+FORM = Numbers
