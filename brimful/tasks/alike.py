@@ -20,6 +20,8 @@ LETTERS = 8
 """Of texts with fewer letters, numbers and punctuation count: as near pairs have runs of eight bytes."""
 TEMPLATE = 0.1
 """They also count where at least this proportion of the texts (and not fewer than `FEW`) would be equal."""
+MOST = 0.5
+"""Where more than this proportion of the texts would be alike (few words in many orders), equal ones are."""
 FEW = 10
 _NO_LETTERS = re.compile(r"[\W\d_]+")
 
@@ -41,14 +43,16 @@ def equal_rows(table: Table, other: Table) -> np.ndarray:
 
 def alike_rows(table: Table) -> np.ndarray:
     """The group of each row, int64 (n,): rows of equal groups are alike, or belong together in their table,
-    such as questions on one context. Groups have numbers from 0, in the order of their first rows."""
+    such as questions on one context. Groups have numbers from 0."""
     number: dict[str, int] = {}
     rows = [
         number.setdefault("\n\n".join(map(normalised, _sides(each))), len(number)) for each in table.groups()
     ]
     texts = list(number)
-    groups = near_groups(texts, _equal_letters(texts))[rows]
-    return np.unique(groups, return_inverse=True)[1].astype(np.int64)
+    equal = _equal_letters(texts)
+    near = near_groups(texts, equal)
+    groups = near if np.bincount(near).max() <= max(FEW, MOST * len(texts)) else equal
+    return np.unique(groups[rows], return_inverse=True)[1].astype(np.int64)
 
 
 def _sides(group: str | tuple[str, ...]) -> tuple[str, ...]:

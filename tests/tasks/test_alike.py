@@ -60,6 +60,14 @@ def test_numbers_count_where_all_texts_differ_by_them_alone() -> None:
     assert alike_rows(table([*letters, *sentences(60, 2)])).tolist()[:3] == [0, 0, 0]
 
 
+def test_texts_of_few_words_are_alike_only_if_they_are_equal(seed: int) -> None:
+    draw = random.Random(seed)
+    texts = [" ".join(draw.choices(["good", "bad"], k=8)) for _ in range(120)]
+    groups = alike_rows(table([*texts, texts[0].upper()]))
+    assert groups.max() + 1 == len(set(texts))
+    assert groups[0] == groups[-1]
+
+
 def test_pairs_are_alike_as_a_whole_and_questions_by_their_contexts() -> None:
     contexts = sentences(2, 3)
     pairs = table(["one", "two", "one"], [contexts[0], contexts[0], contexts[1]])
