@@ -2,27 +2,17 @@
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import brimful.corpus.words.segmenter
 from brimful.distributed import ALONE
 from brimful.errors import BrimfulError
-from brimful.tasks.cache import kept_entry
+from brimful.tasks.cache import MODELS, code_hash, kept_entry
 from brimful.tasks.entries import Entry
 
-
-@cache
-def _code() -> str:
-    """A hash of the code that decides candidates."""
-    folders = (Path(__file__).parent, Path(brimful.corpus.words.segmenter.__file__).parent)
-    files = [file for folder in folders for file in sorted(folder.glob("*.py"))]
-    digest = hashlib.sha256(f"{version('tokenizers')} {version('torch')}".encode())
-    for file in files:
-        digest.update(file.read_bytes())
-    return digest.hexdigest()
+_FOLDERS = ("augmentation", "corpus/words", *MODELS)
+"""Of the code that decides candidates."""
 
 
 def text_hash(texts: Iterable[str]) -> str:
@@ -56,4 +46,4 @@ def kept(key: Mapping[str, Any], build: Callable[[], Entry]) -> Entry:
     Args:
         key: what decides it, beside the code.
     """
-    return kept_entry({**key, "code": _code()}, build, ALONE, "candidates")
+    return kept_entry({**key, "code": [code_hash(*_FOLDERS), version("torch")]}, build, ALONE, "candidates")

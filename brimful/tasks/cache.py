@@ -20,8 +20,6 @@ import numpy as np
 import tokenizers
 from tokenizers import Tokenizer
 
-import brimful.data.examples
-import brimful.data.ragged
 from brimful.config import config_hash, to_dict
 from brimful.console import recorded_warnings, warn
 from brimful.data.ragged import Ragged
@@ -53,6 +51,11 @@ VARIABLE = "BRIMFUL_CACHE"
 """Names the folder of the cache; `off` means that there is none."""
 MOST = 20 << 30
 """Bytes: of more, the entries go that were not used for longest."""
+PACKAGE = Path(__file__).parent.parent
+READERS = ("corpus/dedup", "corpus/reading", "data", "tables", "tasks", "text")
+"""The folders of the code that reads, encodes and checks task files."""
+MODELS = ("hf", "kernels", "model", "precision")
+"""The folders of the code that computes outputs."""
 _PATH = "{path}"
 
 T = TypeVar("T")
@@ -90,24 +93,15 @@ def _usable(folder: Path) -> Path | None:
 
 
 @cache
-def _code() -> str:
-    """A hash of the code that reads, encodes and checks task files."""
-    folder = Path(__file__).parent
-    others = (brimful.data.examples.__file__, brimful.data.ragged.__file__)
-    duplicates = sorted((folder.parent / "corpus" / "dedup").glob("*.py"))
-    files = [*sorted(folder.glob("*.py")), *map(Path, others), *duplicates]
+def code_hash(*folders: str) -> str:
+    """A hash of the modules in folders of the package."""
     digest = hashlib.sha256(tokenizers.__version__.encode())
-    for file in files:
-        digest.update(file.read_bytes())
-    return digest.hexdigest()
-
-
-@cache
-def _model_code() -> str:
-    """A hash of the code that computes outputs."""
-    digest = hashlib.sha256()
-    for file in sorted((Path(__file__).parent.parent / "nn").glob("*.py")):
-        digest.update(file.read_bytes())
+    for folder in folders:
+        files = sorted((PACKAGE / folder).glob("*.py"))
+        if not files:
+            raise FileNotFoundError(PACKAGE / folder)  # a moved folder would leave old entries valid
+        for file in files:
+            digest.update(file.read_bytes())
     return digest.hexdigest()
 
 
@@ -120,7 +114,7 @@ def known_facts(key: dict[str, Any], build: Callable[[], dict[str, Any]]) -> dic
     folder = cache_folder()
     if folder is None:
         return build()
-    place = folder / config_hash({**key, "code": _code()})
+    place = folder / config_hash({**key, "code": code_hash(*READERS)})
     if (entry := read_entry(place, verify=True)) is not None:
         return dict(entry.facts)
     facts = build()
@@ -137,7 +131,7 @@ def known_outputs(
         decides: what decides it, beside the examples and this package's code.
         compute: float32 (n, C), or of each token (tokens, C). The main rank calls it.
     """
-    code = [_code(), _model_code(), version("torch")]
+    code = [code_hash(*READERS), code_hash(*MODELS), version("torch")]
     key = {"outputs": decides, "texts": content_hash(data), "code": code}
     entry = kept_entry(key, lambda: entry_of_outputs(compute()), ranks, "a teacher's outputs")
     return outputs_of_entry(entry)
@@ -146,7 +140,7 @@ def known_outputs(
 def known_groups(table: Table, ranks: World = ALONE) -> np.ndarray:
     """`alike_rows` of a table, out of the cache if it is there, mapped. Every rank calls this."""
     content = hashlib.sha256(table.fingerprints.data).hexdigest()
-    key = {"alike": content, "table": type(table).__name__, "code": _code()}
+    key = {"alike": content, "table": type(table).__name__, "code": code_hash(*READERS)}
     what = "which rows are alike"
     return kept_entry(key, lambda: Entry({"groups": alike_rows(table)}, {}), ranks, what).arrays["groups"]
 
@@ -283,7 +277,7 @@ class TaskFiles:
             "layout": self.layout.name,
             "columns": columns,
             "labelled": self.labelled,
-            "code": _code(),
+            "code": code_hash(*READERS),
         }
 
     def _once(

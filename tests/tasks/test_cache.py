@@ -325,3 +325,19 @@ def test_one_rank_encodes_and_the_other_maps_the_same_file(tmp_path: Path) -> No
     assert said.count("have an empty text") == 1
     assert (tmp_path / "error-0").read_text() == (tmp_path / "error-1").read_text()
     (tmp_path / "read-0").unlink()
+
+
+def test_changed_code_has_entries_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder in (*cache.READERS, *cache.MODELS):
+        assert len(list((cache.PACKAGE / folder).glob("*.py"))) > 1
+    monkeypatch.setattr(cache, "PACKAGE", tmp_path)
+    (tmp_path / "tables").mkdir()
+    with pytest.raises(FileNotFoundError, match="tables"):
+        cache.code_hash("tables")
+    hashes = set()
+    for code in ("a = 1", "a = 2"):
+        (tmp_path / "tables" / "table.py").write_text(code)
+        cache.code_hash.cache_clear()
+        hashes.add(cache.code_hash("tables"))
+    cache.code_hash.cache_clear()
+    assert len(hashes) == 2
