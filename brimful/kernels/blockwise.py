@@ -145,7 +145,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, window: int | No
 def operator() -> Callable[..., tuple[Tensor, Tensor]]:
     """`blockwise_attention`, or in inference its function: the first call of an operator imports torch's
     compiler, which takes more than a CPU second."""
-    is_inference = torch.is_inference_mode_enabled() and not torch.compiler.is_compiling()
+    is_inference = not torch.compiler.is_compiling() and torch.is_inference_mode_enabled()
     return _attention if is_inference else blockwise_attention
 
 
