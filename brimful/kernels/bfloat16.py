@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from brimful.workers import run_loops, workers
 
 
 @cache
-def _has_numba() -> bool:
+def has_numba() -> bool:
     """The training core also runs where numba is not installed."""
     return importlib.util.find_spec("numba") is not None
 
@@ -31,7 +31,7 @@ def applies(x: Tensor) -> bool:
     """
     is_bfloat16 = x.dtype == torch.bfloat16 and x.device.type == "cpu"
     has_memory = type(x) in (Tensor, torch.nn.Parameter) and not torch.compiler.is_compiling()
-    return is_bfloat16 and has_memory and _has_numba()
+    return is_bfloat16 and has_memory and has_numba()
 
 
 def autocasts(x: Tensor) -> bool:
@@ -43,7 +43,7 @@ def autocasts(x: Tensor) -> bool:
         and torch.get_autocast_dtype("cpu") == torch.bfloat16
         and type(x) in (Tensor, torch.nn.Parameter)
         and not torch.compiler.is_compiling()
-        and _has_numba()
+        and has_numba()
     )
 
 
@@ -166,6 +166,33 @@ def norm_gradients(
     return whole, y, d_weight.sum(0)
 
 
+def norm(x: Tensor, layer: nn.LayerNorm) -> Tensor:
+    """A LayerNorm with or without a bias: float32 (T, hidden) -> bfloat16."""
+    y, given = torch.empty_like(x, dtype=torch.bfloat16), _weights(layer)
+    run_loops(_loops().biased_norm_rows, [(*part, *given) for part in _parts(x, y)])
+    return y
+
+
+def add_and_norm(x: Tensor, added: Tensor, layer: nn.LayerNorm) -> tuple[Tensor, Tensor]:
+    """x + added, float32 (T, hidden), and the LayerNorm of it, bfloat16.
+
+    Args:
+        x: float32.
+        added: bfloat16.
+    """
+    total, y, given = torch.empty_like(x), torch.empty_like(added), _weights(layer)
+    parts = _parts(x, added, total, y)
+    run_loops(_loops().add_and_biased_norm_rows, [(*part, *given) for part in parts])
+    return total, y
+
+
+def norm_of_sum(x: Tensor, added: Tensor, layer: nn.LayerNorm) -> Tensor:
+    """The LayerNorm of x + added, all bfloat16 (T, hidden); the sum is not rounded."""
+    y, given = torch.empty_like(added), _weights(layer)
+    run_loops(_loops().norm_of_sum_rows, [(*part, *given) for part in _parts(x, added, y)])
+    return y
+
+
 def add(x: Tensor, added: Tensor) -> Tensor:
     """x + added, float32, of bfloat16 `added`: ATen's sum of two dtypes takes several times as long."""
     total = torch.empty_like(x)
@@ -183,6 +210,12 @@ def add_transposed(total: Tensor, x: Tensor, *, first: bool) -> None:
     each = max(1, -(-len(total) // workers()))
     parts = zip(x.split(each, 1), total.split(each), strict=True)
     run_loops(_loops().add_transposed, [(numbers(columns), rows.numpy(), first) for columns, rows in parts])
+
+
+def _weights(layer: nn.LayerNorm) -> tuple[np.ndarray, np.ndarray, np.float32]:
+    weight = layer.weight.detach()
+    bias = torch.zeros_like(weight) if layer.bias is None else layer.bias.detach()
+    return weight.numpy(), bias.numpy(), np.float32(layer.eps)
 
 
 def _norm(weight: Tensor, eps: float) -> tuple[np.ndarray, np.float32]:

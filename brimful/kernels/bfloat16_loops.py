@@ -263,6 +263,67 @@ def add_and_norm_rows(
         _norm_row(total[row], y[row], statistics[row], weight, eps)
 
 
+@compiled_floats
+def _biased_norm_row(
+    x: np.ndarray, y: np.ndarray, weight: np.ndarray, bias: np.ndarray, eps: np.float32
+) -> None:
+    """LayerNorm of a row x into y."""
+    width = np.float32(len(x))
+    total = np.float32(0.0)
+    for i in range(len(x)):
+        total += x[i]
+    mean = total / width
+    total = np.float32(0.0)
+    for i in range(len(x)):
+        total += (x[i] - mean) * (x[i] - mean)
+    factor = np.float32(1.0) / np.sqrt(total / width + eps)
+    for i in range(len(x)):
+        y[i] = narrow((x[i] - mean) * factor * weight[i] + bias[i])
+
+
+@compiled_floats
+def biased_norm_rows(
+    x: np.ndarray, y: np.ndarray, weight: np.ndarray, bias: np.ndarray, eps: np.float32
+) -> None:
+    """LayerNorm of inference, which keeps no statistics.
+
+    Args:
+        x: float32 (T, hidden).
+        y: bfloat16 (T, hidden), written.
+        weight, bias: float32 (hidden,).
+    """
+    for row in range(len(x)):
+        _biased_norm_row(x[row], y[row], weight, bias, eps)
+
+
+@compiled_floats
+def add_and_biased_norm_rows(
+    x: np.ndarray,
+    added: np.ndarray,
+    total: np.ndarray,
+    y: np.ndarray,
+    weight: np.ndarray,
+    bias: np.ndarray,
+    eps: np.float32,
+) -> None:
+    """`biased_norm_rows` of x + added, bfloat16 (T, hidden), which is written to `total`, float32."""
+    for row in range(len(x)):
+        _add_row(x[row], added[row], total[row])
+        _biased_norm_row(total[row], y[row], weight, bias, eps)
+
+
+@compiled_floats
+def norm_of_sum_rows(
+    x: np.ndarray, added: np.ndarray, y: np.ndarray, weight: np.ndarray, bias: np.ndarray, eps: np.float32
+) -> None:
+    """`biased_norm_rows` of x + added, both bfloat16 (T, hidden)."""
+    total = np.empty(x.shape[1], np.float32)
+    for row in range(len(x)):
+        for i in range(len(total)):
+            total[i] = widen(x[row, i]) + widen(added[row, i])
+        _biased_norm_row(total, y[row], weight, bias, eps)
+
+
 @compiled
 def _add_row(x: np.ndarray, added: np.ndarray, total: np.ndarray) -> None:
     for i in range(len(x)):

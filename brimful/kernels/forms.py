@@ -10,6 +10,7 @@ from brimful.kernels import (
     bfloat16_layer,
     blockwise,
     fused,
+    inference_layer,
     linear_cross_entropy,
     products,
     rotation,
@@ -41,11 +42,15 @@ FORMS: dict[str, tuple[FastForm, ...]] = {
     "rotate": (FastForm(rotation.rotate, _always),),
     "gate": (FastForm(bfloat16.gate, bfloat16.applies),),
     "layer": (
+        FastForm(inference_layer.forward, inference_layer.applies),
         FastForm(bfloat16_layer.forward, bfloat16_layer.applies),
         FastForm(fused.forward, fused.layer_applies),
     ),
     "linear_cross_entropy": (FastForm(linear_cross_entropy.sum_and_hits, linear_cross_entropy.applies),),
-    "products_of_run": (FastForm(products.OneDnn, products.run_applies),),
+    "products_of_run": (
+        FastForm(inference_layer.LaidOut, inference_layer.run_applies),
+        FastForm(products.OneDnn, products.run_applies),
+    ),
     "products_of_teacher": (FastForm(partial(products.OneDnn, copying=False), products.teacher_applies),),
 }
 """`products_of_run` and `products_of_teacher` are contexts of forward passes: of a run of inference, whose

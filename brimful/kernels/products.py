@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from brimful.precision.formats import Precision
 from brimful.system import kernel_file
 
 FEWEST = 4096
@@ -31,9 +32,9 @@ EVEN = 16
 _OPERATIONS = ("_reorder_linear_weight", "_linear_pointwise")
 
 
-def run_applies(device: torch.device, tokens: int) -> bool:
+def run_applies(device: torch.device, tokens: int, precision: Precision) -> bool:
     """Whether `OneDnn` is faster for a run of inference over this many tokens."""
-    return device.type == "cpu" and tokens >= FEWEST and _is_faster()
+    return precision == "fp32" and device.type == "cpu" and tokens >= FEWEST and _is_faster()
 
 
 def teacher_applies(device: torch.device) -> bool:

@@ -160,7 +160,7 @@ def _run(
     forward: Forward, examples: Examples, device: torch.device, precision: Precision
 ) -> Iterator[tuple[PackedBatch, np.ndarray]]:
     """Batches, in the order of packing, and what `forward` returns for each, float32 on the host."""
-    products = within("products_of_run", device, int(examples.lengths.sum()))
+    products = within("products_of_run", device, int(examples.lengths.sum()), precision)
     with torch.inference_mode():
         for batch in batches(examples):
             with products, autocast(precision, device):

@@ -80,9 +80,9 @@ def test_everything_else_is_torch_s(seed):
 
 def test_short_runs_and_other_devices_are_left_alone(monkeypatch):
     monkeypatch.setattr(products, "_is_faster", lambda: True)
-    assert isinstance(within("products_of_run", torch.device("cpu"), products.FEWEST), OneDnn)
-    assert not isinstance(within("products_of_run", torch.device("cpu"), products.FEWEST - 1), OneDnn)
-    assert not isinstance(within("products_of_run", torch.device("cuda"), 1 << 20), OneDnn)
+    assert isinstance(within("products_of_run", torch.device("cpu"), products.FEWEST, "fp32"), OneDnn)
+    assert not isinstance(within("products_of_run", torch.device("cpu"), products.FEWEST - 1, "fp32"), OneDnn)
+    assert not isinstance(within("products_of_run", torch.device("cuda"), 1 << 20, "fp32"), OneDnn)
 
 
 @pytest.mark.usefixtures("any_rows")

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,22 @@ def _layer(**changes: Any) -> Case:
     return Case(compute, [torch.randn(T, encoder.config.hidden_size), *weights], autocast=True)
 
 
+def _inference_layer(model: str) -> Case:
+    """The second layer of an encoder in a run of inference. The outputs follow from inputs far from each other."""
+    encoder = small(model, layers=2).eval()
+    layer, batch = encoder.layers[1], random_row([*LENGTHS, 21])  # a multiple of 32
+    layout = SequenceLayout.prepare(batch)
+    angles = encoder.rotary and encoder.rotary(batch.positions)
+
+    def compute(x: Tensor) -> Tensor:
+        own = layer.to(x.dtype)
+        turned = angles and tuple(table.to(x.dtype) for table in angles)
+        with torch.no_grad(), within("products_of_run", x.device, 1 << 20, "bf16"):
+            return own(x, layout, turned, None, None)
+
+    return Case(compute, [torch.randn(len(batch.tokens), encoder.config.hidden_size)], autocast=True)
+
+
 def _cross_entropy() -> Case:
     labels = torch.where(torch.rand(70) < 1 / 3, IGNORED, torch.randint(300, (70,)))
     weights = torch.rand(70)
@@ -105,19 +122,21 @@ CASES: dict[tuple[str, int], list[Callable[[], Case]]] = {
     ("attention", 0): [_attention, lambda: _attention(16)],
     ("rotate", 0): [_rotation],
     ("gate", 0): [_gate],
-    ("layer", 0): [_layer, lambda: _layer(global_every=3, local_attention=16)],
+    ("layer", 0): [partial(_inference_layer, model) for model in ("bert", "prenorm", "modern")],
+    ("layer", 1): [_layer, lambda: _layer(global_every=3, local_attention=16)],
     ("linear_cross_entropy", 0): [_cross_entropy],
-    ("products_of_run", 0): [lambda: _products("products_of_run", 1 << 20)],
+    ("products_of_run", 0): [partial(_inference_layer, "bert")],
+    ("products_of_run", 1): [lambda: _products("products_of_run", 1 << 20, "fp32")],
     ("products_of_teacher", 0): [lambda: _products("products_of_teacher")],
 }
 """By the name of a form and its place among those of the name."""
 
 ELSEWHERE = {
-    ("layer", 1): "a compiled step on a GPU: tests/kernels/test_fused.py, tests/gpu",
+    ("layer", 2): "a compiled step on a GPU: tests/kernels/test_fused.py, tests/gpu",
     ("varlen", 0): "a backend of attention for GPUs: tests/model/test_attention.py, tests/gpu",
     ("flex", 0): "another: tests/model/test_attention.py, tests/gpu",
 }
-IN_16_BITS = (("gate", 0), ("layer", 0))
+IN_16_BITS = (("gate", 0), ("layer", 0), ("layer", 1))
 """Forms that apply to bfloat16 alone."""
 
 

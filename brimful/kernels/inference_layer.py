@@ -1,0 +1,158 @@
+"""A layer of inference in bfloat16 on a CPU: four products of oneDNN, and one loop between two of them.
+
+Autocast converts the weights for each batch, calls MKL-free products that lay them out again, and takes an
+operation of ATen for each conversion, sum, norm and activation. Here the weights are laid out once for a run
+(`LaidOut`), GeLU and biases belong to the product, and a residual sum and its norm are one loop.
+
+Numbers are rounded where autocast rounds them, products and inputs of products, and the residual stream too
+where norms follow sums: what a norm gives is rounded to bfloat16.
+
+Floor, beside products and attention, of T slots of width H: 12 * T * H bytes for each sum with its norm.
+"""
+
+import threading
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from brimful.kernels import bfloat16
+from brimful.kernels.blockwise import attention
+from brimful.model.attention import CaptureFunction, Layout, SequenceLayout
+from brimful.model.drawing import Linear
+from brimful.model.layer import Layer, kept_rows
+from brimful.precision.formats import Precision
+
+FEWEST = 4096
+"""Tokens of a run below which laying out the weights takes longer than it saves."""
+
+EVEN = 32
+"""Rows of a product are a multiple of this; others are left to ATen: oneDNN keeps what it compiles for every
+shape, some 100 kB."""
+
+Rotation = tuple[Tensor, Tensor]
+_ACTIVE = threading.local()
+
+
+class LaidOut:
+    """Inside, `forward` computes the layers, from copies of their weights, which must not change meanwhile.
+
+    Attributes:
+        weights: the copies, bfloat16, by the identity of the module. They are laid out for oneDNN.
+    """
+
+    def __init__(self) -> None:
+        self.weights: dict[int, tuple[nn.Module, Tensor]] = {}
+
+    def __enter__(self) -> "LaidOut":
+        self._outer, _ACTIVE.run = getattr(_ACTIVE, "run", None), self
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        _ACTIVE.run = self._outer
+
+    def weight(self, linear: nn.Linear, rows: int) -> Tensor:
+        """The laid out weight of a module, made for products of this many rows."""
+        if id(linear) not in self.weights:
+            narrow = linear.weight.detach().to(torch.bfloat16)
+            self.weights[id(linear)] = linear, torch.ops.mkldnn._reorder_linear_weight(narrow, rows)
+        return self.weights[id(linear)][1]
+
+    def product(self, x: Tensor, linear: nn.Linear, activation: str = "none") -> Tensor:
+        """The activation of x W' + b, bfloat16 (T, out).
+
+        Args:
+            x: bfloat16 (T, in).
+            activation: none or gelu.
+        """
+        if len(x) % EVEN:
+            bias = None if linear.bias is None else linear.bias.to(x.dtype)
+            y = F.linear(x, linear.weight.to(x.dtype), bias)
+            return y if activation == "none" else F.gelu(y)
+        exact = "none"  # and not the approximation by tanh
+        return torch.ops.mkldnn._linear_pointwise(
+            x, self.weight(linear, len(x)), linear.bias, activation, [], exact
+        )
+
+
+def run_applies(device: torch.device, tokens: int, precision: Precision) -> bool:
+    """Whether `LaidOut` is faster for a run over this many tokens."""
+    return (
+        precision == "bf16"
+        and device.type == "cpu"
+        and tokens >= FEWEST
+        and bfloat16.has_numba()
+        and torch.backends.mkldnn.is_available()
+        and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+    )
+
+
+def applies(
+    layer: Layer,
+    x: Tensor,
+    layout: Layout,
+    rotation: Rotation | None,
+    capture: CaptureFunction | None,
+) -> bool:
+    """Whether `forward` computes this: in `LaidOut`, without gradients and captures."""
+    matrices = (layer.qkv, layer.attention_out, layer.up, layer.down)
+    return (
+        getattr(_ACTIVE, "run", None) is not None
+        and capture is None
+        and not torch.is_grad_enabled()
+        and not layer.training
+        and isinstance(layout, SequenceLayout)
+        and layer.mlp_norm.weight.dtype == torch.float32
+        and all(type(linear) is Linear for linear in matrices)  # not replaced from outside
+        and (bfloat16.autocasts(x) or bfloat16.applies(x))
+    )
+
+
+def forward(
+    layer: Layer,
+    x: Tensor,
+    layout: SequenceLayout,
+    rotation: Rotation | None,
+    capture: CaptureFunction | None,
+    kept: Tensor | None,
+) -> Tensor:
+    """`Layer.forward`: float32 where norms come first, else bfloat16."""
+    run: LaidOut = _ACTIVE.run
+    with torch.autocast("cpu", enabled=False):
+        if layer.pre_norm:
+            middle = _after_attention(run, layer, x, _normalized(x, layer.attention_norm), layout, rotation, kept)
+            total, y = bfloat16.add_and_norm(*middle, layer.mlp_norm)
+            return bfloat16.add(total, run.product(_inner(run, layer, y), layer.down))
+        x = x.to(torch.bfloat16)
+        x, out = _after_attention(run, layer, x, x, layout, rotation, kept)
+        y = bfloat16.norm_of_sum(x, out, layer.attention_norm)
+        return bfloat16.norm_of_sum(y, run.product(_inner(run, layer, y), layer.down), layer.mlp_norm)
+
+
+def _after_attention(
+    run: LaidOut,
+    layer: Layer,
+    x: Tensor,
+    y: Tensor,
+    layout: SequenceLayout,
+    rotation: Rotation | None,
+    kept: Tensor | None,
+) -> tuple[Tensor, Tensor]:
+    """The residual stream, and what attention to the inputs y adds to it."""
+    qkv = run.product(y, layer.qkv).view(len(y), 3, layer.heads, -1)
+    if rotation is not None:
+        bfloat16.rotate(qkv, *(table[:, 0] for table in rotation))
+    out = attention(*qkv.unbind(1), layout.lengths, layer.window, 0.0).reshape(len(y), -1)
+    return kept_rows(x, kept), run.product(kept_rows(out, kept), layer.attention_out)
+
+
+def _inner(run: LaidOut, layer: Layer, y: Tensor) -> Tensor:
+    """The activations that `down` reads."""
+    if layer.gated:
+        return bfloat16.gate(run.product(y, layer.up))
+    return run.product(y, layer.up, "gelu")
+
+
+def _normalized(x: Tensor, norm: nn.Module) -> Tensor:
+    return bfloat16.norm(x, norm) if isinstance(norm, nn.LayerNorm) else x.to(torch.bfloat16)
