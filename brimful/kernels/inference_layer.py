@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from brimful.kernels import bfloat16
+from brimful.kernels import bfloat16, int8
 from brimful.kernels.blockwise import attention
 from brimful.model.attention import CaptureFunction, Layout, SequenceLayout
 from brimful.model.drawing import Linear
@@ -38,12 +38,16 @@ _ACTIVE = threading.local()
 class LaidOut:
     """Inside, `forward` computes the layers, from copies of their weights, which must not change meanwhile.
 
+    Args:
+        integers: whether products whose module has `steps` are in int8.
+
     Attributes:
-        weights: the copies, bfloat16, by the identity of the module. They are laid out for oneDNN.
+        weights: the copies, laid out for oneDNN, by the identity of the module: bfloat16, or int8.
     """
 
-    def __init__(self) -> None:
-        self.weights: dict[int, tuple[nn.Module, Tensor]] = {}
+    def __init__(self, *, integers: bool = False) -> None:
+        self.integers = integers
+        self.weights: dict[int, tuple[nn.Module, Tensor | int8.Weights]] = {}
 
     def __enter__(self) -> "LaidOut":
         self._outer, _ACTIVE.run = getattr(_ACTIVE, "run", None), self
@@ -52,34 +56,47 @@ class LaidOut:
     def __exit__(self, *error: object) -> None:
         _ACTIVE.run = self._outer
 
-    def weight(self, linear: nn.Linear, rows: int) -> Tensor:
-        """The laid out weight of a module, made for products of this many rows."""
+    def weight(self, linear: Linear) -> "Tensor | int8.Weights":
+        """The copy of a module's weight."""
         if id(linear) not in self.weights:
-            narrow = linear.weight.detach().to(torch.bfloat16)
-            self.weights[id(linear)] = linear, torch.ops.mkldnn._reorder_linear_weight(narrow, rows)
+            if self.integers and linear.steps is not None:
+                made: Tensor | int8.Weights = int8.Weights(linear, linear.steps)
+            else:
+                narrow = linear.weight.detach().to(torch.bfloat16)
+                made = torch.ops.mkldnn._reorder_linear_weight(narrow, FEWEST)
+            self.weights[id(linear)] = linear, made
         return self.weights[id(linear)][1]
 
-    def product(self, x: Tensor, linear: nn.Linear, activation: str = "none") -> Tensor:
+    def product(self, x: Tensor, linear: Linear, activation: str = "none") -> Tensor:
         """The activation of x W' + b, bfloat16 (T, out).
 
         Args:
             x: bfloat16 (T, in).
             activation: none or gelu.
         """
+        weight = self.weight(linear)
+        if isinstance(weight, int8.Weights):
+            return weight.product(weight.rounded(x), activation)
         if len(x) % EVEN:
             bias = None if linear.bias is None else linear.bias.to(x.dtype)
             y = F.linear(x, linear.weight.to(x.dtype), bias)
             return y if activation == "none" else F.gelu(y)
-        exact = "none"  # and not the approximation by tanh
-        return torch.ops.mkldnn._linear_pointwise(
-            x, self.weight(linear, len(x)), linear.bias, activation, [], exact
-        )
+        return torch.ops.mkldnn._linear_pointwise(x, weight, linear.bias, activation, [], "none")
+
+    def mlp(self, layer: Layer, y: Tensor) -> Tensor:
+        """The feed-forward sub-layer of (T, hidden), bfloat16."""
+        if layer.gated:
+            return self.product(bfloat16.gate(self.product(y, layer.up)), layer.down)
+        up, down = self.weight(layer.up), self.weight(layer.down)
+        if isinstance(up, int8.Weights) and isinstance(down, int8.Weights) and down.steps.factors is None:
+            return down.product(up.product(up.rounded(y), "gelu", down), "none")
+        return self.product(self.product(y, layer.up, "gelu"), layer.down)
 
 
 def run_applies(device: torch.device, tokens: int, precision: Precision) -> bool:
     """Whether `LaidOut` is faster for a run over this many tokens."""
     return (
-        precision == "bf16"
+        precision in ("bf16", "int8")
         and device.type == "cpu"
         and tokens >= FEWEST
         and bfloat16.has_numba()
@@ -123,11 +140,11 @@ def forward(
         if layer.pre_norm:
             middle = _after_attention(run, layer, x, _normalized(x, layer.attention_norm), layout, rotation, kept)
             total, y = bfloat16.add_and_norm(*middle, layer.mlp_norm)
-            return bfloat16.add(total, run.product(_inner(run, layer, y), layer.down))
+            return bfloat16.add(total, run.mlp(layer, y))
         x = x.to(torch.bfloat16)
         x, out = _after_attention(run, layer, x, x, layout, rotation, kept)
         y = bfloat16.norm_of_sum(x, out, layer.attention_norm)
-        return bfloat16.norm_of_sum(y, run.product(_inner(run, layer, y), layer.down), layer.mlp_norm)
+        return bfloat16.norm_of_sum(y, run.mlp(layer, y), layer.mlp_norm)
 
 
 def _after_attention(
@@ -145,13 +162,6 @@ def _after_attention(
         bfloat16.rotate(qkv, *(table[:, 0] for table in rotation))
     out = attention(*qkv.unbind(1), layout.lengths, layer.window, 0.0).reshape(len(y), -1)
     return kept_rows(x, kept), run.product(kept_rows(out, kept), layer.attention_out)
-
-
-def _inner(run: LaidOut, layer: Layer, y: Tensor) -> Tensor:
-    """The activations that `down` reads."""
-    if layer.gated:
-        return bfloat16.gate(run.product(y, layer.up))
-    return run.product(y, layer.up, "gelu")
 
 
 def _normalized(x: Tensor, norm: nn.Module) -> Tensor:

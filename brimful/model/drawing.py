@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from enum import Enum
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -56,7 +57,13 @@ def draw(tensor: Tensor, distribution: Callable[[Tensor], object]) -> None:
 
 
 class Linear(nn.Linear):
-    """torch's, whose first random weights can be left out."""
+    """torch's, whose first random weights can be left out.
+
+    Attributes:
+        steps: how inference in int8 rounds the inputs (`kernels.int8.Steps`); None: it does not.
+    """
+
+    steps: Any = None
 
     def reset_parameters(self) -> None:
         """Draw weights as torch does, if weights are drawn."""

@@ -1,0 +1,90 @@
+"""Products of inference in int8 on a CPU: oneDNN's, of 8-bit activations and weights, summed in 32 bits.
+
+The inputs of a product are rounded to 256 steps of one size, which calibration has found (`Steps`), after
+each channel was divided by a factor of its own that the weights are multiplied with (Xiao et al. 2023,
+"SmoothQuant", section 4). Each output of the weights has a step of its own. So the numbers of a text depend
+neither on the texts beside it nor on the number of threads.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from brimful.kernels import bfloat16
+from brimful.workers import run_loops
+
+INSTRUCTIONS = ("amx_int8", "avx512_vnni", "avx_vnni")
+"""Any of them sums four 8-bit products in 32 bits. Older instructions sum two in 16 bits, and saturate."""
+
+
+@dataclass(frozen=True)
+class Steps:
+    """How the inputs of a product become integers from 0 to 255: round(x / factors / size) + zero.
+
+    Attributes:
+        size: of a step, above 0.
+        zero: the integer that stands for 0.
+        factors: float32 (in,), of each channel, above 0; None: all are 1.
+    """
+
+    size: float
+    zero: int
+    factors: Tensor | None = None
+
+
+def missing() -> str | None:
+    """Why products in int8 are wrong or slow here; None if they are neither."""
+    able = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
+    if not any(able.get(name) for name in INSTRUCTIONS):
+        return "a processor with VNNI or AMX"
+    if not hasattr(torch.ops.onednn, "qlinear_pointwise") or not bfloat16.has_numba():
+        return "torch's oneDNN, and numba"
+    return None
+
+
+class Weights:
+    """A module's weights as 8-bit integers, laid out for oneDNN.
+
+    Attributes:
+        steps: of the inputs.
+        factors: float32 (in,), what inputs are multiplied by before they are rounded.
+    """
+
+    def __init__(self, linear: nn.Linear, steps: Steps) -> None:
+        self.steps = steps
+        weight = linear.weight.detach().float()
+        if steps.factors is not None:
+            weight = weight * steps.factors
+        self.sizes = weight.abs().amax(1).clamp_min(torch.finfo(torch.float32).tiny) / 127
+        integers = (weight / self.sizes[:, None]).round().to(torch.int8)
+        self.packed = torch.ops.onednn.qlinear_prepack(integers, None)
+        self.zeros = torch.zeros(len(weight), dtype=torch.int64)
+        self.bias = linear.bias
+        ones = torch.ones(weight.shape[1]) if steps.factors is None else steps.factors
+        self.factors = (1 / (ones * steps.size)).numpy()
+
+    def rounded(self, x: Tensor) -> Tensor:
+        """Inputs, bfloat16 (T, in), as uint8."""
+        out = torch.empty(x.shape, dtype=torch.uint8)
+        from brimful.kernels.int8_loops import round_rows
+
+        zero = np.float32(self.steps.zero)
+        run_loops(round_rows, [(*part, self.factors, zero) for part in bfloat16.parts(x, out)])
+        return out
+
+    def product(self, x: Tensor, activation: str, reader: "Weights | None" = None) -> Tensor:
+        """The activation of x W' + b: bfloat16 (T, out), or rounded for the product that reads it alone.
+
+        Args:
+            x: what `rounded` gives.
+            reader: has no factors.
+        """
+        size, zero, dtype = 1.0, 0, torch.bfloat16
+        if reader is not None:
+            size, zero, dtype = reader.steps.size, reader.steps.zero, torch.uint8
+        weights = self.packed, self.sizes, self.zeros, self.bias
+        return torch.ops.onednn.qlinear_pointwise(
+            x, self.steps.size, self.steps.zero, *weights, size, zero, dtype, activation, [], "none"
+        )
