@@ -15,6 +15,8 @@ from typing import Any, TypeGuard, TypeVar
 from brimful.console import warn
 from brimful.errors import BrimfulError, NotFiniteError
 from brimful.hf.config_json import FAMILIES, family_of, shape_of, write_config
+from brimful.hf.int8 import FILE as INT8
+from brimful.hf.int8 import read_steps
 from brimful.hf.model_folder import CLASSIFIER, POOLINGS, ModelFolder
 from brimful.hf.names import canonical, layers_of, why_incomplete
 from brimful.hf.sentence_modules import THEIRS, module_files, write_modules
@@ -69,6 +71,7 @@ _FILES = (
     "vocab.txt",
     "vocab.json",
     "merges.txt",
+    INT8,
     CHECKSUMS,
 )
 """What a model's folder holds beside its weights and modules."""
@@ -107,6 +110,7 @@ def _load(folder: ModelFolder, kind: type[E]) -> tuple[E, dict[str, Source], str
     if file is not None:
         encoder.tokenizer = read_tokenizer(place)
         require_rows(encoder.tokenizer, config.vocabulary_size, str(file))
+    read_steps(place, encoder)
     return encoder.eval(), tensors, path
 
 

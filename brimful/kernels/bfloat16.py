@@ -65,7 +65,7 @@ def score_gradients(
         sums: float32 (columns,), to which the gradients of each column are added; None: not needed.
     """
     losses, hits = scales.new_empty(2, len(scores))
-    parts = parts(scores, labels, scales, losses, hits)
+    parts = divided(scores, labels, scales, losses, hits)
     own_sums = scales.new_zeros(len(parts), scores.shape[1])
     items = zip(parts, own_sums.numpy(), strict=True)
     run_loops(_loops().score_gradients, [(*part, _copied(bias), own, write) for part, own in items])
@@ -81,7 +81,7 @@ def rotate(qkv: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
         qkv: (T, 3, heads, head_dim), changed and returned.
         cosine, sine: float32 (T, head_dim / 2).
     """
-    run_loops(_loops().rotate_rows, parts(qkv, cosine, sine))
+    run_loops(_loops().rotate_rows, divided(qkv, cosine, sine))
     return qkv
 
 
@@ -95,7 +95,7 @@ class _Gate(torch.autograd.Function):
     def forward(ctx: Any, up: Tensor) -> Tensor:
         ctx.save_for_backward(up)
         out = up.new_empty(len(up), up.shape[1] // 2)
-        run_loops(_loops().gate_rows, parts(up, out))
+        run_loops(_loops().gate_rows, divided(up, out))
         return out
 
     @staticmethod
@@ -112,7 +112,7 @@ def gate_gradients(up: Tensor, gradients: Tensor) -> tuple[Tensor, Tensor]:
         gradients: (T, inner), by the output.
     """
     d_up, out = torch.empty_like(up), torch.empty_like(gradients)
-    run_loops(_loops().gate_gradients, parts(up, gradients, d_up, out))
+    run_loops(_loops().gate_gradients, divided(up, gradients, d_up, out))
     return d_up, out
 
 
@@ -127,7 +127,7 @@ def normalize(x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
         bfloat16 (T, hidden); and float32 (T, 2), mean and factor of each row, for `norm_gradients`.
     """
     y, statistics = torch.empty_like(x, dtype=torch.bfloat16), x.new_empty(len(x), 2)
-    run_loops(_loops().norm_rows, [(*part, *_norm(weight, eps)) for part in parts(x, y, statistics)])
+    run_loops(_loops().norm_rows, [(*part, *_norm(weight, eps)) for part in divided(x, y, statistics)])
     return y, statistics
 
 
@@ -139,7 +139,7 @@ def add_and_normalize(x: Tensor, added: Tensor, weight: Tensor, eps: float) -> t
     """
     total, y = torch.empty_like(x), torch.empty_like(added)
     statistics = x.new_empty(len(x), 2)
-    parts = parts(x, added, total, y, statistics)
+    parts = divided(x, added, total, y, statistics)
     run_loops(_loops().add_and_norm_rows, [(*part, *_norm(weight, eps)) for part in parts])
     return total, y, statistics
 
@@ -159,7 +159,7 @@ def norm_gradients(
         the weight, float32 (hidden,).
     """
     whole, y = torch.empty_like(x), torch.empty_like(d_y)
-    parts = parts(x, statistics, d_y, d_x.contiguous(), whole, y)
+    parts = divided(x, statistics, d_y, d_x.contiguous(), whole, y)
     d_weight = x.new_zeros(len(parts), len(weight))
     items = zip(parts, d_weight.numpy(), strict=True)
     run_loops(_loops().norm_gradients, [(*part, _copied(weight), own) for part, own in items])
@@ -169,7 +169,7 @@ def norm_gradients(
 def norm(x: Tensor, layer: nn.LayerNorm) -> Tensor:
     """A LayerNorm with or without a bias: float32 (T, hidden) -> bfloat16."""
     y, given = torch.empty_like(x, dtype=torch.bfloat16), _weights(layer)
-    run_loops(_loops().biased_norm_rows, [(*part, *given) for part in parts(x, y)])
+    run_loops(_loops().biased_norm_rows, [(*part, *given) for part in divided(x, y)])
     return y
 
 
@@ -181,7 +181,7 @@ def add_and_norm(x: Tensor, added: Tensor, layer: nn.LayerNorm) -> tuple[Tensor,
         added: bfloat16.
     """
     total, y, given = torch.empty_like(x), torch.empty_like(added), _weights(layer)
-    parts = parts(x, added, total, y)
+    parts = divided(x, added, total, y)
     run_loops(_loops().add_and_biased_norm_rows, [(*part, *given) for part in parts])
     return total, y
 
@@ -189,14 +189,14 @@ def add_and_norm(x: Tensor, added: Tensor, layer: nn.LayerNorm) -> tuple[Tensor,
 def norm_of_sum(x: Tensor, added: Tensor, layer: nn.LayerNorm) -> Tensor:
     """The LayerNorm of x + added, all bfloat16 (T, hidden); the sum is not rounded."""
     y, given = torch.empty_like(added), _weights(layer)
-    run_loops(_loops().norm_of_sum_rows, [(*part, *given) for part in parts(x, added, y)])
+    run_loops(_loops().norm_of_sum_rows, [(*part, *given) for part in divided(x, added, y)])
     return y
 
 
 def add(x: Tensor, added: Tensor) -> Tensor:
     """x + added, float32, of bfloat16 `added`: ATen's sum of two dtypes takes several times as long."""
     total = torch.empty_like(x)
-    run_loops(_loops().add_rows, parts(x, added, total))
+    run_loops(_loops().add_rows, divided(x, added, total))
     return total
 
 
@@ -227,7 +227,7 @@ def _copied(weight: Tensor) -> np.ndarray:
     return weight.detach().clone().numpy()
 
 
-def parts(*tensors: Tensor) -> list[tuple[np.ndarray, ...]]:
+def divided(*tensors: Tensor) -> list[tuple[np.ndarray, ...]]:
     """The memory of tensors with the same number of rows, which the workers share."""
     rows = max(1, -(-len(tensors[0]) // workers()))
     split = zip(*(tensor.split(rows) for tensor in tensors), strict=True)

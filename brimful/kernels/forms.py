@@ -49,6 +49,7 @@ FORMS: dict[str, tuple[FastForm, ...]] = {
     "linear_cross_entropy": (FastForm(linear_cross_entropy.sum_and_hits, linear_cross_entropy.applies),),
     "products_of_run": (
         FastForm(inference_layer.LaidOut, inference_layer.run_applies),
+        FastForm(partial(inference_layer.LaidOut, integers=True), inference_layer.int8_applies),
         FastForm(products.OneDnn, products.run_applies),
     ),
     "products_of_teacher": (FastForm(partial(products.OneDnn, copying=False), products.teacher_applies),),

@@ -11,7 +11,6 @@ Floor, beside products and attention, of T slots of width H: 12 * T * H bytes fo
 """
 
 import threading
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -21,8 +20,8 @@ from brimful.kernels import bfloat16, int8
 from brimful.kernels.blockwise import attention
 from brimful.model.attention import CaptureFunction, Layout, SequenceLayout
 from brimful.model.drawing import Linear
-from brimful.model.layer import Layer, kept_rows
-from brimful.precision.formats import Precision
+from brimful.model.layer import Layer, Norm, kept_rows
+from brimful.precision.formats import InferencePrecision
 
 FEWEST = 4096
 """Tokens of a run below which laying out the weights takes longer than it saves."""
@@ -93,16 +92,21 @@ class LaidOut:
         return self.product(self.product(y, layer.up, "gelu"), layer.down)
 
 
-def run_applies(device: torch.device, tokens: int, precision: Precision) -> bool:
-    """Whether `LaidOut` is faster for a run over this many tokens."""
+def run_applies(device: torch.device, tokens: int, precision: InferencePrecision) -> bool:
+    """Whether `LaidOut` is faster for a run in bfloat16 over this many tokens."""
     return (
-        precision in ("bf16", "int8")
+        precision == "bf16"
         and device.type == "cpu"
         and tokens >= FEWEST
         and bfloat16.has_numba()
         and torch.backends.mkldnn.is_available()
         and hasattr(torch.ops.mkldnn, "_linear_pointwise")
     )
+
+
+def int8_applies(device: torch.device, tokens: int, precision: InferencePrecision) -> bool:
+    """Whether a run is in int8, however short, so that a text has the same result in any."""
+    return precision == "int8" and device.type == "cpu"
 
 
 def applies(
@@ -138,11 +142,14 @@ def forward(
     run: LaidOut = _ACTIVE.run
     with torch.autocast("cpu", enabled=False):
         if layer.pre_norm:
-            middle = _after_attention(run, layer, x, _normalized(x, layer.attention_norm), layout, rotation, kept)
+            middle = _after_attention(
+                run, layer, x, _normalized(x, layer.attention_norm), layout, rotation, kept
+            )
             total, y = bfloat16.add_and_norm(*middle, layer.mlp_norm)
             return bfloat16.add(total, run.mlp(layer, y))
         x = x.to(torch.bfloat16)
         x, out = _after_attention(run, layer, x, x, layout, rotation, kept)
+        assert isinstance(layer.attention_norm, Norm)
         y = bfloat16.norm_of_sum(x, out, layer.attention_norm)
         return bfloat16.norm_of_sum(y, run.mlp(layer, y), layer.mlp_norm)
 
@@ -160,9 +167,10 @@ def _after_attention(
     qkv = run.product(y, layer.qkv).view(len(y), 3, layer.heads, -1)
     if rotation is not None:
         bfloat16.rotate(qkv, *(table[:, 0] for table in rotation))
-    out = attention(*qkv.unbind(1), layout.lengths, layer.window, 0.0).reshape(len(y), -1)
+    q, k, v = qkv.unbind(1)
+    out = attention(q, k, v, layout.lengths, layer.window, 0.0).reshape(len(y), -1)
     return kept_rows(x, kept), run.product(kept_rows(out, kept), layer.attention_out)
 
 
 def _normalized(x: Tensor, norm: nn.Module) -> Tensor:
-    return bfloat16.norm(x, norm) if isinstance(norm, nn.LayerNorm) else x.to(torch.bfloat16)
+    return bfloat16.norm(x, norm) if isinstance(norm, Norm) else x.to(torch.bfloat16)

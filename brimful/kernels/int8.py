@@ -71,7 +71,7 @@ class Weights:
         from brimful.kernels.int8_loops import round_rows
 
         zero = np.float32(self.steps.zero)
-        run_loops(round_rows, [(*part, self.factors, zero) for part in bfloat16.parts(x, out)])
+        run_loops(round_rows, [(*part, self.factors, zero) for part in bfloat16.divided(x, out)])
         return out
 
     def product(self, x: Tensor, activation: str, reader: "Weights | None" = None) -> Tensor:

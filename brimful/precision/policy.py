@@ -6,14 +6,15 @@ import torch
 from torch import Tensor
 
 from brimful.errors import BrimfulError
-from brimful.precision.formats import Precision, Residual
+from brimful.precision.formats import InferencePrecision, Precision, Residual
 
 DTYPES: dict[str, torch.dtype] = {
     "fp32": torch.float32,
     "bf16": torch.bfloat16,
     "fp16": torch.float16,
+    "int8": torch.bfloat16,
 }
-"""The format of activations."""
+"""The format of activations; of int8 between products."""
 LARGEST = 65504.0
 """The largest finite float16."""
 BIN_EDGE = 2.0**13
@@ -63,7 +64,7 @@ def widen(tensor: Tensor) -> Tensor:
     return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 
 
-def autocast(precision: Precision, device: torch.device) -> AbstractContextManager:
+def autocast(precision: InferencePrecision, device: torch.device) -> AbstractContextManager:
     """The context for a forward pass with float32 parameters. `precision` must be resolved."""
     if precision == "fp32":
         return nullcontext()

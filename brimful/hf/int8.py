@@ -1,0 +1,66 @@
+"""The file of a folder that says how inference in int8 rounds the inputs of products: int8.safetensors."""
+
+import math
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from brimful.errors import BrimfulError
+from brimful.kernels.int8 import Steps
+from brimful.model.drawing import Linear
+from brimful.model.encoder import Encoder
+from brimful.storage import write_tensors
+
+FILE = "int8.safetensors"
+
+
+def write_steps(folder: Path, encoder: Encoder) -> None:
+    """Write the steps of an encoder's products, under the names of its modules."""
+    tensors: dict[str, Tensor] = {}
+    for name, linear in products(encoder).items():
+        if linear.steps is not None:
+            tensors[f"{name}.size"] = torch.tensor([linear.steps.size], dtype=torch.float64)
+            tensors[f"{name}.zero"] = torch.tensor([linear.steps.zero])
+            if linear.steps.factors is not None:
+                tensors[f"{name}.factors"] = linear.steps.factors
+    write_tensors(folder / FILE, tensors)
+
+
+def read_steps(folder: Path, encoder: Encoder) -> None:
+    """Give the products of an encoder the steps that its folder has, if it has any.
+
+    Raises:
+        BrimfulError: the file is damaged, or another model's.
+    """
+    path = folder / FILE
+    if not path.is_file():
+        return
+    try:
+        tensors = load_file(path)
+    except Exception as error:
+        raise BrimfulError(f"{path} is damaged: export the model again") from error
+    known = products(encoder)
+    for name in {key.rpartition(".")[0] for key in tensors}:
+        factors = tensors.get(f"{name}.factors")
+        size, zero = (_number(tensors.get(f"{name}.{part}")) for part in ("size", "zero"))
+        fits = name in known and 0 < size < math.inf and 0 <= zero <= 255
+        if fits and factors is not None:
+            fits = factors.shape == (known[name].in_features,) and bool((factors > 0).all())
+        if not fits:
+            raise BrimfulError(f"{path} is not this model's ({name}): export the model again")
+        known[name].steps = Steps(size, int(zero), factors)
+
+
+def _number(tensor: Tensor | None) -> float:
+    return math.nan if tensor is None or tensor.numel() != 1 else tensor.item()
+
+
+def products(encoder: Encoder) -> dict[str, Linear]:
+    """The matrices of the layers, by name."""
+    return {
+        f"layers.{index}.{part}": getattr(layer, part)
+        for index, layer in enumerate(encoder.layers)
+        for part in ("qkv", "attention_out", "up", "down")
+    }

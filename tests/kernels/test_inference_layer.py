@@ -1,0 +1,215 @@
+"""A run of inference in bfloat16 or int8 on a CPU: weights that are laid out once."""
+
+import gc
+import weakref
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from brimful.data.examples import Examples
+from brimful.errors import BrimfulError
+from brimful.exporting.calibration import calibrate
+from brimful.hf.int8 import FILE, products, read_steps, write_steps
+from brimful.kernels import inference_layer, int8
+from brimful.kernels.inference_layer import LaidOut
+from brimful.kernels.int8 import Steps
+from brimful.model.door import within
+from brimful.model.encoder import Encoder
+from brimful.model.inference import batches, text_vectors
+from builders.encoders import VOCABULARY, random_row, small
+
+ALL = ["bert", "roberta", "electra", "prenorm", "modern"]
+CPU = torch.device("cpu")
+needs_int8 = pytest.mark.skipif(int8.missing() is not None, reason=f"int8 needs {int8.missing()}")
+
+
+def examples_of(lengths: list[int]) -> Examples:
+    tokens = [np.random.randint(2, VOCABULARY, length).astype(np.int32) for length in lengths]
+    return Examples(tokens, [np.zeros(len(each), np.uint8) for each in tokens], {}, 128, 0)
+
+
+def _alone(examples: Examples, index: int) -> Examples:
+    return replace(examples, tokens=[examples.tokens[index]], segments=[examples.segments[index]], targets={})
+
+
+@pytest.fixture
+def examples(seed: int) -> Examples:
+    torch.manual_seed(seed)
+    np.random.seed(seed % 2**32)
+    return examples_of([*np.random.randint(3, 129, 60).tolist(), 1, 2, 128])
+
+
+@pytest.fixture(autouse=True)
+def short_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inference_layer, "FEWEST", 128)
+
+
+def distances(found: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """Of each text, 1 - cosine."""
+    norms = np.linalg.norm(found, axis=1) * np.linalg.norm(wanted, axis=1)
+    return 1 - (found * wanted).sum(1) / norms
+
+
+@pytest.mark.parametrize("model", ALL)
+def test_vectors_in_bf16_are_near_those_in_fp32_and_a_neighbour_changes_little(
+    model: str, examples: Examples, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder = small(model).eval()
+    made: list[LaidOut] = []
+    enter = LaidOut.__enter__
+    monkeypatch.setattr(LaidOut, "__enter__", lambda run: made.append(run) or enter(run))
+    wanted = text_vectors(encoder, examples)
+    assert not made
+    found = text_vectors(encoder, examples, precision="bf16")
+    assert len(made[0].weights) == 4 * encoder.config.layers
+    assert distances(found, wanted).max() < 2e-3
+    alone = np.concatenate(
+        [text_vectors(encoder, _alone(examples, i), precision="bf16") for i in (0, 40, 62)]
+    )
+    assert distances(alone, found[[0, 40, 62]]).max() < 1e-3
+
+
+def test_gradients_training_and_captures_have_other_forms() -> None:
+    encoder, batch = small("bert"), random_row([128])
+    for training, gradients in ((True, False), (False, True)):
+        encoder.train(training)
+        with LaidOut() as run, torch.autocast("cpu", torch.bfloat16), torch.set_grad_enabled(gradients):
+            encoder(batch)
+        assert not run.weights
+
+
+def test_a_run_ends_with_its_copies_even_after_an_error() -> None:
+    encoder, batch = small("bert").eval(), random_row([128])
+    run = LaidOut()
+
+    def fail(run: LaidOut) -> None:
+        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16), run:
+            encoder(batch)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail(run)
+    copy = weakref.ref(next(iter(run.weights.values()))[1])
+    del run
+    gc.collect()
+    assert copy() is None
+    with LaidOut() as outer:
+        with LaidOut():
+            pass
+        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+            encoder(batch)
+    assert outer.weights
+
+
+def test_a_short_run_is_left_to_autocast() -> None:
+    assert isinstance(within("products_of_run", CPU, 128, "bf16"), LaidOut)
+    assert not isinstance(within("products_of_run", CPU, 127, "bf16"), LaidOut)
+    assert not isinstance(within("products_of_run", torch.device("cuda"), 1 << 20, "bf16"), LaidOut)
+    assert isinstance(within("products_of_run", CPU, 1, "int8"), LaidOut)
+
+
+def calibrated(model: str, examples: Examples) -> Encoder:
+    encoder = small(model).eval()
+    losses = calibrate(encoder, batches(examples))
+    assert losses.keys() == products(encoder).keys()
+    assert all(0 < loss < 0.2 for loss in losses.values())
+    return encoder
+
+
+@needs_int8
+@pytest.mark.parametrize("model", ALL)
+def test_vectors_in_int8_are_near_and_the_same_in_any_run(model: str, examples: Examples) -> None:
+    encoder = calibrated(model, examples)
+    wanted = text_vectors(encoder, examples)
+    found = text_vectors(encoder, examples, precision="int8")
+    assert (found != text_vectors(encoder, examples, precision="bf16")).any()
+    assert distances(found, wanted).max() < 0.05
+    for index in (0, 40, 62):
+        alone = text_vectors(encoder, _alone(examples, index), precision="int8")
+        np.testing.assert_array_equal(alone[0], found[index])
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(3 - min(threads, 2))
+        np.testing.assert_array_equal(text_vectors(encoder, examples, precision="int8"), found)
+    finally:
+        torch.set_num_threads(threads)
+
+
+@needs_int8
+@pytest.mark.parametrize("factors", [False, True])
+@pytest.mark.parametrize("bias", [False, True])
+def test_an_integer_product_is_that_of_the_rounded_numbers(seed: int, factors: bool, bias: bool) -> None:
+    """Against the sum in float64 of inputs and weights as they are rounded."""
+    torch.manual_seed(seed)
+    linear = torch.nn.Linear(96, 40, bias=bias)
+    x = (3 * torch.randn(70, 96)).bfloat16()
+    scale = torch.rand(96) + 0.5 if factors else None
+    weights = int8.Weights(linear, Steps(0.05, 120, scale))
+    integers = weights.rounded(x)
+    ones = torch.ones(96) if scale is None else scale
+    inverse = torch.from_numpy(weights.factors)
+    assert (integers - (x.float() * inverse + 120).clamp(0, 255)).abs().max() <= 0.5001
+    steps = (linear.weight.detach() * ones / weights.sizes[:, None]).round().double()
+    wanted = (integers.double() - 120) * 0.05 @ (steps * weights.sizes[:, None].double()).t()
+    wanted += 0 if linear.bias is None else linear.bias.double()
+    found = weights.product(integers, "none").double()
+    assert (found - wanted).abs().max() <= 2**-8 * wanted.abs().max()
+    reader = int8.Weights(torch.nn.Linear(40, 8), Steps(0.02, 10))
+    rounded = weights.product(integers, "gelu", reader)
+    expected = (torch.nn.functional.gelu(wanted) / 0.02 + 10).round().clamp(0, 255)
+    assert rounded.dtype == torch.uint8
+    assert (rounded.double() - expected).abs().max() <= 1
+
+
+@needs_int8
+def test_a_product_without_steps_is_in_bf16(examples: Examples) -> None:
+    encoder = calibrated("bert", examples)
+    whole = distances(text_vectors(encoder, examples, precision="int8"), text_vectors(encoder, examples))
+    for name, linear in products(encoder).items():
+        if not name.startswith("layers.0."):
+            linear.steps = None
+    some = distances(text_vectors(encoder, examples, precision="int8"), text_vectors(encoder, examples))
+    assert 0 < some.mean() < whole.mean()
+
+
+def test_steps_are_read_as_they_were_written(examples: Examples, tmp_path: Any) -> None:
+    encoder = calibrated("bert", examples)
+    products(encoder)["layers.1.up"].steps = None
+    write_steps(tmp_path, encoder)
+    other = small("bert")
+    read_steps(tmp_path, other)
+    for name, linear in products(encoder).items():
+        found = products(other)[name].steps
+        if linear.steps is None:
+            assert found is None
+            continue
+        assert (found.size, found.zero) == (linear.steps.size, linear.steps.zero)
+        assert (found.factors is None) is name.endswith("down")
+        assert found.factors is None or torch.equal(found.factors, linear.steps.factors)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda path: path.write_bytes(path.read_bytes()[:-9]),
+        lambda path: write_steps(path.parent, _with(small("bert", layers=5), 4)),
+        lambda path: write_steps(path.parent, _with(small("bert", hidden_size=24), 0)),
+        lambda path: write_steps(path.parent, _with(small("bert"), 0, size=-1.0)),
+    ],
+    ids=["cut", "layers", "width", "size"],
+)
+def test_steps_of_another_model_are_refused(damage: Callable[..., None], tmp_path: Any) -> None:
+    write_steps(tmp_path, _with(small("bert"), 0))
+    damage(tmp_path / FILE)
+    with pytest.raises(BrimfulError, match="export the model again"):
+        read_steps(tmp_path, small("bert"))
+
+
+def _with(encoder: Encoder, layer: int, size: float = 1.0) -> Encoder:
+    linear = encoder.layers[layer].qkv
+    linear.steps = Steps(size, 0, torch.ones(linear.in_features))
+    return encoder
