@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 from brimful.data.batch import PackedBatch
 from brimful.hf.int8 import products
-from brimful.kernels.int8 import Steps
 from brimful.model.door import shut
 from brimful.model.drawing import Linear
 from brimful.model.encoder import Encoder
 from brimful.model.inference import evaluating
+from brimful.model.int8 import Steps
 
 ROWS = 256
 """Inputs of a batch that are kept, evenly spread over it."""

@@ -8,9 +8,11 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from brimful.errors import BrimfulError
-from brimful.kernels.int8 import Steps
+from brimful.model.door import SWITCH, kernels
 from brimful.model.drawing import Linear
 from brimful.model.encoder import Encoder
+from brimful.model.int8 import Steps, missing
+from brimful.precision.formats import InferencePrecision
 from brimful.storage import write_tensors
 
 FILE = "int8.safetensors"
@@ -55,6 +57,37 @@ def read_steps(folder: Path, encoder: Encoder) -> None:
 
 def _number(tensor: Tensor | None) -> float:
     return math.nan if tensor is None or tensor.numel() != 1 else tensor.item()
+
+
+def calibrated_precision(
+    asked: InferencePrecision, encoder: Encoder, device: torch.device, named: object = "the encoder"
+) -> InferencePrecision:
+    """int8 where it is asked for, or `auto` is and the encoder has steps and the device computes with them;
+    else what is asked for.
+
+    Args:
+        device: that will compute.
+        named: the folder, for errors.
+
+    Raises:
+        BrimfulError: int8 is asked for, and the encoder or the device has not what it needs.
+    """
+    if asked not in ("auto", "int8"):
+        return asked
+    if all(linear.steps is None for linear in products(encoder).values()):
+        if asked == "int8":
+            raise BrimfulError(
+                f"{named} is not calibrated for int8: `brimful export --format int8 --calibrate TEXTS` writes"
+                " a folder that is"
+            )
+        return asked
+    if device.type != "cpu":
+        need: str | None = "a CPU"
+    else:
+        need = f"{SWITCH}=on" if kernels() is None else missing()
+    if need is not None and asked == "int8":
+        raise BrimfulError(f"int8 needs {need}; leave --precision out")
+    return asked if need else "int8"
 
 
 def products(encoder: Encoder) -> dict[str, Linear]:

@@ -8,9 +8,11 @@ import numpy as np
 from brimful.data.examples import Examples, check_length, encode_texts, warn_of_cut
 from brimful.errors import BrimfulError
 from brimful.hf.folders import load_encoder, save_model
+from brimful.hf.int8 import calibrated_precision
 from brimful.model.encoder import Encoder
 from brimful.model.inference import evaluating, run_by_token, text_vectors
 from brimful.model.shape import Pooling
+from brimful.precision.formats import InferencePrecision
 
 
 class TextEncoder(Encoder):
@@ -56,7 +58,11 @@ class TextEncoder(Encoder):
             return run_by_token(self, examples, self.device)
 
     def embed(
-        self, texts: Iterable[str], pooling: Pooling | None = None, max_length: int | None = None
+        self,
+        texts: Iterable[str],
+        pooling: Pooling | None = None,
+        max_length: int | None = None,
+        precision: InferencePrecision = "auto",
     ) -> np.ndarray:
         """One vector for each text, float32 (n, hidden): the mean over its tokens, or its first token.
 
@@ -72,7 +78,8 @@ class TextEncoder(Encoder):
         """
         if pooling not in (None, "mean", "first"):
             raise BrimfulError(f"unknown pooling {pooling!r}: known: first, mean")
-        return text_vectors(self, self._examples(texts, max_length), pooling=pooling)
+        chosen = calibrated_precision(precision, self, self.device)
+        return text_vectors(self, self._examples(texts, max_length), pooling=pooling, precision=chosen)
 
     def _examples(self, texts: Iterable[str], max_length: int | None = None) -> Examples:
         if self.tokenizer is None:

@@ -22,9 +22,7 @@ from brimful.model.attention import CaptureFunction, Layout, SequenceLayout
 from brimful.model.drawing import Linear
 from brimful.model.layer import Layer, Norm, kept_rows
 from brimful.precision.formats import InferencePrecision
-
-FEWEST = 4096
-"""Tokens of a run below which laying out the weights takes longer than it saves."""
+from brimful.precision.inference import FEWEST
 
 EVEN = 32
 """Rows of a product are a multiple of this; others are left to ATen: oneDNN keeps what it compiles for every
@@ -46,7 +44,7 @@ class LaidOut:
 
     def __init__(self, *, integers: bool = False) -> None:
         self.integers = integers
-        self.weights: dict[int, tuple[nn.Module, Tensor | int8.Weights]] = {}
+        self.weights: dict[int, tuple[nn.Module, Tensor | int8.IntegerWeights]] = {}
 
     def __enter__(self) -> "LaidOut":
         self._outer, _ACTIVE.run = getattr(_ACTIVE, "run", None), self
@@ -55,11 +53,11 @@ class LaidOut:
     def __exit__(self, *error: object) -> None:
         _ACTIVE.run = self._outer
 
-    def weight(self, linear: Linear) -> "Tensor | int8.Weights":
+    def weight(self, linear: Linear) -> "Tensor | int8.IntegerWeights":
         """The copy of a module's weight."""
         if id(linear) not in self.weights:
             if self.integers and linear.steps is not None:
-                made: Tensor | int8.Weights = int8.Weights(linear, linear.steps)
+                made: Tensor | int8.IntegerWeights = int8.IntegerWeights(linear, linear.steps)
             else:
                 narrow = linear.weight.detach().to(torch.bfloat16)
                 made = torch.ops.mkldnn._reorder_linear_weight(narrow, FEWEST)
@@ -74,7 +72,7 @@ class LaidOut:
             activation: none or gelu.
         """
         weight = self.weight(linear)
-        if isinstance(weight, int8.Weights):
+        if isinstance(weight, int8.IntegerWeights):
             return weight.product(weight.rounded(x), activation)
         if len(x) % EVEN:
             bias = None if linear.bias is None else linear.bias.to(x.dtype)
@@ -87,7 +85,11 @@ class LaidOut:
         if layer.gated:
             return self.product(bfloat16.gate(self.product(y, layer.up)), layer.down)
         up, down = self.weight(layer.up), self.weight(layer.down)
-        if isinstance(up, int8.Weights) and isinstance(down, int8.Weights) and down.steps.factors is None:
+        if (
+            isinstance(up, int8.IntegerWeights)
+            and isinstance(down, int8.IntegerWeights)
+            and down.steps.factors is None
+        ):
             return down.product(up.product(up.rounded(y), "gelu", down), "none")
         return self.product(self.product(y, layer.up, "gelu"), layer.down)
 

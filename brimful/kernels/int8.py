@@ -6,45 +6,16 @@ each channel was divided by a factor of its own that the weights are multiplied 
 neither on the texts beside it nor on the number of threads.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from brimful.kernels import bfloat16
+from brimful.model.int8 import Steps
 from brimful.workers import run_loops
 
-INSTRUCTIONS = ("amx_int8", "avx512_vnni", "avx_vnni")
-"""Any of them sums four 8-bit products in 32 bits. Older instructions sum two in 16 bits, and saturate."""
 
-
-@dataclass(frozen=True)
-class Steps:
-    """How the inputs of a product become integers from 0 to 255: round(x / factors / size) + zero.
-
-    Attributes:
-        size: of a step, above 0.
-        zero: the integer that stands for 0.
-        factors: float32 (in,), of each channel, above 0; None: all are 1.
-    """
-
-    size: float
-    zero: int
-    factors: Tensor | None = None
-
-
-def missing() -> str | None:
-    """Why products in int8 are wrong or slow here; None if they are neither."""
-    able = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
-    if not any(able.get(name) for name in INSTRUCTIONS):
-        return "a processor with VNNI or AMX"
-    if not hasattr(torch.ops.onednn, "qlinear_pointwise") or not bfloat16.has_numba():
-        return "torch's oneDNN, and numba"
-    return None
-
-
-class Weights:
+class IntegerWeights:
     """A module's weights as 8-bit integers, laid out for oneDNN.
 
     Attributes:
@@ -74,7 +45,7 @@ class Weights:
         run_loops(round_rows, [(*part, self.factors, zero) for part in bfloat16.divided(x, out)])
         return out
 
-    def product(self, x: Tensor, activation: str, reader: "Weights | None" = None) -> Tensor:
+    def product(self, x: Tensor, activation: str, reader: "IntegerWeights | None" = None) -> Tensor:
         """The activation of x W' + b: bfloat16 (T, out), or rounded for the product that reads it alone.
 
         Args:

@@ -60,7 +60,7 @@ class Linear(nn.Linear):
     """torch's, whose first random weights can be left out.
 
     Attributes:
-        steps: how inference in int8 rounds the inputs (`kernels.int8.Steps`); None: it does not.
+        steps: how inference in int8 rounds the inputs (`model.int8.Steps`); None: it does not.
     """
 
     steps: Any = None

@@ -15,7 +15,8 @@ from brimful.model.door import within
 from brimful.model.encoder import Encoder
 from brimful.model.heads import pool
 from brimful.model.shape import Pooling
-from brimful.precision.formats import Precision
+from brimful.precision.formats import InferencePrecision
+from brimful.precision.inference import resolve_inference
 from brimful.precision.policy import autocast
 
 TOKENS = 4096
@@ -26,13 +27,17 @@ Forward = Callable[[PackedBatch], Tensor]
 
 
 def text_vectors(
-    encoder: Encoder, examples: Examples, *, pooling: Pooling | None = None, precision: Precision = "fp32"
+    encoder: Encoder,
+    examples: Examples,
+    *,
+    pooling: Pooling | None = None,
+    precision: InferencePrecision = "fp32",
 ) -> np.ndarray:
     """A vector of each text, on the encoder's device: its hidden states, pooled; of windows, the mean.
 
     Args:
         pooling: by default as the encoder was trained, where that is known, else the mean.
-        precision: resolved, never "auto". Hidden states are pooled in float32.
+        precision: hidden states are pooled in float32.
 
     Returns:
         float32 (texts, hidden), in the order of the texts.
@@ -69,7 +74,7 @@ def run_by_sequence(
     examples: Examples,
     device: torch.device,
     *,
-    precision: Precision = "fp32",
+    precision: InferencePrecision = "fp32",
     finite: bool = True,
 ) -> np.ndarray:
     """One vector for each example.
@@ -77,7 +82,7 @@ def run_by_sequence(
     Args:
         forward: a batch on `device` -> (S, C).
         examples: at least one.
-        precision: resolved, never "auto".
+        precision: of the computation; auto: see `resolve_inference`.
         finite: whether NaN and infinity are refused. Training judges models without.
 
     Returns:
@@ -102,7 +107,7 @@ def run_by_token(
     examples: Examples,
     device: torch.device,
     *,
-    precision: Precision = "fp32",
+    precision: InferencePrecision = "fp32",
     finite: bool = True,
 ) -> list[np.ndarray]:
     """One vector for each token of each example.
@@ -157,10 +162,12 @@ def not_finite() -> NotFiniteError:
 
 
 def _run(
-    forward: Forward, examples: Examples, device: torch.device, precision: Precision
+    forward: Forward, examples: Examples, device: torch.device, precision: InferencePrecision
 ) -> Iterator[tuple[PackedBatch, np.ndarray]]:
     """Batches, in the order of packing, and what `forward` returns for each, float32 on the host."""
-    products = within("products_of_run", device, int(examples.lengths.sum()), precision)
+    tokens = int(examples.lengths.sum())
+    precision = resolve_inference(precision, device, tokens)
+    products = within("products_of_run", device, tokens, precision)
     with torch.inference_mode():
         for batch in batches(examples):
             with products, autocast(precision, device):

@@ -14,25 +14,35 @@ import torch
 import torch.nn.functional as F
 
 from brimful.errors import BrimfulError
-from brimful.precision.formats import Precision
+from brimful.precision.formats import InferencePrecision
 from brimful.precision.policy import has_fast_bf16, resolve
 from brimful.storage import read_json, write_json
 
+FEWEST = 4096
+"""Tokens of a run below which laying out the weights in bfloat16 takes longer than it saves."""
 LEAST = 1.1
 """How many times as fast as float32 products bfloat16 products must be."""
 _ROWS, _WIDTH = 1024, 768
 _TURNS = 5
 
 
-def resolve_inference(precision: Precision, device: torch.device) -> Precision:
+def resolve_inference(precision: InferencePrecision, device: torch.device, tokens: int) -> InferencePrecision:
     """Replace `auto`: bf16 on GPUs and CPUs that are faster at it, else fp32.
 
+    Args:
+        tokens: of the run. On a CPU, a run of fewer than `FEWEST` is in fp32.
+
     Raises:
-        BrimfulError: see `resolve`.
+        BrimfulError: bf16 on a GPU that does not have it.
     """
+    if precision == "int8":
+        return precision
     if precision != "auto":
         return resolve(precision, device)
-    return "bf16" if has_fast_bf16(device) and (device.type != "cpu" or _kept_speedup() >= LEAST) else "fp32"
+    if device.type != "cpu":
+        return "bf16" if has_fast_bf16(device) else "fp32"
+    faster = tokens >= FEWEST and has_fast_bf16(device) and _kept_speedup() >= LEAST
+    return "bf16" if faster else "fp32"
 
 
 @cache

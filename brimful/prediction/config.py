@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from brimful.errors import BrimfulError
-from brimful.precision.formats import Precision
+from brimful.precision.formats import InferencePrecision
 from brimful.tables.layouts import TextColumns
 
 
@@ -36,9 +36,9 @@ class PredictConfig:
     """The most tokens of an example; by default the same as in training."""
     overlap: int | None = None
     """Longer texts become windows that share this many tokens; by default as in training."""
-    precision: Precision = "fp32"
-    """Number format of the computation: bf16 or fp16 are faster on a GPU, and change results a little. Static
-    models and ONNX exports have their own."""
+    precision: InferencePrecision = "auto"
+    """Number format of the computation. auto: bf16 on GPUs and CPUs that are faster at it, int8 of an export
+    to int8, else fp32. Static models and ONNX exports have their own."""
     abstain_below: float | None = None
     """Classification: leave the label empty where its probability is under this, and add a column abstained.
     summary.json of a fine-tuning proposes values (abstain)."""

@@ -10,10 +10,11 @@ from brimful.data.examples import check_length
 from brimful.device import default_device
 from brimful.errors import BrimfulError
 from brimful.hf.folders import load_encoder, naming_weights
+from brimful.hf.int8 import calibrated_precision
 from brimful.hf.model_folder import ModelFolder
 from brimful.model.encoder import Encoder
 from brimful.model.inference import text_vectors
-from brimful.precision.policy import resolve
+from brimful.precision.inference import resolve_inference
 from brimful.prediction.config import PredictConfig
 from brimful.prediction.served import ServedEncoder, ServedTask
 from brimful.tables.table import Table
@@ -29,9 +30,10 @@ def open_model(folder: ModelFolder, config: PredictConfig) -> ServedTask | Serve
             does not serve the GPU.
     """
     device = default_device()
-    precision = resolve(config.precision, device)
+    resolve_inference(config.precision, device, 0)  # refuses what the device does not have
     if folder.has_task:
         loaded = load_task_model(folder)
+        precision = calibrated_precision(config.precision, loaded.encoder, device, folder)
         model = replace(
             loaded,
             max_length=loaded.max_length if config.max_length is None else config.max_length,
@@ -45,6 +47,7 @@ def open_model(folder: ModelFolder, config: PredictConfig) -> ServedTask | Serve
 
         return ServedTask(model.task, model.max_length, model.overlap, True, model.encode, answers)
     encoder = load_encoder(folder, Encoder)
+    precision = calibrated_precision(config.precision, encoder, device, folder)
     tokenizer, shape = encoder.tokenizer, encoder.config
     if tokenizer is None:
         raise BrimfulError(f"{folder} has no tokenizer.json; add it beside config.json")

@@ -13,12 +13,12 @@ from brimful.data.examples import Examples, warn_of_cut
 from brimful.data.ragged import Ragged
 from brimful.errors import BrimfulError
 from brimful.hf.folders import HEADS, load_model, save_model
+from brimful.hf.int8 import calibrated_precision
 from brimful.hf.model_folder import OVERLAP, PAIRS, PROBLEMS, SETTINGS, TEMPERATURE, ModelFolder
 from brimful.model.encoder import Encoder
 from brimful.model.heads import SequenceHead, TokenHead
 from brimful.model.inference import run_by_sequence, run_by_token
-from brimful.precision.formats import Precision
-from brimful.precision.policy import resolve
+from brimful.precision.formats import InferencePrecision
 from brimful.tables.slices import read_slices
 from brimful.tables.table import Table, require_pairs
 from brimful.tasks.encoded import Encoded
@@ -63,7 +63,7 @@ class TaskModel:
         self.head.to(device)
         return self
 
-    def outputs(self, examples: Examples, precision: Precision, *, finite: bool = True) -> Outputs:
+    def outputs(self, examples: Examples, precision: InferencePrecision, *, finite: bool = True) -> Outputs:
         """The head's outputs for every example, in evaluation mode; as those of `model.inference`."""
         encoder, head = self.encoder.eval(), self.head.eval()
         forward = lambda batch: head(encoder(batch), batch)  # noqa: E731
@@ -78,7 +78,7 @@ class TaskModel:
         second: Iterable[str] | None = None,
         *,
         scores: bool = False,
-        precision: Precision = "fp32",
+        precision: InferencePrecision = "auto",
     ) -> list[Row]:
         """A prediction for each text, in their order: what `brimful predict` writes.
 
@@ -89,7 +89,7 @@ class TaskModel:
             texts: of any number and length; questions, if the task is question answering.
             second: the second text of each pair; the context of each question.
             scores: whether rows have `scores` too: the probability of each label.
-            precision: number format of the computation.
+            precision: of the computation; auto: as in `Encoder.embed`.
 
         Raises:
             BrimfulError: a text is not a string, or the task has no scores.
@@ -103,7 +103,7 @@ class TaskModel:
         if not len(table):
             return []
         rows = zip(range(len(table)), table.texts, table.second or repeat(""), strict=False)
-        resolved = resolve(precision, self.encoder.device)
+        resolved = calibrated_precision(precision, self.encoder, self.encoder.device)
         found: list[Row] = []
         cut = 0
         for some in read_slices(lambda take: table.take([row for row, *_ in take(rows)])):
@@ -124,17 +124,17 @@ class TaskModel:
         assert self.encoder.tokenizer is not None
         return self.task.encode(table, self.encoder.tokenizer, self.max_length, self.overlap, labelled=False)
 
-    def rows(self, data: Encoded, precision: Precision, *, scores: bool = False) -> list[Row]:
+    def rows(self, data: Encoded, precision: InferencePrecision, *, scores: bool = False) -> list[Row]:
         """A prediction for each row of a table, on the encoder's device; `scores` as in `predict`."""
         return predicted_rows(self.task, self.answers(data, precision), data, scores=scores)
 
-    def answers(self, data: Encoded, precision: Precision) -> Any:
+    def answers(self, data: Encoded, precision: InferencePrecision) -> Any:
         """The task's answer for each row of a table, calibrated, on the encoder's device."""
         outputs = self.outputs(data.examples, precision)
         return self.calibrated(self.task.answers(outputs, data))
 
     def judge(
-        self, data: Encoded, precision: Precision, *, finite: bool = True
+        self, data: Encoded, precision: InferencePrecision, *, finite: bool = True
     ) -> tuple[Any, dict[str, float]]:
         """The answers for a labelled table, one a row, and their metrics.
 

@@ -16,15 +16,15 @@ from brimful.exporting.calibration import calibrate
 from brimful.hf.int8 import FILE, products, read_steps, write_steps
 from brimful.kernels import inference_layer, int8
 from brimful.kernels.inference_layer import LaidOut
-from brimful.kernels.int8 import Steps
 from brimful.model.door import within
 from brimful.model.encoder import Encoder
 from brimful.model.inference import batches, text_vectors
+from brimful.model.int8 import Steps, missing
 from builders.encoders import VOCABULARY, random_row, small
 
 ALL = ["bert", "roberta", "electra", "prenorm", "modern"]
 CPU = torch.device("cpu")
-needs_int8 = pytest.mark.skipif(int8.missing() is not None, reason=f"int8 needs {int8.missing()}")
+needs_int8 = pytest.mark.skipif(missing() is not None, reason=f"int8 needs {missing()}")
 
 
 def examples_of(lengths: list[int]) -> Examples:
@@ -148,7 +148,7 @@ def test_an_integer_product_is_that_of_the_rounded_numbers(seed: int, factors: b
     linear = torch.nn.Linear(96, 40, bias=bias)
     x = (3 * torch.randn(70, 96)).bfloat16()
     scale = torch.rand(96) + 0.5 if factors else None
-    weights = int8.Weights(linear, Steps(0.05, 120, scale))
+    weights = int8.IntegerWeights(linear, Steps(0.05, 120, scale))
     integers = weights.rounded(x)
     ones = torch.ones(96) if scale is None else scale
     inverse = torch.from_numpy(weights.factors)
@@ -158,7 +158,7 @@ def test_an_integer_product_is_that_of_the_rounded_numbers(seed: int, factors: b
     wanted += 0 if linear.bias is None else linear.bias.double()
     found = weights.product(integers, "none").double()
     assert (found - wanted).abs().max() <= 2**-8 * wanted.abs().max()
-    reader = int8.Weights(torch.nn.Linear(40, 8), Steps(0.02, 10))
+    reader = int8.IntegerWeights(torch.nn.Linear(40, 8), Steps(0.02, 10))
     rounded = weights.product(integers, "gelu", reader)
     expected = (torch.nn.functional.gelu(wanted) / 0.02 + 10).round().clamp(0, 255)
     assert rounded.dtype == torch.uint8

@@ -1,0 +1,35 @@
+"""What inference in int8 needs: how inputs of products are rounded, and a processor that sums them right."""
+
+import importlib.util
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+INSTRUCTIONS = ("amx_int8", "avx512_vnni", "avx_vnni")
+"""Any of them sums four 8-bit products in 32 bits. Older instructions sum two in 16 bits, and saturate."""
+
+
+@dataclass(frozen=True)
+class Steps:
+    """How the inputs of a product become integers from 0 to 255: round(x / factors / size) + zero.
+
+    Attributes:
+        size: of a step, above 0.
+        zero: the integer that stands for 0.
+        factors: float32 (in,), of each channel, above 0; None: all are 1.
+    """
+
+    size: float
+    zero: int
+    factors: Tensor | None = None
+
+
+def missing() -> str | None:
+    """Why products in int8 are wrong or slow here; None if they are neither."""
+    able = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
+    if not any(able.get(name) for name in INSTRUCTIONS):
+        return "a processor with VNNI or AMX"
+    if not (hasattr(torch.ops.onednn, "qlinear_pointwise") and importlib.util.find_spec("numba")):
+        return "torch's oneDNN, and numba"
+    return None
