@@ -16,8 +16,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from brimful.kernels import bfloat16, int8
+from brimful.kernels import bfloat16
 from brimful.kernels.blockwise import attention
+from brimful.kernels.int8 import IntegerWeights
 from brimful.model.attention import CaptureFunction, Layout, SequenceLayout
 from brimful.model.drawing import Linear
 from brimful.model.layer import Layer, Norm, kept_rows
@@ -44,7 +45,7 @@ class LaidOut:
 
     def __init__(self, *, integers: bool = False) -> None:
         self.integers = integers
-        self.weights: dict[int, tuple[nn.Module, Tensor | int8.IntegerWeights]] = {}
+        self.weights: dict[int, tuple[nn.Module, Tensor | IntegerWeights]] = {}
 
     def __enter__(self) -> "LaidOut":
         self._outer, _ACTIVE.run = getattr(_ACTIVE, "run", None), self
@@ -53,11 +54,11 @@ class LaidOut:
     def __exit__(self, *error: object) -> None:
         _ACTIVE.run = self._outer
 
-    def weight(self, linear: Linear) -> "Tensor | int8.IntegerWeights":
+    def weight(self, linear: Linear) -> "Tensor | IntegerWeights":
         """The copy of a module's weight."""
         if id(linear) not in self.weights:
             if self.integers and linear.steps is not None:
-                made: Tensor | int8.IntegerWeights = int8.IntegerWeights(linear, linear.steps)
+                made: Tensor | IntegerWeights = IntegerWeights(linear, linear.steps)
             else:
                 narrow = linear.weight.detach().to(torch.bfloat16)
                 made = torch.ops.mkldnn._reorder_linear_weight(narrow, FEWEST)
@@ -72,7 +73,7 @@ class LaidOut:
             activation: none or gelu.
         """
         weight = self.weight(linear)
-        if isinstance(weight, int8.IntegerWeights):
+        if isinstance(weight, IntegerWeights):
             return weight.product(weight.rounded(x), activation)
         if len(x) % EVEN:
             bias = None if linear.bias is None else linear.bias.to(x.dtype)
@@ -85,11 +86,7 @@ class LaidOut:
         if layer.gated:
             return self.product(bfloat16.gate(self.product(y, layer.up)), layer.down)
         up, down = self.weight(layer.up), self.weight(layer.down)
-        if (
-            isinstance(up, int8.IntegerWeights)
-            and isinstance(down, int8.IntegerWeights)
-            and down.steps.factors is None
-        ):
+        if isinstance(up, IntegerWeights) and isinstance(down, IntegerWeights) and down.steps.factors is None:
             return down.product(up.product(up.rounded(y), "gelu", down), "none")
         return self.product(self.product(y, layer.up, "gelu"), layer.down)
 
