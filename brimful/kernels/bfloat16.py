@@ -200,6 +200,18 @@ def add(x: Tensor, added: Tensor) -> Tensor:
     return total
 
 
+def integers(x: Tensor, factors: np.ndarray, zero: int) -> Tensor:
+    """x * factors + zero, rounded, from 0 to 255: uint8 (T, channels).
+
+    Args:
+        x: bfloat16 (T, channels).
+        factors: float32 (channels,).
+    """
+    out = torch.empty(x.shape, dtype=torch.uint8)
+    run_loops(_loops().round_rows, [(*part, factors, np.float32(zero)) for part in divided(x, out)])
+    return out
+
+
 def add_transposed(total: Tensor, x: Tensor, *, first: bool) -> None:
     """total += x.t(), or total = x.t() if `first`.
 

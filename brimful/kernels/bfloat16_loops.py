@@ -324,6 +324,23 @@ def norm_of_sum_rows(
         _biased_norm_row(total, y[row], weight, bias, eps)
 
 
+@compiled_floats
+def round_rows(x: np.ndarray, out: np.ndarray, factors: np.ndarray, zero: np.float32) -> None:
+    """x * factors + zero, rounded, at least 0 and at most 255.
+
+    Args:
+        x: bfloat16 (T, channels).
+        out: uint8 (T, channels), written.
+        factors: float32 (channels,).
+    """
+    most = np.float32(255.0)
+    for row in range(len(x)):
+        for i in range(x.shape[1]):
+            value = widen(x[row, i]) * factors[i] + zero
+            value = min(max(value, np.float32(0.0)), most)
+            out[row, i] = np.uint8(np.int32(value + np.float32(0.5)))
+
+
 @compiled
 def _add_row(x: np.ndarray, added: np.ndarray, total: np.ndarray) -> None:
     for i in range(len(x)):

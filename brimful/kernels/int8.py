@@ -6,13 +6,11 @@ each channel was divided by a factor of its own that the weights are multiplied 
 neither on the texts beside it nor on the number of threads.
 """
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from brimful.kernels import bfloat16
 from brimful.model.int8 import Steps
-from brimful.workers import run_loops
 
 
 class IntegerWeights:
@@ -38,12 +36,7 @@ class IntegerWeights:
 
     def rounded(self, x: Tensor) -> Tensor:
         """Inputs, bfloat16 (T, in), as uint8."""
-        out = torch.empty(x.shape, dtype=torch.uint8)
-        from brimful.kernels.int8_loops import round_rows
-
-        zero = np.float32(self.steps.zero)
-        run_loops(round_rows, [(*part, self.factors, zero) for part in bfloat16.divided(x, out)])
-        return out
+        return bfloat16.integers(x, self.factors, self.steps.zero)
 
     def product(self, x: Tensor, activation: str, reader: "IntegerWeights | None" = None) -> Tensor:
         """The activation of x W' + b: bfloat16 (T, out), or rounded for the product that reads it alone.
