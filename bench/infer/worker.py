@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from bench.common.turns import Answer, serve
 
 Embed = Callable[[list[str]], np.ndarray]
 BATCH = 32
+CALIBRATION = 300
+"""Texts that int8 is calibrated on."""
 made: dict[str, Any] = {}
 
 
@@ -44,7 +47,7 @@ def peak() -> Answer:
     return {"peak_mb": peak_mb()}
 
 
-def brimful(folder: Path, max_length: int, threads: int) -> Embed:
+def brimful(folder: Path, max_length: int, threads: int, precision: Any = "fp32") -> Embed:
     """`Encoder.embed`."""
     import torch
 
@@ -53,21 +56,31 @@ def brimful(folder: Path, max_length: int, threads: int) -> Embed:
     torch.set_num_threads(threads)
     encoder = Encoder.load(folder)
     encoder.config = replace(encoder.config, max_length=max_length)
-    return encoder.embed
+    if precision == "int8":
+        from brimful.data.examples import encode_texts
+        from brimful.exporting.calibration import calibrate
+        from brimful.model.inference import batches
+
+        assert encoder.tokenizer is not None
+        some = made["texts"][:CALIBRATION]
+        pad = encoder.config.pad_id
+        calibrate(encoder, batches(encode_texts(encoder.tokenizer, some, max_length=max_length, pad=pad)))
+    return lambda texts: encoder.embed(texts, precision=precision)
 
 
-def _torch_peer(folder: Path, max_length: int, threads: int, sort: bool) -> Embed:
+def _torch_peer(folder: Path, max_length: int, threads: int, sort: bool, bf16: bool = False) -> Embed:
     import torch
     import transformers
 
     torch.set_num_threads(threads)
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    model = transformers.AutoModel.from_pretrained(folder, attn_implementation="sdpa").eval()
+    dtype = torch.bfloat16 if bf16 else torch.float32
+    model = transformers.AutoModel.from_pretrained(folder, attn_implementation="sdpa", dtype=dtype).eval()
 
     def forward(ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
         given = {"input_ids": torch.from_numpy(ids), "attention_mask": torch.from_numpy(mask)}
         with torch.inference_mode():
-            hidden = model(**given).last_hidden_state
+            hidden = model(**given).last_hidden_state.float()
             weights = given["attention_mask"][:, :, None].to(hidden.dtype)
             return ((hidden * weights).sum(1) / weights.sum(1)).numpy()
 
@@ -99,13 +112,19 @@ def sorted_(folder: Path, max_length: int, threads: int) -> Embed:
     return _torch_peer(folder, max_length, threads, sort=True)
 
 
-def onnxruntime(folder: Path, max_length: int, threads: int) -> Embed:
-    """ONNX Runtime, sorted."""
+def onnxruntime(folder: Path, max_length: int, threads: int, int8: bool = False) -> Embed:
+    """ONNX Runtime, sorted; in int8 as sentence-transformers quantizes, dynamically by channel."""
     import onnxruntime as ort
 
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
-    session = ort.InferenceSession(str(folder / "model.onnx"), options, providers=["CPUExecutionProvider"])
+    path = folder / "model.onnx"
+    if int8 and not (path := folder / "model_quantized.onnx").is_file():
+        from onnxruntime.quantization import QuantType, quantize_dynamic
+
+        kinds = {"op_types_to_quantize": ["MatMul", "Gemm"], "weight_type": QuantType.QInt8}
+        quantize_dynamic(folder / "model.onnx", path, per_channel=True, **kinds)
+    session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
     def forward(ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
         given = {"input_ids": ids, "attention_mask": mask}
@@ -116,12 +135,14 @@ def onnxruntime(folder: Path, max_length: int, threads: int) -> Embed:
     return _sorted_by(folder, max_length, forward)
 
 
-def openvino(folder: Path, max_length: int, threads: int) -> Embed:
-    """OpenVINO in fp32, sorted."""
+def openvino(folder: Path, max_length: int, threads: int, precision: str | None = "f32") -> Embed:
+    """OpenVINO, sorted; without a precision in the one that it chooses."""
     import openvino as ov
 
     core = ov.Core()
-    hints = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1}
+    hints = {"INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1}
+    if precision:
+        hints["INFERENCE_PRECISION_HINT"] = precision
     model = core.compile_model(core.read_model(str(folder / "model.onnx")), "CPU", hints)
     names = {name for port in model.inputs for name in port.names}
 
@@ -134,11 +155,11 @@ def openvino(folder: Path, max_length: int, threads: int) -> Embed:
     return _sorted_by(folder, max_length, forward)
 
 
-def ctranslate2(folder: Path, max_length: int, threads: int) -> Embed:
-    """CTranslate2 in fp32, sorted. It leaves padding out of the matrix products itself."""
+def ctranslate2(folder: Path, max_length: int, threads: int, kind: str = "float32") -> Embed:
+    """CTranslate2, sorted. It leaves padding out of the matrix products itself."""
     import ctranslate2 as ct2
 
-    model = ct2.Encoder(str(folder / "ctranslate2"), intra_threads=threads, compute_type="float32")
+    model = ct2.Encoder(str(folder / "ctranslate2"), intra_threads=threads, compute_type=kind)
 
     def forward(ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
         tokens = [row[: int(real)].tolist() for row, real in zip(ids, mask.sum(1), strict=True)]
@@ -195,7 +216,14 @@ SIDES: dict[str, Callable[[Path, int, int], Embed]] = {
     "onnxruntime": onnxruntime,
     "openvino": openvino,
     "ctranslate2": ctranslate2,
+    "brimful-bf16": partial(brimful, precision="bf16"),
+    "brimful-int8": partial(brimful, precision="int8"),
+    "sorted-bf16": partial(_torch_peer, sort=True, bf16=True),
+    "onnxruntime-int8": partial(onnxruntime, int8=True),
+    "openvino-default": partial(openvino, precision=None),
+    "ctranslate2-int8": partial(ctranslate2, kind="int8"),
 }
+"""Those with a suffix round more than float32 does."""
 
 if __name__ == "__main__":
     serve({"setup": setup, "turn": turn, "peak": peak})
