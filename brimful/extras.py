@@ -6,9 +6,9 @@ from brimful.errors import BrimfulError
 
 EXTRAS = {
     "matplotlib": "report",
-    "onnx": "export",
-    "onnxruntime": "export",
-    "onnxscript": "export",
+    "onnx": "onnx",
+    "onnxruntime": "onnx",
+    "onnxscript": "onnx",
     "ray": "ray",
     "sklearn": "tasks",
     "snownlp": "demo",

@@ -8,11 +8,13 @@ import os
 from pathlib import Path
 
 from brimful.console import say
-from brimful.storage import commit, read_commit, read_record
+from brimful.storage import commit, crc32, read_commit, read_record
 
 CHECKSUMS = "checksums.json"
 EXPORT = "export.json"
 CONVERSION = "conversion.json"
+PAGES = "pages"
+"""The key of an export's record for files that its user may edit, and their CRCs. They are not checked."""
 
 
 def seal(folder: Path) -> None:
@@ -39,7 +41,8 @@ def check_seal(folder: Path) -> None:
 
 
 def own_files(record: Path) -> list[str]:
-    """What the user has put into a folder: all but its commit record and the files of that, as names in it.
+    """What the user has put into a folder: all but its commit record and the files of that, as names in it,
+    and the pages that were edited since.
 
     Links and empty folders count as files. A line says which there are. Without a record there are none.
 
@@ -49,8 +52,9 @@ def own_files(record: Path) -> list[str]:
     if not record.is_file():
         return []
     folder = record.parent
-    files = read_record(record, remedy="choose another folder")["files"]
-    known = {record.name, *map(os.path.normpath, files)}
+    said = read_record(record, remedy="choose another folder")
+    pages = {name for name, crc in said.get(PAGES, {}).items() if _has_crc(folder / name, crc)}
+    known = {record.name, *map(os.path.normpath, said["files"]), *pages}
     found: set[str] = set()
     for path in folder.rglob("*"):
         if path.is_symlink() or not path.is_dir() or not any(path.iterdir()):
@@ -60,3 +64,7 @@ def own_files(record: Path) -> list[str]:
         others = f" and {len(own) - 1:,} more" if len(own) > 1 else ""
         say(f"{folder} keeps {own[0]}{others}, which {record.name} does not list")
     return own
+
+
+def _has_crc(path: Path, crc: int) -> bool:
+    return path.is_file() and crc32(path) == crc

@@ -42,8 +42,8 @@ from bench.common.turns import Worker, WorkerError
 from bench.common.wheels import MINILM, minilm
 from bench.infer import texts
 from brimful import Encoder
-from brimful.commands.export import write_onnx
 from brimful.data.examples import encode_texts
+from brimful.exporting.graph import write_onnx
 
 SIDES = ("brimful", "padded", "sorted", "onnxruntime", "openvino", "ctranslate2")
 ROUNDED = (

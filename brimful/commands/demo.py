@@ -39,6 +39,7 @@ from brimful.distributed import World
 from brimful.errors import BrimfulError, UsageError
 from brimful.extras import require
 from brimful.folder_lock import FolderLock
+from brimful.hf.model_folder import ModelFolder
 from brimful.judging.uncertainty import paired_bootstrap
 from brimful.model.shape import SHAPES
 from brimful.objectives.layer_losses import spread_layers
@@ -308,13 +309,13 @@ class Demo:
         texts = [text for text, _ in self.reviews.test[:200]]
         models = {"tfidf": tfidf}
         for name, run in self.served.items():
-            record = read_json(self.out / "export" / f"{run}-onnx" / "export.json")
+            graph = ModelFolder(self.out / "export" / f"{run}-onnx").onnx_file
             summary = read_json(self.out / run / SUMMARY)
             models[name] = {
                 "parameters": summary["student"]["parameters"]
                 if summary["kind"] == "distil"
                 else summary["parameters"],
-                "size_mb": record["files"]["model.onnx"]["bytes"] / 1e6,
+                "size_mb": graph.stat().st_size / 1e6,
                 "latency_ms": onnx_latency(self.out / "export" / f"{run}-onnx", texts),
                 "tokens_per_second": predict(
                     model=self.folder(run),

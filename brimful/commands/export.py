@@ -1,13 +1,11 @@
 """The verb `brimful export`: any model folder as one for Hugging Face libraries or an ONNX file.
 
-It is checked before it gets its name (export_check.py): an export with other outputs or ids is not written.
+It is checked before it gets its name (exporting/gate.py): an export with other outputs or ids is not written.
 Pieces of the vocabulary can be dropped on the way.
 """
 
 import importlib.util
-import logging
 import shutil
-import warnings
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -15,82 +13,51 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from brimful.config import verb
 from brimful.console import warn
 from brimful.corpus.reading.read import check_encoding
 from brimful.corpus.reading.texts import read_texts
 from brimful.errors import BrimfulError
+from brimful.exporting.card import card, run_of
 from brimful.exporting.config import ExportConfig
+from brimful.exporting.example import Exported, example
+from brimful.exporting.formats import FORMATS, FormatName, require_packages
 from brimful.exporting.gate import check_given, check_written
-from brimful.exporting.padded import PaddedModel
-from brimful.extras import require
+from brimful.exporting.graph import write_onnx
 from brimful.hf.config_json import family_of
 from brimful.hf.folders import HEADS, left_out, naming_weights, save_model
 from brimful.hf.model_folder import ModelFolder
 from brimful.hf.sentence_modules import write_modules
 from brimful.hf.tensors import Head
 from brimful.hf.tokenizer_check import check_ids
-from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead, PretrainingHead, SequenceHead
+from brimful.model.shape import Pooling
 from brimful.runs.snapshot import load_snapshot
-from brimful.seals import CONVERSION, own_files
+from brimful.seals import CONVERSION, PAGES, own_files
 from brimful.seals import EXPORT as RECORD
 from brimful.start.vocabulary import keep_rows
-from brimful.storage import atomic_directory, commit, read_json, require_folder_place, write_json
+from brimful.storage import atomic_directory, commit, crc32, read_json, require_folder_place, write_json
 from brimful.text.pruning import prune
 from brimful.text.sentence_folder import SETTINGS, transformer_settings
+from brimful.text.special_ids import special_tokens
 from brimful.text.tokenizer import load as load_tokenizer
 
-LARGEST_FILE = (1 << 31) - (1 << 26)
-"""Bytes of weights in one ONNX file: protobuf holds 2 GiB, and the graph needs some."""
 _PROMPTS = "config_sentence_transformers.json"
 
 
-def _weight_bytes(*modules: torch.nn.Module | None) -> int:
-    """Bytes of the weights; those that two modules share count once."""
-    weights = {id(p): p.nbytes for module in modules if module for p in module.parameters()}
-    return sum(weights.values())
-
-
-def write_onnx(path: Path, encoder: Encoder, head: Head | None, *, token_types: bool) -> None:
-    """Trace the model with dynamic batch and length, into one file; the weights of a large one are beside it,
-    in model.onnx.data.
-
-    Args:
-        token_types: whether token_type_ids are an input; else all are 0.
-    """
-    # It would report the operators of packages that are not installed.
-    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
-    model = PaddedModel(encoder, head).eval()
-    ids = torch.full((2, 8), encoder.config.pad_id, dtype=torch.int64)
-    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-    if token_types:
-        inputs["token_type_ids"] = torch.zeros_like(ids)
-    output = "last_hidden_state" if head is None else "logits"
-    dynamic = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length", max=encoder.config.max_length)}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # they are about the exporter itself
-        torch.onnx.export(
-            model,
-            kwargs=inputs,
-            f=str(path),
-            input_names=list(inputs),
-            output_names=[output],
-            dynamic_shapes=dict.fromkeys(inputs, dynamic),
-            dynamo=True,
-            external_data=_weight_bytes(encoder, head) > LARGEST_FILE,
-            verbose=False,
-        )
-
-
-def _exported_head(head: Head | None, kind: str) -> Head | None:
+def _exported_head(head: Head | None, kind: FormatName, *, masked_lm: bool) -> Head | None:
     """The head that a format takes along.
 
     Raises:
-        BrimfulError: the format has no place for the head.
+        BrimfulError: the format has no place for the head, or there is no masked-LM head.
     """
+    graph, has_one = FORMATS[kind].graph, isinstance(head, MaskedLMHead)
+    if masked_lm and not (graph and has_one):
+        why = "the model has no masked-LM head" if graph else f"{kind} keeps it"
+        raise BrimfulError(f"--masked-lm exports a masked-LM head as a graph, and {why}: leave it out")
+    if graph and has_one and not masked_lm:
+        return None  # an encoder of texts
     linear = isinstance(head, SequenceHead) and head.linear
     if kind == "hf" and linear:
         raise BrimfulError(
@@ -138,6 +105,9 @@ def _texts(config: ExportConfig) -> Iterator[str]:
 def export(config: ExportConfig) -> dict[str, Any]:
     """Write a model as a folder for Hugging Face libraries or an ONNX file, and check its outputs and ids.
 
+    The folder works alone: README.md is a model card, example.py predicts without Brimful. Where they were
+    edited, a later export leaves them as they are.
+
     Poolers and heads that Brimful does not know are left out, with a warning; so is what follows the pooling
     of a folder of sentence-transformers, such as a normalization.
 
@@ -152,8 +122,8 @@ def export(config: ExportConfig) -> dict[str, Any]:
         BrimfulError: there is no model, tokenizer or such checkpoint, the format has no place for its head or
             needs a package, the folder holds something else, or outputs or ids differ.
     """
-    if config.format == "onnx":
-        require("--format onnx", "onnx", "onnxscript", "onnxruntime")
+    if config.format:
+        require_packages(config.format)
     out = Path(config.out)
     encoder, head, labels, source, about = load_snapshot(Path(config.run), config.step)
     require_folder_place(out, replaces=("an earlier export", _is_export))
@@ -161,7 +131,9 @@ def export(config: ExportConfig) -> dict[str, Any]:
     if out.resolve() == source.path.resolve():
         raise BrimfulError(f"{out} is the model itself; choose another --out")
     tokenizer = encoder.tokenizer or load_tokenizer(source.path)  # which says what is missing
-    usual = "sentence-transformers" if source.pooling and source.path == Path(config.run) else "hf"
+    usual: FormatName = (
+        "sentence-transformers" if source.pooling and source.path == Path(config.run) else "hf"
+    )
     form = config.format or usual
     dropped = left_out(source, encoder, head)
     if dropped:
@@ -174,7 +146,7 @@ def export(config: ExportConfig) -> dict[str, Any]:
         encoder.tokenizer = tokenizer = pruned.tokenizer
         kept = pruned.kept
         facts["pruned"] = asdict(pruned.statistics)
-    head = _exported_head(head, form)
+    head = _exported_head(head, form, masked_lm=config.masked_lm)
     facts |= {
         "model": family_of(encoder.config).name + ("Model" if head is None else HEADS[type(head)]),
         "parameters": sum(p.numel() for module in (encoder, head) if module for p in module.parameters()),
@@ -186,28 +158,46 @@ def export(config: ExportConfig) -> dict[str, Any]:
     if config.step is None:  # a checkpoint's weights are not those of the folder
         with naming_weights(source):
             facts["max_abs_hidden_difference"] = check_given(source, encoder, kept)
-    pooling = (encoder.pooling or "mean") if form == "sentence-transformers" else None
+    vectors = form == "sentence-transformers" or (FORMATS[form].graph and head is None)
+    pooling: Pooling | None = (encoder.pooling or "mean") if vectors else None
     settings = source.saved_settings(encoder.config)
+    # Without a head a graph makes vectors of single texts, as `Encoder.embed` does.
+    typed = settings["token_types"] and head is not None
     with naming_weights(source), atomic_directory(out, own) as folder:
         save_model(folder, encoder, head, labels, **settings)
-        if pooling and head is None:
-            write_modules(folder, encoder.config.hidden_size, pooling, settings["max_length"])
-        if pooling and source.pooling:
+        if form == "sentence-transformers" and head is None:
+            write_modules(folder, encoder.config.hidden_size, pooling or "mean", settings["max_length"])
+        if form == "sentence-transformers" and source.pooling:
             _keep_settings(source, folder)
-        if form == "onnx":
+        if FORMATS[form].graph:
             _keep_description(folder)
             if isinstance(head, PretrainingHead):
-                warn("model.onnx has the scores of tokens; those of pairs are left out")
-            # Without a head it makes embeddings of single texts, as `Encoder.embed` does.
-            typed = settings["token_types"] and head is not None
-            write_onnx(folder / "model.onnx", encoder, head, token_types=typed)
+                warn("the graph has the scores of tokens; those of pairs are left out")
+            write_onnx(folder / FORMATS[form].file, encoder, head, token_types=typed, pooling=pooling)
         facts["max_abs_logit_difference"] = check_written(folder, source, form, encoder, head, pooling)
         if importlib.util.find_spec("transformers"):
             check_ids(source.path, folder, whole=kept is None)
         files = sorted(path for path in folder.rglob("*") if path.is_file())
+        special = special_tokens(tokenizer)
+        exported = Exported(
+            form,
+            head,
+            {"problem_type": settings["problem_type"], **settings["extra"]},
+            settings["max_length"],
+            special["pad"][::-1],
+            special["mask"][0] if "mask" in special else None,
+            typed,
+            pooling or encoder.pooling,
+        )
+        page = card(exported, out.resolve().name, labels if head else None, run_of(source), facts)
+        pages = {"README.md": page, "example.py": example(exported)}
+        for name, text in pages.items():
+            if name not in own:  # an edited one stays
+                (folder / name).write_text(text, encoding="utf-8")
+        facts |= {PAGES: {name: crc32(folder / name) for name in pages if name not in own}}
         record = commit(folder / RECORD, files, kind="export", **facts)
     size = sum(file["bytes"] for file in record["files"].values())
-    return {"out": str(out), "bytes": size, **facts}
+    return {"out": str(out), "bytes": size, **{key: value for key, value in facts.items() if key != PAGES}}
 
 
 def _is_export(folder: Path) -> bool:

@@ -9,6 +9,7 @@ from tokenizers import Tokenizer
 
 from brimful.demonstration.reviews import Reviews
 from brimful.exporting.onnx_file import onnx_session
+from brimful.hf.model_folder import ModelFolder
 from brimful.judging.baselines import TFIDF_STRENGTHS, median_ms, tfidf_vectorizer
 
 
@@ -52,7 +53,7 @@ def onnx_latency(folder: Path, texts: list[str]) -> float:
     """Median milliseconds from text to logits with onnxruntime, for one review at a time, with tokenizing."""
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     tokenizer.enable_truncation(128)
-    session = onnx_session(folder / "model.onnx")
+    session = onnx_session(ModelFolder(folder).onnx_file)
 
     def call(text: str) -> None:
         encoding = tokenizer.encode(text)

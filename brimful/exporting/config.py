@@ -1,11 +1,12 @@
 """The options of `brimful export`."""
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated
 
 import tyro
 
 from brimful.corpus.reading.read import ReadConfig
+from brimful.exporting.formats import FormatName
 from brimful.types import Step
 
 
@@ -24,11 +25,14 @@ class ExportConfig:
     step: Step | None = None
     """For a run of pretrain, finished or not, or the training under way in one of finetune: the checkpoint
     after this many updates, or of the best evaluation. An average of weights is taken, if there is one."""
-    format: Literal["hf", "sentence-transformers", "onnx"] | None = None
+    format: FormatName | None = None
     """hf: config.json, model.safetensors, tokenizer.json for `transformers`; sentence-transformers: the same
     with a pooling, for encoders without a head and for classifiers of the mean in BERT-like models, which
-    `transformers` has no class for; onnx: model.onnx, the whole model. By default hf; of a folder of
-    sentence-transformers that is no run, sentence-transformers."""
+    `transformers` has no class for; onnx: onnx/model.onnx, the whole model, of an encoder with its pooling
+    and vectors of length 1. By default hf; of a folder of sentence-transformers that is no run,
+    sentence-transformers."""
+    masked_lm: bool = False
+    """Of a masked language model as a graph: the scores of the vocabulary for each token, and no vectors."""
     keep_pieces_of: tuple[str, ...] = ()
     """Files and folders of text, or a prepared corpus: pieces that these texts never use are dropped, with
     their embeddings. The texts keep their encodings; other texts fall back to smaller pieces."""

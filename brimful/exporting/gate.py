@@ -14,11 +14,13 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from safetensors.torch import load_file
 
 from brimful.console import warn
 from brimful.data.batch import pack
 from brimful.errors import BrimfulError, is_out_of_memory
+from brimful.exporting.formats import FORMATS, FormatName
 from brimful.exporting.onnx_file import onnx_session
 from brimful.hf.folders import HEADS, transformers_reads
 from brimful.hf.model_folder import CLASSIFIER, ModelFolder
@@ -74,7 +76,12 @@ def sample_sequences(encoder: Encoder, count: int = 16) -> list[np.ndarray]:
 
 
 def _packed_logits(
-    encoder: Encoder, head: Head | None, sequences: list[np.ndarray], pooling: Pooling | None
+    encoder: Encoder,
+    head: Head | None,
+    sequences: list[np.ndarray],
+    pooling: Pooling | None,
+    *,
+    unit: bool = False,
 ) -> list[np.ndarray]:
     """Brimful's outputs for a packed batch: for each sequence (outputs,) or (length, width)."""
     batch = pack(sequences, max_length=max(map(len, sequences)), pad=encoder.config.pad_id)
@@ -83,19 +90,26 @@ def _packed_logits(
         if isinstance(head, SequenceHead):
             return list(head(hidden, batch).numpy())
         if pooling is not None:
-            return list(pool(hidden, batch, pooling).numpy())
+            vectors = pool(hidden, batch, pooling)
+            return list((F.normalize(vectors, dim=-1) if unit else vectors).numpy())
         values = hidden if head is None else head(hidden)
     return [part.numpy() for part in values.split(list(batch.lengths))]
 
 
 def max_difference(
-    encoder: Encoder, head: Head | None, other: Forward, pooling: Pooling | None = None
+    encoder: Encoder,
+    head: Head | None,
+    other: Forward,
+    pooling: Pooling | None = None,
+    *,
+    unit: bool = False,
 ) -> Difference:
     """The difference between Brimful's packed outputs and `other`'s padded ones.
 
     Args:
         other: (input_ids, attention_mask), int64 (B, L) -> outputs of the shape that `PaddedModel` returns.
         pooling: without a head, what makes a vector (B, hidden) of each sequence.
+        unit: whether these vectors have length 1.
 
     Raises:
         NotFiniteError: Brimful's are NaN or infinite.
@@ -106,7 +120,7 @@ def max_difference(
     for row, sequence in enumerate(sequences):
         ids[row, : len(sequence)] = sequence
         mask[row, : len(sequence)] = 1
-    ours = _packed_logits(encoder, head, sequences, pooling)
+    ours = _packed_logits(encoder, head, sequences, pooling, unit=unit)
     if not all(np.isfinite(each).all() for each in ours):
         raise not_finite()
     theirs = other(ids, mask)
@@ -222,7 +236,12 @@ def check_given(source: ModelFolder, encoder: Encoder, kept: np.ndarray | None) 
 
 
 def check_written(
-    folder: Path, source: ModelFolder, kind: str, encoder: Encoder, head: Head | None, pooling: Pooling | None
+    folder: Path,
+    source: ModelFolder,
+    kind: FormatName,
+    encoder: Encoder,
+    head: Head | None,
+    pooling: Pooling | None,
 ) -> float | None:
     """The largest absolute difference of an output of the written folder from the model's; None if
     `transformers` is needed and not installed.
@@ -230,17 +249,18 @@ def check_written(
     Raises:
         BrimfulError: outputs differ, or the folder cannot be read back.
     """
-    if kind != "onnx" and not importlib.util.find_spec("transformers"):
+    graph = FORMATS[kind].graph
+    if not graph and not importlib.util.find_spec("transformers"):
         warn("transformers is not installed, so the folder was not checked against it")
         return None
     try:
-        if kind == "onnx":
-            forward = onnx_forward(folder / "model.onnx")
+        if graph:
+            forward = onnx_forward(folder / FORMATS[kind].file)
         elif kind == "hf":
             forward = transformers_forward(folder, head)
         else:
             forward = sentence_forward(folder)
-        differences = [max_difference(encoder, head, forward, pooling)]
+        differences = [max_difference(encoder, head, forward, pooling, unit=graph)]
         if kind == "hf" and isinstance(head, PretrainingHead):
             differences += _pair_difference(folder, encoder, head.pair)
     except OSError as error:

@@ -12,6 +12,7 @@ from brimful.hf.tensors import Head
 from brimful.model.attention import Layout
 from brimful.model.encoder import Encoder
 from brimful.model.heads import SequenceHead
+from brimful.model.shape import Pooling
 
 
 @dataclass(frozen=True)
@@ -55,15 +56,18 @@ class PaddedModel(nn.Module):
     `torch.onnx.export(..., dynamo=True)` traces it with dynamic B and L.
     """
 
-    def __init__(self, encoder: Encoder, head: Head | None = None) -> None:
+    def __init__(self, encoder: Encoder, head: Head | None = None, pooling: Pooling | None = None) -> None:
+        """pooling: without a head, what makes a vector of length 1 of each text; None gives hidden states."""
         super().__init__()
         self.encoder = encoder
         self.head = head
+        self.pooling = pooling
 
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
     ) -> Tensor:
-        """Hidden states (B, L, hidden), or the head's logits: (B, L, scores), (B, classes) of a SequenceHead.
+        """Hidden states (B, L, hidden), or vectors of texts (B, hidden) with a pooling, or the head's logits:
+        (B, L, scores), (B, classes) of a SequenceHead.
 
         Args:
             input_ids, attention_mask, token_type_ids: integers (B, L); tokens are on the left. bert and
@@ -83,9 +87,15 @@ class PaddedModel(nn.Module):
         real = attention_mask.bool()
         hidden = self.encoder(batch, DenseLayout(real))
         if isinstance(self.head, SequenceHead):
-            hidden = hidden.view(B, L, -1)
-            if self.head.pooling == "first":
-                return self.head.classify(hidden[:, 0])
-            weights = real[:, :, None].to(hidden.dtype)
-            return self.head.classify((hidden * weights).sum(1) / weights.sum(1))
+            return self.head.classify(_pooled(hidden.view(B, L, -1), real, self.head.pooling))
+        if self.head is None and self.pooling is not None:
+            return F.normalize(_pooled(hidden.view(B, L, -1), real, self.pooling), dim=-1)
         return (hidden if self.head is None else self.head(hidden)).view(B, L, -1)
+
+
+def _pooled(hidden: Tensor, real: Tensor, pooling: Pooling) -> Tensor:
+    """hidden (B, L, hidden), real (B, L) -> (B, hidden)."""
+    if pooling == "first":
+        return hidden[:, 0]
+    weights = real[:, :, None].to(hidden.dtype)
+    return (hidden * weights).sum(1) / weights.sum(1)

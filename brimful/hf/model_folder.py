@@ -52,6 +52,8 @@ FLAGS = {
 """The key of each of their poolings in 1_Pooling/config.json before version 6, which reads them too."""
 IDENTITY = "torch.nn.modules.linear.Identity"
 """What a Dense without activation has as its activation."""
+_GRAPHS = ("onnx/model.onnx", "onnx/model_quantized.onnx", "model.onnx")
+"""Where an ONNX export has its graph; until 0.2.0 at the top."""
 _CONFIGS = ("config.json", "bert_config.json")
 """What the file is called; the second name is that of Google's folders and of those made after them."""
 
@@ -161,7 +163,8 @@ class ModelFolder:
     @property
     def onnx_file(self) -> Path:
         """Where the graph of an ONNX export is."""
-        return self.path / "model.onnx"
+        places = [self.path / name for name in _GRAPHS]
+        return next((place for place in places if place.is_file()), places[0])
 
     @property
     def is_onnx(self) -> bool:

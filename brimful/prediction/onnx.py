@@ -8,7 +8,7 @@ import numpy as np
 from brimful.data.examples import Examples, check_length
 from brimful.data.ragged import Ragged
 from brimful.errors import BrimfulError, NotFiniteError
-from brimful.exporting.onnx_file import onnx_session
+from brimful.exporting.onnx_file import VECTORS, onnx_session
 from brimful.extras import require
 from brimful.hf.config_json import shape_of
 from brimful.hf.model_folder import POOLINGS, PROBLEMS, ModelFolder
@@ -27,11 +27,11 @@ SLOTS = 4096
 
 
 def open_model(folder: ModelFolder, config: PredictConfig) -> ServedTask | ServedEncoder:
-    """The model.onnx of an export, in its own number format whatever the precision.
+    """The graph of an export, in its own number format whatever the precision.
 
     Raises:
         BrimfulError: onnxruntime is not installed or cannot read the file, the folder is damaged, or the file
-            gives neither a task's outputs nor hidden states.
+            gives neither a task's outputs nor vectors, or has a pooling of its own.
     """
     require(f"{folder}, an ONNX file,", "onnxruntime")
     check_seal(folder.path)
@@ -41,7 +41,9 @@ def open_model(folder: ModelFolder, config: PredictConfig) -> ServedTask | Serve
     require_rows(tokenizer, shape.vocabulary_size, str(folder.encoder_path / "tokenizer.json"))
     max_length = folder.text_length(shape) if config.max_length is None else config.max_length
     check_length(max_length, shape.max_length)
-    if graph.output == "last_hidden_state":
+    if graph.output in (VECTORS, "last_hidden_state"):  # the latter until 0.2.0
+        if graph.output == VECTORS and config.pooling != "auto":
+            raise BrimfulError(f"{graph.path} gives vectors that are pooled: leave --pooling out")
         told = POOLINGS.get(str(folder.values.get("classifier_pooling"))) or "mean"
         pooling = told if config.pooling == "auto" else config.pooling
 
@@ -57,8 +59,7 @@ def open_model(folder: ModelFolder, config: PredictConfig) -> ServedTask | Serve
     if graph.output != "logits" or not (suffixes or "problem_type" in folder.values):
         raise BrimfulError(
             f"{graph.path} gives {graph.output} of a {folder.class_name or 'model without a name'}, and no"
-            " predictions; for vectors, export the encoder with --format sentence-transformers, and that"
-            " folder with --format onnx"
+            " predictions; for vectors, export the encoder without --masked-lm"
         )
     names = folder.class_names(graph.width, str(graph.path)) or [f"LABEL_{i}" for i in range(graph.width)]
     task = from_folder(saved_form(folder, usual, graph.width), folder, names)
@@ -82,7 +83,7 @@ class Graph:
     """The file of a model in onnxruntime.
 
     Attributes:
-        output: the name of its first output: last_hidden_state or logits, if Brimful wrote it.
+        output: the name of its first output: `VECTORS`, last_hidden_state or logits, if Brimful wrote it.
         by_token: whether outputs are (B, L, C), not (B, C).
         width: C.
     """
@@ -126,12 +127,14 @@ class Graph:
         return np.array(each, dtype=np.float32).reshape(len(each), width)
 
     def pooled(self, examples: Examples, pooling: str) -> np.ndarray:
-        """float32 (n, C): the first token's output, or the mean of all."""
+        """float32 (n, C): the first token's output, or the mean of all; or what the graph has pooled."""
         found = np.zeros((len(examples), self.width), dtype=np.float32)
         for index, values, mask in self._run(examples):
-            real = mask[:, :, None].astype(np.float32)
-            mean = pooling == "mean"
-            found[index] = (values * real).sum(1) / real.sum(1) if mean else values[:, 0]
+            if self.by_token:
+                real = mask[:, :, None].astype(np.float32)
+                mean = pooling == "mean"
+                values = (values * real).sum(1) / real.sum(1) if mean else values[:, 0]
+            found[index] = values
         return found
 
     def _run(self, examples: Examples) -> Iterator[tuple[list[int], np.ndarray, np.ndarray]]:

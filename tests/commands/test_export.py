@@ -1,10 +1,12 @@
 """brimful export: logits agree with transformers and onnxruntime, and nothing else is ever written."""
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 import torch
@@ -21,6 +23,7 @@ from brimful.data.batch import pack
 from brimful.data.examples import encode_texts
 from brimful.errors import BrimfulError
 from brimful.exporting import gate as export_check
+from brimful.exporting import graph
 from brimful.exporting.gate import max_difference, sample_sequences
 from brimful.exporting.padded import PaddedModel
 from brimful.hf.folders import load_model, save_model
@@ -135,8 +138,10 @@ def test_a_classifier_of_the_mean_is_exported_as_one_graph(mean_model: Path, tmp
         "config.json",
         "tokenizer.json",
         "tokenizer_config.json",
-        "model.onnx",
+        "onnx",
         "export.json",
+        "README.md",
+        "example.py",
     }
 
 
@@ -167,11 +172,11 @@ def test_an_encoder_is_exported_for_sentence_transformers(model: Path, tmp_path:
 def test_onnx_asks_for_token_types_only_if_they_differ(model: Path, tmp_path: Path, read: str) -> None:
     """A model of single texts has learned nothing of them, and an encoder embeds single texts."""
     encoder, head, labels = load_model(model / "model")
-    head = None if read == "embedded" else head
+    head, encoder.pooling = (None, "mean") if read == "embedded" else (head, encoder.pooling)
     pairs = read == "pairs"
     save_model(tmp_path / "read", encoder, head, labels if head else None, token_types=read != "texts")
     export(run=str(tmp_path / "read"), out=str(tmp_path / "out"), format="onnx")
-    session = onnxruntime.InferenceSession(str(tmp_path / "out" / "model.onnx"))
+    session = onnxruntime.InferenceSession(str(tmp_path / "out" / "onnx" / "model.onnx"))
     ids = np.array([[2, 7, 8, 3, 9, 3], [2, 5, 3, 6, 6, 3]])
     types = np.array([[0, 0, 0, 0, int(pairs), int(pairs)]] * 2)
     inputs = {"input_ids": ids, "attention_mask": np.ones_like(ids)}
@@ -180,7 +185,8 @@ def test_onnx_asks_for_token_types_only_if_they_differ(model: Path, tmp_path: Pa
     batch = pack(list(ids), segments=list(types), max_length=40, pad=0)
     with torch.no_grad():
         hidden = encoder(batch)
-        wanted = hidden.view(2, 6, -1) if head is None else head(hidden, batch)
+        vectors = torch.nn.functional.normalize(hidden.view(2, 6, -1).mean(1), dim=-1)
+        wanted = vectors if head is None else head(hidden, batch)
     np.testing.assert_allclose(session.run(None, inputs)[0], wanted, atol=1e-5, rtol=1e-5)
 
 
@@ -190,7 +196,7 @@ def test_models_of_single_texts_have_no_input_for_token_types(
 ) -> None:
     """What is asked of the tracing, which the test above does."""
     asked: list[bool] = []
-    monkeypatch.setattr(exporting, "write_onnx", lambda *_, token_types: asked.append(token_types))
+    monkeypatch.setattr(exporting, "write_onnx", lambda *_, token_types, pooling: asked.append(token_types))
     monkeypatch.setattr(exporting, "check_written", lambda *_: 0.0)
     encoder, head, labels = load_model(model / "model")
     for token_types in (False, True):
@@ -199,6 +205,13 @@ def test_models_of_single_texts_have_no_input_for_token_types(
     save_model(tmp_path / "bare", encoder, token_types=True)
     export(run=str(tmp_path / "bare"), out=str(tmp_path / "out"), format="onnx")
     assert asked == [False, True, False]
+
+
+def example_of(folder: Path, *texts: str) -> str:
+    """What the folder's example prints, in a process that cannot import Brimful."""
+    code = "import runpy, sys; sys.modules['brimful'] = None; runpy.run_path(sys.argv.pop(1))"
+    line = [sys.executable, "-c", code, str(folder / "example.py"), *texts]
+    return subprocess.run(line, check=True, capture_output=True, text=True, timeout=300).stdout
 
 
 def exported(model: Path, out: Path, kind: str, weights: str) -> None:
@@ -238,9 +251,7 @@ def test_without_onnx_it_says_what_to_install(
     model: Path, tmp_path: Path, module: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(
-        BrimfulError, match=rf"^--format onnx needs {module}: pip install 'brimful\[export\]'$"
-    ):
+    with pytest.raises(BrimfulError, match=rf"^--format onnx needs {module}: pip install 'brimful\[onnx\]'$"):
         export(run=str(model), out=str(tmp_path / "out"), format="onnx")
     assert not (tmp_path / "out").exists()
 
@@ -248,9 +259,9 @@ def test_without_onnx_it_says_what_to_install(
 @pytest.mark.cases(1)
 def test_onnx_agrees_and_takes_any_batch_and_length(model: Path, tmp_path: Path) -> None:
     exported(model, tmp_path / "out", "hf", "model.safetensors")
-    exported(model, tmp_path / "out", "onnx", "model.onnx")
+    exported(model, tmp_path / "out", "onnx", "onnx/model.onnx")
     assert not (tmp_path / "out" / "model.safetensors").exists()
-    session = onnxruntime.InferenceSession(str(tmp_path / "out" / "model.onnx"))
+    session = onnxruntime.InferenceSession(str(tmp_path / "out" / "onnx" / "model.onnx"))
     for shape in ((1, 1), (1, 40), (5, 7)):
         values = {i.name: np.ones(shape, dtype=np.int64) for i in session.get_inputs()}
         assert session.run(None, values)[0].shape == (shape[0], 3)
@@ -261,10 +272,10 @@ def test_onnx_agrees_and_takes_any_batch_and_length(model: Path, tmp_path: Path)
 def test_weights_that_one_onnx_file_cannot_hold_are_beside_it(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(exporting, "LARGEST_FILE", 1000)
-    exported(model, tmp_path / "out", "onnx", "model.onnx.data")
-    assert (tmp_path / "out" / "model.onnx").stat().st_size < 1 << 20
-    session = onnxruntime.InferenceSession(str(tmp_path / "out" / "model.onnx"))
+    monkeypatch.setattr(graph, "LARGEST_FILE", 1000)
+    exported(model, tmp_path / "out", "onnx", "onnx/model.onnx.data")
+    assert (tmp_path / "out" / "onnx" / "model.onnx").stat().st_size < 1 << 20
+    session = onnxruntime.InferenceSession(str(tmp_path / "out" / "onnx" / "model.onnx"))
     values = {i.name: np.ones((2, 5), dtype=np.int64) for i in session.get_inputs()}
     assert session.run(None, values)[0].shape == (2, 3)
 
@@ -285,8 +296,39 @@ def test_a_masked_lm_and_a_bare_encoder_are_exported(model: Path, tmp_path: Path
     for name, head, kinds in (("mlm", MaskedLMHead(encoder), ("hf", "onnx")), ("bare", None, ("hf",))):
         save_model(tmp_path / name, encoder, head)
         for kind in kinds:
-            result = export(run=str(tmp_path / name), out=str(tmp_path / f"{name}-{kind}"), format=kind)
+            out = tmp_path / f"{name}-{kind}"
+            result = export(run=str(tmp_path / name), out=str(out), format=kind, masked_lm=kind == "onnx")
             assert result["max_abs_logit_difference"] < 1e-4
+            if kind == "onnx":
+                session = onnxruntime.InferenceSession(str(out / "onnx" / "model.onnx"))
+                assert session.get_outputs()[0].shape[2] == encoder.config.vocabulary_size
+
+
+@pytest.mark.parametrize("model", ["modern"], indirect=True)
+def test_an_encoder_is_one_graph_from_ids_to_vectors_of_length_1(model: Path, tmp_path: Path) -> None:
+    """A masked-LM head stays out unless it is asked for; no shape is listed that a quantiser trips over."""
+    encoder = Encoder.load(model / "model")
+    save_model(tmp_path / "mlm", encoder, MaskedLMHead(encoder), max_length=20)
+    result = export(run=str(tmp_path / "mlm"), out=str(tmp_path / "out"), format="onnx")
+    assert result["max_abs_logit_difference"] < 1e-5
+    file = tmp_path / "out" / "onnx" / "model.onnx"
+    assert not onnx.load(file).graph.value_info
+    (output,) = onnxruntime.InferenceSession(str(file)).get_outputs()
+    assert (output.name, output.shape[1]) == ("sentence_embedding", 32)
+    said = example_of(tmp_path / "out", "the room", "not worth the money")
+    assert said.startswith("(2, 32) float32\n")
+    vectors = encoder.embed(["the room", "not worth the money"], max_length=20)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    assert f"{vectors[0] @ vectors[1]:.3f}"[:5] in said
+
+
+@pytest.mark.parametrize("model", ["bert"], indirect=True)
+def test_a_masked_lm_head_is_asked_for_where_it_is(model: Path, tmp_path: Path) -> None:
+    options = {"run": str(model), "out": str(tmp_path / "out"), "masked_lm": True}
+    with pytest.raises(BrimfulError, match="the model has no masked-LM head: leave it out"):
+        export(**options, format="onnx", dry_run=True)
+    with pytest.raises(BrimfulError, match="hf keeps it: leave it out"):
+        export(**options, dry_run=True)
 
 
 def test_other_heads_are_exported(model: Path, tmp_path: Path) -> None:
@@ -320,7 +362,7 @@ def test_the_scores_of_pairs_are_checked_too(model: Path, tmp_path: Path, monkey
             export(**options)
     monkeypatch.setattr(exporting, "write_onnx", lambda *_, **__: None)
     monkeypatch.setattr(exporting, "check_written", lambda *_: 0.0)
-    export(**options, format="onnx")
+    export(**options, format="onnx", masked_lm=True)
     assert "those of pairs are left out" in capsys.readouterr().err
 
 
@@ -332,8 +374,7 @@ def test_logits_that_differ_anywhere_are_noticed_and_nothing_is_written(
     """The difference is in the last sequence only. The graph is the model itself: tracing takes seconds."""
     written: list[PaddedModel] = []
 
-    def write(path: Path, encoder: Encoder, head: SequenceHead, *, token_types: bool) -> None:
-        path.touch()
+    def write(path: Path, encoder: Encoder, head: SequenceHead, *, token_types: bool, pooling: None) -> None:
         written.append(PaddedModel(encoder, head).eval())
 
     def off(path: Path):

@@ -53,6 +53,7 @@ def test_a_pickled_folder_becomes_safetensors(folder, tmp_path, capsys):
     assert result["max_abs_hidden_difference"] < 1e-5
     assert (result["model"], result["left_out"]) == ("BertForPreTraining", [])
     files = {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "export.json"}
+    files |= {"README.md", "example.py"}
     assert {path.name for path in out.iterdir()} == files
     assert load(out).encode(TEXTS[0]).ids == load(folder).encode(TEXTS[0]).ids
     ours, theirs = load_model(out), load_model(folder)

@@ -16,6 +16,7 @@ import torch
 import brimful
 from brimful import BrimfulError, TaskModel
 from brimful.commands.export import export
+from brimful.exporting.graph import write_onnx
 from brimful.hf.folders import save_model
 from brimful.hf.text_encoder import TextEncoder
 from brimful.model.heads import MaskedLMHead, SequenceHead, SpanHead, TokenHead
@@ -148,8 +149,10 @@ def test_an_exported_encoder_writes_the_vectors_of_its_folder(tmp_path):
     encoder = new_encoder()
     encoder.pooling = "first"
     encoder.save(tmp_path / "encoder")
-    export(run=str(tmp_path / "encoder"), out=str(tmp_path / "onnx"), format="onnx")
     source = written(tmp_path, "")
+    shutil.copytree(tmp_path / "encoder", tmp_path / "onnx")  # as until 0.2.0, with hidden states
+    os.remove(tmp_path / "onnx" / "model.safetensors")
+    write_onnx(tmp_path / "onnx" / "model.onnx", encoder, None, token_types=False)
     for pooling in ("auto", "mean", "first"):
         given = {"input": str(source), "pooling": pooling, "max_length": 20, "overlap": 5}
         for model in ("encoder", "onnx"):
@@ -157,6 +160,18 @@ def test_an_exported_encoder_writes_the_vectors_of_its_folder(tmp_path):
         theirs, ours = (np.load(tmp_path / f"{name}.npy") for name in ("encoder", "onnx"))
         np.testing.assert_allclose(ours, theirs, atol=1e-5)
         assert ours.shape == (len(TEXTS), 48)
+
+
+def test_an_exported_encoder_writes_vectors_of_length_1(tmp_path):
+    encoder = new_encoder()
+    save_model(tmp_path / "model", encoder, MaskedLMHead(encoder), max_length=60)
+    export(run=str(tmp_path / "model"), out=str(tmp_path / "onnx"), format="onnx")
+    source = written(tmp_path, "")
+    brimful.predict(model=str(tmp_path / "onnx"), input=str(source), output=str(tmp_path / "out.npy"))
+    wanted = TextEncoder.load(tmp_path / "model").embed(TEXTS)
+    wanted /= np.linalg.norm(wanted, axis=1, keepdims=True)
+    np.testing.assert_allclose(np.load(tmp_path / "out.npy"), wanted, atol=1e-5)
+    assert "vectors that are pooled: leave --pooling out" in refusal(tmp_path / "onnx", pooling="mean")
 
 
 @pytest.fixture
@@ -225,7 +240,7 @@ def test_what_is_wrong_with_an_onnx_folder_is_one_line(exported, monkeypatch):
     assert "--pooling is for encoders" in refusal(exported, pooling="mean")
     assert "max_length is 1000: it must be from 3" in refusal(exported, max_length=1000)
     assert "overlap is 40" in refusal(exported, overlap=40)
-    file = exported / "model.onnx"
+    file = exported / "onnx" / "model.onnx"
     content = file.read_bytes()
     file.write_bytes(content[:-100])
     assert "model.onnx" in refusal(exported)  # it is not the file that export.json names
@@ -253,25 +268,20 @@ onnx_run = onnx.Graph._run
 
 def test_without_onnxruntime_it_says_what_to_install(exported, monkeypatch):
     monkeypatch.setattr("brimful.extras.find_spec", lambda name: None)
-    assert "needs onnxruntime: pip install 'brimful[export]'" in refusal(exported)
+    assert "needs onnxruntime: pip install 'brimful[onnx]'" in refusal(exported)
 
 
 @pytest.mark.slow
 def test_a_masked_language_model_in_onnx_predicts_nothing(tmp_path):
     encoder = new_encoder()
     save_model(tmp_path / "model", encoder, MaskedLMHead(encoder))
-    export(run=str(tmp_path / "model"), out=str(tmp_path / "onnx"), format="onnx")
+    given = {"run": str(tmp_path / "model"), "out": str(tmp_path / "onnx")}
+    export(**given, format="onnx", masked_lm=True)
     assert "gives logits of a BertForMaskedLM, and no predictions; for vectors" in refusal(tmp_path / "onnx")
-    export(run=str(tmp_path / "model"), out=str(tmp_path / "st"), format="sentence-transformers")
-    export(run=str(tmp_path / "st"), out=str(tmp_path / "vectors"), format="onnx")
-    source = written(tmp_path, "")
-    brimful.predict(model=str(tmp_path / "vectors"), input=str(source), output=str(tmp_path / "out.npy"))
-    wanted = TextEncoder.load(tmp_path / "model").embed(TEXTS)
-    np.testing.assert_allclose(np.load(tmp_path / "out.npy"), wanted, atol=1e-5)
 
 
 def test_a_folder_with_weights_beside_its_graph_is_read_with_torch(exported):
-    os.replace(exported / "model.onnx", exported.parent / "model" / "model.onnx")
+    os.replace(exported / "onnx" / "model.onnx", exported.parent / "model" / "model.onnx")
     source = written(exported.parent, "")
     output = exported.parent / "out.jsonl"
     brimful.predict(model=str(exported.parent / "model"), input=str(source), output=str(output))

@@ -1,0 +1,116 @@
+"""README.md of an export: what is known of the model, and blanks for what only its owner knows."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from brimful.config import read_yaml
+from brimful.exporting.example import Exported
+from brimful.exporting.formats import FORMATS
+from brimful.hf.model_folder import ModelFolder
+from brimful.runs.directory import CONFIG, SUMMARY, read_summary
+
+_DATA = ("data", "train", "dev", "test", "unlabelled")
+_TRAINING = ("encoder", "teacher", "epochs", "batch", "max_length", "seed", "precision")
+_PIPELINES = {
+    "classes": "text-classification",
+    "labels": "text-classification",
+    "values": "text-classification",
+    "tokens": "token-classification",
+    "answers": "question-answering",
+    "words": "fill-mask",
+    "vectors": "sentence-similarity",
+}
+_LIBRARIES = {"hf": "transformers", "sentence-transformers": "sentence-transformers"}
+FILL_IN = "(fill in)"
+
+
+def run_of(folder: ModelFolder) -> dict[str, Any]:
+    """The options and the summary of the run that a model's folder is in; empty where it is in none."""
+    run = folder.path.parent
+    if not (run / SUMMARY).is_file() or not (run / CONFIG).is_file():
+        return {}
+    return {"options": read_yaml(run / CONFIG), "summary": read_summary(run)}
+
+
+def card(
+    export: Exported, name: str, labels: list[str] | None, run: Mapping[str, Any], facts: Mapping[str, Any]
+) -> str:
+    """The page, with the YAML that model hubs read first.
+
+    Args:
+        name: of the model.
+        run: see `run_of`.
+        facts: what export.json will say.
+    """
+    form = FORMATS[export.format]
+    options, summary = run.get("options", {}), run.get("summary", {})
+    library = _LIBRARIES.get(export.format, export.format.partition("-")[0])
+    lines = ["---", "license:  # fill in", "language:  # fill in", f"library_name: {library}"]
+    lines += [f"pipeline_tag: {_PIPELINES[export.kind]}", "---", "", f"# {name}", ""]
+    lines += [_what(export, facts), "", "## Use", "", f"    python example.py {_usage(export)}", ""]
+    lines += [f"The model is `{form.file}` ({export.format}); texts are cut at {export.max_length} tokens."]
+    lines += ["", f"Labels: {', '.join(labels)}."] if labels else []
+    lines += ["", "## Data", "", *_rows(options, _DATA)]
+    lines += [f"- What the data are, who may use them, and whom they concern: {FILL_IN}", ""]
+    lines += ["## Metrics", "", *_metrics(summary), "", "## Training", "", *_rows(options, _TRAINING)]
+    lines += _rows(summary, ("parameters", "learning_rate", "seconds")) or [f"- {FILL_IN}"]
+    lines += ["", "## Export", "", *_export(facts), "", "## Licence and limits", ""]
+    lines += [f"- Licence of the model: {FILL_IN}", f"- Licence of the data: {FILL_IN}"]
+    lines += [f"- What it is for, and what it must not be used for: {FILL_IN}", ""]
+    return "\n".join(lines)
+
+
+def _what(export: Exported, facts: Mapping[str, Any]) -> str:
+    said = {
+        "classes": "One label for each text, with its probability.",
+        "labels": "Any number of labels for each text, with their probabilities.",
+        "values": "A value for each text.",
+        "tokens": "Labelled spans of each text.",
+        "answers": "The answer to a question, as a span of a text.",
+        "words": "The words that a masked text may have had.",
+        "vectors": "A vector for each text; the cosine of two says how alike the texts are.",
+    }[export.kind]
+    return f"{said} {facts['model']}, {facts['parameters']:,} parameters, {facts['pieces']:,} pieces."
+
+
+def _usage(export: Exported) -> str:
+    if export.kind == "answers":
+        return "QUESTION TEXT"
+    return "TEXT TEXT_B" if export.reads_two else "TEXT..."
+
+
+def _rows(values: Mapping[str, Any], names: tuple[str, ...]) -> list[str]:
+    """A line for each of these that is known. Of a path its name alone: the rest is of no use elsewhere."""
+    return [f"- {name}: {_shown(values[name])}" for name in names if _is_known(values.get(name))]
+
+
+def _is_known(value: Any) -> bool:
+    return value is not None and value != [] and not isinstance(value, Mapping)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(_shown, value))
+    if isinstance(value, Mapping):  # a corpus of a mixture
+        return _shown(value.get("path", FILL_IN))
+    if isinstance(value, str):
+        return Path(value).name
+    return f"{value:.6g}" if isinstance(value, float) else f"{value:,}"
+
+
+def _metrics(summary: Mapping[str, Any]) -> list[str]:
+    found = summary.get("test") or summary.get("dev")
+    if not isinstance(found, Mapping):
+        return [f"- {FILL_IN}"]
+    table = "the test table" if summary.get("test") else "the dev table, by which the model was chosen"
+    numbers = {key: value for key, value in found.items() if type(value) in (int, float)}
+    return [f"On {table}:", "", *(f"- {key}: {value:.6g}" for key, value in numbers.items())]
+
+
+def _export(facts: Mapping[str, Any]) -> list[str]:
+    """What was compared, and with what result."""
+    difference = facts.get("max_abs_logit_difference")
+    if difference is None:
+        return ["- Its outputs were not compared with the model's."]
+    return [f"- Largest difference of an output from the model's, on random texts: {difference:.1e}"]

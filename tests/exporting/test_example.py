@@ -1,0 +1,143 @@
+"""The example and the model card of an export."""
+
+import json
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from tokenizers import Tokenizer
+
+from brimful import Encoder
+from brimful.commands.export import export
+from brimful.corpus.tokenize.training import train
+from brimful.exporting.example import Exported, example
+from brimful.exporting.formats import FORMATS
+from brimful.hf.folders import save_model
+from brimful.model.heads import MaskedLMHead, SequenceHead, SpanHead, TokenHead
+from brimful.model.shape import EncoderConfig
+
+TEXTS = ["the room was clean and quiet", "not worth the money", "who reads this text"] * 10
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return train(TEXTS, 80)
+
+
+@pytest.fixture
+def encoder(tokenizer: Tokenizer, seed: int) -> Encoder:
+    torch.manual_seed(seed)
+    shape = {"hidden_size": 32, "layers": 1, "heads": 2, "intermediate_size": 48, "max_length": 40}
+    encoder = Encoder(EncoderConfig(vocabulary_size=tokenizer.get_vocab_size(), architecture="bert", **shape))
+    encoder.tokenizer = tokenizer
+    return encoder
+
+
+def printed(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, *texts: str) -> str:
+    with monkeypatch.context() as patch:
+        for name in [name for name in sys.modules if name.split(".")[0] == "brimful"]:
+            patch.setitem(sys.modules, name, None)
+        patch.setattr(sys, "argv", ["example.py", *texts])
+        capsys.readouterr()
+        runpy.run_path(str(folder / "example.py"))
+    return capsys.readouterr().out
+
+
+HEADS = {
+    "classes": (lambda encoder: SequenceHead(encoder, 3), {"calibration_temperature": 1.5}, ["a", "b", "c"]),
+    "pairs": (lambda encoder: SequenceHead(encoder, 3), {"text_pairs": True}, ["a", "b", "c"]),
+    "labels": (
+        lambda encoder: SequenceHead(encoder, 3),
+        {"problem_type": "multi_label_classification"},
+        ["a", "b", "c"],
+    ),
+    "values": (lambda encoder: SequenceHead(encoder, 1), {}, None),
+    "tokens": (lambda encoder: TokenHead(encoder, 3), {}, ["O", "B-x", "I-x"]),
+    "answers": (SpanHead, {"task_settings": {"no_answer_threshold": -99.0}}, None),
+    "words": (MaskedLMHead, {}, None),
+    "vectors": (lambda _: None, {}, None),
+}
+
+
+@pytest.mark.parametrize("kind", HEADS)
+def test_each_example_predicts_without_brimful(
+    kind: str,
+    encoder: Encoder,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture,
+) -> None:
+    make, extra, labels = HEADS[kind]
+    head = make(encoder)
+    problem = extra.get("problem_type")
+    others = {key: value for key, value in extra.items() if key != "problem_type"}
+    save_model(tmp_path / "m", encoder, head, labels, max_length=20, problem_type=problem, extra=others)
+    exported = Exported("hf", head, extra, 20, (0, "[PAD]"), "[MASK]", True, None)
+    (tmp_path / "m" / "example.py").write_text(example(exported), encoding="utf-8")
+    texts = ["the [MASK] was clean", "not worth the money"]
+    said = printed(tmp_path / "m", monkeypatch, capsys, *texts)
+    lines = said.splitlines()
+    if kind == "classes":
+        assert [line.split("\t")[2] for line in lines] == texts
+        assert all(line[0] in "abc" and 0.3 < float(line.split("\t")[1]) < 1 for line in lines)
+    elif kind == "pairs":
+        assert len(lines) == 1
+        assert lines[0][0] in "abc"
+    elif kind == "labels":
+        assert [line.split("\t")[-1] for line in lines] == texts
+        assert {label for line in lines for label in line.split("\t")[:-1]} <= set("abc")
+    elif kind == "values":
+        assert [line.split("\t")[1] for line in lines] == texts
+    elif kind == "tokens":
+        for line in lines:
+            tag, word, start, end = line.split("\t")
+            assert tag in ("B-x", "I-x")
+            assert word == " ".join(texts)[int(start) : int(end)]
+    elif kind == "answers":
+        assert lines == [""]
+    elif kind == "words":
+        assert lines[1].endswith("\t[]")
+    else:
+        assert lines[0] == "(2, 32) float32"
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("kind", HEADS)
+def test_examples_have_twenty_lines_and_compile(kind: str, form: str, encoder: Encoder) -> None:
+    make, extra, _ = HEADS[kind]
+    if form == "sentence-transformers" and kind not in ("classes", "labels", "values", "vectors"):
+        pytest.skip("no such export")
+    exported = Exported(form, make(encoder), extra, 20, (0, "[PAD]"), "[MASK]", True, None)
+    text = example(exported)
+    assert sum(bool(line) for line in text.splitlines()) <= 20
+    assert "brimful" not in text
+    assert max(map(len, text.splitlines())) <= 120
+    compile(text, "example.py", "exec")
+
+
+def test_the_card_says_what_the_run_knows_and_an_edited_one_stays(encoder: Encoder, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    save_model(run / "model", encoder, SequenceHead(encoder, 2), ["bad", "good"], max_length=20)
+    (run / "config.yaml").write_text("train: /data/reviews.tsv\nepochs: 3.0\nseed: [0, 1]\noptimizer: {}\n")
+    (run / "summary.json").write_text(json.dumps({"kind": "finetune", "test": {"accuracy": 0.875, "n": 40}}))
+    out = tmp_path / "shop"
+    export(run=str(run), out=str(out))
+    card = (out / "README.md").read_text(encoding="utf-8")
+    assert card.startswith("---\nlicense:  # fill in\n")
+    for said in (
+        "# shop\n",
+        "Labels: bad, good.",
+        "- train: reviews.tsv",
+        "- accuracy: 0.875",
+        "- seed: 0, 1",
+    ):
+        assert said in card
+    assert "/data" not in card
+    assert "Licence of the data: (fill in)" in card
+    export(run=str(run), out=str(out))  # written by Brimful and unchanged, so it is replaced in silence
+    (out / "README.md").write_text(card.replace("(fill in)", "mine"))
+    export(run=str(run), out=str(out))
+    assert "mine" in (out / "README.md").read_text(encoding="utf-8")
+    assert set(json.loads((out / "export.json").read_text())["pages"]) == {"example.py"}
