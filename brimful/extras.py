@@ -6,9 +6,11 @@ from brimful.errors import BrimfulError
 
 EXTRAS = {
     "matplotlib": "report",
+    "nncf": "openvino",
     "onnx": "onnx",
     "onnxruntime": "onnx",
     "onnxscript": "onnx",
+    "openvino": "openvino",
     "ray": "ray",
     "sklearn": "tasks",
     "snownlp": "demo",

@@ -31,8 +31,9 @@ QUESTIONS = {
     "What goes in": (
         *("paths", "files", "runs", "run", "directory", "data", "input", "texts", "text", "histogram"),
         *("encoder", "encoders", "teacher", "teacher_scores", "start_from", "tokenizer", "resume"),
-        *("train", "dev", "test", "more_tests", "unlabelled", "task", "layout", "lexicon", "more_fields"),
-        *("candidates", "vectors", "stop_words", "max_documents", "max_reviews", "keep_pieces_of"),
+        *("train", "dev", "test", "more_tests", "calibrate", "unlabelled", "task", "layout", "lexicon"),
+        *("more_fields", "candidates", "vectors", "stop_words", "max_documents", "max_reviews"),
+        "keep_pieces_of",
     ),
     "What comes out": ("out", "output", "format", "plot", "scores", "step"),
     "How it is done": (),

@@ -16,7 +16,7 @@ VERBS = {
     "distil-recipe": "encoder + labelled table -> teacher -> student, and what it is worth",
     "augment": "labelled table -> its rows and augmented copies",
     "predict": "task model + texts -> labels or values",
-    "export": "model of any folder -> Hugging Face folder or ONNX, checked",
+    "export": "model of any folder -> Hugging Face folder, ONNX or OpenVINO, checked",
     "report": "run directories -> one HTML page",
     "demo": "all of it, on 35,000 Chinese reviews",
 }

@@ -21,10 +21,12 @@ from brimful.corpus.reading.texts import read_texts
 from brimful.errors import BrimfulError
 from brimful.exporting.card import card, run_of
 from brimful.exporting.config import ExportConfig
+from brimful.exporting.convert import convert
 from brimful.exporting.example import Exported, example
 from brimful.exporting.formats import FORMATS, FormatName, require_packages
-from brimful.exporting.gate import check_given, check_written
+from brimful.exporting.gate import check_given, check_graph, check_written, run_of_export
 from brimful.exporting.graph import write_onnx
+from brimful.exporting.text_gate import open_gate
 from brimful.hf.config_json import family_of
 from brimful.hf.folders import HEADS, left_out, naming_weights, save_model
 from brimful.hf.model_folder import ModelFolder
@@ -53,9 +55,10 @@ def _exported_head(head: Head | None, kind: FormatName, *, masked_lm: bool) -> H
         BrimfulError: the format has no place for the head, or there is no masked-LM head.
     """
     graph, has_one = FORMATS[kind].graph, isinstance(head, MaskedLMHead)
-    if masked_lm and not (graph and has_one):
-        why = "the model has no masked-LM head" if graph else f"{kind} keeps it"
-        raise BrimfulError(f"--masked-lm exports a masked-LM head as a graph, and {why}: leave it out")
+    if masked_lm and not (kind == "onnx" and has_one):
+        other = f"{kind} {'has no place for it' if graph else 'keeps it'}"
+        why = "the model has none" if kind == "onnx" else other
+        raise BrimfulError(f"--masked-lm exports a masked-LM head as ONNX, and {why}: leave it out")
     if graph and has_one and not masked_lm:
         return None  # an encoder of texts
     linear = isinstance(head, SequenceHead) and head.linear
@@ -103,7 +106,10 @@ def _texts(config: ExportConfig) -> Iterator[str]:
 
 @verb(ExportConfig)
 def export(config: ExportConfig) -> dict[str, Any]:
-    """Write a model as a folder for Hugging Face libraries or an ONNX file, and check its outputs and ids.
+    """Write a model as a folder for Hugging Face libraries, an ONNX file or OpenVINO's, and check it.
+
+    In float32 its outputs are those of the model. What rounds, such as eight bits, is compared with the model
+    on real texts (`test`, `calibrate`), and refused if it loses more than `most_loss`.
 
     The folder works alone: README.md is a model card, example.py predicts without Brimful. Where they were
     edited, a later export leaves them as they are.
@@ -115,12 +121,14 @@ def export(config: ExportConfig) -> dict[str, Any]:
         `out` and its size in `bytes`; the `format`; the `model` (its class), its `parameters` and `pieces`;
         the modules `left_out`; what was `pruned` with `keep_pieces_of` (`text.pruning.Statistics`);
         `max_abs_hidden_difference` from `transformers` on the given folder, and `max_abs_logit_difference` of
-        the written one (None where not compared); for a checkpoint also its `step` and whether its weights
+        the written one (None where not compared); what `gate` found on real texts
+        (`exporting.real_texts.compare`); for a checkpoint also its `step` and whether its weights
         are `averaged`.
 
     Raises:
         BrimfulError: there is no model, tokenizer or such checkpoint, the format has no place for its head or
-            needs a package, the folder holds something else, or outputs or ids differ.
+            needs a package or texts, the folder holds something else, outputs or ids differ, or too much is
+            lost on real texts.
     """
     if config.format:
         require_packages(config.format)
@@ -153,13 +161,14 @@ def export(config: ExportConfig) -> dict[str, Any]:
         "pieces": tokenizer.get_vocab_size(),
         "left_out": dropped,
     }
+    vectors = form == "sentence-transformers" or (FORMATS[form].graph and head is None)
+    pooling: Pooling | None = (encoder.pooling or "mean") if vectors else None
+    gate = open_gate(config, form, source, encoder, head, labels, pooling)
     if config.dry_run:
         return {"dry_run": True, "source": str(source), **facts}
     if config.step is None:  # a checkpoint's weights are not those of the folder
         with naming_weights(source):
             facts["max_abs_hidden_difference"] = check_given(source, encoder, kept)
-    vectors = form == "sentence-transformers" or (FORMATS[form].graph and head is None)
-    pooling: Pooling | None = (encoder.pooling or "mean") if vectors else None
     settings = source.saved_settings(encoder.config)
     # Without a head a graph makes vectors of single texts, as `Encoder.embed` does.
     typed = settings["token_types"] and head is not None
@@ -173,8 +182,18 @@ def export(config: ExportConfig) -> dict[str, Any]:
             _keep_description(folder)
             if isinstance(head, PretrainingHead):
                 warn("the graph has the scores of tokens; those of pairs are left out")
-            write_onnx(folder / FORMATS[form].file, encoder, head, token_types=typed, pooling=pooling)
-        facts["max_abs_logit_difference"] = check_written(folder, source, form, encoder, head, pooling)
+            # The graph in float32 is checked; what it becomes is compared on texts.
+            traced = folder / (FORMATS[form].file if form == "onnx" else "traced/model.onnx")
+            write_onnx(traced, encoder, head, token_types=typed, pooling=pooling)
+            facts["max_abs_logit_difference"] = check_graph(traced, source, form, encoder, head, pooling)
+            if form != "onnx":
+                assert gate is not None
+                convert(form, traced, folder / FORMATS[form].file, gate.inputs)
+                shutil.rmtree(traced.parent)
+        else:
+            facts["max_abs_logit_difference"] = check_written(folder, source, form, encoder, head, pooling)
+        if gate is not None:
+            facts["gate"] = gate.judge(run_of_export(folder, form, head, token_types=typed))
         if importlib.util.find_spec("transformers"):
             check_ids(source.path, folder, whole=kept is None)
         files = sorted(path for path in folder.rglob("*") if path.is_file())

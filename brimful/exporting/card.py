@@ -113,4 +113,26 @@ def _export(facts: Mapping[str, Any]) -> list[str]:
     difference = facts.get("max_abs_logit_difference")
     if difference is None:
         return ["- Its outputs were not compared with the model's."]
-    return [f"- Largest difference of an output from the model's, on random texts: {difference:.1e}"]
+    lines = [
+        f"- Largest difference of an output in float32 from the model's, on random texts: {difference:.1e}"
+    ]
+    gate = facts.get("gate")
+    if gate is None:
+        return lines
+    lines += [
+        f"- Compared with the model on {gate['texts']:,} texts of {gate['file']}, on {gate['instructions']}"
+    ]
+    if "metric" in gate:
+        change = f"{gate['before']:.4f} before, {gate['after']:.4f} after"
+        lines += [
+            f"- {gate['metric']}: {change}; standard error of the difference {gate['standard_error']:.4f}"
+        ]
+    else:
+        lines += ["- The metric is unknown: no labelled texts were given"]
+    names = ("max_score_difference", "equal_predictions", "correlation", "mean_cosine", "least_cosine")
+    lines += [f"- {name}: {gate[name]:.4g}" for name in names if name in gate]
+    by_label = gate.get("by_label", [])
+    return lines + [
+        f"- {each['label']}: F1 {each['f1_before']:.4f} before, {each['f1_after']:.4f} after"
+        for each in by_label
+    ]

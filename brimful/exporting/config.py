@@ -6,6 +6,7 @@ from typing import Annotated
 import tyro
 
 from brimful.corpus.reading.read import ReadConfig
+from brimful.errors import BrimfulError
 from brimful.exporting.formats import FormatName
 from brimful.types import Step
 
@@ -22,6 +23,16 @@ class ExportConfig:
     or sharded; tokenizer.json, vocab.txt, or vocab.json with merges.txt."""
     out: str
     """Folder to create. An earlier export there is replaced; your own files beside it stay."""
+    test: str | None = None
+    """A labelled table, on which the export is compared with the model; of an encoder a file of texts. Its
+    columns are those of the run's tables. By default the run's own test or dev table, where it still is, for
+    the formats that round: onnx-int8, openvino, openvino-int8."""
+    calibrate: str | None = None
+    """Texts like those that the model will read. 300 of them fix the ranges of openvino-int8, by default of
+    the run's training table; without a test, all formats that round are compared on them."""
+    most_loss: float = 0.005
+    """The most that the export may lose of the primary metric, else of the share of equal predictions, and of
+    an encoder of the mean cosine. What loses more is not written."""
     step: Step | None = None
     """For a run of pretrain, finished or not, or the training under way in one of finetune: the checkpoint
     after this many updates, or of the best evaluation. An average of weights is taken, if there is one."""
@@ -29,8 +40,9 @@ class ExportConfig:
     """hf: config.json, model.safetensors, tokenizer.json for `transformers`; sentence-transformers: the same
     with a pooling, for encoders without a head and for classifiers of the mean in BERT-like models, which
     `transformers` has no class for; onnx: onnx/model.onnx, the whole model, of an encoder with its pooling
-    and vectors of length 1. By default hf; of a folder of sentence-transformers that is no run,
-    sentence-transformers."""
+    and vectors of length 1; onnx-int8: onnx/model_quantized.onnx, the matrix products in eight bits;
+    openvino, openvino-int8: openvino/openvino_model.xml, the latter quantised by NNCF. By default hf; of a
+    folder of sentence-transformers that is no run, sentence-transformers."""
     masked_lm: bool = False
     """Of a masked language model as a graph: the scores of the vocabulary for each token, and no vectors."""
     keep_pieces_of: tuple[str, ...] = ()
@@ -42,3 +54,7 @@ class ExportConfig:
     """Further fields or columns that hold text. text_b, of pairs, is read wherever a file has it."""
     dry_run: bool = False
     """Read and check everything, and write nothing."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.most_loss <= 1:
+            raise BrimfulError(f"most_loss is {self.most_loss}: it must be from 0 to 1")

@@ -17,6 +17,11 @@ _RUNTIMES = {
         'session = onnxruntime.InferenceSession(str(folder / "{file}"))',
         "outputs = session.run(None, {{name: np.array(rows) for name, rows in given.items()}})[0]",
     ),
+    "openvino": (
+        "openvino",
+        'model = openvino.compile_model(folder / "{file}")',
+        "outputs = model({{name: np.array(rows) for name, rows in given.items()}})[0]",
+    ),
 }
 """By the beginning of a format's name: the package, and the lines that load a graph and run it."""
 

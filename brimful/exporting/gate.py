@@ -20,8 +20,10 @@ from safetensors.torch import load_file
 from brimful.console import warn
 from brimful.data.batch import pack
 from brimful.errors import BrimfulError, is_out_of_memory
+from brimful.exporting.convert import onnx_run, openvino_run
 from brimful.exporting.formats import FORMATS, FormatName
 from brimful.exporting.onnx_file import onnx_session
+from brimful.exporting.padded_batches import Run
 from brimful.hf.folders import HEADS, transformers_reads
 from brimful.hf.model_folder import CLASSIFIER, ModelFolder
 from brimful.hf.tensors import Head
@@ -36,7 +38,8 @@ from brimful.text.special_ids import special_ids
 TOLERANCE = 1e-4
 """The largest `Difference.relative` that an export may have, in float32."""
 _FIELD = re.compile(r"Validation error for field '(\w+)'")
-Forward = Callable[[np.ndarray, np.ndarray], np.ndarray]
+Forward = Callable[..., np.ndarray]
+"""input_ids and attention_mask (B, L), and perhaps token_type_ids -> outputs."""
 
 
 class Difference(NamedTuple):
@@ -167,9 +170,12 @@ def transformers_forward(folder: Path, head: Head | None, named: str = "the expo
     with _refusals(named, head), utf8_path(folder) as place:
         model = kind.from_pretrained(place, attn_implementation="eager", dtype=torch.float32).eval()
 
-    def forward(ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    def forward(ids: np.ndarray, mask: np.ndarray, types: np.ndarray | None = None) -> np.ndarray:
+        given = {"input_ids": ids, "attention_mask": mask}
+        if types is not None:
+            given["token_type_ids"] = types
         with _refusals(named, head), torch.inference_mode():
-            output = model(input_ids=torch.from_numpy(ids), attention_mask=torch.from_numpy(mask))
+            output = model(**{name: torch.from_numpy(array) for name, array in given.items()})
         if isinstance(head, SpanHead):
             return torch.stack((output.start_logits, output.end_logits), -1).numpy()
         return (output.last_hidden_state if head is None else output.logits).numpy()
@@ -183,24 +189,31 @@ def sentence_forward(folder: Path) -> Forward:
     path = folder / CLASSIFIER / "model.safetensors"
     dense = {name: tensor.numpy() for name, tensor in load_file(path).items()} if path.is_file() else {}
 
-    def forward(ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
-        hidden, real = hidden_states(ids, mask), mask[:, :, None]
+    def forward(ids: np.ndarray, mask: np.ndarray, types: np.ndarray | None = None) -> np.ndarray:
+        hidden, real = hidden_states(ids, mask, types), mask[:, :, None]
         pooled = hidden[:, 0] if pooling == "first" else (hidden * real).sum(1) / real.sum(1)
         return pooled @ dense["linear.weight"].T + dense["linear.bias"] if dense else pooled
 
     return forward
 
 
-def onnx_forward(path: Path) -> Forward:
-    """The forward pass of the file in `onnxruntime`."""
-    session = onnx_session(path)
-    inputs = [value.name for value in session.get_inputs()]
+def graph_forward(path: Path, *, in_openvino: bool) -> Forward:
+    """The forward pass of an ONNX file in its runtime, in float32."""
+    run = openvino_run(path, exact=True) if in_openvino else onnx_run(onnx_session(path))
+    return lambda ids, mask: run(
+        {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
+    )
 
-    def forward(ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
-        values = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
-        return session.run(None, {name: values[name] for name in inputs})[0]
 
-    return forward
+def run_of_export(folder: Path, kind: FormatName, head: Head | None, *, token_types: bool) -> Run:
+    """An export as its users run it."""
+    form = FORMATS[kind]
+    if form.graph:
+        path = folder / form.file
+        return openvino_run(path) if path.suffix == ".xml" else onnx_run(onnx_session(path))
+    forward = transformers_forward(folder, head) if kind == "hf" else sentence_forward(folder)
+    types = (lambda inputs: {"types": inputs["token_type_ids"]}) if token_types else (lambda _: {})
+    return lambda inputs: forward(inputs["input_ids"], inputs["attention_mask"], **types(inputs))
 
 
 def check_given(source: ModelFolder, encoder: Encoder, kept: np.ndarray | None) -> float | None:
@@ -243,28 +256,44 @@ def check_written(
     head: Head | None,
     pooling: Pooling | None,
 ) -> float | None:
-    """The largest absolute difference of an output of the written folder from the model's; None if
+    """The largest absolute difference of an output of the written folder of weights from the model's; None if
     `transformers` is needed and not installed.
 
     Raises:
         BrimfulError: outputs differ, or the folder cannot be read back.
     """
-    graph = FORMATS[kind].graph
-    if not graph and not importlib.util.find_spec("transformers"):
+    if not importlib.util.find_spec("transformers"):
         warn("transformers is not installed, so the folder was not checked against it")
         return None
     try:
-        if graph:
-            forward = onnx_forward(folder / FORMATS[kind].file)
-        elif kind == "hf":
-            forward = transformers_forward(folder, head)
-        else:
-            forward = sentence_forward(folder)
-        differences = [max_difference(encoder, head, forward, pooling, unit=graph)]
+        forward = transformers_forward(folder, head) if kind == "hf" else sentence_forward(folder)
+        differences = [max_difference(encoder, head, forward, pooling)]
         if kind == "hf" and isinstance(head, PretrainingHead):
             differences += _pair_difference(folder, encoder, head.pair)
     except OSError as error:
         raise BrimfulError(f"the {kind} export cannot be read back ({error}); nothing was written") from error
+    return _largest(differences, source, kind)
+
+
+def check_graph(
+    graph: Path,
+    source: ModelFolder,
+    kind: FormatName,
+    encoder: Encoder,
+    head: Head | None,
+    pooling: Pooling | None,
+) -> float:
+    """The largest absolute difference of an output of an ONNX file from the model's, in the runtime of the
+    format that it is written for or becomes.
+
+    Raises:
+        BrimfulError: outputs differ.
+    """
+    forward = graph_forward(graph, in_openvino=kind.startswith("openvino"))
+    return _largest([max_difference(encoder, head, forward, pooling, unit=True)], source, kind)
+
+
+def _largest(differences: list[Difference], source: ModelFolder, kind: FormatName) -> float:
     largest = float(np.max([each.absolute for each in differences]))
     if not all(each.relative <= TOLERANCE for each in differences):
         raise BrimfulError(

@@ -1,6 +1,5 @@
 """ONNX exports for `brimful predict`: what their model predicts, computed by onnxruntime without torch."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -9,6 +8,7 @@ from brimful.data.examples import Examples, check_length
 from brimful.data.ragged import Ragged
 from brimful.errors import BrimfulError, NotFiniteError
 from brimful.exporting.onnx_file import VECTORS, onnx_session
+from brimful.exporting.padded_batches import Inputs, padded_batches, padded_outputs
 from brimful.extras import require
 from brimful.hf.config_json import shape_of
 from brimful.hf.model_folder import POOLINGS, PROBLEMS, ModelFolder
@@ -21,9 +21,6 @@ from brimful.tasks.form import Outputs
 from brimful.tasks.saved import calibrated, from_folder, saved_form, saved_settings
 from brimful.text.tokenizer import read as read_tokenizer
 from brimful.text.tokenizer import require_rows
-
-SLOTS = 4096
-"""Tokens and padding of a batch."""
 
 
 def open_model(folder: ModelFolder, config: PredictConfig) -> ServedTask | ServedEncoder:
@@ -109,54 +106,30 @@ class Graph:
             )
 
     def outputs(self, examples: Examples, order: list[int] | None) -> Outputs:
-        """float32: (n, C), or ragged (tokens, C) of tokens.
-
-        Args:
-            order: output i is the graph's output `order[i]`.
-        """
-        found: dict[int, np.ndarray] = {}
-        for index, values, mask in self._run(examples):
-            values = values if order is None else values[..., order]
-            lengths = mask.sum(1).tolist()
-            parts = (row[:length].copy() for row, length in zip(values, lengths, strict=True))
-            found |= dict(zip(index, parts if self.by_token else values, strict=True))
-        each = [found[number] for number in range(len(examples))]
-        width = len(order) if order is not None else self.width
-        if self.by_token:
-            return Ragged.of(each, np.float32, (width,))
-        return np.array(each, dtype=np.float32).reshape(len(each), width)
+        """As `padded_outputs`; without examples (0, C), or no arrays (tokens, C)."""
+        if not len(examples):
+            width = self.width if order is None else len(order)
+            empty = np.zeros((0, width), dtype=np.float32)
+            return Ragged.of([], np.float32, (width,)) if self.by_token else empty
+        return padded_outputs(self._run, examples, order)
 
     def pooled(self, examples: Examples, pooling: str) -> np.ndarray:
         """float32 (n, C): the first token's output, or the mean of all; or what the graph has pooled."""
         found = np.zeros((len(examples), self.width), dtype=np.float32)
-        for index, values, mask in self._run(examples):
+        for index, inputs in padded_batches(examples):
+            values = self._run(inputs)
             if self.by_token:
-                real = mask[:, :, None].astype(np.float32)
+                real = inputs["attention_mask"][:, :, None].astype(np.float32)
                 mean = pooling == "mean"
                 values = (values * real).sum(1) / real.sum(1) if mean else values[:, 0]
             found[index] = values
         return found
 
-    def _run(self, examples: Examples) -> Iterator[tuple[list[int], np.ndarray, np.ndarray]]:
-        """The numbers of some examples of similar length, their outputs (B, L, C) or (B, C), and their mask
-        (B, L)."""
-        order = np.argsort(-examples.lengths, kind="stable").tolist()
-        start = 0
-        while start < len(order):
-            longest = int(examples.lengths[order[start]])
-            index = order[start : start + max(1, SLOTS // longest)]
-            start += len(index)
-            ids = np.full((len(index), longest), examples.pad, dtype=np.int64)
-            mask, types = np.zeros_like(ids), np.zeros_like(ids)
-            for row, number in enumerate(index):
-                tokens = examples.tokens[number]
-                ids[row, : len(tokens)], mask[row, : len(tokens)] = tokens, 1
-                types[row, : len(tokens)] = examples.segments[number]
-            given = {"input_ids": ids, "attention_mask": mask, "token_type_ids": types}
-            values = self.session.run(None, {name: given[name] for name in self.inputs})[0]
-            real = values[mask.astype(bool)] if values.ndim == 3 else values
-            if not np.isfinite(real).all():
-                raise NotFiniteError(
-                    f"{self.folder}: the model's outputs are NaN or infinite: its weights are damaged"
-                )
-            yield index, values, mask
+    def _run(self, inputs: Inputs) -> np.ndarray:
+        values = self.session.run(None, {name: inputs[name] for name in self.inputs})[0]
+        real = values[inputs["attention_mask"].astype(bool)] if values.ndim == 3 else values
+        if not np.isfinite(real).all():
+            raise NotFiniteError(
+                f"{self.folder}: the model's outputs are NaN or infinite: its weights are damaged"
+            )
+        return values

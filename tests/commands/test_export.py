@@ -197,7 +197,7 @@ def test_models_of_single_texts_have_no_input_for_token_types(
     """What is asked of the tracing, which the test above does."""
     asked: list[bool] = []
     monkeypatch.setattr(exporting, "write_onnx", lambda *_, token_types, pooling: asked.append(token_types))
-    monkeypatch.setattr(exporting, "check_written", lambda *_: 0.0)
+    monkeypatch.setattr(exporting, "check_graph", lambda *_: 0.0)
     encoder, head, labels = load_model(model / "model")
     for token_types in (False, True):
         save_model(tmp_path / "read", encoder, head, labels, token_types=token_types)
@@ -325,7 +325,7 @@ def test_an_encoder_is_one_graph_from_ids_to_vectors_of_length_1(model: Path, tm
 @pytest.mark.parametrize("model", ["bert"], indirect=True)
 def test_a_masked_lm_head_is_asked_for_where_it_is(model: Path, tmp_path: Path) -> None:
     options = {"run": str(model), "out": str(tmp_path / "out"), "masked_lm": True}
-    with pytest.raises(BrimfulError, match="the model has no masked-LM head: leave it out"):
+    with pytest.raises(BrimfulError, match="the model has none: leave it out"):
         export(**options, format="onnx", dry_run=True)
     with pytest.raises(BrimfulError, match="hf keeps it: leave it out"):
         export(**options, dry_run=True)
@@ -361,7 +361,7 @@ def test_the_scores_of_pairs_are_checked_too(model: Path, tmp_path: Path, monkey
         with pytest.raises(BrimfulError, match=r"differ by 1\.0e-02; nothing was written"):
             export(**options)
     monkeypatch.setattr(exporting, "write_onnx", lambda *_, **__: None)
-    monkeypatch.setattr(exporting, "check_written", lambda *_: 0.0)
+    monkeypatch.setattr(exporting, "check_graph", lambda *_: 0.0)
     export(**options, format="onnx", masked_lm=True)
     assert "those of pairs are left out" in capsys.readouterr().err
 
@@ -377,7 +377,7 @@ def test_logits_that_differ_anywhere_are_noticed_and_nothing_is_written(
     def write(path: Path, encoder: Encoder, head: SequenceHead, *, token_types: bool, pooling: None) -> None:
         written.append(PaddedModel(encoder, head).eval())
 
-    def off(path: Path):
+    def off(path: Path, *, in_openvino: bool):
         def call(ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
             with torch.no_grad():
                 logits = written[-1](torch.from_numpy(ids), torch.from_numpy(mask)).numpy()
@@ -387,7 +387,7 @@ def test_logits_that_differ_anywhere_are_noticed_and_nothing_is_written(
         return call
 
     monkeypatch.setattr(exporting, "write_onnx", write)
-    monkeypatch.setattr(export_check, "onnx_forward", off)
+    monkeypatch.setattr(export_check, "graph_forward", off)
     with pytest.raises(BrimfulError, match="nothing was written"):
         export(run=str(model), out=str(tmp_path / "out"), format="onnx")
     assert not (tmp_path / "out").exists()

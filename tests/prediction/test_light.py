@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -248,22 +249,23 @@ def test_what_is_wrong_with_an_onnx_folder_is_one_line(exported, monkeypatch):
     file.write_bytes(b"no graph")
     assert f"onnxruntime cannot read {file}: " in refusal(exported)
     file.write_bytes(content)
-    monkeypatch.setattr(onnx.Graph, "_run", _infinite)
+    monkeypatch.setattr(onnx, "onnx_session", lambda *_, **__: _Infinite())
     assert (
         refusal(exported) == f"{exported}: the model's outputs are NaN or infinite: its weights are damaged"
     )
 
 
-def _infinite(self, examples):
-    class Session:
-        def run(self, *given):
-            return [np.full((len(given[1]["input_ids"]), 3), np.inf, dtype=np.float32)]
+class _Infinite:
+    """A session of a graph whose outputs are infinite."""
 
-    self.session = Session()
-    return onnx_run(self, examples)
+    def get_inputs(self):
+        return [SimpleNamespace(name="input_ids")]
 
+    def get_outputs(self):
+        return [SimpleNamespace(name="logits", shape=["batch", 3])]
 
-onnx_run = onnx.Graph._run
+    def run(self, names, given):
+        return [np.full((len(given["input_ids"]), 3), np.inf, dtype=np.float32)]
 
 
 def test_without_onnxruntime_it_says_what_to_install(exported, monkeypatch):

@@ -1,0 +1,52 @@
+"""Examples in padded batches, as graphs read them. Nothing here imports torch."""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from brimful.data.examples import Examples
+from brimful.data.ragged import Ragged
+
+SLOTS = 4096
+"""Tokens and padding of a batch."""
+Inputs = dict[str, np.ndarray]
+"""input_ids, attention_mask and token_type_ids, int64 (B, L)."""
+Run = Callable[[Inputs], np.ndarray]
+"""Inputs -> outputs, float32 (B, L, C) or (B, C)."""
+
+
+def padded_batches(examples: Examples) -> Iterator[tuple[list[int], Inputs]]:
+    """Every example once, with others of similar length, the longest first: their numbers and the inputs."""
+    order = np.argsort(-examples.lengths, kind="stable").tolist()
+    start = 0
+    while start < len(order):
+        longest = int(examples.lengths[order[start]])
+        index = order[start : start + max(1, SLOTS // longest)]
+        start += len(index)
+        ids = np.full((len(index), longest), examples.pad, dtype=np.int64)
+        mask, types = np.zeros_like(ids), np.zeros_like(ids)
+        for row, number in enumerate(index):
+            tokens = examples.tokens[number]
+            ids[row, : len(tokens)], mask[row, : len(tokens)] = tokens, 1
+            types[row, : len(tokens)] = examples.segments[number]
+        yield index, {"input_ids": ids, "attention_mask": mask, "token_type_ids": types}
+
+
+def padded_outputs(run: Run, examples: Examples, order: list[int] | None = None) -> np.ndarray | Ragged:
+    """What a graph gives for each example, float32: (n, C), or ragged (tokens, C) of tokens.
+
+    Args:
+        examples: at least one.
+        order: output i is the graph's output `order[i]`.
+    """
+    found: dict[int, np.ndarray] = {}
+    by_token = False
+    for index, inputs in padded_batches(examples):
+        values = run(inputs)
+        values = values if order is None else values[..., order]
+        by_token = values.ndim == 3
+        lengths = inputs["attention_mask"].sum(1).tolist()
+        parts = (row[:length].copy() for row, length in zip(values, lengths, strict=True))
+        found |= dict(zip(index, parts if by_token else values, strict=True))
+    each = [found[number] for number in range(len(examples))]
+    return Ragged.of(each, np.float32, each[0].shape[1:]) if by_token else np.array(each, dtype=np.float32)

@@ -1,0 +1,243 @@
+"""The second half of the gate: what an export loses on real texts, on the processor that it runs on.
+
+A candidate is anything that gives outputs for examples, whatever its number format. It is compared with the
+model in float32, which reads the same examples.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import softmax
+
+from brimful.console import warn
+from brimful.data.examples import Examples
+from brimful.data.ragged import Ragged
+from brimful.errors import BrimfulError
+from brimful.exporting.convert import CALIBRATED
+from brimful.exporting.instructions import described_instructions
+from brimful.judging.comparison import Judged, measure_methods
+from brimful.judging.review import scores_by_label
+from brimful.randomness import derive_key, permutation
+from brimful.tables.layouts import Columns, FileLayout, find_layout
+from brimful.tables.table_files import read_file, read_texts
+from brimful.tasks.encoded import Encoded
+from brimful.tasks.form import Outputs
+from brimful.tasks.model import TaskModel
+
+MOST = 2000
+"""Rows that are compared; of more, as many are drawn."""
+Candidate = Callable[[Examples], Outputs]
+"""Examples -> a head's outputs in the order of the task's labels, or vectors (n, hidden) of length 1."""
+Facts = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class RealTexts:
+    """Real texts.
+
+    Attributes:
+        labelled: whether `data` has targets, so that the metric is known.
+    """
+
+    file: Path
+    data: Encoded
+    labelled: bool
+
+    def shuffled(self) -> np.ndarray:
+        """The numbers of its rows, int64, in an order that is the same on every call."""
+        return permutation(len(self.data), derive_key("export", "texts")).astype(np.int64)
+
+    def take(self, rows: np.ndarray) -> "RealTexts":
+        """These rows, in the order of the file."""
+        return RealTexts(self.file, self.data.take(np.sort(rows)), self.labelled)
+
+
+Encode = Callable[[Path, FileLayout, bool], Encoded]
+"""A file, its columns, and whether its labels are read -> its rows."""
+
+
+def encode_for(model: TaskModel) -> Encode:
+    """How the files of a task become examples."""
+    tokenizer = model.encoder.tokenizer
+    assert tokenizer is not None
+
+    def encode(path: Path, layout: FileLayout, labelled: bool) -> Encoded:
+        table = read_file(model.task, path, labelled=labelled, layout=layout)
+        if not labelled:
+            return model.encode(table)
+        return model.task.encode(table, tokenizer, model.max_length, model.overlap, labelled=True)
+
+    return encode
+
+
+def encode_texts_for(encode: Callable[[Any], Encoded]) -> Encode:
+    """How files of texts become an encoder's examples; labels are not read."""
+    return lambda path, layout, labelled: encode(read_texts(path, layout))
+
+
+class GateTexts(NamedTuple):
+    """The texts to compare on, and those to calibrate by; None where there are none."""
+
+    compared: RealTexts | None
+    calibration: RealTexts | None
+
+
+def find_texts(
+    encode: Encode, test: str | None, calibrate: str | None, run: Mapping[str, Any], *, tasked: bool
+) -> GateTexts:
+    """Read the texts of the gate.
+
+    Args:
+        test, calibrate: files of the user, with the columns of the run's tables.
+        run: the run that made the model (`card.run_of`), whose tables are taken where the user names no file
+            and they are still there.
+        tasked: whether there is a task, whose labels are read.
+
+    Returns:
+        at most `MOST` to compare on and `CALIBRATED` to calibrate by. Where there is no test, those to
+        compare on are others of the same file, if it has enough.
+    """
+    options = run.get("options", {})
+    columns = options.get("columns")
+    known = dict(columns) if isinstance(columns, Mapping) else {}
+    names = {name: known[name] for name in vars(Columns()) if isinstance(known.get(name), str)}
+    layout = find_layout(options.get("layout"), Columns(**names))
+
+    def of(given: str | None, *names: str, labelled: bool) -> RealTexts | None:
+        own = [Path(options[name]) for name in names if tasked and isinstance(options.get(name), str)]
+        file = Path(given) if given else next((path for path in own if path.is_file()), None)
+        return None if file is None else RealTexts(file, encode(file, layout, labelled), labelled)
+
+    tests = of(test, *(() if calibrate else ("test", "dev")), labelled=tasked)
+    calibration = of(calibrate, "train", labelled=False)
+    if tests is None and calibration is not None:
+        rows = calibration.shuffled()
+        others = rows[CALIBRATED:] if len(rows) >= 2 * CALIBRATED else rows
+        return GateTexts(calibration.take(others[:MOST]), calibration.take(rows[:CALIBRATED]))
+    if tests is None:
+        return GateTexts(None, None)
+    calibration = calibration or tests
+    return GateTexts(
+        tests.take(tests.shuffled()[:MOST]), calibration.take(calibration.shuffled()[:CALIBRATED])
+    )
+
+
+def compare(task_model: TaskModel | None, texts: RealTexts, before: Candidate, after: Candidate) -> Facts:
+    """What changes from one candidate to the other.
+
+    Args:
+        task_model: None for encoders, whose vectors are compared.
+
+    Returns:
+        `file`, `texts`, `instructions`, the `loss` that `--most-loss` limits and what it is of (`loss_of`:
+        the metric, predictions, or the cosine). Of a task: `max_score_difference`, `equal_predictions` (of a
+        regression `correlation`), and with labels `metric`, `before`, `after`, `standard_error` of their
+        paired difference, and `by_label`. Of an encoder `mean_cosine` and `least_cosine`.
+    """
+    data = texts.data
+    first, second = before(data.examples), after(data.examples)
+    facts: Facts = {
+        "file": texts.file.name,
+        "texts": len(data),
+        "instructions": described_instructions(),
+    }
+    for outputs in (first, second):
+        values = outputs.values if isinstance(outputs, Ragged) else outputs
+        if not np.isfinite(values).all():
+            raise BrimfulError("outputs on real texts are NaN or infinite; nothing was written")
+    if task_model is None:
+        assert isinstance(first, np.ndarray)
+        assert isinstance(second, np.ndarray)
+        cosines = (first * second).sum(1) / (np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1))
+        facts |= {"mean_cosine": float(cosines.mean()), "least_cosine": float(cosines.min())}
+        return facts | {"loss": 1 - facts["mean_cosine"], "loss_of": "the mean cosine"}
+    task = task_model.task
+    answers = [task_model.calibrated(task.answers(outputs, data)) for outputs in (first, second)]
+    facts["max_score_difference"] = _score_difference(task_model, answers, first, second)
+    if task.name == "regression":
+        one, other = (np.asarray(each)[:, 0] for each in answers)
+        varied = np.ptp(one) > 0 and np.ptp(other) > 0
+        facts["correlation"] = float(np.corrcoef(one, other)[0, 1]) if varied else 0.0
+        facts |= {"loss": 1 - facts["correlation"], "loss_of": "the correlation of values"}
+    else:
+        rows = zip(*([_decision(row) for row in task.rows(each, data)] for each in answers), strict=True)
+        facts["equal_predictions"] = float(np.mean([one == other for one, other in rows]))
+        facts |= {"loss": 1 - facts["equal_predictions"], "loss_of": "the share of equal predictions"}
+    return facts | (_measured(task_model, texts, answers) if texts.labelled else {})
+
+
+def _measured(task_model: TaskModel, texts: RealTexts, answers: list[Any]) -> Facts:
+    """The primary metric before and after."""
+    task, data = task_model.task, texts.data
+    measured = measure_methods([[Judged(task, each)] for each in answers], data)
+    metric = task.metrics[0]
+    difference, error = measured.difference(1, 0)
+    found: Facts = {
+        "metric": metric.name,
+        "before": float(measured.values[0]),
+        "after": float(measured.values[1]),
+        "standard_error": error,
+        "loss": -difference if metric.best == "highest" else difference,
+        "loss_of": metric.title,
+    }
+    labels = [{each["label"]: each for each in scores_by_label(task, one, data)} for one in answers]
+    found["by_label"] = [
+        {"label": name, "support": was["support"], "f1_before": was["f1"], "f1_after": labels[1][name]["f1"]}
+        for name, was in labels[0].items()
+    ]
+    return found
+
+
+def _score_difference(task_model: TaskModel, answers: list[Any], first: Outputs, second: Outputs) -> float:
+    """The largest difference of a probability or value; of answers to questions, of a logit."""
+    if isinstance(first, Ragged):
+        assert isinstance(second, Ragged)
+        values = [first.values, second.values]
+        if task_model.task.name == "token-classification":
+            values = [softmax(each, axis=-1) for each in values]
+    else:
+        values = [task_model.task.scores(each) for each in answers]
+    return float(np.abs(values[0] - values[1]).max())
+
+
+_NUMBERS = ("probability", "probabilities", "no_answer_margin", "n_best")
+
+
+def _decision(value: Any) -> Any:
+    """A row of predictions without its numbers."""
+    if isinstance(value, dict):
+        return {key: _decision(each) for key, each in value.items() if key not in _NUMBERS}
+    return [_decision(each) for each in value] if isinstance(value, list) else value
+
+
+def require_little_loss(facts: Facts, most: float, named: str, why: Callable[[], str]) -> None:
+    """Refuse what loses more than `most`, and say so where the metric is unknown.
+
+    Args:
+        named: the export.
+        why: which layers lose most; asked only if something is lost.
+
+    Raises:
+        BrimfulError: it loses more.
+    """
+    where = f"on {facts['texts']:,} texts of {facts['file']} ({facts['instructions']})"
+    if facts["loss"] <= most:
+        if "metric" not in facts:
+            unknown = "its metric is unknown, since --test names no labelled texts"
+            warn(f"{named}: {unknown}; {_said(facts)} {where}")
+        return
+    raise BrimfulError(
+        f"{named}: {_said(facts)} {where}: more is lost than --most-loss {most:g}; nothing was written{why()}"
+    )
+
+
+def _said(facts: Facts) -> str:
+    if "metric" in facts:
+        return (
+            f"{facts['loss_of']} goes from {facts['before']:.4f} to {facts['after']:.4f}"
+            f" (difference {facts['after'] - facts['before']:+.4f} ± {facts['standard_error']:.4f})"
+        )
+    return f"{facts['loss_of']} is {1 - facts['loss']:.4f}"

@@ -1,0 +1,233 @@
+"""The gate on real texts: what eight bits cost is measured, and too much is refused."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from brimful import BrimfulError, TaskModel
+from brimful.commands.export import export
+from brimful.data.ragged import Ragged
+from brimful.exporting.instructions import described_instructions
+from brimful.exporting.padded import PaddedModel
+from brimful.exporting.padded_batches import padded_batches, padded_outputs
+from brimful.exporting.real_texts import (
+    RealTexts,
+    compare,
+    encode_for,
+    encode_texts_for,
+    find_texts,
+    require_little_loss,
+)
+from brimful.exporting.sensitivity import layers_that_lose
+from brimful.hf.text_encoder import TextEncoder
+from brimful.model.heads import SequenceHead, TokenHead
+from brimful.tables.table_files import read_file
+from brimful.tasks.classification import Classification
+from brimful.tasks.encoded import encode
+from brimful.tasks.model import load_task_model
+from brimful.tasks.token_classification import TokenClassification
+from builders.encoders import small, word_tokenizer
+
+RANDOM = np.random.default_rng(5)
+TEXTS = [" ".join(f"w{i}" for i in RANDOM.integers(0, 90, n)) for n in RANDOM.integers(1, 40, 120)]
+
+
+def new_encoder() -> TextEncoder:
+    """Its norms are read by one product each, so a channel can be scaled there and back."""
+    torch.manual_seed(4)
+    encoder = TextEncoder(small("prenorm", vocabulary_size=95, layers=2).config)
+    with torch.no_grad():
+        for parameter in encoder.parameters():
+            if parameter.ndim == 2:
+                parameter.mul_(3)
+    encoder.tokenizer = word_tokenizer("prenorm")
+    return encoder
+
+
+def plant(encoder: TextEncoder, factor: float = 1000.0) -> None:
+    """One channel goes into a product a thousand times larger, with weights a thousand times smaller."""
+    layer = encoder.layers[0]
+    with torch.no_grad():
+        layer.mlp_norm.weight[3] *= factor
+        layer.mlp_norm.bias[3] *= factor
+        layer.up.weight[:, 3] /= factor
+
+
+def classifier(folder: Path, *, planted: bool) -> Path:
+    """A model, and a table of its own predictions where they are surest."""
+    encoder = new_encoder()
+    if planted:
+        plant(encoder)
+    model = TaskModel(Classification(["a", "b", "c"]), encoder, SequenceHead(encoder, 3), 32, temperature=1.5)
+    with torch.no_grad():
+        outputs = model.outputs(model.encode(model.task.from_texts(TEXTS, None)).examples, "fp32")
+        model.head.classifier.bias.sub_(torch.from_numpy(outputs.mean(0)))
+    model.save(folder / "model")
+    rows = zip(TEXTS, model.predict(TEXTS), strict=True)
+    surest = sorted(rows, key=lambda row: -row[1]["probability"])[:80]
+    lines = [f"{text}\t{row['label']}\n" for text, row in surest]
+    (folder / "test.tsv").write_text("text\tlabel\n" + "".join(lines))
+    return folder
+
+
+def test_an_outlier_is_refused_and_its_layer_named_and_else_the_loss_is_known(tmp_path: Path) -> None:
+    folder = classifier(tmp_path / "good", planted=False)
+    given = {"format": "onnx-int8", "test": str(folder / "test.tsv"), "most_loss": 0.05}
+    result = export(run=str(folder / "model"), out=str(tmp_path / "out"), **given)
+    gate = result["gate"]
+    assert result["max_abs_logit_difference"] < 1e-4  # of the graph before
+    assert (gate["metric"], gate["before"], gate["texts"], gate["file"]) == ("accuracy", 1.0, 80, "test.tsv")
+    assert 0.95 <= gate["after"] == gate["equal_predictions"]
+    assert gate["loss"] == pytest.approx(1 - gate["after"])
+    assert 0 < gate["max_score_difference"] < 0.2
+    assert gate["instructions"] == described_instructions()
+    assert {each["label"] for each in gate["by_label"]} == {"a", "b", "c"}
+    assert (tmp_path / "out" / "onnx" / "model_quantized.onnx").is_file()
+    assert not (tmp_path / "out" / "traced").exists()
+    card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    assert "- accuracy: 1.0000 before" in card
+    assert gate["instructions"] in card
+    code = "import runpy, sys; sys.modules['brimful'] = None; runpy.run_path(sys.argv.pop(1))"
+    line = [sys.executable, "-c", code, str(tmp_path / "out" / "example.py"), *TEXTS[:2]]
+    said = subprocess.run(line, check=True, capture_output=True, text=True).stdout.splitlines()
+    assert [each.split("\t")[2] for each in said] == TEXTS[:2]
+
+    folder = classifier(tmp_path / "bad", planted=True)
+    given["test"] = str(folder / "test.tsv")
+    with pytest.raises(BrimfulError, match=r"accuracy goes from 1\.0000 to 0\.\d+ .*layers\.0\.up") as caught:
+        export(run=str(folder / "model"), out=str(tmp_path / "refused"), **given)
+    assert "more is lost than --most-loss 0.05; nothing was written" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "refused").exists()
+
+
+def test_the_layer_with_an_outlier_loses_most() -> None:
+    encoder = new_encoder()
+    model = TaskModel(Classification(["a", "b"]), encoder, SequenceHead(encoder, 2), 32)
+    examples = model.encode(model.task.from_texts(TEXTS[:20], None)).examples
+    batches = [inputs for _, inputs in padded_batches(examples)]
+    padded = PaddedModel(encoder, None, "mean").eval()
+    healthy = dict(layers_that_lose(padded, batches))
+    before = {name: tensor.clone() for name, tensor in encoder.state_dict().items()}
+    plant(encoder)
+    worst, lost = layers_that_lose(padded, batches)[0]
+    assert worst == "layers.0.up"
+    assert lost > 5 * max(healthy.values())
+    assert set(before) == set(encoder.state_dict())
+    torch.testing.assert_close(encoder.layers[0].qkv.weight, before["layers.0.qkv.weight"], rtol=0, atol=0)
+
+
+def test_spans_are_compared_by_label(tmp_path: Path) -> None:
+    """The candidates are the model, and the same with one label's scores damaged."""
+    encoder = new_encoder()
+    labels = ["O", "B-X", "I-X", "B-Y", "I-Y"]
+    model = TaskModel(TokenClassification(labels), encoder, TokenHead(encoder, 5), 32)
+    rows = model.predict(TEXTS)
+    lines = [json.dumps({"text": text, "spans": row["spans"]}) for text, row in zip(TEXTS, rows, strict=True)]
+    (tmp_path / "t.jsonl").write_text("\n".join(lines))
+    table = read_file(model.task, tmp_path / "t.jsonl", labelled=True)
+    data = model.task.encode(table, encoder.tokenizer, 32, None, labelled=True)
+    texts = RealTexts(tmp_path / "t.jsonl", data, labelled=True)
+
+    def exact(examples):
+        return model.outputs(examples, "fp32")
+
+    def off(examples):
+        outputs = exact(examples)
+        return Ragged(outputs.values - np.array([0, 100, 100, 0, 0]), outputs.starts, outputs.lengths)
+
+    same = compare(model, texts, exact, exact)
+    assert (same["loss"], same["max_score_difference"], same["equal_predictions"]) == (0, 0, 1)
+    found = {each["label"]: each for each in compare(model, texts, exact, off)["by_label"]}
+    assert found["X"]["f1_before"] == 1
+    assert found["X"]["f1_after"] == 0 < found["Y"]["f1_after"]
+
+
+def test_without_labels_the_metric_is_unknown(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    model = load_task_model(classifier(tmp_path, planted=False) / "model")
+    texts = RealTexts(tmp_path / "some.txt", model.encode(model.task.from_texts(TEXTS, None)), labelled=False)
+
+    def exact(examples):
+        return model.outputs(examples, "fp32")
+
+    facts = compare(model, texts, exact, lambda examples: -exact(examples))
+    assert "metric" not in facts
+    with pytest.raises(BrimfulError, match="share of equal predictions is 0"):
+        require_little_loss(facts, 0.005, "onnx-int8 of run", lambda: "")
+    require_little_loss(compare(model, texts, exact, exact), 0.005, "onnx-int8 of run", lambda: "")
+    assert "its metric is unknown" in capsys.readouterr().err
+    vectors = compare(None, texts, exact, exact)
+    assert vectors["mean_cosine"] == pytest.approx(1)
+
+
+def test_formats_that_round_need_texts(tmp_path: Path) -> None:
+    model = classifier(tmp_path, planted=False) / "model"
+    with pytest.raises(BrimfulError, match="name some with --test TABLE") as caught:
+        export(run=str(model), out=str(tmp_path / "out"), format="onnx-int8", dry_run=True)
+    assert "\n" not in str(caught.value)
+
+
+def test_padded_outputs_are_those_of_each_text_alone() -> None:
+    encoder = new_encoder()
+    model = TaskModel(Classification(["a", "b"]), encoder, SequenceHead(encoder, 2), 32)
+    examples = model.encode(model.task.from_texts(TEXTS, None)).examples
+    padded = PaddedModel(encoder, model.head).eval()
+
+    def run(inputs):
+        with torch.inference_mode():
+            return padded(**{name: torch.from_numpy(each) for name, each in inputs.items()}).numpy()
+
+    np.testing.assert_allclose(
+        padded_outputs(run, examples, [1, 0])[:, ::-1], model.outputs(examples, "fp32"), atol=1e-4
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["openvino", "openvino-int8"])
+def test_openvino_reads_what_was_written(form: str, tmp_path: Path) -> None:
+    openvino = pytest.importorskip("openvino", reason="OpenVINO is not installed")
+    pytest.importorskip("nncf", reason="NNCF is not installed")
+    folder = classifier(tmp_path, planted=False)
+    given = {"format": form, "test": str(folder / "test.tsv"), "most_loss": 0.4}
+    result = export(run=str(folder / "model"), out=str(tmp_path / "out"), **given)
+    assert result["max_abs_logit_difference"] < 1e-4
+    assert result["gate"]["after"] >= (0.95 if form == "openvino" else 0.6)  # weights are random
+    model = openvino.Core().read_model(tmp_path / "out" / "openvino" / "openvino_model.xml")
+    kinds = {each.get_type_name() for each in model.get_ops()}
+    assert ("FakeQuantize" in kinds) == (form == "openvino-int8")
+    code = "import runpy, sys; sys.modules['brimful'] = None; runpy.run_path(sys.argv.pop(1))"
+    line = [sys.executable, "-c", code, str(tmp_path / "out" / "example.py"), *TEXTS[:2]]
+    said = subprocess.run(line, check=True, capture_output=True, text=True).stdout.splitlines()
+    assert [each.split("\t")[2] for each in said] == TEXTS[:2]
+
+
+def test_texts_come_from_the_user_else_from_the_run(tmp_path: Path) -> None:
+    """Without a test, what calibrates is not compared on, if there is enough of it."""
+    encoder = new_encoder()
+    many = tmp_path / "many.txt"
+    many.write_text("\n".join(f"w{i % 90} w{i // 90}" for i in range(700)))
+    read = encode_texts_for(lambda table: encode(table, encoder.tokenizer, 32))
+    found = find_texts(read, None, str(many), {}, tasked=False)
+    assert found.compared is not None
+    assert found.calibration is not None
+    compared, calibration = (set(each.data.table.texts) for each in (found.compared, found.calibration))
+    assert (len(compared), len(calibration), len(compared & calibration)) == (400, 300, 0)
+    assert find_texts(read, None, None, {}, tasked=False) == (None, None)
+
+    folder = classifier(tmp_path, planted=False)
+    model = load_task_model(folder / "model")
+    (folder / "own.tsv").write_text("what\tclass\nw1 w2\ta\nw3\tb\n")
+    own = {"text": "what", "label": "class", "text_b": "text_b"}
+    run = {"options": {"test": str(folder / "own.tsv"), "train": str(tmp_path / "gone.tsv"), "columns": own}}
+    found = find_texts(encode_for(model), None, None, run, tasked=True)
+    assert found.compared is not None
+    assert found.calibration is not None
+    assert found.compared.labelled
+    assert found.compared.data.table.texts == found.calibration.data.table.texts == ["w1 w2", "w3"]
+    (folder / "own.tsv").unlink()
+    assert find_texts(encode_for(model), None, None, run, tasked=True) == (None, None)
