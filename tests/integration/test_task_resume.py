@@ -29,7 +29,7 @@ from builders.training import TIMES
 from builders.verbs import Call, command, labelled_rows, run, sha256, start, write_table
 
 CLOCK = (
-    *("latency_ms", "examples_per_second", "verdict"),
+    *("baseline_seconds", "latency_ms", "examples_per_second", "verdict"),
     *TIMES,
 )
 LOOP = ("--trainer.checkpoint-every", 3, "--trainer.log-every", 1)

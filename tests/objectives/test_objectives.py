@@ -274,11 +274,11 @@ def test_every_other_task_is_the_same_packed_split_and_alone(
     encoder, random = encoder_of(architecture), np.random.default_rng(seed)
     examples = replace(examples_of(lengths, random), targets=targets_of(lengths, random))
 
-    def batch_of(chosen: np.ndarray, slots: int | None) -> PackedBatch:
+    def some(chosen: np.ndarray, slots: int | None) -> PackedBatch:
         return batch_of(examples, chosen, slots, None if slots is None else slots + 1)
 
     objective = Supervised(task, randomise(task.new_head(encoder)))
-    check_contract(objective, encoder, batch_of, lengths, rows, filler, seed)
+    check_contract(objective, encoder, some, lengths, rows, filler, seed)
 
 
 def test_balanced_classes_have_the_same_part_of_the_loss_in_windows_too(seed):
@@ -341,12 +341,12 @@ def test_logit_distillation_is_the_same_packed_split_and_alone(
     logits = random.normal(size=(len(lengths), CLASSES)).astype(np.float32)
     examples = replace(examples_of(lengths, random), targets={TEACHER: logits})
 
-    def batch_of(chosen: np.ndarray, slots: int | None) -> PackedBatch:
+    def some(chosen: np.ndarray, slots: int | None) -> PackedBatch:
         return batch_of(examples, chosen, slots, None if slots is None else slots + 1)
 
     head = randomise(SequenceHead(student, CLASSES))
     objective = LogitDistillation(head, TASK.imitation("soft", temperature))
-    check_contract(objective, student, batch_of, lengths, rows, filler, seed)
+    check_contract(objective, student, some, lengths, rows, filler, seed)
 
 
 # What the terms are, against their formulas
