@@ -29,6 +29,7 @@ from brimful.exporting.graph import write_onnx
 from brimful.exporting.text_gate import open_gate
 from brimful.hf.config_json import family_of
 from brimful.hf.folders import HEADS, left_out, naming_weights, save_model
+from brimful.hf.int8 import write_steps
 from brimful.hf.model_folder import ModelFolder
 from brimful.hf.sentence_modules import write_modules
 from brimful.hf.tensors import Head
@@ -59,7 +60,7 @@ def _exported_head(head: Head | None, kind: FormatName, *, masked_lm: bool) -> H
         other = f"{kind} {'has no place for it' if graph else 'keeps it'}"
         why = "the model has none" if kind == "onnx" else other
         raise BrimfulError(f"--masked-lm exports a masked-LM head as ONNX, and {why}: leave it out")
-    if graph and has_one and not masked_lm:
+    if (graph or kind == "int8") and has_one and not masked_lm:
         return None  # an encoder of texts
     linear = isinstance(head, SequenceHead) and head.linear
     if kind == "hf" and linear:
@@ -161,7 +162,7 @@ def export(config: ExportConfig) -> dict[str, Any]:
         "pieces": tokenizer.get_vocab_size(),
         "left_out": dropped,
     }
-    vectors = form == "sentence-transformers" or (FORMATS[form].graph and head is None)
+    vectors = form == "sentence-transformers" or (form != "hf" and head is None)
     pooling: Pooling | None = (encoder.pooling or "mean") if vectors else None
     gate = open_gate(config, form, source, encoder, head, labels, pooling)
     if config.dry_run:
@@ -174,7 +175,7 @@ def export(config: ExportConfig) -> dict[str, Any]:
     typed = settings["token_types"] and head is not None
     with naming_weights(source), atomic_directory(out, own) as folder:
         save_model(folder, encoder, head, labels, **settings)
-        if form == "sentence-transformers" and head is None:
+        if form in ("sentence-transformers", "int8") and head is None:
             write_modules(folder, encoder.config.hidden_size, pooling or "mean", settings["max_length"])
         if form == "sentence-transformers" and source.pooling:
             _keep_settings(source, folder)
@@ -191,8 +192,15 @@ def export(config: ExportConfig) -> dict[str, Any]:
                 convert(form, traced, folder / FORMATS[form].file, gate.inputs)
                 shutil.rmtree(traced.parent)
         else:
-            facts["max_abs_logit_difference"] = check_written(folder, source, form, encoder, head, pooling)
-        if gate is not None:
+            linear = isinstance(head, SequenceHead) and head.linear
+            apart = form == "sentence-transformers" or (form == "int8" and (head is None or linear))
+            weights: FormatName = "sentence-transformers" if apart else "hf"
+            facts["max_abs_logit_difference"] = check_written(folder, source, weights, encoder, head, pooling)
+        if form == "int8":
+            assert gate is not None
+            facts["gate"] = gate.judge_int8()
+            write_steps(folder, encoder)
+        elif gate is not None:
             facts["gate"] = gate.judge(run_of_export(folder, form, head, token_types=typed))
         if importlib.util.find_spec("transformers"):
             check_ids(source.path, folder, whole=kept is None)

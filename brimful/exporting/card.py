@@ -21,7 +21,7 @@ _PIPELINES = {
     "words": "fill-mask",
     "vectors": "sentence-similarity",
 }
-_LIBRARIES = {"hf": "transformers", "sentence-transformers": "sentence-transformers"}
+_LIBRARIES = {"hf": "transformers", "sentence-transformers": "sentence-transformers", "int8": "brimful"}
 FILL_IN = "(fill in)"
 
 
@@ -131,6 +131,9 @@ def _export(facts: Mapping[str, Any]) -> list[str]:
         lines += ["- The metric is unknown: no labelled texts were given"]
     names = ("max_score_difference", "equal_predictions", "correlation", "mean_cosine", "least_cosine")
     lines += [f"- {name}: {gate[name]:.4g}" for name in names if name in gate]
+    if "in_int8" in gate:
+        rest = ", ".join(gate["in_bf16"]) or "none"
+        lines += [f"- {gate['in_int8']} products in int8; in bfloat16: {rest}"]
     by_label = gate.get("by_label", [])
     return lines + [
         f"- {each['label']}: F1 {each['f1_before']:.4f} before, {each['f1_after']:.4f} after"

@@ -26,10 +26,10 @@ class ExportConfig:
     test: str | None = None
     """A labelled table, on which the export is compared with the model; of an encoder a file of texts. Its
     columns are those of the run's tables. By default the run's own test or dev table, where it still is, for
-    the formats that round: onnx-int8, openvino, openvino-int8."""
+    the formats that round: onnx-int8, openvino, openvino-int8, int8."""
     calibrate: str | None = None
-    """Texts like those that the model will read. 300 of them fix the ranges of openvino-int8, by default of
-    the run's training table; without a test, all formats that round are compared on them."""
+    """Texts like those that the model will read. 300 of them fix the ranges of openvino-int8 and int8, by
+    default of the run's training table; without a test, all formats that round are compared on them."""
     most_loss: float = 0.005
     """The most that the export may lose of the primary metric, else of the share of equal predictions, and of
     an encoder of the mean cosine. What loses more is not written."""
@@ -41,8 +41,9 @@ class ExportConfig:
     with a pooling, for encoders without a head and for classifiers of the mean in BERT-like models, which
     `transformers` has no class for; onnx: onnx/model.onnx, the whole model, of an encoder with its pooling
     and vectors of length 1; onnx-int8: onnx/model_quantized.onnx, the matrix products in eight bits;
-    openvino, openvino-int8: openvino/openvino_model.xml, the latter quantised by NNCF. By default hf; of a
-    folder of sentence-transformers that is no run, sentence-transformers."""
+    openvino, openvino-int8: openvino/openvino_model.xml, the latter quantised by NNCF; int8: as hf, with the
+    steps by which `brimful predict` rounds. By default hf; of a folder of sentence-transformers that is no
+    run, sentence-transformers."""
     masked_lm: bool = False
     """Of a masked language model as a graph: the scores of the vocabulary for each token, and no vectors."""
     keep_pieces_of: tuple[str, ...] = ()

@@ -73,6 +73,8 @@ class Exported:
 
 def example(export: Exported) -> str:
     """The program: it predicts for the texts of its command line."""
+    if export.format == "int8":
+        return _of_brimful(export)
     graph = FORMATS[export.format].graph
     if graph:
         imports, body = _of_graph(export)
@@ -86,6 +88,21 @@ def example(export: Exported) -> str:
     standard += ["import sys", "from pathlib import Path"]
     lines = ["folder = Path(__file__).parent", *_texts(export), *body, *_read(export)]
     return "\n".join([head, "", *standard, "", *imports, "", *lines, ""])
+
+
+def _of_brimful(export: Exported) -> str:
+    """The program of the one format that Brimful alone computes."""
+    if export.kind == "vectors":
+        body = ["model = brimful.Encoder.load(folder)", "print(model.embed(texts).shape)"]
+    else:
+        given = {"answers": "[question], [text]", "tokens": "[text]"}.get(export.kind, "texts")
+        if export.reads_two and export.kind != "answers":
+            given = "*map(list, zip(*texts))"
+        model = "model = brimful.TaskModel.load(folder)"
+        body = [model, f"for row in model.predict({given}):", "    print(row)"]
+    head = '"""What the model says: python example.py TEXT... It needs brimful."""'
+    imports = ["import sys", "from pathlib import Path", "", "import brimful"]
+    return "\n".join([head, "", *imports, "", "folder = Path(__file__).parent", *_texts(export), *body, ""])
 
 
 def _and(names: Mapping[str, None]) -> str:

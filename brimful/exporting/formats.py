@@ -5,7 +5,7 @@ from typing import Literal
 
 from brimful.extras import require
 
-FormatName = Literal["hf", "sentence-transformers", "onnx", "onnx-int8", "openvino", "openvino-int8"]
+FormatName = Literal["hf", "sentence-transformers", "onnx", "onnx-int8", "openvino", "openvino-int8", "int8"]
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,7 @@ _OPENVINO_FILE = "openvino/openvino_model.xml"
 FORMATS: dict[FormatName, Format] = {
     "hf": Format("model.safetensors", graph=False),
     "sentence-transformers": Format("model.safetensors", graph=False),
+    "int8": Format("model.safetensors", graph=False, int8=True, rounds=True),
     "onnx": Format("onnx/model.onnx", _ONNX, "onnx"),
     "onnx-int8": Format("onnx/model_quantized.onnx", _ONNX, "onnx", int8=True, rounds=True),
     "openvino": Format(_OPENVINO_FILE, _OPENVINO, "openvino", rounds=True),

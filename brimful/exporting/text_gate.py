@@ -8,12 +8,14 @@ import numpy as np
 from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
 from brimful.errors import BrimfulError
+from brimful.exporting.calibration import calibrate
 from brimful.exporting.card import run_of
 from brimful.exporting.config import ExportConfig
 from brimful.exporting.formats import FORMATS, FormatName
 from brimful.exporting.padded import PaddedModel
 from brimful.exporting.padded_batches import Inputs, Run, padded_batches, padded_outputs
 from brimful.exporting.real_texts import (
+    Candidate,
     Encode,
     Facts,
     GateTexts,
@@ -25,16 +27,20 @@ from brimful.exporting.real_texts import (
     require_little_loss,
 )
 from brimful.exporting.sensitivity import described, layers_that_lose
+from brimful.hf.int8 import products
 from brimful.hf.model_folder import ModelFolder
 from brimful.model.encoder import Encoder
-from brimful.model.heads import pool
-from brimful.model.inference import evaluating, run_by_sequence
+from brimful.model.inference import batches, text_vectors
+from brimful.model.int8 import missing
 from brimful.model.shape import Pooling
+from brimful.precision.formats import InferencePrecision
 from brimful.tasks.encoded import encode
 from brimful.tasks.form import Outputs
 from brimful.tasks.model import TaskModel, load_task_model
 from brimful.tasks.task import TaskHead
 
+MUCH = 0.05
+"""The error of a product's outputs in int8, in units of their size, above which it stays in bfloat16."""
 LOOKED_AT = 4
 """Batches by which the layers that lose most are found."""
 
@@ -65,27 +71,56 @@ class TextGate:
         return [inputs for examples in each for _, inputs in padded_batches(examples)]
 
     def judge(self, run: Run) -> Facts:
-        """What the export loses; see `real_texts.compare`.
+        """What an export loses that others run; see `real_texts.compare`.
 
         Raises:
             BrimfulError: it is more than it may lose.
         """
-        found = compare(
-            self.model, self.compared, self._exact, lambda given: padded_outputs(run, given, self.order)
-        )
+        found = self._compared(lambda given: padded_outputs(run, given, self.order))
         require_little_loss(found, self.most_loss, self.named, self._why)
         return found
 
-    def _exact(self, examples: Examples) -> Outputs:
-        """The model in float32, packed."""
+    def judge_int8(self) -> Facts:
+        """Give the encoder the steps with which it loses at most what it may, and say what it loses.
+
+        Products whose own outputs lose much stay in bfloat16, and a quarter or half of them where that is
+        not enough.
+
+        Returns:
+            as `judge`; `in_int8`, how many products are, and the names of those `in_bf16`.
+
+        Raises:
+            BrimfulError: with half of them it is more than it may lose, or the processor has no int8.
+        """
+        if (need := missing()) is not None:
+            raise BrimfulError(f"--format int8 is checked where it computes, which needs {need}")
+        losses = calibrate(self.encoder, batches(self.calibration.data.examples))
+        order = sorted(losses, key=losses.__getitem__, reverse=True)
+        much = sum(loss > MUCH for loss in losses.values())
+        found: Facts = {}
+        for count in sorted({max(much, len(order) // part) for part in (len(order) + 1, 4, 2)}):
+            for name in order[:count]:
+                products(self.encoder)[name].steps = None
+            found = self._compared(lambda given: self._outputs(given, "int8"))
+            found |= {"in_int8": len(order) - count, "in_bf16": sorted(order[:count])}
+            if found["loss"] <= self.most_loss:
+                break
+        if not found["in_int8"]:
+            raise BrimfulError(
+                f"{self.named}: in int8 each product loses more than {MUCH:.0%}; nothing was written"
+            )
+        worst = [(name, losses[name]) for name in order]
+        require_little_loss(found, self.most_loss, self.named, lambda: described(worst))
+        return found
+
+    def _compared(self, candidate: Candidate) -> Facts:
+        return compare(self.model, self.compared, lambda given: self._outputs(given, "fp32"), candidate)
+
+    def _outputs(self, examples: Examples, precision: InferencePrecision) -> Outputs:
+        """The model's outputs, packed."""
         if self.model is None:
-            with evaluating(self.encoder):
-                return run_by_sequence(
-                    lambda batch: pool(self.encoder(batch).float(), batch, self.pooling or "mean"),
-                    examples,
-                    self.encoder.device,
-                )
-        outputs = self.model.outputs(examples, "fp32")
+            return text_vectors(self.encoder, examples, pooling=self.pooling or "mean", precision=precision)
+        outputs = self.model.outputs(examples, precision)
         if self.order is None:
             return outputs
         if isinstance(outputs, Ragged):

@@ -1,0 +1,146 @@
+"""export --format int8: calibrated on texts, compared with the model, and read by predict and embed."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from brimful import BrimfulError, Encoder, TaskModel
+from brimful.commands.export import export
+from brimful.commands.predict import predict
+from brimful.hf.int8 import FILE, products
+from brimful.model.heads import SequenceHead
+from brimful.model.int8 import missing
+from brimful.tasks.classification import Classification
+from builders.encoders import small, word_tokenizer
+
+pytestmark = pytest.mark.skipif(missing() is not None, reason=f"int8 needs {missing()}")
+RANDOM = np.random.default_rng(6)
+TEXTS = [" ".join(f"w{i}" for i in RANDOM.integers(0, 90, n)) for n in RANDOM.integers(1, 40, 150)]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A classifier with classes of similar frequency, and a table of its own predictions."""
+    torch.manual_seed(3)
+    encoder = Encoder(small("bert", vocabulary_size=95, layers=2).config)
+    encoder.tokenizer = word_tokenizer("bert")
+    model = TaskModel(Classification(["a", "b", "c"]), encoder, SequenceHead(encoder, 3), 32, temperature=1.5)
+    with torch.no_grad():
+        outputs = model.outputs(model.encode(model.task.from_texts(TEXTS, None)).examples, "fp32")
+        model.head.classifier.bias.sub_(torch.from_numpy(outputs.mean(0)))
+    model.save(tmp_path / "model")
+    encoder.save(tmp_path / "encoder")
+    rows = sorted(zip(TEXTS, model.predict(TEXTS), strict=True), key=lambda row: -row[1]["probability"])
+    lines = [f"{text}\t{row['label']}\n" for text, row in rows[:100]]
+    (tmp_path / "test.tsv").write_text("text\tlabel\n" + "".join(lines))
+    (tmp_path / "texts.txt").write_text("\n".join(TEXTS))
+    return tmp_path
+
+
+def test_a_classifier_predicts_in_int8(folder: Path) -> None:
+    given = {"test": str(folder / "test.tsv"), "most_loss": 0.05}
+    found = export(run=str(folder / "model"), out=str(folder / "int8"), format="int8", **given)
+    gate = found["gate"]
+    assert gate["in_int8"] + len(gate["in_bf16"]) == 8
+    assert gate["in_int8"] >= 4
+    assert gate["before"] == 1.0
+    assert 0 <= gate["loss"] <= 0.05
+    assert (folder / "int8" / FILE).is_file()
+    model, exact = TaskModel.load(folder / "int8"), TaskModel.load(folder / "model")
+    in_bf16 = [name for name, linear in products(model.encoder).items() if linear.steps is None]
+    assert sorted(in_bf16) == gate["in_bf16"]
+    ours, theirs, rounded = (
+        [row["probability"] for row in rows]
+        for rows in (
+            model.predict(TEXTS),
+            exact.predict(TEXTS, precision="fp32"),
+            model.predict(TEXTS, precision="fp32"),
+        )
+    )
+    np.testing.assert_allclose(rounded, theirs, atol=1e-5)
+    assert 0 < np.abs(np.subtract(ours, theirs)).max() < 0.2
+    assert model.predict(TEXTS[:1])[0]["probability"] == ours[0]
+    for precision in ("auto", "int8"):
+        predict(
+            model=str(folder / "int8"),
+            input=str(folder / "texts.txt"),
+            output=str(folder / f"{precision}.jsonl"),
+            precision=precision,
+        )
+        written = [json.loads(line) for line in (folder / f"{precision}.jsonl").read_text().splitlines()]
+        assert [row["probability"] for row in written] == ours
+    with pytest.raises(BrimfulError, match="is not calibrated for int8"):
+        predict(
+            model=str(folder / "model"),
+            input=str(folder / "texts.txt"),
+            output=str(folder / "none.jsonl"),
+            precision="int8",
+        )
+    code = [sys.executable, str(folder / "int8" / "example.py"), TEXTS[0]]
+    done = subprocess.run(code, capture_output=True, text=True, timeout=300)
+    assert repr(model.predict(TEXTS[:1])[0]) in done.stdout, done.stderr
+    assert "products in int8" in (folder / "int8" / "README.md").read_text()
+
+
+def test_an_encoder_embeds_in_int8(folder: Path, capsys: pytest.CaptureFixture) -> None:
+    texts = str(folder / "texts.txt")
+    found = export(
+        run=str(folder / "encoder"), out=str(folder / "int8"), format="int8", calibrate=texts, most_loss=0.05
+    )
+    assert found["gate"]["mean_cosine"] > 0.95
+    assert "its metric is unknown" in capsys.readouterr().err
+    exact, rounded = (Encoder.load(folder / name) for name in ("encoder", "int8"))
+    wanted, ours = exact.embed(TEXTS), rounded.embed(TEXTS)
+    assert (wanted != ours).any()
+    np.testing.assert_array_equal(rounded.embed(TEXTS[:1])[0], ours[0])
+    np.testing.assert_allclose(rounded.embed(TEXTS, precision="fp32"), wanted, atol=1e-5)
+
+
+def test_what_loses_too_much_is_not_written(folder: Path) -> None:
+    with pytest.raises(BrimfulError, match=r"more is lost than --most-loss 0; nothing was written.*layers\."):
+        export(
+            run=str(folder / "encoder"),
+            out=str(folder / "int8"),
+            format="int8",
+            calibrate=str(folder / "texts.txt"),
+            most_loss=0.0,
+        )
+    assert not (folder / "int8").exists()
+
+
+def test_a_planted_outlier_stays_in_bf16(folder: Path) -> None:
+    """One neuron's output is a thousand times larger, with weights a thousand times smaller."""
+    encoder = Encoder.load(folder / "encoder")
+    layer = encoder.layers[0]
+    with torch.no_grad():
+        layer.up.weight[3] *= 1000
+        layer.up.bias[3] = 300.0
+        layer.down.weight[:, 3] /= 1000
+    encoder.save(folder / "planted")
+    found = export(
+        run=str(folder / "planted"),
+        out=str(folder / "int8"),
+        format="int8",
+        calibrate=str(folder / "texts.txt"),
+        most_loss=0.05,
+    )
+    assert "layers.0.down" in found["gate"]["in_bf16"]
+
+
+def test_a_processor_without_int8_is_refused_before_anything_is_written(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx2": True})
+    with pytest.raises(BrimfulError, match="a processor with VNNI or AMX"):
+        export(
+            run=str(folder / "encoder"),
+            out=str(folder / "int8"),
+            format="int8",
+            calibrate=str(folder / "texts.txt"),
+        )
+    assert not (folder / "int8").exists()
