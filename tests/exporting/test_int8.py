@@ -18,7 +18,10 @@ from brimful.model.int8 import missing
 from brimful.tasks.classification import Classification
 from builders.encoders import small, word_tokenizer
 
-pytestmark = pytest.mark.skipif(missing() is not None, reason=f"int8 needs {missing()}")
+pytestmark = [
+    pytest.mark.skipif(missing() is not None, reason=f"int8 needs {missing()}"),
+    pytest.mark.usefixtures("kernels"),
+]
 RANDOM = np.random.default_rng(6)
 TEXTS = [" ".join(f"w{i}" for i in RANDOM.integers(0, 90, n)) for n in RANDOM.integers(1, 40, 150)]
 

@@ -62,6 +62,7 @@ def test_a_measurement() -> None:
     assert 0.01 < speedup() < 100
 
 
+@pytest.mark.usefixtures("kernels")
 def test_int8_needs_steps_and_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
     encoder = small("bert")
     assert calibrated_precision("auto", encoder, CPU) == "auto"
