@@ -29,7 +29,7 @@ from brimful.exporting.graph import write_onnx
 from brimful.exporting.text_gate import open_gate
 from brimful.hf.config_json import family_of
 from brimful.hf.folders import HEADS, left_out, naming_weights, save_model
-from brimful.hf.int8 import write_steps
+from brimful.hf.int8 import forget_steps, write_steps
 from brimful.hf.model_folder import ModelFolder
 from brimful.hf.sentence_modules import write_modules
 from brimful.hf.tensors import Head
@@ -135,6 +135,7 @@ def export(config: ExportConfig) -> dict[str, Any]:
         require_packages(config.format)
     out = Path(config.out)
     encoder, head, labels, source, about = load_snapshot(Path(config.run), config.step)
+    forget_steps(encoder)
     require_folder_place(out, replaces=("an earlier export", _is_export))
     own = own_files(out / (RECORD if (out / RECORD).is_file() else CONVERSION))
     if out.resolve() == source.path.resolve():

@@ -26,12 +26,11 @@ from brimful.exporting.real_texts import (
     find_texts,
     require_little_loss,
 )
-from brimful.exporting.sensitivity import described, layers_that_lose
-from brimful.hf.int8 import products
+from brimful.exporting.sensitivity import NAMED, described, layers_that_lose
+from brimful.hf.int8 import int8_needs, products
 from brimful.hf.model_folder import ModelFolder
 from brimful.model.encoder import Encoder
 from brimful.model.inference import batches, text_vectors
-from brimful.model.int8 import missing
 from brimful.model.shape import Pooling
 from brimful.precision.formats import InferencePrecision
 from brimful.tasks.encoded import encode
@@ -92,8 +91,6 @@ class TextGate:
         Raises:
             BrimfulError: with half of them it is more than it may lose, or the processor has no int8.
         """
-        if (need := missing()) is not None:
-            raise BrimfulError(f"--format int8 is checked where it computes, which needs {need}")
         losses = calibrate(self.encoder, batches(self.calibration.data.examples))
         order = sorted(losses, key=losses.__getitem__, reverse=True)
         much = sum(loss > MUCH for loss in losses.values())
@@ -109,8 +106,10 @@ class TextGate:
             raise BrimfulError(
                 f"{self.named}: in int8 each product loses more than {MUCH:.0%}; nothing was written"
             )
-        worst = [(name, losses[name]) for name in order]
-        require_little_loss(found, self.most_loss, self.named, lambda: described(worst))
+        rounded = [name for name in order if name not in found["in_bf16"]][:NAMED]
+        worst = ", ".join(f"{name} ({losses[name]:.3f})" for name in rounded)
+        why = f". Of the products in int8 these lose most of their own outputs: {worst}"
+        require_little_loss(found, self.most_loss, self.named, lambda: why)
         return found
 
     def _compared(self, candidate: Candidate) -> Facts:
@@ -156,6 +155,8 @@ def open_gate(
     Raises:
         BrimfulError: there are no texts, they cannot be read, or the head is of no task.
     """
+    if form == "int8" and (need := int8_needs(encoder.device)) is not None:
+        raise BrimfulError(f"--format int8 is compared with the model where it computes, which needs {need}")
     if not FORMATS[form].rounds and not (config.test or config.calibrate):
         return None
     model: TaskModel | None = None

@@ -16,7 +16,7 @@ from brimful.console import warn
 from brimful.errors import BrimfulError, NotFiniteError
 from brimful.hf.config_json import FAMILIES, family_of, shape_of, write_config
 from brimful.hf.int8 import FILE as INT8
-from brimful.hf.int8 import read_steps
+from brimful.hf.int8 import forget_steps, products, read_steps
 from brimful.hf.model_folder import CLASSIFIER, POOLINGS, ModelFolder
 from brimful.hf.names import canonical, layers_of, why_incomplete
 from brimful.hf.sentence_modules import THEIRS, module_files, write_modules
@@ -204,6 +204,7 @@ def load_pretrained(folder: ModelFolder | Path | str) -> tuple[Encoder, MaskedLM
         BrimfulError: the folder is incomplete, or holds a model of another type or shape.
     """
     encoder, tensors, where = _load(ModelFolder.open(folder, "encoder"), Encoder)
+    forget_steps(encoder)
     kinds: tuple[type[MaskedLMHead], ...] = (PretrainingHead, MaskedLMHead)
     for kind in kinds:
         with undrawn():
@@ -339,6 +340,8 @@ def save_model(
         BrimfulError: the folder cannot be written, or holds anything but a model.
     """
     directory = Path(directory)
+    if any(linear.steps is not None for linear in products(encoder).values()):
+        warn(f"{directory}: saved in float32; `brimful export --format int8` makes a folder with int8 again")
     require_folder_place(
         directory, replaces=("a folder of a model alone", _holds_model_alone), remedy="choose another folder"
     )

@@ -49,7 +49,8 @@ def read_steps(folder: Path, encoder: Encoder) -> None:
         size, zero = (_number(tensors.get(f"{name}.{part}")) for part in ("size", "zero"))
         fits = name in known and 0 < size < math.inf and 0 <= zero <= 255
         if fits and factors is not None:
-            fits = factors.shape == (known[name].in_features,) and bool((factors > 0).all())
+            right = factors.dtype == torch.float32 and factors.shape == (known[name].in_features,)
+            fits = right and bool(((factors > 0) & factors.isfinite()).all())
         if not fits:
             raise BrimfulError(f"{path} is not this model's ({name}): export the model again")
         known[name].steps = Steps(size, int(zero), factors)
@@ -81,13 +82,23 @@ def calibrated_precision(
                 " a folder that is"
             )
         return asked
-    if device.type != "cpu":
-        need: str | None = "a CPU"
-    else:
-        need = f"{SWITCH}=on" if kernels() is None else missing()
+    need = int8_needs(device)
     if need is not None and asked == "int8":
         raise BrimfulError(f"int8 needs {need}; leave --precision out")
     return asked if need else "int8"
+
+
+def int8_needs(device: torch.device) -> str | None:
+    """What inference in int8 needs and is not here; None: nothing."""
+    if device.type != "cpu":
+        return "a CPU"
+    return f"{SWITCH}=on" if kernels() is None else missing()
+
+
+def forget_steps(encoder: Encoder) -> None:
+    """Take the steps from an encoder whose weights will change."""
+    for linear in products(encoder).values():
+        linear.steps = None
 
 
 def products(encoder: Encoder) -> dict[str, Linear]:

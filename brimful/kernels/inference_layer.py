@@ -21,6 +21,7 @@ from brimful.kernels.blockwise import attention
 from brimful.kernels.int8 import IntegerWeights
 from brimful.model.attention import CaptureFunction, Layout, SequenceLayout
 from brimful.model.drawing import Linear
+from brimful.model.inference import not_finite
 from brimful.model.layer import Layer, Norm, kept_rows
 from brimful.precision.formats import InferencePrecision
 from brimful.precision.inference import FEWEST
@@ -41,11 +42,13 @@ class LaidOut:
 
     Attributes:
         weights: the copies, laid out for oneDNN, by the identity of the module: bfloat16, or int8.
+        finite: the identities of norms without NaN and infinity.
     """
 
     def __init__(self, *, integers: bool = False) -> None:
         self.integers = integers
         self.weights: dict[int, tuple[nn.Module, Tensor | IntegerWeights]] = {}
+        self.finite: set[int] = set()
 
     def __enter__(self) -> "LaidOut":
         self._outer, _ACTIVE.run = getattr(_ACTIVE, "run", None), self
@@ -58,12 +61,24 @@ class LaidOut:
         """The copy of a module's weight."""
         if id(linear) not in self.weights:
             if self.integers and linear.steps is not None:
-                made: Tensor | IntegerWeights = IntegerWeights(linear, linear.steps)
+                made: Tensor | IntegerWeights = IntegerWeights.of(linear)
             else:
                 narrow = linear.weight.detach().to(torch.bfloat16)
                 made = torch.ops.mkldnn._reorder_linear_weight(narrow, FEWEST)
             self.weights[id(linear)] = linear, made
         return self.weights[id(linear)][1]
+
+    def require_finite(self, *norms: Norm) -> None:
+        """Refuse norms with NaN or infinity, which products in int8 would hide.
+
+        Raises:
+            NotFiniteError: there is one.
+        """
+        for norm in norms:
+            if id(norm) not in self.finite:
+                if not all(parameter.isfinite().all() for parameter in norm.parameters()):
+                    raise not_finite()
+                self.finite.add(id(norm))
 
     def product(self, x: Tensor, linear: Linear, activation: str = "none") -> Tensor:
         """The activation of x W' + b, bfloat16 (T, out).
@@ -139,6 +154,10 @@ def forward(
 ) -> Tensor:
     """`Layer.forward`: float32 where norms come first, else bfloat16."""
     run: LaidOut = _ACTIVE.run
+    if run.integers:
+        run.require_finite(
+            *(norm for norm in (layer.attention_norm, layer.mlp_norm) if isinstance(norm, Norm))
+        )
     with torch.autocast("cpu", enabled=False):
         if layer.pre_norm:
             middle = _after_attention(

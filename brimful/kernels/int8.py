@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from brimful.kernels import bfloat16
+from brimful.model.drawing import Linear
+from brimful.model.inference import not_finite
 from brimful.model.int8 import Steps
 
 
@@ -21,9 +23,23 @@ class IntegerWeights:
         factors: float32 (in,), what inputs are multiplied by before they are rounded.
     """
 
+    @classmethod
+    def of(cls, linear: Linear) -> "IntegerWeights":
+        """Those of a module, which it keeps until its weights or steps are others.
+
+        Raises:
+            NotFiniteError: a weight is NaN or infinite.
+        """
+        state = (linear.steps, linear.weight.data_ptr(), linear.weight._version)
+        if linear.integers is None or linear.integers[0] != state:
+            linear.integers = state, cls(linear, linear.steps)
+        return linear.integers[1]
+
     def __init__(self, linear: nn.Linear, steps: Steps) -> None:
         self.steps = steps
         weight = linear.weight.detach().float()
+        if not weight.isfinite().all():  # integers would hide it
+            raise not_finite()
         if steps.factors is not None:
             weight = weight * steps.factors
         self.sizes = weight.abs().amax(1).clamp_min(torch.finfo(torch.float32).tiny) / 127

@@ -61,9 +61,11 @@ class Linear(nn.Linear):
 
     Attributes:
         steps: how inference in int8 rounds the inputs (`model.int8.Steps`); None: it does not.
+        integers: its weights as inference in int8 has laid them out, which it keeps.
     """
 
     steps: Any = None
+    integers: Any = None
 
     def reset_parameters(self) -> None:
         """Draw weights as torch does, if weights are drawn."""

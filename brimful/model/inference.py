@@ -10,8 +10,8 @@ from torch import Tensor
 from brimful.data.batch import PackedBatch
 from brimful.data.example_batches import rounded_batch
 from brimful.data.examples import Examples
-from brimful.errors import NotFiniteError
-from brimful.model.door import within
+from brimful.errors import BrimfulError, NotFiniteError
+from brimful.model.door import SWITCH, kernels, within
 from brimful.model.encoder import Encoder
 from brimful.model.heads import pool
 from brimful.model.shape import Pooling
@@ -168,6 +168,8 @@ def _run(
     tokens = int(examples.lengths.sum())
     precision = resolve_inference(precision, device, tokens)
     products = within("products_of_run", device, tokens, precision)
+    if precision == "int8" and kernels() is None:
+        raise BrimfulError(f"int8 needs {SWITCH}=on")
     with torch.inference_mode():
         for batch in batches(examples):
             with products, autocast(precision, device):

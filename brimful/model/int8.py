@@ -10,7 +10,7 @@ INSTRUCTIONS = ("amx_int8", "avx512_vnni", "avx_vnni")
 """Any of them sums four 8-bit products in 32 bits. Older instructions sum two in 16 bits, and saturate."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Steps:
     """How the inputs of a product become integers from 0 to 255: round(x / factors / size) + zero.
 

@@ -1,9 +1,11 @@
 """Task models and encoders for `brimful predict`: packed, with torch, on a GPU if there is one."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import torch
 
 from brimful.console import warn
 from brimful.data.examples import check_length
@@ -14,6 +16,7 @@ from brimful.hf.int8 import calibrated_precision
 from brimful.hf.model_folder import ModelFolder
 from brimful.model.encoder import Encoder
 from brimful.model.inference import text_vectors
+from brimful.precision.formats import InferencePrecision
 from brimful.precision.inference import resolve_inference
 from brimful.prediction.config import PredictConfig
 from brimful.prediction.served import ServedEncoder, ServedTask
@@ -33,7 +36,9 @@ def open_model(folder: ModelFolder, config: PredictConfig) -> ServedTask | Serve
     resolve_inference(config.precision, device, 0)  # refuses what the device does not have
     if folder.has_task:
         loaded = load_task_model(folder)
-        precision = calibrated_precision(config.precision, loaded.encoder, device, folder)
+        of_file = _first_format(
+            calibrated_precision(config.precision, loaded.encoder, device, folder), device
+        )
         model = replace(
             loaded,
             max_length=loaded.max_length if config.max_length is None else config.max_length,
@@ -43,11 +48,11 @@ def open_model(folder: ModelFolder, config: PredictConfig) -> ServedTask | Serve
 
         def answers(data: Encoded) -> Any:
             with naming_weights(folder):
-                return model.to(device).answers(data, precision)
+                return model.to(device).answers(data, of_file(data))
 
         return ServedTask(model.task, model.max_length, model.overlap, True, model.encode, answers)
     encoder = load_encoder(folder, Encoder)
-    precision = calibrated_precision(config.precision, encoder, device, folder)
+    of_file = _first_format(calibrated_precision(config.precision, encoder, device, folder), device)
     tokenizer, shape = encoder.tokenizer, encoder.config
     if tokenizer is None:
         raise BrimfulError(f"{folder} has no tokenizer.json; add it beside config.json")
@@ -62,6 +67,19 @@ def open_model(folder: ModelFolder, config: PredictConfig) -> ServedTask | Serve
 
     def vectors(data: Encoded) -> np.ndarray:
         with naming_weights(folder):
+            precision = of_file(data)
             return text_vectors(encoder.to(device), data.examples, pooling=pooling, precision=precision)
 
     return ServedEncoder(shape.hidden_size, max_length, encoded, vectors)
+
+
+def _first_format(asked: InferencePrecision, device: torch.device) -> Callable[[Encoded], InferencePrecision]:
+    """The number format of a file: `auto` is decided by its first slice, so all rows have the same."""
+    found: list[InferencePrecision] = []
+
+    def of_file(data: Encoded) -> InferencePrecision:
+        if not found:
+            found.append(resolve_inference(asked, device, int(data.examples.lengths.sum())))
+        return found[0]
+
+    return of_file

@@ -19,6 +19,7 @@ from brimful.model.encoder import Encoder
 from brimful.model.heads import SequenceHead, TokenHead
 from brimful.model.inference import run_by_sequence, run_by_token
 from brimful.precision.formats import InferencePrecision
+from brimful.precision.inference import resolve_inference
 from brimful.tables.slices import read_slices
 from brimful.tables.table import Table, require_pairs
 from brimful.tasks.encoded import Encoded
@@ -109,6 +110,7 @@ class TaskModel:
         for some in read_slices(lambda take: table.take([row for row, *_ in take(rows)])):
             data = self.encode(some)
             cut += data.examples.cut
+            resolved = resolve_inference(resolved, self.encoder.device, int(data.examples.lengths.sum()))
             found += self.rows(data, resolved, scores=scores)
         warn_of_cut(cut, self.max_length, "replace(model, overlap=32) reads them in windows")
         return found

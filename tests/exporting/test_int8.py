@@ -12,7 +12,9 @@ import torch
 from brimful import BrimfulError, Encoder, TaskModel
 from brimful.commands.export import export
 from brimful.commands.predict import predict
+from brimful.hf.folders import load_pretrained
 from brimful.hf.int8 import FILE, products
+from brimful.model.door import shut
 from brimful.model.heads import SequenceHead
 from brimful.model.int8 import missing
 from brimful.tasks.classification import Classification
@@ -146,4 +148,25 @@ def test_a_processor_without_int8_is_refused_before_anything_is_written(
             format="int8",
             calibrate=str(folder / "texts.txt"),
         )
+    assert not (folder / "int8").exists()
+
+
+def test_what_is_saved_or_trained_again_has_no_steps(folder: Path, capsys: pytest.CaptureFixture) -> None:
+    texts = str(folder / "texts.txt")
+    export(
+        run=str(folder / "encoder"), out=str(folder / "int8"), format="int8", calibrate=texts, most_loss=0.05
+    )
+    capsys.readouterr()
+    Encoder.load(folder / "int8").save(folder / "again")
+    assert "saved in float32; `brimful export --format int8`" in capsys.readouterr().err
+    assert not (folder / "again" / FILE).exists()
+    assert all(linear.steps is None for linear in products(load_pretrained(folder / "int8")[0]).values())
+    export(run=str(folder / "int8"), out=str(folder / "hf"), format="hf")
+    assert not (folder / "hf" / FILE).exists()
+
+
+def test_without_kernels_int8_is_refused_before_anything_is_written(folder: Path) -> None:
+    given = {"format": "int8", "calibrate": str(folder / "texts.txt")}
+    with shut(), pytest.raises(BrimfulError, match="BRIMFUL_KERNELS=on"):
+        export(run=str(folder / "encoder"), out=str(folder / "int8"), **given)
     assert not (folder / "int8").exists()

@@ -11,12 +11,12 @@ import pytest
 import torch
 
 from brimful.data.examples import Examples
-from brimful.errors import BrimfulError
+from brimful.errors import BrimfulError, NotFiniteError
 from brimful.exporting.calibration import calibrate
 from brimful.hf.int8 import FILE, products, read_steps, write_steps
 from brimful.kernels import inference_layer, int8
 from brimful.kernels.inference_layer import LaidOut
-from brimful.model.door import within
+from brimful.model.door import shut, within
 from brimful.model.encoder import Encoder
 from brimful.model.inference import batches, text_vectors
 from brimful.model.int8 import Steps, missing
@@ -199,8 +199,9 @@ def test_steps_are_read_as_they_were_written(examples: Examples, tmp_path: Any) 
         lambda path: write_steps(path.parent, _with(small("bert", layers=5), 4)),
         lambda path: write_steps(path.parent, _with(small("bert", hidden_size=24), 0)),
         lambda path: write_steps(path.parent, _with(small("bert"), 0, size=-1.0)),
+        lambda path: write_steps(path.parent, _with(small("bert"), 0, factor=torch.inf)),
     ],
-    ids=["cut", "layers", "width", "size"],
+    ids=["cut", "layers", "width", "size", "factor"],
 )
 def test_steps_of_another_model_are_refused(damage: Callable[..., None], tmp_path: Any) -> None:
     write_steps(tmp_path, _with(small("bert"), 0))
@@ -209,7 +210,40 @@ def test_steps_of_another_model_are_refused(damage: Callable[..., None], tmp_pat
         read_steps(tmp_path, small("bert"))
 
 
-def _with(encoder: Encoder, layer: int, size: float = 1.0) -> Encoder:
+def _with(encoder: Encoder, layer: int, size: float = 1.0, factor: float = 1.0) -> Encoder:
     linear = encoder.layers[layer].qkv
-    linear.steps = Steps(size, 0, torch.ones(linear.in_features))
+    linear.steps = Steps(size, 0, torch.full((linear.in_features,), factor))
     return encoder
+
+
+@needs_int8
+def test_nan_is_refused_where_integers_would_hide_it(examples: Examples) -> None:
+    for part in ("qkv", "up", "mlp_norm"):
+        encoder = calibrated("prenorm", examples)
+        with torch.no_grad():
+            getattr(encoder.layers[0], part).weight.view(-1)[3] = torch.nan
+        with pytest.raises(NotFiniteError):
+            text_vectors(encoder, examples, precision="int8")
+
+
+@needs_int8
+def test_integer_weights_stay_with_a_module_until_it_changes(examples: Examples) -> None:
+    encoder = calibrated("bert", examples)
+    linear = encoder.layers[0].qkv
+    first = text_vectors(encoder, examples, precision="int8")
+    kept = linear.integers[1]
+    np.testing.assert_array_equal(text_vectors(encoder, examples, precision="int8"), first)
+    assert linear.integers[1] is kept
+    with torch.no_grad():
+        linear.weight.mul_(0.5)
+    assert (text_vectors(encoder, examples, precision="int8") != first).any()
+    assert linear.integers[1] is not kept
+    kept = linear.integers[1]
+    linear.steps = Steps(linear.steps.size, linear.steps.zero, linear.steps.factors)
+    text_vectors(encoder, examples, precision="int8")
+    assert linear.integers[1] is not kept
+
+
+def test_int8_is_refused_where_no_kernel_computes_it(examples: Examples) -> None:
+    with shut(), pytest.raises(BrimfulError, match="int8 needs BRIMFUL_KERNELS=on"):
+        text_vectors(small("bert"), examples, precision="int8")

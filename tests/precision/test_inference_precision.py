@@ -3,16 +3,20 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
+from brimful.commands.predict import predict
 from brimful.errors import BrimfulError
+from brimful.hf.folders import save_model
 from brimful.hf.int8 import calibrated_precision
 from brimful.model.door import shut
 from brimful.model.int8 import Steps, missing
 from brimful.precision import inference
 from brimful.precision.inference import FEWEST, resolve_inference, speedup
-from builders.encoders import small
+from brimful.tables import slices
+from builders.encoders import small, word_tokenizer
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 
@@ -82,3 +86,20 @@ def test_int8_needs_steps_and_instructions(monkeypatch: pytest.MonkeyPatch) -> N
     assert calibrated_precision("auto", encoder, CPU) == "auto"
     with pytest.raises(BrimfulError, match="a processor with VNNI or AMX"):
         calibrated_precision("int8", encoder, CPU)
+
+
+@pytest.mark.usefixtures("file")
+def test_all_rows_of_a_file_have_one_format(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last slice of a file is short, and in the format of the first."""
+    monkeypatch.setattr(inference, "speedup", lambda: 3.0)
+    monkeypatch.setattr(inference, "FEWEST", 100)
+    monkeypatch.setattr(slices, "TEXTS", 50)
+    encoder = small("bert", vocabulary_size=95)
+    encoder.tokenizer = word_tokenizer("bert")
+    save_model(tmp_path / "encoder", encoder)
+    (tmp_path / "texts.txt").write_text("w1 w2 w3\n" * 51)
+    predict(
+        model=str(tmp_path / "encoder"), input=str(tmp_path / "texts.txt"), output=str(tmp_path / "found.npy")
+    )
+    found = np.load(tmp_path / "found.npy")
+    np.testing.assert_array_equal(found[0], found[50])
