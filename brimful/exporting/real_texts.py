@@ -180,15 +180,15 @@ def _measured(task_model: TaskModel, texts: RealTexts, answers: list[Any]) -> Fa
         "before": float(measured.values[0]),
         "after": float(measured.values[1]),
         "standard_error": error,
-        "loss": -difference if metric.best == "highest" else difference,
+        "loss": 0.0 - difference if metric.best == "highest" else difference,
         "loss_of": metric.title,
     }
     labels = [{each["label"]: each for each in scores_by_label(task, one, data)} for one in answers]
-    found["by_label"] = [
+    by_label = [
         {"label": name, "support": was["support"], "f1_before": was["f1"], "f1_after": labels[1][name]["f1"]}
         for name, was in labels[0].items()
     ]
-    return found
+    return found | ({"by_label": by_label} if by_label else {})
 
 
 def _score_difference(task_model: TaskModel, answers: list[Any], first: Outputs, second: Outputs) -> float:
