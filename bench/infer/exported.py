@@ -1,0 +1,58 @@
+"""One format of an exported task model in a process of its own, for `bench.infer.exports`."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from bench.common.turns import serve
+from brimful.exporting.card import run_of
+from brimful.exporting.gate import run_of_export
+from brimful.exporting.padded_batches import padded_outputs
+from brimful.hf.model_folder import ModelFolder
+from brimful.judging.baselines import median_ms
+from brimful.tables.layouts import Columns, find_layout
+from brimful.tables.table_files import read_file
+from brimful.tasks.model import load_task_model
+
+SINGLE = 100
+
+
+class State:
+    """What `setup` leaves: texts -> outputs, and the texts."""
+
+    predict: Callable[[list[str]], Any]
+    texts: list[str]
+
+
+def setup(format: str, scratch: str, run: str, test: str, texts: int) -> dict[str, Any]:
+    """Load the format ("brimful": the model itself, in float32), read the texts, and warm up."""
+    folder = ModelFolder.open(run, "model")
+    model = load_task_model(folder)
+    values = run_of(folder)["options"]
+    layout = find_layout(values.get("layout"), Columns(**values["columns"]))
+    State.texts = read_file(model.task, test, labelled=True, layout=layout).texts[:texts]
+    encode = lambda some: model.encode(model.task.from_texts(some, None)).examples  # noqa: E731
+    if format == "brimful":
+        State.predict = lambda some: model.outputs(encode(some), "fp32")
+    else:
+        types = folder.saved_settings(model.encoder.config)["token_types"]
+        graph = run_of_export(Path(scratch) / format, format, model.head, token_types=types)
+        State.predict = lambda some: padded_outputs(graph, encode(some))
+    State.predict(State.texts)
+    return {"texts": len(State.texts)}
+
+
+def turn() -> dict[str, Any]:
+    """The seconds of all texts, and the milliseconds of one."""
+    started = time.perf_counter()
+    State.predict(State.texts)
+    seconds = time.perf_counter() - started
+    return {
+        "seconds": seconds,
+        "p50_ms": median_ms(lambda text: State.predict([text]), State.texts[:SINGLE]),
+    }
+
+
+if __name__ == "__main__":
+    serve({"setup": setup, "turn": turn})
