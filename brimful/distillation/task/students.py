@@ -39,7 +39,7 @@ class Students:
     def distilled(self, seed: int) -> Trained:
         """By the stage of the outputs, and where it is asked for by that of the layers before."""
         student, imitated = self.start.student(self.data, seed), self.material.imitated
-        if imitated is not None:
+        if self.config.layers.epochs and imitated is not None:
             losses = self.config.layers.losses
             layers = LayerDistillation(imitated.model.encoder, student.encoder, losses)
             self._train("layers", seed, student, layers)
