@@ -1,5 +1,6 @@
 """The batches of a fine-tuning, made again without training: what an update has read."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,8 @@ from brimful.config import build, read_yaml
 from brimful.console import visible
 from brimful.data.example_stream import ExampleStream
 from brimful.errors import BrimfulError
-from brimful.finetuning.config import FinetuneConfig
+from brimful.finetuning.config import NO_DEV, FinetuneConfig
+from brimful.finetuning.held_out import FILE
 from brimful.finetuning.trainings import load_data, trainings
 from brimful.hf.folders import load_pretrained
 from brimful.runs.directory import CONFIG
@@ -45,8 +47,10 @@ def replayed(
         and `tokens`; and `spikes`, the entries of spikes.jsonl for these updates, without the cursor.
 
     Raises:
-        BrimfulError: there is no such training or update, or the tables or the encoder are gone.
+        BrimfulError: there is no such training or update, the tables or the encoder are gone, or the run has
+            held out rows that it does not name.
     """
+    config = _with_dev(run, config)
     encoder, _ = load_pretrained(config.encoder_folder)
     known = trainings(config, load_data(config, encoder))
     folder = _chosen(directory, run, list(known))
@@ -76,6 +80,19 @@ def replayed(
         "examples": examples,
         "spikes": [{k: v for k, v in s.items() if k != "cursor"} for s in spikes if s["update"] in shown],
     }
+
+
+def _with_dev(run: Path, config: FinetuneConfig) -> FinetuneConfig:
+    """The configuration with `dev` as the run understood it. An earlier version of Brimful named no rows: it
+    cut dev in another way, and only for a choice."""
+    if config.dev is not None or (run / FILE).is_file():
+        return config
+    if config.chooses:
+        raise BrimfulError(
+            f"{run} has no {FILE}: an earlier version of Brimful has cut its dev rows in another way, and its"
+            " batches cannot be made again"
+        )
+    return replace(config, dev=NO_DEV)
 
 
 def _chosen(directory: Path, run: Path, names: list[str]) -> Path:

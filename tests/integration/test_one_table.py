@@ -10,7 +10,8 @@ from brimful.cli import main
 from brimful.commands.distil import distil
 from brimful.commands.distil_recipe import distil_recipe
 from brimful.commands.finetune import finetune
-from brimful.config import build, read_yaml
+from brimful.commands.inspect import inspect
+from brimful.config import build, read_yaml, write_yaml
 from brimful.errors import BrimfulError, UsageError
 from brimful.finetuning.config import FinetuneConfig
 from brimful.finetuning.held_out import FILE, read_held_out
@@ -20,7 +21,7 @@ from brimful.model.encoder import Encoder
 from brimful.model.shape import EncoderConfig
 from brimful.reports.headline import headline
 from brimful.reports.load import load_run
-from brimful.storage import read_json
+from brimful.storage import read_json, write_json
 from brimful.tables.table_files import read_file
 from brimful.tasks.alike import alike_rows
 from brimful.tasks.classification import Classification
@@ -149,3 +150,27 @@ def test_with_a_test_table_one_rate_still_calibrates(inputs, tmp_path):
     assert summary["calibration"]["dev_n"] == 75
     assert summary["train"]["n"] == 675
     assert read_json(tmp_path / "run" / FILE)["test"] is None
+
+
+def test_batches_of_a_run_that_names_no_held_out_rows_are_of_the_whole_table(inputs, tmp_path):
+    """Earlier, nothing was held out where nothing was chosen, and for a choice it was cut in another way."""
+    test = write_table(tmp_path / "test.tsv", labelled_rows(60, seed=9))
+    given = {**inputs, **QUICK, "test": test, "epochs": 1.0, "task": "classification"}
+    (training := tmp_path / "run" / "trials" / "seed-0" / "rate-0.001").mkdir(parents=True)
+    given |= {"out": str(tmp_path / "run"), "learning_rates": [1e-3]}
+    write_yaml(tmp_path / "run" / "config.yaml", build(FinetuneConfig, given))
+    table = read_file(Classification, inputs["train"], labelled=True)
+
+    def shown(updates: int) -> set[str]:
+        found = (inspect(directory=str(training), update=number) for number in range(updates, 0, -1))
+        return {example["text"] for some in found for example in some["examples"]}
+
+    assert shown(47) == set(table.texts)
+    write_json(tmp_path / "run" / FILE, {})
+    with pytest.raises(BrimfulError, match="no update 47: the training has 42"):
+        shown(47)
+    (tmp_path / "run" / FILE).unlink()
+    given |= {"learning_rates": [1e-3, 1e-4]}
+    write_yaml(tmp_path / "run" / "config.yaml", build(FinetuneConfig, given))
+    with pytest.raises(BrimfulError, match=f"has no {FILE}: an earlier version of Brimful has cut its dev"):
+        shown(1)
