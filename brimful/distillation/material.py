@@ -31,7 +31,7 @@ from brimful.objectives.imitation import TEACHER
 from brimful.runs.directory import CONFIG, absolute, model_files, named_files
 from brimful.tables.layouts import OWN, FileLayout, find_layout
 from brimful.tables.table import require_pairs
-from brimful.tasks.alike import equal_rows
+from brimful.tasks.alike import held_out_copies
 from brimful.tasks.cache import TaskFiles
 from brimful.tasks.data import TaskData, load_task_data
 from brimful.tasks.encoded import Encoded, warn_of_lost_ends
@@ -215,16 +215,18 @@ def read_material(
     parts, sizes = [data.train.with_text()], [_rows_of_train(data)]
     unlabelled = TaskFiles(kind, sources.plain_layout, ranks, labelled=False)
     assert encoder.tokenizer is not None
+    cut = [part.table for part in _parts_of_train(data)]
     for path in config.unlabelled:
         more = unlabelled.encode(task, path, encoder.tokenizer, max_length, overlap)
         require_pairs(more.table, data.train.table.second is not None, data.train.table.path)
         if ranks.is_main:
             warn_of_lost_ends(more.examples.cut, len(more), path, max_length, windows=False)
         sizes.append(len(more))
-        if sources.tables[2] is None and (tested := equal_rows(more.table, data.test.table)).any():
+        if cut and (copies := held_out_copies(more.table, cut, data.train.table)).any():
             if ranks.is_main:
-                say(f"{path}: {counted(int(tested.sum()), 'text')} of the test rows are left out")
-            more = more.take(np.flatnonzero(~tested))
+                rows = "test or dev" if len(cut) > 1 else "held-out"
+                say(f"{path}: {counted(int(copies.sum()), 'text')} of the {rows} rows are left out")
+            more = more.take(np.flatnonzero(~copies))
         parts.append(more.with_text())
     student = student_of(data)
     first = teachers[0] if teachers else None
@@ -291,9 +293,13 @@ def _held_out(
 
 
 def _rows_of_train(data: TaskData) -> int:
-    """The rows of the file of train, of which test and dev may be parts."""
-    parts = [part for part in (data.test, data.dev) if part is not None and part.table.rows is not None]
-    return sum(map(len, [data.train, *parts]))
+    """The rows of the file of train."""
+    return sum(map(len, [data.train, *_parts_of_train(data)]))
+
+
+def _parts_of_train(data: TaskData) -> list[Encoded]:
+    """Test and dev, where they were cut from the file of train."""
+    return [part for part in (data.test, data.dev) if part is not None and part.table.rows is not None]
 
 
 def _with_target(part: Encoded, outputs: Outputs) -> Examples:

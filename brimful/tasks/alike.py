@@ -31,23 +31,20 @@ def normalised(text: str) -> str:
     return "".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
-def equal_rows(table: Table, other: Table) -> np.ndarray:
-    """bool (n,), whether a row of the other table has the same text, but for case, width and spaces."""
-    known, here = (
-        [tuple(map(normalised, key)) for key in each.keys()]  # noqa: SIM118
-        for each in (other, table)
-    )
-    there = set(known)
-    return np.array([key in there for key in here], dtype=bool)
+def held_out_copies(table: Table, held_out: Sequence[Table], train: Table) -> np.ndarray:
+    """bool (n,), whether a row of another file has a text of the rows that were cut from a table, but for
+    case, width, spaces, punctuation and numbers. The last two count where the rest of the table, `train`, has
+    the same letters. Texts that are almost the same are not looked for."""
+    known = {text for each in held_out for text in _texts(each)}
+    letters = set(map(_letters, known)) - set(map(_letters, _texts(train)))
+    return np.array([text in known or _letters(text) in letters for text in _texts(table)], dtype=bool)
 
 
 def alike_rows(table: Table) -> np.ndarray:
     """The group of each row, int64 (n,): rows of equal groups are alike, or belong together in their table,
     such as questions on one context. Groups have numbers from 0."""
     number: dict[str, int] = {}
-    rows = [
-        number.setdefault("\n\n".join(map(normalised, _sides(each))), len(number)) for each in table.groups()
-    ]
+    rows = [number.setdefault(text, len(number)) for text in _texts(table)]
     texts = list(number)
     equal = _equal_letters(texts)
     near = near_groups(texts, equal)
@@ -55,19 +52,27 @@ def alike_rows(table: Table) -> np.ndarray:
     return np.unique(groups[rows], return_inverse=True)[1].astype(np.int64)
 
 
+def _texts(table: Table) -> list[str]:
+    """The text of each row, or what it has in common with others of its group."""
+    return ["\n\n".join(map(normalised, _sides(each))) for each in table.groups()]
+
+
 def _sides(group: str | tuple[str, ...]) -> tuple[str, ...]:
     return (group,) if isinstance(group, str) else tuple(filter(None, group))
 
 
+def _letters(text: str) -> str:
+    """A text without punctuation and numbers, unless they are most of it."""
+    short = _NO_LETTERS.sub("", text)
+    return short if len(short) >= LETTERS else text
+
+
 def _equal_letters(texts: Sequence[str]) -> np.ndarray:
     """int64 (n,), the same for texts with the same letters."""
-    letters = [_NO_LETTERS.sub("", text) for text in texts]
+    letters = list(map(_letters, texts))
     most = max(FEW, TEMPLATE * len(texts))
     count = Counter(letters)
-    kept = [
-        short if len(short) >= LETTERS and count[short] < most else text
-        for short, text in zip(letters, texts, strict=True)
-    ]
+    kept = [short if count[short] < most else text for short, text in zip(letters, texts, strict=True)]
     number: dict[str, int] = {}
     return np.array([number.setdefault(each, len(number)) for each in kept], dtype=np.int64)
 

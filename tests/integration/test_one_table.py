@@ -89,7 +89,9 @@ def test_a_student_has_the_same_test_and_dev_and_learns_neither(one, inputs, tmp
     held = read_held_out(one, inputs["train"])
     lines = Path(inputs["train"]).read_text().splitlines()[1:]
     texts = [line.split("\t")[0] for line in lines]
-    (tmp_path / "more.txt").write_text("\n".join([texts[held.test[0]].upper(), "a text of its own"]) + "\n")
+    test, dev = ([texts[row] for row in rows if len(texts[row]) > 40] for rows in (held.test, held.dev))
+    copies = [test[0].upper(), f"{test[1]} 7!", f"{dev[0]}?"]
+    (tmp_path / "more.txt").write_text("\n".join([*copies, "a text of its own"]) + "\n")
     stages = {"layers": {"epochs": 0.0}, "logits": {"epochs": 0.1}, "student_layers": 1, "precision": "fp32"}
     more = {"unlabelled": [str(tmp_path / "more.txt")]}
     for name, given in (("a", more), ("b", {"train": inputs["train"]})):
@@ -97,7 +99,7 @@ def test_a_student_has_the_same_test_and_dev_and_learns_neither(one, inputs, tmp
         assert summary["test"]["n"] == 150
         assert summary["texts"] == 540 + (name == "a")
     assert summary["teacher"]["accuracy"] == read_json(one / "summary.json")["test"]["accuracy"]
-    assert "more.txt: 1 text of the test rows are left out" in capsys.readouterr().err
+    assert "more.txt: 3 texts of the test or dev rows are left out" in capsys.readouterr().err
     with pytest.raises(UsageError, match="may hold them or copies of them: give --test too"):
         distil(teacher=str(one), out=str(tmp_path / "c"), train=str(tmp_path / "more.txt"), **stages)
     with pytest.raises(UsageError, match="distil-recipe needs --test"):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from brimful.judging.checks import overlap
 from brimful.tables.question_files import QuestionTable
 from brimful.tables.table import Table
-from brimful.tasks.alike import alike_rows, cut_rows, equal_rows
+from brimful.tasks.alike import alike_rows, cut_rows, held_out_copies
 
 WORDS = [f"{a}{b}{c}n" for a in "bdfgk" for b in "aeiou" for c in "lmrst"]
 
@@ -78,8 +78,13 @@ def test_pairs_are_alike_as_a_whole_and_questions_by_their_contexts() -> None:
     assert alike_rows(questions).tolist() == [0, 0, 1]
 
 
-def test_equal_rows_of_another_table() -> None:
-    assert equal_rows(table(["A b", "c"]), table(["ab"])).tolist() == [True, False]
+def test_copies_of_held_out_rows_in_another_file() -> None:
+    test = table(["A b", "Your parcel 12 is late", "What is 3 plus 5?"])
+    dev, train = table(["Nobody has answered me."]), table(["What is 7 plus 8?"])
+    copies = ["ab", "your parcel 7 is LATE!", "what is 3 plus 5 ?", "nobody has answered me"]
+    others = ["a b!", "What is 3 plus 6?"]  # short; and as near to a row of train
+    found = held_out_copies(table(copies + others), [test, dev], train)
+    assert found.tolist() == [True] * 4 + [False] * 2
 
 
 def varied(seed: int) -> list[str]:
