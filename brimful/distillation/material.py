@@ -30,7 +30,7 @@ from brimful.model.heads import SequenceHead
 from brimful.objectives.imitation import TEACHER
 from brimful.runs.directory import CONFIG, absolute, model_files, named_files
 from brimful.tables.layouts import OWN, FileLayout, find_layout
-from brimful.tables.table import require_pairs
+from brimful.tables.table import Table, require_pairs
 from brimful.tasks.alike import held_out_copies
 from brimful.tasks.cache import TaskFiles
 from brimful.tasks.data import TaskData, load_task_data
@@ -38,6 +38,7 @@ from brimful.tasks.encoded import Encoded, warn_of_lost_ends
 from brimful.tasks.form import Outputs
 from brimful.tasks.model import TaskModel
 from brimful.tasks.registry import task_of
+from brimful.tasks.task import Task
 from brimful.train.objective import Runtime
 
 
@@ -210,6 +211,8 @@ def read_material(
         metric=origin.metric if origin else None,
         ranks=ranks,
     )
+    if ranks.is_main:
+        _warn_of_learned_tests(config, kind, data)
     task = data.task
     teachers = [replace(each, order=order_of_labels(each.model, task.labels, each.name)) for each in teachers]
     parts, sizes = [data.train.with_text()], [_rows_of_train(data)]
@@ -290,6 +293,44 @@ def _held_out(
     if tables[2] is not None and not (run / FILE).is_file():
         return None
     return read_held_out(run, tables[0])
+
+
+def _warn_of_learned_tests(config: TaskOptions, kind: type[Task], data: TaskData) -> None:
+    """Warn of other teachers that were trained on test rows; the first one's tables are those of the run."""
+    test = data.test.table
+    for path in config.teachers[1:]:
+        try:
+            learned = _learned(path, kind)
+        except BrimfulError as error:
+            warn(f"{path}: whether it was trained on test rows is not known: {error}")
+            continue
+        if learned is None:
+            continue
+        known = np.flatnonzero(np.isin(test.fingerprints, learned.fingerprints))
+        if len(known):
+            warn(
+                f"{path} was trained on {len(known):,} of {counted(len(test), 'test row')}, such as"
+                f" {test.where(int(known[0]))}, so test metrics of teachers and student are too optimistic"
+            )
+
+
+def _learned(path: str, kind: type[Task]) -> Table | None:
+    """The rows that the training of a teacher has read; None for a folder that is no run of finetune.
+
+    Raises:
+        BrimfulError: its table is gone or has changed.
+    """
+    origin = finetuning_of(path)
+    if origin is None:
+        return None
+    assert origin.train is not None
+    table = TaskFiles(kind, find_layout(origin.layout, origin.columns)).read(origin.train)
+    if not (Path(path) / FILE).is_file():
+        return table
+    held_out = read_held_out(Path(path), origin.train)
+    parts = [held_out.test, None if held_out.dev_in_train else held_out.dev]
+    rows = [part for part in parts if part is not None]
+    return table.take(np.setdiff1d(np.arange(len(table)), np.concatenate(rows))) if rows else table
 
 
 def _rows_of_train(data: TaskData) -> int:

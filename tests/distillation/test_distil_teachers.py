@@ -1,6 +1,7 @@
 """`brimful distil`: who may teach, and what a student learns of models, files of scores and labels."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -13,9 +14,11 @@ from brimful.commands.distil import distil
 from brimful.commands.distil_encoder import distil_encoder
 from brimful.commands.distil_recipe import distil_recipe
 from brimful.commands.predict import predict
+from brimful.config import read_yaml, write_yaml
 from brimful.distillation.task.config import DistilConfig
 from brimful.distillation.teachers import read_scores
 from brimful.errors import BrimfulError, UsageError
+from brimful.finetuning.held_out import HeldOut
 from brimful.hf.folders import load_model, save_model
 from brimful.storage import read_json
 from brimful.tables.table import Table
@@ -181,6 +184,27 @@ def test_several_teachers_are_averaged(teacher, tmp_path):
     distil(teacher_scores=files, student=student, out=str(tmp_path / "run"), max_length=16, **tables, **long)
     answers = load_task_model(tmp_path / "run").predict([text for text, _ in ROWS], scores=True)
     assert all(abs(row["scores"]["yes"] - 0.5) < 0.05 for row in answers)
+
+
+def test_another_teacher_that_was_trained_on_test_rows_is_named(teacher, tmp_path, capsys):
+    other, table = tmp_path / "other", tmp_path / "more.tsv"
+    shutil.copytree(teacher, other)
+    rows = [*ROWS[1:3], ("nobody knows", "no")]
+    table.write_text("text\tlabel\n" + "".join(f"{text}\t{label}\n" for text, label in rows))
+    write_yaml(other / "config.yaml", read_yaml(teacher / "config.yaml") | {"train": str(table)})
+
+    def said() -> str:
+        distil(teacher=[str(teacher), str(other)], out=str(tmp_path / "run"), dry_run=True)
+        return " ".join(capsys.readouterr().err.split())
+
+    test = teacher.parent / "rows.tsv"
+    assert f"{other} was trained on 2 of 4 test rows, such as {test}, line 3, so test metrics" in said()
+    for dev_in_train, count in ((True, 1), (False, 0)):
+        HeldOut(np.array([1]), np.array([0]), dev_in_train).write(other, str(table))
+        found = re.findall(r"was trained on (\d) of 4 test rows", said())
+        assert found == ["1"] * count
+    table.unlink()
+    assert f"{other}: whether it was trained on test rows is not known: cannot read {table}" in said()
 
 
 @pytest.mark.slow
