@@ -99,8 +99,8 @@ CLOSURES = {
     "brimful.tasks.regression": (27, 3_348),
     "brimful.commands.predict": (52, 8_985),
     "brimful.commands.pretrain": (140, 21_019),
-    "brimful.commands.finetune": (167, 26_059),
-    "brimful.commands.distil": (166, 24_900),
+    "brimful.commands.finetune": (167, 26_064),
+    "brimful.commands.distil": (166, 24_952),
 }
 # A function that imports hides what its module needs. Each name counts, and so does `import_module`.
 DEFERRED = 77
