@@ -18,6 +18,7 @@ from brimful.config import verb
 from brimful.console import warn
 from brimful.corpus.reading.read import check_encoding
 from brimful.corpus.reading.texts import read_texts
+from brimful.distillation.run_tables import tables_of_run
 from brimful.errors import BrimfulError
 from brimful.exporting.card import card, run_of
 from brimful.exporting.config import ExportConfig
@@ -165,7 +166,7 @@ def export(config: ExportConfig) -> dict[str, Any]:
     }
     vectors = form == "sentence-transformers" or (form != "hf" and head is None)
     pooling: Pooling | None = (encoder.pooling or "mean") if vectors else None
-    gate = open_gate(config, form, source, encoder, head, labels, pooling)
+    gate = open_gate(config, form, source, encoder, head, labels, pooling, tables_of_run)
     if config.dry_run:
         return {"dry_run": True, "source": str(source), **facts}
     if config.step is None:  # a checkpoint's weights are not those of the folder

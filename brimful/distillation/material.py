@@ -119,8 +119,8 @@ def open_sources(config: TaskOptions) -> Sources:
         kind, wanted = each.model.task, config.task or teachers[0].model.task.name
         if type(kind) is not type(teachers[0].model.task) or kind.name != wanted:
             raise BrimfulError(f"the teacher {each.name} is a model of {kind.name}, not of {wanted}")
-    tables = _tables(config, origin)
-    return Sources(config, origin, teachers, tables, _held_out(config, origin, tables))
+    tables = tables_of(config, origin)
+    return Sources(config, origin, teachers, tables, held_out_of(config, origin, tables))
 
 
 @dataclass(frozen=True)
@@ -253,8 +253,12 @@ def read_material(
     return found, student
 
 
-def _tables(config: TaskOptions, origin: FinetuneConfig | None) -> tuple[str, str | None, str | None]:
-    """Paths of train, dev and test: those given, else those of the teacher's run."""
+def tables_of(config: TaskOptions, origin: FinetuneConfig | None) -> tuple[str, str | None, str | None]:
+    """Paths of train, dev and test: those given, else those of the teacher's run.
+
+    Raises:
+        UsageError: there are none, or test rows may be in train.
+    """
     known: Sequence[str | None] = origin.tables if origin else (None, None, None)
     train, test = config.train or known[0], config.test or known[2]
     dev = config.dev or (None if config.train else known[1])
@@ -279,7 +283,7 @@ def _tables(config: TaskOptions, origin: FinetuneConfig | None) -> tuple[str, st
     )
 
 
-def _held_out(
+def held_out_of(
     config: TaskOptions, origin: FinetuneConfig | None, tables: tuple[str, str | None, str | None]
 ) -> HeldOut | None:
     """The rows that the teacher's run has held out, where its tables are used again.

@@ -25,11 +25,11 @@ class ExportConfig:
     """Folder to create. An earlier export there is replaced; your own files beside it stay."""
     test: str | None = None
     """A labelled table, on which the export is compared with the model; of an encoder a file of texts. Its
-    columns are those of the run's tables. By default the run's own test or dev table, where it still is, for
-    the formats that round: onnx-int8, openvino, openvino-int8, int8."""
+    columns are those of the run's tables. By default, for onnx-int8, openvino, openvino-int8 and int8,
+    which round, test or dev of the run or of its teacher: tables, or rows held out."""
     calibrate: str | None = None
     """Texts like those that the model will read. 300 of them fix the ranges of openvino-int8 and int8, by
-    default of the run's training table; without a test, all formats that round are compared on them."""
+    default of the run's training rows; without a test, all formats that round are compared on them."""
     most_loss: float = 0.005
     """The most that the export may lose of the primary metric, else of the share of equal predictions, and of
     an encoder of the mean cosine. What loses more is not written."""

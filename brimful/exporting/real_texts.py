@@ -5,7 +5,7 @@ model in float32, which reads the same examples.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,8 +21,9 @@ from brimful.exporting.instructions import described_instructions
 from brimful.judging.comparison import Judged, measure_methods
 from brimful.judging.review import scores_by_label
 from brimful.randomness import derive_key, permutation
-from brimful.tables.layouts import Columns, FileLayout, find_layout
+from brimful.tables.layouts import OWN_LAYOUT, FileLayout
 from brimful.tables.table_files import read_file, read_texts
+from brimful.tasks.data import divided
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.form import Outputs
 from brimful.tasks.model import TaskModel
@@ -85,34 +86,54 @@ class GateTexts(NamedTuple):
     calibration: RealTexts | None
 
 
+@dataclass(frozen=True)
+class RunTables:
+    """What the run of a model has read.
+
+    Attributes:
+        train, dev, test: tables that are still there.
+        held_out: of parts that are rows of train, the rows, int64, from 0.
+        layout: of the tables.
+    """
+
+    train: Path | None = None
+    dev: Path | None = None
+    test: Path | None = None
+    held_out: Mapping[str, np.ndarray] = field(default_factory=dict)
+    layout: FileLayout = OWN_LAYOUT
+
+
 def find_texts(
-    encode: Encode, test: str | None, calibrate: str | None, run: Mapping[str, Any], *, tasked: bool
+    encode: Encode, test: str | None, calibrate: str | None, run: RunTables, *, tasked: bool
 ) -> GateTexts:
     """Read the texts of the gate.
 
     Args:
         test, calibrate: files of the user, with the columns of the run's tables.
-        run: the run that made the model (`card.run_of`), whose tables are taken where the user names no file
-            and they are still there.
+        run: whose tables are taken where the user names no file; rows that it held out calibrate nothing.
         tasked: whether there is a task, whose labels are read.
 
     Returns:
         at most `MOST` to compare on and `CALIBRATED` to calibrate by. Where there is no test, those to
         compare on are others of the same file, if it has enough.
     """
-    options = run.get("options", {})
-    columns = options.get("columns")
-    known = dict(columns) if isinstance(columns, Mapping) else {}
-    names = {name: known[name] for name in vars(Columns()) if isinstance(known.get(name), str)}
-    layout = find_layout(options.get("layout"), Columns(**names))
+    parts: dict[str, RealTexts] = {}
+    if tasked and run.train is not None and run.held_out and not (test and calibrate):
+        rest = encode(run.train, run.layout, True)
+        for name, rows in run.held_out.items():
+            rest, part = divided(rest, rows, name)
+            parts[name] = RealTexts(part.table.path, part, labelled=True)
+        parts["train"] = RealTexts(run.train, rest, labelled=False)
 
-    def of(given: str | None, *names: str, labelled: bool) -> RealTexts | None:
-        own = [Path(options[name]) for name in names if tasked and isinstance(options.get(name), str)]
-        file = Path(given) if given else next((path for path in own if path.is_file()), None)
-        return None if file is None else RealTexts(file, encode(file, layout, labelled), labelled)
+    def read(path: Path, labelled: bool) -> RealTexts:
+        return RealTexts(path, encode(path, run.layout, labelled), labelled)
 
-    tests = of(test, *(() if calibrate else ("test", "dev")), labelled=tasked)
-    calibration = of(calibrate, "train", labelled=False)
+    def own(name: str) -> RealTexts | None:
+        path = getattr(run, name) if tasked else None
+        return parts.get(name) or (None if path is None else read(path, name != "train"))
+
+    tests = read(Path(test), tasked) if test else own("test") or own("dev")
+    calibration = read(Path(calibrate), False) if calibrate else own("train")
     if tests is None and calibration is not None:
         rows = calibration.shuffled()
         others = rows[CALIBRATED:] if len(rows) >= 2 * CALIBRATED else rows

@@ -1,5 +1,6 @@
 """The gate on real texts for one model: it is read before anything is written, and asked afterwards."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,7 +10,6 @@ from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
 from brimful.errors import BrimfulError
 from brimful.exporting.calibration import calibrate
-from brimful.exporting.card import run_of
 from brimful.exporting.config import ExportConfig
 from brimful.exporting.formats import FORMATS, FormatName
 from brimful.exporting.padded import PaddedModel
@@ -20,6 +20,7 @@ from brimful.exporting.real_texts import (
     Facts,
     GateTexts,
     RealTexts,
+    RunTables,
     compare,
     encode_for,
     encode_texts_for,
@@ -145,12 +146,14 @@ def open_gate(
     head: Any,
     labels: list[str] | None,
     pooling: Pooling | None,
+    tables_of: Callable[[ModelFolder], RunTables],
 ) -> TextGate | None:
     """Read the texts; None where the format computes in float32 and the user names no texts.
 
     Args:
         encoder, head, labels: what is exported, of a task or nothing but an encoder.
         pooling: of an encoder.
+        tables_of: the tables of the run that made a model.
 
     Raises:
         BrimfulError: there are no texts, they cannot be read, or the head is of no task.
@@ -177,7 +180,7 @@ def open_gate(
         assert tokenizer is not None
         read = encode_texts_for(lambda table: encode(table, tokenizer, max_length))
     tasked = model is not None
-    found: GateTexts = find_texts(read, config.test, config.calibrate, run_of(source), tasked=tasked)
+    found: GateTexts = find_texts(read, config.test, config.calibrate, tables_of(source), tasked=tasked)
     if found.compared is None or found.calibration is None:
         raise BrimfulError(
             f"--format {form} rounds, and what that costs is measured on real texts: name some with"

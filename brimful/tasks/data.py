@@ -104,12 +104,12 @@ def load_task_data(
     if test_path is not None:
         of_test = encoded(test_path)
     elif test_rows is not None:
-        everything, of_test = _divided(everything, test_rows, "test")
+        everything, of_test = divided(everything, test_rows, "test")
     else:
         everything, of_test = cut_part(task, everything, "test", ranks=ranks)
     dev = None if dev_path is None else encoded(dev_path)
     if dev_rows is not None:
-        everything, dev = _divided(everything, dev_rows, "dev")
+        everything, dev = divided(everything, dev_rows, "dev")
     return TaskData(task, everything, dev, everything, of_test, leaked, tuple(map(encoded, more_tests)))
 
 
@@ -142,7 +142,7 @@ def cut_part(
             f" count), too few to cut {name} from: at least {fewest}, or give --{name}"
         )
     taken = cut_rows(groups, task.strata(table), table.fingerprints, share, name)
-    rest, part = _divided(data, _numbers(table)[taken], name)
+    rest, part = divided(data, _numbers(table)[taken], name)
     try:
         task.targets(part.table)
     except BrimfulError as error:
@@ -155,7 +155,7 @@ def _numbers(table: Table) -> np.ndarray:
     return np.arange(len(table)) if table.rows is None else table.rows
 
 
-def _divided(data: Encoded, rows: np.ndarray, name: str) -> tuple[Encoded, Encoded]:
+def divided(data: Encoded, rows: np.ndarray, name: str) -> tuple[Encoded, Encoded]:
     """The other rows of the file, and those named, in order. A part has its own name behind the table's."""
     taken = np.isin(_numbers(data.table), rows)
     part = data.take(np.flatnonzero(taken))

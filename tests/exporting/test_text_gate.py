@@ -17,6 +17,7 @@ from brimful.exporting.padded import PaddedModel
 from brimful.exporting.padded_batches import padded_batches, padded_outputs
 from brimful.exporting.real_texts import (
     RealTexts,
+    RunTables,
     compare,
     encode_for,
     encode_texts_for,
@@ -26,6 +27,7 @@ from brimful.exporting.real_texts import (
 from brimful.exporting.sensitivity import layers_that_lose
 from brimful.hf.text_encoder import TextEncoder
 from brimful.model.heads import SequenceHead, TokenHead
+from brimful.tables.layouts import Columns, find_layout
 from brimful.tables.table_files import read_file
 from brimful.tasks.classification import Classification
 from brimful.tasks.encoded import encode
@@ -212,22 +214,41 @@ def test_texts_come_from_the_user_else_from_the_run(tmp_path: Path) -> None:
     many = tmp_path / "many.txt"
     many.write_text("\n".join(f"w{i % 90} w{i // 90}" for i in range(700)))
     read = encode_texts_for(lambda table: encode(table, encoder.tokenizer, 32))
-    found = find_texts(read, None, str(many), {}, tasked=False)
+    found = find_texts(read, None, str(many), RunTables(), tasked=False)
     assert found.compared is not None
     assert found.calibration is not None
     compared, calibration = (set(each.data.table.texts) for each in (found.compared, found.calibration))
     assert (len(compared), len(calibration), len(compared & calibration)) == (400, 300, 0)
-    assert find_texts(read, None, None, {}, tasked=False) == (None, None)
+    assert find_texts(read, None, None, RunTables(), tasked=False) == (None, None)
 
     folder = classifier(tmp_path, planted=False)
     model = load_task_model(folder / "model")
     (folder / "own.tsv").write_text("what\tclass\nw1 w2\ta\nw3\tb\n")
-    own = {"text": "what", "label": "class", "text_b": "text_b"}
-    run = {"options": {"test": str(folder / "own.tsv"), "train": str(tmp_path / "gone.tsv"), "columns": own}}
+    layout = find_layout(None, Columns(text="what", label="class"))
+    run = RunTables(test=folder / "own.tsv", layout=layout)
     found = find_texts(encode_for(model), None, None, run, tasked=True)
     assert found.compared is not None
     assert found.calibration is not None
     assert found.compared.labelled
     assert found.compared.data.table.texts == found.calibration.data.table.texts == ["w1 w2", "w3"]
-    (folder / "own.tsv").unlink()
-    assert find_texts(encode_for(model), None, None, run, tasked=True) == (None, None)
+
+
+def test_rows_that_the_run_held_out_are_compared_on_and_calibrate_nothing(tmp_path: Path) -> None:
+    model = load_task_model(classifier(tmp_path, planted=False) / "model")
+    read = encode_for(model)
+    test = np.array([1, 5, 70])
+    run = RunTables(train=tmp_path / "test.tsv", held_out={"test": test, "dev": np.array([2])})
+    every = read(tmp_path / "test.tsv", run.layout, True).table.texts
+    found = find_texts(read, None, None, run, tasked=True)
+    assert found.compared is not None
+    assert found.calibration is not None
+    assert found.compared.labelled
+    assert found.compared.file.name == "test.tsv, its test rows"
+    assert list(found.compared.data.table.texts) == [every[row] for row in test]
+    rest = [text for row, text in enumerate(every) if row not in (1, 2, 5, 70)]
+    assert list(found.calibration.data.table.texts) == rest
+    (tmp_path / "some.txt").write_text("w1 w2\nw3\n")
+    found = find_texts(read, None, str(tmp_path / "some.txt"), run, tasked=True)
+    assert [len(each.data) for each in found if each is not None] == [3, 2]
+    found = find_texts(read, str(tmp_path / "test.tsv"), None, run, tasked=True)
+    assert [len(each.data) for each in found if each is not None] == [80, 76]

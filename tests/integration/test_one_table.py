@@ -9,14 +9,17 @@ import torch
 from brimful.cli import main
 from brimful.commands.distil import distil
 from brimful.commands.distil_recipe import distil_recipe
+from brimful.commands.export import export
 from brimful.commands.finetune import finetune
 from brimful.commands.inspect import inspect
 from brimful.config import build, read_yaml, write_yaml
+from brimful.distillation.run_tables import tables_of_run
 from brimful.errors import BrimfulError, UsageError
 from brimful.finetuning.config import FinetuneConfig
 from brimful.finetuning.held_out import FILE, read_held_out
 from brimful.finetuning.trainings import load_data
 from brimful.hf.folders import load_pretrained, save_model
+from brimful.hf.model_folder import ModelFolder
 from brimful.model.encoder import Encoder
 from brimful.model.shape import EncoderConfig
 from brimful.reports.headline import headline
@@ -104,6 +107,45 @@ def test_a_student_has_the_same_test_and_dev_and_learns_neither(one, inputs, tmp
         distil(teacher=str(one), out=str(tmp_path / "c"), train=str(tmp_path / "more.txt"), **stages)
     with pytest.raises(UsageError, match="distil-recipe needs --test"):
         distil_recipe(teacher=str(one), out=str(tmp_path / "d"))
+
+
+def test_an_export_is_compared_on_the_rows_held_out(one, inputs, tmp_path, capsys):
+    """Of a student, on those of its teacher's run, and whatever it is calibrated by."""
+    held = read_held_out(one, inputs["train"])
+    stages = {"layers": {"epochs": 0.0}, "logits": {"epochs": 0.1}, "student_layers": 1, "precision": "fp32"}
+    distil(teacher=str(one), out=str(tmp_path / "student"), **stages)
+    (tmp_path / "more.txt").write_text("a text of its own\n")
+    given = {"format": "onnx-int8", "most_loss": 1.0}
+    for number, (model, more) in enumerate(
+        [(one, {}), (one, {"calibrate": str(tmp_path / "more.txt")}), (tmp_path / "student", {})]
+    ):
+        gate = export(run=str(model), out=str(tmp_path / f"{number}"), **given, **more)["gate"]
+        assert (gate["texts"], gate["file"]) == (150, "table.tsv, its test rows")
+        assert (gate["metric"], gate["before"]) == ("accuracy", pytest.approx(_accuracy(model), abs=0.02))
+    tables = tables_of_run(ModelFolder.open(tmp_path / "student", "model"))
+    assert tables.train == Path(inputs["train"])
+    assert {name: rows.tolist() for name, rows in tables.held_out.items()} == {
+        "test": held.test.tolist(),
+        "dev": held.dev.tolist(),
+    }
+    table = Path(inputs["train"])
+    before = table.read_bytes()
+    try:
+        table.write_bytes(before + b"one more\tlow\n")
+        capsys.readouterr()
+        with pytest.raises(BrimfulError, match="name some with --test TABLE"):
+            export(run=str(one), out=str(tmp_path / "changed"), **given)
+        assert "that were held out are not known, so it is left out" in " ".join(
+            capsys.readouterr().err.split()
+        )
+    finally:
+        table.write_bytes(before)
+
+
+def _accuracy(run: Path) -> float:
+    """On test, as the run measured it."""
+    summary = read_json(run / "summary.json")
+    return summary["test"]["accuracy"] if "accuracy" in summary["test"] else summary["student"]["accuracy"]
 
 
 @pytest.mark.slow
