@@ -48,7 +48,10 @@ def open_model(folder: ModelFolder, config: PredictConfig) -> ServedTask | Serve
             return encode(table, tokenizer, max_length, overlap=config.overlap)
 
         def vectors(data: Encoded) -> np.ndarray:
-            return data.examples.mean_over_windows(graph.pooled(data.examples, pooling))
+            found = data.examples.mean_over_windows(graph.pooled(data.examples, pooling))
+            if graph.output == VECTORS:  # of length 1, which a mean of them is not
+                found /= np.maximum(np.linalg.norm(found, axis=1, keepdims=True), np.float32(1e-12))
+            return found
 
         return ServedEncoder(shape.hidden_size, max_length, encoded, vectors)
     suffixes = [problem for suffix, problem in PROBLEMS.items() if folder.class_name.endswith(suffix)]

@@ -173,6 +173,12 @@ def test_an_exported_encoder_writes_vectors_of_length_1(tmp_path):
     wanted /= np.linalg.norm(wanted, axis=1, keepdims=True)
     np.testing.assert_allclose(np.load(tmp_path / "out.npy"), wanted, atol=1e-5)
     assert "vectors that are pooled: leave --pooling out" in refusal(tmp_path / "onnx", pooling="mean")
+    given = {"input": str(source), "output": str(tmp_path / "windows.npy"), "max_length": 8, "overlap": 2}
+    brimful.predict(model=str(tmp_path / "onnx"), **given)
+    windows = np.load(tmp_path / "windows.npy")
+    assert windows.shape == wanted.shape
+    assert np.abs(windows - wanted).max() > 0.01
+    np.testing.assert_allclose(np.linalg.norm(windows, axis=1), 1, atol=1e-5)
 
 
 @pytest.fixture
