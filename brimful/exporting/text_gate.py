@@ -28,6 +28,7 @@ from brimful.exporting.real_texts import (
     require_little_loss,
 )
 from brimful.exporting.sensitivity import NAMED, described, layers_that_lose
+from brimful.extras import require
 from brimful.hf.int8 import int8_needs, products
 from brimful.hf.model_folder import ModelFolder
 from brimful.model.encoder import Encoder
@@ -156,12 +157,15 @@ def open_gate(
         tables_of: the tables of the run that made a model.
 
     Raises:
-        BrimfulError: there are no texts, they cannot be read, or the head is of no task.
+        BrimfulError: there are no texts, they cannot be read, the head is of no task, or `transformers` is
+            needed and not installed.
     """
     if form == "int8" and (need := int8_needs(encoder.device)) is not None:
         raise BrimfulError(f"--format int8 is compared with the model where it computes, which needs {need}")
     if not FORMATS[form].rounds and not (config.test or config.calibrate):
         return None
+    if form in ("hf", "sentence-transformers"):
+        require(f"comparing --format {form} on texts (--test, --calibrate)", "transformers")
     model: TaskModel | None = None
     order: list[int] | None = None
     read: Encode

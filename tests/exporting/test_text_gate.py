@@ -174,6 +174,22 @@ def test_formats_that_round_need_texts(tmp_path: Path) -> None:
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("named", ["test", "calibrate"])
+@pytest.mark.parametrize("form", ["hf", "sentence-transformers"])
+def test_weights_are_compared_on_texts_where_transformers_is(
+    form: str, named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = classifier(tmp_path, planted=False)
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    given = {"run": str(folder / "model"), "out": str(tmp_path / "out"), "format": form}
+    if form == "sentence-transformers":
+        new_encoder().save(tmp_path / "encoder")
+        given["run"] = str(tmp_path / "encoder")
+    with pytest.raises(BrimfulError, match=rf"--format {form} on texts .* pip install 'brimful\[hf\]'"):
+        export(**given, **{named: str(folder / "test.tsv")})
+    assert not (tmp_path / "out").exists()
+
+
 def test_padded_outputs_are_those_of_each_text_alone() -> None:
     encoder = new_encoder()
     model = TaskModel(Classification(["a", "b"]), encoder, SequenceHead(encoder, 2), 32)
