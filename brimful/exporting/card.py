@@ -111,12 +111,11 @@ def _metrics(summary: Mapping[str, Any]) -> list[str]:
 def _export(facts: Mapping[str, Any]) -> list[str]:
     """What was compared, and with what result."""
     difference = facts.get("max_abs_logit_difference")
-    if difference is None:
-        return ["- Its outputs were not compared with the model's."]
-    lines = [
-        f"- Largest difference of an output in float32 from the model's, on random texts: {difference:.1e}"
-    ]
+    said = "Largest difference of an output in float32 from the model's, on random texts"
+    lines = [] if difference is None else [f"- {said}: {difference:.1e}"]
     gate = facts.get("gate")
+    if gate is None and difference is None:
+        return ["- Its outputs were not compared with the model's."]
     if gate is None:
         return lines
     lines += [

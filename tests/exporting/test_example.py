@@ -12,6 +12,7 @@ from tokenizers import Tokenizer
 from brimful import Encoder
 from brimful.commands.export import export
 from brimful.corpus.tokenize.training import train
+from brimful.exporting.card import card
 from brimful.exporting.example import Exported, example
 from brimful.exporting.formats import FORMATS
 from brimful.hf.folders import save_model
@@ -141,3 +142,19 @@ def test_the_card_says_what_the_run_knows_and_an_edited_one_stays(encoder: Encod
     export(run=str(run), out=str(out))
     assert "mine" in (out / "README.md").read_text(encoding="utf-8")
     assert set(json.loads((out / "export.json").read_text())["pages"]) == {"example.py"}
+
+
+@pytest.mark.parametrize("difference", [None, 1e-6])
+@pytest.mark.parametrize("gated", [True, False])
+def test_a_card_says_what_was_compared(difference: float | None, gated: bool) -> None:
+    """Without transformers nothing is known on random texts, but the texts of an int8 export are read."""
+    facts = {"model": "BertModel", "parameters": 10, "pieces": 5, "max_abs_logit_difference": difference}
+    gate = {"texts": 80, "file": "test.tsv", "instructions": "VNNI", "equal_predictions": 0.99}
+    gate |= {"metric": "accuracy", "before": 0.9, "after": 0.89, "standard_error": 0.01}
+    facts |= {"gate": gate | {"in_int8": 7, "in_bf16": ["layers.0.up"]}} if gated else {}
+    page = card(Exported("int8", None, {}, 32, (0, "[PAD]"), None, False, "mean"), "model", None, {}, facts)
+    assert ("Largest difference of an output" in page) == (difference is not None)
+    assert ("outputs were not compared" in page) == (difference is None and not gated)
+    assert ("on 80 texts of test.tsv, on VNNI" in page) == gated
+    assert ("- accuracy: 0.9000 before, 0.8900 after" in page) == gated
+    assert ("- 7 products in int8; in bfloat16: layers.0.up" in page) == gated
