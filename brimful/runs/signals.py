@@ -126,10 +126,20 @@ class Start:
             if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
                 self._before[number] = signal.signal(number, self._come)
 
-    def over(self) -> None:
-        """The run has started: signals do what they did before."""
+    def _end(self) -> None:
+        """Signals do what they did before."""
         while self._before:
             signal.signal(*self._before.popitem())
+
+    def over(self) -> None:
+        """The run has started: signals do what they did before.
+
+        Raises:
+            KeyboardInterrupt: a signal came, and an import or a callback swallowed it.
+        """
+        self._end()
+        if self._came:
+            raise KeyboardInterrupt
 
 
 @contextmanager
@@ -147,6 +157,6 @@ def starting() -> Iterator[Start]:
         if not start._came:
             raise
     finally:
-        start.over()
+        start._end()
     if start._came:
         raise StoppedError(start._came, "before the run had started", start.rest)

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -96,6 +97,22 @@ def test_a_signal_that_an_import_swallows_counts() -> None:
             swallowed(error)
         assert stopped.value.exit_code == 128 + signal.SIGTERM
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+def test_no_work_begins_after_a_signal_that_was_swallowed() -> None:
+    began = []
+
+    def run() -> None:
+        with starting() as start:
+            with suppress(KeyboardInterrupt):
+                os.kill(os.getpid(), signal.SIGINT)
+            start.over()
+            began.append("work")
+
+    with pytest.raises(StoppedError, match="stopped by SIGINT before the run had started; nothing"):
+        run()
+    assert not began
+    assert signal.getsignal(signal.SIGINT) == signal.default_int_handler
 
 
 def test_once_a_run_has_started_signals_are_its_own() -> None:
