@@ -25,6 +25,8 @@ CUT = 0.2
 """Of one table, what becomes test; and of train, the dev part that a choice is made on."""
 FEWEST = 50
 """Different texts of a table that test is cut from."""
+LEAST = 0.25
+"""A part of less than this proportion of its share is refused: it would measure on a handful of rows."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +133,7 @@ def cut_part(
         name: of the part, for what is named after its rows.
 
     Raises:
-        BrimfulError: there are too few different texts, or the part cannot be measured on.
+        BrimfulError: there are too few different texts, or the part is too small or cannot be measured on.
     """
     table = data.table
     groups = known_groups(table, ranks)
@@ -142,12 +144,30 @@ def cut_part(
             f" count), too few to cut {name} from: at least {fewest}, or give --{name}"
         )
     taken = cut_rows(groups, task.strata(table), table.fingerprints, share, name)
+    if taken.sum() < LEAST * share * len(table):
+        values = task.name != "regression" and _are_numbers(table)
+        reason = "all labels are numbers" if values else "train keeps a row of each label, and alike texts"
+        raise BrimfulError(
+            f"{table.path}: only {taken.sum()} of {len(table)} rows can be {name} ({reason}); give"
+            f" {'--task regression, or ' if values else ''}--{name}"
+        )
     rest, part = divided(data, _numbers(table)[taken], name)
     try:
         task.targets(part.table)
     except BrimfulError as error:
         raise BrimfulError(f"{error}; give --{name}") from error
     return rest, part
+
+
+def _are_numbers(table: Table) -> bool:
+    """Whether each label is one number."""
+    if not all(isinstance(label, str) for label in table.labels or [None]):
+        return False
+    try:
+        table.numbers()
+    except BrimfulError:
+        return False
+    return True
 
 
 def _numbers(table: Table) -> np.ndarray:

@@ -96,3 +96,20 @@ def test_a_part_that_cannot_be_measured_on_is_refused() -> None:
     values = ["1"] * 99 + ["2"]
     with pytest.raises(BrimfulError, match=r"its test rows: all labels are 1; .*; give --test"):
         cut_part(Regression(), encoded([f"w{n}" for n in range(100)], values), "test")
+
+
+def test_a_part_that_is_empty_or_far_below_its_share_is_refused() -> None:
+    texts = [f"w{n}" for n in range(100)]
+    for labels, rest in (
+        ([str(n / 10) for n in range(100)], "all labels are numbers); give --task regression, or --test"),
+        ([f"l{n}" for n in range(100)], "train keeps a row of each label, and alike texts); give --test"),
+    ):
+        with pytest.raises(BrimfulError) as refused:
+            cut_part(Classification(sorted(labels)), encoded(texts, labels), "test")
+        assert str(refused.value) == f"table.tsv: only 0 of 100 rows can be test ({rest}"
+    sets = [[label] for label in labels]
+    with pytest.raises(BrimfulError, match=r"only 0 of 100 rows can be dev .* give --dev"):
+        cut_part(MultiLabel(sorted(labels)), encoded(texts, sets), "dev")
+    few = encoded(texts, ["a"] * 10 + labels[10:])
+    with pytest.raises(BrimfulError, match="only 2 of 100 rows can be test"):
+        cut_part(Classification(["a", *labels[10:]]), few, "test")
