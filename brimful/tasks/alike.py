@@ -2,7 +2,7 @@
 
 Rows are alike whose texts are equal but for case, width, spaces, punctuation and numbers, or almost the
 same (`corpus.dedup.near_pairs`), and rows that are alike to the same third one. Numbers and punctuation count
-where they are most of a text, or all that tells many texts apart.
+where they are most of a text, or all that tells many texts apart, as in a table of a few templates.
 """
 
 import re
@@ -21,8 +21,11 @@ LETTERS = 8
 TEMPLATE = 0.1
 """They also count where at least this proportion of the texts (and not fewer than `FEW`) would be equal."""
 MOST = 0.5
-"""Where more than this proportion of the texts would be alike (few words in many orders), equal ones are."""
+"""A rule does not hold where groups of more than `FEW` would have more than this proportion of the texts
+(templates that differ in numbers, few words in many orders), or fewer than `FEWEST` groups would remain."""
 FEW = 10
+FEWEST = 50
+"""Different texts of a table that test is cut from."""
 _NO_LETTERS = re.compile(r"[\W\d_]+")
 
 
@@ -48,7 +51,7 @@ def alike_rows(table: Table) -> np.ndarray:
     texts = list(number)
     equal = _equal_letters(texts)
     near = near_groups(texts, equal)
-    groups = near if np.bincount(near).max() <= max(FEW, MOST * len(texts)) else equal
+    groups = near if _can_be_cut(near) else equal
     return np.unique(groups[rows], return_inverse=True)[1].astype(np.int64)
 
 
@@ -68,13 +71,21 @@ def _letters(text: str) -> str:
 
 
 def _equal_letters(texts: Sequence[str]) -> np.ndarray:
-    """int64 (n,), the same for texts with the same letters."""
+    """int64 (n,), the same for texts with the same letters; for none where too few would differ."""
     letters = list(map(_letters, texts))
     most = max(FEW, TEMPLATE * len(texts))
     count = Counter(letters)
     kept = [short if count[short] < most else text for short, text in zip(letters, texts, strict=True)]
     number: dict[str, int] = {}
-    return np.array([number.setdefault(each, len(number)) for each in kept], dtype=np.int64)
+    groups = np.array([number.setdefault(each, len(number)) for each in kept], dtype=np.int64)
+    return groups if _can_be_cut(groups) else np.arange(len(texts))
+
+
+def _can_be_cut(groups: np.ndarray) -> bool:
+    """Whether groups of different texts, int64 (n,), are many, and small ones have most of the texts."""
+    sizes = np.bincount(groups)
+    enough = np.count_nonzero(sizes) >= FEWEST or len(groups) < FEWEST
+    return bool(enough and sizes[sizes > FEW].sum() <= MOST * len(groups))
 
 
 def cut_rows(

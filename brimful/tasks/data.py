@@ -14,7 +14,7 @@ from brimful.model.encoder import Encoder
 from brimful.objectives.supervised import Evaluate, no_evaluation
 from brimful.tables.layouts import OWN_LAYOUT, FileLayout
 from brimful.tables.table import Table, require_pairs
-from brimful.tasks.alike import cut_rows
+from brimful.tasks.alike import FEWEST, cut_rows
 from brimful.tasks.cache import TaskFiles, known_groups
 from brimful.tasks.encoded import Encoded, warn_of_lost_ends
 from brimful.tasks.model import TaskModel
@@ -23,8 +23,6 @@ from brimful.train.objective import Runtime
 
 CUT = 0.2
 """Of one table, what becomes test; and of train, the dev part that a choice is made on."""
-FEWEST = 50
-"""Different texts of a table that test is cut from."""
 LEAST = 0.25
 """A part of less than this proportion of its share is refused: it would measure on a handful of rows."""
 

@@ -60,6 +60,22 @@ def test_numbers_count_where_all_texts_differ_by_them_alone() -> None:
     assert alike_rows(table([*letters, *sentences(60, 2)])).tolist()[:3] == [0, 0, 0]
 
 
+def test_numbers_count_in_a_table_of_templates(seed: int) -> None:
+    """Twelve have less than a tenth of the table each; sixty are enough to cut, yet they are all of it."""
+    draw = random.Random(seed)
+    for templates, rows in ((12, 100), (60, 20)):
+        logs = [
+            f"{text} in {draw.randrange(10**6)} ms, {draw.randrange(10**6)} bytes"
+            for text in sentences(templates, seed)
+            for _ in range(rows)
+        ]
+        groups = alike_rows(table(logs))
+        assert groups.max() + 1 >= 0.9 * len(set(logs)), templates
+    copies = sentences(200, seed) * 2
+    groups = alike_rows(table([f"{number} {text}" for number, text in enumerate(copies)]))
+    assert (groups[:200] == groups[200:]).all(), "copies with other numbers stay together"
+
+
 def test_texts_of_few_words_are_alike_only_if_they_are_equal(seed: int) -> None:
     draw = random.Random(seed)
     texts = [" ".join(draw.choices(["good", "bad"], k=8)) for _ in range(120)]
