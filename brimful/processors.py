@@ -17,6 +17,8 @@ from brimful.control_groups import read_groups
 ROOT = Path("/")
 CROWDED = 1.5
 """A load average over the cores above which, where nothing else is known, processes wait for each other."""
+SPENT = 0.9
+"""The proportion of a quota from which on it is used up: what is left of a period may be too short to use."""
 
 
 def usable_cores(root: Path = ROOT) -> float:
@@ -44,6 +46,7 @@ class Use:
         stolen: the host of a virtual machine, for others (steal); None as well.
         load: the load average of the last minute; None as well.
         cores: that this process may use by its affinity.
+        quota: that its control groups leave it, where they are fewer and used up; None: they are not.
     """
 
     own: float
@@ -51,15 +54,19 @@ class Use:
     stolen: float | None
     load: float | None
     cores: int
+    quota: float | None = None
 
     def withheld(self, threads: float, processes: int = 1) -> float:
-        """The proportion of the time of this process's threads in which others had the cores that they need.
+        """The proportion of the time of this process's threads in which others had the cores that they need,
+        or a quota withheld them.
 
         Args:
             threads: that compute at the same time, at most as many as there are cores for them.
             processes: as many as this one, on the same cores.
         """
         idle = max(0.0, 1.0 - self.own / threads)
+        if self.quota is not None:
+            return idle
         if self.others is None or self.stolen is None:
             return idle if self.load is not None and self.load > CROWDED * self.cores else 0.0
         room = (self.cores - self.others - self.stolen) / processes
@@ -89,7 +96,9 @@ class Watch:
             others = max(0.0, busy - self.processes * own / wall)
         with suppress(OSError, AttributeError):
             load = os.getloadavg()[0]
-        return Use(own / wall, others, stolen, load, system.usable_cores())
+        own, cores, quota = own / wall, system.usable_cores(), usable_cores(self._root)
+        spent = quota < cores and self.processes * own >= SPENT * quota
+        return Use(own, others, stolen, load, cores, quota if spent else None)
 
     def _read(self) -> list[float]:
         """The clock, this process's time, and the ticks that its cores were busy and stolen, if known."""

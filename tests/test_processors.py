@@ -7,10 +7,12 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from brimful import processors
 from brimful.processors import Use, Watch, processor, usable_cores
 from brimful.system import usable_cores as affinity_cores
+from brimful.train import pace
 
 ALL = float(affinity_cores())
 
@@ -99,10 +101,27 @@ def test_who_has_the_cores(tmp_path, monkeypatch):
         (Use(1.0, None, None, 9.0, 2), 2, 0.5),  # the load alone is known
         (Use(1.0, None, None, 2.5, 2), 2, 0.0),
         (Use(1.0, None, None, None, 2), 2, 0.0),
+        (Use(0.1, 0.0, 0.0, 0.1, 2, quota=0.1), 2, 0.95),  # nobody else has them
     ],
 )
 def test_what_others_withhold(use, threads, withheld):
     assert use.withheld(threads) == pytest.approx(withheld)
+
+
+@pytest.mark.parametrize(("own", "withheld"), [(0.1, 0.9), (0.02, 0.0)])
+def test_a_quota_withholds_cores_once_it_is_used_up(tmp_path, monkeypatch, own, withheld):
+    clock = [10.0, 3.0]
+    monkeypatch.setattr(processors.time, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(processors.time, "process_time", lambda: clock[1])
+    files = {"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "10000 100000\n"}
+    watch = Watch(root=system(tmp_path, files))
+    monkeypatch.setattr(pace, "usable_cores", lambda: 0.1)
+    monkeypatch.setattr(processors.os, "getloadavg", lambda: (0.1, 0.1, 0.1))
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    clock[:] = [20.0, 3.0 + 10 * own]
+    line = pace.processor_metrics(watch)
+    assert line["withheld"] == pytest.approx(withheld)
+    assert line.get("quota") == (0.1 if withheld else None)
 
 
 @pytest.mark.parametrize("text", [None, "", "cpu  0 0 0\ncpu0 0 0 0 0 0 0 0 0 0 0\n", "cpu0 1 2\n"])

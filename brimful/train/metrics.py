@@ -23,7 +23,9 @@ A training line has
                          of a virtual machine withheld (steal); absent where the system does not say
     load                 on a CPU: the load average of the last minute
     cores                on a CPU: those that the main process may use
-    withheld             on a CPU: the proportion of the time of its threads in which others had their cores
+    quota                on a CPU: those that its control groups leave it, where they are fewer and used up
+    withheld             on a CPU: the proportion of the time of its threads in which others had their cores,
+                         or a quota withheld them
     mfu                  model flops utilisation since the line before, if the device's peak is known: the
                          flops that the model needs for real tokens, divided by what the devices can compute
     tokens.SOURCE        of a mixture: real tokens so far

@@ -90,7 +90,8 @@ def compare(summing: list[float], seconds: list[float]) -> dict[str, float]:
 def processor_metrics(watch: Watch) -> dict[str, float]:
     """Who had the cores of a training on a CPU since the last look, by the names of metrics.jsonl."""
     use = watch.look()
-    threads = min(torch.get_num_threads(), usable_cores() / watch.processes)
+    cores = usable_cores() if use.quota is None else use.cores
+    threads = min(torch.get_num_threads(), cores / watch.processes)
     known = {name: value for name, value in asdict(use).items() if value is not None}
     known["processor"] = known.pop("own")
     return known | {"withheld": use.withheld(threads, watch.processes)}

@@ -13,7 +13,7 @@ from brimful.train.metrics import read_metrics
 LEAST = 0.1
 """The smallest proportion of the time that anything but computing limits a run with."""
 BUSY = "busy machine"
-"""What limits a run on a CPU whose cores other processes have."""
+"""What limits a run on a CPU whose cores other processes have, or a quota withholds."""
 NEAR = 0.1
 """Nats around the unigram entropy within which a loss counts as equal to it."""
 
@@ -88,12 +88,15 @@ def speed(trainings: Iterable[Sequence[Mapping[str, Any]]], settings: VerbSettin
     sums: Counter[str] = Counter()
     slowest: Counter[int] = Counter()
     use: Counter[str] = Counter()
+    quotas: Counter[float] = Counter()
     for lines in trainings:
         for seconds, line in _timed(lines):
             total += seconds
             # Of what others have the cores for, nothing else is to blame.
             free = 1.0 - line.get("withheld", 0.0)
             sums[BUSY] += seconds * (1.0 - free)
+            if "quota" in line:
+                quotas[line["quota"]] += seconds * (1.0 - free)
             for bound, key in (("input", "data_wait"), ("straggler", "lag"), ("communication",) * 2):
                 sums[bound] += seconds * free * line.get(key, 0.0)
             for key in ("others", "stolen", "load", "cores"):
@@ -109,7 +112,11 @@ def speed(trainings: Iterable[Sequence[Mapping[str, Any]]], settings: VerbSettin
     bound = max(limits, key=shares.__getitem__)
     if shares[bound] < LEAST:
         bound = "compute"
-    step = settings.advice(bound) if bound != BUSY else _others({key: use[key] / total for key in use})
+    if bound != BUSY:
+        step = settings.advice(bound)
+    else:
+        quota = quotas.most_common(1)[0][0] if 2 * quotas.total() > sums[BUSY] else None
+        step = _others({key: use[key] / total for key in use}, quota)
     if bound == "straggler":
         step = f"rank {slowest.most_common(1)[0][0]} is the slowest; {step}"
     elif bound == "compute" and last.get("mfu", 1.0) < _LITTLE_MFU:
@@ -117,8 +124,12 @@ def speed(trainings: Iterable[Sequence[Mapping[str, Any]]], settings: VerbSettin
     return Verdict(bound, shares[bound], step, shares)
 
 
-def _others(use: Mapping[str, float]) -> str:
-    """Who has the cores, and what to do: means over the time."""
+def _others(use: Mapping[str, float], quota: float | None) -> str:
+    """Who has the cores, and what to do: means over the time; or the quota that withholds most of them."""
+    if quota is not None:
+        left = f"{quota:.3g} of {use['cores']:.0f} cores: raise it"
+        group = "the CPU quota of this process's control group"
+        return f"{group} leaves {left}; the device's own speed is unknown"
     if use["stolen"] > use["others"]:
         taken = f"{use['stolen']:.1f} of {use['cores']:.0f} cores"
         return f"the host of this virtual machine withholds {taken}: use another one"

@@ -63,6 +63,19 @@ def test_a_busy_machine_is_no_slow_one():
     assert unknown.next.startswith("other processes take cores (load average 9.0)")
 
 
+def test_a_quota_is_named():
+    """Nobody else wants the cores: no faster device would help."""
+    quota = line(9.0, withheld=0.95, others=0.1, stolen=0.0, load=0.2, cores=2, quota=0.1)
+    found = speed([[quota]], PRETRAINING)
+    assert str(found) == (
+        "busy machine (95% of the time): the CPU quota of this process's control group leaves 0.1 of 2 cores:"
+        " raise it; the device's own speed is unknown"
+    )
+    mostly_others = speed([[quota, line(10.0, withheld=0.9), quota | {"seconds": 10.1}]], TASK)
+    assert mostly_others is not None
+    assert mostly_others.next.startswith("other processes")
+
+
 def test_without_training_there_is_no_verdict():
     assert speed([], PRETRAINING) is None
     assert speed([[]], PRETRAINING) is None
