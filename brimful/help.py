@@ -74,7 +74,10 @@ def help_of(schema: type, prog: str, default: Any, *, every: bool) -> str:
         lines += ["", *_example_lines(f"example: {example_of(schema, prog)}", width)]
         others = len(options) - len(main)
         rest = counted(others, "more option") if others else "the options in full"
-        lines += [f"{rest}, and --config FILE.yaml, --json, --debug: {prog} --help-all"]
+        command = f"{prog} --help-all".replace(" ", "\N{NO-BREAK SPACE}")
+        text = f"{rest}, and --config FILE.yaml, --json, --debug: {command}"
+        last = textwrap.wrap(text, width, break_on_hyphens=False)
+        lines += [line.replace("\N{NO-BREAK SPACE}", " ") for line in last]
     return "\n".join(lines) + "\n"
 
 

@@ -43,6 +43,16 @@ def test_help_is_one_screen(
 
 
 @pytest.mark.parametrize("verb", VERBS)
+def test_the_last_line_fits_80_columns(
+    verb: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = shown(capsys, verb, "--help").splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines[-1].endswith(f"brimful {verb} --help-all"), "the command stays on one line"
+
+
+@pytest.mark.parametrize("verb", VERBS)
 def test_all_options_are_shown_once(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     out = shown(capsys, verb, "--help-all")
     flags = re.findall(r"^  (--[\w.-]+|[A-Z]+)(?: |$)", out, re.MULTILINE)
