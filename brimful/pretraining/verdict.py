@@ -4,12 +4,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from brimful.console import say
 from brimful.corpus.frequencies import entropy, piece_frequencies
 from brimful.corpus.shards import Corpus
 from brimful.data.sources import Source
 from brimful.train.metrics import read_metrics
-from brimful.train.verdict import PRETRAINING, judge_loss, speed
+from brimful.train.verdict import PRETRAINING, is_normal, speed
 
 
 def verdict_of_pretraining(
@@ -24,13 +23,10 @@ def verdict_of_pretraining(
         `unigram_entropy` (nats); with metrics, `loss_is_normal`; and the fields of a `Verdict`.
     """
     shares = {corpora[source.name]: source.proportion for source in sources}
-    unigram, said = entropy(piece_frequencies(shares)), []
+    unigram = entropy(piece_frequencies(shares))
     verdict: dict[str, Any] = {"unigram_entropy": unigram}
     if (found := speed([read_metrics(directory / "metrics.jsonl")], PRETRAINING)) is not None:
-        said.append(str(found))
         verdict |= found.facts
     if (loss := metrics.get("token_loss", metrics.get("loss"))) is not None:
-        verdict["loss_is_normal"], clause = judge_loss(loss, unigram)
-        said.append(clause)
-    say("; ".join(said))
+        verdict["loss_is_normal"] = is_normal(loss, unigram)
     return verdict

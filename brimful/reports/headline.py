@@ -28,7 +28,7 @@ from brimful.reports.demo import demo_headline
 from brimful.reports.finetune import RUNGS, calibration_card, held_out_sentence, rare_sentences
 from brimful.reports.load import Run
 from brimful.reports.prepared import prepared_headline
-from brimful.train.verdict import BUSY
+from brimful.train.verdict import BUSY, LOW_MFU
 
 if TYPE_CHECKING:
     from brimful.tasks.task import Metric, Task
@@ -118,8 +118,12 @@ def _pretrain(summary: Summary) -> Parts:
     )
     judged = ""
     if isinstance(normal, bool) and entropy is not None:
-        is_normal = "That is normal" if normal else "Beware: that is no better than guessing by frequency"
-        judged = f"{is_normal}: the unigram entropy of the corpus is {entropy:.2f}."
+        judged = f"That is normal: the unigram entropy of the corpus is {entropy:.2f}."
+        if not normal:
+            judged = (
+                f"Beware: that is no better than guessing by frequency ({entropy:.2f}, the unigram entropy"
+                " of the corpus): train longer, or change optimizer.learning_rate."
+            )
     alternatives = [
         *([f"perplexity {short(perplexity)}"] if perplexity else []),
         *([f"guessing by frequency {entropy:.2f}"] if entropy is not None else []),
@@ -133,14 +137,17 @@ def _pretrain(summary: Summary) -> Parts:
 
 
 def _bound(summary: Summary) -> str:
-    """What limits the speed of a run, where that is not its computing."""
+    """What limits the speed of a run, where that is not its computing or can be mended."""
     verdict, share = branch(summary, "verdict"), metric(summary, "verdict.share")
-    bound, advice = verdict.get("bound"), verdict.get("next")
-    if share is None or not isinstance(bound, str) or bound == "compute":
+    bound, advice = verdict.get("bound"), str(verdict.get("next") or "")
+    if share is None or not isinstance(bound, str):
         return ""
-    then = f": {advice}." if isinstance(advice, str) and advice else "."
-    cause = "a busy machine" if bound == BUSY else bound
-    return f"Its speed is limited by {cause}, {percent(share)} of the time{then}"
+    then = f": {advice}." if advice else "."
+    if bound == BUSY:
+        return f"The machine was busy {percent(share)} of the time{then}"
+    if bound == "compute" and not advice.startswith(LOW_MFU):
+        return ""
+    return f"Its speed is limited by {bound}, {percent(share)} of the time{then}"
 
 
 def _finetune(summary: Summary, task: "type[Task]") -> Parts:

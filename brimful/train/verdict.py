@@ -1,13 +1,11 @@
-"""What limits a run's speed, whether its loss is normal, and what to try next: one line at its end."""
+"""What limits a run's speed, whether its loss is normal, and what to try next."""
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from brimful.console import say
 from brimful.train.metrics import read_metrics
 
 LEAST = 0.1
@@ -16,6 +14,9 @@ BUSY = "busy machine"
 """What limits a run on a CPU whose cores other processes have, or a quota withholds."""
 NEAR = 0.1
 """Nats around the unigram entropy within which a loss counts as equal to it."""
+
+LOW_MFU = "the MFU is"
+"""How the advice of a run begins whose devices compute at a fraction of their speed."""
 
 _LITTLE_MFU = 0.3
 
@@ -56,7 +57,7 @@ class Verdict:
     Attributes:
         bound: input, communication, straggler, busy machine or compute.
         share: the proportion of the time that it takes.
-        next: what to try.
+        next: what to try; of a busy machine, who has the cores.
         shares: of each of the five.
     """
 
@@ -64,10 +65,6 @@ class Verdict:
     share: float
     next: str
     shares: dict[str, float]
-
-    def __str__(self) -> str:
-        bound = self.bound if self.bound == BUSY else f"{self.bound}-bound"
-        return f"{bound} ({self.share:.0%} of the time): {self.next}"
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -120,24 +117,19 @@ def speed(trainings: Iterable[Sequence[Mapping[str, Any]]], settings: VerbSettin
     if bound == "straggler":
         step = f"rank {slowest.most_common(1)[0][0]} is the slowest; {step}"
     elif bound == "compute" and last.get("mfu", 1.0) < _LITTLE_MFU:
-        step = f"the MFU is {last['mfu']:.0%}: raise {settings.micro_batch}"
+        step = f"{LOW_MFU} {last['mfu']:.0%}: raise {settings.micro_batch}"
     return Verdict(bound, shares[bound], step, shares)
 
 
 def _others(use: Mapping[str, float], quota: float | None) -> str:
-    """Who has the cores, and what to do: means over the time; or the quota that withholds most of them."""
+    """Who has the cores: means over the time; or the quota that withholds most of them."""
     if quota is not None:
-        left = f"{quota:.3g} of {use['cores']:.0f} cores: raise it"
-        group = "the CPU quota of this process's control group"
-        return f"{group} leaves {left}; the device's own speed is unknown"
+        return f"this process's CPU quota left {quota:.3g} of {use['cores']:.0f} cores: raise it"
     if use["stolen"] > use["others"]:
-        taken = f"{use['stolen']:.1f} of {use['cores']:.0f} cores"
-        return f"the host of this virtual machine withholds {taken}: use another one"
-    taken = f"{use['others']:.1f} of {use['cores']:.0f} cores" if use["others"] else "cores"
-    return (
-        f"other processes take {taken} (load average {use['load']:.1f}): wait until they end, or use another"
-        " machine; the device's own speed is unknown"
-    )
+        return f"the host of this virtual machine withheld {use['stolen']:.1f} of {use['cores']:.0f} cores"
+    if use["others"]:
+        return f"other processes took {use['others']:.1f} of {use['cores']:.0f} cores"
+    return f"other processes took cores (load average {use['load']:.1f})"
 
 
 def _timed(lines: Sequence[Mapping[str, Any]]) -> Iterator[tuple[float, Mapping[str, Any]]]:
@@ -150,7 +142,7 @@ def _timed(lines: Sequence[Mapping[str, Any]]) -> Iterator[tuple[float, Mapping[
         before = line["seconds"]
 
 
-def judge_loss(loss: float, entropy: float) -> tuple[bool, str]:
+def is_normal(loss: float, entropy: float) -> bool:
     """Whether a loss of masked language modelling is normal.
 
     A model that knows only how often each piece of the vocabulary occurs reaches the unigram entropy.
@@ -158,19 +150,8 @@ def judge_loss(loss: float, entropy: float) -> tuple[bool, str]:
     Args:
         loss: on held-out text, in nats per prediction.
         entropy: of the pieces' frequencies in the corpus, in nats.
-
-    Returns:
-        whether it is normal, and a clause.
     """
-    known = f"the corpus's unigram entropy is {entropy:.2f}"
-    if loss <= entropy - NEAR:
-        return True, f"loss {loss:.2f} is normal: {known}"
-    advice = "train longer, or change optimizer.learning_rate"
-    if loss <= entropy + NEAR:
-        return False, f"loss {loss:.2f} is no better than guessing by frequency: {known}; {advice}"
-    if not math.isfinite(loss):
-        return False, f"loss {loss} is not a number: lower optimizer.learning_rate"
-    return False, f"loss {loss:.2f} is worse than guessing by frequency: {known}; {advice}"
+    return loss <= entropy - NEAR
 
 
 def verdict_of_trainings(folders: Iterable[Path]) -> dict[str, Any]:
@@ -184,7 +165,4 @@ def verdict_of_trainings(folders: Iterable[Path]) -> dict[str, Any]:
     """
     files = [folder / "metrics.jsonl" for folder in folders]
     found = speed([read_metrics(file) for file in files if file.exists()], TASK)
-    if found is None:
-        return {}
-    say(str(found))
-    return {"verdict": found.facts}
+    return {"verdict": found.facts} if found is not None else {}

@@ -1,0 +1,40 @@
+"""The last screen of a run."""
+
+from typing import Any
+
+import pytest
+
+from brimful.reports.end_screen import show_run
+
+
+def screen(summary: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> str:
+    show_run(summary)
+    return capsys.readouterr().out.replace("\u202f", " ")
+
+
+@pytest.mark.parametrize(
+    ("verdict", "said"),
+    [
+        (
+            {"bound": "busy machine", "share": 0.41, "next": "other processes took 1.7 of 2 cores"},
+            "The machine was busy 41.0 % of the time: other processes took 1.7 of 2 cores.",
+        ),
+        (
+            {"bound": "compute", "share": 0.9, "next": "the MFU is 12%: raise packing.capacity"},
+            "Its speed is limited by compute, 90.0 % of the time: the MFU is 12%: raise packing.capacity.",
+        ),
+        ({"bound": "compute", "share": 0.9, "next": "use more devices"}, ""),
+    ],
+)
+def test_what_limits_the_speed_is_said_once(
+    verdict: dict[str, Any], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = screen({"kind": "pretrain", "verdict": verdict}, capsys)
+    assert out.strip() == said
+
+
+def test_a_loss_that_is_not_normal_has_advice(capsys: pytest.CaptureFixture[str]) -> None:
+    summary = {"kind": "pretrain", "verdict": {"unigram_entropy": 6.9, "loss_is_normal": False}}
+    out = screen(summary, capsys)
+    assert "Beware: that is no better than guessing by frequency (6.90" in out
+    assert "train longer, or change optimizer.learning_rate." in out
