@@ -24,6 +24,7 @@ from brimful.tasks.encoded import Encoded
 from brimful.tasks.model import TaskModel
 from brimful.tasks.output import write_rows
 from brimful.tasks.task import Task
+from brimful.train.metrics import read_metrics, training_loss
 from brimful.train.verdict import verdict_of_trainings
 
 
@@ -108,7 +109,9 @@ def work(plan: FinetunePlan, folder: RunFolder) -> Summary:
             path = folder.path / f"predictions{name and f'-{name}'}.jsonl"
             calibrated = model.calibrated(tests[index][name][0])
             write_rows(path, task.compared_rows(calibrated, table))
-        shutil.copyfile(best.result.directory / "metrics.jsonl", folder.path / "metrics.jsonl")
+        metrics = folder.path / "metrics.jsonl"
+        shutil.copyfile(best.result.directory / "metrics.jsonl", metrics)
+        summary |= training_loss(read_metrics(metrics))
     summary |= Ladder(run, best, answers, model).run()
     return summary
 

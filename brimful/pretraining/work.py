@@ -27,7 +27,7 @@ from brimful.runs.folder import RunFolder
 from brimful.runs.job import Summary
 from brimful.seals import seal
 from brimful.start.initial import count_pieces, start_from_data
-from brimful.train.metrics import read_metrics
+from brimful.train.metrics import read_metrics, training_loss
 from brimful.train.micro_batch import MicroBatches
 from brimful.train.probe import auto_rows, rows_on_cpu
 from brimful.train.trainer import Trainer
@@ -97,6 +97,7 @@ def work(plan: PretrainPlan, folder: RunFolder) -> Summary:
     summary = _summary(config, trainer, encoder, metrics, plan)
     if ranks.is_main:
         summary["verdict"] = verdict_of_pretraining(directory, plan.sources, plan.corpora, metrics)
+        summary |= training_loss(read_metrics(directory / "metrics.jsonl"))
         if config.start_from is not None and metrics:
             summary["validation_at_start"] = _metrics_at_start(directory / "metrics.jsonl")
         save_model(directory / "encoder", encoder, head)

@@ -28,6 +28,7 @@ from brimful.reports.demo import demo_headline
 from brimful.reports.finetune import RUNGS, calibration_card, held_out_sentence, rare_sentences
 from brimful.reports.load import Run
 from brimful.reports.prepared import prepared_headline
+from brimful.train.metrics import training_loss
 from brimful.train.verdict import BUSY, LOW_MFU
 
 if TYPE_CHECKING:
@@ -47,8 +48,8 @@ def headline(run: Run) -> Headline:
         return Headline(["This preparation is not finished: it has no MANIFEST.json yet."], [])
     if not run.finished:
         return Headline([_progress(run)], [])
-    verdict = headline_of(run.kind, run.summary, run.task if run.kind in OF_TASK else None)
-    return Headline([*verdict.sentences, *_overfitted(run)], verdict.cards)
+    summary = training_loss(run.metrics) | run.summary  # summaries written before have no loss of training
+    return headline_of(run.kind, summary, run.task if run.kind in OF_TASK else None)
 
 
 def headline_of(kind: str, summary: Summary, task: "type[Task] | None") -> Headline:
@@ -62,6 +63,7 @@ def headline_of(kind: str, summary: Summary, task: "type[Task] | None") -> Headl
         sentences, cards = OF_TASK[kind](summary, task)
     else:
         sentences, cards = _OF_KIND.get(kind, _anything)(summary)
+    sentences = [*sentences, *_overfitted(kind, summary)]
     return Headline([s for s in sentences if s], [card for card in cards if card])
 
 
@@ -76,24 +78,18 @@ def _progress(run: Run) -> str:
     return f"This run is not finished: it has logged {logged}, and has no summary.json yet."
 
 
-def _overfitted(run: Run) -> list[str]:
+def _overfitted(kind: str, summary: Summary) -> list[str]:
     """A remark on a loss on held-out rows that is far above that on the rows trained on."""
-    if run.kind not in ("pretrain", "finetune"):
+    if kind not in ("pretrain", "finetune"):
         return []
     name, path, advice = (
         ("text", "validation.loss", "fewer passes over the text, more of it, or a smaller model")
-        if run.kind == "pretrain"
+        if kind == "pretrain"
         else ("rows", "test.loss", "fewer epochs, more rows, or more dropout")
     )
-    held_out = metric(run.summary, path)
-    terms = {key for line in run.metrics for key in line if key.startswith("loss.")}
-    losses = [
-        value for line in run.metrics for term in terms if (value := number(line.get(term))) is not None
-    ]
-    if held_out is None or len(terms) != 1 or not losses:
+    held_out, training = metric(summary, path), metric(summary, "training_loss")
+    if held_out is None or training is None:
         return []
-    last = losses[-max(1, len(losses) // 10) :]
-    training = sum(last) / len(last)
     if held_out - training < LEAST_GAP or held_out < LEAST_RATIO * training:
         return []
     return [

@@ -40,7 +40,8 @@ the same names.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -234,3 +235,17 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
             if number < len(lines) or isinstance(error, RecursionError):
                 raise BrimfulError(f"{path}, line {number} is damaged; remove that line") from error
     return values
+
+
+def training_loss(lines: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+    """The loss at the end of a training: the mean of the last tenth of its lines.
+
+    Returns:
+        `training_loss`, or nothing where there is no loss or several terms.
+    """
+    losses = [(key, value) for line in lines for key, value in line.items() if key.startswith("loss.")]
+    values = [v for _, v in losses if isinstance(v, int | float) and math.isfinite(v)]
+    if len({key for key, _ in losses}) != 1 or not values:
+        return {}
+    last = values[-max(1, len(values) // 10) :]
+    return {"training_loss": sum(last) / len(last)}

@@ -100,6 +100,7 @@ def test_the_ladder_stands_on_the_same_rows(inputs, tmp_path, capsys, monkeypatc
     assert curve[-1]["tfidf"] == rungs["tfidf"]["accuracy"]
     assert curve[-1]["frozen"] == rungs["frozen"]["accuracy"]
     assert summary["train"]["n"] == 100
+    assert summary["training_loss"] > 0
     assert summary["examples_per_second"] > 0
     assert not (tmp_path / "run" / "start").exists()
     report(runs=[str(tmp_path / "run")], out=str(tmp_path / "page.html"))

@@ -38,3 +38,13 @@ def test_a_loss_that_is_not_normal_has_advice(capsys: pytest.CaptureFixture[str]
     out = screen(summary, capsys)
     assert "Beware: that is no better than guessing by frequency (6.90" in out
     assert "train longer, or change optimizer.learning_rate." in out
+
+
+def test_a_run_that_knows_its_own_rows_better_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    test = {"loss": 1.74, "accuracy": 0.608, "n": 120}
+    summary = {"kind": "finetune", "task": "classification", "test": test}
+    remark = "The loss on held-out rows is 1.74, that of training at its end 0.01"
+    out = screen(summary | {"training_loss": 0.01}, capsys)
+    assert remark in out
+    assert "fewer epochs, more rows, or more dropout may help." in out
+    assert "that of training" not in screen(summary | {"training_loss": 1.6}, capsys)
