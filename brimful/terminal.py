@@ -1,7 +1,6 @@
 """What `rich` draws: rules and tables for a person, and the progress bar of `console.progress`."""
 
 import math
-import textwrap
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -75,12 +74,20 @@ class _TimeLeft(TimeRemainingColumn):
 
 
 class _WithNotes(Progress):
-    """Notes stand below the bar; beside it, they would push the bar off a narrow terminal."""
+    """Notes stand below the bar, on one line; beside it, they would push the bar off a narrow terminal."""
 
     def get_renderables(self) -> Iterator[RenderableType]:
         yield from super().get_renderables()
         for task in self.tasks:
-            yield Text(textwrap.fill(task.fields["note"], self.console.width))
+            note = fitting(task.fields["note"], self.console.width)
+            yield Text(note, no_wrap=True, overflow="ellipsis")
+
+
+def fitting(note: str, width: int) -> str:
+    """A note without the last of its parts, which commas divide, that make it wider than the terminal."""
+    while len(note) > width and ", " in note:
+        note = note.rpartition(", ")[0]
+    return note
 
 
 def _bar() -> Progress:
