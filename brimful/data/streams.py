@@ -76,7 +76,7 @@ def validation_batches(
     if not tokens:
         return []
     if corpus is None:
-        warn(f"{name} holds no validation documents (see prepare's validation_share): no validation loss")
+        warn(f"{name} holds no validation documents (prepare's --validation-share): no validation loss")
         return []
     blocks = Blocks(corpus, packing, sequences, 0, directory / name)
     block = blocks.open(0, 0)

@@ -165,7 +165,7 @@ def _open(text: str, place: Path, name: str, encoder: ModelFolder, made_by: str)
             )
         if (part := corpus.part("validation")) is None:
             raise BrimfulError(
-                f"{text} holds no validation documents (see prepare's validation_share): give raw text"
+                f"{text} holds no validation documents (prepare's --validation-share): give raw text"
                 " that no encoder was trained on"
             )
     else:

@@ -30,7 +30,7 @@ def show_summary(summary: dict[str, Any]) -> None:
     _section(table, "output", totals)
     console.print(table)
     console.print(_script_table(summary["scripts"]))
-    console.print(_decisions(summary["decided"], summary["scripts"]))
+    console.print(_decisions(summary["decided"], summary["scripts"], documents["validation"]))
     seconds = ", ".join(f"{stage} {value:g}" for stage, value in summary["seconds"].items())
     memory = ", ".join(f"{who} {value:,} MB" for who, value in summary["memory_mb"].items())
     console.print(f"Seconds: {seconds}. Peak memory: {memory}.")
@@ -43,8 +43,12 @@ def _section(table: Table, title: str, rows: dict[str, int]) -> None:
         table.add_row(f"  {name}", f"{value:,}")
 
 
-def _decisions(decided: dict[str, Any], scripts: Collection[str]) -> Table:
-    """What was decided for the user, and the options that decide it otherwise."""
+def _decisions(decided: dict[str, Any], scripts: Collection[str], held_out: int) -> Table:
+    """What was decided for the user, and the options that decide it otherwise.
+
+    Args:
+        held_out: documents for validation.
+    """
     model, made = decided["model"], "trained on this text" if decided["trained"] else "given"
     rows = {
         "vocabulary": (f"{decided['vocabulary_size']:,} pieces ({model}), {made}", "--tokenizer"),
@@ -53,7 +57,10 @@ def _decisions(decided: dict[str, Any], scripts: Collection[str]) -> Table:
             f"removed from {', '.join(decided['accents'])}" if decided["accents"] else "kept",
             "--lowercase",
         ),
-        "held out": (f"{100 * decided['validation_share']:g} % of the documents", "--validation-share"),
+        "held out": (
+            f"{100 * decided['validation_share']:g} % of the documents" if held_out else "none",
+            "--validation-share",
+        ),
     }
     if decided["han"] and "Han" in scripts:
         most = "one character" if decided["han"] == "characters" else "up to four characters"

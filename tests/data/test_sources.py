@@ -3,6 +3,7 @@
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,11 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from brimful import storage
+from brimful.console import recorded_warnings
 from brimful.corpus.shards import Corpus
 from brimful.data import blocks as blocks_module
 from brimful.data.blocks import Block, Blocks
 from brimful.data.config import PackingConfig, SequencesConfig
 from brimful.data.sources import BlockRows, Place, Source, mix
+from brimful.data.streams import validation_batches
 from brimful.errors import BrimfulError
 from builders.streams import finish_planning, toy_corpus, toy_source
 
@@ -166,3 +169,11 @@ def test_what_rows_measure(corpus: Corpus, tmp_path: Path, seed: int) -> None:
         lengths = block.sequences.length[block.row(row)].astype(int)
         assert (each, cost) == (lengths.sum(), (lengths**2).sum())
     assert tokens.sum() == block.sequences.length.sum()
+
+
+def test_without_held_out_documents_the_option_is_named(tmp_path: Path) -> None:
+    reader: Any = None  # nothing is read
+    with recorded_warnings() as lines:
+        assert validation_batches("data", None, reader, SHORT, SequencesConfig(), 100, tmp_path) == []
+    (line,) = lines
+    assert line.startswith("data holds no validation documents (prepare's --validation-share)")

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from brimful.commands.prepare import prepare
 from brimful.corpus.pipeline.tokenizer import TokenizerChoice, choices_of
 from brimful.corpus.tokenize.training import train
 from brimful.reports.prepare_table import show_summary
@@ -80,3 +81,15 @@ def test_a_given_tokenizer_decides_for_itself(tmp_path: Path, capsys: pytest.Cap
     screen = capsys.readouterr().out
     assert "pieces (BPE), given" in screen
     assert "Chinese" not in screen
+
+
+def test_none_is_held_out_of_a_small_corpus(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "in.txt").write_text("\n".join(TEXTS), encoding="utf-8")
+    paths, out = [str(tmp_path / "in.txt")], tmp_path / "out"
+    found = prepare(paths=paths, out=str(out), tokenizer="train:200", workers=1, validation_share=1e-9)
+    said = capsys.readouterr().err
+    assert "warning: none of 1 document was held out, so pretrain has no validation loss: raise" in said
+    show_summary(found)
+    assert "held out none --validation-share" in " ".join(capsys.readouterr().out.split())
+    prepare(paths=paths, out=str(tmp_path / "all"), tokenizer="train:200", workers=1, validation_share=0.0)
+    assert "held out" not in capsys.readouterr().err, "as asked for"

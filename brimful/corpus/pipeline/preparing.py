@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from brimful.config import config_hash, to_dict, write_yaml
-from brimful.console import say, warn
+from brimful.console import counted, say, warn
 from brimful.corpus.cleaning.clean import Cleaner
 from brimful.corpus.cleaning.version import cleaning_version
 from brimful.corpus.dedup.duplicates import NearKeys
@@ -61,6 +61,12 @@ def prepare_corpus(config: PrepareConfig) -> dict[str, Any]:
         if config.lexicon:
             check_lexicon(out, config.language, config.lexicon)
         write_yaml(out / "config.yaml", config)
+    documents = summary["documents"]
+    if config.validation_share and not documents["validation"]:
+        warn(
+            f"none of {counted(documents['kept'], 'document')} was held out, so pretrain has no validation"
+            " loss: raise --validation-share"
+        )
     memory = {"main": peak_memory_mb("self")}
     if config.engine == "local":
         memory["workers"] = peak_memory_mb("children")
