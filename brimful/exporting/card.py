@@ -8,6 +8,7 @@ from brimful.config import read_yaml
 from brimful.exporting.example import Exported
 from brimful.exporting.formats import FORMATS
 from brimful.hf.model_folder import ModelFolder
+from brimful.reports.content import accuracy_error, metric
 from brimful.runs.directory import CONFIG, SUMMARY, read_summary
 
 _DATA = ("data", "train", "dev", "test", "unlabelled")
@@ -100,12 +101,27 @@ def _shown(value: Any) -> str:
 
 
 def _metrics(summary: Mapping[str, Any]) -> list[str]:
+    """The metrics of the model on test, or else dev, with their errors."""
+    table = "the test table" if summary.get("test") else "the dev table, by which the model was chosen"
     found = summary.get("test") or summary.get("dev")
     if not isinstance(found, Mapping):
         return [f"- {FILL_IN}"]
-    table = "the test table" if summary.get("test") else "the dev table, by which the model was chosen"
-    numbers = {key: value for key, value in found.items() if type(value) in (int, float)}
-    return [f"On {table}:", "", *(f"- {key}: {value:.6g}" for key, value in numbers.items())]
+    n = metric(found, "n")
+    if isinstance(student := summary.get("student"), Mapping):  # `test` has only the number of rows
+        found = {key: value for key, value in student.items() if key != "parameters"}
+    names = [key for key in found if key != "n" and not key.endswith("_std")]
+    numbers = {key: value for key in names if (value := metric(found, key)) is not None}
+    rows = "" if n is None else f", {n:,.0f} rows"
+    lines = [f"- {key}: {value:.6g}{_error(found, key, n)}" for key, value in numbers.items()]
+    return [f"On {table}{rows}:", "", *(lines or [f"- {FILL_IN}"])]
+
+
+def _error(found: Mapping[str, Any], key: str, n: float | None) -> str:
+    """The deviation of a metric over seeds, or the standard error of an accuracy over rows."""
+    if (deviation := metric(found, f"{key}_std")) is not None:
+        return f" ± {deviation:.2g} (standard deviation over seeds)"
+    error = accuracy_error(found[key], n) if key == "accuracy" else None
+    return "" if error is None else f" ± {error:.2g} (standard error)"
 
 
 def _export(facts: Mapping[str, Any]) -> list[str]:

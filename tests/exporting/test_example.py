@@ -4,6 +4,7 @@ import json
 import runpy
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -125,20 +126,21 @@ def test_the_card_says_what_the_run_knows_and_an_edited_one_stays(encoder: Encod
     (run / "summary.json").write_text(json.dumps({"kind": "finetune", "test": {"accuracy": 0.875, "n": 40}}))
     out = tmp_path / "shop"
     export(run=str(run), out=str(out))
-    card = (out / "README.md").read_text(encoding="utf-8")
-    assert card.startswith("---\nlicense:  # fill in\n")
+    page = (out / "README.md").read_text(encoding="utf-8")
+    assert page.startswith("---\nlicense:  # fill in\n")
     for said in (
         "# shop\n",
         "Labels: bad, good.",
         "- train: reviews.tsv",
-        "- accuracy: 0.875",
+        "On the test table, 40 rows:",
+        "- accuracy: 0.875 ± 0.052 (standard error)\n",
         "- seed: 0, 1",
     ):
-        assert said in card
-    assert "/data" not in card
-    assert "Licence of the data: (fill in)" in card
+        assert said in page
+    assert "/data" not in page
+    assert "Licence of the data: (fill in)" in page
     export(run=str(run), out=str(out))  # written by Brimful and unchanged, so it is replaced in silence
-    (out / "README.md").write_text(card.replace("(fill in)", "mine"))
+    (out / "README.md").write_text(page.replace("(fill in)", "mine"))
     export(run=str(run), out=str(out))
     assert "mine" in (out / "README.md").read_text(encoding="utf-8")
     assert set(json.loads((out / "export.json").read_text())["pages"]) == {"example.py"}
@@ -158,3 +160,41 @@ def test_a_card_says_what_was_compared(difference: float | None, gated: bool) ->
     assert ("on 80 texts of test.tsv, on VNNI" in page) == gated
     assert ("- accuracy: 0.9000 before, 0.8900 after" in page) == gated
     assert ("- 7 products in int8; in bfloat16: layers.0.up" in page) == gated
+
+
+STUDENT = {"accuracy": 0.5, "accuracy_std": 0.012, "accuracy_runs": [0.49, 0.51], "mcc": 0.25}
+
+
+@pytest.mark.parametrize(
+    ("summary", "lines"),
+    [
+        (
+            {"test": {"n": 120}, "student": {"accuracy": 0.5, "macro_f1": 0.48, "parameters": 9}},
+            [
+                "On the test table, 120 rows:",
+                "",
+                "- accuracy: 0.5 ± 0.046 (standard error)",
+                "- macro_f1: 0.48",
+            ],
+        ),
+        (
+            {"test": {"n": 120}, "student": STUDENT},
+            [
+                "On the test table, 120 rows:",
+                "",
+                "- accuracy: 0.5 ± 0.012 (standard deviation over seeds)",
+                "- mcc: 0.25",
+            ],
+        ),
+        (
+            {"dev": {"loss": 1.5, "n": 8}},
+            ["On the dev table, by which the model was chosen, 8 rows:", "", "- loss: 1.5"],
+        ),
+        ({}, ["- (fill in)"]),
+    ],
+)
+def test_the_card_has_metrics_of_students_and_seeds(summary: dict[str, Any], lines: list[str]) -> None:
+    exported = Exported("hf", None, {}, 20, (0, "[PAD]"), None, True, "mean")
+    facts = {"model": "BertModel", "parameters": 9, "pieces": 8}
+    page = card(exported, "m", None, {"options": {}, "summary": summary}, facts)
+    assert "\n".join(["## Metrics", "", *lines, "", "## Training"]) in page
