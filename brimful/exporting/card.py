@@ -7,6 +7,7 @@ from typing import Any
 from brimful.config import read_yaml
 from brimful.exporting.example import Exported
 from brimful.exporting.formats import FORMATS
+from brimful.hf.int8 import FILE as STEPS
 from brimful.hf.model_folder import ModelFolder
 from brimful.reports.content import accuracy_error, metric
 from brimful.runs.directory import CONFIG, SUMMARY, read_summary
@@ -44,13 +45,12 @@ def card(
         run: see `run_of`.
         facts: what export.json will say.
     """
-    form = FORMATS[export.format]
     options, summary = run.get("options", {}), run.get("summary", {})
     library = _LIBRARIES.get(export.format, export.format.partition("-")[0])
     lines = ["---", "license:  # fill in", "language:  # fill in", f"library_name: {library}"]
     lines += [f"pipeline_tag: {_PIPELINES[export.kind]}", "---", "", f"# {name}", ""]
     lines += [_what(export, facts), "", "## Use", "", f"    python example.py {_usage(export)}", ""]
-    lines += [f"The model is `{form.file}` ({export.format}); texts are cut at {export.max_length} tokens."]
+    lines += [f"{_stored(export)} Texts are cut at {export.max_length} tokens."]
     lines += ["", f"Labels: {', '.join(labels)}."] if labels else []
     lines += ["", "## Data", "", *_rows(options, _DATA)]
     lines += [f"- What the data are, who may use them, and whom they concern: {FILL_IN}", ""]
@@ -73,6 +73,17 @@ def _what(export: Exported, facts: Mapping[str, Any]) -> str:
         "vectors": "A vector for each text; the cosine of two says how alike the texts are.",
     }[export.kind]
     return f"{said} {facts['model']}, {facts['parameters']:,} parameters, {facts['pieces']:,} pieces."
+
+
+def _stored(export: Exported) -> str:
+    """Where the model is, and what its numbers are."""
+    file = f"The model is `{FORMATS[export.format].file}`"
+    if export.format != "int8":
+        return f"{file} ({export.format})."
+    return (
+        f"{file}, with the weights and the size of the format hf. Eight bits are only how Brimful computes"
+        f" when it predicts, on CPUs with VNNI or AMX; the steps for it are in `{STEPS}`."
+    )
 
 
 def _usage(export: Exported) -> str:

@@ -198,3 +198,19 @@ def test_the_card_has_metrics_of_students_and_seeds(summary: dict[str, Any], lin
     facts = {"model": "BertModel", "parameters": 9, "pieces": 8}
     page = card(exported, "m", None, {"options": {}, "summary": summary}, facts)
     assert "\n".join(["## Metrics", "", *lines, "", "## Training"]) in page
+
+
+def test_the_card_of_int8_says_where_eight_bits_are() -> None:
+    facts = {"model": "BertModel", "parameters": 9, "pieces": 8}
+    pages = {
+        name: card(Exported(name, None, {}, 20, (0, "[PAD]"), None, True, "mean"), "m", None, {}, facts)
+        for name in ("int8", "onnx-int8")
+    }
+    assert (
+        "The model is `onnx/model_quantized.onnx` (onnx-int8). Texts are cut at 20 tokens."
+        in pages["onnx-int8"]
+    )
+    assert (
+        "The model is `model.safetensors`, with the weights and the size of the format hf." in pages["int8"]
+    )
+    assert "on CPUs with VNNI or AMX; the steps for it are in `int8.safetensors`." in pages["int8"]
