@@ -23,6 +23,7 @@ from brimful.errors import BrimfulError
 from brimful.exporting.card import card, run_of
 from brimful.exporting.config import ExportConfig
 from brimful.exporting.convert import convert
+from brimful.exporting.end import show_export
 from brimful.exporting.example import Exported, example
 from brimful.exporting.formats import FORMATS, FormatName, require_packages
 from brimful.exporting.gate import check_given, check_graph, check_written, run_of_export
@@ -106,7 +107,7 @@ def _texts(config: ExportConfig) -> Iterator[str]:
             warn(f"{path}: {issue}: {count:,}")
 
 
-@verb(ExportConfig)
+@verb(ExportConfig, show=show_export)
 def export(config: ExportConfig) -> dict[str, Any]:
     """Write a model as a folder for Hugging Face libraries, an ONNX file or OpenVINO's, and check it.
 

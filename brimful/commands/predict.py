@@ -2,13 +2,13 @@
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from brimful.config import verb
-from brimful.console import progress, recorded_warnings
+from brimful.console import counted, progress, recorded_warnings
 from brimful.errors import BrimfulError
 from brimful.hf.model_folder import ModelFolder
 from brimful.prediction.config import PredictConfig
@@ -20,7 +20,18 @@ from brimful.tasks.encoded import warn_of_lost_ends
 from brimful.tasks.output import ARRAYS, FORMATS, output_file
 
 
-@verb(PredictConfig)
+def show_predicted(result: Mapping[str, Any]) -> None:
+    """Print the end of a prediction, or of its dry run."""
+    texts = counted(result["texts"], "text")
+    if "dry_run" in result:
+        print(f"dry run: {texts} can be predicted")
+        return
+    abstained = f", {result['abstained']:,} of them without a label" if "abstained" in result else ""
+    speed = f"{result['tokens_per_second']:,.0f} tokens a second"
+    print(f"{texts} in {result['seconds']:,.1f} s ({speed}){abstained} -> {result['output']}")
+
+
+@verb(PredictConfig, show=show_predicted)
 def predict(config: PredictConfig) -> dict[str, Any]:
     """Write a prediction for each text: the columns that the model's task has, such as label and probability.
 

@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 import shutil
 import warnings
 from dataclasses import replace
@@ -16,6 +17,7 @@ from safetensors.torch import load_file, save_file
 
 import brimful
 from brimful import BrimfulError, Encoder, TaskModel
+from brimful.cli import main
 from brimful.hf.folders import save_model
 from brimful.model.heads import SequenceHead, SpanHead, TokenHead
 from brimful.prediction import packed
@@ -330,3 +332,17 @@ def test_texts_of_any_number_in_memory(classifier, monkeypatch):
         model.predict("w1")
     with pytest.raises(BrimfulError, match="2 texts cannot be paired with 1"):
         model.predict(["w1", "w2"], ["w3"])
+
+
+def test_the_end_is_a_sentence(classifier, tmp_path, capsys):
+    output = tmp_path / "labels.tsv"
+    line = ["predict", "--model", classifier, "--input", written(tmp_path, ".txt"), "--output", output]
+    assert main([*map(str, line), "--dry-run"]) == 0
+    assert capsys.readouterr().out == "dry run: 70 texts can be predicted\n"
+    assert main([*map(str, line), "--abstain-below", "0.99"]) == 0
+    number = r"[\d,.]+"
+    assert re.fullmatch(
+        rf"70 texts in {number} s \({number} tokens a second\), \d+ of them without a label"
+        rf" -> {re.escape(str(output))}\n",
+        capsys.readouterr().out,
+    )
