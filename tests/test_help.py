@@ -42,6 +42,12 @@ def test_help_is_one_screen(
     assert 1 <= len(main_options(load_schema(verb))) <= MOST
 
 
+def test_the_screen_of_predict_names_vectors(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "or .npy: vectors, or a task model's scores" in " ".join(
+        shown(capsys, "predict", "--help").split()
+    )
+
+
 @pytest.mark.parametrize("verb", VERBS)
 def test_the_last_line_fits_80_columns(
     verb: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

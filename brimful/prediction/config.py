@@ -20,7 +20,7 @@ class PredictConfig:
     input: str
     """.txt (one text a line), or TSV, CSV, JSONL or Parquet with the columns text and text_b (optional)."""
     output: str
-    """.jsonl, .tsv, .csv or .parquet to write: a row for each text, in the order of the input. Or .npy:
+    """.jsonl, .tsv, .csv or .parquet to write, a row for each text in the order of the input; or .npy:
     vectors, or a task model's scores."""
     columns: TextColumns = TextColumns()
     """Other names of the columns."""
