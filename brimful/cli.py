@@ -159,7 +159,7 @@ def _main(arguments: list[str]) -> int:
         causes = error, error.__cause__ or error.__context__
         if not any(isinstance(cause, KeyboardInterrupt) for cause in causes):
             raise
-        print("; ".join(["interrupted", *getattr(error, "__notes__", [])[-1:]]), file=sys.stderr)
+        print("; ".join(["brimful: interrupted", *getattr(error, "__notes__", [])[-1:]]), file=sys.stderr)
         return 130
     except BrokenPipeError:
         return 141

@@ -274,7 +274,7 @@ def test_ctrl_c_in_a_compiled_loop(
 
     monkeypatch.setattr(cli, "_run", interrupted)
     assert main(["pack", "--histogram", str(histogram)]) == 130
-    assert capsys.readouterr().err == "interrupted\n"
+    assert capsys.readouterr().err == "brimful: interrupted\n"
     monkeypatch.setattr(cli, "_run", broken)
     with pytest.raises(SystemError, match="something else"):
         main(["pack", "--histogram", str(histogram)])
@@ -389,7 +389,10 @@ def test_a_signal_stops_a_run(corpus_dir: Path, tmp_path: Path, number: signal.S
     assert "Traceback" not in err
     (saved,) = run.glob("checkpoints/step-*")
     step = saved.name.removeprefix("step-")
-    assert f"brimful: stopped by {number.name} at step {step}; continue with --resume {run}" in err
+    assert (
+        f"brimful: stopped by {number.name} at step {step}; continue with brimful pretrain --resume {run}"
+        in err
+    )
     assert not (run / "summary.json").exists()
     assert main(["pretrain", "--resume", str(run), "--dry-run"]) == 0
 

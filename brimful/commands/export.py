@@ -133,6 +133,21 @@ def export(config: ExportConfig) -> dict[str, Any]:
             needs a package or texts, the folder holds something else, outputs or ids differ, or too much is
             lost on real texts.
     """
+    place = _inode(Path(config.out))
+    try:
+        return _exported(config)
+    except KeyboardInterrupt as stopped:
+        if _inode(Path(config.out)) == place:
+            stopped.add_note("nothing was written")
+        raise
+
+
+def _inode(folder: Path) -> int | None:
+    """What changes when a folder is put in another's place; None where there is none."""
+    return folder.stat().st_ino if folder.exists() else None
+
+
+def _exported(config: ExportConfig) -> dict[str, Any]:
     if config.format:
         require_packages(config.format)
     out = Path(config.out)

@@ -1,6 +1,7 @@
 """A run directory: config.yaml, metrics.jsonl, checkpoints/, the model's folder, and summary.json last."""
 
 import os
+import shlex
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -96,7 +97,7 @@ def open_run(
             raise UsageError(f"{verb} needs {several}{options[-1]}, or --resume RUN")
         assert config.out is not None
         out = Path(config.out)
-        unfinished = f"continue with `brimful {verb} --resume {out}`, or "
+        unfinished = f"continue with `brimful {verb} --resume {shlex.quote(str(out))}`, or "
         if ranks.is_main:
             require_folder_place(out, unfinished=unfinished)
         if ranks.is_main and not config.dry_run:

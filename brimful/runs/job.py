@@ -74,7 +74,7 @@ class Opened(Generic[C]):
     Attributes:
         config: of the run; of an interrupted one, what it has saved.
         resuming: whether the folder holds the beginning of the run.
-        again: how an interrupted run is continued: "--resume RUN".
+        again: how an interrupted run is continued: "brimful VERB --resume RUN".
         summary: of a finished run, for which there is nothing to do.
     """
 
@@ -94,7 +94,7 @@ def resumable(verb: str, *needs: str) -> Callable[[R, World, FolderLock], Opened
 
     def opened(config: R, ranks: World, lock: FolderLock) -> Opened[R]:
         config = restarted(config, ranks)
-        again = f"--resume {shlex.quote(str(config.resume or config.out))}"
+        again = f"brimful {verb} --resume {shlex.quote(str(config.resume or config.out))}"
         if config.resume is not None and (summary := finished_run(config, verb, ranks)) is not None:
             return Opened(config, Path(config.resume), False, again, summary)
         dry_run = config.dry_run

@@ -41,7 +41,7 @@ class StoppedError(BrimfulError):
         self.exit_code = 128 + number
 
     def resumed_by(self, command: str) -> "StoppedError":
-        """The same, saying which options or command go on; or that nothing was saved."""
+        """The same, saying which command goes on; or that nothing was saved."""
         rest = f"continue with {command}" if self.is_saved else "nothing was saved"
         return StoppedError(self.number, self.where, rest, is_saved=self.is_saved)
 

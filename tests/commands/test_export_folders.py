@@ -1,6 +1,7 @@
 """brimful export of folders from elsewhere: any form becomes one form, checked against transformers."""
 
 import json
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from safetensors.torch import load_file
 
 from brimful import Encoder
 from brimful.cli import main
+from brimful.commands import export as exporting
 from brimful.commands.export import export
 from brimful.corpus.tokenize.training import train
 from brimful.errors import BrimfulError
@@ -21,6 +23,7 @@ from brimful.hf.model_folder import ModelFolder
 from brimful.hf.sentence_modules import write_modules
 from brimful.model.heads import MaskedLMHead, PretrainingHead, SequenceHead
 from brimful.runs.directory import model_files
+from brimful.storage import atomic_directory
 from brimful.text.special_ids import special_ids
 from brimful.text.tokenizer import load
 from builders.encoders import small
@@ -284,3 +287,29 @@ def test_what_cannot_be_exported_is_refused(folder, tmp_path):
     with pytest.raises(BrimfulError, match="is a SentencePiece model"):
         export(run=str(folder), out=str(tmp_path / "out"))
     assert isinstance(load_model(folder)[1], MaskedLMHead)
+
+
+def test_an_interrupt_says_what_was_written(folder, tmp_path, monkeypatch, capsys):
+    """Nothing, until the folder has its name."""
+    line = ["export", str(folder), "--out", str(tmp_path / "out")]
+
+    @contextmanager
+    def late(*arguments):
+        with atomic_directory(*arguments) as place:
+            yield place
+        raise KeyboardInterrupt
+
+    def early(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(exporting, "save_model", early)
+        assert main(line) == 130
+    assert capsys.readouterr().err.splitlines()[-1] == "brimful: interrupted; nothing was written"
+    assert not (tmp_path / "out").exists()
+    for _ in range(2):
+        with monkeypatch.context() as patch:
+            patch.setattr(exporting, "atomic_directory", late)
+            assert main(line) == 130
+        assert capsys.readouterr().err.splitlines()[-1] == "brimful: interrupted"
+        assert (tmp_path / "out" / "export.json").exists()

@@ -130,7 +130,9 @@ def test_a_run_that_was_asked_to_stop_goes_on_to_the_same_bits(chained, pretrain
         _, error = process.communicate(timeout=60)
     assert process.returncode == 128 + signal.SIGTERM
     step = len(read_metrics(out / "metrics.jsonl"))
-    assert f"stopped by SIGTERM at step {step}; continue with --resume {out}" in error.decode()
+    assert (
+        f"stopped by SIGTERM at step {step}; continue with brimful pretrain --resume {out}" in error.decode()
+    )
     assert (out / "checkpoints" / f"step-{step}").exists()
     run("pretrain", "--resume", out)
     assert sha256(out / WEIGHTS) == sha256(pretrained / WEIGHTS)

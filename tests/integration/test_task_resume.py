@@ -204,7 +204,7 @@ def test_a_run_that_was_asked_to_stop_does_no_update_twice(
         answer = call(*line_of(verb, inputs, straight, out))
     assert answer.code == 128 + number
     assert f"stopped by {signal.Signals(number).name} in " in answer.error
-    assert f"continue with --resume {out}\n" in answer.error
+    assert f"continue with brimful {verb} --resume {out}\n" in answer.error
     assert (out / name / "checkpoints" / f"step-{step + 1}").is_dir()
     assert not list(out.glob("*/**/result/../checkpoints"))
     call(verb, "--resume", out)
@@ -239,7 +239,7 @@ def test_a_recipe_that_was_stopped_names_itself(inputs, straight, tmp_path, call
         answer = call(*line)
     assert answer.code == 128 + signal.SIGTERM
     assert answer.error.endswith(
-        f"stopped by SIGTERM in distil layers, seed 0; continue with --resume {out}\n"
+        f"stopped by SIGTERM in distil layers, seed 0; continue with brimful distil-recipe --resume {out}\n"
     )
     assert call("distil-recipe", "--resume", out).code == 0
 

@@ -64,7 +64,10 @@ def test_after_its_start_a_run_can_be_resumed(corpus_dir: Path, tmp_path: Path) 
     arguments = ["pretrain", "--data", corpus_dir, "--out", out, *SMALL]
     ended = signalled(signal.SIGINT, "os.rename", "-start", *arguments)  # its model, before the first step
     assert ended.returncode == 130
-    assert ended.stderr.splitlines()[-1] == f"interrupted; continue with --resume {out}"
+    assert (
+        ended.stderr.splitlines()[-1]
+        == f"brimful: interrupted; continue with brimful pretrain --resume {out}"
+    )
     assert main(["pretrain", "--resume", str(out), "--json"]) == 0
 
 
@@ -79,7 +82,7 @@ def test_what_is_prepared_continues(tmp_path: Path, event: str, name: str, rest:
     arguments = ["prepare", tmp_path / "texts", "--out", out, "--tokenizer", "train:300", "--workers", "1"]
     ended = signalled(signal.SIGINT, event, name, *arguments)
     assert ended.returncode == 130
-    assert ended.stderr.splitlines()[-1] == f"interrupted; {rest}"
+    assert ended.stderr.splitlines()[-1] == f"brimful: interrupted; {rest}"
     assert out.exists() == (rest == "the same command continues")
 
 
