@@ -1,19 +1,23 @@
 """The table at the end of `prepare`."""
 
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from rich.table import Table
 
+from brimful.console import counted, visible
+from brimful.corpus.reading.inputs import split_suffix
 from brimful.terminal import output_console
+
+SHOWN = 10
+"""Files, and kinds of files, that a dry run names."""
 
 
 def show_summary(summary: dict[str, Any]) -> None:
     """Print the counts of a preparation, or what a dry run found."""
     if "documents" not in summary:  # a dry run
-        for key, value in summary.items():
-            if not isinstance(value, list):
-                print(f"{key}: {value:,}" if isinstance(value, int) else f"{key}: {value}")
+        _show_inputs(summary["inputs"], summary["bytes"])
         return
     console = output_console()
     table = Table(show_header=False, box=None, pad_edge=False)
@@ -34,6 +38,18 @@ def show_summary(summary: dict[str, Any]) -> None:
     seconds = ", ".join(f"{stage} {value:g}" for stage, value in summary["seconds"].items())
     memory = ", ".join(f"{who} {value:,} MB" for who, value in summary["memory_mb"].items())
     console.print(f"Seconds: {seconds}. Peak memory: {memory}.")
+
+
+def _show_inputs(paths: Sequence[str], size: int) -> None:
+    """What would be read: how many files of each kind, and the first of them."""
+    print(f"dry run: {counted(len(paths), 'file')}, {size / 1e6:,.1f} MB, would be read")
+    kinds = Counter("".join(split_suffix(path)) or "no suffix" for path in paths)
+    listed = [f"{visible(kind)} {count:,}" for kind, count in kinds.most_common(SHOWN)]
+    print(f"  {', '.join(listed)}{' ...' * (len(kinds) > SHOWN)}")
+    for path in paths[:SHOWN]:
+        print(f"  {visible(path)}")
+    if len(paths) > SHOWN:
+        print(f"  ... {len(paths) - SHOWN:,} more, which --json lists")
 
 
 def _section(table: Table, title: str, rows: dict[str, int]) -> None:

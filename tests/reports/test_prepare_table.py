@@ -65,6 +65,23 @@ def test_what_was_decided_is_what_the_tokenizer_does(
     assert "dropped: duplicate -2" in screen
 
 
+def test_a_dry_run_is_one_screen(capsys: pytest.CaptureFixture[str]) -> None:
+    paths = [f"in/{i:03}.txt" for i in range(400)] + [f"in/{i}.JSONL.gz" for i in range(11)] + ["in/read\nme"]
+    show_summary({"dry_run": True, "files": 412, "bytes": 12_345_678, "inputs": paths})
+    assert capsys.readouterr().out.splitlines() == [
+        "dry run: 412 files, 12.3 MB, would be read",
+        "  .txt 400, .jsonl.gz 11, no suffix 1",
+        *(f"  in/{i:03}.txt" for i in range(10)),
+        "  ... 402 more, which --json lists",
+    ]
+    show_summary({"dry_run": True, "files": 1, "bytes": 9, "inputs": paths[-1:]})
+    assert capsys.readouterr().out.splitlines() == [
+        "dry run: 1 file, 0.0 MB, would be read",
+        "  no suffix 1",
+        "  in/read\\nme",
+    ]
+
+
 @pytest.mark.parametrize("accented", [0, 30])
 def test_accents_go_where_few_letters_have_one(accented: int, tmp_path: Path) -> None:
     texts = ["ten apples and pears a day keep the doctor away " * 20] * 20 + ["schön grün über"] * accented

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from brimful.config import config_hash, to_dict, write_yaml
-from brimful.console import counted, say, warn
+from brimful.console import counted, warn
 from brimful.corpus.cleaning.clean import Cleaner
 from brimful.corpus.cleaning.version import cleaning_version
 from brimful.corpus.dedup.duplicates import NearKeys
@@ -120,8 +120,6 @@ def _settings(config: PrepareConfig) -> Settings:
 
 
 def _list(inputs: Sequence[Input]) -> dict[str, Any]:
-    for item in inputs:
-        say(f"{item.bytes:>15,}  {item.path}")
     return {
         "dry_run": True,
         "files": len(inputs),
