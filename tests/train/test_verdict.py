@@ -64,9 +64,10 @@ def test_a_quota_is_named():
     """Nobody else wants the cores: no faster device would help."""
     quota = line(9.0, withheld=0.95, others=0.1, stolen=0.0, load=0.2, cores=2, quota=0.1)
     found = speed([[quota]], PRETRAINING)
-    assert str(found) == (
-        "busy machine (95% of the time): this process's CPU quota left 0.1 of 2 cores: raise it"
-    )
+    assert found is not None
+    assert found.bound == "busy machine"
+    assert found.share == pytest.approx(0.95)
+    assert found.next == "this process's CPU quota left 0.1 of 2 cores: raise it"
     mostly_others = speed([[quota, line(10.0, withheld=0.9), quota | {"seconds": 10.1}]], TASK)
     assert mostly_others is not None
     assert mostly_others.next.startswith("other processes")
