@@ -7,4 +7,5 @@ from brimful.model import door
 
 @pytest.fixture(autouse=True)
 def _open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(door.SWITCH, "on")
     monkeypatch.setattr(door, "_is_shut", False)
