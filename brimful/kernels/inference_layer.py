@@ -24,7 +24,7 @@ from brimful.model.drawing import Linear
 from brimful.model.inference import not_finite
 from brimful.model.layer import Layer, Norm, kept_rows
 from brimful.precision.formats import InferencePrecision
-from brimful.precision.inference import FEWEST
+from brimful.precision.inference import FEWEST, lays_out_bf16
 
 EVEN = 32
 """Rows of a product are a multiple of this; others are left to ATen: oneDNN keeps what it compiles for every
@@ -113,8 +113,7 @@ def run_applies(device: torch.device, tokens: int, precision: InferencePrecision
         and device.type == "cpu"
         and tokens >= FEWEST
         and bfloat16.has_numba()
-        and torch.backends.mkldnn.is_available()
-        and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+        and lays_out_bf16()
     )
 
 

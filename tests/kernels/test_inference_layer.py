@@ -20,10 +20,12 @@ from brimful.model.door import shut, within
 from brimful.model.encoder import Encoder
 from brimful.model.inference import batches, text_vectors
 from brimful.model.int8 import Steps, missing
+from brimful.precision.inference import lays_out_bf16, speedup
 from builders.encoders import VOCABULARY, random_row, small
 
 ALL = ["bert", "roberta", "electra", "prenorm", "modern"]
 CPU = torch.device("cpu")
+needs_bf16 = pytest.mark.skipif(not lays_out_bf16(), reason="oneDNN has no bfloat16 for this processor")
 needs_int8 = pytest.mark.skipif(missing() is not None, reason=f"int8 needs {missing()}")
 
 
@@ -54,6 +56,7 @@ def distances(found: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     return 1 - (found * wanted).sum(1) / norms
 
 
+@needs_bf16
 @pytest.mark.parametrize("model", ALL)
 def test_vectors_in_bf16_are_near_those_in_fp32_and_a_neighbour_changes_little(
     model: str, examples: Examples, monkeypatch: pytest.MonkeyPatch
@@ -82,6 +85,7 @@ def test_gradients_training_and_captures_have_other_forms() -> None:
         assert not run.weights
 
 
+@needs_bf16
 def test_a_run_ends_with_its_copies_even_after_an_error() -> None:
     encoder, batch = small("bert").eval(), random_row([128])
     run = LaidOut()
@@ -105,11 +109,26 @@ def test_a_run_ends_with_its_copies_even_after_an_error() -> None:
     assert outer.weights
 
 
+def test_bf16_runs_where_onednn_has_no_products_of_it(
+    examples: Examples, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: False)
+    assert not isinstance(within("products_of_run", CPU, 128, "bf16"), LaidOut)
+    encoder = small("bert").eval()
+    found, wanted = (text_vectors(encoder, examples, precision=each) for each in ("bf16", "fp32"))
+    assert distances(found, wanted).max() < 2e-3
+    assert 0.001 < speedup() < 100
+
+
+def test_a_run_in_int8_is_laid_out_however_short() -> None:
+    assert isinstance(within("products_of_run", CPU, 1, "int8"), LaidOut)
+
+
+@needs_bf16
 def test_a_short_run_is_left_to_autocast() -> None:
     assert isinstance(within("products_of_run", CPU, 128, "bf16"), LaidOut)
     assert not isinstance(within("products_of_run", CPU, 127, "bf16"), LaidOut)
     assert not isinstance(within("products_of_run", torch.device("cuda"), 1 << 20, "bf16"), LaidOut)
-    assert isinstance(within("products_of_run", CPU, 1, "int8"), LaidOut)
 
 
 def calibrated(model: str, examples: Examples) -> Encoder:

@@ -62,8 +62,10 @@ def test_short_runs_and_what_is_asked_for_need_no_measurement(monkeypatch: pytes
     assert resolve_inference("auto", GPU, 1 << 20) == resolve_inference("auto", CPU, 1 << 20) == "fp32"
 
 
-def test_a_measurement() -> None:
+def test_a_measurement_leaves_the_random_numbers_of_the_caller() -> None:
+    before = torch.get_rng_state()
     assert 0.01 < speedup() < 100
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 @pytest.mark.usefixtures("kernels")
