@@ -213,10 +213,8 @@ def gate_gradients(up: np.ndarray, gradients: np.ndarray, d_up: np.ndarray, out:
 
 
 @compiled_floats
-def _norm_row(
-    x: np.ndarray, y: np.ndarray, statistics: np.ndarray, weight: np.ndarray, eps: np.float32
-) -> None:
-    """LayerNorm of a row x into y, and its mean and factor."""
+def _mean_and_factor(x: np.ndarray, eps: np.float32) -> tuple[np.float32, np.float32]:
+    """The mean of a row, and 1 / its standard deviation."""
     width = np.float32(len(x))
     total = np.float32(0.0)
     for i in range(len(x)):
@@ -225,7 +223,15 @@ def _norm_row(
     total = np.float32(0.0)
     for i in range(len(x)):
         total += (x[i] - mean) * (x[i] - mean)
-    factor = np.float32(1.0) / np.sqrt(total / width + eps)
+    return mean, np.float32(1.0) / np.sqrt(total / width + eps)
+
+
+@compiled_floats
+def _norm_row(
+    x: np.ndarray, y: np.ndarray, statistics: np.ndarray, weight: np.ndarray, eps: np.float32
+) -> None:
+    """LayerNorm of a row x into y, and its mean and factor."""
+    mean, factor = _mean_and_factor(x, eps)
     statistics[0], statistics[1] = mean, factor
     for i in range(len(x)):
         y[i] = narrow((x[i] - mean) * factor * weight[i])
@@ -268,15 +274,7 @@ def _biased_norm_row(
     x: np.ndarray, y: np.ndarray, weight: np.ndarray, bias: np.ndarray, eps: np.float32
 ) -> None:
     """LayerNorm of a row x into y."""
-    width = np.float32(len(x))
-    total = np.float32(0.0)
-    for i in range(len(x)):
-        total += x[i]
-    mean = total / width
-    total = np.float32(0.0)
-    for i in range(len(x)):
-        total += (x[i] - mean) * (x[i] - mean)
-    factor = np.float32(1.0) / np.sqrt(total / width + eps)
+    mean, factor = _mean_and_factor(x, eps)
     for i in range(len(x)):
         y[i] = narrow((x[i] - mean) * factor * weight[i] + bias[i])
 
