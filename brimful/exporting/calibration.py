@@ -17,7 +17,7 @@ from brimful.model.door import shut
 from brimful.model.drawing import Linear
 from brimful.model.encoder import Encoder
 from brimful.model.inference import evaluating
-from brimful.model.int8 import Steps
+from brimful.model.int8 import Steps, rounded_weights
 
 ROWS = 256
 """Inputs of a batch that are kept, evenly spread over it."""
@@ -106,10 +106,9 @@ def _rounded(x: Tensor, size: float, zero: int) -> Tensor:
 
 
 def _loss(x: Tensor, linear: Linear) -> float:
-    factors = 1.0 if linear.steps.factors is None else linear.steps.factors
-    weight = linear.weight.detach() * factors
-    sizes = weight.abs().amax(1, keepdim=True).clamp_min(torch.finfo(torch.float32).tiny) / 127
-    inputs = _rounded(x / factors, linear.steps.size, linear.steps.zero)
-    exact = x @ linear.weight.detach().t()
-    error = inputs @ ((weight / sizes).round() * sizes).t() - exact
+    weight, steps = linear.weight.detach(), linear.steps
+    integers, sizes = rounded_weights(weight, steps.factors)
+    inputs = _rounded(x if steps.factors is None else x / steps.factors, steps.size, steps.zero)
+    exact = x @ weight.t()
+    error = inputs @ (integers * sizes[:, None]).t() - exact
     return float(error.norm() / exact.norm().clamp_min(torch.finfo(torch.float32).tiny))

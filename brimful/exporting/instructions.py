@@ -4,6 +4,7 @@ import os
 import platform
 import re
 
+from brimful.model.int8 import INSTRUCTIONS
 from brimful.system import kernel_file
 
 _KNOWN = (
@@ -17,8 +18,8 @@ _KNOWN = (
     "i8mm",
     "asimddp",
 )
-SUMS_FOUR = ("amx_int8", "avx512_vnni", "avx_vnni", "i8mm", "asimddp")
-"""These sum four products of 8 bits in 32 bits. Older instructions sum two in 16 bits, and saturate."""
+SUMS_FOUR = (*INSTRUCTIONS, "i8mm", "asimddp")
+"""`INSTRUCTIONS`, and those of ARM."""
 _LIMITS = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")
 
 

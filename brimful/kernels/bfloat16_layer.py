@@ -48,16 +48,23 @@ def applies(
 ) -> bool:
     """Whether `forward` computes this: modern without dropout, under autocast to bfloat16, on a CPU, not
     traced."""
+    return (
+        takes(layer, layout, capture)
+        and rotation is not None
+        and layer.gated
+        and not (layer.training and layer.drops)
+        and bfloat16.autocasts(x)
+    )
+
+
+def takes(layer: Layer, layout: Layout, capture: CaptureFunction | None) -> bool:
+    """Whether loops over bfloat16 compute a layer: as it was made, float32, by sequences, no capture."""
     matrices = (layer.qkv, layer.attention_out, layer.up, layer.down)
     return (
-        rotation is not None
-        and capture is None
-        and layer.gated
+        capture is None
+        and isinstance(layout, SequenceLayout)
         and layer.mlp_norm.weight.dtype == torch.float32
         and all(type(linear) is Linear for linear in matrices)  # not replaced from outside
-        and not (layer.training and layer.drops)
-        and isinstance(layout, SequenceLayout)
-        and bfloat16.autocasts(x)
     )
 
 

@@ -1,6 +1,6 @@
 """A layer of inference in bfloat16 on a CPU: four products of oneDNN, and one loop between two of them.
 
-Autocast converts the weights for each batch, calls MKL-free products that lay them out again, and takes an
+Autocast converts the weights for each batch, has oneDNN lay them out again in each product, and takes an
 operation of ATen for each conversion, sum, norm and activation. Here the weights are laid out once for a run
 (`LaidOut`), GeLU and biases belong to the product, and a residual sum and its norm are one loop.
 
@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from brimful.kernels import bfloat16
+from brimful.kernels.bfloat16_layer import Rotation, takes
 from brimful.kernels.blockwise import attention
 from brimful.kernels.int8 import IntegerWeights
 from brimful.model.attention import CaptureFunction, Layout, SequenceLayout
@@ -30,7 +31,6 @@ EVEN = 32
 """Rows of a product are a multiple of this; others are left to ATen: oneDNN keeps what it compiles for every
 shape, some 100 kB."""
 
-Rotation = tuple[Tensor, Tensor]
 _ACTIVE = threading.local()
 
 
@@ -130,15 +130,11 @@ def applies(
     capture: CaptureFunction | None,
 ) -> bool:
     """Whether `forward` computes this: in `LaidOut`, without gradients and captures."""
-    matrices = (layer.qkv, layer.attention_out, layer.up, layer.down)
     return (
         getattr(_ACTIVE, "run", None) is not None
-        and capture is None
         and not torch.is_grad_enabled()
         and not layer.training
-        and isinstance(layout, SequenceLayout)
-        and layer.mlp_norm.weight.dtype == torch.float32
-        and all(type(linear) is Linear for linear in matrices)  # not replaced from outside
+        and takes(layer, layout, capture)
         and (bfloat16.autocasts(x) or bfloat16.applies(x))
     )
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from brimful.kernels import bfloat16
 from brimful.model.drawing import Linear
 from brimful.model.inference import not_finite
-from brimful.model.int8 import Steps
+from brimful.model.int8 import Steps, rounded_weights
 
 
 class IntegerWeights:
@@ -40,10 +40,7 @@ class IntegerWeights:
         weight = linear.weight.detach().float()
         if not weight.isfinite().all():  # integers would hide it
             raise not_finite()
-        if steps.factors is not None:
-            weight = weight * steps.factors
-        self.sizes = weight.abs().amax(1).clamp_min(torch.finfo(torch.float32).tiny) / 127
-        integers = (weight / self.sizes[:, None]).round().to(torch.int8)
+        integers, self.sizes = rounded_weights(weight, steps.factors)
         self.packed = torch.ops.onednn.qlinear_prepack(integers, None)
         self.zeros = torch.zeros(len(weight), dtype=torch.int64)
         self.bias = linear.bias

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 INSTRUCTIONS = ("amx_int8", "avx512_vnni", "avx_vnni")
-"""Any of them sums four 8-bit products in 32 bits. Older instructions sum two in 16 bits, and saturate."""
+"""Of x86, any of them sums four 8-bit products in 32 bits. Older ones sum two in 16 bits, and saturate."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,6 +23,22 @@ class Steps:
     size: float
     zero: int
     factors: Tensor | None = None
+
+
+def rounded_weights(weight: Tensor, factors: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Weights as integers from -127 to 127.
+
+    Args:
+        weight: float32 (out, in).
+        factors: as in `Steps`.
+
+    Returns:
+        weight * factors in steps, int8 (out, in), and the step of each output, float32 (out,).
+    """
+    if factors is not None:
+        weight = weight * factors
+    sizes = weight.abs().amax(1).clamp_min(torch.finfo(torch.float32).tiny) / 127
+    return (weight / sizes[:, None]).round().to(torch.int8), sizes
 
 
 def missing() -> str | None:
