@@ -96,11 +96,11 @@ MODULES = {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
 CLOSURES = {
     "brimful.train.config": (8, 1_457),
     "brimful.train.trainer": (61, 8_726),
-    "brimful.tasks.regression": (27, 3_348),
-    "brimful.commands.predict": (52, 8_996),
-    "brimful.commands.pretrain": (140, 21_043),
-    "brimful.commands.finetune": (167, 26_123),
-    "brimful.commands.distil": (166, 25_012),
+    "brimful.tasks.regression": (27, 3_368),
+    "brimful.commands.predict": (52, 9_015),
+    "brimful.commands.pretrain": (140, 21_064),
+    "brimful.commands.finetune": (167, 26_147),
+    "brimful.commands.distil": (166, 25_060),
 }
 # A function that imports hides what its module needs. Each name counts, and so does `import_module`.
 DEFERRED = 77

@@ -23,9 +23,9 @@ from brimful.tables.label_lists import MISSING
 from brimful.tables.labelled_spans import LabelledSpan, label_names_of
 from brimful.tables.question_files import Answer
 from brimful.tables.table import Table, require_pairs
-from brimful.tasks.alike import normalised
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.task import Task
+from brimful.text.characters import normalised
 from brimful.text.special_ids import unknown_id
 
 FEW = 10

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from brimful.console import counted, visible, warn
+from brimful.text.characters import normalised
 
 _MOST_BROKEN = 0.01
 """A reading may take the text from this proportion of the spans that have it as they stand."""
@@ -200,12 +201,7 @@ def _joined(pair: str) -> bool:
 
 def same_text(first: str, second: str) -> bool:
     """Whether two texts are the same but for case, width and white space."""
-    return first == second or _plain(first) == _plain(second)
-
-
-def _plain(text: str) -> str:
-    """A text without case, width and white space, which tools change in what they show."""
-    return "".join(unicodedata.normalize("NFKC", text).casefold().split())
+    return first == second or normalised(first) == normalised(second)
 
 
 def settle(texts: Sequence[str], places: Sequence[Place]) -> Settled:

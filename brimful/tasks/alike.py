@@ -6,7 +6,6 @@ where they are most of a text, or all that tells many texts apart, as in a table
 """
 
 import re
-import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 
@@ -15,6 +14,7 @@ import numpy as np
 from brimful.corpus.dedup.near_pairs import near_groups
 from brimful.randomness import derive_key, hash_words
 from brimful.tables.table import Table
+from brimful.text.characters import normalised
 
 LETTERS = 8
 """Of texts with fewer letters, numbers and punctuation count: as near pairs have runs of eight bytes."""
@@ -27,11 +27,6 @@ FEW = 10
 FEWEST = 50
 """Different texts of a table that test is cut from."""
 _NO_LETTERS = re.compile(r"[\W\d_]+")
-
-
-def normalised(text: str) -> str:
-    """A text without case, width (NFKC) and whitespace."""
-    return "".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
 def held_out_copies(table: Table, held_out: Sequence[Table], train: Table) -> np.ndarray:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-from tokenizers import Tokenizer
 
 from brimful.data.ragged import Ragged
 from brimful.errors import BrimfulError
@@ -20,7 +19,7 @@ from brimful.tables.labelled_spans import without_spaces
 from brimful.tables.layouts import OWN_LAYOUT, FileLayout
 from brimful.tables.question_files import QuestionTable, read_questions
 from brimful.tables.table import Table, Take, everything
-from brimful.tasks.encoded import Encoded, encode
+from brimful.tasks.encoded import Encoded
 from brimful.tasks.form import Outputs, PredictionForm, Row
 
 LONGEST_ANSWER = 30
@@ -71,6 +70,7 @@ class Answers(PredictionForm):
     no_answer_threshold: float | None = None
     name = "question-answering"
     problem_type = "question_answering"
+    characters = True
     labels = ["start", "end"]  # noqa: RUF012
 
     @classmethod
@@ -102,10 +102,6 @@ class Answers(PredictionForm):
     @property
     def facts(self) -> dict[str, Any]:
         return self.settings
-
-    def encode(self, table: Table, tokenizer: Tokenizer, max_length: int, overlap: int | None) -> Encoded:
-        """As `PredictionForm.encode`, with the place of each token of the context."""
-        return encode(table, tokenizer, max_length, overlap=overlap, characters=True)
 
     def answers(self, outputs: Outputs, data: Encoded) -> list[Prediction]:
         """The best spans for each question."""

@@ -1,33 +1,23 @@
 """Predictions of one of several labels for each text or pair of texts."""
 
 from dataclasses import dataclass
-from typing import Any, Self
 
 import numpy as np
 
 from brimful.tasks.encoded import Encoded
-from brimful.tasks.form import PredictionForm, Row
+from brimful.tasks.form import NamedLabels, Row
 
 DIGITS = 6
 """Decimals of the probabilities that are written, and of the thresholds that they are compared with."""
 
 
 @dataclass(frozen=True)
-class Classes(PredictionForm):
+class Classes(NamedLabels):
     """Classes with names."""
 
-    labels: list[str]
     name = "classification"
     problem_type = "single_label_classification"
     abstains = True
-
-    @classmethod
-    def from_labels(cls, labels: list[str]) -> Self:
-        return cls(labels)
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        return {"labels": self.labels}
 
     def best(self, answers: np.ndarray) -> list[tuple[str, float]]:
         """The most probable label of each row, and its probability."""

@@ -11,6 +11,7 @@ prediction for each text.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
 
@@ -41,6 +42,9 @@ class PredictionForm(Protocol):
     read: ClassVar[Callable[..., Table] | None] = None
     """`read(path, *, labelled, layout, take)` -> a Table. None: its files are tables of texts or pairs, with
     labels as texts. `table_files.read_file` reads the files of any task and gives the arguments."""
+
+    characters: ClassVar[bool] = False
+    """Whether its examples know the characters of each token."""
 
     abstains: ClassVar[bool] = False
     """Whether a row of predictions has a probability, under which its label can be left out."""
@@ -82,7 +86,7 @@ class PredictionForm(Protocol):
         Raises:
             BrimfulError: windows cannot be as `overlap` asks.
         """
-        return encode(table, tokenizer, max_length, overlap=overlap)
+        return encode(table, tokenizer, max_length, overlap=overlap, characters=self.characters)
 
     def answers(self, outputs: Outputs, data: Encoded) -> Any:
         """One answer for each row of the table, from the outputs of all its windows; by default their mean,
@@ -103,6 +107,21 @@ class PredictionForm(Protocol):
         raise BrimfulError(
             f"a model of {self.name} has no scores of whole texts, which --scores and .npy hold"
         )
+
+
+@dataclass(frozen=True)
+class NamedLabels(PredictionForm):
+    """The form of a task that knows no more than the names of its labels."""
+
+    labels: list[str]
+
+    @classmethod
+    def from_labels(cls, labels: list[str]) -> Self:
+        return cls(labels)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        return {"labels": self.labels}
 
 
 def predicted_rows(task: PredictionForm, answers: Any, data: Encoded, *, scores: bool = False) -> list[Row]:

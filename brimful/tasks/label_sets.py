@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
 
 import numpy as np
 
@@ -12,14 +11,13 @@ from brimful.tables.table import Table, Take, everything
 from brimful.tables.table_files import read_table, read_texts
 from brimful.tables.text_files import readable
 from brimful.tasks.encoded import Encoded
-from brimful.tasks.form import PredictionForm, Row
+from brimful.tasks.form import NamedLabels, Row
 
 
 @dataclass(frozen=True)
-class LabelSets(PredictionForm):
+class LabelSets(NamedLabels):
     """Labels that do not exclude each other."""
 
-    labels: list[str]
     name = "multi-label"
     problem_type = "multi_label_classification"
 
@@ -37,14 +35,6 @@ class LabelSets(PredictionForm):
             return replace(read_table(path, labelled=False, layout=layout, take=take), labels=columns)
         table = read_table(path, labelled=True, lists=True, layout=layout, take=take)
         return replace(table, labels=names_of_rows(table))
-
-    @classmethod
-    def from_labels(cls, labels: list[str]) -> Self:
-        return cls(labels)
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        return {"labels": self.labels}
 
     def found(self, answers: np.ndarray) -> tuple[list[list[str]], np.ndarray]:
         """The labels of each row with a probability above a half, and all probabilities."""

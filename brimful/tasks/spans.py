@@ -11,7 +11,6 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 from scipy.special import log_softmax
-from tokenizers import Tokenizer
 
 from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
@@ -20,7 +19,7 @@ from brimful.tables.layouts import OWN_LAYOUT, FileLayout
 from brimful.tables.schemes import CONTINUED
 from brimful.tables.table import Table, Take, everything
 from brimful.tables.tagged_files import TaggedTable, read_tagged
-from brimful.tasks.encoded import Encoded, encode
+from brimful.tasks.encoded import Encoded
 from brimful.tasks.form import Outputs, PredictionForm, Row
 from brimful.tasks.tagging import Tagging
 
@@ -42,6 +41,7 @@ class Spans(PredictionForm):
     labels: list[str]
     name = "token-classification"
     problem_type = "token_classification"
+    characters = True
 
     @classmethod
     def read(
@@ -68,10 +68,6 @@ class Spans(PredictionForm):
     @property
     def facts(self) -> dict[str, Any]:
         return {"labels": self.kinds}
-
-    def encode(self, table: Table, tokenizer: Tokenizer, max_length: int, overlap: int | None) -> Encoded:
-        """As `PredictionForm.encode`, with the place of each token."""
-        return encode(table, tokenizer, max_length, overlap=overlap, characters=True)
 
     def answers(self, outputs: Outputs, data: Encoded) -> list[list[Found]]:
         """The spans of each text, in order."""

@@ -136,7 +136,8 @@ class Task(PredictionForm, Protocol):
             BrimfulError: as `targets` too.
         """
         targets = self.targets(table) if labelled else None
-        return encode(table, tokenizer, max_length, overlap=overlap, targets=targets)
+        characters = self.characters
+        return encode(table, tokenizer, max_length, overlap=overlap, characters=characters, targets=targets)
 
     def encoded_slices(
         self, table: Table, tokenizer: Tokenizer, max_length: int, overlap: int | None, *, labelled: bool

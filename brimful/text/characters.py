@@ -45,6 +45,11 @@ def code_points(text: str) -> np.ndarray:
     return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
 
 
+def normalised(text: str) -> str:
+    """A text without case, width (NFKC) and white space, which tools change in what they show."""
+    return "".join(unicodedata.normalize("NFKC", text).casefold().split())
+
+
 def one_of(ranges: Ranges) -> str:
     """A regular expression for one character of these ranges."""
     return f"[{''.join(f'{re.escape(chr(first))}-{re.escape(chr(last))}' for first, last in ranges)}]"

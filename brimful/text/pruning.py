@@ -125,15 +125,6 @@ def prune(tokenizer: "Tokenizer", texts: Iterable[str], stay: Collection[int] = 
     return Pruned(pruned, kept, Statistics(*before_and_after, sample.read, len(usage.ids), unseen))
 
 
-def unknown_rate(tokenizer: "Tokenizer", texts: Iterable[str]) -> float:
-    """The proportion of the texts' tokens that are unknown, without the tokens that stand around a text.
-
-    Unigram makes one unknown token of unknown neighbours, WordPiece one of a word.
-    """
-    tokens, unknown = _count(tokenizer, unknown_id(tokenizer), texts)
-    return unknown / max(tokens, 1)
-
-
 class _Usage:
     """What the texts use.
 

@@ -103,7 +103,6 @@ _BEFORE_WORD = re.compile(r"[^\w./<-]")
 _AFTER_WORD = re.compile(r"(?:[35s]|\.js)?(?![\w/-]|\.[a-z])")
 _FAR = 300  # characters between an example and what is said of it
 _SENTENCE = re.compile(r"[。！？；，]|[^\W\d_]{2}[.!?](?:\s|$)")
-_ENDS_SENTENCE = '。！？；：.!?;:”"）)…'
 _QUOTES = {'"': '"', "'": "'", "“": "”", "‘": "’", "「": "」", "『": "』", "`": "`"}
 _OPERATOR = re.compile(r"[=+*/^≤≥≠·|&∈≅-][ \t]?$")
 _OPERATOR_AFTER = re.compile(r"[ \t]?(?:[=+*/^≤≥≠·|&∈≅]|-[ \d])")
