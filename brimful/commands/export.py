@@ -1,6 +1,8 @@
-"""The verb `brimful export`: any model folder as one for Hugging Face libraries or an ONNX file.
+"""The verb `brimful export`: any model folder as one for Hugging Face libraries, as a graph of ONNX or
+OpenVINO, or in Brimful's own eight bits.
 
-It is checked before it gets its name (exporting/gate.py): an export with other outputs or ids is not written.
+It is checked before it gets its name: an export with other outputs or ids is not written
+(exporting/gate.py), nor one in fewer bits that loses too much on real texts (exporting/text_gate.py).
 Pieces of the vocabulary can be dropped on the way.
 """
 

@@ -1,8 +1,9 @@
 """The gate of `brimful export`: a folder is written only if others compute from it what the model computes.
 
-The check runs the same random sequences, padded, through `transformers` or `onnxruntime` and, packed, through
-Brimful, and compares the outputs: of the folder that was given, so that nothing in it is misread, and of the
-one that was written. The ids of a few dozen texts are compared with AutoTokenizer's, too.
+The check runs the same random sequences, padded, through `transformers`, `onnxruntime` or `openvino` and,
+packed, through Brimful, and compares the outputs: of the folder that was given, so that nothing in it is
+misread, and of the one that was written, in float32. The ids of a few dozen texts are compared with
+AutoTokenizer's, too. What fewer bits cost is measured on real texts (text_gate.py).
 """
 
 import importlib.util
@@ -283,8 +284,11 @@ def check_graph(
     head: Head | None,
     pooling: Pooling | None,
 ) -> float:
-    """The largest absolute difference of an output of an ONNX file from the model's, in the runtime of the
-    format that it is written for or becomes.
+    """The largest absolute difference of an output of a graph from the model's, in the runtime of the format
+    that it is written for or becomes.
+
+    Args:
+        graph: an ONNX file.
 
     Raises:
         BrimfulError: outputs differ.
