@@ -17,23 +17,16 @@ from brimful.commands.report import report
 from brimful.errors import BrimfulError, UsageError
 from brimful.evaluation.held_out_text import mean_of_ratios
 from brimful.hf.folders import save_model
-from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead
-from brimful.model.shape import EncoderConfig
-from brimful.text.tokenizer import load
 from brimful.types import IGNORED
+from builders.thin_encoders import thin_encoder
 from builders.verbs import chained_documents, labelled_rows, write_table
 
 QUICK = {"max_length": 32, "precision": "fp32", "learning_rates": [1e-3], "epochs": 1.0, "seeds": 2}
 
 
 def made_encoder(folder: Path, corpus_dir: Path, seed: int, *, head: bool = True) -> str:
-    """Two thin layers with random weights."""
-    tokenizer = load(corpus_dir)
-    torch.manual_seed(seed)
-    shape = {"hidden_size": 32, "layers": 2, "heads": 2, "intermediate_size": 64, "max_length": 64}
-    encoder = Encoder(EncoderConfig(vocabulary_size=tokenizer.get_vocab_size(), dropout=0.1, **shape))
-    encoder.tokenizer = tokenizer
+    encoder = thin_encoder(corpus_dir, seed)
     save_model(folder, encoder, MaskedLMHead(encoder) if head else None)
     return str(folder)
 

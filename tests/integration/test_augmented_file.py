@@ -3,25 +3,18 @@
 from pathlib import Path
 
 import pytest
-import torch
 
-from brimful import Encoder
 from brimful.hf.folders import save_model
 from brimful.model.heads import MaskedLMHead
-from brimful.model.shape import EncoderConfig
-from brimful.text.tokenizer import load
 from brimful.train.metrics import read_metrics
+from builders.thin_encoders import thin_encoder
 from builders.verbs import Call, labelled_rows, write_table
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("option", ["--train", "--unlabelled"])
 def test_a_student_learns_from_copies(chained: Path, tmp_path: Path, call: Call, option: str) -> None:
-    tokenizer = load(chained)
-    torch.manual_seed(0)
-    shape = {"hidden_size": 32, "layers": 2, "heads": 2, "intermediate_size": 64, "max_length": 64}
-    encoder = Encoder(EncoderConfig(vocabulary_size=tokenizer.get_vocab_size(), dropout=0.0, **shape))
-    encoder.tokenizer = tokenizer
+    encoder = thin_encoder(chained, dropout=0.0)
     save_model(tmp_path / "encoder", encoder, MaskedLMHead(encoder))
     train = write_table(tmp_path / "train.tsv", labelled_rows(24, seed=1))
     test = write_table(tmp_path / "test.tsv", labelled_rows(20, seed=2))

@@ -4,7 +4,6 @@ import random
 from pathlib import Path
 
 import pytest
-import torch
 
 from brimful.cli import main
 from brimful.commands.distil import distil
@@ -20,15 +19,13 @@ from brimful.finetuning.held_out import FILE, read_held_out
 from brimful.finetuning.trainings import load_data
 from brimful.hf.folders import load_pretrained, save_model
 from brimful.hf.model_folder import ModelFolder
-from brimful.model.encoder import Encoder
-from brimful.model.shape import EncoderConfig
 from brimful.reports.headline import headline
 from brimful.reports.load import load_run
 from brimful.storage import read_json, write_json
 from brimful.tables.table_files import read_file
 from brimful.tasks.alike import alike_rows
 from brimful.tasks.classification import Classification
-from brimful.text.tokenizer import load
+from builders.thin_encoders import thin_encoder
 from builders.verbs import labelled_rows, run, write_table
 
 QUICK = {"precision": "fp32", "max_length": 32, "epochs": 0.5, "batch": 16, "ladder": "none"}
@@ -38,12 +35,7 @@ QUICK = {"precision": "fp32", "max_length": 32, "epochs": 0.5, "batch": 16, "lad
 def inputs(corpus_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """A thin encoder, and a table in which a fifth of the rows are there again, in another form."""
     folder = tmp_path_factory.mktemp("one")
-    tokenizer = load(corpus_dir)
-    torch.manual_seed(0)
-    shape = {"hidden_size": 32, "layers": 2, "heads": 2, "intermediate_size": 64, "max_length": 64}
-    encoder = Encoder(EncoderConfig(vocabulary_size=tokenizer.get_vocab_size(), dropout=0.1, **shape))
-    encoder.tokenizer = tokenizer
-    save_model(folder / "encoder", encoder)
+    save_model(folder / "encoder", thin_encoder(corpus_dir))
     draw, rows = random.Random(1), labelled_rows(600, seed=1)
     rows += [row | {"text": row["text"].upper() + "!"} for row in draw.sample(rows, 150)]
     draw.shuffle(rows)

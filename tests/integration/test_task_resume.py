@@ -12,19 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from safetensors.torch import load_file, save_file
 
 from brimful.cli import main
 from brimful.hf.folders import save_model
-from brimful.model.encoder import Encoder
-from brimful.model.shape import EncoderConfig
 from brimful.runs.signals import SIGNALS
 from brimful.seals import CHECKSUMS
 from brimful.storage import read_json
-from brimful.text.tokenizer import load
 from brimful.train.metrics import read_metrics
 from brimful.train.trainer import Trainer
+from builders.thin_encoders import thin_encoder
 from builders.training import TIMES
 from builders.verbs import Call, command, labelled_rows, run, sha256, start, write_table
 
@@ -48,12 +45,7 @@ TRAININGS = {
 def inputs(corpus_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with an encoder of two thin layers, a train and a test table, and more texts."""
     folder = tmp_path_factory.mktemp("inputs")
-    tokenizer = load(corpus_dir)
-    torch.manual_seed(0)
-    shape = {"hidden_size": 32, "layers": 2, "heads": 2, "intermediate_size": 64, "max_length": 64}
-    encoder = Encoder(EncoderConfig(vocabulary_size=tokenizer.get_vocab_size(), dropout=0.1, **shape))
-    encoder.tokenizer = tokenizer
-    save_model(folder / "encoder", encoder)
+    save_model(folder / "encoder", thin_encoder(corpus_dir))
     write_table(folder / "train.tsv", labelled_rows(48, seed=1))
     write_table(folder / "test.tsv", labelled_rows(24, seed=2))
     (folder / "more.txt").write_text("\n".join(row["text"] for row in labelled_rows(40, seed=3)))

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from brimful.cli import main
 from brimful.commands.finetune import finetune
@@ -22,8 +21,6 @@ from brimful.judging import comparison
 from brimful.judging.baselines import Tfidf
 from brimful.judging.comparison import Judged, measure_methods
 from brimful.judging.uncertainty import bootstrapped, jackknifed, paired_bootstrap
-from brimful.model.encoder import Encoder
-from brimful.model.shape import EncoderConfig
 from brimful.reports.end_screen import show_run
 from brimful.storage import read_json
 from brimful.tables.table import Table
@@ -32,8 +29,8 @@ from brimful.tasks.data import TaskData
 from brimful.tasks.encoded import encode
 from brimful.tasks.multi_label import MultiLabel
 from brimful.tasks.regression import Regression
-from brimful.text.tokenizer import load
 from builders.encoders import word_tokenizer
+from builders.thin_encoders import thin_encoder
 from builders.verbs import labelled_rows, write_table
 
 SMALL = {"precision": "fp32", "max_length": 32, "learning_rates": [1e-3], "epochs": 1.0, "batch": 16}
@@ -43,12 +40,7 @@ SMALL = {"precision": "fp32", "max_length": 32, "learning_rates": [1e-3], "epoch
 def inputs(corpus_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """An encoder of two thin layers with random weights, and tables with a few wrong labels."""
     folder = tmp_path_factory.mktemp("ladder")
-    tokenizer = load(corpus_dir)
-    torch.manual_seed(0)
-    shape = {"hidden_size": 32, "layers": 2, "heads": 2, "intermediate_size": 64, "max_length": 64}
-    encoder = Encoder(EncoderConfig(vocabulary_size=tokenizer.get_vocab_size(), dropout=0.1, **shape))
-    encoder.tokenizer = tokenizer
-    save_model(folder / "encoder", encoder)
+    save_model(folder / "encoder", thin_encoder(corpus_dir))
     tables = {}
     for number, (name, size) in enumerate((("train", 100), ("test", 60))):
         rows = labelled_rows(size, seed=number)

@@ -16,16 +16,14 @@ from brimful.commands.predict import predict
 from brimful.commands.report import report
 from brimful.errors import BrimfulError
 from brimful.hf.folders import load_model, save_model
-from brimful.model.encoder import Encoder
 from brimful.model.heads import SequenceHead
-from brimful.model.shape import EncoderConfig
 from brimful.objectives.losses import squared_error_sum
 from brimful.storage import read_json
 from brimful.tables.table import Table
 from brimful.tasks.model import load_task_model
 from brimful.tasks.regression import Regression
-from brimful.text.tokenizer import load
 from builders.tables import labelled
+from builders.thin_encoders import thin_encoder
 
 EPOCHS = {"epochs": 2.0, "learning_rate": 1e-3}
 
@@ -76,12 +74,7 @@ def test_a_missing_value_has_no_loss_and_no_gradient() -> None:
 def finetuned(corpus_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run whose tables say how often `good` stands in a text, in units of 10 from 50."""
     folder = tmp_path_factory.mktemp("regression")
-    tokenizer = load(corpus_dir)
-    torch.manual_seed(0)
-    shape = {"hidden_size": 32, "layers": 2, "heads": 2, "intermediate_size": 64, "max_length": 32}
-    encoder = Encoder(EncoderConfig(vocabulary_size=tokenizer.get_vocab_size(), dropout=0.0, **shape))
-    encoder.tokenizer = tokenizer
-    save_model(folder / "encoder", encoder)
+    save_model(folder / "encoder", thin_encoder(corpus_dir, max_length=32, dropout=0.0))
     random = np.random.default_rng(1)
     for name, count in (("train", 200), ("test", 40)):
         rows = ["text\tlabel"]
