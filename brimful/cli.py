@@ -94,6 +94,8 @@ def _run(name: str, arguments: Sequence[str]) -> None:
         from brimful.arguments import naming_options, parse
 
         options, common = parse(load_schema(name), arguments, f"brimful {name}")
+        with naming_options(options, common.config):
+            _load("commands.early:check")(name, options)
         verb = load_verb(name)
     with naming_options(options, common.config):
         result = verb(options)

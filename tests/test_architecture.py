@@ -97,10 +97,10 @@ CLOSURES = {
     "brimful.train.config": (8, 1_457),
     "brimful.train.trainer": (61, 8_726),
     "brimful.tasks.regression": (27, 3_368),
-    "brimful.commands.predict": (52, 9_015),
-    "brimful.commands.pretrain": (140, 21_064),
-    "brimful.commands.finetune": (167, 26_147),
-    "brimful.commands.distil": (166, 25_060),
+    "brimful.commands.predict": (52, 9_026),
+    "brimful.commands.pretrain": (141, 21_116),
+    "brimful.commands.finetune": (168, 26_200),
+    "brimful.commands.distil": (167, 25_114),
 }
 # A function that imports hides what its module needs. Each name counts, and so does `import_module`.
 DEFERRED = 77

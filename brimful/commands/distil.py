@@ -13,7 +13,7 @@ from brimful.distillation.task.plan import outlook, plan
 from brimful.distillation.task.work import work
 from brimful.runs.job import Job, resumable
 
-JOB = Job(resumable("distil", "teacher or teacher_scores"), plan, outlook, work)
+JOB = Job(resumable("distil", *DistilConfig.NEEDS), plan, outlook, work)
 
 
 @verb(DistilConfig)

@@ -8,7 +8,7 @@ from brimful.distillation.encoder.plan import BLOCKS, outlook, plan
 from brimful.distillation.encoder.work import work
 from brimful.runs.job import Job, resumable
 
-JOB = Job(resumable("distil-encoder", "teacher or teacher_vectors"), plan, outlook, work, (BLOCKS,))
+JOB = Job(resumable("distil-encoder", *DistilEncoderConfig.NEEDS), plan, outlook, work, (BLOCKS,))
 
 
 @verb(DistilEncoderConfig)

@@ -11,7 +11,7 @@ from brimful.distillation.recipe.steps import Recipe
 from brimful.runs.job import Job, resumable
 
 RECIPE = Recipe(finetune, distil_encoder, distil)
-JOB = Job(resumable("distil-recipe"), RECIPE.plan, RECIPE.outlook, RECIPE.work)
+JOB = Job(resumable("distil-recipe", *DistilRecipeConfig.NEEDS), RECIPE.plan, RECIPE.outlook, RECIPE.work)
 
 
 @verb(DistilRecipeConfig)

@@ -8,7 +8,7 @@ from brimful.distillation.static.plan import outlook, plan
 from brimful.distillation.static.work import work
 from brimful.runs.job import Job, resumable
 
-JOB = Job(resumable("distil-static", "teacher"), plan, outlook, work)
+JOB = Job(resumable("distil-static", *DistilStaticConfig.NEEDS), plan, outlook, work)
 
 
 @verb(DistilStaticConfig)

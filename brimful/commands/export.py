@@ -30,6 +30,7 @@ from brimful.exporting.example import Exported, example
 from brimful.exporting.formats import FORMATS, FormatName, require_packages
 from brimful.exporting.gate import check_given, check_graph, check_written, run_of_export
 from brimful.exporting.graph import write_onnx
+from brimful.exporting.place import format_of, require_export_place
 from brimful.exporting.text_gate import open_gate
 from brimful.hf.config_json import family_of
 from brimful.hf.folders import HEADS, left_out, naming_weights, save_model
@@ -44,7 +45,7 @@ from brimful.runs.snapshot import load_snapshot
 from brimful.seals import CONVERSION, PAGES, own_files
 from brimful.seals import EXPORT as RECORD
 from brimful.start.vocabulary import keep_rows
-from brimful.storage import atomic_directory, commit, crc32, read_json, require_folder_place, write_json
+from brimful.storage import atomic_directory, commit, crc32, read_json, write_json
 from brimful.text.pruning import prune
 from brimful.text.sentence_folder import SETTINGS, transformer_settings
 from brimful.text.special_ids import special_tokens
@@ -155,15 +156,10 @@ def _exported(config: ExportConfig) -> dict[str, Any]:
     out = Path(config.out)
     encoder, head, labels, source, about = load_snapshot(Path(config.run), config.step)
     forget_steps(encoder)
-    require_folder_place(out, replaces=("an earlier export", _is_export))
+    form = format_of(config, source)
+    require_export_place(out, source, form)
     own = own_files(out / (RECORD if (out / RECORD).is_file() else CONVERSION))
-    if out.resolve() == source.path.resolve():
-        raise BrimfulError(f"{out} is the model itself; choose another --out")
     tokenizer = encoder.tokenizer or load_tokenizer(source.path)  # which says what is missing
-    usual: FormatName = (
-        "sentence-transformers" if source.pooling and source.path == Path(config.run) else "hf"
-    )
-    form = config.format or usual
     dropped = left_out(source, encoder, head)
     if dropped:
         warn(f"left out: {', '.join(dropped)}")
@@ -245,8 +241,3 @@ def _exported(config: ExportConfig) -> dict[str, Any]:
         record = commit(folder / RECORD, files, kind="export", **facts)
     size = sum(file["bytes"] for file in record["files"].values())
     return {"out": str(out), "bytes": size, **{key: value for key, value in facts.items() if key != PAGES}}
-
-
-def _is_export(folder: Path) -> bool:
-    """Whether a folder is an export, or what `brimful convert` wrote until 0.1.0."""
-    return (folder / RECORD).is_file() or (folder / CONVERSION).is_file()

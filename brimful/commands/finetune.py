@@ -6,10 +6,10 @@ from brimful.config import verb
 from brimful.finetuning.config import FinetuneConfig
 from brimful.finetuning.plan import outlook, plan
 from brimful.finetuning.work import work
-from brimful.runs.directory import START
 from brimful.runs.job import Job, resumable
+from brimful.runs.places import START
 
-JOB = Job(resumable("finetune", "encoder", "train"), plan, outlook, work, (START,))
+JOB = Job(resumable("finetune", *FinetuneConfig.NEEDS), plan, outlook, work, (START,))
 
 
 @verb(FinetuneConfig)

@@ -7,10 +7,10 @@ from brimful.pretraining.config import PretrainConfig
 from brimful.pretraining.outlook import outlook
 from brimful.pretraining.plan import plan
 from brimful.pretraining.work import work
-from brimful.runs.directory import START
 from brimful.runs.job import Job, resumable
+from brimful.runs.places import START
 
-JOB = Job(resumable("pretrain", "data"), plan, outlook, work, ("blocks", "validation", START))
+JOB = Job(resumable("pretrain", *PretrainConfig.NEEDS), plan, outlook, work, ("blocks", "validation", START))
 
 
 @verb(PretrainConfig)

@@ -318,6 +318,20 @@ class Shard:
         return Origin(self.record["inputs"][number], self.record["begins"][number], record)
 
 
+def require_prepared(directory: Path) -> None:
+    """Refuse a folder that `prepare` has not finished.
+
+    Raises:
+        BrimfulError: it is none.
+    """
+    remedy = f"make one with: brimful prepare TEXT --out {directory}"
+    if not directory.is_dir():
+        remedy = "name the folder that prepare wrote" if directory.exists() else remedy
+        raise BrimfulError(f"no prepared corpus: {directory} is not a folder; {remedy}")
+    if not (directory / MANIFEST).is_file():
+        raise BrimfulError(f"{directory} holds no finished corpus (no {MANIFEST}); {remedy}")
+
+
 class Corpus:
     """A prepared folder: its shards in order, and the tokenizer that made them.
 
@@ -346,12 +360,7 @@ class Corpus:
                 format; shards have different tokenizers, or there are too many to open at once.
         """
         directory = Path(directory)
-        remedy = f"make one with: brimful prepare TEXT --out {directory}"
-        if not directory.is_dir():
-            remedy = "name the folder that prepare wrote" if directory.exists() else remedy
-            raise BrimfulError(f"no prepared corpus: {directory} is not a folder; {remedy}")
-        if not (directory / MANIFEST).is_file():
-            raise BrimfulError(f"{directory} holds no finished corpus (no {MANIFEST}); {remedy}")
+        require_prepared(directory)
         manifest = read_commit(directory / MANIFEST, verify=True, remedy=_PREPARE_AGAIN)
         _check_version(directory / MANIFEST, manifest)
         require_shape(manifest, ManifestRecord, directory / MANIFEST, f"remove it and {_PREPARE_AGAIN}")

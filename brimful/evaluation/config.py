@@ -6,7 +6,7 @@ from typing import Annotated
 import tyro
 
 from brimful.config import incidental, require_positive
-from brimful.errors import BrimfulError
+from brimful.errors import BrimfulError, UsageError
 from brimful.finetuning.config import NO_DEV, TASK_TRAINER, FinetuneConfig
 from brimful.precision.formats import Precision
 from brimful.tables.layouts import OWN, Columns
@@ -73,6 +73,17 @@ class EvaluateConfig:
             raise BrimfulError("the same encoder is given twice")
         if (self.train is None) != (self.test is None):
             raise BrimfulError("a task needs --train and --test")
+
+    def require_complete(self) -> None:
+        """Refuse an evaluation of nothing.
+
+        Raises:
+            UsageError: there is nothing to compare, or nothing to compare it on.
+        """
+        if not self.encoders or self.out is None:
+            raise UsageError("evaluate needs encoders and --out: brimful evaluate ENCODER... --out DIR")
+        if not self.text and self.train is None:
+            raise UsageError("evaluate needs --text, or --train and --test, or all of them")
 
     def finetuning(self, encoder: str) -> FinetuneConfig:
         """The fine-tuning of one encoder."""

@@ -54,10 +54,8 @@ def open_evaluation(config: EvaluateConfig, ranks: World, lock: FolderLock) -> O
         UsageError: there is nothing to compare, or several processes were started.
         BrimfulError: the folder holds anything else.
     """
-    if not config.encoders or config.out is None:
-        raise UsageError("evaluate needs encoders and --out: brimful evaluate ENCODER... --out DIR")
-    if not config.text and config.train is None:
-        raise UsageError("evaluate needs --text, or --train and --test, or all of them")
+    config.require_complete()
+    assert config.out is not None
     if ranks.size > 1:
         raise UsageError("evaluate runs in one process: start it without torchrun")
     out, kind = Path(config.out), task_of(config.task, find_layout(config.layout, config.columns))

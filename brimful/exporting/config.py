@@ -22,7 +22,8 @@ class ExportConfig:
     CamemBERT, Electra, Megatron-BERT or ModernBERT; weights in model.safetensors or pytorch_model.bin, whole
     or sharded; tokenizer.json, vocab.txt, or vocab.json with merges.txt."""
     out: str
-    """Folder to create. An earlier export there is replaced; your own files beside it stay."""
+    """Folder to create. An earlier export there in the same format is replaced; your own files beside
+    it stay."""
     test: str | None = None
     """A labelled table, on which the export is compared with the model; of an encoder a file of texts. Its
     columns are those of the run's tables. By default, for onnx-int8, openvino, openvino-int8 and int8,

@@ -40,6 +40,7 @@ class FinetuneConfig:
         *("encoder", "train", "dev", "test", "out", "task"),
         *("layout", "learning_rates", "epochs", "max_length", "seed", "dry_run"),
     )
+    NEEDS = ("encoder", "train")
     EXAMPLE = "--encoder runs/pretrain --train table.tsv --out runs/finetune"
 
     encoder: str | None = incidental(None)

@@ -16,9 +16,9 @@ from brimful.finetuning.trainings import FEWEST, Finetuning, Trial
 from brimful.hf.folders import load_pretrained
 from brimful.judging.review import review
 from brimful.judging.uncertainty import over_seeds
-from brimful.runs.directory import START
 from brimful.runs.folder import RunFolder
 from brimful.runs.job import Summary
+from brimful.runs.places import START
 from brimful.seals import seal
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.model import TaskModel

@@ -82,6 +82,7 @@ class PretrainConfig:
         *("data", "out", "model", "start_from", "trainer.steps", "trainer.hours"),
         *("packing.max_length", "rows_per_update", "optimizer.learning_rate", "seed", "resume", "dry_run"),
     )
+    NEEDS = ("data",)
     EXAMPLE = "--data data --out runs/pretrain --model mini --trainer.hours 1"
 
     data: Annotated[str | tuple[str | DataSource, ...] | None, SOURCES] = incidental(None)

@@ -21,9 +21,10 @@ from brimful.model.shape import shape_advice
 from brimful.packing.hyperparameters import suggest
 from brimful.precision.policy import resolve_residual
 from brimful.pretraining.config import PretrainConfig
-from brimful.runs.directory import START, absolute
+from brimful.runs.directory import absolute
 from brimful.runs.folder import RunFolder
 from brimful.runs.job import RunPlan
+from brimful.runs.places import START
 from brimful.start.initial import Initial, new_model, trained_model
 from brimful.text.tokenizer import load as load_tokenizer
 from brimful.train.objective import Runtime

@@ -22,9 +22,10 @@ from brimful.objectives.masked_lm import MaskedLM, MaskedLMAndPairs
 from brimful.pretraining.config import PretrainConfig
 from brimful.pretraining.plan import PretrainPlan
 from brimful.pretraining.verdict import verdict_of_pretraining
-from brimful.runs.directory import START, start_run
+from brimful.runs.directory import start_run
 from brimful.runs.folder import RunFolder
 from brimful.runs.job import Summary
+from brimful.runs.places import START
 from brimful.seals import seal
 from brimful.start.initial import count_pieces, start_from_data
 from brimful.train.metrics import read_metrics, training_loss

@@ -1,7 +1,6 @@
 """A run directory: config.yaml, metrics.jsonl, checkpoints/, the model's folder, and summary.json last."""
 
 import os
-import shlex
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -15,21 +14,17 @@ from brimful.folder_lock import FolderLock
 from brimful.hf.model_folder import ModelFolder
 from brimful.hf.sentence_modules import module_files
 from brimful.hf.weights import weight_files
+from brimful.runs.places import CONFIG, has, require_options, require_run, require_run_place
 from brimful.storage import (
     crc32,
     read_object,
-    require_folder_place,
     require_shape,
     sweep,
     write_json,
 )
 from brimful.text.tokenizer import tokenizer_files
 
-CONFIG = "config.yaml"
 SUMMARY = "summary.json"
-START = "start"
-"""Where a run of pretrain keeps its starting model until it is finished. So resuming the run, or exporting a
-checkpoint, needs no other folder."""
 MODELS = ("encoder", "model")
 """Where a finished run has its model: of pretraining, or of a task."""
 INPUTS = "inputs.json"
@@ -91,18 +86,14 @@ def open_run(
             to resume.
     """
     if config.resume is None:
-        if not all(_has(config, need) for need in needs):
-            options = [" or ".join(f"--{n.replace('_', '-')}" for n in need.split(" or ")) for need in needs]
-            several = ", ".join(options[:-1]) + (" and " if len(options) > 1 else "")
-            raise UsageError(f"{verb} needs {several}{options[-1]}, or --resume RUN")
+        require_options(config, verb, needs)
         assert config.out is not None
         out = Path(config.out)
-        unfinished = f"continue with `brimful {verb} --resume {shlex.quote(str(out))}`, or "
         if ranks.is_main:
-            require_folder_place(out, unfinished=unfinished)
+            require_run_place(out, verb)
         if ranks.is_main and not config.dry_run:
             lock.take(out)
-            require_folder_place(out, unfinished=unfinished)  # another process may have begun and ended there
+            require_run_place(out, verb)  # another process may have begun and ended there
         return config, out, False
     _require_resume_alone(config)
     directory = Path(config.resume)
@@ -111,16 +102,12 @@ def open_run(
         if (directory / SUMMARY).is_file():
             raise BrimfulError(f"{directory} was finished by another process just now")
         sweep(directory)
-    if not (directory / CONFIG).is_file():
-        raise BrimfulError(
-            f"{directory} is not a run directory: it has no {CONFIG};"
-            " --resume takes the --out of an earlier run"
-        )
+    require_run(directory)
     values = read_yaml(directory / CONFIG)
     try:
         saved = build(type(config), values)
         for need in needs:
-            if not _has(saved, need):
+            if not has(saved, need):
                 raise BrimfulError(f"key {need} is required")
     except BrimfulError as error:
         raise BrimfulError(
@@ -128,10 +115,6 @@ def open_run(
             " an earlier run, with its files as they were"
         ) from error
     return saved, directory, True
-
-
-def _has(config: Any, need: str) -> bool:
-    return any(getattr(config, name) for name in need.split(" or "))
 
 
 def run_once(verb: Callable[..., dict[str, Any]], directory: Path, **values: Any) -> dict[str, Any]:

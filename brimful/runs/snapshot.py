@@ -14,7 +14,7 @@ from brimful.hf.tensors import Head
 from brimful.model.encoder import Encoder
 from brimful.runs import checkpoint
 from brimful.runs.checkpoint import AVERAGE, WEIGHTS
-from brimful.runs.directory import START
+from brimful.runs.places import START
 from brimful.types import Step
 
 

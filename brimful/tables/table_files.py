@@ -1,12 +1,13 @@
 """Tables of texts from TSV, CSV, JSON, Parquet or Arrow files, and from .txt files of one text a line."""
 
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from brimful.console import counted, warn
+from brimful.console import counted, recorded_warnings, warn
 from brimful.errors import BrimfulError, nearest
 from brimful.tables.file_rows import PLACES, NumberedRows, is_text, open_rows
 from brimful.tables.layouts import OWN_LAYOUT, FileLayout
@@ -96,6 +97,16 @@ def read_table(
         labels if labelled else None,
         lines=None if form in PLACES else np.array(lines, dtype=np.int64),
     )
+
+
+def glance(path: Path | str, layout: FileLayout) -> None:
+    """Refuse a file that is no table of labels, by its first row. Warnings are left to who reads it all.
+
+    Raises:
+        BrimfulError: as `read_table`.
+    """
+    with recorded_warnings():
+        read_table(path, labelled=True, layout=layout, take=lambda rows: islice(rows, 1))
 
 
 def _checked(

@@ -16,6 +16,10 @@ import brimful.tasks
 from brimful.errors import BrimfulError, nearest
 from brimful.retired import refuse_retired
 
+DEFAULT = "classification"
+"""The task where neither --task nor a layout names one, and of runs of an earlier version."""
+BY_COLUMN = ("classification", "regression")
+"""Tasks whose tables have a column of labels, one in each row."""
 _TASK = re.compile("^TASK = ", re.MULTILINE)
 _PROBLEM = re.compile(r'^class .*?^    problem_type = "(\w+)"$.*?^(?:TASK|FORM) = ', re.MULTILINE | re.DOTALL)
 

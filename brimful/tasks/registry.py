@@ -2,11 +2,8 @@
 
 from brimful.errors import BrimfulError
 from brimful.tables.layouts import OWN_LAYOUT, FileLayout, require_task
-from brimful.tasks.names import require_task_name, task_module, task_names
+from brimful.tasks.names import DEFAULT, require_task_name, task_module, task_names
 from brimful.tasks.task import Task
-
-DEFAULT = "classification"
-"""The task where neither --task nor a layout names one, and of runs of an earlier version."""
 
 
 def find_task(name: str) -> type[Task]:

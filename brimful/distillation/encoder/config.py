@@ -24,6 +24,7 @@ class DistilEncoderConfig(LayeredOptions):
         *("teacher", "student", "unlabelled", "data", "test", "out", "student_layers", "student_hidden"),
         *("layers.epochs", "vectors.epochs", "seed", "dry_run"),
     )
+    NEEDS = ("teacher or teacher_vectors",)
     EXAMPLE = "--teacher runs/pretrain --unlabelled texts.txt --out runs/small-encoder"
 
     teacher: str | None = incidental(None)

@@ -15,6 +15,7 @@ class DistilRecipeConfig(LogitOptions):
         *("encoder", "teacher", "train", "test", "unlabelled", "data", "out"),
         *("student_layers", "layers.epochs", "logits.epochs", "seed", "dry_run"),
     )
+    NEEDS = ()
     EXAMPLE = "--encoder runs/pretrain --train train.tsv --test test.tsv --out runs/recipe"
 
     encoder: str | None = incidental(None)

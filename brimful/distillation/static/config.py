@@ -46,6 +46,7 @@ class DistilStaticConfig(TaskOptions):
         *("teacher", "unlabelled", "train", "test", "out", "training.dimensions", "training.epochs"),
         *("seed", "baseline", "dry_run"),
     )
+    NEEDS = ("teacher",)
     EXAMPLE = "--teacher runs/finetune --unlabelled more.txt --out runs/static"
 
     baseline: Literal["quick", "none"] = "quick"

@@ -42,6 +42,7 @@ class DistilConfig(LogitOptions):
         *("teacher", "student", "unlabelled", "out", "student_layers", "student_hidden"),
         *("layers.epochs", "logits.epochs", "logits.learning_rate", "seed", "baseline", "dry_run"),
     )
+    NEEDS = ("teacher or teacher_scores",)
     EXAMPLE = "--teacher runs/finetune --unlabelled more.txt --out runs/distil"
 
     initialisation: Literal["pretrained", "teacher", "random"] = "teacher"

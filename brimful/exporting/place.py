@@ -1,0 +1,41 @@
+"""Where an export may be written, and in which format, before its model is loaded."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from brimful.errors import BrimfulError
+from brimful.exporting.formats import FormatName
+from brimful.hf.model_folder import ModelFolder
+from brimful.seals import CONVERSION, EXPORT
+from brimful.storage import read_object, require_folder_place
+
+if TYPE_CHECKING:
+    from brimful.exporting.config import ExportConfig
+
+
+def format_of(config: "ExportConfig", source: ModelFolder) -> FormatName:
+    """The format that is asked for, or the usual one of a folder."""
+    of_sentences = source.pooling and source.path == Path(config.run)
+    return config.format or ("sentence-transformers" if of_sentences else "hf")
+
+
+def require_export_place(out: Path, source: ModelFolder, form: FormatName) -> None:
+    """Refuse a folder that an export may not replace.
+
+    Raises:
+        BrimfulError: it is the model itself, an export in another format, or holds something else.
+    """
+    require_folder_place(out, replaces=("an earlier export", _is_export))
+    if out.resolve() == source.path.resolve():
+        raise BrimfulError(f"{out} is the model itself; choose another --out")
+    known = read_object(out / EXPORT).get("format") if (out / EXPORT).is_file() else None
+    if known not in (None, form):
+        raise BrimfulError(
+            f"{out} holds an export in the format {known}, and this one is {form}: remove it, or choose"
+            " another --out"
+        )
+
+
+def _is_export(folder: Path) -> bool:
+    """Whether a folder is an export, or what `brimful convert` wrote until 0.1.0."""
+    return (folder / EXPORT).is_file() or (folder / CONVERSION).is_file()
