@@ -19,9 +19,10 @@ from brimful.reports.content import (
     milliseconds,
     number,
     plain,
-    plus_minus,
     short,
     title,
+    written,
+    written_gap,
 )
 from brimful.reports.demo import CLEAR, MODELS, label_of, measured_of
 from brimful.reports.finetune import RUNGS
@@ -49,16 +50,11 @@ class Test:
 
     def shown(self, value: float, error: float | None = None) -> str:
         """A value of the metric, with its error."""
-        if self.percent:
-            return plus_minus(value, error)
-        return plain(value) + (f"{SPACE}±{SPACE}{plain(error)}" if error is not None else "")
+        return written(value, error, share=self.percent)
 
     def gap(self, difference: float, error: float | None = None) -> str:
         """The size of a difference, with its error."""
-        scale = 100 if self.percent else 1
-        one = "{:.1f}".format if self.percent else "{:.3f}".format
-        text = one(abs(scale * round(difference, 9)))  # 0.1125 as it is written, not as it is stored
-        return text + (f"{SPACE}±{SPACE}{one(scale * error)}" if error is not None else "")
+        return written_gap(abs(difference), error, share=self.percent)
 
     def in_words(self, difference: float) -> str:
         """The size of a difference in a sentence: 1.2 points."""

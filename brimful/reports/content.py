@@ -126,6 +126,24 @@ def plain(value: Any) -> str:
     return text if len(text) <= SHOWN_CHARACTERS else text[:SHOWN_CHARACTERS] + " …"
 
 
+def written(value: float, error: float | None = None, *, share: bool) -> str:
+    """A value of a metric with its error or deviation: 82.1 ± 0.7 % if it is a share, else 0.821 ± 0.007."""
+    if share:
+        return plus_minus(value, error)
+    if 1e-3 <= abs(value) < 10:  # as many digits in each row of a table
+        return f"{value:.3f}" + ("" if error is None else f"{SPACE}±{SPACE}{error:.3f}")
+    return plain(value) + ("" if error is None else f"{SPACE}±{SPACE}{plain(error)}")
+
+
+def written_gap(difference: float, error: float | None = None, *, share: bool, signed: bool = False) -> str:
+    """A difference of two values of a metric, with its error: in points if they are shares."""
+    scale, one = (100, ".1f") if share else (1, ".3f")
+    sign = "+" if signed else ""
+    text = f"{scale * round(difference, 9):{sign}{one}}"  # 0.1125 as it is written, not as it is stored
+    text += "" if error is None else f"{SPACE}±{SPACE}{scale * error:{one}}"
+    return text.replace("-", "\u2212")
+
+
 @dataclass(frozen=True)
 class Card:
     """One metric in large digits."""

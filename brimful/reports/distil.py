@@ -1,9 +1,9 @@
 """Students beside what a user would pick instead: their teacher, their baselines, TF-IDF."""
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
-from brimful.reports.content import SPACE, ReportTable, branch, capitalized, metric
+from brimful.reports.content import SPACE, ReportTable, branch, capitalized, metric, written, written_gap
 
 ROWS = (
     ("teacher", "teacher", "teacher"),
@@ -15,11 +15,16 @@ ROWS = (
 """Titles; keys of the summary for metrics; and for the model's size and time."""
 
 
-def distilled_tables(summary: Mapping[str, Any]) -> list[ReportTable]:
-    """The metric of each model, the student's lead, size and time; none for an encoder without a task."""
+def distilled_tables(summary: Mapping[str, Any], shares: Container[str] = ()) -> list[ReportTable]:
+    """The metric of each model, the student's lead, size and time; none for an encoder without a task.
+
+    Args:
+        shares: names of metrics that are shown as percentages.
+    """
     primary = summary.get("primary_metric")
     if not isinstance(primary, str):
         return []
+    share = primary in shares
     rows = []
     for title, name, shape in ROWS:
         value = metric(summary, f"{name}.{primary}")
@@ -33,11 +38,11 @@ def distilled_tables(summary: Mapping[str, Any]) -> list[ReportTable]:
         )
         lead_in_words = ""
         if gap is not None and error is not None:
-            lead_in_words = f"{gap:+.4f}{SPACE}±{SPACE}{error:.4f}".replace("-", "\u2212")
+            lead_in_words = written_gap(gap, error, share=share, signed=True)
         rows.append(
             [
                 capitalized(title),
-                f"{value:.4f}" + (f"{SPACE}±{SPACE}{spread:.4f}" if spread is not None else ""),
+                written(value, spread, share=share),
                 lead_in_words,
                 "" if parameters is None else f"{parameters / 1e6:.2f}{SPACE}M",
                 "" if megabytes is None else f"{megabytes:.1f}{SPACE}MB",
@@ -46,7 +51,8 @@ def distilled_tables(summary: Mapping[str, Any]) -> list[ReportTable]:
         )
     n = metric(summary, "test.n")
     of = f"The models on {n:,.0f} test texts" if n is not None else "The models on the test texts"
-    columns = ["Model", capitalized(primary), "Student is better by", "Parameters", "Size", "One text"]
+    lead_head = f"Student is better by{', points' if share else ''}"
+    columns = ["Model", capitalized(primary), lead_head, "Parameters", "Size", "One text"]
     note = (
         "± of a metric: the deviation over seeds; of a difference: its standard error over test texts and"
         " seeds, paired. One text: median on the CPU of that machine, from text to answer."

@@ -1,20 +1,24 @@
 """Encoders side by side: their loss on held-out text, and every model of the task beside the best."""
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
-from brimful.reports.content import ReportTable
+from brimful.reports.content import ReportTable, percent, written, written_gap
 
 
-def evaluated_tables(summary: Mapping[str, Any]) -> list[ReportTable]:
-    """The losses on text, and the task's metric of every model."""
+def evaluated_tables(summary: Mapping[str, Any], shares: Container[str] = ()) -> list[ReportTable]:
+    """The losses on text, and the task's metric of every model.
+
+    Args:
+        shares: names of metrics that are shown as percentages.
+    """
     tables = []
     if summary.get("text"):
         rows = [
             [
                 f"{row['source']}, {row['encoder']}",
                 f"{row['loss']:.3f} ± {row['standard_error']:.3f}",
-                f"{row['accuracy']:.3f}",
+                percent(row["accuracy"]),
                 f"{row['bits_per_character']:.3f}",
             ]
             for row in summary["text"]
@@ -23,17 +27,17 @@ def evaluated_tables(summary: Mapping[str, Any]) -> list[ReportTable]:
         tables.append(ReportTable("Held-out text, 15 % of the words masked", columns, rows))
     if models := summary.get("models"):
         name = summary["primary_metric"]
+        share = name in shares
         rows = [
             [
                 row["model"],
-                f"{row[name]:.3f}",
-                f"± {row[f'{name}_std']:.3f}" if f"{name}_std" in row else "",
-                f"{row['behind']:.3f} ± {row['standard_error']:.3f}" if "behind" in row else "",
+                written(row[name], row.get(f"{name}_std"), share=share),
+                written_gap(row["behind"], row["standard_error"], share=share) if "behind" in row else "",
                 f"{row['seconds']:.1f} s",
             ]
             for row in models
         ]
-        columns = ["Model", name, "Over seeds", "Behind the best by", "Training"]
+        columns = ["Model", name, f"Behind the best{', points' if share else ''}", "Training"]
         heading = f"{summary['task']}, {summary['test']['n']:,} test rows"
         tables.append(ReportTable(heading, columns, rows, decides=True))
     return tables

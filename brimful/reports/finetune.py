@@ -17,8 +17,9 @@ from brimful.reports.content import (
     number,
     percent,
     plain,
-    plus_minus,
     title,
+    written,
+    written_gap,
 )
 
 RUNGS = {
@@ -37,7 +38,6 @@ SHOWN_KEYS = (
 """Lists of summary.json that have a table or a sentence here."""
 MOST_RARE = 3
 """Rare labels that have a sentence."""
-LABEL_COLUMNS = {"support": "Support", "precision": "Precision", "recall": "Recall"}
 LARGEST_MAP = 20
 """Labels of a drawn confusion matrix; of more, the most frequent confusions are listed."""
 ROWS = 10
@@ -45,15 +45,19 @@ ROWS = 10
 Summary = Mapping[str, Any]
 
 
-def trial_tables(summary: Summary) -> list[ReportTable]:
-    """The trainings that dev chose among; none where there was one."""
+def trial_tables(summary: Summary, shares: Container[str] = ()) -> list[ReportTable]:
+    """The trainings that dev chose among; none where there was one.
+
+    Args:
+        shares: names of metrics that are shown as percentages; so below.
+    """
     trials = _records(summary, "trials")
     names = list(dict.fromkeys(name for trial in trials for name in trial))
-    rows = [[plain(trial[name]) if name in trial else "–" for name in names] for trial in trials]
+    rows = [[_measure(trial, name, shares) for name in names] for trial in trials]
     return [ReportTable("Trials", _titles(names), rows)] if len(rows) > 1 else []
 
 
-def ladder_tables(summary: Summary) -> list[ReportTable]:
+def ladder_tables(summary: Summary, shares: Container[str] = ()) -> list[ReportTable]:
     """The baselines beside the fine-tuned model, on the same rows."""
     rungs = branch(summary, "baselines")
     if not rungs:
@@ -64,18 +68,22 @@ def ladder_tables(summary: Summary) -> list[ReportTable]:
         "latency_ms": summary.get("latency_ms"),
     }
     primary, *others = (title(name).capitalize() for name in names)
-    columns = ["Model", primary, "Fine-tuned is better by", *others, "Training", "One text"]
+    share = names[:1] != [] and names[0] in shares
+    better_by = f"Fine-tuned is better by{', points' if share else ''}"
+    columns = ["Model", primary, better_by, *others, "Training", "One text"]
     rows = []
     for name, rung in (rungs | {"finetuned": ours}).items():
         gap, error = metric(rung, "difference"), metric(rung, "standard_error")
-        better = f"{gap:+.3f}{SPACE}±{SPACE}{error:.3f}" if gap is not None and error is not None else "–"
+        better = "–"
+        if gap is not None and error is not None:
+            better = written_gap(gap, error, share=share, signed=True)
         seconds, latency = metric(rung, "seconds"), metric(rung, "latency_ms")
-        value, *other_values = (_plain(metric(rung, one)) for one in names)
+        value, *other_values = (_measure(rung, one, shares) for one in names)
         rows.append(
             [
                 RUNGS.get(name, title(name)),
                 value,
-                better.replace("-", "\u2212"),
+                better,
                 *other_values,
                 "–" if seconds is None else duration(seconds),
                 f"{latency:.2f}{SPACE}ms" if latency else "–",
@@ -87,6 +95,11 @@ def ladder_tables(summary: Summary) -> list[ReportTable]:
         " all its trainings."
     )
     return [ReportTable("The same labels, otherwise used", columns, rows, note, decides=True)]
+
+
+def _measure(measured: Mapping[str, Any], name: str, shares: Container[str]) -> str:
+    value = metric(measured, name)
+    return "–" if value is None else written(value, share=name in shares)
 
 
 def _plain(value: float | None) -> str:
@@ -119,14 +132,11 @@ def calibration_card(summary: Summary) -> Card | None:
     return card("Calibration error", after, percent, note or "expected, 15 bins")
 
 
-def metrics_table(
-    summary: Summary, titles: Mapping[str, str], percentages: Container[str]
-) -> list[ReportTable]:
+def metrics_table(summary: Summary, titles: Mapping[str, str], shares: Container[str]) -> list[ReportTable]:
     """All metrics on each test table and on dev.
 
     Args:
         titles: of the task's metrics, by their names; others are named by their keys.
-        percentages: names of metrics that are shown as percentages.
     """
     parts = {"Test": branch(summary, "test"), "Dev": branch(summary, "dev")}
     parts |= {name: measured for name, measured in branch(summary, "tests").items() if measured}
@@ -143,10 +153,8 @@ def metrics_table(
             value, spread = metric(measured, name), metric(measured, f"{name}_std")
             if value is None:
                 cells.append("–")
-            elif name in percentages:
-                cells.append(plus_minus(value, spread))
             else:
-                cells.append(plain(value) + (f"{SPACE}±{SPACE}{plain(spread)}" if spread is not None else ""))
+                cells.append(written(value, spread, share=name in shares))
         if set(cells) != {"–"}:
             rows.append([capitalized(titles.get(name, title(name))), *cells])
     if not rows:
@@ -164,13 +172,18 @@ def label_tables(summary: Summary) -> list[ReportTable]:
     many = len(records) > LARGEST_MAP
     shown = sorted(records, key=lambda row: row["f1"])[:LARGEST_MAP] if many else records
     rows = [
-        [plain(row.get("label")), plain(row["f1"]), *(_plain(metric(row, key)) for key in LABEL_COLUMNS)]
+        [
+            plain(row.get("label")),
+            percent(row["f1"]),
+            _plain(metric(row, "support")),
+            *(_share(row.get(key)) for key in ("precision", "recall")),
+        ]
         for row in shown
     ]
     if not rows:
         return []
     note = f"The {len(shown)} lowest of {len(records)}." if many else ""
-    columns = ["Label", "F1", *LABEL_COLUMNS.values()]
+    columns = ["Label", "F1", "Support", "Precision", "Recall"]
     return [ReportTable("F1 of each label", columns, rows, note, decides=True)]
 
 
@@ -190,12 +203,12 @@ def rare_sentences(summary: Summary) -> list[str]:
         sentence = (
             f"{plain(row.get('label'))!r} is rare: {_plain(metric(row, 'train_rows'))} rows of train. On dev"
             f" {_share(row.get('recall'))} of its {_plain(metric(row, 'dev_rows'))} rows are found (F1"
-            f" {_plain(metric(row, 'f1'))})"
+            f" {_share(row.get('f1'))})"
         )
         if (limit := metric(row, "threshold")) is not None:
             sentence += (
                 f"; with the label also given from a probability of {limit:.2g} on (predict --scores),"
-                f" {_share(row.get('threshold_recall'))} (F1 {_plain(metric(row, 'threshold_f1'))}"
+                f" {_share(row.get('threshold_recall'))} (F1 {_share(row.get('threshold_f1'))}"
             )
             before, after = (number(row.get(key)) for key in ("accuracy", "threshold_accuracy"))
             if before is not None and after is not None:

@@ -153,11 +153,10 @@ def _prepared(run: Run) -> list[PageBlock]:
 
 def _finetuned(run: Run) -> list[PageBlock]:
     summary, task = run.summary, run.task
-    known = task.metrics if task is not None else ()
-    titles = {one.name: one.title for one in known}
-    shares = {one.name for one in known if one.percent}
+    titles = {one.name: one.title for one in task.metrics} if task is not None else {}
+    shares = _shares(run)
     return [
-        PageBlock("Alternatives", ladder_tables(summary), curve_charts(summary)),
+        PageBlock("Alternatives", ladder_tables(summary, shares), curve_charts(summary)),
         PageBlock(
             "Metrics and labels",
             [*metrics_table(summary, titles, shares), *label_tables(summary)],
@@ -165,16 +164,21 @@ def _finetuned(run: Run) -> list[PageBlock]:
         ),
         PageBlock("Probabilities", abstain_tables(summary), calibration_charts(summary)),
         PageBlock("Rows to look at", odd_tables(summary), [], is_open=False),
-        PageBlock("Trials", trial_tables(summary), [], is_open=False),
+        PageBlock("Trials", trial_tables(summary, shares), [], is_open=False),
     ]
 
 
+def _shares(run: Run) -> set[str]:
+    """Names of metrics of a run's task that are shown as percentages."""
+    return {one.name for one in run.task.metrics if one.percent} if run.task is not None else set()
+
+
 def _distilled(run: Run) -> list[PageBlock]:
-    return [PageBlock("Alternatives", distilled_tables(run.summary), [])]
+    return [PageBlock("Alternatives", distilled_tables(run.summary, _shares(run)), [])]
 
 
 def _evaluated(run: Run) -> list[PageBlock]:
-    return [PageBlock("Models", evaluated_tables(run.summary), [])]
+    return [PageBlock("Models", evaluated_tables(run.summary, _shares(run)), [])]
 
 
 _OF_KIND: dict[str, Callable[[Run], list[PageBlock]]] = {

@@ -13,6 +13,7 @@ from brimful.reports.finetune import (
     calibration_charts,
     confusion_charts,
     label_tables,
+    ladder_tables,
     metrics_table,
     odd_tables,
 )
@@ -84,7 +85,10 @@ def test_tables_of_findings_thresholds_errors_and_doubtful_rows() -> None:
 def test_each_label_has_its_f1_and_its_support() -> None:
     (table,) = label_tables(SUMMARY)
     assert table.columns[:3] == ["Label", "F1", "Support"]
-    assert [row[:3] for row in table.rows] == [["好评", "0.847", "50"], [HOSTILE, "0.646", "50"]]
+    assert [row[:3] for row in table.rows] == [
+        ["好评", "84.7\u202f%", "50"],
+        [HOSTILE, "64.6\u202f%", "50"],
+    ]
     many = [{"label": str(n), "support": n, "precision": 1, "recall": 1, "f1": n / 30} for n in range(30)]
     (table,) = label_tables({"by_label": many})
     assert [row[0] for row in table.rows] == [str(n) for n in range(20)]
@@ -105,8 +109,19 @@ def test_metrics_stand_beside_those_of_dev_and_of_other_tables() -> None:
         "82.0 %",
         "70.0 %",
     ]
-    assert table.rows[1] == ["Loss", "0.5", "–", "–"]
+    assert table.rows[1] == ["Loss", "0.500", "–", "–"]
     assert "2 seeds" in table.note
+
+
+def test_each_table_writes_a_metric_in_one_way() -> None:
+    rung = {"accuracy": 0.608, "matthews": 0.4, "difference": 0.0923, "standard_error": 0.011}
+    summary = {"test": {"accuracy": 0.7, "matthews": 0.41234, "n": 50}, "baselines": {"tfidf": rung}}
+    (table,) = ladder_tables(summary, {"accuracy"})
+    assert table.columns[1:4] == ["Accuracy", "Fine-tuned is better by, points", "Matthews"]
+    assert [[cell.replace("\u202f", " ") for cell in row[1:4]] for row in table.rows] == [
+        ["60.8 %", "+9.2 ± 1.1", "0.400"],
+        ["70.0 %", "–", "0.412"],
+    ]
 
 
 def test_many_labels_have_a_list_instead_of_a_square() -> None:
