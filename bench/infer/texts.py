@@ -35,14 +35,14 @@ def docstrings() -> list[str]:
     return list(found)
 
 
-def skewed(count: int, seed: int = 0) -> list[str]:
-    """A random sample of docstrings: most are a line, some a manual."""
-    return random.Random(seed).sample(docstrings(), count)
+def skewed(texts: list[str], count: int, seed: int = 0) -> list[str]:
+    """A random sample of texts: of the docstrings, most are a line, some a manual."""
+    return random.Random(seed).sample(texts, min(count, len(texts)))
 
 
-def long(count: int, tokenizer: Tokenizer, seed: int = 0) -> list[str]:
+def long(texts: list[str], count: int, tokenizer: Tokenizer, seed: int = 0) -> list[str]:
     """Texts of at least `LONG` tokens, which are all cut there: without padding for anyone."""
-    everything = " ".join(random.Random(seed).sample(found := docstrings(), len(found)))
+    everything = " ".join(random.Random(seed).sample(texts, len(texts)))
     tokenizer.no_truncation()  # which tokenizer.json may ask for
     encoding = tokenizer.encode(everything, add_special_tokens=False)
     step = LONG + 16  # a piece that is cut within a word may encode to fewer tokens

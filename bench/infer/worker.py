@@ -5,7 +5,6 @@ A side imports what it needs alone: no torch beside another runtime's threads.
 
 import json
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -20,20 +19,16 @@ from bench.common.turns import Answer, serve
 
 Embed = Callable[[list[str]], np.ndarray]
 BATCH = 32
-CALIBRATION = 300
-"""Texts that int8 is calibrated on."""
 made: dict[str, Any] = {}
 
 
-def setup(side: str, folder: str, packages: str, texts: str, max_length: int, threads: int) -> Answer:
-    """Load the model and embed all texts once, which warms up; saves the vectors for comparison."""
-    sys.path.append(packages)  # behind the environment's own
+def setup(side: str, folder: str, texts: str, max_length: int, threads: int) -> Answer:
+    """Load the model and embed all texts once, which warms up; saves the vectors, scaled to length 1."""
     made["texts"] = json.loads(Path(texts).read_text(encoding="utf-8"))
     made["embed"] = SIDES[side](Path(folder), max_length, threads)
     vectors = made["embed"](made["texts"])
-    file = Path(texts).with_name(f"{side}.npy")
-    np.save(file, vectors)
-    return {"vectors": str(file)}
+    np.save(Path(texts).with_name(f"{side}.npy"), vectors / np.linalg.norm(vectors, axis=1, keepdims=True))
+    return {}
 
 
 def turn() -> Answer:
@@ -47,6 +42,13 @@ def peak() -> Answer:
     return {"peak_mb": peak_mb()}
 
 
+def parts() -> Answer:
+    """What each part of Brimful's forward passes takes; see `parts.measured`."""
+    from bench.infer.parts import measured
+
+    return {"parts": measured(made["encoder"], made["texts"], made["precision"])}
+
+
 def brimful(folder: Path, max_length: int, threads: int, precision: Any = "fp32") -> Embed:
     """`Encoder.embed`."""
     import torch
@@ -54,17 +56,9 @@ def brimful(folder: Path, max_length: int, threads: int, precision: Any = "fp32"
     from brimful import Encoder
 
     torch.set_num_threads(threads)
-    encoder = Encoder.load(folder)
+    encoder = Encoder.load(folder / ("int8" if precision == "int8" else "encoder"))
     encoder.config = replace(encoder.config, max_length=max_length)
-    if precision == "int8":
-        from brimful.data.examples import encode_texts
-        from brimful.exporting.calibration import calibrate
-        from brimful.model.inference import batches
-
-        assert encoder.tokenizer is not None
-        some = made["texts"][:CALIBRATION]
-        pad = encoder.config.pad_id
-        calibrate(encoder, batches(encode_texts(encoder.tokenizer, some, max_length=max_length, pad=pad)))
+    made["encoder"], made["precision"] = encoder, precision
     return lambda texts: encoder.embed(texts, precision=precision)
 
 
@@ -73,9 +67,11 @@ def _torch_peer(folder: Path, max_length: int, threads: int, sort: bool, bf16: b
     import transformers
 
     torch.set_num_threads(threads)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder / "encoder")
     dtype = torch.bfloat16 if bf16 else torch.float32
-    model = transformers.AutoModel.from_pretrained(folder, attn_implementation="sdpa", dtype=dtype).eval()
+    model = transformers.AutoModel.from_pretrained(
+        folder / "encoder", attn_implementation="sdpa", dtype=dtype
+    ).eval()
 
     def forward(ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
         given = {"input_ids": torch.from_numpy(ids), "attention_mask": torch.from_numpy(mask)}
@@ -112,47 +108,38 @@ def sorted_(folder: Path, max_length: int, threads: int) -> Embed:
     return _torch_peer(folder, max_length, threads, sort=True)
 
 
-def onnxruntime(folder: Path, max_length: int, threads: int, int8: bool = False) -> Embed:
-    """ONNX Runtime, sorted; in int8 as sentence-transformers quantizes, dynamically by channel."""
+def onnxruntime(folder: Path, max_length: int, threads: int, file: str = "onnx/onnx/model.onnx") -> Embed:
+    """ONNX Runtime with a graph of `brimful export`, sorted."""
     import onnxruntime as ort
 
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
-    path = folder / "model.onnx"
-    if int8 and not (path := folder / "model_quantized.onnx").is_file():
-        from onnxruntime.quantization import QuantType, quantize_dynamic
-
-        kinds = {"op_types_to_quantize": ["MatMul", "Gemm"], "weight_type": QuantType.QInt8}
-        quantize_dynamic(folder / "model.onnx", path, per_channel=True, **kinds)
-    session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-
-    def forward(ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
-        given = {"input_ids": ids, "attention_mask": mask}
-        if "token_type_ids" in {entry.name for entry in session.get_inputs()}:
-            given["token_type_ids"] = np.zeros_like(ids)
-        return mean(session.run(None, given)[0], mask)
-
-    return _sorted_by(folder, max_length, forward)
+    session = ort.InferenceSession(str(folder / file), options, providers=["CPUExecutionProvider"])
+    return _sorted_by(
+        folder,
+        max_length,
+        lambda ids, mask: session.run(None, {"input_ids": ids, "attention_mask": mask})[0],
+    )
 
 
-def openvino(folder: Path, max_length: int, threads: int, precision: str | None = "f32") -> Embed:
-    """OpenVINO, sorted; without a precision in the one that it chooses."""
+def openvino(
+    folder: Path,
+    max_length: int,
+    threads: int,
+    file: str = "onnx/onnx/model.onnx",
+    precision: str | None = None,
+) -> Embed:
+    """OpenVINO with a graph of `brimful export`, sorted; without a precision in the one that it chooses."""
     import openvino as ov
 
     core = ov.Core()
-    hints = {"INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1}
+    hints: dict[str, Any] = {"INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1}
     if precision:
         hints["INFERENCE_PRECISION_HINT"] = precision
-    model = core.compile_model(core.read_model(str(folder / "model.onnx")), "CPU", hints)
-    names = {name for port in model.inputs for name in port.names}
-
-    def forward(ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
-        given = {"input_ids": ids, "attention_mask": mask}
-        if "token_type_ids" in names:
-            given["token_type_ids"] = np.zeros_like(ids)
-        return mean(model(given)[0], mask)
-
-    return _sorted_by(folder, max_length, forward)
+    model = core.compile_model(core.read_model(str(folder / file)), "CPU", hints)
+    return _sorted_by(
+        folder, max_length, lambda ids, mask: model({"input_ids": ids, "attention_mask": mask})[0]
+    )
 
 
 def ctranslate2(folder: Path, max_length: int, threads: int, kind: str = "float32") -> Embed:
@@ -173,7 +160,7 @@ def _sorted_by(
 ) -> Embed:
     from tokenizers import Tokenizer
 
-    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer = Tokenizer.from_file(str(folder / "encoder" / "tokenizer.json"))
     return lambda texts: in_batches(tokenizer, texts, max_length, forward)
 
 
@@ -214,16 +201,17 @@ SIDES: dict[str, Callable[[Path, int, int], Embed]] = {
     "padded": padded,
     "sorted": sorted_,
     "onnxruntime": onnxruntime,
-    "openvino": openvino,
+    "openvino": partial(openvino, precision="f32"),
     "ctranslate2": ctranslate2,
     "brimful-bf16": partial(brimful, precision="bf16"),
     "brimful-int8": partial(brimful, precision="int8"),
     "sorted-bf16": partial(_torch_peer, sort=True, bf16=True),
-    "onnxruntime-int8": partial(onnxruntime, int8=True),
-    "openvino-default": partial(openvino, precision=None),
+    "onnxruntime-int8": partial(onnxruntime, file="onnx-int8/onnx/model_quantized.onnx"),
+    "openvino-default": openvino,
+    "openvino-int8": partial(openvino, file="openvino-int8/openvino/openvino_model.xml"),
     "ctranslate2-int8": partial(ctranslate2, kind="int8"),
 }
 """Those with a suffix round more than float32 does."""
 
 if __name__ == "__main__":
-    serve({"setup": setup, "turn": turn, "peak": peak})
+    serve({"setup": setup, "turn": turn, "peak": peak, "parts": parts})
