@@ -1,4 +1,4 @@
-"""The verb `brimful report`: run directories -> one self-contained HTML page."""
+"""The verb `brimful report`: run directories and exports -> one self-contained HTML page."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,8 @@ class ReportConfig:
     EXAMPLE = "runs/pretrain runs/finetune --out report.html"
 
     runs: Annotated[tuple[str, ...], tyro.conf.Positional]
-    """Run directories and prepared folders, finished or not; the runs inside a folder are shown with it."""
+    """Run directories, prepared folders, finished or not, and exports; the runs inside a folder are shown
+    with it."""
     out: str
     """HTML file to write."""
     dry_run: bool = False
@@ -28,7 +29,7 @@ class ReportConfig:
 
 @verb(ReportConfig)
 def report(config: ReportConfig) -> dict[str, Any]:
-    """Show runs and prepared folders on one self-contained HTML page: metrics, curves, comparisons.
+    """Show runs, prepared folders and exports on one self-contained HTML page: metrics, curves, comparisons.
 
     Returns:
         `out`, the number of `runs` and of `bytes` written.

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from brimful.config import read_yaml
+from brimful.console import counted
 from brimful.exporting.example import Exported
 from brimful.exporting.formats import FORMATS
 from brimful.hf.int8 import FILE as STEPS
@@ -157,6 +158,10 @@ def _export(facts: Mapping[str, Any]) -> list[str]:
         lines += ["- The metric is unknown: no labelled texts were given"]
     names = ("max_score_difference", "equal_predictions", "correlation", "mean_cosine", "least_cosine")
     lines += [f"- {name}: {gate[name]:.4g}" for name in names if name in gate]
+    lines += [
+        f"- {gate['texts_per_second']:,.0f} texts a second, {gate['p50_ms']:.3g} ms for one, on"
+        f" {counted(gate['cores'], 'core')} of {gate['processor']}"
+    ]
     if "in_int8" in gate:
         rest = ", ".join(gate["in_bf16"]) or "none"
         lines += [f"- {gate['in_int8']} products in int8; in bfloat16: {rest}"]

@@ -25,6 +25,10 @@ def show_export(result: Result) -> None:
         _show_pruned(pruned)
     if gate := result.get("gate"):
         print(f"  {_lost(gate)} on {counted(gate['texts'], 'text')} of {gate['file']}")
+        print(
+            f"  {gate['texts_per_second']:,.0f} texts a second, {gate['p50_ms']:.3g} ms for one, on"
+            f" {counted(gate['cores'], 'core')} of {gate['processor']}"
+        )
         if "in_int8" in gate:
             print(
                 f"  {gate['in_int8']} products in int8; in bfloat16: {', '.join(gate['in_bf16']) or 'none'}"

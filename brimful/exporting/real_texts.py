@@ -28,7 +28,7 @@ from brimful.tasks.encoded import Encoded
 from brimful.tasks.form import Outputs
 from brimful.tasks.model import TaskModel
 
-MOST = 2000
+MOST = 4000
 """Rows that are compared; of more, as many are drawn."""
 Candidate = Callable[[Examples], Outputs]
 """Examples -> a head's outputs in the order of the task's labels, or vectors (n, hidden) of length 1."""
@@ -154,9 +154,10 @@ def compare(task_model: TaskModel | None, texts: RealTexts, before: Candidate, a
 
     Returns:
         `file`, `texts`, `instructions`, the `loss` that `--most-loss` limits and what it is of (`loss_of`:
-        the metric, predictions, or the cosine). Of a task: `max_score_difference`, `equal_predictions` (of a
-        regression `correlation`), and with labels `metric`, `before`, `after`, `standard_error` of their
-        paired difference, and `by_label`. Of an encoder `mean_cosine` and `least_cosine`.
+        the metric, predictions, or the cosine). Of a task: its name, `task`, `max_score_difference`,
+        `equal_predictions` (of a regression `correlation`), and with labels `metric`, `before`, `after`,
+        `standard_error` of their paired difference, and `by_label`. Of an encoder `mean_cosine` and
+        `least_cosine`.
     """
     data = texts.data
     first, second = before(data.examples), after(data.examples)
@@ -177,6 +178,7 @@ def compare(task_model: TaskModel | None, texts: RealTexts, before: Candidate, a
         return facts | {"loss": 1 - facts["mean_cosine"], "loss_of": "the mean cosine"}
     task = task_model.task
     answers = [task_model.calibrated(task.answers(outputs, data)) for outputs in (first, second)]
+    facts["task"] = task.name
     facts["max_score_difference"] = _score_difference(task_model, answers, first, second)
     if task.name == "regression":
         one, other = (np.asarray(each)[:, 0] for each in answers)

@@ -28,6 +28,7 @@ from brimful.exporting.real_texts import (
     require_little_loss,
 )
 from brimful.exporting.sensitivity import NAMED, described, layers_that_lose
+from brimful.exporting.speed import speed_of
 from brimful.extras import require
 from brimful.hf.int8 import int8_needs, products
 from brimful.hf.model_folder import ModelFolder
@@ -35,7 +36,8 @@ from brimful.model.encoder import Encoder
 from brimful.model.inference import batches, text_vectors
 from brimful.model.shape import Pooling
 from brimful.precision.formats import InferencePrecision
-from brimful.tasks.encoded import encode
+from brimful.tables.table import Table
+from brimful.tasks.encoded import Encoded, encode
 from brimful.tasks.form import Outputs
 from brimful.tasks.model import TaskModel, load_task_model
 from brimful.tasks.task import TaskHead
@@ -53,12 +55,14 @@ class TextGate:
     Attributes:
         model: of a task; None: the vectors of the encoder are compared.
         order: output i of the task is the head's output `order[i]`; None: they are in the same order.
+        encoded: how texts become examples, without labels.
     """
 
     model: TaskModel | None
     encoder: Encoder
     pooling: Pooling | None
     order: list[int] | None
+    encoded: Callable[[Table], Encoded]
     compared: RealTexts
     calibration: RealTexts
     named: str
@@ -72,14 +76,18 @@ class TextGate:
         return [inputs for examples in each for _, inputs in padded_batches(examples)]
 
     def judge(self, run: Run) -> Facts:
-        """What an export loses that others run; see `real_texts.compare`.
+        """What an export loses that others run, and its speed; see `real_texts.compare` and `speed_of`.
 
         Raises:
             BrimfulError: it is more than it may lose.
         """
-        found = self._compared(lambda given: padded_outputs(run, given, self.order))
+
+        def candidate(given: Examples) -> Outputs:
+            return padded_outputs(run, given, self.order)
+
+        found = self._compared(candidate)
         require_little_loss(found, self.most_loss, self.named, self._why)
-        return found
+        return found | self._speed(candidate)
 
     def judge_int8(self) -> Facts:
         """Give the encoder the steps with which it loses at most what it may, and say what it loses.
@@ -112,10 +120,13 @@ class TextGate:
         worst = ", ".join(f"{name} ({losses[name]:.3f})" for name in rounded)
         why = f". Of the products in int8 these lose most of their own outputs: {worst}"
         require_little_loss(found, self.most_loss, self.named, lambda: why)
-        return found
+        return found | self._speed(lambda given: self._outputs(given, "int8"))
 
     def _compared(self, candidate: Candidate) -> Facts:
         return compare(self.model, self.compared, lambda given: self._outputs(given, "fp32"), candidate)
+
+    def _speed(self, candidate: Candidate) -> Facts:
+        return speed_of(lambda table: candidate(self.encoded(table).examples), self.compared.data.table)
 
     def _outputs(self, examples: Examples, precision: InferencePrecision) -> Outputs:
         """The model's outputs, packed."""
@@ -178,11 +189,15 @@ def open_gate(
         model = replace(load_task_model(source), encoder=encoder, head=head)
         if labels and list(model.task.labels) != labels:
             order = [labels.index(name) for name in model.task.labels]
-        read = encode_for(model)
+        encoded, read = model.encode, encode_for(model)
     else:
         tokenizer, max_length = encoder.tokenizer, source.text_length(encoder.config)
         assert tokenizer is not None
-        read = encode_texts_for(lambda table: encode(table, tokenizer, max_length))
+
+        def encoded(table: Table) -> Encoded:
+            return encode(table, tokenizer, max_length)
+
+        read = encode_texts_for(encoded)
     tasked = model is not None
     found: GateTexts = find_texts(read, config.test, config.calibrate, tables_of(source), tasked=tasked)
     if found.compared is None or found.calibration is None:
@@ -196,6 +211,7 @@ def open_gate(
         encoder,
         pooling,
         order,
+        encoded,
         found.compared,
         found.calibration,
         named,

@@ -272,7 +272,7 @@ def scatter_of(choice: Choice) -> list[Chart]:
 
 def _of_runs(runs: Iterable[Run]) -> Iterator[tuple[Test, Candidate]]:
     for run in runs:
-        found = list(_of_demo(run) if run.kind == "demo" else _of_run(run))
+        found = list(_OF_KIND.get(run.kind, _of_run)(run))
         yield from found
         if run.kind != "demo" or not found:  # its own summary compares the runs inside it
             yield from _of_runs(run.children)
@@ -329,6 +329,23 @@ def _of_run(run: Run) -> Iterator[tuple[Test, Candidate]]:
         pairs = {} if of_difference is None else {reference: of_difference}
         yield test, Candidate(label, value, error, *costs, of_differences=pairs)
 
+
+def _of_export(run: Run) -> Iterator[tuple[Test, Candidate]]:
+    """An export whose gate knows its metric."""
+    gate, task = branch(run.summary, "gate"), run.task
+    n, value = number(gate.get("texts")), number(gate.get("after"))
+    primary = next((one for one in task.metrics if one.name == gate.get("metric")), None) if task else None
+    if task is None or primary is None or n is None or value is None:
+        return
+    test = Test(task.name, primary.name, primary.title, n, primary.best == "highest", primary.percent)
+    error = accuracy_error(value, n) if primary.name == "accuracy" else None
+    costs = [metric(run.summary, key) for key in ("gate.p50_ms", "megabytes", "parameters")]
+    form = plain(run.summary.get("format"))
+    label = run.name if form in run.name else f"{run.name}, {form}"
+    yield test, Candidate(label, value, error, *costs)
+
+
+_OF_KIND = {"demo": _of_demo, "export": _of_export}
 
 Costs = tuple[float | None, float | None, float | None]
 Found = tuple[str, Any, Costs, tuple[str, float | None]]

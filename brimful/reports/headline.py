@@ -269,11 +269,30 @@ def _evaluated_text(summary: Summary) -> Parts:
 
 
 def _export(summary: Summary) -> Parts:
-    """What was written, and how far its outputs are from the model's."""
-    formats = summary.get("format")
-    names = [plain(name) for name in formats] if isinstance(formats, list) else [plain(formats or "a model")]
-    checked = ", and its outputs were compared with the model’s" if summary.get("checked") is True else ""
-    return [f"Exported as {' and '.join(names)}{checked}."], _anything(summary)[1]
+    """What was written, and what the gate found."""
+    form, gate = plain(summary.get("format") or "a model"), branch(summary, "gate")
+    before, after = (metric(gate, when) for when in ("before", "after"))
+    n, error = metric(gate, "texts"), metric(gate, "standard_error")
+    if n is None:
+        return [f"Exported as {form}; it was not compared on texts."], [_size_card(summary)]
+    sentence = (
+        f"Exported as {form}, and compared with the model on {n:,.0f} texts of {plain(gate.get('file'))}"
+    )
+    if before is not None and after is not None:
+        change = f"{plain(gate.get('loss_of'))} goes from {before:.4f} to {after:.4f}"
+        sentence += f": {change}" + (f" (difference {after - before:+.4f} ± {error:.4f})" if error else "")
+    rate = metric(gate, "texts_per_second")
+    on = plain(gate.get("processor") or "")
+    return [f"{sentence}."], [
+        card("Equal predictions", metric(gate, "equal_predictions"), percent),
+        card("One text", metric(gate, "p50_ms"), milliseconds, on),
+        card("Texts a second", rate, short, on),
+        _size_card(summary),
+    ]
+
+
+def _size_card(summary: Summary) -> Card | None:
+    return card("Size", metric(summary, "megabytes"), lambda size: f"{size:,.1f}{SPACE}MB")
 
 
 def _anything(summary: Summary) -> Parts:

@@ -1,4 +1,4 @@
-"""A run directory or a prepared folder as plain values: whatever files there are."""
+"""A run directory, a prepared folder or an export as plain values: whatever files there are."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 from brimful.config import read_yaml
 from brimful.corpus.shards import MANIFEST
 from brimful.errors import BrimfulError
-from brimful.reports.content import kind_of
+from brimful.reports.content import branch, kind_of
+from brimful.seals import EXPORT, PAGES
 from brimful.storage import read_json, require_shape
 from brimful.train.metrics import read_metrics
 
@@ -15,7 +16,9 @@ if TYPE_CHECKING:
     from brimful.tasks.task import Task
 
 CONFIG, METRICS, SUMMARY = "config.yaml", "metrics.jsonl", "summary.json"
-FILES = (CONFIG, METRICS, SUMMARY, MANIFEST)
+FILES = (CONFIG, METRICS, SUMMARY, MANIFEST, EXPORT)
+WEIGHTS = (".safetensors", ".onnx", ".data", ".xml", ".bin")
+"""Ends of the names of files that hold an exported model."""
 PIPELINE = ("demo", "prepare", "pretrain", "finetune", "evaluate", "distil", "export", "run")
 TELLING_KEYS = {
     "masking": "pretrain",
@@ -38,7 +41,8 @@ class Run:
     kind: str
     """The verb that made it, one of PIPELINE."""
     summary: dict[str, Any]
-    """summary.json, or what MANIFEST.json says of a corpus; empty while the run is unfinished."""
+    """summary.json, or what MANIFEST.json says of a corpus, or export.json of an export; empty while the run
+    is unfinished."""
     config: dict[str, Any]
     """config.yaml, parsed."""
     config_text: str
@@ -59,10 +63,13 @@ class Run:
 
     @property
     def task(self) -> "type[Task] | None":
-        """The task of a run of finetune or distil, if this version knows it."""
+        """The task of a run of finetune or distil, or of an export, if this version knows it."""
         from brimful.tasks.registry import DEFAULT, known_task  # imports torch, which other runs don't need
 
-        return known_task(str(self.summary.get("task") or self.config.get("task") or DEFAULT))
+        named = (
+            self.summary.get("task") or self.config.get("task") or branch(self.summary, "gate").get("task")
+        )
+        return known_task(str(named or DEFAULT))
 
 
 def load_run(directory: Path) -> Run:
@@ -81,6 +88,7 @@ def load_run(directory: Path) -> Run:
     children = [load_run(path) for path in inside if _is_run(path)]
     config = read_yaml(directory / CONFIG) if (directory / CONFIG).is_file() else {}
     summary = _read_summary(directory / SUMMARY) or _read_manifest(directory / MANIFEST)
+    summary = summary or _read_export(directory / EXPORT)
     return Run(
         name=directory.resolve().name,
         kind=_kind(summary, config, bool(children)),
@@ -134,6 +142,21 @@ def _read_manifest(path: Path) -> dict[str, Any]:
         "length_histogram": manifest.get("length_histogram"),
         "input_files": len({str(entry.get("path")) for entry in manifest.get("inputs", ())}),
     }
+
+
+class _Export(TypedDict):
+    files: dict[str, dict[str, float]]
+
+
+def _read_export(path: Path) -> dict[str, Any]:
+    """What is known of an export, with the `megabytes` of its model."""
+    record = _read_summary(path)
+    if not record:
+        return {}
+    require_shape(record, _Export, path, "export the model again")
+    sizes = [file.get("bytes", 0) for name, file in record["files"].items() if name.endswith(WEIGHTS)]
+    known = {key: value for key, value in record.items() if key not in ("files", "crc32", PAGES)}
+    return known | {"kind": "export", "megabytes": sum(sizes) / 1e6}
 
 
 def _read_metrics(path: Path) -> Metrics:

@@ -27,6 +27,7 @@ from brimful.exporting.real_texts import (
 from brimful.exporting.sensitivity import layers_that_lose
 from brimful.hf.text_encoder import TextEncoder
 from brimful.model.heads import SequenceHead, TokenHead
+from brimful.processors import processor
 from brimful.tables.layouts import Columns, find_layout
 from brimful.tables.table_files import read_file
 from brimful.tasks.classification import Classification
@@ -88,6 +89,8 @@ def test_an_outlier_is_refused_and_its_layer_named_and_else_the_loss_is_known(tm
     assert gate["loss"] == pytest.approx(1 - gate["after"])
     assert 0 < gate["max_score_difference"] < 0.2
     assert gate["instructions"] == described_instructions()
+    assert (gate["task"], gate["processor"]) == ("classification", processor())
+    assert min(gate["texts_per_second"], gate["p50_ms"], gate["cores"]) > 0
     assert {each["label"] for each in gate["by_label"]} == {"a", "b", "c"}
     assert (tmp_path / "out" / "onnx" / "model_quantized.onnx").is_file()
     assert not (tmp_path / "out" / "traced").exists()

@@ -67,6 +67,27 @@ def test_students_stand_beside_teacher_and_baselines() -> None:
     assert [row[1].replace("\u202f", " ") for row in table.rows[:2]] == ["0.860", "0.848 ± 0.002"]
 
 
+def test_exports_stand_in_the_picture_of_their_run(tmp_path: Path) -> None:
+    """Those that the gate has compared on the same rows, by its metric, time and size."""
+    runs = [load_run(saved(tmp_path, "small", STUDENT))]
+    gate = {"task": "classification", "metric": "accuracy", "texts": 3436, "after": 0.847, "p50_ms": 2.0}
+    for name, given in (("onnx-int8", gate), ("deploy", gate | {"texts": 5}), ("unknown", {"texts": 3436})):
+        (tmp_path / name).mkdir()
+        files = {"onnx/model_quantized.onnx": {"bytes": 12_000_000}, "tokenizer.json": {"bytes": 900_000}}
+        record = {"kind": "export", "format": "onnx-int8", "parameters": 7, "gate": given, "files": files}
+        (tmp_path / name / "export.json").write_text(json.dumps(record))
+        runs.append(load_run(tmp_path / name))
+    choice = choice_of(runs)
+    assert choice is not None
+    (found,) = (one for one in choice.candidates if "onnx" in one.label)
+    assert (found.label, found.value, found.milliseconds, found.megabytes) == ("onnx-int8", 0.847, 2.0, 12.0)
+    assert choice.elsewhere == 1
+    (chart,) = scatter_of(choice)
+    assert "onnx-int8 0.847 at 2 ms a text" in chart.svg
+    text = render(runs)
+    assert "Exported as onnx-int8, and compared with the model on 3,436 texts" in text
+
+
 def test_models_of_all_runs_are_in_one_picture(tmp_path: Path) -> None:
     other = STUDENT | {"test": {"n": 10}, "student_without_distillation": {"accuracy": 0.823}}
     other["latency_ms"] = {**STUDENT["latency_ms"], "student_layer_drop": 4.6}

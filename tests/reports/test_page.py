@@ -154,7 +154,7 @@ def demo_run(tmp_path: Path) -> Path:
     write_run(
         demo / "distil" / "stages" / "layers", metrics=curve(200, "hidden", "attention", validation=False)
     )
-    write_run(demo / "export", {"kind": "export", "format": ["hf", "onnx"], "checked": True})
+    write_run(demo / "export", {"kind": "export", "format": "onnx"})
     return demo
 
 
@@ -472,7 +472,7 @@ def test_every_run_has_a_verdict(tmp_path: Path, kind: str) -> None:
             ],
         },
         "distil": {"student": {"accuracy": 0.8}, "teacher": {"accuracy": 0.9}},
-        "export": {"format": ["hf"], "checked": True},
+        "export": {"format": "onnx", "gate": {"texts": 80, "file": "test.tsv", "equal_predictions": 0.99}},
         "run": {"seconds": 3.0},
     }
     text = page_of(tmp_path, write_run(tmp_path / "run", {"kind": kind} | summaries[kind]))
@@ -485,7 +485,7 @@ def test_every_run_has_a_verdict(tmp_path: Path, kind: str) -> None:
     ("prepare", "message"),
     [
         (lambda d: None, "does not exist"),
-        (lambda d: d.mkdir(), "any of config.yaml, metrics.jsonl, summary.json, MANIFEST.json"),
+        (lambda d: d.mkdir(), "any of config.yaml, metrics.jsonl, summary.json, MANIFEST.json, export.json"),
         (lambda d: d.write_text("x"), "is not a run directory"),
         (lambda d: write_run(d, {}).joinpath("metrics.jsonl").write_text("{\n{}\n"), "line 1 is damaged"),
         (lambda d: write_run(d, {}).joinpath("metrics.jsonl").write_text("[1]\n{}\n"), "line 1 is damaged"),
