@@ -10,7 +10,8 @@ from brimful.data.examples import Examples, none_of
 from brimful.data.ragged import Ragged
 
 GRAIN = 128
-"""T is a multiple of this where shapes are not fixed, since every new shape makes new kernels."""
+"""T is a multiple of this where shapes are not fixed, since every new shape makes new kernels; of few tokens
+see `rounded`."""
 
 
 def batch_of(
@@ -41,6 +42,13 @@ def batch_of(
     return replace(batch, targets=targets)
 
 
+def rounded(tokens: int) -> int:
+    """The next of the numbers of tokens that batches have: multiples of 32 up to 256, where 127 tokens of
+    filler would cost more than a text, of 64 up to 512, then of `GRAIN`."""
+    grain = GRAIN if tokens > 512 else 64 if tokens > 256 else 32
+    return -(-tokens // grain) * grain
+
+
 def rounded_batch(examples: Examples, index: np.ndarray) -> PackedBatch:
-    """The examples `index` as one micro-batch of the next multiple of `GRAIN` tokens."""
-    return batch_of(examples, index, -(-int(examples.lengths[index].sum()) // GRAIN) * GRAIN)
+    """The examples `index` as one micro-batch of as many tokens as `rounded` says."""
+    return batch_of(examples, index, rounded(int(examples.lengths[index].sum())))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from brimful.data.batch import PackedBatch
-from brimful.data.example_batches import GRAIN, batch_of
+from brimful.data.example_batches import batch_of, rounded
 from brimful.data.example_stream import ExampleStream
 from brimful.data.examples import Examples, encode_texts
 from brimful.data.ragged import Ragged
@@ -80,7 +80,8 @@ def test_epochs_and_updates(lengths: list[int], B: int, tokens: int, fixed_shape
         found = [example for batch in batches for example in contents(batch, examples)]
         assert len(found) == B
         for batch in batches:
-            assert batch.tokens.numel() == tokens if fixed_shapes else batch.tokens.numel() % GRAIN == 0
+            T = batch.tokens.numel()
+            assert tokens == T if fixed_shapes else rounded(batch.real_tokens) == T
             assert batch.real_tokens <= tokens
             shapes.add((batch.tokens.numel(), batch.offsets.numel()))
         ranks = [stream(rank=rank, world=2).take(cursor) for rank in range(2)]
@@ -304,7 +305,8 @@ def test_examples_that_belong_together_stay_together(
         in_update = 0
         for batch in batches:
             assert batch.real_tokens <= capacity
-            assert batch.tokens.numel() == capacity if fixed_shapes else batch.tokens.numel() % GRAIN == 0
+            T = batch.tokens.numel()
+            assert capacity == T if fixed_shapes else rounded(batch.real_tokens) == T
             there = contents(batch, examples)
             while there:
                 owner = owners[there[0]]
@@ -320,3 +322,9 @@ def test_examples_that_belong_together_stay_together(
     counts = Counter(found)
     assert max(counts.values()) - min(counts[text] for text in range(len(texts))) <= 1
     assert examples.take_texts(np.array([len(texts) - 1])).units == 1
+
+
+def test_few_tokens_get_little_filler_and_few_shapes() -> None:
+    sizes = [rounded(tokens) for tokens in range(1, 4097)]
+    assert all(0 <= size - tokens < max(32, 0.25 * tokens) for tokens, size in enumerate(sizes, 1))
+    assert len(set(sizes)) == 8 + 4 + 28
