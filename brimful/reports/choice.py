@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from brimful.console import counted
@@ -34,6 +35,7 @@ FASTER = 1.5
 """A model is worth a word if it is this many times as fast as the best."""
 MOST_ALTERNATIVES = 3
 """Of a card."""
+TEACHER = "Teacher"
 GUESSES = (RUNGS["majority"], "majority")
 
 
@@ -111,7 +113,7 @@ def choice_of(runs: Sequence[Run]) -> Choice | None:
     several runs, such as a teacher; it is taken once, with all that any of them says of it.
     """
     every: dict[Test, dict[tuple[str, float], Candidate]] = {}
-    for test, found in _of_runs(runs):
+    for test, found in _of_runs(runs, frozenset(_finetuned(runs))):
         known = every.setdefault(test, {})
         before = known.get((found.label, found.value))
         known[found.label, found.value] = _merged(before, found) if before else found
@@ -139,10 +141,14 @@ def _merged(first: Candidate, second: Candidate) -> Candidate:
 def choice_headline(choice: Choice) -> Headline:
     """Which model to ship, what is next best, what is faster; and its metric, time and size in cards."""
     test, (best, *others) = choice.test, choice.candidates
+    reached = f"{test.shown(best.value, best.error)} on {test.n:,.0f} test rows"
     if best.label in GUESSES:
-        guessed = f"{test.shown(best.value)} on {test.n:,.0f} test rows"
-        sentence = f"Ship none of these models: none is ahead of the most frequent label, {guessed}."
+        sentence = f"Ship none of these models: none is ahead of the most frequent label, {reached}."
         return Headline([sentence], [])
+    if _is_baseline(best):
+        sentence = f"No model here is ahead of {best.label}, a baseline that no verb writes: {reached}."
+        models = [one for one in others if not _is_baseline(one) and one.label not in GUESSES]
+        return Headline([sentence, _remedy(choice, models)], _cards(choice))
     costs = [
         *([f"{best.megabytes:,.1f}{SPACE}MB"] if best.megabytes else []),
         *([f"{milliseconds(best.milliseconds)} a text"] if best.milliseconds else []),
@@ -163,6 +169,21 @@ def choice_headline(choice: Choice) -> Headline:
         tail = "" if quick is others[0] else f", and the {lead} that it is behind may be chance"
         sentences.append(f"{quick.label} is {times}{tail}.")
     return Headline(sentences, _cards(choice))
+
+
+def _is_baseline(one: Candidate) -> bool:
+    """Whether no verb writes it as a model: TF-IDF, or a frozen encoder, under a linear model."""
+    return one.label.startswith("TF-IDF") or one.label == RUNGS["frozen"] or one.label.endswith(", frozen")
+
+
+def _remedy(choice: Choice, models: Sequence[Candidate]) -> str:
+    """What to do where a baseline is the best."""
+    better = "more labels, texts or epochs may bring a model ahead"
+    if not models:
+        return f"scikit-learn makes one; {better}."
+    doubt = ", which may be chance" if choice.may_be_chance(models[0]) else ""
+    behind = choice.test.in_words(choice.behind(models[0])[0])
+    return f"The best model is {_inside(models[0].label)}, {behind} behind{doubt}; {better}."
 
 
 def _quick(choice: Choice) -> Candidate | None:
@@ -270,12 +291,23 @@ def scatter_of(choice: Choice) -> list[Chart]:
     ]
 
 
-def _of_runs(runs: Iterable[Run]) -> Iterator[tuple[Test, Candidate]]:
+def _finetuned(runs: Iterable[Run]) -> Iterator[str]:
+    """The names of the runs of finetune, under which teachers are shown that are theirs."""
+    for run in runs:
+        yield from ([run.name] if run.kind == "finetune" else [])
+        yield from _finetuned(run.children)
+
+
+def _of_runs(runs: Iterable[Run], finetuned: frozenset[str]) -> Iterator[tuple[Test, Candidate]]:
     for run in runs:
         found = list(_OF_KIND.get(run.kind, _of_run)(run))
+        if run.kind == "distil" and (teacher := _teacher_of(run)) in finetuned:
+            found = [
+                (test, replace(one, label=teacher) if one.label == TEACHER else one) for test, one in found
+            ]
         yield from found
         if run.kind != "demo" or not found:  # its own summary compares the runs inside it
-            yield from _of_runs(run.children)
+            yield from _of_runs(run.children, finetuned)
 
 
 def _of_demo(run: Run) -> Iterator[tuple[Test, Candidate]]:
@@ -362,12 +394,20 @@ def _of_finetune(run: Run) -> Iterator[Found]:
         yield label, rung, (metric(rung, "latency_ms"), None, metric(rung, "parameters")), (run.name, error)
 
 
+def _teacher_of(run: Run) -> str:
+    """The name of the folder of a single teacher, of a run if it is in one."""
+    given = run.config.get("teacher")
+    teachers = given if isinstance(given, list) else [given]
+    path = Path(str(teachers[0])) if len(teachers) == 1 else Path()
+    return path.parent.name if path.name == "model" else path.name
+
+
 def _of_distil(run: Run) -> Iterator[Found]:
     for label, place, shape in (
         (run.name, "student", "student"),
         (f"{run.name}, from labels alone", "student_without_distillation", "student"),
         ("Teacher's layers, by logits alone", "student_layer_drop", "student_layer_drop"),
-        ("Teacher", "teacher", "teacher"),
+        (TEACHER, "teacher", "teacher"),
         (RUNGS["tfidf"], "tfidf", "tfidf"),
     ):
         time, size, count = (

@@ -161,6 +161,34 @@ def test_models_of_other_rows_are_counted_and_not_compared(tmp_path: Path) -> No
     assert "Other test rows, which do not compare: 3 models" in choice_table(choice).note
 
 
+def test_a_teacher_that_is_on_the_page_is_one_model(tmp_path: Path) -> None:
+    folders = [saved(tmp_path, "large", FINETUNED), saved(tmp_path, "small", STUDENT)]
+    for teacher in ("/runs/large", ["/runs/large/model"]):
+        (folders[1] / "config.yaml").write_text(json.dumps({"teacher": teacher}))
+        choice = choice_of(list(map(load_run, folders)))
+        assert choice is not None
+        (large,) = [one for one in choice.candidates if one.value == 0.86]
+        assert (large.label, large.megabytes, large.milliseconds) == ("large", 104.4, 14.0)
+    for teacher in ("/runs/other", ["/runs/large", "/runs/other"]):
+        (folders[1] / "config.yaml").write_text(json.dumps({"teacher": teacher}))
+        choice = choice_of(list(map(load_run, folders)))
+        assert choice is not None
+        assert {one.label for one in choice.candidates if one.value == 0.86} == {"large", "Teacher"}
+
+
+def test_a_baseline_that_no_verb_writes_is_not_shipped(tmp_path: Path) -> None:
+    run = load_run(saved(tmp_path, "small", STUDENT | {"tfidf": {"accuracy": 0.9}}))
+    choice = choice_of([run])
+    assert choice is not None
+    first, second = choice_headline(choice).sentences
+    assert first.startswith("No model here is ahead of TF-IDF + linear model, a baseline that no verb")
+    assert second.startswith("The best model is teacher, 4.0 points behind; more labels")
+    alone = FINETUNED | {"test": {"n": 10}, "baselines": {"frozen": {"accuracy": 0.7}}}
+    choice = choice_of([load_run(saved(tmp_path, "alone", alone))])
+    assert choice is not None
+    assert choice_headline(choice).sentences[1].startswith("scikit-learn makes one")
+
+
 def test_no_model_is_shipped_that_only_guesses(tmp_path: Path) -> None:
     guess = FINETUNED | {"test": {"accuracy": 0.4, "n": 10}, "baselines": {"majority": {"accuracy": 0.5}}}
     choice = choice_of([load_run(saved(tmp_path, "a", guess))])
