@@ -14,6 +14,7 @@ from brimful.corpus.tokenize.vocabulary_fit import lacking_characters, quality
 from brimful.errors import BrimfulError
 
 WARNINGS_SHOWN = 20
+FILES_NAMED = 3
 WRONG_ENCODING = "set --read.encoding if the text is in another encoding (gb18030, big5 ...)"
 
 
@@ -61,22 +62,30 @@ def _pieces(texts: Sequence[dict[str, Any]]) -> int:
 
 
 def issues_of(texts: Sequence[dict[str, Any]]) -> list[str]:
-    """One line for each kind of problem in each input file, some with an example."""
-    found: dict[tuple[str, str], tuple[str, int]] = {}
+    """One line for each kind of problem: in each input file, or in all where more than `FILES_NAMED` have it.
+    Some have an example."""
+    found: dict[str, dict[str, tuple[str, int]]] = {}
     examples: dict[tuple[str, str], str] = {}
     for text in texts:
         for path, issues in text["issues"].items():
             for issue, count in issues.items():
-                said, before = found.get((path, kind(issue)), (issue, 0))
-                found[path, kind(issue)] = (said, before + count)
+                places = found.setdefault(kind(issue), {})
+                said, before = places.get(path, (issue, 0))
+                places[path] = said, before + count
         for path, shown in text["issue_examples"].items():
             for issue, example in shown.items():
                 examples.setdefault((path, issue), f", such as {example!r}")
-    return [
-        f"{path}: {visible(issue)}: {count:,}{examples.get((path, issue), '')}"
-        + (f"; {WRONG_ENCODING}" if issue.startswith((UNDECODABLE, READ_AS)) else "")
-        for (path, _), (issue, count) in found.items()
-    ]
+    lines = []
+    for places in found.values():
+        named, of = list(places.items()), ""
+        if len(named) > FILES_NAMED:
+            (path, (issue, _)), *_ = named
+            named = [(path, (issue, sum(count for _, count in places.values())))]
+            of = f"{len(places):,} files, such as "
+        for path, (issue, count) in named:
+            hint = f"; {WRONG_ENCODING}" if issue.startswith((UNDECODABLE, READ_AS)) else ""
+            lines.append(f"{of}{path}: {visible(issue)}: {count:,}{examples.get((path, issue), '')}{hint}")
+    return lines
 
 
 def summarise(
