@@ -49,12 +49,13 @@ def test_the_screen_of_predict_names_vectors(capsys: pytest.CaptureFixture[str])
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_the_last_line_fits_80_columns(
+def test_help_is_one_screen_of_80_columns(
     verb: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     lines = shown(capsys, verb, "--help").splitlines()
     assert max(map(len, lines)) <= 80
+    assert len(lines) <= SCREEN
     assert lines[-1].endswith(f"brimful {verb} --help-all"), "the command stays on one line"
 
 

@@ -15,10 +15,11 @@ from brimful.types import Step
 class ExportConfig:
     """Write a model for deployment, and check it."""
 
+    MAIN = ("run", "out", "format", "test", "calibrate", "most_loss", "step", "keep_pieces_of", "dry_run")
     EXAMPLE = "runs/finetune --out model --format onnx"
 
     run: Annotated[str, tyro.conf.Positional]
-    """Run directory of pretrain, finetune or distil, or any Hugging Face folder: BERT, RoBERTa, XLM-R,
+    """Run directory of pretrain, finetune or distil, or any Hugging Face folder. BERT, RoBERTa, XLM-R,
     CamemBERT, Electra, Megatron-BERT or ModernBERT; weights in model.safetensors or pytorch_model.bin, whole
     or sharded; tokenizer.json, vocab.txt, or vocab.json with merges.txt."""
     out: str
@@ -29,8 +30,8 @@ class ExportConfig:
     columns are those of the run's tables. By default, for onnx-int8, openvino, openvino-int8 and int8,
     which round, test or dev of the run or of its teacher: tables, or rows held out."""
     calibrate: str | None = None
-    """Texts like those that the model will read. 300 of them fix the ranges of openvino-int8 and int8, by
-    default of the run's training rows; without a test, all formats that round are compared on them."""
+    """Texts like those that the model will read, for openvino-int8 and int8. By default 300 of the run's
+    training rows fix the ranges; without a test, all formats that round are compared on them."""
     most_loss: float = 0.005
     """The most that the export may lose of the primary metric, else of the share of equal predictions, and of
     an encoder of the mean cosine. What loses more is not written."""
@@ -38,13 +39,13 @@ class ExportConfig:
     """For a run of pretrain, finished or not, or the training under way in one of finetune: the checkpoint
     after this many updates, or of the best evaluation. An average of weights is taken, if there is one."""
     format: FormatName | None = None
-    """hf: config.json, model.safetensors, tokenizer.json for `transformers`; sentence-transformers: the same
-    with a pooling, for encoders without a head and for classifiers of the mean in BERT-like models, which
-    `transformers` has no class for; onnx: onnx/model.onnx, the whole model, of an encoder with its pooling
-    and vectors of length 1; onnx-int8: onnx/model_quantized.onnx, the matrix products in eight bits;
-    openvino, openvino-int8: openvino/openvino_model.xml, the latter quantised by NNCF; int8: as hf, with the
-    steps by which `brimful predict` rounds. By default hf; of a folder of sentence-transformers that is no
-    run, sentence-transformers."""
+    """What loads the model; by default hf, of a folder of sentence-transformers that is no run,
+    sentence-transformers. hf: config.json, model.safetensors, tokenizer.json for `transformers`;
+    sentence-transformers: the same with a pooling, for encoders without a head and for classifiers of the
+    mean in BERT-like models, which `transformers` has no class for; onnx: onnx/model.onnx, the whole
+    model, of an encoder with its pooling and vectors of length 1; onnx-int8: onnx/model_quantized.onnx,
+    the matrix products in eight bits; openvino, openvino-int8: openvino/openvino_model.xml, the latter
+    quantised by NNCF; int8: as hf, with the steps by which `brimful predict` rounds."""
     masked_lm: bool = False
     """Of a masked language model as a graph: the scores of the vocabulary for each token, and no vectors."""
     keep_pieces_of: tuple[str, ...] = ()
