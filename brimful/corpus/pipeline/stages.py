@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any, TypedDict
 
 from brimful.config import config_hash
-from brimful.console import warn
+from brimful.console import counted, say, warn
 from brimful.corpus.cleaning.clean import CleanConfig
 from brimful.corpus.dedup.duplicates import DedupConfig
 from brimful.corpus.engines.engine import Engine
@@ -241,6 +241,10 @@ class Preparation:
     def _tokenize(self, tasks: Sequence[TokenizeTask]) -> None:
         todo = [task for task in tasks if tokenized(task, verify=True) is None]
         self.engine.run(tokenize_shard, todo, "tokenize", lambda task: task.name)
+        if not todo:
+            say(f"nothing is new: all {counted(len(tasks), 'shard')} of {self.out} are as they were")
+        elif len(todo) < len(tasks):
+            say(f"{len(todo):,} of {counted(len(tasks), 'shard')} are new; the others are as they were")
 
     def _retire(self, shards: Sequence[str]) -> None:
         """Remove files that no part or shard owns any more, commit records first. Files of the user stay."""

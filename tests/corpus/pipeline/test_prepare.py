@@ -234,6 +234,20 @@ def test_additions_that_hold_nothing_new(tmp_path: Path) -> None:
     assert run(paths, tmp_path / "out")["documents"] == summary["documents"]
 
 
+def test_a_second_preparation_says_what_is_new(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    paths = make_inputs(tmp_path / "in", files=2)
+    told = []
+    for given in (paths[:1], paths[:1], paths):
+        capsys.readouterr()
+        run(given, tmp_path / "out")
+        told.append([line for line in capsys.readouterr().err.splitlines() if "as they were" in line])
+    shards = len(list((tmp_path / "out" / "shards").glob("*.json")))
+    assert told[0] == []
+    (nothing,), (some,) = told[1:]
+    assert nothing.startswith("nothing is new: all 2 shards of ")
+    assert some.endswith(f" of {shards} shards are new; the others are as they were")
+
+
 @pytest.mark.slow
 def test_the_split_depends_on_the_text_alone(tmp_path: Path) -> None:
     paths = make_inputs(tmp_path / "in", files=10, lines=200)
