@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from brimful.console import say
+from brimful.console import say, warn
 from brimful.distributed import ALONE, World
+from brimful.errors import BrimfulError
 from brimful.finetuning.config import FinetuneConfig
 from brimful.finetuning.start import starting_model
 from brimful.model.drawing import undrawn
@@ -55,8 +56,13 @@ def load_data(config: FinetuneConfig, encoder: Encoder, ranks: World = ALONE) ->
     if config.dev is None and config.chooses:
         data = hold_out(data, ranks=ranks)
     elif config.dev is None and data.task.calibrates and len(data.train) >= FEWEST:
-        data = hold_out(data, CALIBRATION, ranks)
-        data = replace(data, train=data.fit)
+        try:
+            data = hold_out(data, CALIBRATION, ranks)
+        except BrimfulError as error:
+            if ranks.is_main:
+                warn(f"probabilities are not calibrated: {error}")
+        else:
+            data = replace(data, train=data.fit)
     if config.trainer.keeps_best:
         data = replace(data, train=data.fit)
     return _balanced(data) if config.class_weights else data

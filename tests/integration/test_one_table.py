@@ -188,6 +188,20 @@ def test_with_a_test_table_one_rate_still_calibrates(inputs, tmp_path):
     assert read_json(tmp_path / "run" / FILE)["test"] is None
 
 
+def test_labels_of_a_row_each_leave_probabilities_as_they_are(inputs, tmp_path, capsys):
+    rows = [row | {"label": f"label {number}"} for number, row in enumerate(labelled_rows(520, seed=4))]
+    train = write_table(tmp_path / "train.tsv", rows)
+    given = {"encoder": inputs["encoder"], "train": train, "test": train, "out": str(tmp_path / "run")}
+    found = finetune(**given, dry_run=True)
+    assert found["train"] == 520
+    assert "dev" not in found
+    said = " ".join(capsys.readouterr().err.split())
+    assert "probabilities are not calibrated: " in said
+    assert "give --dev" in said
+    with pytest.raises(BrimfulError, match="give --dev"):  # a choice needs it
+        finetune(**given, learning_rates=[1e-4, 1e-3], dry_run=True)
+
+
 def test_batches_of_a_run_that_names_no_held_out_rows_are_of_the_whole_table(inputs, tmp_path):
     """Earlier, nothing was held out where nothing was chosen, and for a choice it was cut in another way."""
     test = write_table(tmp_path / "test.tsv", labelled_rows(60, seed=9))
