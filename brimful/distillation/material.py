@@ -31,7 +31,7 @@ from brimful.objectives.imitation import TEACHER
 from brimful.runs.directory import CONFIG, absolute, model_files, named_files
 from brimful.tables.layouts import OWN, FileLayout, find_layout
 from brimful.tables.table import Table, require_pairs
-from brimful.tasks.alike import held_out_copies
+from brimful.tasks.alike import held_out_copies, rows_alike
 from brimful.tasks.cache import TaskFiles
 from brimful.tasks.data import TaskData, load_task_data
 from brimful.tasks.encoded import Encoded, warn_of_lost_ends
@@ -310,11 +310,12 @@ def _warn_of_learned_tests(config: TaskOptions, kind: type[Task], data: TaskData
             continue
         if learned is None:
             continue
-        known = np.flatnonzero(np.isin(test.fingerprints, learned.fingerprints))
+        known = np.flatnonzero(rows_alike(test, learned))
         if len(known):
             warn(
-                f"{path} was trained on {len(known):,} of {counted(len(test), 'test row')}, such as"
-                f" {test.where(int(known[0]))}, so test metrics of teachers and student are too optimistic"
+                f"{path} was trained on {len(known):,} of {counted(len(test), 'test row')} or on rows alike,"
+                f" such as {test.where(int(known[0]))}, so test metrics of teachers and student are too"
+                " optimistic"
             )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from brimful.corpus.dedup.near_pairs import near_groups
+from brimful.corpus.dedup.near_pairs import near_groups, near_pairs
 from brimful.randomness import derive_key, hash_words
 from brimful.tables.table import Table
 from brimful.text.characters import normalised
@@ -30,19 +30,36 @@ _NO_LETTERS = re.compile(r"[\W\d_]+")
 
 
 def held_out_copies(table: Table, held_out: Sequence[Table], train: Table) -> np.ndarray:
-    """bool (n,), whether a row of another file has a text of the rows that were cut from a table, but for
-    case, width, spaces, punctuation and numbers. The last two count where the rest of the table, `train`, has
-    the same letters. Texts that are almost the same are not looked for."""
-    known = {text for each in held_out for text in _texts(each)}
-    letters = set(map(_letters, known)) - set(map(_letters, _texts(train)))
-    return np.array([text in known or _letters(text) in letters for text in _texts(table)], dtype=bool)
+    """bool (n,), whether a row of another file has a text of the rows that were cut from a table, or almost
+    the same, but for case, width, spaces, punctuation and numbers. The last two count where the rest of the
+    table, `train`, has the same letters; and what is as near to a row of `train` is no copy."""
+    texts, rest = _texts(table), _texts(train)
+    known = dict.fromkeys(text for each in held_out for text in _texts(each))
+    letters = set(map(_letters, known)) - set(map(_letters, rest))
+    found = np.array([text in known or _letters(text) in letters for text in texts], dtype=bool)
+    match, nearness = near_pairs(list(known), texts)
+    near = np.flatnonzero((match >= 0) & ~found)
+    of_train = near_pairs(rest, [texts[row] for row in near.tolist()])[1]
+    found[near[of_train < nearness[near]]] = True
+    return found
+
+
+def rows_alike(table: Table, other: Table) -> np.ndarray:
+    """bool (n,), whether a row of a table is alike to one of another table, as `alike_rows` has it."""
+    groups = _groups(_texts(other) + _texts(table))
+    return np.isin(groups[len(other) :], groups[: len(other)])
 
 
 def alike_rows(table: Table) -> np.ndarray:
     """The group of each row, int64 (n,): rows of equal groups are alike, or belong together in their table,
     such as questions on one context. Groups have numbers from 0."""
+    return _groups(_texts(table))
+
+
+def _groups(every: Sequence[str]) -> np.ndarray:
+    """The group of each text, int64 (n,), from 0."""
     number: dict[str, int] = {}
-    rows = [number.setdefault(text, len(number)) for text in _texts(table)]
+    rows = [number.setdefault(text, len(number)) for text in every]
     texts = list(number)
     equal = _equal_letters(texts)
     near = near_groups(texts, equal)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from brimful.judging.checks import overlap
 from brimful.tables.question_files import QuestionTable
 from brimful.tables.table import Table
-from brimful.tasks.alike import alike_rows, cut_rows, held_out_copies
+from brimful.tasks.alike import alike_rows, cut_rows, held_out_copies, rows_alike
 
 WORDS = [f"{a}{b}{c}n" for a in "bdfgk" for b in "aeiou" for c in "lmrst"]
 
@@ -101,6 +101,22 @@ def test_copies_of_held_out_rows_in_another_file() -> None:
     others = ["a b!", "What is 3 plus 6?"]  # short; and as near to a row of train
     found = held_out_copies(table(copies + others), [test, dev], train)
     assert found.tolist() == [True] * 4 + [False] * 2
+
+
+def test_what_is_almost_a_held_out_row_is_a_copy_but_not_what_is_as_near_to_train() -> None:
+    invoice = "The invoice of {} was paid twice by the same person in the other office"
+    test = table([invoice.format("March"), "Nobody at the counter has said a word about when it will come"])
+    train = table([invoice.format("May")])
+    near = "Nobody at the counter has said a word about when it would come"
+    found = held_out_copies(table([near, invoice.format("June"), near[30:]]), [test], train)
+    assert found.tolist() == [True, False, False]
+
+
+def test_rows_of_one_table_that_are_alike_to_another() -> None:
+    texts = sentences(60, 3)
+    other = table(texts[:40])
+    asked = [texts[0].upper() + "!", texts[1] + " w", *texts[40:44], texts[44][:12]]
+    assert rows_alike(table(asked), other).tolist() == [True, True] + [False] * 5
 
 
 def varied(seed: int) -> list[str]:
