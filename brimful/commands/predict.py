@@ -2,13 +2,13 @@
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from brimful.config import verb
-from brimful.console import counted, progress, recorded_warnings
+from brimful.console import counted, progress, recorded_warnings, visible
 from brimful.errors import BrimfulError
 from brimful.hf.model_folder import ModelFolder
 from brimful.prediction.config import PredictConfig
@@ -19,6 +19,9 @@ from brimful.tables.table import Table, Take
 from brimful.tasks.encoded import warn_of_lost_ends
 from brimful.tasks.output import ARRAYS, FORMATS, output_file
 
+SHOWN = 12
+"""Columns that the last line names."""
+
 
 def show_predicted(result: Mapping[str, Any]) -> None:
     """Print the end of a prediction, or of its dry run."""
@@ -28,7 +31,14 @@ def show_predicted(result: Mapping[str, Any]) -> None:
         return
     abstained = f", {result['abstained']:,} of them without a label" if "abstained" in result else ""
     speed = f"{result['tokens_per_second']:,.0f} tokens a second"
-    print(f"{texts} in {result['seconds']:,.1f} s ({speed}){abstained} -> {result['output']}")
+    how = f"{speed}, {result['precision']}" if result["precision"] else speed
+    columns = f", columns {_some(result['columns'])}" if "columns" in result else ""
+    print(f"{texts} in {result['seconds']:,.1f} s ({how}){abstained} -> {result['output']}{columns}")
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" ... {len(names):,} in all, which --json lists" if len(names) > SHOWN else ""
+    return ", ".join(map(visible, names[:SHOWN])) + more
 
 
 @verb(PredictConfig, show=show_predicted)
@@ -41,7 +51,8 @@ def predict(config: PredictConfig) -> dict[str, Any]:
     every row, then in slices. The output gets its name when it is complete.
 
     Returns:
-        the number of texts, real tokens per second, and the output's path.
+        the number of texts, real tokens per second, the number format (`precision`; None: the model's own),
+        the labels of the `columns` of a .npy of scores, and the output's path.
 
     Raises:
         BrimfulError: the folder holds no model that can predict, the input is not a table of texts, the
@@ -83,6 +94,7 @@ def predict(config: PredictConfig) -> dict[str, Any]:
         **model.found,
         "tokens_per_second": tokens / seconds,
         "seconds": seconds,
+        "precision": served.computed_in(),
         "output": str(output),
     }
 

@@ -1,6 +1,5 @@
 """Task models and encoders for `brimful predict`: packed, with torch, on a GPU if there is one."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -36,7 +35,7 @@ def open_model(folder: ModelFolder, config: PredictConfig) -> ServedTask | Serve
     resolve_inference(config.precision, device, 0)  # refuses what the device does not have
     if folder.has_task:
         loaded = load_task_model(folder)
-        of_file = _first_format(
+        of_file = _FormatOfFile(
             calibrated_precision(config.precision, loaded.encoder, device, folder), device
         )
         model = replace(
@@ -50,9 +49,17 @@ def open_model(folder: ModelFolder, config: PredictConfig) -> ServedTask | Serve
             with naming_weights(folder):
                 return model.to(device).answers(data, of_file(data))
 
-        return ServedTask(model.task, model.max_length, model.overlap, True, model.encode, answers)
+        return ServedTask(
+            model.task,
+            model.max_length,
+            model.overlap,
+            True,
+            model.encode,
+            answers,
+            computed_in=lambda: of_file.found,
+        )
     encoder = load_encoder(folder, Encoder)
-    of_file = _first_format(calibrated_precision(config.precision, encoder, device, folder), device)
+    of_file = _FormatOfFile(calibrated_precision(config.precision, encoder, device, folder), device)
     tokenizer, shape = encoder.tokenizer, encoder.config
     if tokenizer is None:
         raise BrimfulError(f"{folder} has no tokenizer.json; add it beside config.json")
@@ -70,16 +77,21 @@ def open_model(folder: ModelFolder, config: PredictConfig) -> ServedTask | Serve
             precision = of_file(data)
             return text_vectors(encoder.to(device), data.examples, pooling=pooling, precision=precision)
 
-    return ServedEncoder(shape.hidden_size, max_length, encoded, vectors)
+    return ServedEncoder(shape.hidden_size, max_length, encoded, vectors, computed_in=lambda: of_file.found)
 
 
-def _first_format(asked: InferencePrecision, device: torch.device) -> Callable[[Encoded], InferencePrecision]:
-    """The number format of a file: `auto` is decided by its first slice, so all rows have the same."""
-    found: list[InferencePrecision] = []
+class _FormatOfFile:
+    """The number format of a file: `auto` is decided by its first slice, so all rows have the same.
 
-    def of_file(data: Encoded) -> InferencePrecision:
-        if not found:
-            found.append(resolve_inference(asked, device, int(data.examples.lengths.sum())))
-        return found[0]
+    Attributes:
+        found: the format; None before the first slice.
+    """
 
-    return of_file
+    def __init__(self, asked: InferencePrecision, device: torch.device) -> None:
+        self._asked, self._device = asked, device
+        self.found: InferencePrecision | None = None
+
+    def __call__(self, data: Encoded) -> InferencePrecision:
+        if self.found is None:
+            self.found = resolve_inference(self._asked, self._device, int(data.examples.lengths.sum()))
+        return self.found

@@ -30,6 +30,7 @@ class ServedTask:
         windows: whether it can read long texts in windows.
         encode: the examples of a table.
         answers: one answer for each row of a table, calibrated.
+        computed_in: the number format that the answers were computed in; None: the model's own.
     """
 
     task: PredictionForm
@@ -38,6 +39,7 @@ class ServedTask:
     windows: bool
     encode: Callable[[Table], Encoded]
     answers: Callable[[Encoded], Any]
+    computed_in: Callable[[], str | None] = lambda: None
 
 
 @dataclass(frozen=True)
@@ -49,12 +51,14 @@ class ServedEncoder:
         max_length: the most tokens of an example.
         encode: the examples of a table.
         vectors: float32 (texts, width); of a text in windows, the mean of theirs.
+        computed_in: as of a task model.
     """
 
     width: int
     max_length: int
     encode: Callable[[Table], Encoded]
     vectors: Callable[[Encoded], np.ndarray]
+    computed_in: Callable[[], str | None] = lambda: None
 
 
 class Predictions:
@@ -78,7 +82,9 @@ class Predictions:
             model.task.scores(np.zeros((0, len(model.task.labels)), dtype=np.float32))
         self.overlap, self.windows = model.overlap, model.windows
         self.facts = model.task.facts
-        self.found: dict[str, int] = {} if config.abstain_below is None else {"abstained": 0}
+        self.found: dict[str, Any] = {} if config.abstain_below is None else {"abstained": 0}
+        if self.array:
+            self.found["columns"] = list(model.task.labels)
 
     def read(self, take: Take) -> Table:
         return read_file(self.model.task, self.config.input, labelled=False, layout=self.layout, take=take)
@@ -114,7 +120,7 @@ class Vectors:
             raise BrimfulError(f"{config.model} is an encoder, which gives vectors; leave {option} out")
         self.overlap = config.overlap
         self.facts = {"width": model.width}
-        self.found: dict[str, int] = {}
+        self.found: dict[str, Any] = {}
 
     def read(self, take: Take) -> Table:
         return read_texts(self.config.input, self.layout, take)

@@ -342,7 +342,19 @@ def test_the_end_is_a_sentence(classifier, tmp_path, capsys):
     assert main([*map(str, line), "--abstain-below", "0.99"]) == 0
     number = r"[\d,.]+"
     assert re.fullmatch(
-        rf"70 texts in {number} s \({number} tokens a second\), \d+ of them without a label"
+        rf"70 texts in {number} s \({number} tokens a second, fp32\), \d+ of them without a label"
         rf" -> {re.escape(str(output))}\n",
         capsys.readouterr().out,
     )
+
+
+def test_the_end_names_the_columns_of_an_array_and_the_number_format(classifier, tmp_path, capsys):
+    output, labels = tmp_path / "scores.npy", TaskModel.load(classifier).task.labels
+    line = ["predict", "--model", classifier, "--input", written(tmp_path, ".txt"), "--output", output]
+    assert main([*map(str, line), "--precision", "bf16"]) == 0
+    said = capsys.readouterr().out
+    assert "tokens a second, bf16) -> " in said
+    assert said.endswith(f"scores.npy, columns {', '.join(labels)}\n")
+    assert main([*map(str, line), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["precision"], found["columns"]) == ("fp32", labels)
