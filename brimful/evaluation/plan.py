@@ -14,6 +14,7 @@ from brimful.folder_lock import FolderLock
 from brimful.hf.config_json import shape_of
 from brimful.hf.folders import load_pretrained
 from brimful.hf.model_folder import ModelFolder
+from brimful.precision.inference import faster_format
 from brimful.runs.directory import CONFIG, SUMMARY, model_files, named_files, read_summary
 from brimful.runs.folder import RunFolder
 from brimful.runs.job import Opened, RunPlan, Summary
@@ -91,7 +92,8 @@ def plan(config: EvaluateConfig, folder: RunFolder) -> EvaluatePlan:
     Raises:
         BrimfulError: an encoder or a text cannot be used.
     """
-    runtime = Runtime.of(folder.ranks, config.precision)
+    asked = config.precision
+    runtime = Runtime.of(folder.ranks, faster_format(folder.ranks.device) if asked == "auto" else asked)
     folders = {name: ModelFolder.open(name, "encoder") for name in config.encoders}
     return EvaluatePlan(config, folders, _facts(config, folders), runtime)
 

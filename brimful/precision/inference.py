@@ -8,6 +8,7 @@ import time
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -38,9 +39,12 @@ def resolve_inference(precision: InferencePrecision, device: torch.device, token
         return precision
     if precision != "auto":
         return resolve(precision, device)
-    if device.type != "cpu":
-        return "bf16" if has_fast_bf16(device) else "fp32"
-    faster = tokens >= FEWEST and has_fast_bf16(device) and _kept_speedup() >= LEAST
+    return faster_format(device) if device.type != "cpu" or tokens >= FEWEST else "fp32"
+
+
+def faster_format(device: torch.device) -> Literal["bf16", "fp32"]:
+    """bf16 on GPUs that have it and on CPUs that are faster at it, else fp32."""
+    faster = has_fast_bf16(device) and (device.type != "cpu" or _kept_speedup() >= LEAST)
     return "bf16" if faster else "fp32"
 
 

@@ -18,6 +18,7 @@ from brimful.errors import BrimfulError, UsageError
 from brimful.evaluation.held_out_text import mean_of_ratios
 from brimful.hf.folders import save_model
 from brimful.model.heads import MaskedLMHead
+from brimful.precision import inference
 from brimful.types import IGNORED
 from builders.thin_encoders import thin_encoder
 from builders.verbs import chained_documents, labelled_rows, write_table
@@ -248,6 +249,19 @@ def test_what_cannot_be_compared_is_refused(inputs, tmp_path, options, said):
     with pytest.raises((BrimfulError, UsageError), match=said):
         evaluate(encoders=[inputs["one"]], out=str(tmp_path / "out"), **options)
     assert not (tmp_path / "out").exists()
+
+
+def test_auto_is_the_format_that_was_measured_to_be_faster(inputs, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(inference, "has_fast_bf16", lambda device: True)
+    given = {"encoders": [inputs["one"]], "text": [inputs["text"]], "max_length": 32}
+    for ratio, format in ((1.0, "fp32"), (3.0, "bf16")):
+        inference._kept_speedup.cache_clear()
+        (tmp_path / "cache" / "brimful" / "bf16.json").unlink(missing_ok=True)
+        monkeypatch.setattr(inference, "speedup", lambda ratio=ratio: ratio)
+        assert evaluate(**given, out=str(tmp_path / format))["precision"] == format
+    inference._kept_speedup.cache_clear()
+    assert evaluate(**given, out=str(tmp_path / "asked"), precision="fp32")["precision"] == "fp32"
 
 
 def test_text_without_a_masked_word_is_refused(inputs, tmp_path):

@@ -14,7 +14,7 @@ from brimful.hf.int8 import calibrated_precision
 from brimful.model.door import shut
 from brimful.model.int8 import Steps, missing
 from brimful.precision import inference
-from brimful.precision.inference import FEWEST, resolve_inference, speedup
+from brimful.precision.inference import FEWEST, faster_format, resolve_inference, speedup
 from brimful.tables import slices
 from builders.encoders import small, word_tokenizer
 
@@ -58,7 +58,9 @@ def test_short_runs_and_what_is_asked_for_need_no_measurement(monkeypatch: pytes
     assert resolve_inference("auto", GPU, 1) == "bf16"
     for asked in ("fp32", "bf16", "fp16", "int8"):
         assert resolve_inference(asked, CPU, 1 << 20) == asked
+    assert faster_format(GPU) == "bf16"
     monkeypatch.setattr(inference, "has_fast_bf16", lambda device: False)
+    assert faster_format(GPU) == faster_format(CPU) == "fp32"
     assert resolve_inference("auto", GPU, 1 << 20) == resolve_inference("auto", CPU, 1 << 20) == "fp32"
 
 
