@@ -6,7 +6,7 @@ whose squared error is least: the largest inputs may be cut off.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +17,7 @@ from brimful.model.door import shut
 from brimful.model.drawing import Linear
 from brimful.model.encoder import Encoder
 from brimful.model.inference import evaluating
-from brimful.model.int8 import Steps, rounded_weights
+from brimful.model.int8 import Steps, largest_weight, rounded_weights
 
 ROWS = 256
 """Inputs of a batch that are kept, evenly spread over it."""
@@ -75,7 +75,7 @@ def calibrate(encoder: Encoder, batches: Iterable[PackedBatch]) -> dict[str, flo
         x = torch.cat(found[name].rows)
         folds = name.endswith(".down") and not encoder.config.gated  # its inputs are rounded by oneDNN
         factors = None if folds else _factors(found[name].largest, linear)
-        linear.steps = _steps(x, factors)
+        linear.steps = replace(_steps(x, factors), largest=largest_weight())
         losses[name] = _loss(x, linear)
     return losses
 
@@ -107,7 +107,7 @@ def _rounded(x: Tensor, size: float, zero: int) -> Tensor:
 
 def _loss(x: Tensor, linear: Linear) -> float:
     weight, steps = linear.weight.detach(), linear.steps
-    integers, sizes = rounded_weights(weight, steps.factors)
+    integers, sizes = rounded_weights(weight, steps)
     inputs = _rounded(x if steps.factors is None else x / steps.factors, steps.size, steps.zero)
     exact = x @ weight.t()
     error = inputs @ (integers * sizes[:, None]).t() - exact

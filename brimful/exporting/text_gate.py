@@ -91,7 +91,8 @@ class TextGate:
             BrimfulError: it is more than it may lose.
         """
         found = self._compared(lambda given: padded_outputs(run, given, self.order))
-        if controlled := bool(again and found["loss"] > self.most_loss and "metric" in found):
+        controlled = again is not None and found["loss"] > self.most_loss and "metric" in found
+        if again is not None and controlled:
             say(f"{self.named}: {said(found)}; what costs most of it is sought, to stay in float")
             run = again(Control(self._metric, len(self.compared.data), self.most_loss))
             found = self._compared(lambda given: padded_outputs(run, given, self.order))

@@ -11,7 +11,7 @@ from brimful.errors import BrimfulError
 from brimful.model.door import SWITCH, kernels
 from brimful.model.drawing import Linear
 from brimful.model.encoder import Encoder
-from brimful.model.int8 import Steps, missing
+from brimful.model.int8 import NARROW, WHOLE, Steps, missing
 from brimful.precision.formats import InferencePrecision
 from brimful.storage import write_tensors
 
@@ -25,6 +25,7 @@ def write_steps(folder: Path, encoder: Encoder) -> None:
         if linear.steps is not None:
             tensors[f"{name}.size"] = torch.tensor([linear.steps.size], dtype=torch.float64)
             tensors[f"{name}.zero"] = torch.tensor([linear.steps.zero])
+            tensors[f"{name}.largest"] = torch.tensor([linear.steps.largest])
             if linear.steps.factors is not None:
                 tensors[f"{name}.factors"] = linear.steps.factors
     write_tensors(folder / FILE, tensors)
@@ -47,13 +48,14 @@ def read_steps(folder: Path, encoder: Encoder) -> None:
     for name in {key.rpartition(".")[0] for key in tensors}:
         factors = tensors.get(f"{name}.factors")
         size, zero = (_number(tensors.get(f"{name}.{part}")) for part in ("size", "zero"))
-        fits = name in known and 0 < size < math.inf and 0 <= zero <= 255
+        largest = _number(tensors.get(f"{name}.largest", torch.tensor(WHOLE)))  # not in files of 0.2.0
+        fits = name in known and 0 < size < math.inf and 0 <= zero <= 255 and largest in (NARROW, WHOLE)
         if fits and factors is not None:
             right = factors.dtype == torch.float32 and factors.shape == (known[name].in_features,)
             fits = right and bool(((factors > 0) & factors.isfinite()).all())
         if not fits:
             raise BrimfulError(f"{path} is not this model's ({name}): export the model again")
-        known[name].steps = Steps(size, int(zero), factors)
+        known[name].steps = Steps(size, int(zero), factors, int(largest))
 
 
 def _number(tensor: Tensor | None) -> float:
@@ -75,24 +77,29 @@ def calibrated_precision(
     """
     if asked not in ("auto", "int8"):
         return asked
-    if all(linear.steps is None for linear in products(encoder).values()):
+    steps = [linear.steps for linear in products(encoder).values() if linear.steps is not None]
+    if not steps:
         if asked == "int8":
             raise BrimfulError(
                 f"{named} is not calibrated for int8: `brimful export --format int8 --calibrate TEXTS` writes"
                 " a folder that is"
             )
         return asked
-    need = int8_needs(device)
+    need = int8_needs(device, max(each.largest for each in steps))
     if need is not None and asked == "int8":
         raise BrimfulError(f"int8 needs {need}; leave --precision out")
     return asked if need else "int8"
 
 
-def int8_needs(device: torch.device) -> str | None:
-    """What inference in int8 needs and is not here; None: nothing."""
+def int8_needs(device: torch.device, largest: int = NARROW) -> str | None:
+    """What inference in int8 needs and is not here; None: nothing.
+
+    Args:
+        largest: integer of the weights.
+    """
     if device.type != "cpu":
         return "a CPU"
-    return f"{SWITCH}=on" if kernels() is None else missing()
+    return f"{SWITCH}=on" if kernels() is None else missing(largest)
 
 
 def forget_steps(encoder: Encoder) -> None:

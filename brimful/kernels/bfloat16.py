@@ -204,11 +204,12 @@ def integers(x: Tensor, factors: np.ndarray, zero: int) -> Tensor:
     """x * factors + zero, rounded, from 0 to 255: uint8 (T, channels).
 
     Args:
-        x: bfloat16 (T, channels).
+        x: bfloat16 or float32 (T, channels).
         factors: float32 (channels,).
     """
     out = torch.empty(x.shape, dtype=torch.uint8)
-    run_loops(_loops().round_rows, [(*part, factors, np.float32(zero)) for part in divided(x, out)])
+    loop = _loops().round_rows if x.dtype == torch.bfloat16 else _loops().round_wide_rows
+    run_loops(loop, [(*part, factors, np.float32(zero)) for part in divided(x, out)])
     return out
 
 

@@ -339,6 +339,16 @@ def round_rows(x: np.ndarray, out: np.ndarray, factors: np.ndarray, zero: np.flo
             out[row, i] = np.uint8(np.int32(value + np.float32(0.5)))
 
 
+@compiled_floats
+def round_wide_rows(x: np.ndarray, out: np.ndarray, factors: np.ndarray, zero: np.float32) -> None:
+    """`round_rows` of float32."""
+    most = np.float32(255.0)
+    for row in range(len(x)):
+        for i in range(x.shape[1]):
+            value = min(max(x[row, i] * factors[i] + zero, np.float32(0.0)), most)
+            out[row, i] = np.uint8(np.int32(value + np.float32(0.5)))
+
+
 @compiled
 def _add_row(x: np.ndarray, added: np.ndarray, total: np.ndarray) -> None:
     for i in range(len(x)):

@@ -11,18 +11,20 @@ Floor, beside products and attention, of T slots of width H: 12 * T * H bytes fo
 """
 
 import threading
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from brimful.kernels import bfloat16
+from brimful.kernels import bfloat16, float32
 from brimful.kernels.bfloat16_layer import Rotation, takes
 from brimful.kernels.blockwise import attention
 from brimful.kernels.int8 import IntegerWeights
 from brimful.model.attention import CaptureFunction, Layout, SequenceLayout
 from brimful.model.drawing import Linear
 from brimful.model.inference import not_finite
+from brimful.model.int8 import is_wide
 from brimful.model.layer import Layer, Norm, kept_rows
 from brimful.precision.formats import InferencePrecision
 from brimful.precision.inference import FEWEST, lays_out_bf16
@@ -41,12 +43,16 @@ class LaidOut:
         integers: whether products whose module has `steps` are in int8.
 
     Attributes:
-        weights: the copies, laid out for oneDNN, by the identity of the module: bfloat16, or int8.
+        dtype: of what is between products: bfloat16, or where int8 `is_wide` float32.
+        forms: the functions for it.
+        weights: the copies, laid out for oneDNN, by the identity of the module: in `dtype`, or int8.
         finite: the identities of norms without NaN and infinity.
     """
 
     def __init__(self, *, integers: bool = False) -> None:
         self.integers = integers
+        self.dtype = torch.float32 if integers and is_wide() else torch.bfloat16
+        self.forms: Any = float32 if self.dtype == torch.float32 else bfloat16
         self.weights: dict[int, tuple[nn.Module, Tensor | IntegerWeights]] = {}
         self.finite: set[int] = set()
 
@@ -57,13 +63,19 @@ class LaidOut:
     def __exit__(self, *error: object) -> None:
         _ACTIVE.run = self._outer
 
+    def takes(self, x: Tensor) -> bool:
+        """Whether a residual stream is one that it computes with."""
+        if self.dtype == torch.float32:
+            return x.dtype == self.dtype and x.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
+        return bfloat16.autocasts(x) or bfloat16.applies(x)
+
     def weight(self, linear: Linear) -> "Tensor | IntegerWeights":
         """The copy of a module's weight."""
         if id(linear) not in self.weights:
             if self.integers and linear.steps is not None:
                 made: Tensor | IntegerWeights = IntegerWeights.of(linear)
             else:
-                narrow = linear.weight.detach().to(torch.bfloat16)
+                narrow = linear.weight.detach().to(self.dtype)
                 made = torch.ops.mkldnn._reorder_linear_weight(narrow, FEWEST)
             self.weights[id(linear)] = linear, made
         return self.weights[id(linear)][1]
@@ -81,15 +93,15 @@ class LaidOut:
                 self.finite.add(id(norm))
 
     def product(self, x: Tensor, linear: Linear, activation: str = "none") -> Tensor:
-        """The activation of x W' + b, bfloat16 (T, out).
+        """The activation of x W' + b, (T, out).
 
         Args:
-            x: bfloat16 (T, in).
+            x: (T, in).
             activation: none or gelu.
         """
         weight = self.weight(linear)
         if isinstance(weight, IntegerWeights):
-            return weight.product(weight.rounded(x), activation)
+            return weight.product(weight.rounded(x), activation, self.dtype)
         if len(x) % EVEN:
             bias = None if linear.bias is None else linear.bias.to(x.dtype)
             y = F.linear(x, linear.weight.to(x.dtype), bias)
@@ -97,12 +109,12 @@ class LaidOut:
         return torch.ops.mkldnn._linear_pointwise(x, weight, linear.bias, activation, [], "none")
 
     def mlp(self, layer: Layer, y: Tensor) -> Tensor:
-        """The feed-forward sub-layer of (T, hidden), bfloat16."""
+        """The feed-forward sub-layer of (T, hidden)."""
         if layer.gated:
-            return self.product(bfloat16.gate(self.product(y, layer.up)), layer.down)
+            return self.product(self.forms.gate(self.product(y, layer.up)), layer.down)
         up, down = self.weight(layer.up), self.weight(layer.down)
         if isinstance(up, IntegerWeights) and isinstance(down, IntegerWeights) and down.steps.factors is None:
-            return down.product(up.product(up.rounded(y), "gelu", down), "none")
+            return down.product(up.product(up.rounded(y), "gelu", self.dtype, down), "none", self.dtype)
         return self.product(self.product(y, layer.up, "gelu"), layer.down)
 
 
@@ -135,7 +147,7 @@ def applies(
         and not torch.is_grad_enabled()
         and not layer.training
         and takes(layer, layout, capture)
-        and (bfloat16.autocasts(x) or bfloat16.applies(x))
+        and _ACTIVE.run.takes(x)
     )
 
 
@@ -147,7 +159,7 @@ def forward(
     capture: CaptureFunction | None,
     kept: Tensor | None,
 ) -> Tensor:
-    """`Layer.forward`: float32 where norms come first, else bfloat16."""
+    """`Layer.forward`: float32 where norms come first or int8 `is_wide`, else bfloat16."""
     run: LaidOut = _ACTIVE.run
     if run.integers:
         run.require_finite(
@@ -156,15 +168,15 @@ def forward(
     with torch.autocast("cpu", enabled=False):
         if layer.pre_norm:
             middle = _after_attention(
-                run, layer, x, _normalized(x, layer.attention_norm), layout, rotation, kept
+                run, layer, x, _normalized(run, x, layer.attention_norm), layout, rotation, kept
             )
-            total, y = bfloat16.add_and_norm(*middle, layer.mlp_norm)
-            return bfloat16.add(total, run.mlp(layer, y))
-        x = x.to(torch.bfloat16)
+            total, y = run.forms.add_and_norm(*middle, layer.mlp_norm)
+            return run.forms.add(total, run.mlp(layer, y))
+        x = x.to(run.dtype)
         x, out = _after_attention(run, layer, x, x, layout, rotation, kept)
         assert isinstance(layer.attention_norm, Norm)
-        y = bfloat16.norm_of_sum(x, out, layer.attention_norm)
-        return bfloat16.norm_of_sum(y, run.mlp(layer, y), layer.mlp_norm)
+        y = run.forms.norm_of_sum(x, out, layer.attention_norm)
+        return run.forms.norm_of_sum(y, run.mlp(layer, y), layer.mlp_norm)
 
 
 def _after_attention(
@@ -179,11 +191,11 @@ def _after_attention(
     """The residual stream, and what attention to the inputs y adds to it."""
     qkv = run.product(y, layer.qkv).view(len(y), 3, layer.heads, -1)
     if rotation is not None:
-        bfloat16.rotate(qkv, *(table[:, 0] for table in rotation))
+        run.forms.rotate(qkv, *(table[:, 0] for table in rotation))
     q, k, v = qkv.unbind(1)
     out = attention(q, k, v, layout.lengths, layer.window, 0.0).reshape(len(y), -1)
     return kept_rows(x, kept), run.product(kept_rows(out, kept), layer.attention_out)
 
 
-def _normalized(x: Tensor, norm: nn.Module) -> Tensor:
-    return bfloat16.norm(x, norm) if isinstance(norm, Norm) else x.to(torch.bfloat16)
+def _normalized(run: LaidOut, x: Tensor, norm: nn.Module) -> Tensor:
+    return run.forms.norm(x, norm) if isinstance(norm, Norm) else x.to(run.dtype)

@@ -3,7 +3,8 @@
 The inputs of a product are rounded to 256 steps of one size, which calibration has found (`Steps`), after
 each channel was divided by a factor of its own that the weights are multiplied with (Xiao et al. 2023,
 "SmoothQuant", section 4). Each output of the weights has a step of its own. So the numbers of a text depend
-neither on the texts beside it nor on the number of threads.
+neither on the texts beside it nor on the number of threads. Without VNNI and AMX weights have seven bits, so
+that no sum of two products saturates, and all but the products is in float32.
 """
 
 import torch
@@ -40,7 +41,7 @@ class IntegerWeights:
         weight = linear.weight.detach().float()
         if not weight.isfinite().all():  # integers would hide it
             raise not_finite()
-        integers, self.sizes = rounded_weights(weight, steps.factors)
+        integers, self.sizes = rounded_weights(weight, steps)
         self.packed = torch.ops.onednn.qlinear_prepack(integers, None)
         self.zeros = torch.zeros(len(weight), dtype=torch.int64)
         self.bias = linear.bias
@@ -48,17 +49,19 @@ class IntegerWeights:
         self.factors = (1 / (ones * steps.size)).numpy()
 
     def rounded(self, x: Tensor) -> Tensor:
-        """Inputs, bfloat16 (T, in), as uint8."""
+        """Inputs, bfloat16 or float32 (T, in), as uint8."""
         return bfloat16.integers(x, self.factors, self.steps.zero)
 
-    def product(self, x: Tensor, activation: str, reader: "IntegerWeights | None" = None) -> Tensor:
-        """The activation of x W' + b: bfloat16 (T, out), or rounded for the product that reads it alone.
+    def product(
+        self, x: Tensor, activation: str, dtype: torch.dtype, reader: "IntegerWeights | None" = None
+    ) -> Tensor:
+        """The activation of x W' + b: (T, out), or rounded for the product that reads it alone.
 
         Args:
             x: what `rounded` gives.
             reader: has no factors.
         """
-        size, zero, dtype = 1.0, 0, torch.bfloat16
+        size, zero = 1.0, 0
         if reader is not None:
             size, zero, dtype = reader.steps.size, reader.steps.zero, torch.uint8
         weights = self.packed, self.sizes, self.zeros, self.bias

@@ -14,6 +14,7 @@ from brimful.errors import BrimfulError, NotFiniteError
 from brimful.model.door import SWITCH, kernels, within
 from brimful.model.encoder import Encoder
 from brimful.model.heads import pool
+from brimful.model.int8 import is_wide
 from brimful.model.shape import Pooling
 from brimful.precision.formats import InferencePrecision
 from brimful.precision.inference import resolve_inference
@@ -172,6 +173,6 @@ def _run(
         raise BrimfulError(f"int8 needs {SWITCH}=on")
     with torch.inference_mode():
         for batch in batches(examples):
-            with products, autocast(precision, device):
+            with products, autocast("fp32" if precision == "int8" and is_wide() else precision, device):
                 outputs = forward(batch.to(device))
             yield batch, outputs.float().cpu().numpy()

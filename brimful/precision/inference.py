@@ -80,12 +80,10 @@ def _file() -> Path | None:
 
 
 def lays_out_bf16() -> bool:
-    """Whether oneDNN has products of bfloat16 for this processor, which on x86 needs AVX-512."""
-    return (
-        torch.backends.mkldnn.is_available()
-        and hasattr(torch.ops.mkldnn, "_linear_pointwise")
-        and torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    )
+    """Whether oneDNN lays out weights in bfloat16 here: it refuses without AVX-512 or AVX-NE-CONVERT."""
+    known = torch.ops.mkldnn
+    has_all = all(hasattr(known, name) for name in ("_linear_pointwise", "_is_mkldnn_bf16_supported"))
+    return torch.backends.mkldnn.is_available() and has_all and known._is_mkldnn_bf16_supported()
 
 
 def speedup() -> float:

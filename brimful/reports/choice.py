@@ -371,10 +371,10 @@ def _of_export(run: Run) -> Iterator[tuple[Test, Candidate]]:
         return
     test = Test(task.name, primary.name, primary.title, n, primary.best == "highest", primary.percent)
     error = accuracy_error(value, n) if primary.name == "accuracy" else None
-    costs = [metric(run.summary, key) for key in ("gate.p50_ms", "megabytes", "parameters")]
+    time, size, count = (metric(run.summary, key) for key in ("gate.p50_ms", "megabytes", "parameters"))
     form = plain(run.summary.get("format"))
     label = run.name if form in run.name else f"{run.name}, {form}"
-    yield test, Candidate(label, value, error, *costs)
+    yield test, Candidate(label, value, error, time, size, count)
 
 
 _OF_KIND = {"demo": _of_demo, "export": _of_export}

@@ -19,7 +19,7 @@ from brimful.kernels.inference_layer import LaidOut
 from brimful.model.door import shut, within
 from brimful.model.encoder import Encoder
 from brimful.model.inference import batches, text_vectors
-from brimful.model.int8 import Steps, missing
+from brimful.model.int8 import NARROW, WHOLE, Steps, is_wide, largest_weight, missing
 from brimful.precision.inference import lays_out_bf16, speedup
 from builders.encoders import VOCABULARY, random_row, small
 
@@ -165,9 +165,10 @@ def test_an_integer_product_is_that_of_the_rounded_numbers(seed: int, factors: b
     """Against the sum in float64 of inputs and weights as they are rounded."""
     torch.manual_seed(seed)
     linear = torch.nn.Linear(96, 40, bias=bias)
-    x = (3 * torch.randn(70, 96)).bfloat16()
+    dtype = torch.float32 if is_wide() else torch.bfloat16
+    x = (3 * torch.randn(70, 96)).to(dtype)
     scale = torch.rand(96) + 0.5 if factors else None
-    weights = int8.IntegerWeights(linear, Steps(0.05, 120, scale))
+    weights = int8.IntegerWeights(linear, Steps(0.05, 120, scale, largest_weight()))
     integers = weights.rounded(x)
     ones = torch.ones(96) if scale is None else scale
     inverse = torch.from_numpy(weights.factors)
@@ -175,13 +176,36 @@ def test_an_integer_product_is_that_of_the_rounded_numbers(seed: int, factors: b
     steps = (linear.weight.detach() * ones / weights.sizes[:, None]).round().double()
     wanted = (integers.double() - 120) * 0.05 @ (steps * weights.sizes[:, None].double()).t()
     wanted += 0 if linear.bias is None else linear.bias.double()
-    found = weights.product(integers, "none").double()
+    found = weights.product(integers, "none", dtype).double()
     assert (found - wanted).abs().max() <= 2**-8 * wanted.abs().max()
     reader = int8.IntegerWeights(torch.nn.Linear(40, 8), Steps(0.02, 10))
-    rounded = weights.product(integers, "gelu", reader)
+    rounded = weights.product(integers, "gelu", dtype, reader)
     expected = (torch.nn.functional.gelu(wanted) / 0.02 + 10).round().clamp(0, 255)
     assert rounded.dtype == torch.uint8
     assert (rounded.double() - expected).abs().max() <= 1
+
+
+@needs_int8
+@pytest.mark.parametrize("case", ["random", "largest", "least", "alternating"])
+@pytest.mark.parametrize("width", [33, 96, 384])
+def test_no_product_saturates(case: str, width: int, seed: int) -> None:
+    """Against sums of integers, of weights and inputs at their limits."""
+    torch.manual_seed(seed)
+    largest = largest_weight()
+    assert largest in (NARROW, WHOLE)
+    w = torch.randint(-largest, largest + 1, (40, width))
+    w[:, 0] = largest  # so that a step of the weights is 1
+    if case != "random":
+        w[:] = -largest if case == "least" else largest
+    if case == "alternating":
+        w[:, 1::2] *= -1
+    x = torch.randint(0, 256, (64, width)) if case == "random" else torch.full((64, width), 255)
+    linear = torch.nn.Linear(width, 40, bias=False)
+    linear.weight.data = w.float()
+    weights = int8.IntegerWeights(linear, Steps(1.0, 0, None, largest))
+    found = weights.product(x.to(torch.uint8), "none", torch.float32 if is_wide() else torch.bfloat16)
+    wanted = (x @ w.t()).double()
+    assert (found.double() - wanted).abs().max() <= (0 if is_wide() else 2**-8 * wanted.abs().max())
 
 
 @needs_int8

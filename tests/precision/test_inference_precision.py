@@ -78,7 +78,7 @@ def test_int8_needs_steps_and_instructions(monkeypatch: pytest.MonkeyPatch) -> N
         calibrated_precision("int8", encoder, CPU, "X")
     encoder.layers[1].up.steps = Steps(0.1, 3)
     assert calibrated_precision("bf16", encoder, CPU) == "bf16"
-    monkeypatch.setattr("brimful.hf.int8.missing", lambda: None)
+    monkeypatch.setattr("brimful.hf.int8.missing", lambda largest: None)
     assert calibrated_precision("auto", encoder, CPU) == calibrated_precision("int8", encoder, CPU) == "int8"
     assert calibrated_precision("auto", encoder, GPU) == "auto"
     with pytest.raises(BrimfulError, match="int8 needs a CPU; leave --precision out"):
