@@ -300,11 +300,11 @@ def test_the_form_is_what_the_chosen_model_takes(browser: Browser, server: Scrip
 
 
 def test_an_error_is_the_servers_one_line(browser: Browser, server: Scripted) -> None:
-    message = "the queue is full: 512 requests wait"
+    message = "the queue is full; try again in 3 s"
     body = {"error": {"message": message, "type": "overloaded", "code": 429}}
     answering(server, Answer(body, 429, {"Retry-After": "3"}), "topics")
     tab = ask(browser, server)
-    assert tab.text(".answer .error").split("\n") == ["429 · try again in 3 s", message]
+    assert tab.text(".answer .error").split("\n") == ["429", message]
     assert tab.evaluate("document.querySelector('.answer .error').getAttribute('role')") == "alert"
 
 
@@ -314,7 +314,7 @@ def test_a_server_that_is_gone(browser: Browser, tmp_path: Path) -> None:
         tab.wait("document.querySelector('#room')?.hidden === false")
     tab.evaluate("document.querySelector('#send').click()")
     tab.wait("document.querySelector('.answer .error')")
-    assert tab.text(".answer .error").split("\n") == ["No connection", "The server does not answer."]
+    assert tab.text(".answer .error").split("\n") == ["No answer", "The server does not answer."]
 
 
 def test_a_token_is_asked_for_and_kept_in_memory_alone(browser: Browser, server: Scripted) -> None:
