@@ -1,4 +1,4 @@
-"""What recipes/serve/ holds: the linters of systemd and of Dockerfiles find nothing, and would find something."""
+"""What recipes/serve/ holds: linters of systemd and of Dockerfiles find nothing, and would find something."""
 
 import shutil
 import subprocess
