@@ -208,6 +208,7 @@ def test_an_answer_is_marked_in_its_context(browser: Browser, server: Scripted) 
 def test_two_vectors_have_a_cosine(browser: Browser, server: Scripted) -> None:
     vectors = [[3.0, 4.0, *[0.0] * 10], [4.0, 3.0, *[0.0] * 10]]
     data = [{"object": "embedding", "index": n, "embedding": each} for n, each in enumerate(vectors)]
+    data[1]["truncated_at"] = 3
     said = Answer(
         {"object": "list", "data": data, "model": "vectors", "usage": {"total_tokens": 9}}, headers=TIMING
     )
@@ -216,6 +217,7 @@ def test_two_vectors_have_a_cosine(browser: Browser, server: Scripted) -> None:
     assert tab.text(".verdict") == "0.9600cosine"
     assert "3.0000 4.0000 0.0000" in tab.text("tbody td:nth-child(2)").replace("  ", " ")
     assert tab.text("tbody td.number") == "5.0000"
+    assert tab.texts(".unread") == ["ther"]
     assert server.asked[-1][0] == "/v1/embeddings"
     assert server.asked[-1][2] == {"input": ["a text", "another"]}
 
