@@ -23,8 +23,8 @@ TAGS = ["O", "B-PERSON", "I-PERSON", "B-PLACE", "I-PLACE"]
 
 
 def write_models(folder: Path) -> None:
-    """A classifier `topics`, a token classifier `names` and an encoder `vectors`; they know the words w0 to w89
-    and read 32 tokens."""
+    """A classifier `topics`, a token classifier `names` and an encoder `vectors`; they know the words w0 to
+    w89 and read 32 tokens."""
     torch.manual_seed(2)
     encoder = TextEncoder(small("bert", vocabulary_size=95, layers=2).config)
     encoder.tokenizer = word_tokenizer()

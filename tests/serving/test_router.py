@@ -1,4 +1,4 @@
-"""semantic-router's `http_classify`: requests as it sends them, and answers checked as its two contracts demand."""
+"""semantic-router's `http_classify`: requests as it sends them, answers checked as its contracts demand."""
 
 import json
 import math
