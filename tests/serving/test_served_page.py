@@ -36,7 +36,7 @@ MODELS: dict[str, dict[str, Any]] = {
     },
     "stars": {"task": "regression", "labels": ["value"], "max_length": 512, "pairs": True},
     "answers": {"task": "question-answering", "labels": ["start", "end"], "max_length": 384, "pairs": True},
-    "vectors": {"task": "embedding", "labels": [], "width": 12, "max_length": 512, "pairs": False},
+    "vectors": {"task": "embeddings", "labels": [], "width": 12, "max_length": 512, "pairs": False},
 }
 
 
@@ -317,6 +317,16 @@ def test_a_server_that_is_gone(browser: Browser, tmp_path: Path) -> None:
     tab.evaluate("document.querySelector('#send').click()")
     tab.wait("document.querySelector('.answer .error')")
     assert tab.text(".answer .error").split("\n") == ["No answer", "The server does not answer."]
+
+
+def test_a_server_that_still_loads(browser: Browser, server: Scripted) -> None:
+    answers = iter([listed(), Answer({"error": {"message": "the server is loading", "code": 503}}, 503)])
+    server.answer = lambda path, headers, body: next(answers, listed("topics"))
+    tab = browser.open(server.url)
+    tab.wait("document.querySelector('#trouble')?.hidden === false")
+    tab.wait("document.querySelector('#room')?.hidden === false")
+    assert tab.text("#title") == "topics"
+    assert tab.evaluate("document.querySelector('#trouble').hidden")
 
 
 def test_a_token_is_asked_for_and_kept_in_memory_alone(browser: Browser, server: Scripted) -> None:
