@@ -3,14 +3,11 @@
 import json
 import math
 import urllib.request
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from builders.served import LABELS, serving, write_models
-from builders.shared import made_once
+from builders.served import LABELS
 
 TEXTS = [
     "w1 w2 w3",
@@ -23,23 +20,6 @@ TEXTS = [
     "😀 " + " ".join(f"w{n % 90}" for n in range(200)),
 ]
 PATHS = ["classify", "v1/classify"]
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return made_once(tmp_path_factory, "served", write_models)
-
-
-@pytest.fixture(scope="module")
-def topics(folder: Path) -> Iterator[str]:
-    with serving(folder / "topics") as url:
-        yield url
-
-
-@pytest.fixture(scope="module")
-def names(folder: Path) -> Iterator[str]:
-    with serving(folder / "names") as url:
-        yield url
 
 
 def routed(url: str, text: str) -> Any:

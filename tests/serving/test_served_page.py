@@ -2,7 +2,9 @@
 light and dark, by keyboard alone, with texts that would like to be HTML, shell or half a character."""
 
 import json
+import os
 import subprocess
+import urllib.request
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,8 +12,10 @@ from urllib.parse import urlencode
 
 import pytest
 
+from brimful import TaskModel
 from builders.chromium import CHROMIUM, Browser, Tab, chromium
 from builders.scripted_server import Answer, Scripted, scripted_server
+from builders.served import serving
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium (apt install chromium)")
 
@@ -284,8 +288,7 @@ def test_the_form_is_what_the_chosen_model_takes(browser: Browser, server: Scrip
     tab.wait("document.querySelector('#room')?.hidden === false")
     seen = {}
     for name in MODELS:
-        tab.evaluate(f"document.querySelector('#model').value = '{name}'")
-        tab.evaluate("document.querySelector('#model').dispatchEvent(new Event('change'))")
+        choose(tab, name)
         assert tab.text("#title") == name
         hidden = tab.evaluate("['second', 'abstaining'].map((id) => document.getElementById(id).hidden)")
         seen[name] = [
@@ -438,3 +441,52 @@ def contrasts(tab: Tab) -> dict[str, float]:
       return found;
     })()"""
     return dict(tab.evaluate(script))
+
+
+def test_a_real_server(browser: Browser, small_models: Path) -> None:
+    folders = [small_models / name for name in ("topics", "names", "vectors")]
+    text = f"{NASTY} w1 w2 w3 w80"
+    with serving(*folders, token="open sesame") as url:
+        tab = browser.open(f"{url}#{urlencode({'text': text, 'model': 'topics'})}")
+        tab.wait("document.querySelector('#door')?.hidden === false")
+        tab.fill("#token", "open sesame")
+        tab.press("Enter", 13)
+        tab.wait("document.querySelector('#curl')")
+        (row,) = TaskModel.load(folders[0]).predict([text], scores=True)
+        ranked = sorted(row["scores"].items(), key=lambda item: -item[1])
+        assert bars(tab) == [(label, f"{score:.3f}") for label, score in ranked]
+        assert tab.texts(".card")[1].startswith("queue")
+
+        line = tab.evaluate("document.querySelector('#curl').textContent")
+        environment = {**os.environ, "BRIMFUL_TOKEN": "open sesame"}
+        said = subprocess.run(["bash", "-c", line], env=environment, capture_output=True, check=True)
+        assert json.loads(said.stdout)["results"][0]["label"] == row["label"]
+
+        choose(tab, "names")
+        tab.evaluate("document.querySelector('#send').click()")
+        tab.wait("document.querySelector('#curl')")
+        (row,) = TaskModel.load(folders[1]).predict([text])
+        assert row["spans"]
+        tab.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
+        shown = [line.split("\t") for line in tab.texts("tbody tr")]
+        assert shown == [
+            [span["label"], span["text"], f"{span['start']}–{span['end']}", f"{span['probability']:.3f}"]
+            for span in row["spans"]
+        ]
+
+        choose(tab, "vectors")
+        tab.fill("#text-b", text)
+        tab.evaluate("document.querySelector('#send').click()")
+        tab.wait("document.querySelector('#curl')")
+        assert tab.text(".verdict").startswith("1.0000")
+        assert tab.complaints == []
+        with urllib.request.urlopen(url) as response:
+            policy = response.headers["Content-Security-Policy"]
+        assert policy.startswith("default-src 'none'; script-src 'sha256-")
+        assert "unsafe" not in policy
+
+
+def choose(tab: Tab, model: str) -> None:
+    """Choose a model, as the list of models does."""
+    tab.evaluate(f"document.querySelector('#model').value = '{model}'")
+    tab.evaluate("document.querySelector('#model').dispatchEvent(new Event('change'))")

@@ -5,37 +5,19 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from builders.scripted_server import Answer, scripted_server
-from builders.served import LABELS, serving, write_models
-from builders.shared import made_once
+from builders.served import LABELS
 
 PAGE = (Path(__file__).parents[2] / "docs/serving.md").read_text(encoding="utf-8")
 ADDRESS = "http://127.0.0.1:8080"
 CODE = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 CURL = re.findall(r"^ {4}(curl .+)$", PAGE, re.MULTILINE)
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return made_once(tmp_path_factory, "served", write_models)
-
-
-@pytest.fixture(scope="module")
-def topics(folder: Path) -> Iterator[str]:
-    with serving(folder / "topics") as url:
-        yield url
-
-
-@pytest.fixture(scope="module")
-def vectors(folder: Path) -> Iterator[str]:
-    with serving(folder / "vectors") as url:
-        yield url
 
 
 def run(code: str, url: str, names: dict[str, Any] | None = None) -> dict[str, Any]:
