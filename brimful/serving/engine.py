@@ -18,14 +18,13 @@ class Engine:
     """The threads.
 
     Attributes:
-        lost: why one of them has ended, which none should; None: they run.
+        lost: why one of them has ended, which none should; empty while they run.
     """
 
     def __init__(self, queue: Queue, metrics: Metrics) -> None:
-        self.queue, self.metrics = queue, metrics
-        self.lost: str | None = None
-        for name, work in (("tokenize", self._tokenize), ("compute", self._compute)):
-            threading.Thread(target=self._run, args=(work,), name=name, daemon=True).start()
+        self.queue, self.metrics, self.lost = queue, metrics, ""
+        for work in (self._tokenize, self._compute):
+            threading.Thread(target=self._run, args=(work,), daemon=True).start()
 
     def call(self, function: Callable[[], Any]) -> Any:
         """What a function returns that the computing thread calls between two batches."""
@@ -50,23 +49,33 @@ class Engine:
 
     def _tokenize(self) -> None:
         while (jobs := self.queue.wait_for_jobs()) is not None:
-            jobs.sort(key=lambda job: (id(job.model), -1 if job.overlap is None else job.overlap, job.number))
-            for _, group in groupby(jobs, key=lambda job: (id(job.model), job.overlap)):
-                self._tokenize_alike(list(group))
+            jobs.sort(key=lambda job: (id(job.model), job.overlap or -1, job.second is None))
+            for _, alike in groupby(jobs, lambda job: (id(job.model), job.overlap, job.second is None)):
+                self._read(list(alike))
 
-    def _tokenize_alike(self, jobs: list[Job]) -> None:
-        started = time.monotonic()
+    def _read(self, jobs: list[Job]) -> None:
+        """Tokenize jobs; if that fails, each by itself, so that none fails for another."""
+        model, started = jobs[0].model, time.monotonic()
+        texts = [text for job in jobs for text in job.texts]
+        second = [text for job in jobs for text in job.second or ()] or None
         try:
-            rows, refused = jobs[0].model.rows(jobs)
+            readings = iter(model.read(texts, second, jobs[0].overlap))
         except Exception as error:
-            self.queue.fail(jobs, _failure(jobs[0], error))
+            if len(jobs) == 1:
+                is_ours = isinstance(error, BrimfulError)
+                self.queue.fail(jobs, RefusedError(422, str(error)) if is_ours else _failure(model, error))
+            for job in jobs[len(jobs) == 1 :]:
+                self._read([job])
             return
-        seconds = time.monotonic() - started
+        seconds, found = time.monotonic() - started, list[Row]()
         for job in jobs:
             job.tokenizing = seconds
-        for job, refusal in refused:
-            self.queue.fail([job], refusal)
-        self.queue.put(rows)
+            rows = [Row(job, index, (each := next(readings)).length, each) for index in range(len(job.texts))]
+            if job.reject and (cut := [row.place for row in rows if row.reading.cut]):
+                most = f"more tokens than the {model.served.max_length:,} that {model.name} reads"
+                self.queue.fail([job], RefusedError(422, f"the text (number {cut[0]}) has {most}"))
+            found += rows
+        self.queue.put(found)
 
     def _compute(self) -> None:
         while (batch := self.queue.wait_for_batch()) is not None:
@@ -76,37 +85,29 @@ class Engine:
                 self._answer(batch)
 
     def _answer(self, rows: list[Row]) -> None:
-        """Compute a batch; if that fails, each of its requests by itself, so that none fails for another."""
-        model = rows[0].job.model
-        started = time.monotonic()
+        """Compute a batch; if that fails, each of its requests by itself."""
+        model, started = rows[0].job.model, time.monotonic()
         try:
-            results = model.answers(rows)
+            results = model.answers([row.reading for row in rows])
         except Exception as error:
-            jobs = list({id(row.job): row.job for row in rows}.values())
             self.metrics.failures.labels(model.name).inc()
+            jobs = list(dict.fromkeys(row.job for row in rows))
             if len(jobs) == 1:
-                self.queue.fail(jobs, _failure(jobs[0], error))
-            else:
-                for job in jobs:
-                    self._answer([row for row in rows if row.job is job])
+                self.queue.fail(jobs, _failure(model, error))
+            for job in jobs[len(jobs) == 1 :]:
+                self._answer([row for row in rows if row.job is job])
             return
-        seconds = time.monotonic() - started
-        tokens = sum(row.length for row in rows)
-        self.metrics.batches.labels(model.name).inc()
-        self.metrics.texts.labels(model.name).inc(len(rows))
-        self.metrics.tokens.labels(model.name).inc(tokens)
+        seconds, tokens = time.monotonic() - started, sum(row.length for row in rows)
+        self.queue.complete(rows, results, seconds)
+        for counter, count in (("batches", 1), ("texts", len(rows)), ("tokens", tokens)):
+            getattr(self.metrics, counter).labels(model.name).inc(count)
         self.metrics.batch_seconds.observe(seconds)
         self.metrics.batch_tokens.observe(tokens)
-        self.queue.complete(rows, results, seconds)
 
 
-def _failure(job: Job, error: Exception) -> RefusedError:
-    """The answer to a request that the model could not compute; a line says so, without its texts."""
-    if is_out_of_memory(error):
-        why = "out of memory; send fewer or shorter texts"
-    elif isinstance(error, BrimfulError):
-        why = str(error)
-    else:
-        why = f"{type(error).__name__} in the model"
-    say(f"serve: {job.model.name}: {why}")
-    return RefusedError(500, f"{job.model.name}: {why}")
+def _failure(model: Any, error: Exception) -> RefusedError:
+    """The answer to a request that failed in the model; a line says so, without its texts."""
+    why = str(error) if isinstance(error, BrimfulError) else f"{type(error).__name__} in the model"
+    why = "out of memory; send fewer or shorter texts" if is_out_of_memory(error) else why
+    say(f"serve: {model.name}: {why}")
+    return RefusedError(500, f"{model.name}: {why}")

@@ -1,18 +1,15 @@
 """The queue in front of the engine: what is accepted, whose turn it is, and what a batch holds.
 
 A request is a `Job`, each of its texts a `Row`. A job arrives, is tokenized, and its rows become ready.
-Whenever the engine is free, it takes the ready rows that came first, of one model, up to the model's token
-budget: nothing waits for a batch to fill. Every job is over once: answered, failed, past its deadline, or left
-by its client.
+Whenever the engine is free, it takes the rows that came first, of one model, up to the model's token budget:
+nothing waits for a batch to fill. A job is over once: answered, failed, late, or left by its client.
 """
 
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
-
-import numpy as np
+from typing import Any, NamedTuple
 
 from brimful.serving.bodies import RefusedError
 
@@ -20,29 +17,37 @@ AHEAD = 2
 """Batches that are tokenized before the engine asks for them."""
 
 
-class Budgeted(Protocol):
-    """A model, as the queue sees it: `budget` is the most tokens of a batch."""
-
-    budget: int
+class LeftError(Exception):
+    """The client has left."""
 
 
 class Job:
     """A request on its way.
 
     Attributes:
-        model: that answers it.
-        texts, second: of the request.
+        model: that answers it; `budget` is the most tokens of a batch of its.
         overlap: of windows; None: texts are cut, or refused if `reject`.
         tokens: expected until they are counted.
-        deadline: by the queue's clock; it is refused if rows still wait then.
-        is_gone: whether its client has left.
+        deadline: by the queue's clock.
+        has_left: whether its client has.
+        waiting, left: rows that no batch has taken, and that are not computed.
         results: of each text, once it is over without an error.
-        error: why it has none.
         tokenizing, computing: seconds.
     """
 
     __slots__ = (
-        *("model", "texts", "second", "overlap", "reject", "tokens", "deadline", "is_gone", "number", "left"),
+        *(
+            "model",
+            "texts",
+            "second",
+            "overlap",
+            "reject",
+            "tokens",
+            "deadline",
+            "has_left",
+            "number",
+            "left",
+        ),
         *("waiting", "is_over", "results", "error", "arrived", "tokenizing", "computing", "future"),
     )
 
@@ -56,57 +61,34 @@ class Job:
         reject: bool = False,
         tokens: int = 0,
         deadline: float = float("inf"),
-        is_gone: Callable[[], bool] = lambda: False,
+        has_left: Callable[[], bool] = lambda: False,
     ) -> None:
-        self.model, self.texts, self.second = model, texts, second
-        self.overlap, self.reject, self.tokens = overlap, reject, tokens
-        self.deadline, self.is_gone = deadline, is_gone
-        self.number = -1
+        self.model, self.texts, self.second, self.overlap, self.reject = model, texts, second, overlap, reject
+        self.tokens, self.deadline, self.has_left = tokens, deadline, has_left
         self.left = self.waiting = len(texts)
-        self.is_over = False
+        self.number, self.is_over = -1, False
         self.results: list[Any] = [None] * len(texts)
         self.error: Exception | None = None
         self.arrived = self.tokenizing = self.computing = 0.0
         self.future: Any = None
 
 
-class Row:
-    """A text that is tokenized.
+class Row(NamedTuple):
+    """Text number `place` of a job, tokenized."""
 
-    Attributes:
-        index: its place in its job.
-        tokens, segments, characters: of each of its windows, as in `data.examples.Examples`.
-        length: all of its tokens.
-        cut: where reading stopped in the text and in the second; None where nothing was cut.
-    """
-
-    __slots__ = ("characters", "cut", "index", "job", "length", "segments", "tokens")
-
-    def __init__(
-        self,
-        job: Job,
-        index: int,
-        tokens: Sequence[np.ndarray],
-        segments: Sequence[np.ndarray],
-        characters: Sequence[np.ndarray] | None = None,
-        cut: tuple[int | None, int | None] = (None, None),
-    ) -> None:
-        self.job, self.index, self.tokens, self.segments = job, index, tokens, segments
-        self.characters, self.cut = characters, cut
-        self.length = sum(map(len, tokens))
-
-
-class GoneError(Exception):
-    """The client has left."""
+    job: Job
+    place: int
+    length: int
+    reading: Any
 
 
 class Queue:
     """Jobs between the server's loop, the thread that tokenizes and the one that computes.
 
     Attributes:
-        most_requests, most_tokens: that are accepted and not over.
-        requests, tokens: that are.
-        speed: tokens a second of the slowest model, for Retry-After.
+        most_requests, most_tokens: that are accepted and not over; `requests` and `tokens` are.
+        speed: tokens a second of the slowest model.
+        closed: whether no job is accepted any more.
     """
 
     def __init__(
@@ -117,12 +99,12 @@ class Queue:
     ) -> None:
         """
         Args:
-            over: is called with the jobs that are over, from any thread.
+            over: takes the jobs that are over, in any thread.
         """
         self.most_requests, self.most_tokens, self.speed = most_requests, 1 << 62, 1e9
         self.requests = self.tokens = 0
-        self.closed = False
-        self._over, self.clock = over, clock
+        self.closed = self._stopped = False
+        self.clock, self._over = clock, over
         self._changed = threading.Condition()
         self._count = 0
         self._open: dict[int, Job] = {}
@@ -130,30 +112,24 @@ class Queue:
         self._ready: dict[Any, deque[Row]] = {}
         self._ready_tokens = 0
         self._calls: deque[Callable[[], None]] = deque()
-        self._stopped = False
 
-    @property
-    def is_full(self) -> bool:
-        """Whether no further job is accepted."""
-        return self.requests >= self.most_requests or self.tokens >= self.most_tokens
-
-    def full(self) -> RefusedError:
-        """The refusal of a job that finds the queue full."""
-        seconds = max(1, min(60, round(self.tokens / self.speed)))
-        headers = ((b"retry-after", b"%d" % seconds),)
-        return RefusedError(429, f"the queue is full; try again in {seconds} s", headers)
-
-    def admit(self, job: Job) -> None:
-        """Accept a job.
+    def refuse_if_full(self, tokens: int = 0) -> None:
+        """Refuse a job of so many tokens if there is no room; the only job always has it.
 
         Raises:
-            RefusedError: 429 if the queue is full, 503 if it is closed.
+            RefusedError: 503 if the queue is closed, 429 if it is full.
         """
+        if self.closed:
+            raise RefusedError(503, "the server is draining; ask another one", (b"connection", b"close"))
+        many = self.tokens + tokens > self.most_tokens and self.requests
+        if self.requests >= self.most_requests or many:
+            seconds = max(1, min(60, round(self.tokens / self.speed)))
+            raise RefusedError(429, f"the queue is full; wait {seconds} s", (b"retry-after", b"%d" % seconds))
+
+    def admit(self, job: Job) -> None:
+        """Accept a job, or refuse it as `refuse_if_full`."""
         with self._changed:
-            if self.closed:
-                raise RefusedError(503, "the server is draining; send the request to another one")
-            if self.is_full or (self.requests and self.tokens + job.tokens > self.most_tokens):
-                raise self.full()
+            self.refuse_if_full(job.tokens)
             job.number, job.arrived = self._count, self.clock()
             self._count += 1
             self.requests += 1
@@ -163,7 +139,7 @@ class Queue:
             self._changed.notify_all()
 
     def jobs(self) -> list[Job]:
-        """The jobs to tokenize next, the first first; as many as make a batch, if there are so many."""
+        """The jobs to tokenize next, the first first: about as many as make a batch."""
         found: list[Job] = []
         tokens = 0
         while self._arrived and (not found or tokens + self._arrived[0].tokens <= found[0].model.budget):
@@ -176,27 +152,27 @@ class Queue:
     def put(self, rows: list[Row]) -> None:
         """Rows that are tokenized: all of those of their jobs."""
         with self._changed:
-            rows.sort(key=lambda row: (row.job.number, row.index))
+            rows = sorted(
+                (row for row in rows if not row.job.is_over), key=lambda row: (row.job.number, row.place)
+            )
+            counts = dict[Job, int]()
             for row in rows:
-                if row.index == 0 and not row.job.is_over:
-                    self.tokens -= row.job.tokens
-                    row.job.tokens = 0
-            for row in rows:
-                if not row.job.is_over:
-                    row.job.tokens += row.length
-                    self.tokens += row.length
-                    self._ready.setdefault(row.job.model, deque()).append(row)
-                    self._ready_tokens += row.length
+                counts[row.job] = counts.get(row.job, 0) + row.length
+                self._ready.setdefault((row.job.model, row.job.second is None), deque()).append(row)
+            for job, tokens in counts.items():
+                self.tokens += tokens - job.tokens
+                self._ready_tokens += tokens
+                job.tokens = tokens
             self._changed.notify_all()
 
     def batch(self) -> list[Row]:
-        """The rows to compute next: of one model, within its budget; of a longer text, that one alone."""
-        while self._ready:
-            model = min(self._ready, key=lambda one: self._ready[one][0].job.number)
-            line = self._ready[model]
-            found: list[Row] = []
-            tokens = 0
-            while line and (not found or tokens + line[0].length <= model.budget):
+        """The rows to compute next: of one model, all single texts or all pairs, within its budget; of a longer
+        text, that one alone."""
+        found: list[Row] = []
+        while self._ready and not found:
+            kind = min(self._ready, key=lambda one: self._ready[one][0].job.number)
+            line, tokens = self._ready[kind], 0
+            while line and (not found or tokens + line[0].length <= kind[0].budget):
                 row = line.popleft()
                 self._ready_tokens -= row.length
                 if not self._dropped(row.job):
@@ -204,21 +180,18 @@ class Queue:
                     found.append(row)
                     tokens += row.length
             if not line:
-                del self._ready[model]
-            if found:
-                return found
-        return []
+                del self._ready[kind]
+        return found
 
-    def complete(self, rows: list[Row], results: Sequence[Any], seconds: float) -> None:
+    def complete(self, rows: Sequence[Row], results: Sequence[Any], seconds: float) -> None:
         """What was computed for a batch, and how long that took."""
-        over = []
         with self._changed:
-            for job in {id(row.job): row.job for row in rows}.values():
-                job.computing += seconds
             for row, result in zip(rows, results, strict=True):
-                job = row.job
-                job.results[row.index] = result
-                job.left -= 1
+                row.job.results[row.place] = result
+                row.job.left -= 1
+            over = []
+            for job in dict.fromkeys(row.job for row in rows):
+                job.computing += seconds
                 if not job.left and not job.is_over:
                     over.append(self._end(job, None))
         self._over(over)
@@ -230,17 +203,13 @@ class Queue:
         self._over(over)
 
     def expire(self) -> None:
-        """End the jobs whose deadline has passed while rows of theirs wait, or whose client has left."""
+        """End the jobs that wait beyond their deadline, or whose client has left."""
+        now = self.clock()
         with self._changed:
-            now, over = self.clock(), []
-            for job in list(self._open.values()):
-                if job.waiting and job.deadline <= now:
-                    over.append(
-                        self._end(job, RefusedError(504, "the deadline passed while the request waited"))
-                    )
-                elif job.is_gone():
-                    over.append(self._end(job, GoneError()))
-        self._over(over)
+            jobs = list(self._open.values())
+        self.fail([job for job in jobs if job.has_left()], LeftError())
+        late = [job for job in jobs if job.waiting and job.deadline <= now]
+        self.fail(late, RefusedError(504, "the deadline passed while the request waited"))
 
     def call(self, function: Callable[[], None]) -> None:
         """Let the thread that computes call a function between two batches."""
@@ -249,7 +218,7 @@ class Queue:
             self._changed.notify_all()
 
     def wait_for_jobs(self) -> list[Job] | None:
-        """`jobs`, as soon as there are some and the engine needs them; None once the queue has stopped."""
+        """`jobs`, once there are some and the engine will need them; None after `stop`."""
         with self._changed:
             while not self._stopped:
                 if self._arrived and self._ready_tokens < AHEAD * self._arrived[0].model.budget:
@@ -258,7 +227,7 @@ class Queue:
         return None
 
     def wait_for_batch(self) -> list[Row] | Callable[[], None] | None:
-        """`batch`, or a function to call, as soon as there is one; None once the queue has stopped."""
+        """`batch`, or a function to call, once there is one; None after `stop`."""
         with self._changed:
             while not self._stopped:
                 if self._calls:
@@ -270,17 +239,16 @@ class Queue:
         return None
 
     def stop(self, error: Exception) -> None:
-        """Accept and hand out nothing more; end what is left with an error."""
+        """Accept and hand out nothing more, and end what is left with an error."""
         with self._changed:
             self.closed = self._stopped = True
-            over = [self._end(job, error) for job in list(self._open.values())]
             self._changed.notify_all()
-        self._over(over)
+        self.fail(list(self._open.values()), error)
 
     def _dropped(self, job: Job) -> bool:
         """Whether a job is over, perhaps just now, since its client has left."""
-        if not job.is_over and job.is_gone():
-            self._over([self._end(job, GoneError())])
+        if not job.is_over and job.has_left():
+            self._over([self._end(job, LeftError())])
         return job.is_over
 
     def _end(self, job: Job, error: Exception | None) -> Job:
