@@ -32,8 +32,10 @@ def serve(config: ServeConfig) -> dict[str, Any]:
         BrimfulError: a package is missing, a model cannot be opened, or the address cannot be had.
     """
     require("serve", "starlette", "uvicorn", "httptools", "prometheus_client")
-    from brimful.serving.server import Process, measured
+    from brimful.serving.models import card, open_models
+    from brimful.serving.server import Process
 
     if config.dry_run:
-        return {"dry_run": True, "models": measured(config)}
+        models = open_models(config, lambda function: function())
+        return {"dry_run": True, "models": list(map(card, models.values()))}
     return Process(config).run()

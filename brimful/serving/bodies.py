@@ -1,4 +1,4 @@
-"""What requests ask, checked, and how an error answers them."""
+"""What requests ask, checked."""
 
 import re
 from typing import Annotated, Any, Literal, NamedTuple
@@ -6,23 +6,9 @@ from typing import Annotated, Any, Literal, NamedTuple
 import msgspec
 from msgspec import Meta, Struct
 
-_KINDS = {401: "unauthorized", 404: "not_found", 408: "timeout", 429: "overloaded", 500: "internal"}
-_KINDS |= {503: "draining", 504: "timeout"}
+from brimful.batching.queue import RefusedError
+
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
-Headers = tuple[tuple[bytes, bytes], ...]
-
-
-class RefusedError(Exception):
-    """Why a request gets no answer, in one line."""
-
-    def __init__(self, status: int, message: str, *headers: tuple[bytes, bytes]) -> None:
-        super().__init__(" ".join(message.split()))
-        self.status, self.headers = status, headers
-
-    def body(self) -> bytes:
-        """The JSON that says it."""
-        kind = _KINDS.get(self.status, "invalid_request")
-        return msgspec.json.encode({"error": {"message": str(self), "type": kind, "code": self.status}})
 
 
 class Asked(NamedTuple):

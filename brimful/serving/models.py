@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from brimful.batching.model import BatchModel, Result
+from brimful.batching.queue import Job, RefusedError
 from brimful.errors import BrimfulError
-from brimful.prediction.batches import BatchModel, Result
 from brimful.prediction.config import Opening
 from brimful.prediction.served import abstain, open_served
-from brimful.serving.bodies import Asked, Body, ClassifyBody, EmbeddingsBody, RefusedError
+from brimful.serving.bodies import Asked, Body, ClassifyBody, EmbeddingsBody
 from brimful.serving.config import ServeConfig
-from brimful.serving.queue import Job
 
 SECONDS = 0.02
 """What a batch may take."""
@@ -56,13 +56,15 @@ def card(model: BatchModel) -> dict[str, Any]:
     return about | {"batch_tokens": model.budget, "tokens_per_second": round(model.speed)}
 
 
-def job_of(model: BatchModel, body: Body, asked: Asked, **given: Any) -> Job:
+def job_of(model: BatchModel, body: Body, asked: Asked) -> Job:
     """A request's texts on their way to a model.
 
     Raises:
         RefusedError: 413 or 422: the model cannot read them so.
     """
     served, (texts, second, _) = model.served, asked
+    if problem := _unfit(model, body):
+        raise RefusedError(422, f"{model.name} {problem}")
     if len(texts) > TEXTS:
         raise RefusedError(422, f"{len(texts):,} texts are more than the {TEXTS:,} of a request")
     if model.pairs is not None and texts and (second is not None) != model.pairs:
@@ -80,9 +82,24 @@ def job_of(model: BatchModel, body: Body, asked: Asked, **given: Any) -> Job:
         overlap = min(OVERLAP, served.max_length // 4) if served.overlap is None else served.overlap
     most = served.max_length if overlap is None else CHARACTERS
     tokens = sum(min(length // 2 + 2, most) for length in lengths)  # expected
-    return Job(
-        model, texts, second, overlap=overlap, reject=body.overflow == "reject", tokens=tokens, **given
-    )
+    return Job(model, texts, second, overlap=overlap, reject=body.overflow == "reject", tokens=tokens)
+
+
+def _unfit(model: BatchModel, body: Body) -> str | None:
+    """What of a body a model cannot answer."""
+    if isinstance(body, ClassifyBody):
+        if model.width:
+            return "is an encoder, which gives vectors: post to /v1/embeddings"
+        if body.abstain_below is not None and not model.abstains:
+            return f"does {model.task}; abstain_below is for classification"
+        routed = model.scored or model.task in ("regression", "token-classification")
+        if body.inputs is not None and not routed:
+            return f"does {model.task}; inputs is for labels and spans"
+    elif not model.width:
+        return f"does {model.task} and gives no vectors: post to /v1/classify"
+    elif isinstance(body, EmbeddingsBody) and (body.dimensions or 0) > model.width:
+        return f"has {model.width} dimensions, fewer than {body.dimensions}"
+    return None
 
 
 def classified(model: BatchModel, body: ClassifyBody, results: Sequence[Result], single: bool) -> Any:
@@ -112,20 +129,6 @@ def _routed(model: BatchModel, result: Result) -> Any:
     return [{"label": label, "score": score} for label, score in ranked]
 
 
-def check_classify(model: BatchModel, body: ClassifyBody) -> None:
-    """Refuse what a model cannot answer.
-
-    Raises:
-        RefusedError: 422.
-    """
-    if model.width:
-        raise RefusedError(422, f"{model.name} is an encoder, which gives vectors: post to /v1/embeddings")
-    if body.abstain_below is not None and not model.abstains:
-        raise RefusedError(422, f"abstain_below is for classification, and {model.name} does {model.task}")
-    if body.inputs is not None and not (model.scored or model.task in ("regression", "token-classification")):
-        raise RefusedError(422, f"inputs is for labels and spans, and {model.name} does {model.task}")
-
-
 def embedded(model: BatchModel, body: EmbeddingsBody, results: Sequence[Result], single: bool) -> Any:
     """The answer of /v1/embeddings, in OpenAI's form."""
     data = []
@@ -141,15 +144,3 @@ def embedded(model: BatchModel, body: EmbeddingsBody, results: Sequence[Result],
     tokens = sum(each.tokens for each in results)
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
     return {"object": "list", "model": model.name, "data": data, "usage": usage}
-
-
-def check_embeddings(model: BatchModel, body: EmbeddingsBody) -> None:
-    """Refuse what a model cannot answer.
-
-    Raises:
-        RefusedError: 422.
-    """
-    if not model.width:
-        raise RefusedError(422, f"{model.name} does {model.task} and gives no vectors: post to /v1/classify")
-    if (body.dimensions or 0) > model.width:
-        raise RefusedError(422, f"dimensions is {body.dimensions}: {model.name} has {model.width}")

@@ -13,12 +13,14 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from brimful.batching.queue import RefusedError
+from brimful.batching.service import Service
 from brimful.console import say, warn
 from brimful.errors import BrimfulError
-from brimful.serving.app import CLIENT, TOKEN, Service, create_app
-from brimful.serving.bodies import RefusedError
+from brimful.serving.app import CLIENT, TOKEN, create_app, said
 from brimful.serving.config import ServeConfig
-from brimful.serving.models import card, open_models
+from brimful.serving.metrics import Metrics
+from brimful.serving.models import open_models
 from brimful.system import allow_open_files
 
 HEADERS = 64 << 10
@@ -78,7 +80,7 @@ class Connection(HttpToolsProtocol):
     def hang_up(self, error: RefusedError) -> None:
         """Answer a request that is not there in full, and close."""
         if not self.transport.is_closing():
-            body = error.body()
+            body, _ = said(error)
             head = b"HTTP/1.1 %d Refused\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
             self.transport.write(head % (error.status, len(body)) + body)
             self.transport.close()
@@ -100,7 +102,9 @@ class Process:
     """
 
     def __init__(self, config: ServeConfig) -> None:
-        self.config, self.service = config, Service(config)
+        self.config, self.metrics = config, Metrics(lambda: self.service.queue)
+        limits = config.queue_requests, config.queue_tokens, config.deadline
+        self.service = Service(*limits, self.metrics.computed)
         self.error: Exception | None = None
         family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
         try:
@@ -116,7 +120,7 @@ class Process:
         allow_open_files(CONNECTIONS + 64)
         settings = {"ws": "none", "lifespan": "off", "log_config": None, "access_log": False}
         headers = {"server_header": False, "date_header": False, "timeout_keep_alive": KEPT}
-        app = create_app(self.service)
+        app = create_app(self.service, self.metrics)
         self.server = _Server(uvicorn.Config(app, http=Connection, **settings, **headers))  # type: ignore[arg-type]
 
     def run(self) -> dict[str, Any]:
@@ -132,7 +136,7 @@ class Process:
             runner.run(self._serve())
         if self.error is not None:
             raise self.error
-        (texts,) = self.service.metrics.texts.collect()
+        (texts,) = self.metrics.texts.collect()
         return {"texts": int(sum(each.value for each in texts.samples if each.name.endswith("_total")))}
 
     async def _serve(self) -> None:
@@ -151,7 +155,7 @@ class Process:
             models = await asyncio.to_thread(open_models, self.config, service.engine.call)
         except (BrimfulError, OSError, MemoryError, RuntimeError) as error:
             if again:
-                service.metrics.reloads.labels("failed").inc()
+                self.metrics.reloads.labels("failed").inc()
                 say(f"serve: the models stay as they are: {error}")
             else:
                 self.error, self.server.should_exit = error, True
@@ -159,7 +163,7 @@ class Process:
         service.use(models)
         names = ", ".join(models)
         if again:
-            service.metrics.reloads.labels("done").inc()
+            self.metrics.reloads.labels("done").inc()
             say(f"serve: loaded again: {names}")
             return
         host, port = self.listener.getsockname()[:2]
@@ -186,11 +190,6 @@ class Process:
                     each.hang_up(RefusedError(408, "the request was not sent in time"))
             if queue.closed and not queue.requests:
                 self.server.should_exit = True
-
-
-def measured(config: ServeConfig) -> list[dict[str, Any]]:
-    """What /v1/models would say of all models."""
-    return [card(model) for model in open_models(config, Service(config).engine.call).values()]
 
 
 def _is_loopback(host: str) -> bool:

@@ -11,10 +11,21 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from brimful.serving.bodies import RefusedError
-
 AHEAD = 2
 """Batches that are tokenized before the engine asks for them."""
+
+
+class RefusedError(Exception):
+    """Why a request gets no answer, in one line.
+
+    Attributes:
+        status: as of HTTP.
+        wait: seconds after which it may come again, if it may.
+    """
+
+    def __init__(self, status: int, message: str, wait: int | None = None) -> None:
+        super().__init__(" ".join(message.split()))
+        self.status, self.wait = status, wait
 
 
 class LeftError(Exception):
@@ -32,7 +43,7 @@ class Job:
         has_left: whether its client has.
         waiting, left: rows that no batch has taken, and that are not computed.
         results: of each text, once it is over without an error.
-        tokenizing, computing: seconds.
+        queued, tokenizing, computing: seconds.
     """
 
     __slots__ = (
@@ -48,7 +59,7 @@ class Job:
             "number",
             "left",
         ),
-        *("waiting", "is_over", "results", "error", "arrived", "tokenizing", "computing", "future"),
+        *("waiting", "is_over", "results", "error", "arrived", "queued", "tokenizing", "computing", "future"),
     )
 
     def __init__(
@@ -69,7 +80,7 @@ class Job:
         self.number, self.is_over = -1, False
         self.results: list[Any] = [None] * len(texts)
         self.error: Exception | None = None
-        self.arrived = self.tokenizing = self.computing = 0.0
+        self.arrived = self.queued = self.tokenizing = self.computing = 0.0
         self.future: Any = None
 
 
@@ -120,11 +131,11 @@ class Queue:
             RefusedError: 503 if the queue is closed, 429 if it is full.
         """
         if self.closed:
-            raise RefusedError(503, "the server is draining; ask another one", (b"connection", b"close"))
+            raise RefusedError(503, "the server is draining; ask another one")
         many = self.tokens + tokens > self.most_tokens and self.requests
         if self.requests >= self.most_requests or many:
             seconds = max(1, min(60, round(self.tokens / self.speed)))
-            raise RefusedError(429, f"the queue is full; wait {seconds} s", (b"retry-after", b"%d" % seconds))
+            raise RefusedError(429, f"the queue is full; wait {seconds} s", seconds)
 
     def admit(self, job: Job) -> None:
         """Accept a job, or refuse it as `refuse_if_full`."""
@@ -166,8 +177,8 @@ class Queue:
             self._changed.notify_all()
 
     def batch(self) -> list[Row]:
-        """The rows to compute next: of one model, all single texts or all pairs, within its budget; of a longer
-        text, that one alone."""
+        """The rows to compute next: of one model, all single texts or all pairs, within its budget; or one
+        longer text alone."""
         found: list[Row] = []
         while self._ready and not found:
             kind = min(self._ready, key=lambda one: self._ready[one][0].job.number)

@@ -7,11 +7,10 @@ from concurrent.futures import Future
 from itertools import groupby
 from typing import Any
 
+from brimful.batching.model import BatchModel
+from brimful.batching.queue import Job, Queue, RefusedError, Row
 from brimful.console import say
 from brimful.errors import BrimfulError, is_out_of_memory
-from brimful.serving.bodies import RefusedError
-from brimful.serving.metrics import Metrics
-from brimful.serving.queue import Job, Queue, Row
 
 
 class Engine:
@@ -21,8 +20,12 @@ class Engine:
         lost: why one of them has ended, which none should; empty while they run.
     """
 
-    def __init__(self, queue: Queue, metrics: Metrics) -> None:
-        self.queue, self.metrics, self.lost = queue, metrics, ""
+    def __init__(self, queue: Queue, computed: Callable[[list[Row], float | None], None]) -> None:
+        """
+        Args:
+            computed: takes each batch, and the seconds that it took; None: it failed.
+        """
+        self.queue, self.lost, self._computed = queue, "", computed
         for work in (self._tokenize, self._compute):
             threading.Thread(target=self._run, args=(work,), daemon=True).start()
 
@@ -90,22 +93,19 @@ class Engine:
         try:
             results = model.answers([row.reading for row in rows])
         except Exception as error:
-            self.metrics.failures.labels(model.name).inc()
+            self._computed(rows, None)
             jobs = list(dict.fromkeys(row.job for row in rows))
             if len(jobs) == 1:
                 self.queue.fail(jobs, _failure(model, error))
             for job in jobs[len(jobs) == 1 :]:
                 self._answer([row for row in rows if row.job is job])
             return
-        seconds, tokens = time.monotonic() - started, sum(row.length for row in rows)
+        seconds = time.monotonic() - started
         self.queue.complete(rows, results, seconds)
-        for counter, count in (("batches", 1), ("texts", len(rows)), ("tokens", tokens)):
-            getattr(self.metrics, counter).labels(model.name).inc(count)
-        self.metrics.batch_seconds.observe(seconds)
-        self.metrics.batch_tokens.observe(tokens)
+        self._computed(rows, seconds)
 
 
-def _failure(model: Any, error: Exception) -> RefusedError:
+def _failure(model: BatchModel, error: Exception) -> RefusedError:
     """The answer to a request that failed in the model; a line says so, without its texts."""
     why = str(error) if isinstance(error, BrimfulError) else f"{type(error).__name__} in the model"
     why = "out of memory; send fewer or shorter texts" if is_out_of_memory(error) else why

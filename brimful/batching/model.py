@@ -1,4 +1,4 @@
-"""Texts of several requests as one batch: each has the answer that `predict` has for it."""
+"""A model that answers texts of several requests in one batch, each as `predict` answers it."""
 
 import random
 import time
