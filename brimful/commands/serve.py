@@ -13,8 +13,8 @@ def show_served(result: Mapping[str, Any]) -> None:
     """Print the end of a server, or of its dry run."""
     if "dry_run" in result:
         for model in result["models"]:
-            speed = f"{model['tokens_per_second']:,.0f} tokens a second"
-            print(f"{model['name']}: {model['task']} in {model['precision']}, {speed}")
+            speed = f"{model['tokens_per_second']:,} tokens a second"
+            print(f"dry run: {model['id']} ({model['task']}, {model['precision']}) reads {speed}")
         return
     print(f"stopped; {counted(result['texts'], 'text')} answered")
 
@@ -32,6 +32,10 @@ def serve(config: ServeConfig) -> dict[str, Any]:
         BrimfulError: a package is missing, a model cannot be opened, or the address cannot be had.
     """
     require("serve", "starlette", "uvicorn", "httptools", "prometheus_client")
-    from brimful.serving.server import run
+    from brimful.serving.models import card, open_models
+    from brimful.serving.server import Process
 
-    return run(config)
+    if config.dry_run:
+        models = open_models(config, lambda function: function())
+        return {"dry_run": True, "models": list(map(card, models.values()))}
+    return Process(config).run()

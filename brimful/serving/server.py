@@ -1,4 +1,4 @@
-"""The process: its socket, its signals, and the connections of clients that are slow, many, or leave."""
+"""The process: its socket, its signals, and connections of clients that are slow, many, or leave."""
 
 import asyncio
 import contextlib
@@ -13,17 +13,24 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from brimful.batching.queue import RefusedError
+from brimful.batching.service import Service
 from brimful.console import say, warn
 from brimful.errors import BrimfulError
-from brimful.serving.app import CLIENT, Service, create_app
-from brimful.serving.config import TOKEN, ServeConfig
+from brimful.serving.app import CLIENT, TOKEN, create_app, said
+from brimful.serving.config import ServeConfig
+from brimful.serving.metrics import Metrics
 from brimful.serving.models import open_models
 from brimful.system import allow_open_files
 
 HEADERS = 64 << 10
 """The most bytes of a request before its body."""
+PATIENCE = 10.0
+"""Seconds in which a client must have sent its request."""
+CONNECTIONS = 4096
+"""The most connections; on more, requests get 429."""
 KEPT = 75
-"""Seconds that a connection without a request stays open: longer than those of the usual proxies."""
+"""Seconds that a connection stays open without a request: longer than a proxy keeps it."""
 EVERY = 0.1
 """Seconds between two looks at deadlines and slow clients."""
 
@@ -34,16 +41,14 @@ class Connection(HttpToolsProtocol):
     Attributes:
         crowded: whether it is one too many.
         left: whether it is over.
-        since: when the request that is being sent began, or the connection; None: it is there in full.
+        since: when what is being sent began; None: it is there in full.
+        before: bytes that were sent of it before the body.
     """
-
-    most = 0
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        self.crowded, self.left = len(self.connections) > self.most, False
+        self.crowded, self.left, self.before = len(self.connections) > CONNECTIONS, False, 0
         self.since: float | None = time.monotonic()
-        self.before = 0
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.left = True
@@ -56,8 +61,8 @@ class Connection(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         self.before += len(data)
         super().data_received(data)
-        if self.before > HEADERS and not self.transport.is_closing():
-            self.close(b"431 Request Header Fields Too Large", "invalid_request", "the headers are too long")
+        if self.since is not None and self.before > HEADERS:
+            self.hang_up(RefusedError(431, "the headers are too long"))
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -66,57 +71,125 @@ class Connection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         super().on_headers_complete()
-        self.before = -(1 << 62)
+        self.before = -(1 << 62)  # the body is counted elsewhere
 
     def on_message_complete(self) -> None:
         super().on_message_complete()
         self.since, self.before = None, 0
 
-    def close(self, status: bytes, kind: str, message: str) -> None:
-        """Answer a request that is not complete, and hang up."""
-        body = b'{"error": {"message": "%s", "type": "%s", "code": %s}}' % (
-            *(message.encode(), kind.encode()),
-            status[:3],
-        )
-        head = b"HTTP/1.1 %s\r\ncontent-type: application/json\r\ncontent-length: %d\r\n" % (
-            *(status, len(body)),
-        )
-        self.transport.write(head + b"connection: close\r\n\r\n" + body)
-        self.transport.close()
+    def hang_up(self, error: RefusedError) -> None:
+        """Answer a request that is not there in full, and close."""
+        if not self.transport.is_closing():
+            body, _ = said(error)
+            head = b"HTTP/1.1 %d Refused\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
+            self.transport.write(head % (error.status, len(body)) + body)
+            self.transport.close()
 
 
-class Server(uvicorn.Server):
+class _Server(uvicorn.Server):
     """uvicorn's, without its signals."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leave them to `Process`."""
         yield
 
 
-def run(config: ServeConfig) -> dict[str, Any]:
-    """Serve until a signal ends it.
-
-    Returns:
-        the number of `texts` that were answered.
+class Process:
+    """A server from its start to its end.
 
     Raises:
-        BrimfulError: the address cannot be had, or a model cannot be opened.
+        BrimfulError: the address cannot be had.
     """
-    allow_open_files(config.connections + 64)
-    try:
+
+    def __init__(self, config: ServeConfig) -> None:
+        self.config, self.metrics = config, Metrics(lambda: self.service.queue)
+        limits = config.queue_requests, config.queue_tokens, config.deadline
+        self.service = Service(*limits, self.metrics.computed)
+        self.error: Exception | None = None
         family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
-        listener = socket.create_server((config.host, config.port), family=family, backlog=2048)
-    except OSError as error:
-        where = f"--host {config.host} --port {config.port}"
-        raise BrimfulError(f"cannot listen on {where}: {error.strerror or error}") from error
-    if not os.environ.get(TOKEN) and not _is_loopback(config.host):
-        warn(
-            f"{config.host} is open to other machines, and {TOKEN} is not set: whoever reaches the port is"
-            f" answered; set {TOKEN}, or keep to 127.0.0.1 behind a proxy"
-        )
-    with listener:
-        return _Process(config, listener).run()
+        try:
+            self.listener = socket.create_server((config.host, config.port), family=family, backlog=2048)
+        except OSError as error:
+            where = f"--host {config.host} --port {config.port}"
+            raise BrimfulError(f"cannot listen on {where}: {error.strerror or error}") from error
+        if not os.environ.get(TOKEN) and not _is_loopback(config.host):
+            warn(
+                f"--host {config.host} is open to other machines, and {TOKEN} is not set: set it, or keep to"
+                " 127.0.0.1 behind a proxy"
+            )
+        allow_open_files(CONNECTIONS + 64)
+        settings = {"ws": "none", "lifespan": "off", "log_config": None, "access_log": False}
+        headers = {"server_header": False, "date_header": False, "timeout_keep_alive": KEPT}
+        app = create_app(self.service, self.metrics)
+        self.server = _Server(uvicorn.Config(app, http=Connection, **settings, **headers))  # type: ignore[arg-type]
+
+    def run(self) -> dict[str, Any]:
+        """Serve until a signal ends it.
+
+        Returns:
+            the number of `texts` that were answered.
+
+        Raises:
+            BrimfulError: a model cannot be opened.
+        """
+        with self.listener, asyncio.Runner(loop_factory=self.server.config.get_loop_factory()) as runner:
+            runner.run(self._serve())
+        if self.error is not None:
+            raise self.error
+        (texts,) = self.metrics.texts.collect()
+        return {"texts": int(sum(each.value for each in texts.samples if each.name.endswith("_total")))}
+
+    async def _serve(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number, heed in ((signal.SIGTERM, self._drain), (signal.SIGINT, self._drain)):
+            loop.add_signal_handler(number, heed)
+        loop.add_signal_handler(signal.SIGHUP, self._reload)
+        self.loading, looking = loop.create_task(self._load()), loop.create_task(self._look())
+        await self.server.serve(sockets=[self.listener])
+        looking.cancel()
+
+    async def _load(self) -> None:
+        """Open the models. The first time, an error ends the server; later, it keeps those that it has."""
+        service, again = self.service, bool(self.service.models)
+        try:
+            models = await asyncio.to_thread(open_models, self.config, service.engine.call)
+        except (BrimfulError, OSError, MemoryError, RuntimeError) as error:
+            if again:
+                self.metrics.reloads.labels("failed").inc()
+                say(f"serve: the models stay as they are: {error}")
+            else:
+                self.error, self.server.should_exit = error, True
+            return
+        service.use(models)
+        names = ", ".join(models)
+        if again:
+            self.metrics.reloads.labels("done").inc()
+            say(f"serve: loaded again: {names}")
+            return
+        host, port = self.listener.getsockname()[:2]
+        print(f"serving {names} on http://{f'[{host}]' if ':' in host else host}:{port}", flush=True)
+
+    def _reload(self) -> None:
+        if self.loading.done() and not self.service.queue.closed:
+            self.loading = asyncio.get_running_loop().create_task(self._load())
+
+    def _drain(self) -> None:
+        """Accept nothing more; a second signal does not wait for what was accepted."""
+        self.server.force_exit = self.server.should_exit = self.service.queue.closed
+        self.service.queue.closed = True
+
+    async def _look(self) -> None:
+        """Look at deadlines and slow clients, and for the end of a drain."""
+        queue = self.service.queue
+        while True:
+            await asyncio.sleep(EVERY)
+            queue.expire()
+            late = time.monotonic() - PATIENCE
+            for each in list(self.server.server_state.connections):
+                if isinstance(each, Connection) and each.since is not None and each.since < late:
+                    each.hang_up(RefusedError(408, "the request was not sent in time"))
+            if queue.closed and not queue.requests:
+                self.server.should_exit = True
 
 
 def _is_loopback(host: str) -> bool:
@@ -124,90 +197,3 @@ def _is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-class _Process:
-    def __init__(self, config: ServeConfig, listener: socket.socket) -> None:
-        self.config, self.listener = config, listener
-        self.service = Service(config)
-        Connection.most = config.connections
-        self.server = Server(
-            uvicorn.Config(
-                create_app(self.service),
-                http=Connection,
-                ws="none",
-                lifespan="off",
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                date_header=False,
-                timeout_keep_alive=KEPT,
-            )
-        )
-        self.loading: asyncio.Task[None] | None = None
-        self.error: BrimfulError | None = None
-
-    def run(self) -> dict[str, Any]:
-        with asyncio.Runner(loop_factory=self.server.config.get_loop_factory()) as runner:
-            runner.run(self._serve())
-        if self.error is not None:
-            raise self.error
-        samples = (each for family in self.service.metrics.texts.collect() for each in family.samples)
-        return {"texts": int(sum(each.value for each in samples if each.name.endswith("_total")))}
-
-    async def _serve(self) -> None:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._drain)
-        loop.add_signal_handler(signal.SIGHUP, self._reload)
-        self.loading = loop.create_task(self._load())
-        looking = loop.create_task(self._look())
-        await self.server.serve(sockets=[self.listener])
-        looking.cancel()
-
-    async def _load(self) -> None:
-        """Open the models; the first time, an error ends the server, later it keeps those that it has."""
-        service, first = self.service, not self.service.models
-        try:
-            models = await asyncio.to_thread(open_models, self.config, service.engine.call)
-        except (BrimfulError, OSError, MemoryError) as error:
-            if first:
-                self.error = error if isinstance(error, BrimfulError) else BrimfulError(str(error))
-                self.server.should_exit = True
-            else:
-                service.metrics.reloads.labels("failed").inc()
-                say(f"serve: the models stay as they are: {error}")
-            return
-        service.use(models)
-        names = ", ".join(models)
-        if not first:
-            service.metrics.reloads.labels("done").inc()
-            say(f"serve: reloaded {names}")
-            return
-        host, port = self.listener.getsockname()[:2]
-        shown = f"[{host}]" if ":" in host else host
-        print(f"serving {names} on http://{shown}:{port}", flush=True)
-
-    def _reload(self) -> None:
-        if self.loading is not None and self.loading.done() and not self.service.queue.closed:
-            self.loading = asyncio.get_running_loop().create_task(self._load())
-
-    def _drain(self) -> None:
-        """Accept nothing more; a second signal does not wait for what was accepted."""
-        if self.service.queue.closed:
-            self.server.force_exit = True
-        self.service.queue.closed = True
-
-    async def _look(self) -> None:
-        """Now and then: deadlines, slow clients, the end of a drain."""
-        queue = self.service.queue
-        while True:
-            await asyncio.sleep(EVERY)
-            queue.expire()
-            late = time.monotonic() - self.config.patience
-            for each in list(self.server.server_state.connections):
-                assert isinstance(each, Connection)
-                if each.since is not None and each.since < late and not each.transport.is_closing():
-                    each.close(b"408 Request Timeout", "timeout", "the request was not sent in time")
-            if queue.closed and not queue.requests:
-                self.server.should_exit = True

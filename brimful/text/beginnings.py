@@ -26,7 +26,7 @@ def beginning(tokenizer: "Tokenizer", text: str, tokens: int, name: str, *, long
     """
     if len(text) <= longest:
         return text
-    size = max(LONG // 16, 16 * tokens)
+    size = max(longest // 16, 16 * tokens)
     while size < len(text):
         if size > MOST:
             break
