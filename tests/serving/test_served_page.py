@@ -445,7 +445,7 @@ def contrasts(tab: Tab) -> dict[str, float]:
 
 def test_a_real_server(browser: Browser, small_models: Path) -> None:
     folders = [small_models / name for name in ("topics", "names", "vectors")]
-    text = f"{NASTY} w1 w2 w3 w80"
+    text = f"w1 w2 w3 w80 w5 {NASTY}"
     with serving(*folders, token="open sesame") as url:
         tab = browser.open(f"{url}#{urlencode({'text': text, 'model': 'topics'})}")
         tab.wait("document.querySelector('#door')?.hidden === false")
