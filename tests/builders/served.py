@@ -9,14 +9,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import torch
-
-from brimful.hf.text_encoder import TextEncoder
 from brimful.model.heads import SequenceHead, TokenHead
 from brimful.tasks.classification import Classification
 from brimful.tasks.model import TaskModel
 from brimful.tasks.token_classification import TokenClassification
-from builders.encoders import small, word_tokenizer
+from builders.task_models import new_encoder
 
 LABELS = ["good", "bad", "neither"]
 TAGS = ["O", "B-PERSON", "I-PERSON", "B-PLACE", "I-PLACE"]
@@ -25,9 +22,7 @@ TAGS = ["O", "B-PERSON", "I-PERSON", "B-PLACE", "I-PLACE"]
 def write_models(folder: Path) -> None:
     """A classifier `topics`, a token classifier `names` and an encoder `vectors`; they know the words w0 to
     w89 and read 32 tokens."""
-    torch.manual_seed(2)
-    encoder = TextEncoder(small("bert", vocabulary_size=95, layers=2).config)
-    encoder.tokenizer = word_tokenizer()
+    encoder = new_encoder()
     TaskModel(Classification(LABELS), encoder, SequenceHead(encoder, 3), 32).save(folder / "topics")
     TaskModel(TokenClassification(TAGS), encoder, TokenHead(encoder, 5), 32).save(folder / "names")
     encoder.save(folder / "vectors")
