@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import time
+import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,14 @@ def test_the_curl_lines(topics: str, vectors: str) -> None:
             assert answer["results"][0].keys() == json.loads(shown)["results"][0].keys()
         else:
             assert len(answer["data"]) == 2
+
+
+def test_the_metrics(topics: str) -> None:
+    with urllib.request.urlopen(f"{topics}metrics") as response:
+        metrics = response.read().decode()
+    served = set(re.findall(r"^# TYPE (brimful_\w+) ", metrics, re.MULTILINE))
+    named = set(re.findall(r"`(brimful_\w+)(?:\{[\w, ]+\})?`", PAGE))
+    assert named == {name for name in served if not name.endswith("_created")}
 
 
 def test_patience(monkeypatch: pytest.MonkeyPatch) -> None:
