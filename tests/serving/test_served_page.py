@@ -1,0 +1,492 @@
+"""The page of `brimful serve` in Chromium: what it shows of each kind of answer and sends, at two widths,
+light and dark, by keyboard alone, with texts that would like to be HTML, shell or half a character."""
+
+import json
+import os
+import subprocess
+import urllib.request
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+
+from brimful import TaskModel
+from builders.chromium import CHROMIUM, Browser, Tab, chromium
+from builders.scripted_server import Answer, Scripted, scripted_server
+from builders.served import serving
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium (apt install chromium)")
+
+TIMING = {"Server-Timing": "queue;dur=0.25, tokenize;dur=1.5, compute;dur=120.4"}
+NASTY = """It's "half" <b>bold</b> & `id` $HOME !! \\n 100%
+<img src=x onerror="document.title='hacked'"> 👩🏽‍💻 é 巴黎"""
+MANY = [f"label {n}" for n in range(13)]
+MODELS: dict[str, dict[str, Any]] = {
+    "topics": {
+        "task": "classification",
+        "labels": MANY,
+        "max_length": 512,
+        "precision": "fp32",
+        "pairs": None,
+    },
+    "tags": {"task": "multi-label", "labels": ["a", "b", "c"], "max_length": 512, "pairs": False},
+    "names": {
+        "task": "token-classification",
+        "labels": ["PERSON", "PLACE"],
+        "max_length": 512,
+        "pairs": False,
+    },
+    "stars": {"task": "regression", "labels": ["value"], "max_length": 512, "pairs": True},
+    "answers": {"task": "question-answering", "labels": ["start", "end"], "max_length": 384, "pairs": True},
+    "vectors": {"task": "embeddings", "labels": [], "width": 12, "max_length": 512, "pairs": False},
+}
+
+
+def listed(*names: str) -> Answer:
+    return Answer(
+        {"object": "list", "data": [{"id": name, "object": "model"} | MODELS[name] for name in names]}
+    )
+
+
+def classified(**result: Any) -> Answer:
+    tokens = {"tokens": 7, "windows": 1}
+    return Answer({"model": "m", "results": [result | tokens], "usage": {"tokens": 7}}, headers=TIMING)
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with chromium(tmp_path_factory.mktemp("chromium")) as found:
+        yield found
+
+
+@pytest.fixture
+def server() -> Iterator[Scripted]:
+    with scripted_server(lambda path, headers, body: listed("topics")) as found:
+        yield found
+
+
+def answering(server: Scripted, said: Answer, *models: str) -> None:
+    """Have the server list these models and answer every question so."""
+    server.answer = lambda path, headers, body: listed(*models) if body is None else said
+
+
+def ask(browser: Browser, server: Scripted, **fields: str) -> Tab:
+    """The page with the question of a link, answered."""
+    tab = browser.open(f"{server.url}#{urlencode({'text': 'a text'} | fields)}")
+    tab.wait("document.querySelector('#curl')")
+    return tab
+
+
+def bars(tab: Tab) -> list[tuple[str, str]]:
+    """Label and number of each bar, folded ones too."""
+    tab.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
+    return [tuple(text.split("\n")[:2]) for text in tab.texts(".bars li")]  # type: ignore[misc]
+
+
+def test_a_distribution_is_shown_best_first_and_folded_beyond_ten(browser: Browser, server: Scripted) -> None:
+    scores = {label: (n + 1) / 91 for n, label in enumerate(MANY)}
+    answering(server, classified(label="label 12", probability=13 / 91, scores=scores), "topics")
+    tab = ask(browser, server)
+    assert tab.text(".verdict") == "label 120.143"
+    assert len([text for text in tab.texts(".bars li") if text]) == 10
+    assert tab.text(".answer summary") == "3 more"
+    assert bars(tab) == [(f"label {n}", f"{(n + 1) / 91:.3f}") for n in reversed(range(13))]
+    widths = tab.evaluate(
+        "[...document.querySelectorAll('.track i')].map((e) => e.getBoundingClientRect().width)"
+    )
+    full = tab.evaluate("document.querySelector('.track').getBoundingClientRect().width")
+    assert widths == pytest.approx([full * (n + 1) / 91 for n in reversed(range(13))], abs=0.1)
+    assert tab.texts(".chosen") == ["label 12"]
+    assert server.asked[-1][2] == {"text": "a text"}
+
+
+def test_times_are_those_of_the_server(browser: Browser, server: Scripted) -> None:
+    answering(server, classified(label="label 1", probability=1.0, scores={"label 1": 1.0}), "topics")
+    cards = dict(text.split("\n") for text in ask(browser, server).texts(".card"))
+    assert float(cards.pop("total").removesuffix(" ms")) > 0
+    assert cards == {"queue": "0.25 ms", "tokenize": "1.50 ms", "compute": "120 ms"}
+
+
+def test_an_abstention_is_no_label(browser: Browser, server: Scripted) -> None:
+    said = classified(label="", probability=0.4, abstained=True, scores={"label 0": 0.4, "label 1": 0.3})
+    answering(server, said, "topics")
+    tab = ask(browser, server, abstain_below=".7")
+    assert tab.text(".verdict") == "Abstains"
+    assert tab.text(".under") == "label 0 is the best label, with 0.400"
+    assert tab.texts(".chosen") == []
+    assert server.asked[-1][2] == {"text": "a text", "abstain_below": 0.7}
+
+
+def test_several_labels(browser: Browser, server: Scripted) -> None:
+    scores = {"a": 0.9, "b": 0.00004, "c": 0.6}
+    answering(server, classified(labels=["a", "c"], probabilities=[0.9, 0.6], scores=scores), "tags")
+    tab = ask(browser, server)
+    assert tab.text(".verdict") == "a, c"
+    assert bars(tab) == [("a", "0.900"), ("c", "0.600"), ("b", "< 0.001")]
+    assert tab.texts(".chosen") == ["a", "c"]
+
+
+def test_a_value_of_a_pair(browser: Browser, server: Scripted) -> None:
+    answering(server, classified(value=-3.87124), "stars")
+    tab = ask(browser, server, text_b="another")
+    assert tab.text(".verdict") == "−3.8712"
+    assert server.asked[-1][2] == {"text": "a text", "text_b": "another"}
+
+
+def spans_in(text: str, *found: tuple[str, str]) -> list[dict[str, Any]]:
+    """Spans as the server writes them: code points, which is how Python counts."""
+    return [
+        {
+            "label": label,
+            "start": text.index(part),
+            "end": text.index(part) + len(part),
+            "text": part,
+            "probability": 0.5,
+        }
+        for label, part in found
+    ]
+
+
+def test_spans_are_marked_where_they_are_in_code_points(browser: Browser, server: Scripted) -> None:
+    text = "👩🏽‍💻🇩🇪 Ada Lovelace met 王小明 😀 in Köln 𝒳."
+    spans = spans_in(
+        text, ("PERSON", "Ada Lovelace"), ("PERSON", "王小明"), ("PLACE", "Köln"), ("PLACE", "𝒳")
+    )
+    answering(server, classified(spans=spans), "names")
+    tab = ask(browser, server, text=text)
+    assert tab.texts("mark") == [span["text"] for span in spans]
+    assert tab.texts(".legend li") == ["PERSON 2", "PLACE 2"]
+    colours = tab.evaluate("[...document.querySelectorAll('mark')].map((e) => e.style.background)")
+    assert colours[0] == colours[1] != colours[2] == colours[3]
+    rows = [[span["label"], span["text"], f"{span['start']}–{span['end']}", "0.500"] for span in spans]
+    assert [row.split("\t") for row in tab.texts("tbody tr")] == rows
+    tab.evaluate("document.querySelectorAll('.tag').forEach((each) => each.remove())")
+    assert tab.evaluate("document.querySelector('.text').textContent") == text
+
+
+def test_spans_that_overlap_or_nest_are_all_seen(browser: Browser, server: Scripted) -> None:
+    text = "the London School of Economics and Law"
+    spans = spans_in(
+        text, ("PLACE", "London"), ("PERSON", "London School of Economics"), ("other", "Economics and Law")
+    )
+    answering(server, classified(spans=spans), "names")
+    tab = ask(browser, server, text=text)
+    marks = tab.evaluate("[...document.querySelectorAll('mark')].map((e) => [e.textContent, e.title])")
+    assert marks == [
+        ["London", "PERSON, PLACE"],
+        [" School of ", "PERSON"],
+        ["Economics", "PERSON, other"],
+        [" and Law", "other"],
+    ]
+    assert tab.texts(".tag") == ["PLACE", "PERSON", "other"]
+
+
+def test_what_was_not_read_is_struck_through(browser: Browser, server: Scripted) -> None:
+    text = "😀 read this, but not 😀 that"
+    result = {
+        "label": "label 1",
+        "probability": 1.0,
+        "scores": {"label 1": 1.0},
+        "truncated_at": text.index(" but"),
+    }
+    answering(server, classified(**result), "topics")
+    tab = ask(browser, server, text=text)
+    assert tab.text(".unread").strip() == "but not 😀 that"
+    assert tab.text(".cut") == f"The text was cut: {text.index(' but')} of {len(text)} characters were read."
+
+
+def test_an_answer_is_marked_in_its_context(browser: Browser, server: Scripted) -> None:
+    context = "😀 She moved in 1843."
+    best = [{"text": "1843", "start": 15, "probability": 0.9}, {"text": "", "start": 0, "probability": 0.1}]
+    result = {"id": "0", "answer": "1843", "start": context.index("1843"), "probability": 0.9, "n_best": best}
+    answering(server, classified(**result), "answers")
+    tab = ask(browser, server, text="When?", text_b=context)
+    assert tab.texts("mark") == ["1843"]
+    assert bars(tab) == [("1843", "0.900"), ("no answer", "0.100")]
+    assert tab.text("#text-label") == "Question"
+    assert tab.text("#text-b-label") == "Context"
+
+
+def test_two_vectors_have_a_cosine(browser: Browser, server: Scripted) -> None:
+    vectors = [[3.0, 4.0, *[0.0] * 10], [4.0, 3.0, *[0.0] * 10]]
+    data = [{"object": "embedding", "index": n, "embedding": each} for n, each in enumerate(vectors)]
+    data[1]["truncated_at"] = 3
+    said = Answer(
+        {"object": "list", "data": data, "model": "vectors", "usage": {"total_tokens": 9}}, headers=TIMING
+    )
+    answering(server, said, "vectors")
+    tab = ask(browser, server, text_b="another")
+    assert tab.text(".verdict") == "0.9600cosine"
+    assert "3.0000 4.0000 0.0000" in tab.text("tbody td:nth-child(2)").replace("  ", " ")
+    assert tab.text("tbody td.number") == "5.0000"
+    assert tab.texts(".unread") == ["ther"]
+    assert server.asked[-1][0] == "/v1/embeddings"
+    assert server.asked[-1][2] == {"input": ["a text", "another"]}
+
+
+def test_a_text_is_never_html(browser: Browser, server: Scripted) -> None:
+    label = "<i>label</i>"
+    spans = [{"label": label, "start": 0, "end": 30, "text": NASTY[:30], "probability": 0.5}]
+    answering(server, classified(spans=spans, truncated_at=60), "names")
+    tab = ask(browser, server, text=NASTY)
+    assert tab.evaluate("document.querySelectorAll('.answer b, .answer img').length") == 0
+    assert tab.texts(".tag") == [label]
+    assert "hacked" not in tab.evaluate("document.title")
+    # Even a script of the page could not make HTML of a text.
+    refused = (
+        "(() => { try { document.body.innerHTML = '<b>x</b>'; return false; } catch { return true; } })()"
+    )
+    assert tab.evaluate(refused)
+
+
+def test_the_curl_line_sends_what_the_page_sent(browser: Browser, server: Scripted) -> None:
+    answering(server, classified(label="label 1", probability=1.0, scores={"label 1": 1.0}), "topics")
+    tab = ask(browser, server, text=NASTY, overflow="window")
+    line = tab.evaluate("document.querySelector('#curl').textContent")
+    shell = subprocess.run(
+        ["bash", "-c", f"curl() {{ printf '%s\\0' \"$@\"; }}\n{line}"], capture_output=True, check=True
+    )
+    address, *options = shell.stdout.decode().removesuffix("\0").split("\0")
+    assert address == f"{server.url}v1/classify"
+    assert options[:2] == ["-H", "Content-Type: application/json"]
+    assert options[2] == "-d"
+    assert json.loads(options[3]) == server.asked[-1][2] == {"text": NASTY, "overflow": "window"}
+
+
+def test_a_text_too_long_for_a_shell_goes_in_a_file(browser: Browser, server: Scripted) -> None:
+    answering(server, classified(label="label 1", probability=1.0, scores={"label 1": 1.0}), "topics")
+    tab = browser.open(server.url)
+    tab.wait("document.querySelector('#room')?.hidden === false")
+    tab.evaluate("document.querySelector('#text').value = '巴'.repeat(40000)")
+    tab.evaluate("document.querySelector('#send').click()")
+    tab.wait("document.querySelector('#curl')")
+    assert "-d @request.json" in tab.text("#curl")
+    assert len(server.asked[-1][2]["text"]) == 40000
+
+
+def test_a_link_asks_the_same(browser: Browser, server: Scripted) -> None:
+    answering(server, classified(label="label 1", probability=1.0, scores={"label 1": 1.0}), "tags", "topics")
+    tab = ask(browser, server, text=NASTY, model="topics", text_b="b", overflow="reject", abstain_below=".25")
+    first = server.asked[-1][2]
+    link = tab.evaluate("document.querySelector('#link').textContent")
+    browser.open(link).wait("document.querySelector('#curl')")
+    assert server.asked[-1][2] == first
+    assert first == {
+        "text": NASTY,
+        "text_b": "b",
+        "model": "topics",
+        "overflow": "reject",
+        "abstain_below": 0.25,
+    }
+
+
+def test_the_form_is_what_the_chosen_model_takes(browser: Browser, server: Scripted) -> None:
+    answering(server, classified(value=1.0), *MODELS)
+    tab = browser.open(server.url)
+    tab.wait("document.querySelector('#room')?.hidden === false")
+    seen = {}
+    for name in MODELS:
+        choose(tab, name)
+        assert tab.text("#title") == name
+        hidden = tab.evaluate("['second', 'abstaining'].map((id) => document.getElementById(id).hidden)")
+        seen[name] = [
+            part for part, is_hidden in zip(("second", "abstains"), hidden, strict=True) if not is_hidden
+        ]
+    assert seen == {
+        "topics": ["second", "abstains"],
+        "tags": [],
+        "names": [],
+        "stars": ["second"],
+        "answers": ["second"],
+        "vectors": ["second"],
+    }
+
+
+def test_an_error_is_the_servers_one_line(browser: Browser, server: Scripted) -> None:
+    message = "the queue is full; try again in 3 s"
+    body = {"error": {"message": message, "type": "overloaded", "code": 429}}
+    answering(server, Answer(body, 429, {"Retry-After": "3"}), "topics")
+    tab = ask(browser, server)
+    assert tab.text(".answer .error").split("\n") == ["429", message]
+    assert tab.evaluate("document.querySelector('.answer .error').getAttribute('role')") == "alert"
+
+
+def test_a_server_that_is_gone(browser: Browser, tmp_path: Path) -> None:
+    with scripted_server(lambda path, headers, body: listed("topics")) as server:
+        tab = browser.open(server.url)
+        tab.wait("document.querySelector('#room')?.hidden === false")
+    tab.evaluate("document.querySelector('#send').click()")
+    tab.wait("document.querySelector('.answer .error')")
+    assert tab.text(".answer .error").split("\n") == ["No answer", "The server does not answer."]
+
+
+def test_a_server_that_still_loads(browser: Browser, server: Scripted) -> None:
+    answers = iter([listed(), Answer({"error": {"message": "the server is loading", "code": 503}}, 503)])
+    server.answer = lambda path, headers, body: next(answers, listed("topics"))
+    tab = browser.open(server.url)
+    tab.wait("document.querySelector('#trouble')?.hidden === false")
+    tab.wait("document.querySelector('#room')?.hidden === false")
+    assert tab.text("#title") == "topics"
+    assert tab.evaluate("document.querySelector('#trouble').hidden")
+
+
+def test_a_token_is_asked_for_and_kept_in_memory_alone(browser: Browser, server: Scripted) -> None:
+    def guarded(path: str, headers: Mapping[str, str], body: Any) -> Answer:
+        if headers.get("Authorization") != "Bearer open sesame":
+            return Answer(
+                {"error": {"message": "the token is wrong", "type": "unauthorized", "code": 401}}, 401
+            )
+        return listed("topics") if body is None else classified(label="a", probability=1.0, scores={"a": 1.0})
+
+    server.answer = guarded
+    tab = browser.open(f"{server.url}#text=hello")
+    tab.wait("document.querySelector('#door')?.hidden === false")
+    assert tab.evaluate("document.activeElement.id") == "token"
+    assert tab.evaluate("document.querySelector('#trouble').hidden")
+    tab.fill("#token", "wrong")
+    tab.press("Enter", 13)
+    tab.wait("!document.querySelector('#trouble').hidden")
+    assert tab.text("#trouble") == "the token is wrong"
+    tab.fill("#token", "open sesame")
+    tab.press("Enter", 13)
+    tab.wait("document.querySelector('#curl')")
+    assert tab.text(".verdict") == "a1.000"
+    assert '-H "Authorization: Bearer $BRIMFUL_TOKEN"' in tab.text("#curl")
+    assert "sesame" not in tab.evaluate("document.documentElement.outerHTML")
+    assert tab.evaluate("localStorage.length + sessionStorage.length + document.cookie.length") == 0
+
+
+def test_by_keyboard_and_for_screen_readers(browser: Browser, server: Scripted) -> None:
+    answering(server, classified(label="label 1", probability=1.0, scores={"label 1": 1.0}), "topics")
+    tab = browser.open(server.url)
+    tab.wait("document.activeElement?.id === 'text'")
+    tab.call("Input.insertText", text="typed")
+    visited = []
+    for _ in range(4):
+        tab.press("Tab", 9)
+        visited.append(tab.evaluate("document.activeElement.id"))
+    assert visited == ["text-b", "overflow", "abstain", "send"]
+    tab.press("Tab", 9, shift=True)
+    tab.press("Enter", 13, ctrl=True)
+    tab.wait("document.querySelector('#curl')")
+    assert server.asked[-1][2] == {"text": "typed"}
+    assert tab.evaluate("document.querySelector('#said').getAttribute('role')") == "status"
+    assert tab.evaluate("document.querySelector('#said').textContent").startswith("label 1, 1.000. ")
+    nodes = tab.call("Accessibility.getFullAXTree")["nodes"]
+    controls = {"textbox", "combobox", "spinbutton", "button", "link", "region", "form"}
+    named = [
+        (node["role"]["value"], node.get("name", {}).get("value", ""))
+        for node in nodes
+        if not node["ignored"] and node["role"]["value"] in controls
+    ]
+    assert ("textbox", "Text") in named
+    assert ("button", "Ask") in named
+    assert [role for role, name in named if not name] == []
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_at_two_widths_light_and_dark(browser: Browser, server: Scripted, width: int, dark: bool) -> None:
+    text = f"{NASTY} {'x' * 300} {'巴' * 300}"
+    spans = spans_in(
+        text, ("PERSON", "half"), ("PLACE", "巴黎"), ("A-LABEL-WITHOUT-ANY-PLACE-TO-BREAK", "x" * 300)
+    )
+    answering(server, classified(spans=spans, truncated_at=len(text) - 3), "names")
+    tab = browser.open(f"{server.url}#{urlencode({'text': text})}", width=width, dark=dark)
+    tab.wait("document.querySelector('#curl')")
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    fields = "'#form textarea, #form button, #form select'"
+    tall = f"[...document.querySelectorAll({fields})].map((e) => e.offsetHeight)"
+    assert all(height == 0 or height >= 40 for height in tab.evaluate(tall))
+    columns = tab.evaluate(
+        "getComputedStyle(document.querySelector('.columns')).gridTemplateColumns.split(' ').length"
+    )
+    assert columns == (2 if width == 1280 else 1)
+    for name, ratio in contrasts(tab).items():
+        assert ratio >= 4.5, name
+    assert tab.evaluate("getComputedStyle(document.body).backgroundColor") == (
+        "rgb(17, 23, 28)" if dark else "rgb(255, 255, 255)"
+    )
+    assert tab.complaints == []
+    origins = "performance.getEntriesByType('resource').map((each) => new URL(each.name).origin)"
+    assert set(tab.evaluate(origins)) == {server.url.rstrip("/")}
+
+
+def contrasts(tab: Tab) -> dict[str, float]:
+    """The contrast (WCAG 2) of each kind of text with what it stands on."""
+    script = """(() => {
+      const canvas = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
+      const painted = (colours) => {  // one over the other
+        for (const colour of colours) { canvas.fillStyle = colour; canvas.fillRect(0, 0, 1, 1); }
+        return [...canvas.getImageData(0, 0, 1, 1).data].slice(0, 3);
+      };
+      const linear = (c) => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4;
+      const light = ([r, g, b]) =>
+        0.2126 * linear(r / 255) + 0.7152 * linear(g / 255) + 0.0722 * linear(b / 255);
+      const hasText = (element) => element.offsetParent
+        && [...element.childNodes].some((node) => node.nodeType === Node.TEXT_NODE && node.data.trim());
+      const found = {};
+      for (const element of [...document.querySelectorAll("main *")].filter(hasText)) {
+        const grounds = [];
+        for (let each = element; each; each = each.parentElement) {
+          grounds.unshift(getComputedStyle(each).backgroundColor);
+        }
+        const [dim, bright] = [painted(grounds), painted([getComputedStyle(element).color])]
+          .map(light).sort((a, b) => a - b);
+        const name = `${element.tagName}.${element.className}`;
+        found[name] = Math.min(found[name] ?? 21, (bright + 0.05) / (dim + 0.05));
+      }
+      return found;
+    })()"""
+    return dict(tab.evaluate(script))
+
+
+def test_a_real_server(browser: Browser, small_models: Path) -> None:
+    folders = [small_models / name for name in ("topics", "names", "vectors")]
+    text = f"w1 w2 w3 w80 w5 {NASTY}"
+    with serving(*folders, token="open sesame") as url:
+        tab = browser.open(f"{url}#{urlencode({'text': text, 'model': 'topics'})}")
+        tab.wait("document.querySelector('#door')?.hidden === false")
+        tab.fill("#token", "open sesame")
+        tab.press("Enter", 13)
+        tab.wait("document.querySelector('#curl')")
+        (row,) = TaskModel.load(folders[0]).predict([text], scores=True)
+        ranked = sorted(row["scores"].items(), key=lambda item: -item[1])
+        assert bars(tab) == [(label, f"{score:.3f}") for label, score in ranked]
+        assert tab.texts(".card")[1].startswith("queue")
+
+        line = tab.evaluate("document.querySelector('#curl').textContent")
+        environment = {**os.environ, "BRIMFUL_TOKEN": "open sesame"}
+        said = subprocess.run(["bash", "-c", line], env=environment, capture_output=True, check=True)
+        assert json.loads(said.stdout)["results"][0]["label"] == row["label"]
+
+        choose(tab, "names")
+        tab.evaluate("document.querySelector('#send').click()")
+        tab.wait("document.querySelector('#curl')")
+        (row,) = TaskModel.load(folders[1]).predict([text])
+        assert row["spans"]
+        tab.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
+        shown = [line.split("\t") for line in tab.texts("tbody tr")]
+        assert shown == [
+            [span["label"], span["text"], f"{span['start']}–{span['end']}", f"{span['probability']:.3f}"]
+            for span in row["spans"]
+        ]
+
+        choose(tab, "vectors")
+        tab.fill("#text-b", text)
+        tab.evaluate("document.querySelector('#send').click()")
+        tab.wait("document.querySelector('#curl')")
+        assert tab.text(".verdict").startswith("1.0000")
+        assert tab.complaints == []
+        with urllib.request.urlopen(url) as response:
+            policy = response.headers["Content-Security-Policy"]
+        assert policy.startswith("default-src 'none'; script-src 'sha256-")
+        assert "unsafe" not in policy
+
+
+def choose(tab: Tab, model: str) -> None:
+    """Choose a model, as the list of models does."""
+    tab.evaluate(f"document.querySelector('#model').value = '{model}'")
+    tab.evaluate("document.querySelector('#model').dispatchEvent(new Event('change'))")
