@@ -67,8 +67,6 @@ class Endpoint:
 
     async def _answered(self, scope: Scope, receive: Receive) -> tuple[bytes, Headers]:
         service, client = self.service, scope.get(CLIENT)
-        if client is not None and client.crowded:
-            raise RefusedError(429, "too many connections", 1)
         service.refuse_if_busy()
         body = decoded(self.decoder, await read_body(scope, receive))
         asked, model = body.asked(), service.model(body.model)
@@ -90,7 +88,7 @@ def said(error: RefusedError) -> tuple[bytes, Headers]:
     kind = KINDS.get(error.status, "invalid_request")
     content = msgspec.json.encode({"error": {"message": str(error), "type": kind, "code": error.status}})
     headers = [] if error.wait is None else [(b"retry-after", b"%d" % error.wait)]
-    if error.status in (413, 503):
+    if error.status in (408, 413, 431, 503):
         headers.append((b"connection", b"close"))
     return content, headers
 
