@@ -67,8 +67,6 @@ class Endpoint:
 
     async def _answered(self, scope: Scope, receive: Receive) -> tuple[bytes, Headers]:
         service, client = self.service, scope.get(CLIENT)
-        if client is not None and client.crowded:
-            raise RefusedError(429, "too many connections", 1)
         service.refuse_if_busy()
         body = decoded(self.decoder, await read_body(scope, receive))
         asked, model = body.asked(), service.model(body.model)
@@ -90,7 +88,7 @@ def said(error: RefusedError) -> tuple[bytes, Headers]:
     kind = KINDS.get(error.status, "invalid_request")
     content = msgspec.json.encode({"error": {"message": str(error), "type": kind, "code": error.status}})
     headers = [] if error.wait is None else [(b"retry-after", b"%d" % error.wait)]
-    if error.status in (413, 503):
+    if error.status in (408, 413, 431, 503):
         headers.append((b"connection", b"close"))
     return content, headers
 
@@ -140,8 +138,11 @@ def create_app(service: Service, metrics: Metrics) -> Callable[[Scope, Receive, 
         return json({"object": "list", "data": list(map(card, service.models.values()))})
 
     async def refused(request: Request, error: Any) -> Response:
-        found = RefusedError(error.status_code, f"{request.method} {request.url.path:.200}: {error.detail}")
-        return Response(said(found)[0], error.status_code, error.headers, "application/json")
+        status, why = getattr(error, "status_code", 500), getattr(error, "detail", type(error).__name__)
+        if status == 500:
+            say(f"serve: {request.url.path}: {why}")
+        content, _ = said(RefusedError(status, f"{request.method} {request.url.path:.200}: {why}"))
+        return Response(content, status, getattr(error, "headers", None), "application/json")
 
     app = Starlette(
         routes=[
@@ -154,7 +155,7 @@ def create_app(service: Service, metrics: Metrics) -> Callable[[Scope, Receive, 
             Route("/metrics", lambda _: Response(metrics.text(), media_type="text/plain; version=0.0.4")),
             Route("/", lambda _: Response(shown, headers=about_page)),
         ],
-        exception_handlers={HTTPException: refused},
+        exception_handlers={HTTPException: refused, Exception: refused},
     )
 
     async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
