@@ -261,15 +261,17 @@ def _measured(run: Callable[[Load], Any]) -> dict[str, Any]:
     return asyncio.run(whole())
 
 
-def check(expected: str, tolerance: float) -> dict[str, Any]:
-    """Compare the answers since the last check with the rows of `predict`: the score of its label."""
-    rows = [json.loads(line) for line in Path(expected).read_text(encoding="utf-8").splitlines()]
+def check(expected: list[str], tolerance: float) -> dict[str, Any]:
+    """Compare the answers since the last check with what `predict` writes: the score of its label. Of several
+    files, as of a model before and after a reload, an answer may be as any of them."""
+    files = [Path(file).read_text(encoding="utf-8").splitlines() for file in expected]
+    predicted = [[json.loads(line) for line in lines] for lines in zip(*files, strict=True)]
     apart, same = [], 0
     for number, body in State.answers:
-        numbers = State.good[number][0]
-        for text, result in zip(numbers, json.loads(body)["results"], strict=True):
-            apart.append(abs(result["scores"][rows[text]["label"]] - rows[text]["probability"]))
-            same += result["label"] == rows[text]["label"]
+        for text, result in zip(State.good[number][0], json.loads(body)["results"], strict=True):
+            scores, rows = result["scores"], predicted[text]
+            apart.append(min(abs(scores[row["label"]] - row["probability"]) for row in rows))
+            same += result["label"] in {row["label"] for row in rows}
     State.answers = set()
     wrong = sum(not value <= tolerance for value in apart)
     return {"compared": len(apart), "same_label": same, "wrong": wrong, "furthest": max(apart)}

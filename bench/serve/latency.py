@@ -49,8 +49,7 @@ def latency(sides: Sequence[Side]) -> None:
             side.add(question="answers", **found)
             print(
                 f"  {found['compared']:,} different answers, {found['wrong']:,} wrong,"
-                f" {found['same_label']:,} with predict's label; the furthest score is {found['furthest']:.1e}"
-                " from predict's",
+                f" {found['same_label']:,} with predict's label; at most {found['furthest']:.1e} apart",
                 flush=True,
             )
 

@@ -1,5 +1,7 @@
 """Ten times the capacity, a tenth of it broken requests and clients that leave; then SIGTERM under that."""
 
+import math
+import signal
 import threading
 import time
 from typing import Any
@@ -22,7 +24,7 @@ def overload(side: Side) -> None:
         capacity = max(peak["texts_per_second"] for peak in peaks)
         load = {"rate": TIMES * capacity / options.batch, "broken": BROKEN_SHARE}
         row, memory = watched(side, server, client, options.overload_seconds, **load)
-        end, _ = watched(side, server, client, DRAIN_SECONDS, terminate_after=DRAIN_SECONDS / 2, **load)
+        end, _ = watched(side, server, client, DRAIN_SECONDS, signal.SIGTERM, **load)
         end["exit"] = server.process.wait(60)
         checked = side.check(client)
     goodput, share = row["texts_per_second"] / capacity, row["client_share_of_a_core"]
@@ -51,11 +53,14 @@ def watched(
     server: Server,
     client: Worker,
     seconds: float,
-    terminate_after: float | None = None,
+    given: signal.Signals | None = None,
     **load: Any,
 ) -> tuple[Row, list[float]]:
-    """An open loop's row, and the server's resident MiB in each second of it. The row counts as `lost` the
-    requests without an answer that were sent before the server got SIGTERM, or at all if it got none."""
+    """An open loop's row, and the server's resident MiB in each second of it.
+
+    The server gets a signal when half of the time is over. The row counts as `lost` the requests without an
+    answer; if the signal was SIGTERM, those that were sent before it.
+    """
     found: dict[str, Any] = {}
     memory = []
 
@@ -63,16 +68,16 @@ def watched(
         found.update(side.load(server, client, "opened", duration=seconds, **load))
 
     thread = threading.Thread(target=ask)
-    started = time.monotonic()
     thread.start()
-    ended = float("inf")
+    ended = math.inf
+    if given is not None:
+        time.sleep(seconds / 2)
+        ended = time.monotonic() if given == signal.SIGTERM else math.inf
+        server.process.send_signal(given)
     while thread.is_alive():
-        if terminate_after is None:
+        if ended == math.inf:
             memory.append(server.resident_mb())
-        elif ended == float("inf") and time.monotonic() >= started + terminate_after:
-            ended = time.monotonic()
-            server.terminate()
-        thread.join(1.0 if terminate_after is None else 0.05)
+        thread.join(1.0)
     losses = found.pop("losses")
     return found | {"lost": sum(sent < ended for sent in losses)}, memory
 

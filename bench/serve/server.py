@@ -2,7 +2,6 @@
 
 import os
 import re
-import signal
 import subprocess
 import time
 from pathlib import Path
@@ -45,10 +44,6 @@ class Server:
         """Its resident memory in MiB."""
         status = kernel_file(f"proc/{self.process.pid}/status") or ""
         return int(status.partition("VmRSS:")[2].split()[0]) / 1024
-
-    def terminate(self) -> None:
-        """Send SIGTERM."""
-        self.process.send_signal(signal.SIGTERM)
 
     def __enter__(self) -> "Server":
         return self

@@ -97,9 +97,10 @@ class Side:
         cpu = server.cpu_seconds() - before
         return found | {"server_cpu_per_1000": 1000 * cpu / found["texts"] if found["texts"] else None}
 
-    def check(self, client: Worker) -> Row:
-        """Compare a client's answers with what `predict` says."""
-        return client.ask("check", expected=str(self.expected()), tolerance=TOLERANCE[self.name])
+    def check(self, client: Worker, *others: Path) -> Row:
+        """Compare a client's answers with what `predict` says, or with other files of what it said."""
+        files = [str(file) for file in others or [self.expected()]]
+        return client.ask("check", expected=files, tolerance=TOLERANCE[self.name])
 
     def add(self, **row: Any) -> None:
         """Keep a row."""
