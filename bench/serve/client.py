@@ -8,6 +8,7 @@ import asyncio
 import gc
 import json
 import time
+from array import array
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -91,8 +92,7 @@ class Load:
         self.tasks: set[asyncio.Task[None]] = set()
         self.open = self.pending = 0
         self.outcomes: Counter[tuple[str, str]] = Counter()
-        self.latencies: list[float] = []
-        self.late: list[float] = []
+        self.latencies, self.late = array("d"), array("d")
         self.losses: list[float] = []
         self.answers: set[tuple[int, bytes]] = set()
         self.started = self.last = self.last_good = time.monotonic()
@@ -231,8 +231,9 @@ def opened(rate: float, duration: float, seed: int, broken: float = 0.0) -> dict
     times = np.cumsum(random.exponential(1 / rate, int(1.2 * rate * duration) + 100))
     times = times[times < duration]
     numbers = random.integers(len(State.good), size=len(times)).tolist()
+    names = [GOOD, *BROKEN]
     shares = [1 - broken, *(broken * share for share, _ in BROKEN.values())]
-    kinds = random.choice([GOOD, *BROKEN], p=shares, size=len(times)).tolist()
+    kinds = random.choice(len(names), p=shares, size=len(times)).tolist()
 
     async def run(load: Load) -> None:
         for place, (after, kind, number) in enumerate(zip(times.tolist(), kinds, numbers, strict=True)):
@@ -241,8 +242,8 @@ def opened(rate: float, duration: float, seed: int, broken: float = 0.0) -> dict
                 await asyncio.sleep(left)
             elif place % 8 == 0:
                 await asyncio.sleep(0)  # answers are read, even if the client is late
-            payload = State.good[number][1] if kind == GOOD else State.broken[kind]
-            load.dispatch(Request(kind, number, payload, due))
+            payload = State.broken[names[kind]] if kind else State.good[number][1]
+            load.dispatch(Request(names[kind], number, payload, due))
 
     return _measured(run)
 

@@ -22,16 +22,8 @@ from typing import Any
 import numpy as np
 import uvicorn
 from fastapi import FastAPI
-from pydantic import BaseModel
 
 Scores = list[dict[str, float]]
-
-
-class Body(BaseModel):
-    """A request with one text, or several."""
-
-    text: str | None = None
-    texts: list[str] | None = None
 
 
 def transformers_pipeline(folder: Path) -> Callable[[list[str]], Scores]:
@@ -61,10 +53,8 @@ def openvino_graph(folder: Path) -> Callable[[list[str]], Scores]:
 
     def scores(texts: list[str]) -> Scores:
         if not hasattr(own, "tokenizer"):
-            own.request, own.tokenizer = (
-                model.create_infer_request(),
-                Tokenizer.from_file(str(folder / "tokenizer.json")),
-            )
+            own.request = model.create_infer_request()
+            own.tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
             own.tokenizer.enable_padding(pad_id=values["pad_token_id"])
             own.tokenizer.enable_truncation(values["max_position_embeddings"])
         found = own.tokenizer.encode_batch(texts)
@@ -86,11 +76,10 @@ def main(kind: str, folder: str) -> None:
     app = FastAPI()
 
     @app.post("/v1/classify")
-    def classify(body: Body) -> dict[str, Any]:
-        texts = [body.text] if body.text is not None else body.texts or []
-        return {
-            "results": [{"label": max(each, key=each.__getitem__), "scores": each} for each in model(texts)]
-        }
+    def classify(body: dict[str, Any]) -> dict[str, Any]:
+        texts = [body["text"]] if "text" in body else body["texts"]
+        found = model(texts)
+        return {"results": [{"label": max(each, key=each.__getitem__), "scores": each} for each in found]}
 
     listening = socket.create_server(("127.0.0.1", 0), backlog=2048)
     print(f"serving {kind} on http://127.0.0.1:{listening.getsockname()[1]}", flush=True)

@@ -83,7 +83,7 @@ def test_a_latency_counts_from_when_the_request_was_due(address: tuple[str, int]
         load.dispatch(Request(GOOD, 0, payload, due=time.monotonic() - 5))
         await load.over()
         load.idle.pop().transport.abort()
-        return load.latencies
+        return list(load.latencies)
 
     (latency,) = asyncio.run(late())
     assert 5 + PAUSE <= latency < 7
