@@ -5,17 +5,21 @@ from importlib.util import find_spec
 from brimful.errors import BrimfulError
 
 EXTRAS = {
+    "httptools": "serve",
     "matplotlib": "report",
     "nncf": "openvino",
     "onnx": "onnx",
     "onnxruntime": "onnx",
     "onnxscript": "onnx",
     "openvino": "openvino",
+    "prometheus_client": "serve",
     "ray": "ray",
     "sklearn": "tasks",
     "snownlp": "demo",
+    "starlette": "serve",
     "tensorboardX": "tensorboard",
     "transformers": "hf",
+    "uvicorn": "serve",
     "wandb": "wandb",
 }
 """The extra in pyproject.toml that brings a package, by the package's module."""

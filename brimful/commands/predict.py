@@ -3,16 +3,14 @@
 import os
 import time
 from collections.abc import Callable, Mapping
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from brimful.config import verb
 from brimful.console import counted, progress, recorded_warnings
 from brimful.errors import BrimfulError
-from brimful.hf.model_folder import ModelFolder
 from brimful.prediction.config import PredictConfig
-from brimful.prediction.served import Predictions, ServedTask, Vectors
+from brimful.prediction.served import Predictions, ServedTask, Vectors, open_served
 from brimful.tables.layouts import find_layout
 from brimful.tables.slices import read_slices
 from brimful.tables.table import Table, Take
@@ -52,16 +50,18 @@ def predict(config: PredictConfig) -> dict[str, Any]:
         raise BrimfulError(f"--output {output}: the name must end in {', '.join((*FORMATS, ARRAYS))}")
     if os.path.realpath(output) == os.path.realpath(config.input):
         raise BrimfulError(f"--output {output} is the input; name another file")
-    folder = ModelFolder.open(config.model, "model")
-    engine = "static" if folder.is_static else "onnx" if folder.is_onnx else "packed"
-    served = import_module(f"brimful.prediction.{engine}").open_model(folder, config)
-    model = (Predictions if isinstance(served, ServedTask) else Vectors)(served, config, layout)
+    served = open_served(config.opening)
+    model: Predictions | Vectors
+    if isinstance(served, ServedTask):
+        model = Predictions(served, config, layout)
+    else:
+        model = Vectors(served, config, layout)
     texts, empty = 0, True
     for table in read_slices(model.read):
         # A first text can be too long, and windows can be impossible.
         crowds = table.second is not None and (model.overlap is not None or not model.windows)
         if len(table) and (crowds or not texts):
-            served.encode(table if crowds else table.take([0]))
+            served.encode(table if crowds else table.take([0]), served.overlap)
         texts, empty = texts + len(table), empty and not any(table.texts)
     if empty and Path(config.input).suffix == ".txt":
         raise BrimfulError(f"{config.input} holds no text; expected one text a line")
@@ -71,7 +71,7 @@ def predict(config: PredictConfig) -> dict[str, Any]:
     tokens = cut = 0
     with output_file(output, texts) as file, progress("predict: texts", texts) as advance:
         for table in read_slices(lambda take: _quietly(model.read, take)):
-            data = served.encode(table)
+            data = served.encode(table, served.overlap)
             model.write(data, file)
             tokens += int(data.examples.lengths.sum())
             cut += data.examples.cut

@@ -1,7 +1,9 @@
 """Packed inference: many examples, no padding, results in the order of the input."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,6 +26,21 @@ TOKENS = 4096
 BATCHED_AT_ONCE = 1 << 18
 """Neighbouring examples that share batches: those of a file that is mapped are not read from all over it."""
 Forward = Callable[[PackedBatch], Tensor]
+_outer_products: ContextVar[AbstractContextManager[Any] | None] = ContextVar("products", default=None)
+
+
+class KeptProducts:
+    """A context for many runs of inference whose weights do not change: they share the copies of weights that
+    fast products make, and however short, each computes as a run of this many `tokens` does."""
+
+    def __init__(self, device: torch.device, tokens: int, precision: InferencePrecision) -> None:
+        self._products = within("products_of_run", device, tokens, precision)
+
+    def __enter__(self) -> None:
+        self._token = _outer_products.set(self._products)
+
+    def __exit__(self, *error: object) -> None:
+        _outer_products.reset(self._token)
 
 
 def text_vectors(
@@ -167,7 +184,7 @@ def _run(
     """Batches, in the order of packing, and what `forward` returns for each, float32 on the host."""
     tokens = int(examples.lengths.sum())
     precision = resolve_inference(precision, device, tokens)
-    products = within("products_of_run", device, tokens, precision)
+    products = _outer_products.get() or within("products_of_run", device, tokens, precision)
     if precision == "int8" and kernels() is None:
         raise BrimfulError(f"int8 needs {SWITCH}=on")
     with torch.inference_mode():

@@ -7,6 +7,30 @@ from brimful.errors import BrimfulError
 from brimful.precision.formats import InferencePrecision
 from brimful.tables.layouts import TextColumns
 
+Pool = Literal["auto", "mean", "first"]
+Device = Literal["auto", "cpu", "cuda"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Opening:
+    """How a model is opened to predict.
+
+    Attributes:
+        model: its folder.
+        pooling, max_length, overlap, precision: as in `PredictConfig`.
+        device: of a model that torch computes; auto: a GPU if there is one.
+        stays: whether many small tables follow, as in a server. Then `auto` is decided at once, as for a long
+            file, and the copies of weights that fast products make stay in memory.
+    """
+
+    model: str
+    pooling: Pool = "auto"
+    max_length: int | None = None
+    overlap: int | None = None
+    precision: InferencePrecision = "auto"
+    device: Device = "auto"
+    stays: bool = False
+
 
 @dataclass(frozen=True, kw_only=True)
 class PredictConfig:
@@ -29,7 +53,7 @@ class PredictConfig:
     scores: bool = False
     """Write the texts and their `scores` too: the probability of each label, or the value of a regression.
     Such a file can teach a student (distil --teacher-scores)."""
-    pooling: Literal["auto", "mean", "first"] = "auto"
+    pooling: Pool = "auto"
     """Of an encoder: whether a vector is the mean over the tokens or the first token. auto: as the encoder
     was trained, where its folder says it; else the mean."""
     max_length: int | None = None
@@ -48,3 +72,14 @@ class PredictConfig:
     def __post_init__(self) -> None:
         if self.abstain_below is not None and not 0 <= self.abstain_below <= 1:
             raise BrimfulError(f"abstain_below is {self.abstain_below}: a probability is from 0 to 1")
+
+    @property
+    def opening(self) -> Opening:
+        """How its model is opened."""
+        return Opening(
+            model=self.model,
+            pooling=self.pooling,
+            max_length=self.max_length,
+            overlap=self.overlap,
+            precision=self.precision,
+        )

@@ -12,7 +12,7 @@ from brimful.exporting.padded_batches import Inputs, padded_batches, padded_outp
 from brimful.extras import require
 from brimful.hf.config_json import shape_of
 from brimful.hf.model_folder import POOLINGS, PROBLEMS, ModelFolder
-from brimful.prediction.config import PredictConfig
+from brimful.prediction.config import Opening
 from brimful.prediction.served import ServedEncoder, ServedTask
 from brimful.seals import check_seal
 from brimful.tables.table import Table, require_pairs
@@ -23,7 +23,7 @@ from brimful.text.tokenizer import read as read_tokenizer
 from brimful.text.tokenizer import require_rows
 
 
-def open_model(folder: ModelFolder, config: PredictConfig) -> ServedTask | ServedEncoder:
+def open_model(folder: ModelFolder, opening: Opening) -> ServedTask | ServedEncoder:
     """The graph of an export, in its own number format whatever the precision.
 
     Raises:
@@ -36,16 +36,16 @@ def open_model(folder: ModelFolder, config: PredictConfig) -> ServedTask | Serve
     graph = Graph(folder)
     tokenizer = read_tokenizer(folder.encoder_path)
     require_rows(tokenizer, shape.vocabulary_size, str(folder.encoder_path / "tokenizer.json"))
-    max_length = folder.text_length(shape) if config.max_length is None else config.max_length
+    max_length = folder.text_length(shape) if opening.max_length is None else opening.max_length
     check_length(max_length, shape.max_length)
     if graph.output in (VECTORS, "last_hidden_state"):  # the latter until 0.2.0
-        if graph.output == VECTORS and config.pooling != "auto":
+        if graph.output == VECTORS and opening.pooling != "auto":
             raise BrimfulError(f"{graph.path} gives vectors that are pooled: leave --pooling out")
         told = POOLINGS.get(str(folder.values.get("classifier_pooling"))) or "mean"
-        pooling = told if config.pooling == "auto" else config.pooling
+        pooling = told if opening.pooling == "auto" else opening.pooling
 
-        def encoded(table: Table) -> Encoded:
-            return encode(table, tokenizer, max_length, overlap=config.overlap)
+        def encoded(table: Table, overlap: int | None) -> Encoded:
+            return encode(table, tokenizer, max_length, overlap=overlap)
 
         def vectors(data: Encoded) -> np.ndarray:
             found = data.examples.mean_over_windows(graph.pooled(data.examples, pooling))
@@ -53,7 +53,9 @@ def open_model(folder: ModelFolder, config: PredictConfig) -> ServedTask | Serve
                 found /= np.maximum(np.linalg.norm(found, axis=1, keepdims=True), np.float32(1e-12))
             return found
 
-        return ServedEncoder(shape.hidden_size, max_length, encoded, vectors)
+        return ServedEncoder(
+            shape.hidden_size, max_length, opening.overlap, tokenizer, encoded, vectors, graph.precision
+        )
     suffixes = [problem for suffix, problem in PROBLEMS.items() if folder.class_name.endswith(suffix)]
     usual = suffixes[0] if suffixes else "single_label_classification"
     if graph.output != "logits" or not (suffixes or "problem_type" in folder.values):
@@ -64,10 +66,10 @@ def open_model(folder: ModelFolder, config: PredictConfig) -> ServedTask | Serve
     names = folder.class_names(graph.width, str(graph.path)) or [f"LABEL_{i}" for i in range(graph.width)]
     task = from_folder(saved_form(folder, usual, graph.width), folder, names)
     saved = saved_settings(folder, task, of_texts=not graph.by_token)
-    overlap = saved.overlap if config.overlap is None else config.overlap
+    overlap = saved.overlap if opening.overlap is None else opening.overlap
     order = [names.index(label) for label in task.labels] if usual == "token_classification" else None
 
-    def encode_rows(table: Table) -> Encoded:
+    def encode_rows(table: Table, overlap: int | None) -> Encoded:
         if saved.pairs is not None:
             require_pairs(table, saved.pairs, "the model's training table")
         return task.encode(table, tokenizer, max_length, overlap)
@@ -76,7 +78,17 @@ def open_model(folder: ModelFolder, config: PredictConfig) -> ServedTask | Serve
         outputs = graph.outputs(data.examples, order)
         return calibrated(task.answers(outputs, data), saved.temperature)
 
-    return ServedTask(task, max_length, overlap, True, encode_rows, answers)
+    return ServedTask(
+        task,
+        max_length,
+        overlap,
+        windows=True,
+        tokenizer=tokenizer,
+        encode=encode_rows,
+        answers=answers,
+        pairs=saved.pairs,
+        precision=graph.precision,
+    )
 
 
 class Graph:
@@ -86,6 +98,7 @@ class Graph:
         output: the name of its first output: `VECTORS`, last_hidden_state or logits, if Brimful wrote it.
         by_token: whether outputs are (B, L, C), not (B, C).
         width: C.
+        precision: fp32, or int8.
     """
 
     def __init__(self, folder: ModelFolder) -> None:
@@ -101,6 +114,7 @@ class Graph:
         self.output: str = first.name
         self.by_token = len(first.shape) == 3
         self.width: int = first.shape[-1]
+        self.precision = "int8" if "quantized" in self.path.name else "fp32"
         known = {"input_ids", "attention_mask", "token_type_ids"}
         if not known.issuperset(self.inputs) or not isinstance(self.width, int):
             raise BrimfulError(

@@ -1,6 +1,7 @@
-"""Task models and encoders for `brimful predict`: packed, with torch, on a GPU if there is one."""
+"""Task models and encoders that predict: packed, with torch, on a GPU if there is one."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -15,71 +16,105 @@ from brimful.hf.folders import load_encoder, naming_weights
 from brimful.hf.int8 import calibrated_precision
 from brimful.hf.model_folder import ModelFolder
 from brimful.model.encoder import Encoder
-from brimful.model.inference import text_vectors
+from brimful.model.inference import KeptProducts, text_vectors
 from brimful.precision.formats import InferencePrecision
-from brimful.precision.inference import resolve_inference
-from brimful.prediction.config import PredictConfig
+from brimful.precision.inference import FEWEST, resolve_inference
+from brimful.prediction.config import Device, Opening
 from brimful.prediction.served import ServedEncoder, ServedTask
 from brimful.tables.table import Table
 from brimful.tasks.encoded import Encoded, encode
 from brimful.tasks.model import load_task_model
 
 
-def open_model(folder: ModelFolder, config: PredictConfig) -> ServedTask | ServedEncoder:
+def open_model(folder: ModelFolder, opening: Opening) -> ServedTask | ServedEncoder:
     """The task model in a folder, or its encoder. It moves to the device for the first answers.
 
     Raises:
-        BrimfulError: the folder holds no model that can predict, an option does not fit it, or torch's build
-            does not serve the GPU.
+        BrimfulError: the folder holds no model that can predict, an option does not fit it, there is no such
+            device, or torch's build does not serve the GPU.
     """
-    device = default_device()
-    resolve_inference(config.precision, device, 0)  # refuses what the device does not have
+    device = _device(opening.device)
+    resolve_inference(opening.precision, device, 0)  # refuses what the device does not have
     if folder.has_task:
         loaded = load_task_model(folder)
-        of_file = _first_format(
-            calibrated_precision(config.precision, loaded.encoder, device, folder), device
-        )
         model = replace(
             loaded,
-            max_length=loaded.max_length if config.max_length is None else config.max_length,
-            overlap=loaded.overlap if config.overlap is None else config.overlap,
+            max_length=loaded.max_length if opening.max_length is None else opening.max_length,
+            overlap=loaded.overlap if opening.overlap is None else opening.overlap,
         )
         check_length(model.max_length, model.encoder.config.max_length)
+        numbers = _Numbers(opening, loaded.encoder, device, folder)
+
+        def encode_rows(table: Table, overlap: int | None) -> Encoded:
+            return replace(model, overlap=overlap).encode(table)
 
         def answers(data: Encoded) -> Any:
-            with naming_weights(folder):
-                return model.to(device).answers(data, of_file(data))
+            with naming_weights(folder), numbers.products():
+                return model.to(device).answers(data, numbers.precision_for(data))
 
-        return ServedTask(model.task, model.max_length, model.overlap, True, model.encode, answers)
+        assert model.encoder.tokenizer is not None
+        return ServedTask(
+            model.task,
+            model.max_length,
+            model.overlap,
+            windows=True,
+            tokenizer=model.encoder.tokenizer,
+            encode=encode_rows,
+            answers=answers,
+            pairs=model.pairs,
+            precision=numbers.precision,
+        )
     encoder = load_encoder(folder, Encoder)
-    of_file = _first_format(calibrated_precision(config.precision, encoder, device, folder), device)
+    numbers = _Numbers(opening, encoder, device, folder)
     tokenizer, shape = encoder.tokenizer, encoder.config
     if tokenizer is None:
         raise BrimfulError(f"{folder} has no tokenizer.json; add it beside config.json")
     if others := folder.other_modules(classifier=False):
-        warn(f"{config.model}: the vectors are without {', '.join(others)}, which is not read")
-    pooling = None if config.pooling == "auto" else config.pooling
-    max_length = folder.text_length(shape) if config.max_length is None else config.max_length
+        warn(f"{opening.model}: the vectors are without {', '.join(others)}, which is not read")
+    pooling = None if opening.pooling == "auto" else opening.pooling
+    max_length = folder.text_length(shape) if opening.max_length is None else opening.max_length
     check_length(max_length, shape.max_length)
 
-    def encoded(table: Table) -> Encoded:
-        return encode(table, tokenizer, max_length, overlap=config.overlap)
+    def encoded(table: Table, overlap: int | None) -> Encoded:
+        return encode(table, tokenizer, max_length, overlap=overlap)
 
     def vectors(data: Encoded) -> np.ndarray:
-        with naming_weights(folder):
-            precision = of_file(data)
+        with naming_weights(folder), numbers.products():
+            precision = numbers.precision_for(data)
             return text_vectors(encoder.to(device), data.examples, pooling=pooling, precision=precision)
 
-    return ServedEncoder(shape.hidden_size, max_length, encoded, vectors)
+    return ServedEncoder(
+        shape.hidden_size, max_length, opening.overlap, tokenizer, encoded, vectors, numbers.precision
+    )
 
 
-def _first_format(asked: InferencePrecision, device: torch.device) -> Callable[[Encoded], InferencePrecision]:
-    """The number format of a file: `auto` is decided by its first slice, so all rows have the same."""
-    found: list[InferencePrecision] = []
+def _device(asked: Device) -> torch.device:
+    if asked == "cpu":
+        return torch.device("cpu")
+    found = default_device()
+    if asked != "auto" and found.type != asked:
+        raise BrimfulError(f"--device {asked}: this machine shows no such device; leave it out")
+    return found
 
-    def of_file(data: Encoded) -> InferencePrecision:
-        if not found:
-            found.append(resolve_inference(asked, device, int(data.examples.lengths.sum())))
-        return found[0]
 
-    return of_file
+class _Numbers:
+    """The number format of a model's computation.
+
+    Attributes:
+        precision: auto until it is decided: by the first slice of a file, so that all rows have the same, or
+            at once for a model that stays.
+    """
+
+    def __init__(self, opening: Opening, encoder: Encoder, device: torch.device, folder: ModelFolder) -> None:
+        self.device = device
+        self.precision = calibrated_precision(opening.precision, encoder, device, folder)
+        self.products: Callable[[], AbstractContextManager[Any]] = nullcontext
+        if opening.stays:
+            self.precision = resolve_inference(self.precision, device, FEWEST)
+            copies = KeptProducts(device, FEWEST, self.precision)
+            self.products = lambda: copies
+
+    def precision_for(self, data: Encoded) -> InferencePrecision:
+        """The format of a slice."""
+        self.precision = resolve_inference(self.precision, self.device, int(data.examples.lengths.sum()))
+        return self.precision

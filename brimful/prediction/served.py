@@ -1,4 +1,4 @@
-"""What `brimful predict` needs of a model, whatever computes it, and what it writes with it.
+"""What `predict` and `serve` need of a model, whatever computes it, and what `predict` writes with it.
 
 A module of this folder opens each kind of model: `static` with numpy and `onnx` with onnxruntime, both
 without torch; `packed`, with torch, what has weights of its own.
@@ -6,13 +6,16 @@ without torch; `packed`, with torch, what has weights of its own.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tokenizers import Tokenizer
 
 from brimful.errors import BrimfulError
-from brimful.prediction.config import PredictConfig
+from brimful.hf.model_folder import ModelFolder
+from brimful.prediction.config import Opening, PredictConfig
 from brimful.tables.layouts import FileLayout, require_task
 from brimful.tables.table import Table, Take
 from brimful.tables.table_files import read_file, read_texts
@@ -28,16 +31,24 @@ class ServedTask:
     Attributes:
         max_length, overlap: as in `tasks.model.TaskModel`.
         windows: whether it can read long texts in windows.
-        encode: the examples of a table.
+        tokenizer: of its texts.
+        encode: the examples of a table, whose windows share so many tokens; None: texts are cut.
         answers: one answer for each row of a table, calibrated.
+        pairs: whether it reads pairs of texts, if known.
+        markers: whether the model's own tokens stand around a text.
+        precision: the number format of the computation; auto: the first texts decide.
     """
 
     task: PredictionForm
     max_length: int
     overlap: int | None
     windows: bool
-    encode: Callable[[Table], Encoded]
+    tokenizer: Tokenizer
+    encode: Callable[[Table, int | None], Encoded]
     answers: Callable[[Encoded], Any]
+    pairs: bool | None = None
+    markers: bool = True
+    precision: str = "auto"
 
 
 @dataclass(frozen=True)
@@ -46,15 +57,32 @@ class ServedEncoder:
 
     Attributes:
         width: of its vectors.
-        max_length: the most tokens of an example.
-        encode: the examples of a table.
+        max_length, overlap, tokenizer, encode, precision: as of a task model.
         vectors: float32 (texts, width); of a text in windows, the mean of theirs.
     """
 
     width: int
     max_length: int
-    encode: Callable[[Table], Encoded]
+    overlap: int | None
+    tokenizer: Tokenizer
+    encode: Callable[[Table, int | None], Encoded]
     vectors: Callable[[Encoded], np.ndarray]
+    precision: str = "auto"
+
+
+def open_served(opening: Opening) -> ServedTask | ServedEncoder:
+    """The model in a folder, opened by the module that computes it.
+
+    Raises:
+        BrimfulError: the folder holds no model that can predict, an option does not fit it, or a package that
+            computes it is missing.
+    """
+    folder = ModelFolder.open(opening.model, "model")
+    engine = "static" if folder.is_static else "onnx" if folder.is_onnx else "packed"
+    found: ServedTask | ServedEncoder = import_module(f"brimful.prediction.{engine}").open_model(
+        folder, opening
+    )
+    return found
 
 
 class Predictions:

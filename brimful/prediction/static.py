@@ -6,7 +6,7 @@ from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
 from brimful.errors import BrimfulError, NotFiniteError
 from brimful.hf.model_folder import ModelFolder
-from brimful.prediction.config import PredictConfig
+from brimful.prediction.config import Opening
 from brimful.prediction.served import ServedTask
 from brimful.tables.table import Table, require_pairs
 from brimful.tasks.classes import Classes
@@ -14,7 +14,7 @@ from brimful.tasks.encoded import Encoded
 from brimful.tasks.static import StaticModel, token_ids
 
 
-def open_model(folder: ModelFolder, config: PredictConfig) -> ServedTask:
+def open_model(folder: ModelFolder, opening: Opening) -> ServedTask:
     """The static model in a folder. It computes in float32 on the CPU, whatever the precision; a text longer
     than `max_length` tokens, without special tokens, is cut.
 
@@ -22,13 +22,13 @@ def open_model(folder: ModelFolder, config: PredictConfig) -> ServedTask:
         BrimfulError: as `StaticModel.load`, or an option is for other models.
     """
     model = StaticModel.load(folder.path)
-    max_length = model.max_length if config.max_length is None else config.max_length
-    if config.overlap is not None:
+    max_length = model.max_length if opening.max_length is None else opening.max_length
+    if opening.overlap is not None:
         raise BrimfulError("a static model reads no windows; leave --overlap out")
     if max_length < 1:
         raise BrimfulError(f"max_length is {max_length}: it must be at least 1")
 
-    def encode(table: Table) -> Encoded:
+    def encode(table: Table, overlap: int | None) -> Encoded:
         require_pairs(table, False, "the model's training table")
         texts = token_ids(model.tokenizer, table.texts, max_length + 1)
         ids = Ragged.of([text[:max_length] for text in texts], np.int32)
@@ -43,4 +43,15 @@ def open_model(folder: ModelFolder, config: PredictConfig) -> ServedTask:
             raise NotFiniteError(f"{folder}: {error}") from error
 
     task = Classes.from_labels(list(model.labels))
-    return ServedTask(task, max_length, None, windows=False, encode=encode, answers=answers)
+    return ServedTask(
+        task,
+        max_length,
+        overlap=None,
+        windows=False,
+        tokenizer=model.tokenizer,
+        encode=encode,
+        answers=answers,
+        pairs=False,
+        markers=False,
+        precision="fp32",
+    )

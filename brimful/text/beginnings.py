@@ -13,19 +13,20 @@ MOST = 16 << 20
 """Characters that are tokenized of a text."""
 
 
-def beginning(tokenizer: "Tokenizer", text: str, tokens: int, name: str) -> str:
+def beginning(tokenizer: "Tokenizer", text: str, tokens: int, name: str, *, longest: int = LONG) -> str:
     """A text, or so much of it that its first `tokens` tokens are those of the whole and more follow.
 
     Args:
         tokenizer: without truncation.
         name: what the message calls the text.
+        longest: characters of a text that is given back as it is.
 
     Raises:
         BrimfulError: `MOST` characters are not enough.
     """
-    if len(text) <= LONG:
+    if len(text) <= longest:
         return text
-    size = max(LONG // 16, 16 * tokens)
+    size = max(longest // 16, 16 * tokens)
     while size < len(text):
         if size > MOST:
             break

@@ -1,0 +1,175 @@
+"""A model that answers texts of several requests in one batch, each as `predict` answers it."""
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from brimful.data.examples import Examples, ends_of_reading
+from brimful.data.ragged import Ragged
+from brimful.errors import BrimfulError
+from brimful.prediction.served import ServedEncoder, ServedTask
+from brimful.tables.table import Table
+from brimful.tasks.encoded import Encoded
+from brimful.tasks.form import predicted_rows
+from brimful.text.beginnings import beginning
+
+LONG = 1 << 15
+"""Characters of a text of which no more is tokenized than has a chance to be read, if it is to be cut."""
+SMALLEST, LARGEST = 256, 1 << 16
+"""Tokens of a batch, whatever a model's speed."""
+_TRIALS, _TRIAL_WORDS = 3, 24
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Reading:
+    """A text or pair that is tokenized.
+
+    Attributes:
+        tokens, segments, characters: of each of its windows, as in `data.examples.Examples`.
+        length: tokens of all windows.
+        cut: `truncated_at`, and of the second text `truncated_at_b`: where reading stopped, in code points;
+            empty if all was read.
+    """
+
+    text: str
+    second: str | None
+    tokens: list[np.ndarray]
+    segments: list[np.ndarray]
+    characters: list[np.ndarray] | None
+    length: int
+    cut: dict[str, int]
+
+
+class Result(NamedTuple):
+    """What a model says of a text: the row of `predict`, or of an encoder the vector, float32 (width,); with
+    the tokens and windows that were read of it, and `Reading.cut`."""
+
+    value: Any
+    tokens: int
+    windows: int
+    cut: dict[str, int]
+
+
+class BatchModel:
+    """A model that is open, under a name.
+
+    Attributes:
+        task: its name; of an encoder, "embeddings", and `width` that of its vectors, else 0.
+        abstains, scored: whether rows have a probability, and whether they have one for each label.
+        pairs: whether it reads pairs of texts, if known.
+        windows: whether it can read long texts in windows.
+        speed: tokens a second, and `budget` the most tokens of a batch, once `measure` has found them.
+    """
+
+    def __init__(self, name: str, served: ServedTask | ServedEncoder) -> None:
+        self.name, self.served = name, served
+        self.task, self.width = "embeddings", getattr(served, "width", 0)
+        self.abstains, self.scored, self.windows = False, False, True
+        self.pairs: bool | None = False
+        self.budget, self.speed = SMALLEST, 1.0
+        if isinstance(served, ServedTask):
+            task = served.task
+            self.task, self.abstains, self.windows = task.name, task.abstains, served.windows
+            self.pairs = True if task.problem_type == "question_answering" else served.pairs
+            try:
+                task.scores(np.zeros((0, len(task.labels)), dtype=np.float32))
+                self.scored = task.problem_type != "regression"  # whose value is its score
+            except BrimfulError:  # it has none
+                pass
+        self._pad = served.encode(self._table(["a"], ["a"] if self.pairs else None), None).examples.pad
+
+    def read(self, texts: list[str], second: list[str] | None, overlap: int | None) -> list[Reading]:
+        """Tokenize texts or pairs.
+
+        Args:
+            overlap: tokens that windows of a long text share; None: it is cut.
+
+        Raises:
+            BrimfulError: as the task's `encode`.
+        """
+        served, given = self.served, texts
+        if overlap is None and second is None and max(map(len, texts)) > LONG:
+            most, tokenizer = served.max_length, served.tokenizer
+            texts = [beginning(tokenizer, text, most, "the text", longest=LONG) for text in texts]
+        examples = served.encode(self._table(texts, second), overlap).examples
+        tokens, segments = list(examples.tokens), list(examples.segments)
+        places = None if examples.characters is None else list(examples.characters)
+        found = []
+        bounds = zip(examples.first_of_text.tolist(), examples.count_of_text.tolist(), strict=True)
+        for row, (first, count) in enumerate(bounds):
+            part = slice(first, first + count)
+            length, beside = sum(map(len, tokens[part])), None if second is None else second[row]
+            cut = self._cut(texts[row], beside) if overlap is None and length >= served.max_length else {}
+            windows = tokens[part], segments[part], places and places[part]
+            found.append(Reading(given[row], beside, *windows, length, cut))
+        return found
+
+    def _cut(self, text: str, second: str | None) -> dict[str, int]:
+        markers = isinstance(self.served, ServedEncoder) or self.served.markers
+        given = self.served.tokenizer, text, second, self.served.max_length
+        ends = zip(("truncated_at", "truncated_at_b"), ends_of_reading(*given, markers=markers), strict=True)
+        return {name: end for name, end in ends if end is not None}
+
+    def _table(self, texts: list[str], second: list[str] | None) -> Table:
+        if isinstance(self.served, ServedTask):
+            return self.served.task.from_texts(texts, second)
+        return Table(Path("texts"), texts, second, None)
+
+    def answers(self, readings: Sequence[Reading]) -> list[Result]:
+        """What the model says of each text; all are single texts, or all pairs.
+
+        Raises:
+            BrimfulError: outputs are NaN or infinite.
+        """
+        second = [each.second for each in readings if each.second is not None] or None
+        counts = [len(each.tokens) for each in readings]
+        spans = None
+        if readings[0].characters is not None:
+            spans = Ragged.of([part for each in readings for part in each.characters or ()], np.int32, (2,))
+        examples = Examples(
+            tokens=[part for each in readings for part in each.tokens],
+            segments=[part for each in readings for part in each.segments],
+            targets={},
+            max_length=self.served.max_length,
+            pad=self._pad,
+            texts=np.repeat(np.arange(len(readings)), counts) if max(counts) > 1 else None,
+            characters=spans,
+        )
+        data = Encoded(self._table([each.text for each in readings], second), examples)
+        if isinstance(self.served, ServedEncoder):
+            values: list[Any] = list(self.served.vectors(data))
+        else:
+            values = predicted_rows(self.served.task, self.served.answers(data), data, scores=self.scored)
+            for value in values:
+                value.pop("id", None)  # of a question: its number in the batch
+        each = zip(values, readings, counts, strict=True)
+        return [Result(value, reading.length, count, reading.cut) for value, reading, count in each]
+
+    def measure(self, seconds: float, call: Callable[[Callable[[], float]], float]) -> None:
+        """Find `speed` and `budget`: batches of made-up texts grow until one takes so many seconds.
+
+        Args:
+            call: runs a function in the thread that computes.
+        """
+        rng = random.Random(0)
+        words = sorted(self.served.tokenizer.get_vocab(with_added_tokens=False)) or ["a"]
+        count, tokens, took = 1, 0, 0.0
+        while took < seconds and tokens < LARGEST:
+            texts = [" ".join(rng.choices(words, k=_TRIAL_WORDS)) for _ in range(count)]
+            readings = self.read(texts, texts if self.pairs else None, None)
+            tokens = sum(each.length for each in readings)
+            took = min(call(partial(self._seconds, readings)) for _ in range(_TRIALS))
+            count *= 2
+        self.speed = tokens / took
+        self.budget = max(SMALLEST, min(LARGEST, int(self.speed * seconds)))
+
+    def _seconds(self, readings: Sequence[Reading]) -> float:
+        started = time.perf_counter()
+        self.answers(readings)
+        return time.perf_counter() - started

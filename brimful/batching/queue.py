@@ -1,0 +1,270 @@
+"""The queue in front of the engine: what is accepted, whose turn it is, and what a batch holds.
+
+A request is a `Job`, each of its texts a `Row`. A job arrives, is tokenized, and its rows become ready.
+Whenever the engine is free, it takes the rows that came first, of one model, up to the model's token budget:
+nothing waits for a batch to fill. A job is over once: answered, failed, late, or left by its client.
+"""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+AHEAD = 2
+"""Batches that are tokenized before the engine asks for them."""
+
+
+class RefusedError(Exception):
+    """Why a request gets no answer, in one line.
+
+    Attributes:
+        status: as of HTTP.
+        wait: seconds after which it may come again, if it may.
+    """
+
+    def __init__(self, status: int, message: str, wait: int | None = None) -> None:
+        super().__init__(" ".join(message.split()))
+        self.status, self.wait = status, wait
+
+
+class LeftError(Exception):
+    """The client has left."""
+
+
+class Job:
+    """A request on its way.
+
+    Attributes:
+        model: that answers it; `budget` is the most tokens of a batch of its.
+        overlap: of windows; None: texts are cut, or refused if `reject`.
+        tokens: expected until they are counted.
+        deadline: by the queue's clock.
+        has_left: whether its client has.
+        waiting, left: rows that no batch has taken, and that are not computed.
+        results: of each text, once it is over without an error.
+        queued, tokenizing, computing: seconds.
+    """
+
+    __slots__ = (
+        *(
+            "model",
+            "texts",
+            "second",
+            "overlap",
+            "reject",
+            "tokens",
+            "deadline",
+            "has_left",
+            "number",
+            "left",
+        ),
+        *("waiting", "is_over", "results", "error", "arrived", "queued", "tokenizing", "computing", "future"),
+    )
+
+    def __init__(
+        self,
+        model: Any,
+        texts: list[str],
+        second: list[str] | None = None,
+        *,
+        overlap: int | None = None,
+        reject: bool = False,
+        tokens: int = 0,
+        deadline: float = float("inf"),
+        has_left: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.model, self.texts, self.second, self.overlap, self.reject = model, texts, second, overlap, reject
+        self.tokens, self.deadline, self.has_left = tokens, deadline, has_left
+        self.left = self.waiting = len(texts)
+        self.number, self.is_over = -1, False
+        self.results: list[Any] = [None] * len(texts)
+        self.error: Exception | None = None
+        self.arrived = self.queued = self.tokenizing = self.computing = 0.0
+        self.future: Any = None
+
+
+class Row(NamedTuple):
+    """Text number `place` of a job, tokenized."""
+
+    job: Job
+    place: int
+    length: int
+    reading: Any
+
+
+class Queue:
+    """Jobs between the server's loop, the thread that tokenizes and the one that computes.
+
+    Attributes:
+        most_requests, most_tokens: that are accepted and not over; `requests` and `tokens` are.
+        speed: tokens a second of the slowest model.
+        closed: whether no job is accepted any more.
+    """
+
+    def __init__(
+        self,
+        most_requests: int,
+        over: Callable[[list[Job]], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """
+        Args:
+            over: takes the jobs that are over, in any thread.
+        """
+        self.most_requests, self.most_tokens, self.speed = most_requests, 1 << 62, 1e9
+        self.requests = self.tokens = 0
+        self.closed = self._stopped = False
+        self.clock, self._over = clock, over
+        self._changed = threading.Condition()
+        self._count = 0
+        self._open: dict[int, Job] = {}
+        self._arrived: deque[Job] = deque()
+        self._ready: dict[Any, deque[Row]] = {}
+        self._ready_tokens = 0
+        self._calls: deque[Callable[[], None]] = deque()
+
+    def refuse_if_full(self, tokens: int = 0) -> None:
+        """Refuse a job of so many tokens if there is no room; the only job always has it.
+
+        Raises:
+            RefusedError: 503 if the queue is closed, 429 if it is full.
+        """
+        if self.closed:
+            raise RefusedError(503, "the server is draining; ask another one")
+        many = self.tokens + tokens > self.most_tokens and self.requests
+        if self.requests >= self.most_requests or many:
+            seconds = max(1, min(60, round(self.tokens / self.speed)))
+            raise RefusedError(429, f"the queue is full; wait {seconds} s", seconds)
+
+    def admit(self, job: Job) -> None:
+        """Accept a job, or refuse it as `refuse_if_full`."""
+        with self._changed:
+            self.refuse_if_full(job.tokens)
+            job.number, job.arrived = self._count, self.clock()
+            self._count += 1
+            self.requests += 1
+            self.tokens += job.tokens
+            self._open[job.number] = job
+            self._arrived.append(job)
+            self._changed.notify_all()
+
+    def jobs(self) -> list[Job]:
+        """The jobs to tokenize next, the first first: about as many as make a batch."""
+        found: list[Job] = []
+        tokens = 0
+        while self._arrived and (not found or tokens + self._arrived[0].tokens <= found[0].model.budget):
+            job = self._arrived.popleft()
+            if not self._dropped(job):
+                found.append(job)
+                tokens += job.tokens
+        return found
+
+    def put(self, rows: list[Row]) -> None:
+        """Rows that are tokenized: all of those of their jobs."""
+        with self._changed:
+            rows = sorted(
+                (row for row in rows if not row.job.is_over), key=lambda row: (row.job.number, row.place)
+            )
+            counts = dict[Job, int]()
+            for row in rows:
+                counts[row.job] = counts.get(row.job, 0) + row.length
+                self._ready.setdefault((row.job.model, row.job.second is None), deque()).append(row)
+            for job, tokens in counts.items():
+                self.tokens += tokens - job.tokens
+                self._ready_tokens += tokens
+                job.tokens = tokens
+            self._changed.notify_all()
+
+    def batch(self) -> list[Row]:
+        """The rows to compute next: of one model, all single texts or all pairs, within its budget; or one
+        longer text alone."""
+        found: list[Row] = []
+        while self._ready and not found:
+            kind = min(self._ready, key=lambda one: self._ready[one][0].job.number)
+            line, tokens = self._ready[kind], 0
+            while line and (not found or tokens + line[0].length <= kind[0].budget):
+                row = line.popleft()
+                self._ready_tokens -= row.length
+                if not self._dropped(row.job):
+                    row.job.waiting -= 1
+                    found.append(row)
+                    tokens += row.length
+            if not line:
+                del self._ready[kind]
+        return found
+
+    def complete(self, rows: Sequence[Row], results: Sequence[Any], seconds: float) -> None:
+        """What was computed for a batch, and how long that took."""
+        with self._changed:
+            for row, result in zip(rows, results, strict=True):
+                row.job.results[row.place] = result
+                row.job.left -= 1
+            over = []
+            for job in dict.fromkeys(row.job for row in rows):
+                job.computing += seconds
+                if not job.left and not job.is_over:
+                    over.append(self._end(job, None))
+        self._over(over)
+
+    def fail(self, jobs: Sequence[Job], error: Exception) -> None:
+        """End jobs that cannot be answered."""
+        with self._changed:
+            over = [self._end(job, error) for job in jobs if not job.is_over]
+        self._over(over)
+
+    def expire(self) -> None:
+        """End the jobs that wait beyond their deadline, or whose client has left."""
+        now = self.clock()
+        with self._changed:
+            jobs = list(self._open.values())
+        self.fail([job for job in jobs if job.has_left()], LeftError())
+        late = [job for job in jobs if job.waiting and job.deadline <= now]
+        self.fail(late, RefusedError(504, "the deadline passed while the request waited"))
+
+    def call(self, function: Callable[[], None]) -> None:
+        """Let the thread that computes call a function between two batches."""
+        with self._changed:
+            self._calls.append(function)
+            self._changed.notify_all()
+
+    def wait_for_jobs(self) -> list[Job] | None:
+        """`jobs`, once there are some and the engine will need them; None after `stop`."""
+        with self._changed:
+            while not self._stopped:
+                if self._arrived and self._ready_tokens < AHEAD * self._arrived[0].model.budget:
+                    return self.jobs()
+                self._changed.wait()
+        return None
+
+    def wait_for_batch(self) -> list[Row] | Callable[[], None] | None:
+        """`batch`, or a function to call, once there is one; None after `stop`."""
+        with self._changed:
+            while not self._stopped:
+                if self._calls:
+                    return self._calls.popleft()
+                if found := self.batch():
+                    self._changed.notify_all()
+                    return found
+                self._changed.wait()
+        return None
+
+    def stop(self, error: Exception) -> None:
+        """Accept and hand out nothing more, and end what is left with an error."""
+        with self._changed:
+            self.closed = self._stopped = True
+            self._changed.notify_all()
+        self.fail(list(self._open.values()), error)
+
+    def _dropped(self, job: Job) -> bool:
+        """Whether a job is over, perhaps just now, since its client has left."""
+        if not job.is_over and job.has_left():
+            self._over([self._end(job, LeftError())])
+        return job.is_over
+
+    def _end(self, job: Job, error: Exception | None) -> Job:
+        job.is_over, job.error = True, error
+        self.requests -= 1
+        self.tokens -= job.tokens
+        del self._open[job.number]
+        return job

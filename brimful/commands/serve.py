@@ -1,0 +1,41 @@
+"""The verb `brimful serve`: models behind HTTP."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from brimful.config import verb
+from brimful.console import counted
+from brimful.extras import require
+from brimful.serving.config import ServeConfig
+
+
+def show_served(result: Mapping[str, Any]) -> None:
+    """Print the end of a server, or of its dry run."""
+    if "dry_run" in result:
+        for model in result["models"]:
+            speed = f"{model['tokens_per_second']:,} tokens a second"
+            print(f"dry run: {model['id']} ({model['task']}, {model['precision']}) reads {speed}")
+        return
+    print(f"stopped; {counted(result['texts'], 'text')} answered")
+
+
+@verb(ServeConfig, show=show_served)
+def serve(config: ServeConfig) -> dict[str, Any]:
+    """Answer requests over HTTP with models, until a signal ends it.
+
+    SIGTERM and SIGINT let what was accepted be answered first; SIGHUP loads the folders again.
+
+    Returns:
+        the number of `texts` that were answered.
+
+    Raises:
+        BrimfulError: a package is missing, a model cannot be opened, or the address cannot be had.
+    """
+    require("serve", "starlette", "uvicorn", "httptools", "prometheus_client")
+    from brimful.serving.models import card, open_models
+    from brimful.serving.server import Process
+
+    if config.dry_run:
+        models = open_models(config, lambda function: function())
+        return {"dry_run": True, "models": list(map(card, models.values()))}
+    return Process(config).run()

@@ -1,0 +1,169 @@
+"""The routes: a request's body in, JSON out, and every error as one line of JSON."""
+
+import hmac
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from brimful.batching.queue import LeftError, RefusedError
+from brimful.batching.service import Service
+from brimful.console import say
+from brimful.serving.bodies import Body, ClassifyBody, EmbeddingsBody, decoded
+from brimful.serving.metrics import Metrics
+from brimful.serving.models import card, classified, embedded, job_of
+from brimful.serving.page import page
+
+Headers = list[tuple[bytes, bytes]]
+TOKEN = "BRIMFUL_TOKEN"
+"""The environment variable with the bearer token that requests must show."""
+OPEN = frozenset(["/", "/health", "/health/live"])
+"""Paths that need no token; the page asks for it."""
+CLIENT = "brimful.client"
+"""The key of a scope for its `server.Connection`; without it, a client never leaves."""
+BODY = 8 << 20
+"""The most bytes of a body."""
+KINDS = {401: "unauthorized", 404: "not_found", 408: "timeout", 429: "overloaded", 500: "internal"}
+KINDS |= {503: "draining", 504: "timeout"}
+"""The types of errors by status; of others, invalid_request."""
+DISCARDED = 8 * BODY
+"""Bytes of a larger one that are read and thrown away before it is refused: a client that sends reads no
+answer."""
+
+
+class Endpoint:
+    """A path that takes a body of this kind, and its answer."""
+
+    def __init__(
+        self, service: Service, metrics: Metrics, kind: type[Body], answer: Callable[..., Any]
+    ) -> None:
+        self.service, self.metrics, self.answer = service, metrics, answer
+        self.decoder = msgspec.json.Decoder(kind)
+        self.name = kind.__name__.removesuffix("Body").lower()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started, metrics, status = time.monotonic(), self.metrics, 200
+        try:
+            content, headers = await self._answered(scope, receive)
+            metrics.seconds.observe(time.monotonic() - started)
+        except LeftError:
+            metrics.requests.labels(self.name, "left").inc()
+            return
+        except RefusedError as error:
+            status, (content, headers) = error.status, said(error)
+        except Exception as error:
+            say(f"serve: {self.name}: {type(error).__name__}")
+            status, (content, headers) = 500, said(RefusedError(500, "an error of the server"))
+        metrics.requests.labels(self.name, str(status)).inc()
+        await _send(send, status, content, headers)
+
+    async def _answered(self, scope: Scope, receive: Receive) -> tuple[bytes, Headers]:
+        service, client = self.service, scope.get(CLIENT)
+        if client is not None and client.crowded:
+            raise RefusedError(429, "too many connections", 1)
+        service.refuse_if_busy()
+        body = decoded(self.decoder, await read_body(scope, receive))
+        asked, model = body.asked(), service.model(body.model)
+        job = job_of(model, body, asked)
+        if client is not None:
+            job.has_left = client.has_left
+        await service.finish(job)
+        content = msgspec.json.encode(self.answer(model, body, job.results, asked.single))
+        parts = ("queue", job.queued), ("tokenize", job.tokenizing), ("compute", job.computing)
+        timing = ", ".join(f"{name};dur={1e3 * seconds:.1f}" for name, seconds in parts)
+        headers = [(b"server-timing", timing.encode())]
+        if cut := sum(bool(result.cut) for result in job.results):  # routers' labels have no place to say it
+            headers.append((b"x-truncated-texts", b"%d" % cut))
+        return content, headers
+
+
+def said(error: RefusedError) -> tuple[bytes, Headers]:
+    """The JSON of an error, and its headers."""
+    kind = KINDS.get(error.status, "invalid_request")
+    content = msgspec.json.encode({"error": {"message": str(error), "type": kind, "code": error.status}})
+    headers = [] if error.wait is None else [(b"retry-after", b"%d" % error.wait)]
+    if error.status in (413, 503):
+        headers.append((b"connection", b"close"))
+    return content, headers
+
+
+async def read_body(scope: Scope, receive: Receive) -> bytes:
+    """The body of a request.
+
+    Raises:
+        RefusedError: 413.
+        LeftError: the client has left.
+    """
+    told = next((int(value) for name, value in scope["headers"] if name == b"content-length"), 0)
+    parts, length, more = list[bytes](), 0, told <= DISCARDED
+    while more and length <= DISCARDED:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise LeftError
+        length += len(message.get("body", b""))
+        if length <= BODY:
+            parts.append(message.get("body", b""))
+        more = message.get("more_body", False)
+    if max(told, length) > BODY:
+        raise RefusedError(413, f"the body has more than {BODY:,} bytes")
+    return b"".join(parts)
+
+
+async def _send(send: Send, status: int, content: bytes, headers: Headers) -> None:
+    about = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(content)), *headers]
+    await send({"type": "http.response.start", "status": status, "headers": about})
+    await send({"type": "http.response.body", "body": content})
+
+
+def create_app(service: Service, metrics: Metrics) -> Callable[[Scope, Receive, Send], Any]:
+    """The ASGI application; a bearer token in the environment guards it."""
+    shown, about_page = page()
+    wanted = b"Bearer " + os.environ.get(TOKEN, "").encode()
+    classify = Endpoint(service, metrics, ClassifyBody, classified)
+    embeddings = Endpoint(service, metrics, EmbeddingsBody, embedded)
+
+    def json(value: Any, status: int = 200) -> Response:
+        return Response(msgspec.json.encode(value), status, media_type="application/json")
+
+    def state(_: Request) -> Response:
+        return json({"status": service.state}, 200 if service.state == "ready" else 503)
+
+    def models(_: Request) -> Response:
+        return json({"object": "list", "data": list(map(card, service.models.values()))})
+
+    async def refused(request: Request, error: Any) -> Response:
+        found = RefusedError(error.status_code, f"{request.method} {request.url.path:.200}: {error.detail}")
+        return Response(said(found)[0], error.status_code, error.headers, "application/json")
+
+    app = Starlette(
+        routes=[
+            Route("/v1/classify", classify, methods=["POST"]),
+            Route("/classify", classify, methods=["POST"]),
+            Route("/v1/embeddings", embeddings, methods=["POST"]),
+            Route("/v1/models", models),
+            Route("/health", state),
+            Route("/health/live", lambda _: json({"status": "live"})),
+            Route("/metrics", lambda _: Response(metrics.text(), media_type="text/plain; version=0.0.4")),
+            Route("/", lambda _: Response(shown, headers=about_page)),
+        ],
+        exception_handlers={HTTPException: refused},
+    )
+
+    async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] not in OPEN:
+            given = b"".join(value for name, value in scope["headers"] if name == b"authorization")
+            if not hmac.compare_digest(given, wanted):
+                found = RefusedError(401, "the token is missing or wrong: send Authorization: Bearer TOKEN")
+                await _send(send, 401, said(found)[0], [(b"www-authenticate", b"Bearer")])
+                return
+        await app(scope, receive, send)
+
+    return guarded if wanted != b"Bearer " else app

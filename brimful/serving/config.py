@@ -1,0 +1,49 @@
+"""The options of `brimful serve`."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import tyro
+
+from brimful.config import require_positive
+from brimful.errors import BrimfulError, UsageError
+from brimful.precision.formats import InferencePrecision
+from brimful.prediction.config import Device
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeConfig:
+    """Answer over HTTP with task models, static models, encoders and ONNX exports; a page at / tries them."""
+
+    MAIN = ("models", "host", "port", "precision", "device", "deadline")
+    EXAMPLE = "runs/student runs/encoder --port 8080"
+
+    models: Annotated[tuple[str, ...], tyro.conf.Positional]
+    """Folders of models, as `predict` takes them. Each is served under its folder's name."""
+    host: str = "127.0.0.1"
+    """Address to listen on; 0.0.0.0 is every address of this machine. Requests must show BRIMFUL_TOKEN of the
+    environment as a bearer token, if it is set."""
+    port: int = 8080
+    """Port to listen on; 0 takes a free one."""
+    precision: InferencePrecision = "auto"
+    """Number format of the computation, as of `predict` for a long file; decided at the start, so that an
+    answer does not depend on load. Static models and ONNX exports have their own."""
+    device: Device = "auto"
+    """Where torch computes; auto: on a GPU if there is one. Static models and ONNX exports use the CPU."""
+    deadline: float = 10.0
+    """Seconds after which a request that still waits gets 504."""
+    queue_requests: int = 256
+    """The most requests that are accepted and not answered yet; others get 429."""
+    queue_tokens: int | None = None
+    """The most tokens of those; by default, as many as the slowest model reads in half of the deadline."""
+    dry_run: bool = False
+    """Load and measure the models, and serve nothing."""
+
+    def __post_init__(self) -> None:
+        if not self.models:
+            raise UsageError("serve needs at least one model: brimful serve MODEL...")
+        if not 0 <= self.port < 1 << 16:
+            raise BrimfulError(f"port is {self.port}: it must be from 0 to 65535")
+        require_positive(self, "queue_requests", *(["queue_tokens"] if self.queue_tokens is not None else []))
+        if not 0 < self.deadline < 86_400:
+            raise BrimfulError(f"deadline is {self.deadline}: it must be from 0 to 86,400 seconds")

@@ -1,0 +1,146 @@
+"""The models that are served: which requests they take, and the JSON that answers them."""
+
+from base64 import b64encode
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from brimful.batching.model import BatchModel, Result
+from brimful.batching.queue import Job, RefusedError
+from brimful.errors import BrimfulError
+from brimful.prediction.config import Opening
+from brimful.prediction.served import abstain, open_served
+from brimful.serving.bodies import Asked, Body, ClassifyBody, EmbeddingsBody
+from brimful.serving.config import ServeConfig
+
+SECONDS = 0.02
+"""What a batch may take."""
+TEXTS, CHARACTERS = 1024, 200_000
+"""The most texts of a request, and the most characters of a text."""
+OVERLAP = 32
+"""Tokens that windows share where the model was trained without windows."""
+
+
+def open_models(config: ServeConfig, call: Callable[[Callable[[], Any]], Any]) -> dict[str, BatchModel]:
+    """The models of all folders by name, measured.
+
+    Args:
+        call: runs a function in the thread that computes.
+
+    Raises:
+        BrimfulError: one cannot be opened, or two have the same name.
+    """
+    found: dict[str, BatchModel] = {}
+    for path in config.models:
+        name = Path(path).resolve().name
+        if name in found:
+            raise BrimfulError(f"two models are called {name}, as their folders are; rename one")
+        opening = Opening(model=path, precision=config.precision, device=config.device, stays=True)
+        found[name] = BatchModel(name, open_served(opening))
+    for model in found.values():
+        model.measure(SECONDS, call)
+    return found
+
+
+def card(model: BatchModel) -> dict[str, Any]:
+    """What /v1/models says of a model."""
+    about: dict[str, Any] = {"id": model.name, "object": "model", "task": model.task}
+    served, task = model.served, getattr(model.served, "task", None)
+    if task is None:
+        about |= {"labels": [], "width": model.width}
+    else:
+        about |= {"labels": list(getattr(task, "kinds", task.labels)), "pairs": model.pairs}
+    about |= {"max_length": served.max_length, "overlap": served.overlap, "precision": served.precision}
+    return about | {"batch_tokens": model.budget, "tokens_per_second": round(model.speed)}
+
+
+def job_of(model: BatchModel, body: Body, asked: Asked) -> Job:
+    """A request's texts on their way to a model.
+
+    Raises:
+        RefusedError: 413 or 422: the model cannot read them so.
+    """
+    served, (texts, second, _) = model.served, asked
+    if problem := _unfit(model, body):
+        raise RefusedError(422, f"{model.name} {problem}")
+    if len(texts) > TEXTS:
+        raise RefusedError(422, f"{len(texts):,} texts are more than the {TEXTS:,} of a request")
+    if model.pairs is not None and texts and (second is not None) != model.pairs:
+        need = "text_b (or texts_b) beside text" if model.pairs else "text (or texts) alone"
+        raise RefusedError(422, f"{model.name} reads {need}")
+    lengths = [len(text) for text in (*texts, *(second or ()))]
+    if lengths and max(lengths) > CHARACTERS:
+        raise RefusedError(
+            413, f"a text has {max(lengths):,} characters, more than {CHARACTERS:,}; divide it, or cut it"
+        )
+    overlap = served.overlap if body.overflow is None else None
+    if body.overflow == "window":
+        if not model.windows:
+            raise RefusedError(422, f"{model.name} reads no windows; leave overflow out, or truncate")
+        overlap = min(OVERLAP, served.max_length // 4) if served.overlap is None else served.overlap
+    most = served.max_length if overlap is None else CHARACTERS
+    tokens = sum(min(length // 2 + 2, most) for length in lengths)  # expected
+    return Job(model, texts, second, overlap=overlap, reject=body.overflow == "reject", tokens=tokens)
+
+
+def _unfit(model: BatchModel, body: Body) -> str | None:
+    """What of a body a model cannot answer."""
+    if isinstance(body, ClassifyBody):
+        if model.width:
+            return "is an encoder, which gives vectors: post to /v1/embeddings"
+        if body.abstain_below is not None and not model.abstains:
+            return f"does {model.task}; abstain_below is for classification"
+        routed = model.scored or model.task in ("regression", "token-classification")
+        if body.inputs is not None and not routed:
+            return f"does {model.task}; inputs is for labels and spans"
+    elif not model.width:
+        return f"does {model.task} and gives no vectors: post to /v1/classify"
+    elif isinstance(body, EmbeddingsBody) and (body.dimensions or 0) > model.width:
+        return f"has {model.width} dimensions, fewer than {body.dimensions}"
+    return None
+
+
+def classified(model: BatchModel, body: ClassifyBody, results: Sequence[Result], single: bool) -> Any:
+    """The answer of /v1/classify."""
+    if body.inputs is not None:
+        routed = [_routed(model, result) for result in results]
+        return routed[0] if single else routed
+    rows = [result.value for result in results]
+    if body.abstain_below is not None:
+        rows = abstain(rows, body.abstain_below)
+    about = ({"tokens": each.tokens, "windows": each.windows} | each.cut for each in results)
+    found = [row | more for row, more in zip(rows, about, strict=True)]
+    return {"model": model.name, "results": found, "usage": {"tokens": sum(each.tokens for each in results)}}
+
+
+def _routed(model: BatchModel, result: Result) -> Any:
+    """What pipelines of text classification answer and routers read: the labels, the likeliest first; or an
+    envelope of spans."""
+    row = result.value
+    if "spans" in row:
+        renamed = [
+            {("score" if key == "probability" else key): span[key] for key in span} for span in row["spans"]
+        ]
+        return {"spans": renamed, **result.cut, "model": model.name}
+    scores = row["scores"] if "scores" in row else {"LABEL_0": row["value"]}
+    ranked = sorted(scores.items(), key=lambda item: -item[1])
+    return [{"label": label, "score": score} for label, score in ranked]
+
+
+def embedded(model: BatchModel, body: EmbeddingsBody, results: Sequence[Result], single: bool) -> Any:
+    """The answer of /v1/embeddings, in OpenAI's form."""
+    data = []
+    for index, each in enumerate(results):
+        vector: np.ndarray = each.value
+        if body.dimensions is not None:
+            vector = vector[: body.dimensions]
+            vector = vector / max(np.linalg.norm(vector), 1e-12)
+        written = vector.tolist()
+        if body.encoding_format == "base64":
+            written = b64encode(vector.astype("<f4").tobytes()).decode()
+        data.append({"object": "embedding", "index": index, "embedding": written} | each.cut)
+    tokens = sum(each.tokens for each in results)
+    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+    return {"object": "list", "model": model.name, "data": data, "usage": usage}

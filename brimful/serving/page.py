@@ -1,0 +1,33 @@
+"""The page at `/`, and what a browser may do with it: run the page's own script, and ask its own server."""
+
+import re
+from base64 import b64encode
+from hashlib import sha256
+from importlib import resources
+
+
+def page() -> tuple[bytes, dict[str, str]]:
+    """The page in UTF-8, and its headers.
+
+    Its style and its script are allowed by their hashes, so nothing that reached the page as text could run.
+    """
+    text = resources.files("brimful.serving").joinpath("page.html").read_text(encoding="utf-8")
+    policy = (
+        f"default-src 'none'; script-src {_hash_of('script', text)}; style-src {_hash_of('style', text)}; "
+        "img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+        "require-trusted-types-for 'script'; trusted-types 'none'"
+    )
+    headers = {
+        "Content-Type": "text/html; charset=utf-8",
+        "Content-Security-Policy": policy,
+        "X-Content-Type-Options": "nosniff",
+        "Referrer-Policy": "no-referrer",
+        "Cache-Control": "no-cache",
+    }
+    return text.encode(), headers
+
+
+def _hash_of(tag: str, text: str) -> str:
+    """The source expression of the page's one inline `tag`."""
+    (content,) = re.findall(rf"<{tag}>(.*?)</{tag}>", text, re.DOTALL)
+    return f"'sha256-{b64encode(sha256(content.encode()).digest()).decode()}'"
