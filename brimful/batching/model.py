@@ -32,6 +32,7 @@ class Reading:
 
     Attributes:
         tokens, segments, characters: of each of its windows, as in `data.examples.Examples`.
+        overlap: tokens that they share.
         length: tokens of all windows.
         cut: `truncated_at`, and of the second text `truncated_at_b`: where reading stopped, in code points;
             empty if all was read.
@@ -42,6 +43,7 @@ class Reading:
     tokens: list[np.ndarray]
     segments: list[np.ndarray]
     characters: list[np.ndarray] | None
+    overlap: int | None
     length: int
     cut: dict[str, int]
 
@@ -107,7 +109,7 @@ class BatchModel:
             length, beside = sum(map(len, tokens[part])), None if second is None else second[row]
             cut = self._cut(texts[row], beside) if overlap is None and length >= served.max_length else {}
             windows = tokens[part], segments[part], places and places[part]
-            found.append(Reading(given[row], beside, *windows, length, cut))
+            found.append(Reading(given[row], beside, *windows, overlap, length, cut))
         return found
 
     def _cut(self, text: str, second: str | None) -> dict[str, int]:
@@ -122,7 +124,8 @@ class BatchModel:
         return Table(Path("texts"), texts, second, None)
 
     def answers(self, readings: Sequence[Reading]) -> list[Result]:
-        """What the model says of each text; all are single texts, or all pairs.
+        """What the model says of each text. All are single texts or all pairs, and those that are read in
+        windows share one overlap.
 
         Raises:
             BrimfulError: outputs are NaN or infinite.
@@ -140,6 +143,7 @@ class BatchModel:
             pad=self._pad,
             texts=np.repeat(np.arange(len(readings)), counts) if max(counts) > 1 else None,
             characters=spans,
+            overlap=max((each.overlap for each in readings if each.overlap is not None), default=None),
         )
         data = Encoded(self._table([each.text for each in readings], second), examples)
         if isinstance(self.served, ServedEncoder):

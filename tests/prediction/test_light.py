@@ -12,7 +12,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import torch
 
 import brimful
 from brimful import BrimfulError, TaskModel
@@ -20,17 +19,15 @@ from brimful.commands.export import export
 from brimful.exporting.graph import write_onnx
 from brimful.hf.folders import save_model
 from brimful.hf.text_encoder import TextEncoder
-from brimful.model.heads import MaskedLMHead, SequenceHead, SpanHead, TokenHead
+from brimful.model.heads import MaskedLMHead
 from brimful.prediction import onnx
 from brimful.tasks.classes import Classes
 from brimful.tasks.classification import Classification
 from brimful.tasks.label_sets import LabelSets
 from brimful.tasks.multi_label import MultiLabel
-from brimful.tasks.question_answering import QuestionAnswering
-from brimful.tasks.regression import Regression
 from brimful.tasks.static import StaticModel
-from brimful.tasks.token_classification import TokenClassification
-from builders.encoders import pair_template, small, word_tokenizer
+from builders.encoders import word_tokenizer
+from builders.task_models import new_encoder, task_model
 
 BLOCKED = """
 import sys
@@ -45,33 +42,6 @@ sys.exit(main(sys.argv[1:]))
 """
 RANDOM = np.random.default_rng(3)
 TEXTS = ["", *(" ".join(f"w{i}" for i in RANDOM.integers(0, 90, n)) for n in RANDOM.integers(1, 50, 20))]
-SPANS = ["O", "B-X", "I-X", "B-Y", "I-Y"]
-
-
-def new_encoder(kind: str = "bert", *, pairs: bool = False) -> TextEncoder:
-    torch.manual_seed(2)
-    encoder = TextEncoder(small(kind, vocabulary_size=95, layers=2).config)
-    encoder.tokenizer = word_tokenizer(kind)
-    if pairs:
-        encoder.tokenizer.post_processor = pair_template()
-    return encoder
-
-
-def task_model(task: str) -> TaskModel:
-    encoder = new_encoder("modern" if task == "regression" else "bert", pairs=task == "question-answering")
-    if task == "classification":
-        head = SequenceHead(encoder, 3)
-        return TaskModel(Classification(["a", "b", "c"]), encoder, head, 32, 8, temperature=1.7, pairs=False)
-    if task == "mean":
-        head = SequenceHead(encoder, 3, pooling="mean")
-        return TaskModel(Classification(["a", "b", "c"]), encoder, head, 32)
-    if task == "multi-label":
-        return TaskModel(MultiLabel(["x", "y"]), encoder, SequenceHead(encoder, 2), 32)
-    if task == "regression":
-        return TaskModel(Regression(), encoder, SequenceHead(encoder, 1), 32, 4)
-    if task == "token-classification":
-        return TaskModel(TokenClassification(SPANS), encoder, TokenHead(encoder, 5), 32, 8)
-    return TaskModel(QuestionAnswering(0.1), encoder, SpanHead(encoder), 32, 8)
 
 
 @pytest.fixture(scope="module")

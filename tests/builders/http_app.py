@@ -1,0 +1,77 @@
+"""The application of `brimful serve` in this process, asked without a socket."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+from brimful.batching.queue import RefusedError
+from brimful.batching.service import Service
+from brimful.serving.app import create_app
+from brimful.serving.config import ServeConfig
+from brimful.serving.metrics import Metrics
+from brimful.serving.models import open_models
+
+Ask = Callable[..., Any]
+
+
+class Asked:
+    """An application that is up.
+
+    Attributes:
+        service: what is behind it.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        config = ServeConfig(**options)
+        self.metrics = Metrics(lambda: self.service.queue)
+        limits = config.queue_requests, config.queue_tokens, config.deadline
+        self.service = Service(*limits, self.metrics.computed)
+        self.app = create_app(self.service, self.metrics)
+        self.service.use(open_models(config, self.service.engine.call))
+
+    def run(self, talk: Callable[[httpx2.AsyncClient], Coroutine[Any, Any, Any]]) -> Any:
+        """What a conversation with it returns."""
+
+        async def main() -> Any:
+            transport = httpx2.ASGITransport(app=self.app)
+            async with httpx2.AsyncClient(transport=transport, base_url="http://test") as client:
+                return await talk(client)
+
+        return asyncio.run(main())
+
+    def post(self, path: str, body: Any) -> httpx2.Response:
+        """The response to a body: JSON, or bytes as they are."""
+        given = {"content": body} if isinstance(body, bytes) else {"json": body}
+        return self.run(lambda client: client.post(path, **given))
+
+    def get(self, path: str, **headers: str) -> httpx2.Response:
+        """The response to GET."""
+        return self.run(lambda client: client.get(path, headers=headers))
+
+    def ask(self, path: str, **body: Any) -> Any:
+        """The JSON that answers a body, with status 200."""
+        response = self.post(path, body)
+        assert response.status_code == 200, response.text
+        return response.json()
+
+    def refused(self, path: str, body: Any) -> tuple[int, str]:
+        """The status and the line of an error."""
+        response = self.post(path, body)
+        error = response.json()["error"]
+        assert error["code"] == response.status_code != 200
+        assert "\n" not in error["message"]
+        return response.status_code, error["message"]
+
+
+@contextmanager
+def asked(*models: Path, **options: Any) -> Iterator[Asked]:
+    """An application that answers with the models in these folders."""
+    found = Asked(models=tuple(map(str, models)), **options)
+    try:
+        yield found
+    finally:
+        found.service.queue.stop(RefusedError(503, "the test is over"))

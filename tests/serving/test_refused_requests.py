@@ -1,0 +1,283 @@
+"""A request that cannot be answered gets its own error, one line of JSON, and disturbs no other one."""
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from brimful.batching.model import BatchModel
+from brimful.errors import NotFiniteError
+from brimful.tasks.static import StaticModel
+from builders.encoders import word_tokenizer
+from builders.http_app import Asked, asked
+from builders.shared import made_once
+from builders.task_models import new_encoder, task_model
+
+CLASSIFY, EMBEDDINGS = "/v1/classify", "/v1/embeddings"
+MEGABYTE = 1 << 20
+
+
+def save_static(folder: Path) -> None:
+    """A static classifier, which is quick to open."""
+    shapes = (95, 8), (3, 8), (3,)
+    weights = [np.random.default_rng(3).standard_normal(shape).astype(np.float32) for shape in shapes]
+    StaticModel(*weights, ["a", "b", "c"], word_tokenizer(), 32).save(folder)
+
+
+@pytest.fixture(scope="module")
+def static(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return (
+        made_once(tmp_path_factory, "served-static", lambda folder: save_static(folder / "static")) / "static"
+    )
+
+
+@pytest.fixture(scope="module")
+def server(static: Path) -> Iterator[Asked]:
+    with asked(static) as found:
+        yield found
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "said"),
+    [
+        (b'{"text": "\xff\xfe"}', 400, "not UTF-8"),
+        (b'{"text": "\xed\xa0\x80"}', 400, "not UTF-8"),
+        (b'{"text": ', 400, "no JSON"),
+        (b"", 400, "no JSON"),
+        (b"[" * 100_000, 422, "array"),
+        (b'{"texts": ' + b"[" * 100_000, 422, "texts[0]"),
+        (rb'{"text": "\ud800 w1"}', 422, "surrogate"),
+        (b'{"text": "a", "text": 1}', 422, "str"),
+        (b"null", 422, "null"),
+        ({}, 422, "one of text, texts and inputs"),
+        ({"text": "a", "inputs": "a"}, 422, "text and inputs"),
+        ({"text": "a", "colour": 1}, 422, "colour"),
+        ({"text": 1}, 422, "int"),
+        ({"texts": ["a", None]}, 422, "texts[1]"),
+        ({"texts": "a"}, 422, "texts"),
+        ({"text": "a", "overflow": "wrap"}, 422, "wrap"),
+        ({"text": "a", "overflow": "window"}, 422, "reads no windows"),
+        ({"text": "a", "abstain_below": 2}, 422, "abstain_below"),
+        ({"inputs": "a", "abstain_below": 0.5}, 422, "abstain_below"),
+        ({"text": "a", "text_b": "b"}, 422, "alone"),
+        ({"texts": ["a"], "text_b": "b"}, 422, "text_b goes with text"),
+        ({"texts": ["a"], "texts_b": []}, 422, "1 texts"),
+        ({"text": "a", "model": "other"}, 404, "static"),
+        ({"texts": ["a"] * 10_000}, 422, "10,000"),
+        ({"text": "w1 " * (5 * MEGABYTE // 3)}, 413, "characters"),
+        ({"text": "w1 " * (10 * MEGABYTE // 3)}, 413, "bytes"),
+    ],
+    ids=lambda value: str(value)[:24],
+)
+def test_a_bad_body_is_refused_in_one_line(server: Asked, body: Any, status: int, said: str) -> None:
+    found, message = server.refused(CLASSIFY, body)
+    assert found == status
+    assert said in message
+    assert len(message) < 300
+
+
+def test_odd_texts_are_answered(server: Asked) -> None:
+    for text in (
+        "",
+        "\x00",
+        "a\x00b",
+        "\u2028",
+        "\udbff\udfff".encode("utf-16", "surrogatepass").decode("utf-16"),
+    ):
+        assert server.ask(CLASSIFY, text=text)["results"][0]["label"] in "abc"
+
+
+def test_paths_and_methods_are_refused_as_json(server: Asked) -> None:
+    assert server.get("/v2/classify").json()["error"]["type"] == "not_found"
+    assert server.get(CLASSIFY).status_code == 405
+    assert server.get("/../../etc/passwd").status_code == 404
+    assert server.refused(EMBEDDINGS, {"input": "a"})[1].endswith("post to /v1/classify")
+
+
+def test_what_a_model_cannot_do_is_said(tmp_path: Path) -> None:
+    new_encoder().save(tmp_path / "encoder")
+    for task in ("question-answering", "token-classification"):
+        task_model(task).save(tmp_path / task)
+    with asked(*sorted(tmp_path.iterdir())) as server:
+        encoder = {"model": "encoder"}
+        assert "vectors" in server.refused(CLASSIFY, {"text": "a", **encoder})[1]
+        assert "48 dimensions" in server.refused(EMBEDDINGS, {"input": "a", "dimensions": 49, **encoder})[1]
+        assert "one of input" in server.refused(EMBEDDINGS, {"input": "a", "inputs": "a", **encoder})[1]
+        assert server.refused(EMBEDDINGS, {"input": [[1, 2]], **encoder})[0] == 422
+        questions = {"model": "question-answering"}
+        assert "text_b" in server.refused(CLASSIFY, {"text": "w1", **questions})[1]
+        question = {"text": "w1", "text_b": "w2", **questions}
+        assert "abstain_below" in server.refused(CLASSIFY, {**question, "abstain_below": 0.5})[1]
+        assert "several models" in server.refused(CLASSIFY, {"text": "w1"})[1]
+        # A first text without room for windows of the second: its own error, beside a good one.
+        crowded = {"text": "w1 " * 40, "text_b": "w2 " * 40, **questions}
+
+        async def talk(client: Any) -> list[int]:
+            post = partial(client.post, CLASSIFY)
+            both = await asyncio.gather(post(json=crowded), post(json=question))
+            return [response.status_code for response in both]
+
+        assert server.run(talk) == [422, 200]
+
+
+def test_a_full_queue_refuses_and_says_when_to_come_again(static: Path) -> None:
+    with asked(static, queue_requests=2) as server:
+        release = threading.Event()
+        server.service.queue.call(release.wait)  # the engine is busy
+
+        async def talk(client: Any) -> list[Any]:
+            waiting = [asyncio.create_task(client.post(CLASSIFY, json={"text": "w1"})) for _ in range(2)]
+            while server.service.queue.requests < 2:
+                await asyncio.sleep(0.01)
+            refused = await client.post(CLASSIFY, json={"text": "w2"})
+            release.set()
+            return [refused, *await asyncio.gather(*waiting)]
+
+        refused, *answered = server.run(talk)
+        assert refused.status_code == 429
+        assert refused.json()["error"]["type"] == "overloaded"
+        assert int(refused.headers["retry-after"]) >= 1
+        assert [response.status_code for response in answered] == [200, 200]
+
+
+def test_a_deadline_passes_in_the_queue(static: Path) -> None:
+    with asked(static, deadline=0.05) as server:
+        release = threading.Event()
+        server.service.queue.call(release.wait)
+
+        async def talk(client: Any) -> Any:
+            late = asyncio.create_task(client.post(CLASSIFY, json={"text": "w1"}))
+            while not late.done():
+                await asyncio.sleep(0.01)
+                server.service.queue.expire()
+            release.set()
+            return [await late, await client.post(CLASSIFY, json={"text": "w1"})]
+
+        late, next_one = server.run(talk)
+        assert (late.status_code, late.json()["error"]["type"]) == (504, "timeout")
+        assert next_one.status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (NotFiniteError("the model's outputs are NaN or infinite: its weights are damaged"), "NaN"),
+        (MemoryError(), "out of memory"),
+        (ValueError("w13 is in the message"), "ValueError in the model"),
+    ],
+)
+def test_a_batch_that_fails_fails_its_own_requests_alone(
+    static: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    error: Exception,
+    said: str,
+) -> None:
+    real = BatchModel.answers
+
+    def answers(model: BatchModel, readings: Any) -> Any:
+        if any("w13" in each.text for each in readings):
+            raise error
+        return real(model, readings)
+
+    monkeypatch.setattr(BatchModel, "answers", answers)
+    caplog.set_level("INFO")
+    with asked(static) as server:
+        release = threading.Event()
+        server.service.queue.call(release.wait)
+
+        async def talk(client: Any) -> list[Any]:
+            texts = ["w1", "w13", "w2"]
+            tasks = [asyncio.create_task(client.post(CLASSIFY, json={"text": text})) for text in texts]
+            while server.service.queue._ready_tokens < 3:  # so that they are one batch
+                await asyncio.sleep(0.01)
+            release.set()
+            return list(await asyncio.gather(*tasks))
+
+        first, failed, last = server.run(talk)
+        assert (first.status_code, failed.status_code, last.status_code) == (200, 500, 200)
+        message = failed.json()["error"]["message"]
+        assert said in message
+        assert "w13" not in message
+        assert "w13" not in caplog.text
+        assert server.get("/health").status_code == 200
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_dead_engine_is_not_ready_and_answers_that(static: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with asked(static) as server:
+
+        def dies(*_: Any) -> Any:
+            raise SystemExit
+
+        monkeypatch.setattr(BatchModel, "answers", dies)
+        assert server.refused(CLASSIFY, {"text": "w1"})[0] == 500
+        assert server.get("/health").status_code == 503
+        assert server.get("/health/live").status_code == 200
+        assert server.refused(CLASSIFY, {"text": "w1"})[0] == 503
+
+
+def test_a_draining_server_answers_what_it_accepted(static: Path) -> None:
+    with asked(static) as server:
+        release = threading.Event()
+        server.service.queue.call(release.wait)
+
+        async def talk(client: Any) -> list[Any]:
+            accepted = asyncio.create_task(client.post(CLASSIFY, json={"text": "w1"}))
+            while not server.service.queue.requests:
+                await asyncio.sleep(0.01)
+            server.service.queue.closed = True
+            refused = await client.post(CLASSIFY, json={"text": "w2"})
+            health = await client.get("/health")
+            release.set()
+            return [await accepted, refused, health]
+
+        accepted, refused, health = server.run(talk)
+        assert (accepted.status_code, refused.status_code, health.status_code) == (200, 503, 503)
+        assert refused.json()["error"]["type"] == "draining"
+        assert health.json() == {"status": "draining"}
+
+
+def test_a_token_guards_all_but_health_and_the_page(static: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BRIMFUL_TOKEN", "sesame")
+    with asked(static) as server:
+        for path in ("/v1/models", "/metrics", CLASSIFY, "/nowhere"):
+            assert server.get(path).status_code == 401
+            assert server.get(path, authorization="Bearer open").status_code == 401
+        assert server.get("/v1/models").json()["error"]["type"] == "unauthorized"
+        for path in ("/", "/health", "/health/live"):
+            assert server.get(path).status_code == 200
+        assert server.get("/v1/models", authorization="Bearer sesame").status_code == 200
+        assert "sesame" not in server.get("/v1/models").text
+
+
+def test_a_swap_of_models_leaves_accepted_requests_with_theirs(static: Path, tmp_path: Path) -> None:
+    model = StaticModel.load(static)
+    StaticModel(model.vectors, -model.matrix, -model.bias, ["a", "b", "c"], model.tokenizer, 32).save(
+        tmp_path / "static"
+    )
+    texts = [f"w{i} w{i + 7}" for i in range(40)]
+    with asked(static) as server, asked(tmp_path / "static") as other:
+        old, new = (each.ask(CLASSIFY, texts=texts)["results"] for each in (server, other))
+        assert [each["label"] for each in old] != [each["label"] for each in new]
+
+        async def talk(client: Any) -> list[Any]:
+            release = threading.Event()
+            server.service.queue.call(release.wait)
+            before = asyncio.create_task(client.post(CLASSIFY, json={"texts": texts}))
+            while not server.service.queue.requests:
+                await asyncio.sleep(0.01)
+            server.service.use(other.service.models)
+            after = asyncio.create_task(client.post(CLASSIFY, json={"texts": texts}))
+            while server.service.queue.requests < 2:
+                await asyncio.sleep(0.01)
+            release.set()
+            return [json.loads((await each).content)["results"] for each in (before, after)]
+
+        assert server.run(talk) == [old, new]

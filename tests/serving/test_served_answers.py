@@ -1,0 +1,219 @@
+"""Answers over HTTP are those of `predict`, whatever else is asked meanwhile, in the forms of each path."""
+
+import asyncio
+import base64
+import json
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import brimful
+from brimful import TaskModel
+from brimful.commands.export import export
+from brimful.tasks.static import StaticModel
+from builders.encoders import word_tokenizer
+from builders.http_app import Asked, asked
+from builders.shared import made_once
+from builders.task_models import new_encoder, task_model
+
+RANDOM = np.random.default_rng(5)
+TEXTS = [
+    "",
+    "w1",
+    "😀 w3 é w4 w80",
+    *(" ".join(f"w{i}" for i in RANDOM.integers(0, 90, n)) for n in RANDOM.integers(1, 90, 25)),
+]
+TASKS = ["classification", "multi-label", "regression", "token-classification"]
+
+
+def save_all(folder: Path) -> None:
+    for task in (*TASKS, "question-answering"):
+        task_model(task).save(folder / task)
+    new_encoder().save(folder / "encoder")
+    export(run=str(folder / "classification"), out=str(folder / "onnx"), format="onnx")
+    shapes = (95, 8), (3, 8), (3,)
+    weights = [np.random.default_rng(3).standard_normal(shape).astype(np.float32) for shape in shapes]
+    StaticModel(*weights, ["a", "b", "c"], word_tokenizer(), 32).save(folder / "static")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return made_once(tmp_path_factory, "served-tasks", save_all)
+
+
+@pytest.fixture(scope="module")
+def server(folder: Path) -> Iterator[Asked]:
+    with asked(*sorted(folder.iterdir()), precision="fp32") as found:
+        yield found
+
+
+def predicted(folder: Path, tmp_path: Path, texts: list[str], **options: Any) -> list[dict[str, Any]]:
+    source, output = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    source.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    brimful.predict(model=str(folder), input=str(source), output=str(output), precision="fp32", **options)
+    return [json.loads(line) for line in output.read_text().splitlines()]
+
+
+def nearly(value: Any, other: Any) -> bool:
+    """Whether two answers are equal but for the rounding of numbers, which the batch decides."""
+    if isinstance(value, dict) and isinstance(other, dict):
+        return value.keys() == other.keys() and all(nearly(value[key], other[key]) for key in value)
+    if isinstance(value, list) and isinstance(other, list):
+        return len(value) == len(other) and all(map(nearly, value, other))
+    if isinstance(value, float) and isinstance(other, float):
+        return abs(value - other) <= 1e-5 * max(1.0, abs(other))
+    return bool(value == other)
+
+
+@pytest.mark.parametrize("model", [*TASKS, "onnx", "static"])
+def test_answers_are_those_of_predict(model: str, folder: Path, server: Asked, tmp_path: Path) -> None:
+    scores = model not in ("token-classification", "regression")
+    rows = predicted(folder / model, tmp_path, TEXTS, scores=scores)
+
+    async def talk(client: Any) -> list[Any]:
+        """All texts in one request, and each in its own at the same time."""
+        ask = partial(client.post, "/v1/classify")
+        bodies = [{"texts": TEXTS}, *({"text": text} for text in TEXTS)]
+        return list(await asyncio.gather(*(ask(json={"model": model, **body}) for body in bodies)))
+
+    first, *others = (response.json() for response in server.run(talk))
+    found = first["results"]
+    for result, answer, row, text in zip(found, others, rows, TEXTS, strict=True):
+        assert nearly(answer["results"], [result])
+        about = {key: result.pop(key) for key in ("tokens", "windows")}
+        cut = result.pop("truncated_at", None)
+        row.pop("text", None)
+        assert nearly(result, row), text
+        assert about["tokens"] >= 0 < about["windows"]
+        assert (cut is None) == (
+            about["windows"] > 1 or len(text.split()) <= (32 if model == "static" else 30)
+        )
+    assert first["usage"] == {"tokens": sum(answer["usage"]["tokens"] for answer in others)}
+
+
+def test_questions_are_answered_in_their_contexts(folder: Path, server: Asked) -> None:
+    contexts = TEXTS[1:]
+    rows = TaskModel.load(folder / "question-answering").predict(["w1 w2"] * len(contexts), contexts)
+    body = {"texts": ["w1 w2"] * len(contexts), "texts_b": contexts, "model": "question-answering"}
+    results = server.ask("/v1/classify", **body)["results"]
+    for result, row in zip(results, rows, strict=True):
+        row.pop("id")
+        assert nearly({key: result[key] for key in row}, row)
+
+
+def test_pairs_and_single_texts_of_one_model_do_not_mix(folder: Path, server: Asked) -> None:
+    model = TaskModel.load(folder / "multi-label")
+    single = model.predict(TEXTS, scores=True)
+    pairs = model.predict(TEXTS, TEXTS[::-1], scores=True)
+
+    async def talk(client: Any) -> list[Any]:
+        bodies = [
+            body
+            for text, second in zip(TEXTS, TEXTS[::-1], strict=True)
+            for body in ({"text": text}, {"text": text, "text_b": second})
+        ]
+        post = partial(client.post, "/v1/classify")
+        return list(await asyncio.gather(*(post(json={"model": "multi-label", **body}) for body in bodies)))
+
+    found = [response.json()["results"][0] for response in server.run(talk)]
+    for results, rows in ((found[::2], single), (found[1::2], pairs)):
+        for result, row in zip(results, rows, strict=True):
+            assert nearly({key: result[key] for key in row}, row)
+
+
+def test_vectors_are_those_of_predict(folder: Path, server: Asked, tmp_path: Path) -> None:
+    rows = predicted(folder / "encoder", tmp_path, TEXTS)
+    answer = server.ask("/v1/embeddings", input=TEXTS, model="encoder")
+    assert answer["object"] == "list"
+    assert [each["index"] for each in answer["data"]] == list(range(len(TEXTS)))
+    expected = np.array([row["vector"] for row in rows])
+    np.testing.assert_allclose([each["embedding"] for each in answer["data"]], expected, atol=1e-5)
+    given = {"inputs": TEXTS, "model": "encoder", "encoding_format": "base64", "dimensions": 5}
+    data = server.ask("/v1/embeddings", **given)["data"]
+    found = np.array([np.frombuffer(base64.b64decode(each["embedding"]), "<f4") for each in data])
+    cut = expected[:, :5] / np.linalg.norm(expected[:, :5], axis=1, keepdims=True)
+    np.testing.assert_allclose(found, cut, atol=1e-5)
+    assert answer["usage"]["prompt_tokens"] == answer["usage"]["total_tokens"] > len(TEXTS)
+
+
+def test_a_long_text_is_read_as_overflow_says(folder: Path, server: Asked, tmp_path: Path) -> None:
+    long = "😀 " + " ".join(f"w{i}" for i in range(80))
+    for model, overlap in (("classification", 8), ("multi-label", 8), ("onnx", 8)):
+        (row,) = predicted(folder / model, tmp_path, [long], scores=True, overlap=overlap)
+        answer = server.ask("/v1/classify", text=long, model=model, overflow="window")
+        (result,) = answer["results"]
+        assert result["windows"] > 1
+        assert "truncated_at" not in result
+        row.pop("text")
+        assert nearly({key: result[key] for key in row}, row)
+        (cut,) = server.ask("/v1/classify", text=long, model=model, overflow="truncate")["results"]
+        read = long[: cut["truncated_at"]]
+        assert read == "😀 " + " ".join(f"w{i}" for i in range(29))  # and two markers
+        (again,) = server.ask("/v1/classify", text=read, model=model)["results"]
+        assert nearly(again["scores"], cut["scores"])
+        assert cut["tokens"] == 32 == again["tokens"]
+        strict = {"model": model, "overflow": "reject"}
+        status, message = server.refused("/v1/classify", {"texts": ["w1", long], **strict})
+        assert status == 422
+        assert "number 1" in message
+        assert server.ask("/v1/classify", text=read, **strict)["results"][0]["tokens"] == 32
+    response = server.post("/v1/classify", {"inputs": long, "model": "multi-label"})
+    assert response.headers["x-truncated-texts"] == "1"
+
+
+def test_routers_get_distributions_and_spans(server: Asked) -> None:
+    text = TEXTS[2]
+    (result,) = server.ask("/v1/classify", text=text, model="classification")["results"]
+    routed = server.ask("/classify", inputs=text, model="classification")
+    assert [each["score"] for each in routed] == sorted(result["scores"].values(), reverse=True)
+    assert {each["label"]: each["score"] for each in routed} == result["scores"]
+    assert abs(sum(each["score"] for each in routed) - 1) < 1e-5
+    assert server.ask("/v1/classify", inputs=[text], model="classification") == [routed]
+    answers = server.ask("/v1/classify", inputs=TEXTS, model="token-classification")
+    assert any(answer["spans"] for answer in answers)
+    for answer, text in zip(answers, TEXTS, strict=True):
+        assert answer["model"] == "token-classification"
+        for span in answer["spans"]:
+            assert set(span) == {"label", "start", "end", "text", "score"}
+            assert span["text"] == text[span["start"] : span["end"]]
+
+
+def test_a_classifier_abstains_below_a_probability(server: Asked) -> None:
+    results = server.ask("/v1/classify", texts=TEXTS, model="classification", abstain_below=0.4)["results"]
+    assert {result["abstained"] for result in results} == {True, False}
+    for result in results:
+        assert result["abstained"] == (result["probability"] < 0.4) == (result["label"] == "")
+
+
+def test_no_texts_have_no_answers(server: Asked) -> None:
+    assert server.ask("/v1/classify", texts=[], model="static")["results"] == []
+    assert server.ask("/v1/embeddings", input=[], model="encoder")["data"] == []
+
+
+def test_models_say_what_they_are(server: Asked) -> None:
+    cards = {each["id"]: each for each in server.get("/v1/models").json()["data"]}
+    assert cards.keys() == {*TASKS, "question-answering", "encoder", "onnx", "static"}
+    assert cards["encoder"]["width"] == 48
+    assert cards["classification"]["labels"] == ["a", "b", "c"]
+    assert cards["token-classification"]["labels"] == ["X", "Y"]
+    assert cards["question-answering"]["pairs"] is True
+    assert all(card["precision"] == "fp32" and card["max_length"] >= 32 for card in cards.values())
+
+
+def test_an_answer_says_where_its_time_went_and_metrics_count_it(server: Asked) -> None:
+    before = server.get("/metrics").text
+    response = server.post("/v1/classify", {"texts": TEXTS, "model": "classification"})
+    timing = response.headers["server-timing"]
+    assert [part.partition(";dur=")[0] for part in timing.split(", ")] == ["queue", "tokenize", "compute"]
+    after = server.get("/metrics").text
+    name = 'brimful_texts_total{model="classification"}'
+    counts = [
+        float(next((line.split()[-1] for line in text.splitlines() if line.startswith(name)), 0))
+        for text in (before, after)
+    ]
+    assert counts[1] - counts[0] == len(TEXTS)
+    assert "brimful_queue_requests 0.0" in after
