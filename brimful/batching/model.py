@@ -164,7 +164,7 @@ class BatchModel:
         rng = random.Random(0)
         words = sorted(self.served.tokenizer.get_vocab(with_added_tokens=False)) or ["a"]
         count, tokens, took = 1, 0, 0.0
-        while took < seconds and tokens < LARGEST:
+        while (took < seconds or tokens < SMALLEST) and tokens < LARGEST:
             texts = [" ".join(rng.choices(words, k=_TRIAL_WORDS)) for _ in range(count)]
             readings = self.read(texts, texts if self.pairs else None, None)
             tokens = sum(each.length for each in readings)

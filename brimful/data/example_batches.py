@@ -11,6 +11,8 @@ from brimful.data.ragged import Ragged
 
 GRAIN = 128
 """T is a multiple of this where shapes are not fixed, since every new shape makes new kernels."""
+FINE_GRAIN, FINE = 32, 1024
+"""The same of inference on a CPU, for batches of at most `FINE` tokens: there filler would cost more."""
 
 
 def batch_of(
@@ -41,6 +43,12 @@ def batch_of(
     return replace(batch, targets=targets)
 
 
-def rounded_batch(examples: Examples, index: np.ndarray) -> PackedBatch:
-    """The examples `index` as one micro-batch of the next multiple of `GRAIN` tokens."""
-    return batch_of(examples, index, -(-int(examples.lengths[index].sum()) // GRAIN) * GRAIN)
+def rounded_batch(examples: Examples, index: np.ndarray, *, fine: bool = False) -> PackedBatch:
+    """The examples `index` as one micro-batch of the next multiple of `GRAIN` tokens.
+
+    Args:
+        fine: a small batch has the next multiple of `FINE_GRAIN`.
+    """
+    tokens = int(examples.lengths[index].sum())
+    grain = FINE_GRAIN if fine and tokens <= FINE else GRAIN
+    return batch_of(examples, index, -(-tokens // grain) * grain)

@@ -78,12 +78,14 @@ def text_vectors(
 @contextmanager
 def evaluating(encoder: Encoder) -> Iterator[None]:
     """Evaluation mode, which turns dropout off, for a while."""
-    was_training = encoder.training
+    if not encoder.training:
+        yield
+        return
     encoder.eval()
     try:
         yield
     finally:
-        encoder.train(was_training)
+        encoder.train()
 
 
 def run_by_sequence(
@@ -151,10 +153,13 @@ def run_by_token(
     return [found[index] for index in range(len(examples))]
 
 
-def batches(examples: Examples, tokens: int = TOKENS) -> Iterator[PackedBatch]:
+def batches(examples: Examples, tokens: int = TOKENS, *, fine: bool = False) -> Iterator[PackedBatch]:
     """Every example once, in micro-batches of at most `tokens` tokens (or one longer example).
 
     The longest come first, so that most of a batch are equally long; the shortest fill what these leave.
+
+    Args:
+        fine: as of `rounded_batch`.
     """
     for start in range(0, len(examples), BATCHED_AT_ONCE):
         lengths = examples.lengths[start : start + BATCHED_AT_ONCE]
@@ -167,7 +172,7 @@ def batches(examples: Examples, tokens: int = TOKENS) -> Iterator[PackedBatch]:
             room = tokens - (sums[long] - sums[first])
             short = min(max(long, int(np.searchsorted(sums, sums[end] - room))), end)
             chosen = np.concatenate([order[first:long], order[short:end]])
-            yield rounded_batch(examples, start + chosen)
+            yield rounded_batch(examples, start + chosen, fine=fine)
             first, end = long, short
 
 
@@ -188,7 +193,7 @@ def _run(
     if precision == "int8" and kernels() is None:
         raise BrimfulError(f"int8 needs {SWITCH}=on")
     with torch.inference_mode():
-        for batch in batches(examples):
+        for batch in batches(examples, fine=device.type == "cpu"):
             with products, autocast(precision, device):
                 outputs = forward(batch.to(device))
             yield batch, outputs.float().cpu().numpy()

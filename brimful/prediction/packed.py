@@ -50,7 +50,9 @@ def open_model(folder: ModelFolder, opening: Opening) -> ServedTask | ServedEnco
 
         def answers(data: Encoded) -> Any:
             with naming_weights(folder), numbers.products():
-                return model.to(device).answers(data, numbers.precision_for(data))
+                if model.encoder.device != device:
+                    model.to(device)
+                return model.answers(data, numbers.precision_for(data))
 
         assert model.encoder.tokenizer is not None
         return ServedTask(
@@ -80,8 +82,10 @@ def open_model(folder: ModelFolder, opening: Opening) -> ServedTask | ServedEnco
 
     def vectors(data: Encoded) -> np.ndarray:
         with naming_weights(folder), numbers.products():
+            if encoder.device != device:
+                encoder.to(device)
             precision = numbers.precision_for(data)
-            return text_vectors(encoder.to(device), data.examples, pooling=pooling, precision=precision)
+            return text_vectors(encoder, data.examples, pooling=pooling, precision=precision)
 
     return ServedEncoder(
         shape.hidden_size, max_length, opening.overlap, tokenizer, encoded, vectors, numbers.precision

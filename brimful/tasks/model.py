@@ -66,7 +66,10 @@ class TaskModel:
 
     def outputs(self, examples: Examples, precision: InferencePrecision, *, finite: bool = True) -> Outputs:
         """The head's outputs for every example, in evaluation mode; as those of `model.inference`."""
-        encoder, head = self.encoder.eval(), self.head.eval()
+        encoder, head = self.encoder, self.head
+        for module in (encoder, head):
+            if module.training:  # to ask all modules takes a millisecond
+                module.eval()
         forward = lambda batch: head(encoder(batch), batch)  # noqa: E731
         if not isinstance(head, TokenHead):
             return run_by_sequence(forward, examples, encoder.device, precision=precision, finite=finite)

@@ -83,13 +83,7 @@ def test_a_bad_body_is_refused_in_one_line(server: Asked, body: Any, status: int
 
 
 def test_odd_texts_are_answered(server: Asked) -> None:
-    for text in (
-        "",
-        "\x00",
-        "a\x00b",
-        "\u2028",
-        "\udbff\udfff".encode("utf-16", "surrogatepass").decode("utf-16"),
-    ):
+    for text in ("", "\x00", "a\x00b", "\u2028", "\U0010ffff"):
         assert server.ask(CLASSIFY, text=text)["results"][0]["label"] in "abc"
 
 
@@ -186,9 +180,9 @@ def test_a_batch_that_fails_fails_its_own_requests_alone(
             raise error
         return real(model, readings)
 
-    monkeypatch.setattr(BatchModel, "answers", answers)
     caplog.set_level("INFO")
     with asked(static) as server:
+        monkeypatch.setattr(BatchModel, "answers", answers)
         release = threading.Event()
         server.service.queue.call(release.wait)
 
