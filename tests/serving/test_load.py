@@ -97,7 +97,7 @@ def test_a_reload_loses_nothing(side: Side, server: Server, client: Worker, tmp_
     assert set(row["outcomes"][GOOD]) == {"200"}
     assert_right(side, client, before, side.expected())
     until = time.monotonic() + 60
-    while "reloaded model" not in (tmp_path / "server.log").read_text():
+    while "loaded again" not in (tmp_path / "server.log").read_text():
         assert time.monotonic() < until
         time.sleep(0.1)
     row = side.load(server, client, "opened", rate=rate, duration=3.0)
