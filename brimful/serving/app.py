@@ -140,8 +140,11 @@ def create_app(service: Service, metrics: Metrics) -> Callable[[Scope, Receive, 
         return json({"object": "list", "data": list(map(card, service.models.values()))})
 
     async def refused(request: Request, error: Any) -> Response:
-        found = RefusedError(error.status_code, f"{request.method} {request.url.path:.200}: {error.detail}")
-        return Response(said(found)[0], error.status_code, error.headers, "application/json")
+        status, why = getattr(error, "status_code", 500), getattr(error, "detail", type(error).__name__)
+        if status == 500:
+            say(f"serve: {request.url.path}: {why}")
+        content, _ = said(RefusedError(status, f"{request.method} {request.url.path:.200}: {why}"))
+        return Response(content, status, getattr(error, "headers", None), "application/json")
 
     app = Starlette(
         routes=[
@@ -154,7 +157,7 @@ def create_app(service: Service, metrics: Metrics) -> Callable[[Scope, Receive, 
             Route("/metrics", lambda _: Response(metrics.text(), media_type="text/plain; version=0.0.4")),
             Route("/", lambda _: Response(shown, headers=about_page)),
         ],
-        exception_handlers={HTTPException: refused},
+        exception_handlers={HTTPException: refused, Exception: refused},
     )
 
     async def guarded(scope: Scope, receive: Receive, send: Send) -> None:

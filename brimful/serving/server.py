@@ -118,8 +118,13 @@ class Process:
                 " 127.0.0.1 behind a proxy"
             )
         allow_open_files(CONNECTIONS + 64)
-        settings = {"ws": "none", "lifespan": "off", "log_config": None, "access_log": False}
-        headers = {"server_header": False, "date_header": False, "timeout_keep_alive": KEPT}
+        settings = {"ws": "none", "lifespan": "off", "log_config": None, "log_level": "critical"}
+        headers = {
+            "access_log": False,
+            "server_header": False,
+            "date_header": False,
+            "timeout_keep_alive": KEPT,
+        }
         app = create_app(self.service, self.metrics)
         self.server = _Server(uvicorn.Config(app, http=Connection, **settings, **headers))  # type: ignore[arg-type]
 

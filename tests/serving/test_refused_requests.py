@@ -8,26 +8,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from brimful.batching.model import BatchModel
 from brimful.errors import NotFiniteError
 from brimful.tasks.static import StaticModel
-from builders.encoders import word_tokenizer
 from builders.http_app import Asked, asked
 from builders.shared import made_once
+from builders.static_folder import save_static
 from builders.task_models import new_encoder, task_model
 
 CLASSIFY, EMBEDDINGS = "/v1/classify", "/v1/embeddings"
 MEGABYTE = 1 << 20
-
-
-def save_static(folder: Path) -> None:
-    """A static classifier, which is quick to open."""
-    shapes = (95, 8), (3, 8), (3,)
-    weights = [np.random.default_rng(3).standard_normal(shape).astype(np.float32) for shape in shapes]
-    StaticModel(*weights, ["a", "b", "c"], word_tokenizer(), 32).save(folder)
 
 
 @pytest.fixture(scope="module")

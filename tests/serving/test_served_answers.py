@@ -14,10 +14,9 @@ import pytest
 import brimful
 from brimful import TaskModel
 from brimful.commands.export import export
-from brimful.tasks.static import StaticModel
-from builders.encoders import word_tokenizer
 from builders.http_app import Asked, asked
 from builders.shared import made_once
+from builders.static_folder import save_static
 from builders.task_models import new_encoder, task_model
 
 RANDOM = np.random.default_rng(5)
@@ -35,9 +34,7 @@ def save_all(folder: Path) -> None:
         task_model(task).save(folder / task)
     new_encoder().save(folder / "encoder")
     export(run=str(folder / "classification"), out=str(folder / "onnx"), format="onnx")
-    shapes = (95, 8), (3, 8), (3,)
-    weights = [np.random.default_rng(3).standard_normal(shape).astype(np.float32) for shape in shapes]
-    StaticModel(*weights, ["a", "b", "c"], word_tokenizer(), 32).save(folder / "static")
+    save_static(folder / "static")
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,257 @@
+"""`brimful serve` as a process: signals, reloads, clients that are slow or leave, and what it loads."""
+
+import http.client
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from brimful.serving import server
+from brimful.tasks.static import StaticModel
+from builders.static_folder import save_static
+
+READY = "serving static on http://127.0.0.1:"
+CODE = """
+import sys
+from brimful.cli import main
+from brimful.serving import server
+server.PATIENCE = 1.0
+code = main(sys.argv[1:])
+print(sorted({"torch", "scipy", "pyarrow", "rich"} & set(sys.modules)), code)
+"""
+
+
+class Running:
+    """A server process.
+
+    Attributes:
+        process, port: its own.
+    """
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line.startswith(READY), (line, process.stderr and process.stderr.read())
+        self.port = int(line.removeprefix(READY))
+
+    def request(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+        """The status of a request, and its JSON."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection.request(method, path, None if body is None else json.dumps(body))
+        response = connection.getresponse()
+        found = response.status, json.loads(response.read())
+        connection.close()
+        return found
+
+    def connect(self, content: bytes) -> socket.socket:
+        """A connection on which this was sent."""
+        found = socket.create_connection(("127.0.0.1", self.port), timeout=30)
+        found.sendall(content)
+        return found
+
+    def end(self, number: signal.Signals = signal.SIGTERM) -> tuple[str, str]:
+        """What it says after a signal, of which it ends with status 0."""
+        self.process.send_signal(number)
+        out, err = self.process.communicate(timeout=60)
+        assert self.process.returncode == 0, err
+        return out, err
+
+
+@contextmanager
+def running(folder: Path, *options: str, **environment: str) -> Iterator[Running]:
+    command = [sys.executable, "-c", CODE, "serve", str(folder), "--port", "0", *options]
+    with subprocess.Popen(
+        command,
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            yield Running(process)
+        finally:
+            process.kill()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    save_static(tmp_path / "static")
+    return tmp_path / "static"
+
+
+def text_of(connection: socket.socket) -> str:
+    """All that a connection says until the server closes it."""
+    parts = []
+    with connection:
+        while part := connection.recv(65536):
+            parts.append(part)
+    return b"".join(parts).decode()
+
+
+def test_a_static_model_is_served_without_torch_and_its_texts_are_in_no_log(folder: Path) -> None:
+    with running(folder) as found:
+        status, answer = found.request("POST", "/v1/classify", {"text": "w1 secret"})
+        assert (status, answer["results"][0]["label"] in "abc") == (200, True)
+        assert found.request("GET", "/health") == (200, {"status": "ready"})
+        assert found.request("POST", "/v1/classify", {"text": "w1 secret", "x": 1})[0] == 422
+        out, err = found.end()
+        assert out.splitlines() == ["stopped; 1 text answered", "[] 0"]
+        assert err == ""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_loses_nothing_that_was_accepted(folder: Path, number: signal.Signals) -> None:
+    """Requests that go on while the signal comes: each is answered, refused as the server drains, or finds no
+    server any more before it is sent."""
+    found: list[int] = []
+    lost: list[Exception] = []
+
+    def ask(port: int) -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        body = json.dumps({"texts": ["w1 w2"] * 200})
+        while True:
+            try:
+                if connection.sock is None:
+                    connection.connect()
+            except OSError:
+                connection.close()
+                return  # it has ended
+            try:
+                connection.request("POST", "/v1/classify", body)
+                response = connection.getresponse()
+                answer = json.loads(response.read())
+            except http.client.RemoteDisconnected:
+                connection.close()
+                return  # an idle connection was closed before this request was read
+            except Exception as error:
+                lost.append(error)
+                return
+            found.append(response.status)
+            if response.status == 503:
+                connection.close()
+                return
+            assert len(answer["results"]) == 200
+
+    with running(folder) as process:
+        threads = [threading.Thread(target=ask, args=(process.port,)) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        while len(found) < 20:
+            time.sleep(0.01)
+        process.end(number)
+        for thread in threads:
+            thread.join(30)
+    assert lost == []
+    assert set(found) <= {200, 503}
+
+
+def test_a_reload_answers_with_the_new_model_and_a_bad_one_changes_nothing(folder: Path) -> None:
+    model = StaticModel.load(folder)
+    with running(folder) as process:
+        ask = ("POST", "/v1/classify", {"texts": [f"w{i}" for i in range(50)]})
+        _, before = process.request(*ask)
+        shutil.rmtree(folder)
+        folder.mkdir()
+        process.process.send_signal(signal.SIGHUP)
+        assert process.process.stderr is not None
+        assert "the models stay as they are" in process.process.stderr.readline()
+        assert process.request(*ask) == (200, before)
+        folder.rmdir()
+        negative = model.vectors, -model.matrix, -model.bias
+        StaticModel(*negative, ["a", "b", "c"], model.tokenizer, 32).save(folder)
+        process.process.send_signal(signal.SIGHUP)
+        assert "loaded again: static" in process.process.stderr.readline()
+        _, after = process.request(*ask)
+        assert [each["label"] for each in after["results"]] != [each["label"] for each in before["results"]]
+        process.end()
+
+
+def test_slow_and_leaving_clients_disturb_nobody(folder: Path) -> None:
+    with running(folder) as process:
+        head = b"POST /v1/classify HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n"
+        slow = [process.connect(content) for content in (b"", head, head + b'\r\n{"text": "w1')]
+        idle = [process.connect(b"") for _ in range(300)]
+        for _ in range(20):
+            leaving = process.connect(head + b"\r\n" + b" " * 986 + b'{"text": "w1"}')
+            leaving.close()
+        assert process.request("POST", "/v1/classify", {"text": "w1"})[0] == 200
+        for connection in slow:
+            said = text_of(connection)
+            assert said.startswith("HTTP/1.1 408 ")
+            assert '"type":"timeout"' in said
+        long = process.connect(b"GET / HTTP/1.1\r\nCookie: " + b"a" * (server.HEADERS + 1000))
+        assert text_of(long).startswith("HTTP/1.1 431 ")
+        assert "Invalid HTTP" in text_of(process.connect(b"\x16\x03\x01\x00\xa5\x01\r\n\r\n"))
+        assert process.request("POST", "/v1/classify", {"text": "w1"})[0] == 200
+        for connection in idle:
+            connection.close()
+        _, err = process.end()
+        assert err == ""
+
+
+def test_a_body_that_is_too_large_is_refused_to_a_client_that_still_sends(folder: Path) -> None:
+    with running(folder) as process:
+        size = 10 << 20
+        head = f"POST /v1/classify HTTP/1.1\r\nHost: a\r\nContent-Length: {size}\r\n\r\n".encode()
+        said = text_of(process.connect(head + b"a" * size))
+        assert said.startswith("HTTP/1.1 413 ")
+        head = b"POST /v1/classify HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+        chunks = b"100000\r\n" + b"a" * (1 << 20) + b"\r\n"
+        assert text_of(process.connect(head + chunks * 9 + b"0\r\n\r\n")).startswith("HTTP/1.1 413 ")
+        process.end()
+
+
+def refusal(*arguments: str, **environment: str) -> str:
+    command = [sys.executable, "-m", "brimful", "serve", *arguments]
+    done = subprocess.run(
+        command, env={**os.environ, **environment}, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 1, done.stderr
+    assert done.stdout == ""
+    return done.stderr.strip()
+
+
+def test_what_is_wrong_is_one_line(folder: Path, tmp_path: Path) -> None:
+    missing = refusal(str(tmp_path / "nothing"), "--port", "0")
+    assert missing.startswith("brimful: ")
+    assert "holds no model" in missing
+    assert "\n" not in missing
+    (tmp_path / "other").mkdir()
+    shutil.copytree(folder, tmp_path / "other" / "static")
+    assert "called static" in refusal(str(folder), str(tmp_path / "other" / "static"), "--port", "0")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        assert f"--port {port}: Address already in use" in refusal(str(folder), "--port", port)
+
+
+def test_a_public_address_without_a_token_is_warned_about(folder: Path) -> None:
+    for token, said in ("", True), ("sesame", False):
+        command = [sys.executable, "-m", "brimful", "serve", str(folder), "--port", "0", "--host", "0.0.0.0"]
+        environment = {**os.environ, "BRIMFUL_TOKEN": token}
+        with subprocess.Popen(
+            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as process:
+            assert process.stdout is not None
+            assert "on http://0.0.0.0:" in process.stdout.readline()
+            process.terminate()
+            _, err = process.communicate(timeout=60)
+        assert ("BRIMFUL_TOKEN is not set" in err) == said
+        assert err.count("\n") == int(said)
+
+
+def test_a_dry_run_says_how_fast_the_models_are(folder: Path) -> None:
+    command = [sys.executable, "-m", "brimful", "serve", str(folder), "--dry-run"]
+    out = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+    assert out.startswith("dry run: static (classification, fp32) reads ")
