@@ -21,6 +21,8 @@ from bench.common.turns import serve
 from bench.serve.requests import BROKEN, GONE, GOOD, LEAVES, broken, good
 
 MOST_CONNECTIONS = 1000
+PAUSE = 0.05
+"""Seconds after a refusal in a closed loop."""
 PATIENCE = 60.0
 """Seconds without any outcome after which the rest of the requests are given up."""
 
@@ -80,7 +82,7 @@ class Load:
     """Requests that are sent to a server, and what became of them.
 
     Attributes:
-        next: called after each outcome.
+        next: called with each outcome.
         answers: the different bodies of good answers, each with the number of its request.
         losses: of requests that got no answer, when they were sent (time.monotonic).
     """
@@ -96,7 +98,7 @@ class Load:
         self.losses: list[float] = []
         self.answers: set[tuple[int, bytes]] = set()
         self.started = self.last = self.last_good = time.monotonic()
-        self.next: Callable[[], None] = lambda: None
+        self.next: Callable[[str], None] = lambda outcome: None
 
     def dispatch(self, request: Request) -> None:
         """Send a request on a connection that is idle or new; beyond `MOST_CONNECTIONS` it waits for one."""
@@ -126,7 +128,7 @@ class Load:
         if self.waiting and (self.idle or self.open < MOST_CONNECTIONS):
             self.pending -= 1
             self.dispatch(self.waiting.popleft())
-        self.next()
+        self.next(outcome)
 
     async def over(self) -> None:
         """Wait until each request has an outcome; without any for `PATIENCE`, the rest is unanswered."""
@@ -205,15 +207,23 @@ def setup(address: list[Any], texts: str, batch: int, seed: int) -> dict[str, An
 
 
 def closed(connections: int, duration: float, seed: int, most: int = 10**9) -> dict[str, Any]:
-    """Send the next request when one is answered, `connections` at a time; at most `most` requests."""
+    """Send the next request when one is answered, `connections` at a time; at most `most` requests. After a
+    refusal it waits a moment."""
     numbers = np.random.default_rng(seed).integers(len(State.good), size=1 << 16).tolist()
 
     async def run(load: Load) -> None:
         sent = 0
 
-        def send() -> None:
+        def again() -> None:
+            load.pending -= 1
+            send()
+
+        def send(outcome: str = "200") -> None:
             nonlocal sent
-            if sent < most and time.monotonic() < load.started + duration:
+            if outcome != "200":
+                load.pending += 1  # a request is still to come
+                asyncio.get_running_loop().call_later(PAUSE, again)
+            elif sent < most and time.monotonic() < load.started + duration:
                 number = numbers[sent % len(numbers)]
                 sent += 1
                 load.dispatch(Request(GOOD, number, State.good[number][1], time.monotonic()))

