@@ -14,7 +14,7 @@ from brimful.extras import EXTRAS, require
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-MODULES = {"scikit-learn": "sklearn"}
+MODULES = {"scikit-learn": "sklearn", "prometheus-client": "prometheus_client"}
 
 
 def names(requirements: list[str]) -> set[str]:

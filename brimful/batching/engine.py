@@ -4,23 +4,23 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from itertools import groupby
+from itertools import groupby, islice
 from typing import Any
 
 from brimful.batching.model import BatchModel
-from brimful.batching.queue import Job, Queue, RefusedError, Row
+from brimful.batching.queue import Queue, QueuedRequest, QueuedText, RefusedError
 from brimful.console import say
 from brimful.errors import BrimfulError, is_out_of_memory
 
 
-class Engine:
+class BatchEngine:
     """The threads.
 
     Attributes:
         lost: why one of them has ended, which none should; empty while they run.
     """
 
-    def __init__(self, queue: Queue, computed: Callable[[list[Row], float | None], None]) -> None:
+    def __init__(self, queue: Queue, computed: Callable[[list[QueuedText], float | None], None]) -> None:
         """
         Args:
             computed: takes each batch, and the seconds that it took; None: it failed.
@@ -56,7 +56,7 @@ class Engine:
             for _, alike in groupby(jobs, lambda job: (id(job.model), job.overlap, job.second is None)):
                 self._read(list(alike))
 
-    def _read(self, jobs: list[Job]) -> None:
+    def _read(self, jobs: list[QueuedRequest]) -> None:
         """Tokenize jobs; if that fails, each by itself, so that none fails for another."""
         model, started = jobs[0].model, time.monotonic()
         texts = [text for job in jobs for text in job.texts]
@@ -70,10 +70,11 @@ class Engine:
             for job in jobs[len(jobs) == 1 :]:
                 self._read([job])
             return
-        seconds, found = time.monotonic() - started, list[Row]()
+        seconds, found = time.monotonic() - started, list[QueuedText]()
         for job in jobs:
             job.tokenizing = seconds
-            rows = [Row(job, index, (each := next(readings)).length, each) for index in range(len(job.texts))]
+            mine = enumerate(islice(readings, len(job.texts)))
+            rows = [QueuedText(job, place, reading) for place, reading in mine]
             if job.reject and (cut := [row.place for row in rows if row.reading.cut]):
                 most = f"more tokens than the {model.served.max_length:,} that {model.name} reads"
                 self.queue.fail([job], RefusedError(422, f"the text (number {cut[0]}) has {most}"))
@@ -87,7 +88,7 @@ class Engine:
             else:
                 self._answer(batch)
 
-    def _answer(self, rows: list[Row]) -> None:
+    def _answer(self, rows: list[QueuedText]) -> None:
         """Compute a batch; if that fails, each of its requests by itself."""
         model, started = rows[0].job.model, time.monotonic()
         try:

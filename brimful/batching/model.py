@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from tokenizers import Tokenizer
 
-from brimful.data.examples import Examples, ends_of_reading
+from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
 from brimful.errors import BrimfulError
 from brimful.prediction.served import ServedEncoder, ServedTask
@@ -27,7 +28,7 @@ _TRIALS, _TRIAL_WORDS = 3, 24
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Reading:
+class TokenizedText:
     """A text or pair that is tokenized.
 
     Attributes:
@@ -48,9 +49,9 @@ class Reading:
     cut: dict[str, int]
 
 
-class Result(NamedTuple):
+class TextAnswer(NamedTuple):
     """What a model says of a text: the row of `predict`, or of an encoder the vector, float32 (width,); with
-    the tokens and windows that were read of it, and `Reading.cut`."""
+    the tokens and windows that were read of it, and `TokenizedText.cut`."""
 
     value: Any
     tokens: int
@@ -86,7 +87,7 @@ class BatchModel:
                 pass
         self._pad = served.encode(self._table(["a"], ["a"] if self.pairs else None), None).examples.pad
 
-    def read(self, texts: list[str], second: list[str] | None, overlap: int | None) -> list[Reading]:
+    def read(self, texts: list[str], second: list[str] | None, overlap: int | None) -> list[TokenizedText]:
         """Tokenize texts or pairs.
 
         Args:
@@ -109,7 +110,7 @@ class BatchModel:
             length, beside = sum(map(len, tokens[part])), None if second is None else second[row]
             cut = self._cut(texts[row], beside) if overlap is None and length >= served.max_length else {}
             windows = tokens[part], segments[part], places and places[part]
-            found.append(Reading(given[row], beside, *windows, overlap, length, cut))
+            found.append(TokenizedText(given[row], beside, *windows, overlap, length, cut))
         return found
 
     def _cut(self, text: str, second: str | None) -> dict[str, int]:
@@ -123,7 +124,7 @@ class BatchModel:
             return self.served.task.from_texts(texts, second)
         return Table(Path("texts"), texts, second, None)
 
-    def answers(self, readings: Sequence[Reading]) -> list[Result]:
+    def answers(self, readings: Sequence[TokenizedText]) -> list[TextAnswer]:
         """What the model says of each text. All are single texts or all pairs, and those that are read in
         windows share one overlap.
 
@@ -153,7 +154,7 @@ class BatchModel:
             for value in values:
                 value.pop("id", None)  # of a question: its number in the batch
         each = zip(values, readings, counts, strict=True)
-        return [Result(value, reading.length, count, reading.cut) for value, reading, count in each]
+        return [TextAnswer(value, reading.length, count, reading.cut) for value, reading, count in each]
 
     def measure(self, seconds: float, call: Callable[[Callable[[], float]], float]) -> None:
         """Find `speed` and `budget`: batches of made-up texts grow until one takes so many seconds.
@@ -173,7 +174,33 @@ class BatchModel:
         self.speed = tokens / took
         self.budget = max(SMALLEST, min(LARGEST, int(self.speed * seconds)))
 
-    def _seconds(self, readings: Sequence[Reading]) -> float:
+    def _seconds(self, readings: Sequence[TokenizedText]) -> float:
         started = time.perf_counter()
         self.answers(readings)
         return time.perf_counter() - started
+
+
+def ends_of_reading(
+    tokenizer: Tokenizer, text: str, second: str | None, max_length: int, *, markers: bool = True
+) -> tuple[int | None, int | None]:
+    """Where a text or pair is cut that `encode_texts` reads without windows: how many characters of each are
+    read; None of one that is read to its end.
+
+    Args:
+        tokenizer: without truncation.
+        markers: whether the model's own tokens stand around the text, and count.
+    """
+    whole = tokenizer.encode(text, second, add_special_tokens=markers)
+    if len(whole) <= max_length:
+        return None, None
+    tokenizer.enable_truncation(max_length)
+    read = tokenizer.encode(text, second, add_special_tokens=markers)
+    tokenizer.no_truncation()
+    found: list[int | None] = []
+    for sequence in (0, 1):
+        have, had = (
+            [span for span, which in zip(each.offsets, each.sequence_ids, strict=True) if which == sequence]
+            for each in (read, whole)
+        )
+        found.append(max((end for _, end in have), default=0) if len(have) < len(had) else None)
+    return found[0], found[1]

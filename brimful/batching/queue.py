@@ -1,8 +1,8 @@
 """The queue in front of the engine: what is accepted, whose turn it is, and what a batch holds.
 
-A request is a `Job`, each of its texts a `Row`. A job arrives, is tokenized, and its rows become ready.
-Whenever the engine is free, it takes the rows that came first, of one model, up to the model's token budget:
-nothing waits for a batch to fill. A job is over once: answered, failed, late, or left by its client.
+A request (`QueuedRequest`, here a job) arrives, is tokenized, and its texts (`QueuedText`, here rows) become
+ready. Whenever the engine is free, it takes the rows that came first, of one model, up to the model's token
+budget: nothing waits for a batch to fill. A job is over once: answered, failed, late, or left by its client.
 """
 
 import threading
@@ -32,7 +32,7 @@ class LeftError(Exception):
     """The client has left."""
 
 
-class Job:
+class QueuedRequest:
     """A request on its way.
 
     Attributes:
@@ -84,13 +84,17 @@ class Job:
         self.future: Any = None
 
 
-class Row(NamedTuple):
+class QueuedText(NamedTuple):
     """Text number `place` of a job, tokenized."""
 
-    job: Job
+    job: QueuedRequest
     place: int
-    length: int
     reading: Any
+
+    @property
+    def length(self) -> int:
+        """Its tokens."""
+        return int(self.reading.length)
 
 
 class Queue:
@@ -105,7 +109,7 @@ class Queue:
     def __init__(
         self,
         most_requests: int,
-        over: Callable[[list[Job]], None],
+        over: Callable[[list[QueuedRequest]], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """
@@ -118,9 +122,9 @@ class Queue:
         self.clock, self._over = clock, over
         self._changed = threading.Condition()
         self._count = 0
-        self._open: dict[int, Job] = {}
-        self._arrived: deque[Job] = deque()
-        self._ready: dict[Any, deque[Row]] = {}
+        self._open: dict[int, QueuedRequest] = {}
+        self._arrived: deque[QueuedRequest] = deque()
+        self._ready: dict[Any, deque[QueuedText]] = {}
         self._ready_tokens = 0
         self._calls: deque[Callable[[], None]] = deque()
 
@@ -137,7 +141,7 @@ class Queue:
             seconds = max(1, min(60, round(self.tokens / self.speed)))
             raise RefusedError(429, f"the queue is full; wait {seconds} s", seconds)
 
-    def admit(self, job: Job) -> None:
+    def admit(self, job: QueuedRequest) -> None:
         """Accept a job, or refuse it as `refuse_if_full`."""
         with self._changed:
             self.refuse_if_full(job.tokens)
@@ -149,9 +153,9 @@ class Queue:
             self._arrived.append(job)
             self._changed.notify_all()
 
-    def jobs(self) -> list[Job]:
+    def jobs(self) -> list[QueuedRequest]:
         """The jobs to tokenize next, the first first: about as many as make a batch."""
-        found: list[Job] = []
+        found: list[QueuedRequest] = []
         tokens = 0
         while self._arrived and (not found or tokens + self._arrived[0].tokens <= found[0].model.budget):
             job = self._arrived.popleft()
@@ -160,13 +164,13 @@ class Queue:
                 tokens += job.tokens
         return found
 
-    def put(self, rows: list[Row]) -> None:
+    def put(self, rows: list[QueuedText]) -> None:
         """Rows that are tokenized: all of those of their jobs."""
         with self._changed:
             rows = sorted(
                 (row for row in rows if not row.job.is_over), key=lambda row: (row.job.number, row.place)
             )
-            counts = dict[Job, int]()
+            counts = dict[QueuedRequest, int]()
             for row in rows:
                 counts[row.job] = counts.get(row.job, 0) + row.length
                 self._ready.setdefault((row.job.model, row.job.second is None), deque()).append(row)
@@ -176,10 +180,10 @@ class Queue:
                 job.tokens = tokens
             self._changed.notify_all()
 
-    def batch(self) -> list[Row]:
+    def batch(self) -> list[QueuedText]:
         """The rows to compute next: of one model, all single texts or all pairs, within its budget; or one
         longer text alone."""
-        found: list[Row] = []
+        found: list[QueuedText] = []
         while self._ready and not found:
             kind = min(self._ready, key=lambda one: self._ready[one][0].job.number)
             line, tokens = self._ready[kind], 0
@@ -194,7 +198,7 @@ class Queue:
                 del self._ready[kind]
         return found
 
-    def complete(self, rows: Sequence[Row], results: Sequence[Any], seconds: float) -> None:
+    def complete(self, rows: Sequence[QueuedText], results: Sequence[Any], seconds: float) -> None:
         """What was computed for a batch, and how long that took."""
         with self._changed:
             for row, result in zip(rows, results, strict=True):
@@ -207,7 +211,7 @@ class Queue:
                     over.append(self._end(job, None))
         self._over(over)
 
-    def fail(self, jobs: Sequence[Job], error: Exception) -> None:
+    def fail(self, jobs: Sequence[QueuedRequest], error: Exception) -> None:
         """End jobs that cannot be answered."""
         with self._changed:
             over = [self._end(job, error) for job in jobs if not job.is_over]
@@ -228,7 +232,7 @@ class Queue:
             self._calls.append(function)
             self._changed.notify_all()
 
-    def wait_for_jobs(self) -> list[Job] | None:
+    def wait_for_jobs(self) -> list[QueuedRequest] | None:
         """`jobs`, once there are some and the engine will need them; None after `stop`."""
         with self._changed:
             while not self._stopped:
@@ -237,7 +241,7 @@ class Queue:
                 self._changed.wait()
         return None
 
-    def wait_for_batch(self) -> list[Row] | Callable[[], None] | None:
+    def wait_for_batch(self) -> list[QueuedText] | Callable[[], None] | None:
         """`batch`, or a function to call, once there is one; None after `stop`."""
         with self._changed:
             while not self._stopped:
@@ -256,13 +260,13 @@ class Queue:
             self._changed.notify_all()
         self.fail(list(self._open.values()), error)
 
-    def _dropped(self, job: Job) -> bool:
+    def _dropped(self, job: QueuedRequest) -> bool:
         """Whether a job is over, perhaps just now, since its client has left."""
         if not job.is_over and job.has_left():
             self._over([self._end(job, LeftError())])
         return job.is_over
 
-    def _end(self, job: Job, error: Exception | None) -> Job:
+    def _end(self, job: QueuedRequest, error: Exception | None) -> QueuedRequest:
         job.is_over, job.error = True, error
         self.requests -= 1
         self.tokens -= job.tokens

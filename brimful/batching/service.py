@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import Callable
 
-from brimful.batching.engine import Engine
+from brimful.batching.engine import BatchEngine
 from brimful.batching.model import BatchModel
-from brimful.batching.queue import Job, Queue, RefusedError, Row
+from brimful.batching.queue import Queue, QueuedRequest, QueuedText, RefusedError
 
 
 class Service:
@@ -20,18 +20,18 @@ class Service:
         most_requests: int,
         most_tokens: int | None,
         deadline: float,
-        computed: Callable[[list[Row], float | None], None],
+        computed: Callable[[list[QueuedText], float | None], None],
     ) -> None:
         """
         Args:
             most_requests, most_tokens: that are accepted and not answered yet; None: as many tokens as the
                 slowest model reads in half of the deadline.
             deadline: seconds that a request may wait.
-            computed: as of `Engine`.
+            computed: as of `BatchEngine`.
         """
         self.models: dict[str, BatchModel] = {}
         self.queue = Queue(most_requests, self._over)
-        self.engine = Engine(self.queue, computed)
+        self.engine = BatchEngine(self.queue, computed)
         self._most_tokens, self._deadline = most_tokens, deadline
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -74,7 +74,7 @@ class Service:
             raise RefusedError(404, f"no model is called {name!r:.100}; served: {known}")
         return self.models[name]
 
-    async def finish(self, job: Job) -> None:
+    async def finish(self, job: QueuedRequest) -> None:
         """Wait until a job is over.
 
         Raises:
@@ -89,12 +89,12 @@ class Service:
             if job.error is not None:
                 raise job.error
 
-    def _over(self, jobs: list[Job]) -> None:
+    def _over(self, jobs: list[QueuedRequest]) -> None:
         if jobs and self._loop is not None:
             self._loop.call_soon_threadsafe(_wake, jobs)
 
 
-def _wake(jobs: list[Job]) -> None:
+def _wake(jobs: list[QueuedRequest]) -> None:
     for job in jobs:
         if not job.future.done():
             job.future.set_result(None)

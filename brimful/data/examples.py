@@ -301,32 +301,6 @@ def encode_texts(
     )
 
 
-def ends_of_reading(
-    tokenizer: Tokenizer, text: str, second: str | None, max_length: int, *, markers: bool = True
-) -> tuple[int | None, int | None]:
-    """Where a text or pair is cut that `encode_texts` reads without windows: how many characters of each are
-    read; None of one that is read to its end.
-
-    Args:
-        tokenizer: without truncation.
-        markers: whether the model's own tokens stand around the text, and count.
-    """
-    whole = tokenizer.encode(text, second, add_special_tokens=markers)
-    if len(whole) <= max_length:
-        return None, None
-    tokenizer.enable_truncation(max_length)
-    read = tokenizer.encode(text, second, add_special_tokens=markers)
-    tokenizer.no_truncation()
-    found: list[int | None] = []
-    for sequence in (0, 1):
-        have, had = (
-            [span for span, which in zip(each.offsets, each.sequence_ids, strict=True) if which == sequence]
-            for each in (read, whole)
-        )
-        found.append(max((end for _, end in have), default=0) if len(have) < len(had) else None)
-    return found[0], found[1]
-
-
 def without_room(
     tokenizer: Tokenizer, pairs: Sequence[tuple[str, str]], max_length: int, overlap: int
 ) -> dict[int, int]:

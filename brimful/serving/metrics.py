@@ -5,7 +5,7 @@ from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
-from brimful.batching.queue import Queue, Row
+from brimful.batching.queue import Queue, QueuedText
 
 _SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 _TOKENS = (64, 256, 1024, 4096, 16_384, 65_536)
@@ -36,7 +36,7 @@ class Metrics:
     def _histogram(self, name: str, about: str, buckets: Sequence[float]) -> Histogram:
         return Histogram(f"brimful_{name}", about, buckets=buckets, registry=self.registry)
 
-    def computed(self, rows: list[Row], seconds: float | None) -> None:
+    def computed(self, rows: list[QueuedText], seconds: float | None) -> None:
         """Count a batch; without seconds, it failed."""
         name, tokens = rows[0].job.model.name, sum(row.length for row in rows)
         if seconds is None:

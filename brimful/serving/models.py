@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from brimful.batching.model import BatchModel, Result
-from brimful.batching.queue import Job, RefusedError
+from brimful.batching.model import BatchModel, TextAnswer
+from brimful.batching.queue import QueuedRequest, RefusedError
 from brimful.errors import BrimfulError
 from brimful.prediction.config import Opening
 from brimful.prediction.served import abstain, open_served
@@ -56,7 +56,7 @@ def card(model: BatchModel) -> dict[str, Any]:
     return about | {"batch_tokens": model.budget, "tokens_per_second": round(model.speed)}
 
 
-def job_of(model: BatchModel, body: Body, asked: Asked) -> Job:
+def job_of(model: BatchModel, body: Body, asked: Asked) -> QueuedRequest:
     """A request's texts on their way to a model.
 
     Raises:
@@ -82,7 +82,8 @@ def job_of(model: BatchModel, body: Body, asked: Asked) -> Job:
         overlap = min(OVERLAP, served.max_length // 4) if served.overlap is None else served.overlap
     most = served.max_length if overlap is None else CHARACTERS
     tokens = sum(min(length // 2 + 2, most) for length in lengths)  # expected
-    return Job(model, texts, second, overlap=overlap, reject=body.overflow == "reject", tokens=tokens)
+    reject = body.overflow == "reject"
+    return QueuedRequest(model, texts, second, overlap=overlap, reject=reject, tokens=tokens)
 
 
 def _unfit(model: BatchModel, body: Body) -> str | None:
@@ -102,7 +103,7 @@ def _unfit(model: BatchModel, body: Body) -> str | None:
     return None
 
 
-def classified(model: BatchModel, body: ClassifyBody, results: Sequence[Result], single: bool) -> Any:
+def classified(model: BatchModel, body: ClassifyBody, results: Sequence[TextAnswer], single: bool) -> Any:
     """The answer of /v1/classify."""
     if body.inputs is not None:
         routed = [_routed(model, result) for result in results]
@@ -115,7 +116,7 @@ def classified(model: BatchModel, body: ClassifyBody, results: Sequence[Result],
     return {"model": model.name, "results": found, "usage": {"tokens": sum(each.tokens for each in results)}}
 
 
-def _routed(model: BatchModel, result: Result) -> Any:
+def _routed(model: BatchModel, result: TextAnswer) -> Any:
     """What pipelines of text classification answer and routers read: the labels, the likeliest first; or an
     envelope of spans."""
     row = result.value
@@ -129,7 +130,7 @@ def _routed(model: BatchModel, result: Result) -> Any:
     return [{"label": label, "score": score} for label, score in ranked]
 
 
-def embedded(model: BatchModel, body: EmbeddingsBody, results: Sequence[Result], single: bool) -> Any:
+def embedded(model: BatchModel, body: EmbeddingsBody, results: Sequence[TextAnswer], single: bool) -> Any:
     """The answer of /v1/embeddings, in OpenAI's form."""
     data = []
     for index, each in enumerate(results):

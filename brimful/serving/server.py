@@ -7,7 +7,6 @@ import signal
 import socket
 import time
 from collections.abc import Iterator
-from ipaddress import ip_address
 from typing import Any
 
 import uvicorn
@@ -112,7 +111,7 @@ class Process:
         except OSError as error:
             where = f"--host {config.host} --port {config.port}"
             raise BrimfulError(f"cannot listen on {where}: {error.strerror or error}") from error
-        if not os.environ.get(TOKEN) and not _is_loopback(config.host):
+        if not os.environ.get(TOKEN) and config.host not in ("127.0.0.1", "::1", "localhost"):
             warn(
                 f"--host {config.host} is open to other machines, and {TOKEN} is not set: set it, or keep to"
                 " 127.0.0.1 behind a proxy"
@@ -195,10 +194,3 @@ class Process:
                     each.hang_up(RefusedError(408, "the request was not sent in time"))
             if queue.closed and not queue.requests:
                 self.server.should_exit = True
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brimful.batching.queue import Job, LeftError, Queue, RefusedError, Row
+from brimful.batching.queue import LeftError, Queue, QueuedRequest, QueuedText, RefusedError
 
 REQUESTS, TOKENS, SECONDS = 6, 60, 5
 
@@ -20,19 +20,26 @@ class Budgeted:
     budget: int
 
 
+@dataclass
+class Tokenized:
+    """A text, as far as the queue knows it."""
+
+    length: int
+
+
 class Simulation:
     """A queue whose clock, clients and engine the test moves."""
 
     def __init__(self) -> None:
         self.now = 0.0
-        self.over: list[Job] = []
+        self.over: list[QueuedRequest] = []
         self.queue = Queue(REQUESTS, self.over.extend, clock=lambda: self.now)
         self.queue.most_tokens = TOKENS
         self.models = Budgeted(10), Budgeted(25)
-        self.jobs: list[Job] = []
+        self.jobs: list[QueuedRequest] = []
         self.gone: set[int] = set()
-        self.taken: list[Row] = []
-        self.computing: list[Row] = []
+        self.taken: list[QueuedText] = []
+        self.computing: list[QueuedText] = []
 
     def arrive(self, model: int, lengths: list[int], paired: bool) -> None:
         number, texts = len(self.jobs), [str(length) for length in lengths]
@@ -40,7 +47,7 @@ class Simulation:
         is_full = self.queue.requests == REQUESTS or (
             self.queue.requests > 0 and self.queue.tokens + expected > TOKENS
         )
-        job = Job(self.models[model], texts, texts if paired else None, tokens=expected)
+        job = QueuedRequest(self.models[model], texts, texts if paired else None, tokens=expected)
         job.deadline, job.has_left = self.now + SECONDS, lambda: number in self.gone
         if is_full:
             with pytest.raises(RefusedError) as refused:
@@ -55,7 +62,11 @@ class Simulation:
         jobs = self.queue.jobs()
         assert [job.number for job in jobs] == sorted(job.number for job in jobs)
         self.queue.put(
-            [Row(job, place, int(text), None) for job in jobs for place, text in enumerate(job.texts)]
+            [
+                QueuedText(job, place, Tokenized(int(text)))
+                for job in jobs
+                for place, text in enumerate(job.texts)
+            ]
         )
 
     def take(self) -> None:
@@ -148,7 +159,7 @@ def test_a_closed_queue_accepts_nothing_and_ends_what_it_has() -> None:
     world.arrive(0, [3], False)
     world.queue.closed = True
     with pytest.raises(RefusedError) as refused:
-        world.queue.admit(Job(world.models[0], ["a"]))
+        world.queue.admit(QueuedRequest(world.models[0], ["a"]))
     assert refused.value.status == 503
     world.read()
     world.take()
