@@ -1,0 +1,90 @@
+"""The same model behind a server that others would write, for `bench.serve --sides transformers openvino`.
+
+    transformers   the text-classification pipeline behind FastAPI, as in their documentation: the endpoint is
+                   a plain function, so it runs in FastAPI's threads
+    openvino       the int8 model of `brimful export --format openvino-int8` behind FastAPI, with a tokenizer
+                   and a request of OpenVINO's for each of these threads
+
+It runs in an environment of its own and imports nothing of Brimful:
+pip install fastapi uvicorn torch transformers openvino tokenizers
+
+    python peers.py transformers|openvino FOLDER
+"""
+
+import json
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import uvicorn
+from fastapi import FastAPI
+
+Scores = list[dict[str, float]]
+
+
+def transformers_pipeline(folder: Path) -> Callable[[list[str]], Scores]:
+    """The pipeline, with the scores of all labels and texts cut where the model's positions end."""
+    from transformers import AutoConfig, pipeline
+
+    most = AutoConfig.from_pretrained(folder).max_position_embeddings
+    classify = pipeline("text-classification", str(folder), device="cpu", top_k=None)
+
+    def scores(texts: list[str]) -> Scores:
+        found = classify(texts, batch_size=32, truncation=True, max_length=most)
+        return [{each["label"]: each["score"] for each in labels} for labels in found]
+
+    return scores
+
+
+def openvino_graph(folder: Path) -> Callable[[list[str]], Scores]:
+    """The graph, with padded batches."""
+    import openvino
+    from tokenizers import Tokenizer
+
+    values = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    names = [values["id2label"][str(number)] for number in range(len(values["id2label"]))]
+    model = openvino.Core().compile_model(folder / "openvino" / "openvino_model.xml", "CPU")
+    inputs = [each.any_name for each in model.inputs]
+    own = threading.local()
+
+    def scores(texts: list[str]) -> Scores:
+        if not hasattr(own, "tokenizer"):
+            own.request = model.create_infer_request()
+            own.tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+            own.tokenizer.enable_padding(pad_id=values["pad_token_id"])
+            own.tokenizer.enable_truncation(values["max_position_embeddings"])
+        found = own.tokenizer.encode_batch(texts)
+        given = {
+            "input_ids": [each.ids for each in found],
+            "attention_mask": [each.attention_mask for each in found],
+            "token_type_ids": [each.type_ids for each in found],
+        }
+        logits = own.request.infer({name: np.array(given[name], dtype=np.int64) for name in inputs})[0]
+        shares = np.exp(logits - logits.max(1, keepdims=True))
+        shares /= shares.sum(1, keepdims=True)
+        return [dict(zip(names, row.tolist(), strict=True)) for row in shares]
+
+    return scores
+
+
+def main(kind: str, folder: str) -> None:
+    model = {"transformers": transformers_pipeline, "openvino": openvino_graph}[kind](Path(folder))
+    app = FastAPI()
+
+    @app.post("/v1/classify")
+    def classify(body: dict[str, Any]) -> dict[str, Any]:
+        texts = [body["text"]] if "text" in body else body["texts"]
+        found = model(texts)
+        return {"results": [{"label": max(each, key=each.__getitem__), "scores": each} for each in found]}
+
+    listening = socket.create_server(("127.0.0.1", 0), backlog=2048)
+    print(f"serving {kind} on http://127.0.0.1:{listening.getsockname()[1]}", flush=True)
+    uvicorn.Server(uvicorn.Config(app, access_log=False, log_level="warning")).run([listening])
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
