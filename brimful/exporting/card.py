@@ -83,7 +83,7 @@ def _stored(export: Exported) -> str:
         return f"{file} ({export.format})."
     return (
         f"{file}, with the weights and the size of the format hf. Eight bits are only how Brimful computes"
-        f" when it predicts, on CPUs with VNNI or AMX; the steps for it are in `{STEPS}`."
+        f" when it predicts, on x86 CPUs; the steps for it are in `{STEPS}`."
     )
 
 
