@@ -9,11 +9,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from bench.common.turns import Worker
 from bench.serve.client import Load, Request
 from bench.serve.overload import undeserved
 from bench.serve.requests import BROKEN, GOOD, good
+from brimful import TaskModel
+from brimful.model.heads import SequenceHead
+from brimful.tasks.classification import Classification
+from builders.bench import bench
+from builders.encoders import small, word_tokenizer
 
 TEXTS = ["a b", "c", "d e"]
 PAUSE = 0.2
@@ -94,3 +100,28 @@ def test_only_deserved_outcomes_pass():
     assert undeserved({"outcomes": outcomes}) == {GOOD: {"503": 1}, "10 MB": {"lost": 1}}
     assert undeserved({"outcomes": outcomes}, ends=True) == {}
     assert undeserved({"outcomes": {kind: {"200": 1} for kind in BROKEN}}).keys() == BROKEN.keys()
+
+
+@pytest.mark.slow
+def test_each_question_has_rows(tmp_path: Path):
+    torch.manual_seed(1)
+    encoder = small("bert", vocabulary_size=95, layers=1)
+    encoder.tokenizer = word_tokenizer()
+    TaskModel(Classification(["a", "b"]), encoder, SequenceHead(encoder, 2), 32, pairs=False).save(
+        tmp_path / "model"
+    )
+    test, out = tmp_path / "test.tsv", tmp_path / "serve.json"
+    test.write_text("text\tlabel\n" + "".join(f"w{i} w{i + 1}\t{'ab'[i % 2]}\n" for i in range(80)))
+    sizes = ("--rounds", "1", "--seconds", "1", "--overload-seconds", "2", "--texts", "400", "--batch", "32")
+    done = bench("bench.serve", str(tmp_path / "model"), "--test", str(test), *sizes, "--out", str(out))
+    assert done.returncode == 0, done.stderr
+    rows: dict[str, list[dict]] = {}
+    for row in json.loads(out.read_text())["rows"]:
+        rows.setdefault(row["question"], []).append(row)
+    assert [row["of"] for row in rows["cost"]] == ["predict", "serve 1", "serve 32"]
+    assert all(row["cpu_per_1000"] > 0 for row in rows["cost"])
+    assert [row["share"] for row in rows["latency"][:3]] == [0.5, 0.8, 0.95]
+    assert all(0 < row["p50_ms"] <= row["p99_ms"] for row in rows["latency"])
+    for (row,) in (rows["answers"], rows["overload"]):
+        assert row["compared"] > row["wrong"] == 0
+    assert rows["drain"][0]["exit"] == 0
