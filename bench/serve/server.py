@@ -29,7 +29,7 @@ class Server:
         until = time.monotonic() + PATIENCE
         while not (ready := READY.search(log.read_text(errors="replace"))):
             if self.process.poll() is not None or time.monotonic() > until:
-                self.process.kill()
+                self.__exit__()
                 lines = log.read_text(errors="replace").strip().splitlines()
                 raise ServerError(lines[-1] if lines else "it said nothing")
             time.sleep(0.05)
