@@ -87,9 +87,8 @@ def _routed(model: BatchModel, result: TextAnswer) -> Any:
         ]
         return {"spans": renamed, **result.cut, "model": model.name}
     scores = row["scores"] if "scores" in row else {"LABEL_0": row["value"]}
-    return [
-        {"label": label, "score": scores[label]} for label in sorted(scores, key=lambda each: -scores[each])
-    ]
+    ranked = sorted(scores, key=lambda label: -scores[label])
+    return [{"label": label, "score": scores[label]} for label in ranked]
 
 
 def embedded(model: BatchModel, body: EmbeddingsBody, results: Sequence[TextAnswer], single: bool) -> Any:
