@@ -101,8 +101,8 @@ CLOSURES = {
     "brimful.tasks.regression": (27, 3_369),
     "brimful.commands.predict": (52, 9_104),
     "brimful.commands.pretrain": (141, 21_164),
-    "brimful.commands.finetune": (168, 26_305),
-    "brimful.commands.distil": (167, 25_215),
+    "brimful.commands.finetune": (168, 26_316),
+    "brimful.commands.distil": (167, 25_220),
 }
 # A function that imports hides what its module needs. Each name counts, and so does `import_module`.
 DEFERRED = 79

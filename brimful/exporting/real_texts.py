@@ -5,7 +5,7 @@ model in float32, which reads the same examples.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,11 +41,13 @@ class RealTexts:
 
     Attributes:
         labelled: whether `data` has targets, so that the metric is known.
+        part: which of the run's rows they are: test, dev or train; `given` if the user names the file.
     """
 
     file: Path
     data: Encoded
     labelled: bool
+    part: str = "given"
 
     def shuffled(self) -> np.ndarray:
         """The numbers of its rows, int64, in an order that is the same on every call."""
@@ -53,7 +55,7 @@ class RealTexts:
 
     def take(self, rows: np.ndarray) -> "RealTexts":
         """These rows, in the order of the file."""
-        return RealTexts(self.file, self.data.take(np.sort(rows)), self.labelled)
+        return replace(self, data=self.data.take(np.sort(rows)))
 
 
 Encode = Callable[[Path, FileLayout, bool], Encoded]
@@ -122,15 +124,15 @@ def find_texts(
         rest = encode(run.train, run.layout, True)
         for name, rows in run.held_out.items():
             rest, part = divided(rest, rows, name)
-            parts[name] = RealTexts(part.table.path, part, labelled=True)
-        parts["train"] = RealTexts(run.train, rest, labelled=False)
+            parts[name] = RealTexts(part.table.path, part, labelled=True, part=name)
+        parts["train"] = RealTexts(run.train, rest, labelled=False, part="train")
 
-    def read(path: Path, labelled: bool) -> RealTexts:
-        return RealTexts(path, encode(path, run.layout, labelled), labelled)
+    def read(path: Path, labelled: bool, part: str = "given") -> RealTexts:
+        return RealTexts(path, encode(path, run.layout, labelled), labelled, part)
 
     def own(name: str) -> RealTexts | None:
         path = getattr(run, name) if tasked else None
-        return parts.get(name) or (None if path is None else read(path, name != "train"))
+        return parts.get(name) or (None if path is None else read(path, name != "train", name))
 
     tests = read(Path(test), tasked) if test else own("test") or own("dev")
     calibration = read(Path(calibrate), False) if calibrate else own("train")
@@ -153,16 +155,17 @@ def compare(task_model: TaskModel | None, texts: RealTexts, before: Candidate, a
         task_model: None for encoders, whose vectors are compared.
 
     Returns:
-        `file`, `texts`, `instructions`, the `loss` that `--most-loss` limits and what it is of (`loss_of`:
-        the metric, predictions, or the cosine). Of a task: its name, `task`, `max_score_difference`,
-        `equal_predictions` (of a regression `correlation`), and with labels `metric`, `before`, `after`,
-        `standard_error` of their paired difference, and `by_label`. Of an encoder `mean_cosine` and
-        `least_cosine`.
+        `file`, `part`, `texts`, `instructions`, the `loss` that `--most-loss` limits and what it is of
+        (`loss_of`: the metric, predictions, or the cosine). Of a task: its name, `task`,
+        `max_score_difference`, `equal_predictions` (of a regression `correlation`), and with labels
+        `metric`, `before`, `after`, `standard_error` of their paired difference, and `by_label`. Of an
+        encoder `mean_cosine` and `least_cosine`.
     """
     data = texts.data
     first, second = before(data.examples), after(data.examples)
     facts: Facts = {
         "file": texts.file.name,
+        "part": texts.part,
         "texts": len(data),
         "instructions": described_instructions(),
     }

@@ -9,7 +9,6 @@ import numpy as np
 
 from brimful.console import say, warn
 from brimful.distributed import ALONE, World
-from brimful.errors import BrimfulError
 from brimful.finetuning.config import FinetuneConfig
 from brimful.finetuning.start import starting_model
 from brimful.model.drawing import undrawn
@@ -20,7 +19,14 @@ from brimful.randomness import derive_key, permutation
 from brimful.runs.folder import Result, RunFolder
 from brimful.tables.layouts import find_layout
 from brimful.tasks.classification import WEIGHT
-from brimful.tasks.data import TaskData, evaluation, example_stream, hold_out, load_task_data
+from brimful.tasks.data import (
+    TaskData,
+    TooFewRowsError,
+    evaluation,
+    example_stream,
+    hold_out,
+    load_task_data,
+)
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.model import TaskModel
 from brimful.tasks.registry import task_of
@@ -58,7 +64,7 @@ def load_data(config: FinetuneConfig, encoder: Encoder, ranks: World = ALONE) ->
     elif config.dev is None and data.task.calibrates and len(data.train) >= FEWEST:
         try:
             data = hold_out(data, CALIBRATION, ranks)
-        except BrimfulError as error:
+        except TooFewRowsError as error:
             if ranks.is_main:
                 warn(f"probabilities are not calibrated: {error}")
         else:

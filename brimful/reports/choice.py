@@ -363,11 +363,17 @@ def _of_run(run: Run) -> Iterator[tuple[Test, Candidate]]:
 
 
 def _of_export(run: Run) -> Iterator[tuple[Test, Candidate]]:
-    """An export whose gate knows its metric."""
+    """An export whose gate knows its metric on test rows; rows that a training has chosen by are others."""
     gate, task = branch(run.summary, "gate"), run.task
     n, value = number(gate.get("texts")), number(gate.get("after"))
     primary = next((one for one in task.metrics if one.name == gate.get("metric")), None) if task else None
-    if task is None or primary is None or n is None or value is None:
+    if (
+        task is None
+        or primary is None
+        or n is None
+        or value is None
+        or gate.get("part") not in ("test", "given")
+    ):
         return
     test = Test(task.name, primary.name, primary.title, n, primary.best == "highest", primary.percent)
     error = accuracy_error(value, n) if primary.name == "accuracy" else None

@@ -113,6 +113,10 @@ def load_task_data(
     return TaskData(task, everything, dev, everything, of_test, leaked, tuple(map(encoded, more_tests)))
 
 
+class TooFewRowsError(BrimfulError):
+    """A table has too few rows of a kind to cut a part from."""
+
+
 def hold_out(data: TaskData, share: float = CUT, ranks: World = ALONE) -> TaskData:
     """The same with a share of train as dev, and the rest to fit."""
     fit, dev = cut_part(data.task, data.train, "dev", share, ranks)
@@ -131,13 +135,14 @@ def cut_part(
         name: of the part, for what is named after its rows.
 
     Raises:
-        BrimfulError: there are too few different texts, or the part is too small or cannot be measured on.
+        TooFewRowsError: there are too few different texts, or rows of the same label.
+        BrimfulError: labels are numbers, or the part cannot be measured on.
     """
     table = data.table
     groups = known_groups(table, ranks)
     different, fewest = int(groups.max()) + 1, FEWEST if name == "test" else round(1 / share)
     if different < fewest:
-        raise BrimfulError(
+        raise TooFewRowsError(
             f"{table.path} has {different} different texts (case, spaces, punctuation and numbers do not"
             f" count), too few to cut {name} from: at least {fewest}, or give --{name}"
         )
@@ -145,7 +150,7 @@ def cut_part(
     if taken.sum() < LEAST * share * len(table):
         values = task.name != "regression" and _are_numbers(table)
         reason = "all labels are numbers" if values else "train keeps a row of each label, and alike texts"
-        raise BrimfulError(
+        raise (BrimfulError if values else TooFewRowsError)(
             f"{table.path}: only {taken.sum()} of {len(table)} rows can be {name} ({reason}); give"
             f" {'--task regression, or ' if values else ''}--{name}"
         )

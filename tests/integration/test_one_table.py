@@ -200,6 +200,10 @@ def test_labels_of_a_row_each_leave_probabilities_as_they_are(inputs, tmp_path, 
     assert "give --dev" in said
     with pytest.raises(BrimfulError, match="give --dev"):  # a choice needs it
         finetune(**given, learning_rates=[1e-4, 1e-3], dry_run=True)
+    numbers = [row | {"label": str(number)} for number, row in enumerate(rows)]
+    given["train"] = given["test"] = write_table(tmp_path / "numbers.tsv", numbers)
+    with pytest.raises(BrimfulError, match="--task regression"):  # which is what is meant, not 520 classes
+        finetune(**given, dry_run=True)
 
 
 def test_batches_of_a_run_that_names_no_held_out_rows_are_of_the_whole_table(inputs, tmp_path):

@@ -71,7 +71,9 @@ def test_exports_stand_in_the_picture_of_their_run(tmp_path: Path) -> None:
     """Those that the gate has compared on the same rows, by its metric, time and size."""
     runs = [load_run(saved(tmp_path, "small", STUDENT))]
     gate = {"task": "classification", "metric": "accuracy", "texts": 3436, "after": 0.847, "p50_ms": 2.0}
-    for name, given in (("onnx-int8", gate), ("deploy", gate | {"texts": 5}), ("unknown", {"texts": 3436})):
+    gate |= {"part": "test"}
+    others = {"deploy": gate | {"texts": 5}, "chosen_by": gate | {"part": "dev"}, "unknown": {"texts": 3436}}
+    for name, given in {"onnx-int8": gate, **others}.items():
         (tmp_path / name).mkdir()
         files = {"onnx/model_quantized.onnx": {"bytes": 12_000_000}, "tokenizer.json": {"bytes": 900_000}}
         record = {"kind": "export", "format": "onnx-int8", "parameters": 7, "gate": given, "files": files}
