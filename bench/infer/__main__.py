@@ -56,11 +56,11 @@ from brimful.exporting.instructions import described_instructions
 from brimful.tables.table_files import read_texts
 
 SIDES = (
-    *("brimful", "sorted", "onnxruntime", "onnxruntime-int8"),
+    *("brimful", "brimful-int8", "sorted", "onnxruntime", "onnxruntime-int8"),
     *("openvino-default", "openvino-int8", "ctranslate2", "ctranslate2-int8"),
 )
 """By default: those that every processor computes."""
-OTHERS = ("padded", "openvino", "brimful-bf16", "brimful-int8", "sorted-bf16")
+OTHERS = ("padded", "openvino", "brimful-bf16", "sorted-bf16")
 FORMATS: dict[str, FormatName] = {
     "onnxruntime": "onnx",
     "openvino": "onnx",

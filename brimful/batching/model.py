@@ -14,7 +14,8 @@ from tokenizers import Tokenizer
 from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
 from brimful.errors import BrimfulError
-from brimful.prediction.served import ServedEncoder, ServedTask
+from brimful.prediction.config import Opening
+from brimful.prediction.served import ServedEncoder, ServedTask, open_served
 from brimful.tables.table import Table
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.form import predicted_rows
@@ -22,6 +23,8 @@ from brimful.text.beginnings import beginning
 
 LONG = 1 << 15
 """Characters of a text of which no more is tokenized than has a chance to be read, if it is to be cut."""
+SECONDS = 0.02
+"""What a batch may take."""
 SMALLEST, LARGEST = 256, 1 << 16
 """Tokens of a batch, whatever a model's speed."""
 _TRIALS, _TRIAL_WORDS = 3, 24
@@ -156,8 +159,19 @@ class BatchModel:
         each = zip(values, readings, counts, strict=True)
         return [TextAnswer(value, reading.length, count, reading.cut) for value, reading, count in each]
 
-    def measure(self, seconds: float, call: Callable[[Callable[[], float]], float]) -> None:
-        """Find `speed` and `budget`: batches of made-up texts grow until one takes so many seconds.
+    def card(self) -> dict[str, Any]:
+        """What there is to know of it, as JSON."""
+        served, task = self.served, getattr(self.served, "task", None)
+        about: dict[str, Any] = {"id": self.name, "object": "model", "task": self.task}
+        if task is None:
+            about |= {"labels": [], "width": self.width}
+        else:
+            about |= {"labels": list(getattr(task, "kinds", task.labels)), "pairs": self.pairs}
+        about |= {"max_length": served.max_length, "overlap": served.overlap, "precision": served.precision()}
+        return about | {"batch_tokens": self.budget, "tokens_per_second": round(self.speed)}
+
+    def measure(self, call: Callable[[Callable[[], float]], float]) -> None:
+        """Find `speed` and `budget`: batches of made-up texts grow until one takes `SECONDS`.
 
         Args:
             call: runs a function in the thread that computes.
@@ -165,19 +179,41 @@ class BatchModel:
         rng = random.Random(0)
         words = sorted(self.served.tokenizer.get_vocab(with_added_tokens=False)) or ["a"]
         count, tokens, took = 1, 0, 0.0
-        while (took < seconds or tokens < SMALLEST) and tokens < LARGEST:
+        while (took < SECONDS or tokens < SMALLEST) and tokens < LARGEST:
             texts = [" ".join(rng.choices(words, k=_TRIAL_WORDS)) for _ in range(count)]
             readings = self.read(texts, texts if self.pairs else None, None)
             tokens = sum(each.length for each in readings)
             took = min(call(partial(self._seconds, readings)) for _ in range(_TRIALS))
             count *= 2
         self.speed = tokens / took
-        self.budget = max(SMALLEST, min(LARGEST, int(self.speed * seconds)))
+        self.budget = max(SMALLEST, min(LARGEST, int(self.speed * SECONDS)))
 
     def _seconds(self, readings: Sequence[TokenizedText]) -> float:
         started = time.perf_counter()
         self.answers(readings)
         return time.perf_counter() - started
+
+
+def open_models(
+    openings: Sequence[Opening], call: Callable[[Callable[[], Any]], Any]
+) -> dict[str, BatchModel]:
+    """Models by name, measured. A model has its folder's name.
+
+    Args:
+        call: as of `BatchModel.measure`.
+
+    Raises:
+        BrimfulError: one cannot be opened, or two have the same name.
+    """
+    found: dict[str, BatchModel] = {}
+    for opening in openings:
+        name = Path(opening.model).resolve().name
+        if name in found:
+            raise BrimfulError(f"two models are called {name}, as their folders are; rename one")
+        found[name] = BatchModel(name, open_served(opening))
+    for model in found.values():
+        model.measure(call)
+    return found
 
 
 def ends_of_reading(

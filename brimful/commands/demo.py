@@ -309,7 +309,7 @@ class Demo:
         texts = [text for text, _ in self.reviews.test[:200]]
         models = {"tfidf": tfidf}
         for name, run in self.served.items():
-            graph = ModelFolder(self.out / "export" / f"{run}-onnx").onnx_file
+            graph = ModelFolder(self.out / "export" / f"{run}-onnx").graph_file
             summary = read_json(self.out / run / SUMMARY)
             models[name] = {
                 "parameters": summary["student"]["parameters"]

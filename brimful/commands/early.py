@@ -80,14 +80,15 @@ def _distil(verb: str, config: "CommonOptions") -> None:
 def _evaluate(verb: str, config: "EvaluateConfig") -> None:
     config.require_complete()
     assert config.out is not None
+    if (Path(config.out) / CONFIG).is_file():
+        return  # goes on, or is finished and reads nothing
+    require_folder_place(Path(config.out))
     for encoder in config.encoders:
         ModelFolder.open(encoder, "encoder")
     for text in config.text:
         if not Path(text).exists():
             raise BrimfulError(f"{text} does not exist")
     _tables(config, (config.train, config.dev, config.test))
-    if not (Path(config.out) / CONFIG).is_file():
-        require_folder_place(Path(config.out))
 
 
 def _export(verb: str, config: "ExportConfig") -> None:

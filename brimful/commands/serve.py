@@ -32,10 +32,11 @@ def serve(config: ServeConfig) -> dict[str, Any]:
         BrimfulError: a package is missing, a model cannot be opened, or the address cannot be had.
     """
     require("serve", "starlette", "uvicorn", "httptools", "prometheus_client")
-    from brimful.serving.models import card, open_models
+    if config.dry_run:
+        from brimful.batching.model import open_models
+
+        models = open_models(config.openings, lambda function: function())
+        return {"dry_run": True, "models": [model.card() for model in models.values()]}
     from brimful.serving.server import Process
 
-    if config.dry_run:
-        models = open_models(config, lambda function: function())
-        return {"dry_run": True, "models": list(map(card, models.values()))}
     return Process(config).run()

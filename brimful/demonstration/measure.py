@@ -53,7 +53,7 @@ def onnx_latency(folder: Path, texts: list[str]) -> float:
     """Median milliseconds from text to logits with onnxruntime, for one review at a time, with tokenizing."""
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     tokenizer.enable_truncation(128)
-    session = onnx_session(ModelFolder(folder).onnx_file)
+    session = onnx_session(ModelFolder(folder).graph_file)
 
     def call(text: str) -> None:
         encoding = tokenizer.encode(text)

@@ -228,7 +228,8 @@ def read_material(
         if cut and (copies := held_out_copies(more.table, cut, data.train.table)).any():
             if ranks.is_main:
                 rows = "test or dev" if len(cut) > 1 else "held-out"
-                say(f"{path}: {counted(int(copies.sum()), 'text')} of the {rows} rows are left out")
+                number = counted(int(copies.sum()), "text")
+                say(f"{path}: left out {number}, equal or nearly equal to {rows} rows")
             more = more.take(np.flatnonzero(~copies))
         parts.append(more.with_text())
     student = student_of(data)

@@ -59,8 +59,8 @@ class EvaluateConfig:
     overlap: int | None = None
     """Longer texts become windows that share this many tokens, as in finetune."""
     precision: Precision = incidental("auto")
-    """Number format of the computation, in training too: fp32 for the most exact comparison. auto: bf16 on
-    GPUs and CPUs that are faster at it, measured once for a machine as for predict, else fp32."""
+    """Number format of the computation, in training too: fp32 for the most exact comparison. auto: on a GPU
+    as in finetune; on a CPU bf16 where that was measured to be faster, as for predict, else fp32."""
     dry_run: bool = incidental(False)
     """Check everything, and do nothing."""
 

@@ -19,9 +19,10 @@ class ExportConfig:
     EXAMPLE = "runs/finetune --out model --format onnx"
 
     run: Annotated[str, tyro.conf.Positional]
-    """Run directory of pretrain, finetune or distil, or any Hugging Face folder. BERT, RoBERTa, XLM-R,
-    CamemBERT, Electra, Megatron-BERT or ModernBERT; weights in model.safetensors or pytorch_model.bin, whole
-    or sharded; tokenizer.json, vocab.txt, or vocab.json with merges.txt."""
+    """Run directory of pretrain, finetune or distil, or a Hugging Face folder. The model of such a
+    folder is BERT, RoBERTa, XLM-R, CamemBERT, Electra, Megatron-BERT or ModernBERT, with weights in
+    model.safetensors or pytorch_model.bin, whole or sharded, and with tokenizer.json, vocab.txt, or
+    vocab.json and merges.txt."""
     out: str
     """Folder to create. An earlier export there in the same format is replaced; your own files beside
     it stay."""
@@ -39,8 +40,8 @@ class ExportConfig:
     """For a run of pretrain, finished or not, or the training under way in one of finetune: the checkpoint
     after this many updates, or of the best evaluation. An average of weights is taken, if there is one."""
     format: FormatName | None = None
-    """What loads the model; by default hf, of a folder of sentence-transformers that is no run,
-    sentence-transformers. hf: config.json, model.safetensors, tokenizer.json for `transformers`;
+    """The files to write, by what loads them; by default hf, and for a folder of sentence-transformers that
+    is no run sentence-transformers. hf: config.json, model.safetensors, tokenizer.json for `transformers`;
     sentence-transformers: the same with a pooling, for encoders without a head and for classifiers of the
     mean in BERT-like models, which `transformers` has no class for; onnx: onnx/model.onnx, the whole
     model, of an encoder with its pooling and vectors of length 1; onnx-int8: onnx/model_quantized.onnx,

@@ -52,8 +52,8 @@ FLAGS = {
 """The key of each of their poolings in 1_Pooling/config.json before version 6, which reads them too."""
 IDENTITY = "torch.nn.modules.linear.Identity"
 """What a Dense without activation has as its activation."""
-_GRAPHS = ("onnx/model.onnx", "onnx/model_quantized.onnx", "model.onnx")
-"""Where an ONNX export has its graph; until 0.2.0 at the top."""
+_GRAPHS = ("onnx/model.onnx", "onnx/model_quantized.onnx", "model.onnx", "openvino/openvino_model.xml")
+"""Where an export to ONNX or OpenVINO has its graph; that of ONNX until 0.2.0 at the top."""
 _CONFIGS = ("config.json", "bert_config.json")
 """What the file is called; the second name is that of Google's folders and of those made after them."""
 
@@ -161,16 +161,16 @@ class ModelFolder:
         return self.values.get("kind") == STATIC
 
     @property
-    def onnx_file(self) -> Path:
-        """Where the graph of an ONNX export is."""
+    def graph_file(self) -> Path:
+        """Where the graph of an export to ONNX or OpenVINO is."""
         places = [self.path / name for name in _GRAPHS]
         return next((place for place in places if place.is_file()), places[0])
 
     @property
-    def is_onnx(self) -> bool:
-        """Whether an ONNX file holds the model: it has no weights of its own."""
+    def is_graph(self) -> bool:
+        """Whether a file of ONNX or OpenVINO holds the model: it has no weights of its own."""
         weights = (*self.path.glob("*.safetensors*"), *self.path.glob("pytorch_model*"))
-        return self.onnx_file.is_file() and not weights
+        return self.graph_file.is_file() and not weights
 
     @property
     def has_task(self) -> bool:

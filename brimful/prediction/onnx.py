@@ -1,4 +1,4 @@
-"""ONNX exports for `brimful predict`: what their model predicts, computed by onnxruntime without torch."""
+"""Exports to ONNX and OpenVINO that predict: their model, computed by their runtime without torch."""
 
 from typing import Any
 
@@ -8,6 +8,7 @@ from brimful.data.examples import Examples, check_length
 from brimful.data.ragged import Ragged
 from brimful.errors import BrimfulError, NotFiniteError
 from brimful.exporting.onnx_file import VECTORS, onnx_session
+from brimful.exporting.openvino_file import openvino_session
 from brimful.exporting.padded_batches import Inputs, padded_batches, padded_outputs
 from brimful.extras import require
 from brimful.hf.config_json import shape_of
@@ -27,13 +28,16 @@ def open_model(folder: ModelFolder, opening: Opening) -> ServedTask | ServedEnco
     """The graph of an export, in its own number format whatever the precision.
 
     Raises:
-        BrimfulError: onnxruntime is not installed or cannot read the file, the folder is damaged, or the file
+        BrimfulError: the runtime is not installed or cannot read the file, the folder is damaged, or the file
             gives neither a task's outputs nor vectors, or has a pooling of its own.
     """
-    require(f"{folder}, an ONNX file,", "onnxruntime")
+    if folder.graph_file.suffix == ".xml":
+        require(f"{folder}, a file of OpenVINO,", "openvino")
+    else:
+        require(f"{folder}, an ONNX file,", "onnxruntime")
     check_seal(folder.path)
     shape = shape_of(folder)
-    graph = Graph(folder)
+    graph = Graph(folder, shape.hidden_size)
     tokenizer = read_tokenizer(folder.encoder_path)
     require_rows(tokenizer, shape.vocabulary_size, str(folder.encoder_path / "tokenizer.json"))
     max_length = folder.text_length(shape) if opening.max_length is None else opening.max_length
@@ -98,29 +102,38 @@ def open_model(folder: ModelFolder, opening: Opening) -> ServedTask | ServedEnco
 
 
 class Graph:
-    """The file of a model in onnxruntime.
+    """The file of a model in its runtime.
 
     Attributes:
         output: the name of its first output: `VECTORS`, last_hidden_state or logits, if Brimful wrote it.
         by_token: whether outputs are (B, L, C), not (B, C).
         width: C.
-        precision: fp32, or int8.
+        precision: fp32 or int8; auto: as OpenVINO chooses.
     """
 
-    def __init__(self, folder: ModelFolder) -> None:
+    def __init__(self, folder: ModelFolder, hidden: int) -> None:
+        """
+        Args:
+            hidden: the width of vectors, which OpenVINO does not know before it has computed some.
+        """
         self.folder = folder
-        self.path = folder.onnx_file
+        self.path = folder.graph_file
+        in_openvino = self.path.suffix == ".xml"
         try:
-            self.session = onnx_session(self.path, spinning=False)
-        except Exception as error:  # onnxruntime has no common class of its own
+            if in_openvino:
+                self.session = openvino_session(self.path)
+            else:
+                self.session = onnx_session(self.path, spinning=False)
+        except Exception as error:  # neither has a common class of its own
             said = " ".join(str(error).split())
-            raise BrimfulError(f"onnxruntime cannot read {self.path}: {said:.200}") from error
+            runtime = "OpenVINO" if in_openvino else "onnxruntime"
+            raise BrimfulError(f"{runtime} cannot read {self.path}: {said:.200}") from error
         self.inputs = [value.name for value in self.session.get_inputs()]
         first = self.session.get_outputs()[0]
         self.output: str = first.name
         self.by_token = len(first.shape) == 3
-        self.width: int = first.shape[-1]
-        self.precision = "int8" if "quantized" in self.path.name else "fp32"
+        self.width: int = hidden if self.output == VECTORS else first.shape[-1]
+        self.precision = "auto" if in_openvino else "int8" if "quantized" in self.path.name else "fp32"
         known = {"input_ids", "attention_mask", "token_type_ids"}
         if not known.issuperset(self.inputs) or not isinstance(self.width, int):
             raise BrimfulError(

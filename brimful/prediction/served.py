@@ -78,7 +78,7 @@ def open_served(opening: Opening) -> ServedTask | ServedEncoder:
             computes it is missing.
     """
     folder = ModelFolder.open(opening.model, "model")
-    engine = "static" if folder.is_static else "onnx" if folder.is_onnx else "packed"
+    engine = "static" if folder.is_static else "onnx" if folder.is_graph else "packed"
     found: ServedTask | ServedEncoder = import_module(f"brimful.prediction.{engine}").open_model(
         folder, opening
     )

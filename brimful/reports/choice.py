@@ -180,7 +180,7 @@ def _remedy(choice: Choice, models: Sequence[Candidate]) -> str:
     """What to do where a baseline is the best."""
     better = "more labels, texts or epochs may bring a model ahead"
     if not models:
-        return f"scikit-learn makes one; {better}."
+        return f"It can be trained with scikit-learn; {better}."
     doubt = ", which may be chance" if choice.may_be_chance(models[0]) else ""
     behind = choice.test.in_words(choice.behind(models[0])[0])
     return f"The best model is {_inside(models[0].label)}, {behind} behind{doubt}; {better}."

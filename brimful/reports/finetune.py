@@ -36,6 +36,8 @@ SHOWN_KEYS = (
     "rare_labels",
 )
 """Lists of summary.json that have a table or a sentence here."""
+SETTINGS = ("seed", "learning_rate", "epochs")
+"""Of a trial; beside them stands its metric on dev, such as dev_accuracy."""
 MOST_RARE = 3
 """Rare labels that have a sentence."""
 LARGEST_MAP = 20
@@ -53,7 +55,7 @@ def trial_tables(summary: Summary, shares: Container[str] = ()) -> list[ReportTa
     """
     trials = _records(summary, "trials")
     names = list(dict.fromkeys(name for trial in trials for name in trial))
-    rows = [[_measure(trial, name, shares) for name in names] for trial in trials]
+    rows = [[_of_trial(trial, name, shares) for name in names] for trial in trials]
     return [ReportTable("Trials", _titles(names), rows)] if len(rows) > 1 else []
 
 
@@ -100,6 +102,13 @@ def ladder_tables(summary: Summary, shares: Container[str] = ()) -> list[ReportT
 def _measure(measured: Mapping[str, Any], name: str, shares: Container[str]) -> str:
     value = metric(measured, name)
     return "–" if value is None else written(value, share=name in shares)
+
+
+def _of_trial(trial: Mapping[str, Any], name: str, shares: Container[str]) -> str:
+    value = metric(trial, name)
+    if value is None or name in SETTINGS:
+        return _plain(value)
+    return written(value, share=name.removeprefix("dev_") in shares)
 
 
 def _plain(value: float | None) -> str:

@@ -17,9 +17,9 @@ from starlette.types import Receive, Scope, Send
 from brimful.batching.queue import LeftError, RefusedError
 from brimful.batching.service import Service
 from brimful.console import say
+from brimful.serving.answers import classified, embedded, job_of
 from brimful.serving.bodies import Body, ClassifyBody, EmbeddingsBody, decoded
 from brimful.serving.metrics import Metrics
-from brimful.serving.models import card, classified, embedded, job_of
 from brimful.serving.page import page
 
 Headers = list[tuple[bytes, bytes]]
@@ -35,8 +35,7 @@ KINDS = {401: "unauthorized", 404: "not_found", 408: "timeout", 429: "overloaded
 KINDS |= {503: "draining", 504: "timeout"}
 """The types of errors by status; of others, invalid_request."""
 DISCARDED = 8 * BODY
-"""Bytes of a larger one that are read and thrown away before it is refused: a client that sends reads no
-answer."""
+"""Bytes of a larger one that are thrown away before it is refused: a client that sends reads no answer."""
 
 
 class Endpoint:
@@ -135,7 +134,7 @@ def create_app(service: Service, metrics: Metrics) -> Callable[[Scope, Receive, 
         return json({"status": service.state}, 200 if service.state == "ready" else 503)
 
     def models(_: Request) -> Response:
-        return json({"object": "list", "data": list(map(card, service.models.values()))})
+        return json({"object": "list", "data": [model.card() for model in service.models.values()]})
 
     async def refused(request: Request, error: Any) -> Response:
         status, why = getattr(error, "status_code", 500), getattr(error, "detail", type(error).__name__)

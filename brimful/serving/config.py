@@ -1,6 +1,6 @@
 """The options of `brimful serve`."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import tyro
@@ -8,7 +8,7 @@ import tyro
 from brimful.config import require_positive
 from brimful.errors import BrimfulError, UsageError
 from brimful.precision.formats import InferencePrecision
-from brimful.prediction.config import Device
+from brimful.prediction.config import Device, Opening
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,3 +47,9 @@ class ServeConfig:
         require_positive(self, "queue_requests", *(["queue_tokens"] if self.queue_tokens is not None else []))
         if not 0 < self.deadline < 86_400:
             raise BrimfulError(f"deadline is {self.deadline}: it must be from 0 to 86,400 seconds")
+
+    @property
+    def openings(self) -> list[Opening]:
+        """How its models are opened."""
+        how = Opening(model="", precision=self.precision, device=self.device, stays=True)
+        return [replace(how, model=path) for path in self.models]

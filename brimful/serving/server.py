@@ -1,19 +1,19 @@
 """The process: its socket, its signals, and connections of clients that are slow, many, or leave."""
 
 import asyncio
-import contextlib
 import os
 import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from brimful.batching.model import open_models
 from brimful.batching.queue import RefusedError
 from brimful.batching.service import Service
 from brimful.console import say, warn
@@ -21,7 +21,6 @@ from brimful.errors import BrimfulError
 from brimful.serving.app import CLIENT, TOKEN, create_app, said
 from brimful.serving.config import ServeConfig
 from brimful.serving.metrics import Metrics
-from brimful.serving.models import open_models
 from brimful.system import allow_open_files
 
 HEADERS = 64 << 10
@@ -33,8 +32,7 @@ CONNECTIONS = 4096
 KEPT = 75
 """Seconds that a connection stays open without a request: longer than a proxy keeps it."""
 SLICE = 1e-4
-"""Seconds for which a thread keeps Python's lock: with 5 ms, the loop that refuses what is too much holds up
-each operation of the thread that computes."""
+"""Seconds that a thread keeps Python's lock: 5 ms of refusals would hold up each operation of the engine."""
 EVERY = 0.1
 """Seconds between two looks at deadlines and slow clients."""
 
@@ -43,16 +41,15 @@ class Connection(HttpToolsProtocol):
     """A client's connection.
 
     Attributes:
-        busy: why no request can be taken now, if so.
         crowded: whether it is one too many.
         left: whether it is over.
         since: when what is being sent began; None: it is there in full.
         before: bytes that were sent of it before the body.
     """
 
-    def __init__(self, busy: Callable[[], RefusedError | None], *given: Any, **more: Any) -> None:
-        super().__init__(*given, **more)
-        self.busy = busy
+    def __init__(self, service: Service, metrics: Metrics, **given: Any) -> None:
+        super().__init__(**given)
+        self.service, self.metrics = service, metrics
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -88,15 +85,19 @@ class Connection(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         """Refuse at once what the application would refuse, in a fifth of the time."""
-        error = RefusedError(429, "too many connections", 1) if self.crowded else self.busy()
-        if error is None or self.scope["method"] != "POST":
+        try:
+            if self.crowded:
+                raise RefusedError(429, "too many connections", 1)
+            if self.scope["method"] == "POST":
+                self.service.refuse_if_busy()
             super()._start_asgi_task(cycle, app)
-            return
-        cycle.response_started = cycle.response_complete = True
-        self.transport.write(in_full(error))
-        if self.crowded or error.status == 503 or not cycle.keep_alive:
-            self.transport.close()
-        self.on_response_complete()
+        except RefusedError as error:
+            self.metrics.requests.labels("early", str(error.status)).inc()
+            cycle.response_started = cycle.response_complete = True
+            self.transport.write(in_full(error))
+            if self.crowded or error.status == 503 or not cycle.keep_alive:
+                self.transport.close()
+            self.on_response_complete()
 
     def hang_up(self, error: RefusedError) -> None:
         """Answer a request that is not there in full, and close."""
@@ -110,14 +111,6 @@ def in_full(error: RefusedError) -> bytes:
     content, headers = said(error)
     lines = [b"HTTP/1.1 %d Refused" % error.status, *(b"%s: %s" % header for header in headers)]
     return b"\r\n".join([*lines, b"content-length: %d" % len(content), b"", content])
-
-
-class _Server(uvicorn.Server):
-    """uvicorn's, without its signals."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
 
 
 class Process:
@@ -148,8 +141,9 @@ class Process:
         options: dict[str, Any] = {"ws": "none", "lifespan": "off", "proxy_headers": False}
         options |= {"log_config": None, "log_level": "critical", "access_log": False}
         options |= {"server_header": False, "date_header": False, "timeout_keep_alive": KEPT}
-        options["http"] = partial(Connection, self._busy)
-        self.server = _Server(uvicorn.Config(create_app(self.service, self.metrics), **options))
+        options["http"] = partial(Connection, self.service, self.metrics)
+        self.server = uvicorn.Server(uvicorn.Config(create_app(self.service, self.metrics), **options))
+        self.server.capture_signals = nullcontext  # type: ignore[assignment]
 
     def run(self) -> dict[str, Any]:
         """Serve until a signal ends it.
@@ -169,8 +163,8 @@ class Process:
 
     async def _serve(self) -> None:
         loop = asyncio.get_running_loop()
-        for number, heed in ((signal.SIGTERM, self._drain), (signal.SIGINT, self._drain)):
-            loop.add_signal_handler(number, heed)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._drain)
         loop.add_signal_handler(signal.SIGHUP, self._reload)
         self.loading, looking = loop.create_task(self._load()), loop.create_task(self._look())
         await self.server.serve(sockets=[self.listener])
@@ -180,7 +174,7 @@ class Process:
         """Open the models. The first time, an error ends the server; later, it keeps those that it has."""
         service, again = self.service, bool(self.service.models)
         try:
-            models = await asyncio.to_thread(open_models, self.config, service.engine.call)
+            models = await asyncio.to_thread(open_models, self.config.openings, service.engine.call)
         except (BrimfulError, OSError, MemoryError, RuntimeError) as error:
             if again:
                 self.metrics.reloads.labels("failed").inc()
@@ -196,14 +190,6 @@ class Process:
             return
         host, port = self.listener.getsockname()[:2]
         print(f"serving {names} on http://{f'[{host}]' if ':' in host else host}:{port}", flush=True)
-
-    def _busy(self) -> RefusedError | None:
-        try:
-            self.service.refuse_if_busy()
-        except RefusedError as error:
-            self.metrics.requests.labels("early", str(error.status)).inc()
-            return error
-        return None
 
     def _reload(self) -> None:
         if self.loading.done() and not self.service.queue.closed:

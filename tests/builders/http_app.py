@@ -8,12 +8,12 @@ from typing import Any
 
 import httpx2
 
+from brimful.batching.model import open_models
 from brimful.batching.queue import RefusedError
 from brimful.batching.service import Service
 from brimful.serving.app import create_app
 from brimful.serving.config import ServeConfig
 from brimful.serving.metrics import Metrics
-from brimful.serving.models import open_models
 
 Ask = Callable[..., Any]
 
@@ -31,7 +31,7 @@ class Asked:
         limits = config.queue_requests, config.queue_tokens, config.deadline
         self.service = Service(*limits, self.metrics.computed)
         self.app = create_app(self.service, self.metrics)
-        self.service.use(open_models(config, self.service.engine.call))
+        self.service.use(open_models(config.openings, self.service.engine.call))
 
     def run(self, talk: Callable[[httpx2.AsyncClient], Coroutine[Any, Any, Any]]) -> Any:
         """What a conversation with it returns."""

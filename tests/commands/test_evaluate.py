@@ -16,6 +16,7 @@ from brimful.commands.prepare import prepare
 from brimful.commands.report import report
 from brimful.errors import BrimfulError, UsageError
 from brimful.evaluation.held_out_text import mean_of_ratios
+from brimful.evaluation.plan import format_of
 from brimful.hf.folders import save_model
 from brimful.model.heads import MaskedLMHead
 from brimful.precision import inference
@@ -249,6 +250,24 @@ def test_what_cannot_be_compared_is_refused(inputs, tmp_path, options, said):
     with pytest.raises((BrimfulError, UsageError), match=said):
         evaluate(encoders=[inputs["one"]], out=str(tmp_path / "out"), **options)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_finished_evaluation_needs_its_texts_no_more(inputs, tmp_path, capfd):
+    text = tmp_path / "text.txt"
+    text.write_bytes(Path(inputs["text"]).read_bytes())
+    line = ["evaluate", inputs["one"], "--text", str(text), "--out", str(tmp_path / "out")]
+    line += ["--max-length", "32", "--json"]
+    said = []
+    for _ in range(2):
+        assert main(line) == 0
+        said.append(json.loads(capfd.readouterr().out))
+        text.unlink(missing_ok=True)
+    assert said[0] == said[1]
+
+
+def test_auto_is_left_to_training_on_a_gpu():
+    """Where a GPU has no bfloat16 products, training is in float16, and predictions are in float32."""
+    assert format_of("auto", torch.device("cuda")) == "auto"
 
 
 def test_auto_is_the_format_that_was_measured_to_be_faster(inputs, tmp_path, monkeypatch):

@@ -258,7 +258,11 @@ def test_without_onnx_it_says_what_to_install(
 
 @pytest.mark.cases(1)
 def test_onnx_agrees_and_takes_any_batch_and_length(model: Path, tmp_path: Path) -> None:
-    exported(model, tmp_path / "out", "hf", "model.safetensors")
+    exported(model, tmp_path / "hf", "hf", "model.safetensors")
+    before = (tmp_path / "hf" / "model.safetensors").read_bytes()
+    with pytest.raises(BrimfulError, match="an export in the format hf, and this one is onnx: remove it"):
+        export(run=str(model), out=str(tmp_path / "hf"), format="onnx")
+    assert (tmp_path / "hf" / "model.safetensors").read_bytes() == before
     exported(model, tmp_path / "out", "onnx", "onnx/model.onnx")
     assert not (tmp_path / "out" / "model.safetensors").exists()
     session = onnxruntime.InferenceSession(str(tmp_path / "out" / "onnx" / "model.onnx"))
@@ -363,7 +367,7 @@ def test_the_scores_of_pairs_are_checked_too(model: Path, tmp_path: Path, monkey
             export(**options)
     monkeypatch.setattr(exporting, "write_onnx", lambda *_, **__: None)
     monkeypatch.setattr(exporting, "check_graph", lambda *_: 0.0)
-    export(**options, format="onnx", masked_lm=True)
+    export(**options | {"out": str(tmp_path / "onnx")}, format="onnx", masked_lm=True)
     assert "those of pairs are left out" in capsys.readouterr().err
 
 

@@ -207,7 +207,6 @@ def test_a_cold_process_compiles_an_encoder_as_one_graph() -> None:
     code = """
 import torch
 from brimful.model.attention import SequenceLayout
-from brimful.precision.inference import lays_out_bf16
 from builders.encoders import random_row, small
 encoder, batch = small("modern"), random_row([5, 3])
 layout = SequenceLayout.prepare(batch)

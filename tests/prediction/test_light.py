@@ -16,6 +16,7 @@ import pytest
 import brimful
 from brimful import BrimfulError, TaskModel
 from brimful.commands.export import export
+from brimful.exporting.convert import write_openvino
 from brimful.exporting.graph import write_onnx
 from brimful.hf.folders import save_model
 from brimful.hf.text_encoder import TextEncoder
@@ -114,6 +115,19 @@ def test_an_onnx_export_predicts_what_its_model_does(task, folder_of, tmp_path):
     assert len(rows) == len(expected) > 5
     for row, other in zip(rows, expected, strict=True):
         assert nearly(row, other), (row, other)
+
+
+def test_an_export_to_openvino_predicts_what_that_to_onnx_does(folder_of, tmp_path):
+    pytest.importorskip("openvino")
+    onnx_folder, folder = folder_of("classification") / "onnx", tmp_path / "openvino"
+    shutil.copytree(onnx_folder, folder, ignore=shutil.ignore_patterns("onnx", "export.json"))
+    write_openvino(onnx_folder / "onnx" / "model.onnx", folder / "openvino" / "openvino_model.xml")
+    source = written(tmp_path, "")
+    rows = [without_torch(each, source, tmp_path / "out.jsonl", "--scores") for each in (onnx_folder, folder)]
+    for row, other in zip(*rows, strict=True):
+        assert row["label"] == other["label"]
+        for label, score in row["scores"].items():
+            assert abs(other["scores"][label] - score) < 0.02  # OpenVINO may compute in bfloat16
 
 
 def test_an_exported_encoder_writes_the_vectors_of_its_folder(tmp_path):

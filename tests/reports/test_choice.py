@@ -186,7 +186,7 @@ def test_a_baseline_that_no_verb_writes_is_not_shipped(tmp_path: Path) -> None:
     alone = FINETUNED | {"test": {"n": 10}, "baselines": {"frozen": {"accuracy": 0.7}}}
     choice = choice_of([load_run(saved(tmp_path, "alone", alone))])
     assert choice is not None
-    assert choice_headline(choice).sentences[1].startswith("scikit-learn makes one")
+    assert choice_headline(choice).sentences[1].startswith("It can be trained with scikit-learn")
 
 
 def test_no_model_is_shipped_that_only_guesses(tmp_path: Path) -> None:

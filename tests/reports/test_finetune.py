@@ -16,6 +16,7 @@ from brimful.reports.finetune import (
     ladder_tables,
     metrics_table,
     odd_tables,
+    trial_tables,
 )
 from brimful.reports.load import load_run
 from brimful.reports.page import render
@@ -122,6 +123,14 @@ def test_each_table_writes_a_metric_in_one_way() -> None:
         ["60.8 %", "+9.2 ± 1.1", "0.400"],
         ["70.0 %", "–", "0.412"],
     ]
+
+
+def test_settings_of_trials_are_as_they_were_given_and_their_metric_as_elsewhere() -> None:
+    rates = ({"learning_rate": 0.0015, "dev_accuracy": 0.8123}, {"learning_rate": 2e-5, "dev_accuracy": None})
+    summary = {"trials": [{"seed": 3, "epochs": 2.5} | rate for rate in rates]}
+    (table,) = trial_tables(summary, {"accuracy"})
+    assert table.columns == ["Seed", "Epochs", "Learning rate", "Dev accuracy"]
+    assert table.rows == [["3", "2.5", "0.0015", "81.2\u202f%"], ["3", "2.5", "2e-5", "–"]]
 
 
 def test_many_labels_have_a_list_instead_of_a_square() -> None:

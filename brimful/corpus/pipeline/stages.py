@@ -244,7 +244,7 @@ class Preparation:
         if not todo:
             say(f"nothing is new: all {counted(len(tasks), 'shard')} of {self.out} are as they were")
         elif len(todo) < len(tasks):
-            say(f"{len(todo):,} of {counted(len(tasks), 'shard')} are new; the others are as they were")
+            say(f"new: {len(todo):,} of {counted(len(tasks), 'shard')}; the others are as they were")
 
     def _retire(self, shards: Sequence[str]) -> None:
         """Remove files that no part or shard owns any more, commit records first. Files of the user stay."""

@@ -1,59 +1,20 @@
-"""The models that are served: which requests they take, and the JSON that answers them."""
+"""Which requests a model takes, and the JSON that answers them."""
 
 from base64 import b64encode
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from brimful.batching.model import BatchModel, TextAnswer
 from brimful.batching.queue import QueuedRequest, RefusedError
-from brimful.errors import BrimfulError
-from brimful.prediction.config import Opening
-from brimful.prediction.served import abstain, open_served
+from brimful.prediction.served import abstain
 from brimful.serving.bodies import Asked, Body, ClassifyBody, EmbeddingsBody
-from brimful.serving.config import ServeConfig
 
-SECONDS = 0.02
-"""What a batch may take."""
 TEXTS, CHARACTERS = 1024, 200_000
 """The most texts of a request, and the most characters of a text."""
 OVERLAP = 32
 """Tokens that windows share where the model was trained without windows."""
-
-
-def open_models(config: ServeConfig, call: Callable[[Callable[[], Any]], Any]) -> dict[str, BatchModel]:
-    """The models of all folders by name, measured.
-
-    Args:
-        call: runs a function in the thread that computes.
-
-    Raises:
-        BrimfulError: one cannot be opened, or two have the same name.
-    """
-    found: dict[str, BatchModel] = {}
-    for path in config.models:
-        name = Path(path).resolve().name
-        if name in found:
-            raise BrimfulError(f"two models are called {name}, as their folders are; rename one")
-        opening = Opening(model=path, precision=config.precision, device=config.device, stays=True)
-        found[name] = BatchModel(name, open_served(opening))
-    for model in found.values():
-        model.measure(SECONDS, call)
-    return found
-
-
-def card(model: BatchModel) -> dict[str, Any]:
-    """What /v1/models says of a model."""
-    about: dict[str, Any] = {"id": model.name, "object": "model", "task": model.task}
-    served, task = model.served, getattr(model.served, "task", None)
-    if task is None:
-        about |= {"labels": [], "width": model.width}
-    else:
-        about |= {"labels": list(getattr(task, "kinds", task.labels)), "pairs": model.pairs}
-    about |= {"max_length": served.max_length, "overlap": served.overlap, "precision": served.precision()}
-    return about | {"batch_tokens": model.budget, "tokens_per_second": round(model.speed)}
 
 
 def job_of(model: BatchModel, body: Body, asked: Asked) -> QueuedRequest:
@@ -126,8 +87,8 @@ def _routed(model: BatchModel, result: TextAnswer) -> Any:
         ]
         return {"spans": renamed, **result.cut, "model": model.name}
     scores = row["scores"] if "scores" in row else {"LABEL_0": row["value"]}
-    ranked = sorted(scores.items(), key=lambda item: -item[1])
-    return [{"label": label, "score": score} for label, score in ranked]
+    ranked = sorted(scores, key=lambda label: -scores[label])
+    return [{"label": label, "score": scores[label]} for label in ranked]
 
 
 def embedded(model: BatchModel, body: EmbeddingsBody, results: Sequence[TextAnswer], single: bool) -> Any:

@@ -1,0 +1,45 @@
+"""A file of OpenVINO on the CPU, without torch, with the methods of an onnxruntime session."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+
+class OpenVinoSession:
+    """A compiled model.
+
+    Args:
+        model: of OpenVINO.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+
+    def get_inputs(self) -> list[Any]:
+        """The `name` of each input."""
+        return [SimpleNamespace(name=port.get_any_name()) for port in self._model.inputs]
+
+    def get_outputs(self) -> list[Any]:
+        """The `name` and the `shape` of each output; None for a size that the inputs decide."""
+        return [
+            SimpleNamespace(
+                name=port.get_any_name(),
+                shape=[size.get_length() if size.is_static else None for size in port.partial_shape],
+            )
+            for port in self._model.outputs
+        ]
+
+    def run(self, names: None, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
+        """All outputs, float32."""
+        found = self._model(inputs)
+        return [np.array(found[index], dtype=np.float32) for index in range(len(self._model.outputs))]
+
+
+def openvino_session(path: Path) -> OpenVinoSession:
+    """The file in OpenVINO, which chooses its threads, and bfloat16 where the processor has that."""
+    import openvino
+
+    core = openvino.Core()
+    return OpenVinoSession(core.compile_model(core.read_model(path), "CPU"))
