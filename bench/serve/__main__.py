@@ -45,7 +45,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--seconds", type=float, default=20.0, help="of each open loop")
     parser.add_argument("--overload-seconds", type=float, default=20.0)
     parser.add_argument("--batch", type=int, default=1, help="texts a request of the overload")
-    parser.add_argument("--texts", type=int, default=10_000, help="of each load of `cost`")
+    parser.add_argument("--texts", type=int, default=3_000, help="of each load of `cost`")
     parser.add_argument("--seed", type=int, default=time.time_ns() % 2**31, help="of texts and arrivals")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args(arguments)
