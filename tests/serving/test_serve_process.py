@@ -201,6 +201,33 @@ def test_slow_and_leaving_clients_disturb_nobody(folder: Path) -> None:
         assert err == ""
 
 
+def test_a_full_queue_refuses_and_the_connection_goes_on(folder: Path) -> None:
+    found: list[tuple[int, Any]] = []
+    body = json.dumps({"texts": ["w1 w2"] * 1024})
+
+    def ask(port: int) -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        for _ in range(20):
+            connection.request("POST", "/v1/classify", body)
+            response = connection.getresponse()
+            answer = json.loads(response.read())
+            found.append((response.status, answer))
+            assert (response.status == 429) == ("Retry-After" in response.headers)
+        connection.close()
+
+    with running(folder, "--queue-requests", "1") as process:
+        threads = [threading.Thread(target=ask, args=(process.port,)) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        process.end()
+    assert {status for status, _ in found} == {200, 429}
+    assert len(found) == 120
+    assert all(answer["error"]["type"] == "overloaded" for status, answer in found if status == 429)
+    assert all(len(answer["results"]) == 1024 for status, answer in found if status == 200)
+
+
 def test_a_body_that_is_too_large_is_refused_to_a_client_that_still_sends(folder: Path) -> None:
     with running(folder) as process:
         size = 10 << 20
