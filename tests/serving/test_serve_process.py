@@ -264,18 +264,17 @@ def test_what_is_wrong_is_one_line(folder: Path, tmp_path: Path) -> None:
 
 
 def test_a_public_address_without_a_token_is_warned_about(folder: Path) -> None:
-    for token, said in ("", True), ("sesame", False):
-        command = [sys.executable, "-m", "brimful", "serve", str(folder), "--port", "0", "--host", "0.0.0.0"]
-        environment = {**os.environ, "BRIMFUL_TOKEN": token}
-        with subprocess.Popen(
-            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        ) as process:
-            assert process.stdout is not None
-            assert "on http://0.0.0.0:" in process.stdout.readline()
-            process.terminate()
-            _, err = process.communicate(timeout=60)
-        assert ("BRIMFUL_TOKEN is not set" in err) == said
-        assert err.count("\n") == int(said)
+    command = [sys.executable, "-m", "brimful", "serve", str(folder), "--port", "0", "--host", "0.0.0.0"]
+    environment = {name: value for name, value in os.environ.items() if name != "BRIMFUL_TOKEN"}
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert "on http://0.0.0.0:" in process.stdout.readline()
+        process.terminate()
+        _, err = process.communicate(timeout=60)
+    assert "BRIMFUL_TOKEN is not set" in err
+    assert err.count("\n") == 1
 
 
 def test_a_dry_run_says_how_fast_the_models_are(folder: Path) -> None:
