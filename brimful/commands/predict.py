@@ -43,7 +43,7 @@ def _some(names: Sequence[str]) -> str:
 def predict(config: PredictConfig) -> dict[str, Any]:
     """Write a prediction for each text: the columns that the model's task has, such as label and probability.
 
-    A static model is served by numpy and an ONNX export by onnxruntime, both without torch.
+    A static model is served by numpy and an export by onnxruntime or OpenVINO, both without torch.
     Probabilities are calibrated if the model's config.json has a temperature, which finetune fits on dev.
     With an encoder, the column is `vector`. The input may be of any size: it is read twice, first to check
     every row, then in slices. The output gets its name when it is complete.

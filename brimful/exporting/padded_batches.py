@@ -9,6 +9,8 @@ from brimful.data.ragged import Ragged
 
 SLOTS = 4096
 """Tokens and padding of a batch."""
+PADDING = 256
+"""Slots of padding that cost less than another run of the graph; a batch has more only up to a quarter."""
 Inputs = dict[str, np.ndarray]
 """input_ids, attention_mask and token_type_ids, int64 (B, L)."""
 Run = Callable[[Inputs], np.ndarray]
@@ -18,11 +20,17 @@ Run = Callable[[Inputs], np.ndarray]
 def padded_batches(examples: Examples) -> Iterator[tuple[list[int], Inputs]]:
     """Every example once, with others of similar length, the longest first: their numbers and the inputs."""
     order = np.argsort(-examples.lengths, kind="stable").tolist()
-    start = 0
+    lengths = examples.lengths[order].tolist()
+    start = end = 0
     while start < len(order):
-        longest = int(examples.lengths[order[start]])
-        index = order[start : start + max(1, SLOTS // longest)]
-        start += len(index)
+        longest, padding, end = lengths[start], 0, start + 1
+        while end < len(order) and (end + 1 - start) * longest <= SLOTS:
+            padding += longest - lengths[end]
+            if padding > max(PADDING, (end + 1 - start) * longest // 4):
+                break
+            end += 1
+        index = order[start:end]
+        start = end
         ids = np.full((len(index), longest), examples.pad, dtype=np.int64)
         mask, types = np.zeros_like(ids), np.zeros_like(ids)
         for row, number in enumerate(index):

@@ -40,7 +40,7 @@ class PredictConfig:
 
     model: str
     """Folder of a task model, a static model or an encoder: a run, a Hugging Face folder, an
-    ONNX export."""
+    export to ONNX or OpenVINO."""
     input: str
     """.txt (one text a line), or TSV, CSV, JSONL or Parquet with the columns text and text_b (optional)."""
     output: str
@@ -62,7 +62,7 @@ class PredictConfig:
     """Longer texts become windows that share this many tokens; by default as in training."""
     precision: InferencePrecision = "auto"
     """Number format of the computation. auto: bf16 on GPUs and CPUs that are faster at it, int8 of an export
-    to int8, else fp32. Static models and ONNX exports have their own."""
+    to int8, else fp32. Static models and exports to ONNX or OpenVINO have their own."""
     abstain_below: float | None = None
     """Classification: leave the label empty where its probability is under this, and add a column abstained.
     summary.json of a fine-tuning proposes values (abstain)."""

@@ -13,7 +13,7 @@ from brimful.prediction.config import Device, Opening
 
 @dataclass(frozen=True, kw_only=True)
 class ServeConfig:
-    """Answer over HTTP with task models, static models, encoders and ONNX exports; a page at / tries them."""
+    """Answer over HTTP with task models, static models, encoders and exports; a page at / tries them."""
 
     MAIN = ("models", "host", "port", "precision", "device", "deadline")
     EXAMPLE = "runs/student runs/encoder --port 8080"
@@ -27,9 +27,9 @@ class ServeConfig:
     """Port to listen on; 0 takes a free one."""
     precision: InferencePrecision = "auto"
     """Number format of the computation, as of `predict` for a long file; decided at the start, so that an
-    answer does not depend on load. Static models and ONNX exports have their own."""
+    answer does not depend on load. Static models and exports to ONNX or OpenVINO have their own."""
     device: Device = "auto"
-    """Where torch computes; auto: on a GPU if there is one. Static models and ONNX exports use the CPU."""
+    """Where torch computes; auto: on a GPU if there is one. Other models use the CPU."""
     deadline: float = 10.0
     """Seconds after which a request that still waits gets 504."""
     queue_requests: int = 256
