@@ -33,9 +33,7 @@ def job_of(model: BatchModel, body: Body, asked: Asked) -> QueuedRequest:
         raise RefusedError(422, f"{model.name} reads {need}")
     lengths = [len(text) for text in (*texts, *(second or ()))]
     if lengths and max(lengths) > CHARACTERS:
-        raise RefusedError(
-            413, f"a text has {max(lengths):,} characters, more than {CHARACTERS:,}; divide it, or cut it"
-        )
+        raise RefusedError(413, f"a text has {max(lengths):,} characters, over {CHARACTERS:,}: divide it")
     overlap = served.overlap if body.overflow is None else None
     if body.overflow == "window":
         if not model.windows:
