@@ -238,7 +238,7 @@ def scatter_chart(
         if not front or sign * point.y > sign * front[-1].y:
             front.append(point)
     with _drawing_style():
-        drawing, axes = _new_drawing(LARGE[0], 1.2 * LARGE[1])
+        drawing, axes = _new_drawing(LARGE[0], max(1.2, 0.15 * len(points)) * LARGE[1])
         axes.set_xscale("log")
         axes.plot([p.x for p in front], [p.y for p in front], color=_STAND_IN["muted"], linewidth=1.0)
         for point in points:
@@ -247,13 +247,16 @@ def scatter_chart(
             axes.errorbar(point.x, point.y, yerr=bar, color=colour, fmt="o", markersize=5, linewidth=1.2)
         low, high = min(p.x for p in points), max(p.x for p in points)
         axes.set_xlim(low / 1.6, high * 1.6 * (high / low) ** 0.35)  # room for the last label
-        for point, height in zip(points, _label_heights(points), strict=True):
+        heights = _label_heights(points)
+        axes.set_ylim(top=max(axes.get_ylim()[1], max(heights)))
+        for point, height in zip(points, heights, strict=True):
+            moved = {"arrowstyle": "-", "color": _STAND_IN["muted"], "linewidth": 0.6, "relpos": (0, 0.5)}
             axes.annotate(
                 point.label,
-                (point.x, height),
-                xytext=(7, 0),
-                textcoords="offset points",
+                (point.x, point.y),
+                xytext=(point.x * (high / low) ** 0.03 if high > low else point.x * 1.05, height),
                 va="center",
+                arrowprops=moved if height > point.y else None,
             )
         axes.xaxis.set_major_locator(LogLocator(numticks=6))
         axes.xaxis.set_minor_locator(NullLocator())
