@@ -63,7 +63,7 @@ class BatchEngine:
         second = [text for job in jobs for text in job.second or ()] or None
         try:
             readings = iter(model.read(texts, second, jobs[0].overlap))
-        except Exception as error:
+        except BaseException as error:  # a panic of the tokenizer is no Exception
             if len(jobs) == 1:
                 is_ours = isinstance(error, BrimfulError)
                 self.queue.fail(jobs, RefusedError(422, str(error)) if is_ours else _failure(model, error))
@@ -106,7 +106,7 @@ class BatchEngine:
         self._computed(rows, seconds)
 
 
-def _failure(model: BatchModel, error: Exception) -> RefusedError:
+def _failure(model: BatchModel, error: BaseException) -> RefusedError:
     """The answer to a request that failed in the model; a line says so, without its texts."""
     why = str(error) if isinstance(error, BrimfulError) else f"{type(error).__name__} in the model"
     why = "out of memory; send fewer or shorter texts" if is_out_of_memory(error) else why

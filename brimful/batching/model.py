@@ -230,8 +230,10 @@ def ends_of_reading(
     if len(whole) <= max_length:
         return None, None
     tokenizer.enable_truncation(max_length)
-    read = tokenizer.encode(text, second, add_special_tokens=markers)
-    tokenizer.no_truncation()
+    try:
+        read = tokenizer.encode(text, second, add_special_tokens=markers)
+    finally:
+        tokenizer.no_truncation()
     found: list[int | None] = []
     for sequence in (0, 1):
         have, had = (

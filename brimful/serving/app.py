@@ -96,10 +96,11 @@ async def read_body(scope: Scope, receive: Receive) -> bytes:
     """The body of a request.
 
     Raises:
-        RefusedError: 413.
+        RefusedError: 413; 415 if it is compressed.
         LeftError: the client has left.
     """
-    told = next((int(value) for name, value in scope["headers"] if name == b"content-length"), 0)
+    headers = dict(scope["headers"])
+    told = int(headers.get(b"content-length", 0))
     parts, length, more = list[bytes](), 0, told <= DISCARDED
     while more and length <= DISCARDED:
         message = await receive()
@@ -111,6 +112,8 @@ async def read_body(scope: Scope, receive: Receive) -> bytes:
         more = message.get("more_body", False)
     if max(told, length) > BODY:
         raise RefusedError(413, f"the body has more than {BODY:,} bytes")
+    if headers.get(b"content-encoding", b"identity").lower() != b"identity":
+        raise RefusedError(415, "the body is compressed; send it as it is, without Content-Encoding")
     return b"".join(parts)
 
 
@@ -156,6 +159,7 @@ def create_app(service: Service, metrics: Metrics) -> Callable[[Scope, Receive, 
         ],
         exception_handlers={HTTPException: refused, Exception: refused},
     )
+    app.router.redirect_slashes = False  # its address is the client's Host in plain HTTP
 
     async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"] not in OPEN:

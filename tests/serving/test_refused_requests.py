@@ -1,6 +1,7 @@
 """A request that cannot be answered gets its own error, one line of JSON, and disturbs no other one."""
 
 import asyncio
+import gzip
 import json
 import threading
 from collections.abc import Iterator
@@ -8,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 
 from brimful.batching.model import BatchModel
@@ -83,7 +85,19 @@ def test_paths_and_methods_are_refused_as_json(server: Asked) -> None:
     assert server.get("/v2/classify").json()["error"]["type"] == "not_found"
     assert server.get(CLASSIFY).status_code == 405
     assert server.get("/../../etc/passwd").status_code == 404
+    assert server.get("/health/").json()["error"]["type"] == "not_found"  # no way to another address
     assert server.refused(EMBEDDINGS, {"input": "a"})[1].endswith("post to /v1/classify")
+
+
+def test_a_compressed_body_is_refused_as_such(server: Asked) -> None:
+    def ask(coding: str, body: bytes) -> httpx2.Response:
+        headers = {"Content-Encoding": coding}
+        return server.run(lambda client: client.post(CLASSIFY, content=body, headers=headers))
+
+    refused = ask("gzip", gzip.compress(b'{"text": "w1"}'))
+    assert refused.status_code == 415
+    assert "without Content-Encoding" in refused.json()["error"]["message"]
+    assert ask("identity", b'{"text": "w1"}').status_code == 200
 
 
 def test_what_a_model_cannot_do_is_said(tmp_path: Path) -> None:
@@ -192,6 +206,30 @@ def test_a_batch_that_fails_fails_its_own_requests_alone(
         assert said in message
         assert "w13" not in message
         assert "w13" not in caplog.text
+        assert server.get("/health").status_code == 200
+
+
+def test_a_text_that_the_tokenizer_panics_at_fails_alone(
+    static: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class PanicException(BaseException):
+        """As of Rust code, which is no Exception."""
+
+    real = BatchModel.read
+
+    def read(model: BatchModel, texts: list[str], *more: Any) -> Any:
+        if "w13" in texts:
+            raise PanicException
+        return real(model, texts, *more)
+
+    with asked(static) as server:
+        monkeypatch.setattr(BatchModel, "read", read)
+
+        async def talk(client: Any) -> list[int]:
+            posts = [client.post(CLASSIFY, json={"text": text}) for text in ("w1", "w13", "w2")]
+            return [response.status_code for response in await asyncio.gather(*posts)]
+
+        assert server.run(talk) == [200, 500, 200]
         assert server.get("/health").status_code == 200
 
 
