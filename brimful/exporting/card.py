@@ -162,8 +162,6 @@ def _export(facts: Mapping[str, Any]) -> list[str]:
         f"- {gate['texts_per_second']:,.0f} texts a second, {gate['p50_ms']:.3g} ms for one, on"
         f" {counted(gate['cores'], 'core')} of {gate['processor']}"
     ]
-    if gate.get("controlled"):
-        lines += ["- What cost most of the metric on these texts stays in float; other texts may lose more"]
     if "in_int8" in gate:
         rest = ", ".join(gate["in_bf16"]) or "none"
         lines += [f"- {gate['in_int8']} products in int8; in bfloat16: {rest}"]

@@ -29,8 +29,6 @@ def show_export(result: Result) -> None:
             f"  {gate['texts_per_second']:,.0f} texts a second, {gate['p50_ms']:.3g} ms for one, on"
             f" {counted(gate['cores'], 'core')} of {gate['processor']}"
         )
-        if gate.get("controlled"):
-            print("  what cost most on these texts stays in float; other texts may lose more")
         if "in_int8" in gate:
             print(
                 f"  {gate['in_int8']} products in int8; in bfloat16: {', '.join(gate['in_bf16']) or 'none'}"

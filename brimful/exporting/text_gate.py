@@ -85,20 +85,20 @@ class TextGate:
             again: writes the export once more, so that it loses little of the metric of labelled texts.
 
         Returns:
-            as they do; where it was written once more, `controlled` is True.
+            as they do; `controlled`, whether it was written once more.
 
         Raises:
             BrimfulError: it is more than it may lose.
         """
         found = self._compared(lambda given: padded_outputs(run, given, self.order))
-        controlled = {}
-        if again is not None and "metric" in found and found["loss"] > self.most_loss:
-            say(f"{self.named}: {said(found)}; looking for what costs most, to keep it in float")
-            controlled = {"controlled": True}
+        controlled = again is not None and found["loss"] > self.most_loss and "metric" in found
+        if again is not None and controlled:
+            say(f"{self.named}: {said(found)}; what costs most of it is sought, to stay in float")
             run = again(Control(self._metric, len(self.compared.data), self.most_loss))
             found = self._compared(lambda given: padded_outputs(run, given, self.order))
         require_little_loss(found, self.most_loss, self.named, self._why)
-        return found | controlled | self._speed(lambda given: padded_outputs(run, given, self.order))
+        found |= {"controlled": True} if controlled else {}
+        return found | self._speed(lambda given: padded_outputs(run, given, self.order))
 
     def _metric(self, run: Run, rows: np.ndarray) -> float:
         """The primary metric of some rows; negative where lower is better."""

@@ -46,14 +46,6 @@ UNSEEN = {"texts": 45, "tokens_before": 900, "tokens_after": 905, "unknown_befor
             ["  accuracy goes from 0.8300 to 0.8250 (-0.0050 ± 0.0040) on 200 texts of test.tsv", SPEED],
         ),
         (
-            {"gate": GATE | {"controlled": True}},
-            [
-                "  accuracy is 0.9950 on 200 texts of test.tsv",
-                SPEED,
-                "  what cost most on these texts stays in float; other texts may lose more",
-            ],
-        ),
-        (
             {"gate": GATE | {"in_int8": 10, "in_bf16": ["layers.0.mlp", "layers.1.mlp"]}},
             [
                 "  accuracy is 0.9950 on 200 texts of test.tsv",

@@ -12,11 +12,9 @@ import torch
 from brimful import BrimfulError, TaskModel
 from brimful.commands.export import export
 from brimful.data.ragged import Ragged
-from brimful.exporting.config import ExportConfig
-from brimful.exporting.convert import Control
 from brimful.exporting.instructions import described_instructions
 from brimful.exporting.padded import PaddedModel
-from brimful.exporting.padded_batches import Inputs, Run, padded_batches, padded_outputs
+from brimful.exporting.padded_batches import padded_batches, padded_outputs
 from brimful.exporting.real_texts import (
     RealTexts,
     RunTables,
@@ -27,8 +25,6 @@ from brimful.exporting.real_texts import (
     require_little_loss,
 )
 from brimful.exporting.sensitivity import layers_that_lose
-from brimful.exporting.text_gate import open_gate
-from brimful.hf.model_folder import ModelFolder
 from brimful.hf.text_encoder import TextEncoder
 from brimful.model.heads import SequenceHead, TokenHead
 from brimful.processors import processor
@@ -113,44 +109,6 @@ def test_an_outlier_is_refused_and_its_layer_named_and_else_the_loss_is_known(tm
     assert "more is lost than --most-loss 0.05; nothing was written" in str(caught.value)
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "refused").exists()
-
-
-def test_what_loses_too_much_is_written_once_more_under_control_of_the_metric(tmp_path: Path) -> None:
-    folder = classifier(tmp_path, planted=False)
-    model = TaskModel.load(folder / "model")
-    table = str(folder / "test.tsv")
-    options = {"test": table, "calibrate": table, "format": "openvino-int8"}
-    config = ExportConfig(run=str(folder / "model"), out="out", **options)
-    source = ModelFolder.open(config.run, "model")
-    given = (config, "openvino-int8", source, model.encoder, model.head, None, None)
-    gate = open_gate(*given, lambda source: RunTables())
-    assert gate is not None
-    padded = PaddedModel(model.encoder, model.head).eval()
-
-    def exact(inputs: Inputs) -> np.ndarray:
-        with torch.inference_mode():
-            return padded(**{name: torch.from_numpy(array) for name, array in inputs.items()}).numpy()
-
-    def wrong(inputs: Inputs) -> np.ndarray:
-        return -exact(inputs)
-
-    asked: list[Control] = []
-
-    def again(control: Control) -> Run:
-        asked.append(control)
-        return exact
-
-    assert "controlled" not in gate.judge(exact, again)
-    assert not asked
-    found = gate.judge(wrong, again)
-    assert (found["controlled"], found["after"]) == (True, 1.0)
-    (control,) = asked
-    assert (control.rows, control.most_loss) == (80, gate.most_loss)
-    few = np.arange(5)
-    assert control.metric(exact, few) == 1.0
-    assert control.metric(wrong, few) == 0.0
-    with pytest.raises(BrimfulError, match="more is lost than --most-loss"):
-        gate.judge(wrong, lambda control: wrong)
 
 
 def test_the_layer_with_an_outlier_loses_most() -> None:
