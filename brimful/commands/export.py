@@ -24,13 +24,12 @@ from brimful.distillation.run_tables import tables_of_run
 from brimful.errors import BrimfulError
 from brimful.exporting.card import card, run_of
 from brimful.exporting.config import ExportConfig
-from brimful.exporting.convert import Control, convert
+from brimful.exporting.convert import convert
 from brimful.exporting.end import show_export
 from brimful.exporting.example import Exported, example
 from brimful.exporting.formats import FORMATS, FormatName, require_packages
 from brimful.exporting.gate import check_given, check_graph, check_written, run_of_export
 from brimful.exporting.graph import write_onnx
-from brimful.exporting.padded_batches import Run
 from brimful.exporting.place import format_of, require_export_place
 from brimful.exporting.text_gate import open_gate
 from brimful.hf.config_json import family_of
@@ -207,6 +206,7 @@ def _exported(config: ExportConfig) -> dict[str, Any]:
             if form != "onnx":
                 assert gate is not None
                 convert(form, traced, folder / FORMATS[form].file, gate.inputs)
+                shutil.rmtree(traced.parent)
         else:
             linear = isinstance(head, SequenceHead) and head.linear
             apart = form == "sentence-transformers" or (form == "int8" and (head is None or linear))
@@ -217,14 +217,7 @@ def _exported(config: ExportConfig) -> dict[str, Any]:
             facts["gate"] = gate.judge_int8()
             write_steps(folder, encoder)
         elif gate is not None:
-
-            def run(control: Control | None = None) -> Run:
-                if control is not None:
-                    convert(form, traced, folder / FORMATS[form].file, gate.inputs, control)
-                return run_of_export(folder, form, head, token_types=typed)
-
-            facts["gate"] = gate.judge(run(), run if form == "openvino-int8" else None)
-        shutil.rmtree(folder / "traced", ignore_errors=True)
+            facts["gate"] = gate.judge(run_of_export(folder, form, head, token_types=typed))
         if importlib.util.find_spec("transformers"):
             check_ids(source.path, folder, whole=kept is None)
         files = sorted(path for path in folder.rglob("*") if path.is_file())

@@ -4,7 +4,6 @@ import contextlib
 import io
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,43 +15,20 @@ from brimful.exporting.padded_batches import Inputs, Run
 
 CALIBRATED = 300
 """Texts by which OpenVINO's activations get their ranges."""
-PARTS = 32
-"""Of the rows whose metric controls eight bits; each says which operations cost most."""
 
 
-@dataclass(frozen=True)
-class Control:
-    """A metric that eight bits may not lower by more than `most_loss`.
-
-    Attributes:
-        metric: what runs, and numbers of rows (int64) -> the metric of these rows, higher is better.
-        rows: how many there are.
-    """
-
-    metric: Callable[[Run, np.ndarray], float]
-    rows: int
-    most_loss: float
-
-
-def convert(
-    form: FormatName,
-    graph: Path,
-    out: Path,
-    texts: Callable[[], Sequence[Inputs]],
-    control: Control | None = None,
-) -> None:
+def convert(form: FormatName, graph: Path, out: Path, texts: Callable[[], Sequence[Inputs]]) -> None:
     """Write a graph in another format.
 
     Args:
         texts: to calibrate by, each by itself; only openvino-int8 asks for them.
-        control: see `quantize_openvino`.
     """
     if form == "onnx-int8":
         quantize_onnx(graph, out)
     elif form == "openvino":
         write_openvino(graph, out)
     else:
-        quantize_openvino(graph, out, texts(), control)
+        quantize_openvino(graph, out, texts())
 
 
 def quantize_onnx(graph: Path, out: Path) -> None:
@@ -87,15 +63,11 @@ def write_openvino(graph: Path, out: Path) -> None:
     _save(openvino.Core().read_model(graph), out)
 
 
-def quantize_openvino(
-    graph: Path, out: Path, texts: Sequence[Inputs], control: Control | None = None
-) -> None:
+def quantize_openvino(graph: Path, out: Path, texts: Sequence[Inputs]) -> None:
     """Weights and activations in eight bits by NNCF, for transformers: ranges are fixed by the texts.
 
     Args:
         texts: each by itself (1, L).
-        control: the operations that cost most of its metric stay in float, one after the other, until it has
-            lost at most what it may. That takes minutes.
     """
     import nncf
     import openvino
@@ -103,25 +75,15 @@ def quantize_openvino(
     model = openvino.Core().read_model(graph)
     names = {name for port in model.inputs for name in port.get_names()}
     data = nncf.Dataset([{name: each[name] for name in sorted(names)} for each in texts])
-    given = {
-        "preset": nncf.QuantizationPreset.MIXED,
-        "model_type": nncf.ModelType.TRANSFORMER,
-        "subset_size": len(texts),
-    }
     nncf.set_log_level(logging.ERROR)
     with contextlib.redirect_stdout(io.StringIO()):  # its progress bars
-        if control is None:
-            quantized = nncf.quantize(model, data, **given)
-        else:
-            quantized = nncf.quantize_with_accuracy_control(
-                model,
-                data,
-                nncf.Dataset(np.array_split(np.arange(control.rows), min(control.rows, PARTS))),
-                lambda compiled, rows: (control.metric(_run_of(compiled), np.concatenate(list(rows))), None),
-                max_drop=control.most_loss,
-                drop_type=nncf.DropType.ABSOLUTE,
-                **given,
-            )
+        quantized = nncf.quantize(
+            model,
+            data,
+            preset=nncf.QuantizationPreset.MIXED,
+            model_type=nncf.ModelType.TRANSFORMER,
+            subset_size=len(texts),
+        )
     _save(quantized, out)
 
 
@@ -143,11 +105,6 @@ def openvino_run(path: Path, *, exact: bool = False) -> Run:
     core = openvino.Core()
     settings = {"INFERENCE_PRECISION_HINT": "f32"} if exact else {}
     model = core.compile_model(core.read_model(path), "CPU", settings)
-    return _run_of(model)
-
-
-def _run_of(model: Any) -> Run:
-    """A compiled model of OpenVINO."""
     names = [next(iter(port.get_names())) for port in model.inputs]
     return lambda inputs: np.asarray(model(_only(inputs, names))[0], dtype=np.float32)
 

@@ -253,15 +253,14 @@ def require_little_loss(facts: Facts, most: float, named: str, why: Callable[[],
     if facts["loss"] <= most:
         if "metric" not in facts:
             unknown = "its metric is unknown, since --test names no labelled texts"
-            warn(f"{named}: {unknown}; {said(facts)} {where}")
+            warn(f"{named}: {unknown}; {_said(facts)} {where}")
         return
     raise BrimfulError(
-        f"{named}: {said(facts)} {where}: more is lost than --most-loss {most:g}; nothing was written{why()}"
+        f"{named}: {_said(facts)} {where}: more is lost than --most-loss {most:g}; nothing was written{why()}"
     )
 
 
-def said(facts: Facts) -> str:
-    """What a comparison found, in a clause."""
+def _said(facts: Facts) -> str:
     if "metric" in facts:
         return (
             f"{facts['loss_of']} goes from {facts['before']:.4f} to {facts['after']:.4f}"

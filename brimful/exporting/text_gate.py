@@ -6,13 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from brimful.console import say
 from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
 from brimful.errors import BrimfulError
 from brimful.exporting.calibration import calibrate
 from brimful.exporting.config import ExportConfig
-from brimful.exporting.convert import Control
 from brimful.exporting.formats import FORMATS, FormatName
 from brimful.exporting.padded import PaddedModel
 from brimful.exporting.padded_batches import Inputs, Run, padded_batches, padded_outputs
@@ -28,7 +26,6 @@ from brimful.exporting.real_texts import (
     encode_texts_for,
     find_texts,
     require_little_loss,
-    said,
 )
 from brimful.exporting.sensitivity import NAMED, described, layers_that_lose
 from brimful.exporting.speed import speed_of
@@ -78,36 +75,19 @@ class TextGate:
         each = (data.examples.take_texts(np.array([row])) for row in range(len(data)))
         return [inputs for examples in each for _, inputs in padded_batches(examples)]
 
-    def judge(self, run: Run, again: Callable[[Control], Run] | None = None) -> Facts:
+    def judge(self, run: Run) -> Facts:
         """What an export loses that others run, and its speed; see `real_texts.compare` and `speed_of`.
-
-        Args:
-            again: writes the export once more, so that it loses little of the metric of labelled texts.
-
-        Returns:
-            as they do; `controlled`, whether it was written once more.
 
         Raises:
             BrimfulError: it is more than it may lose.
         """
-        found = self._compared(lambda given: padded_outputs(run, given, self.order))
-        controlled = again is not None and found["loss"] > self.most_loss and "metric" in found
-        if again is not None and controlled:
-            say(f"{self.named}: {said(found)}; what costs most of it is sought, to stay in float")
-            run = again(Control(self._metric, len(self.compared.data), self.most_loss))
-            found = self._compared(lambda given: padded_outputs(run, given, self.order))
-        require_little_loss(found, self.most_loss, self.named, self._why)
-        found |= {"controlled": True} if controlled else {}
-        return found | self._speed(lambda given: padded_outputs(run, given, self.order))
 
-    def _metric(self, run: Run, rows: np.ndarray) -> float:
-        """The primary metric of some rows; negative where lower is better."""
-        assert self.model is not None
-        task, data = self.model.task, self.compared.data.take(rows)
-        metric = task.metrics[0]
-        outputs = padded_outputs(run, data.examples, self.order)
-        value = task.measure(self.model.calibrated(task.answers(outputs, data)), data)[metric.name]
-        return value if metric.best == "highest" else -value
+        def candidate(given: Examples) -> Outputs:
+            return padded_outputs(run, given, self.order)
+
+        found = self._compared(candidate)
+        require_little_loss(found, self.most_loss, self.named, self._why)
+        return found | self._speed(candidate)
 
     def judge_int8(self) -> Facts:
         """Give the encoder the steps with which it loses at most what it may, and say what it loses.
