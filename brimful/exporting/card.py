@@ -164,7 +164,7 @@ def _export(facts: Mapping[str, Any]) -> list[str]:
     ]
     if "in_int8" in gate:
         rest = ", ".join(gate["in_bf16"]) or "none"
-        lines += [f"- {gate['in_int8']} products in int8; in bfloat16: {rest}"]
+        lines += [f"- {gate['in_int8']} products in int8; in a wider format: {rest}"]
     by_label = gate.get("by_label", [])
     return lines + [
         f"- {each['label']}: F1 {each['f1_before']:.4f} before, {each['f1_after']:.4f} after"

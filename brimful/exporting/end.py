@@ -31,7 +31,7 @@ def show_export(result: Result) -> None:
         )
         if "in_int8" in gate:
             print(
-                f"  {gate['in_int8']} products in int8; in bfloat16: {', '.join(gate['in_bf16']) or 'none'}"
+                f"  {gate['in_int8']} products in int8; in a wider format: {', '.join(gate['in_bf16']) or 'none'}"
             )
     print(f"next: python {shlex.quote(str(Path(result['out']) / 'example.py'))}")
 

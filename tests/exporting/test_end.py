@@ -50,7 +50,7 @@ UNSEEN = {"texts": 45, "tokens_before": 900, "tokens_after": 905, "unknown_befor
             [
                 "  accuracy is 0.9950 on 200 texts of test.tsv",
                 SPEED,
-                "  10 products in int8; in bfloat16: layers.0.mlp, layers.1.mlp",
+                "  10 products in int8; in a wider format: layers.0.mlp, layers.1.mlp",
             ],
         ),
     ],
