@@ -30,9 +30,8 @@ def show_export(result: Result) -> None:
             f" {counted(gate['cores'], 'core')} of {gate['processor']}"
         )
         if "in_int8" in gate:
-            print(
-                f"  {gate['in_int8']} products in int8; in a wider format: {', '.join(gate['in_bf16']) or 'none'}"
-            )
+            wider = ", ".join(gate["in_bf16"]) or "none"
+            print(f"  {gate['in_int8']} products in int8; in a wider format: {wider}")
     print(f"next: python {shlex.quote(str(Path(result['out']) / 'example.py'))}")
 
 
