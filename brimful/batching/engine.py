@@ -77,8 +77,10 @@ class BatchEngine:
             rows = [QueuedText(job, place, reading) for place, reading in mine]
             if job.reject and (cut := [row.place for row in rows if row.reading.cut]):
                 most = f"more tokens than the {model.served.max_length:,} that {model.name} reads"
-                self.queue.fail([job], RefusedError(422, f"the text (number {cut[0]}) has {most}"))
+                which = f"text {cut[0] + 1}" if len(rows) > 1 else "the text"
+                self.queue.fail([job], RefusedError(422, f"{which} has {most}"))
             found += rows
+        model.learn([row.reading for row in found])
         self.queue.put(found)
 
     def _compute(self) -> None:

@@ -25,6 +25,8 @@ LONG = 1 << 15
 """Characters of a text of which no more is tokenized than has a chance to be read, if it is to be cut."""
 SECONDS = 0.02
 """What a batch may take."""
+LEARNED = 10_000
+"""Characters after which what is expected of a text no longer depends on earlier ones."""
 SMALLEST, LARGEST = 256, 1 << 16
 """Tokens of a batch, whatever a model's speed."""
 _TRIALS, _TRIAL_WORDS = 3, 24
@@ -79,6 +81,7 @@ class BatchModel:
         self.abstains, self.scored, self.windows = False, False, True
         self.pairs: bool | None = False
         self.budget, self.speed = SMALLEST, 1.0
+        self._density = 0.5
         if isinstance(served, ServedTask):
             task = served.task
             self.task, self.abstains, self.windows = task.name, task.abstains, served.windows
@@ -115,6 +118,18 @@ class BatchModel:
             windows = tokens[part], segments[part], places and places[part]
             found.append(TokenizedText(given[row], beside, *windows, overlap, length, cut))
         return found
+
+    def expected(self, characters: int, most: int) -> int:
+        """Tokens, at most `most`, of a text that is not tokenized yet, by those that were."""
+        return min(int(self._density * characters) + 2, most)
+
+    def learn(self, readings: Sequence[TokenizedText]) -> None:
+        """Let `expected` know what was read of texts."""
+        whole = [each for each in readings if not each.cut]
+        characters = sum(len(each.text) + len(each.second or "") for each in whole)
+        if characters:
+            tokens = sum(each.length for each in whole)
+            self._density += min(1.0, characters / LEARNED) * (tokens / characters - self._density)
 
     def _cut(self, text: str, second: str | None) -> dict[str, int]:
         markers = isinstance(self.served, ServedEncoder) or self.served.markers

@@ -41,6 +41,7 @@ class QueuedRequest:
         tokens: expected until they are counted.
         deadline: by the queue's clock.
         has_left: whether its client has.
+        taken: whether it is being tokenized, or has been.
         waiting, left: rows that no batch has taken, and that are not computed.
         results: of each text, once it is over without an error.
         queued, tokenizing, computing: seconds.
@@ -58,6 +59,7 @@ class QueuedRequest:
             "has_left",
             "number",
             "left",
+            "taken",
         ),
         *("waiting", "is_over", "results", "error", "arrived", "queued", "tokenizing", "computing", "future"),
     )
@@ -77,7 +79,7 @@ class QueuedRequest:
         self.model, self.texts, self.second, self.overlap, self.reject = model, texts, second, overlap, reject
         self.tokens, self.deadline, self.has_left = tokens, deadline, has_left
         self.left = self.waiting = len(texts)
-        self.number, self.is_over = -1, False
+        self.number, self.is_over, self.taken = -1, False, False
         self.results: list[Any] = [None] * len(texts)
         self.error: Exception | None = None
         self.arrived = self.queued = self.tokenizing = self.computing = 0.0
@@ -160,6 +162,7 @@ class Queue:
         while self._arrived and (not found or tokens + self._arrived[0].tokens <= found[0].model.budget):
             job = self._arrived.popleft()
             if not self._dropped(job):
+                job.taken = True
                 found.append(job)
                 tokens += job.tokens
         return found
@@ -268,6 +271,8 @@ class Queue:
 
     def _end(self, job: QueuedRequest, error: Exception | None) -> QueuedRequest:
         job.is_over, job.error = True, error
+        if not job.taken:  # its place in the line stays, and its texts would
+            job.texts, job.second = [], None
         self.requests -= 1
         self.tokens -= job.tokens
         del self._open[job.number]

@@ -40,7 +40,7 @@ def job_of(model: BatchModel, body: Body, asked: Asked) -> QueuedRequest:
             raise RefusedError(422, f"{model.name} reads no windows; leave overflow out, or truncate")
         overlap = min(OVERLAP, served.max_length // 4) if served.overlap is None else served.overlap
     most = served.max_length if overlap is None else CHARACTERS
-    tokens = sum(min(length // 2 + 2, most) for length in lengths)  # expected
+    tokens = sum(model.expected(length, most) for length in lengths)
     reject = body.overflow == "reject"
     return QueuedRequest(model, texts, second, overlap=overlap, reject=reject, tokens=tokens)
 

@@ -126,7 +126,7 @@ async def _send(send: Send, status: int, content: bytes, headers: Headers) -> No
 def create_app(service: Service, metrics: Metrics) -> Callable[[Scope, Receive, Send], Any]:
     """The ASGI application; a bearer token in the environment guards it."""
     shown, about_page = page()
-    wanted = b"Bearer " + os.environ.get(TOKEN, "").encode()
+    wanted = os.environ.get(TOKEN, "").encode()
     classify = Endpoint(service, metrics, ClassifyBody, classified)
     embeddings = Endpoint(service, metrics, EmbeddingsBody, embedded)
 
@@ -164,10 +164,11 @@ def create_app(service: Service, metrics: Metrics) -> Callable[[Scope, Receive, 
     async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"] not in OPEN:
             given = b"".join(value for name, value in scope["headers"] if name == b"authorization")
-            if not hmac.compare_digest(given, wanted):
+            kind, _, token = given.partition(b" ")
+            if kind.lower() != b"bearer" or not hmac.compare_digest(token.strip(), wanted):
                 found = RefusedError(401, "the token is missing or wrong: send Authorization: Bearer TOKEN")
                 await _send(send, 401, said(found)[0], [(b"www-authenticate", b"Bearer")])
                 return
         await app(scope, receive, send)
 
-    return guarded if wanted != b"Bearer " else app
+    return guarded if wanted else app

@@ -33,6 +33,8 @@ KEPT = 75
 """Seconds that a connection stays open without a request: longer than a proxy keeps it."""
 SLICE = 1e-4
 """Seconds that a thread keeps Python's lock: 5 ms of refusals would hold up each operation of the engine."""
+UPGRADES = "brimful.upgrades"
+"""The key of a scope for whether the client asks for another protocol, after which no body would be read."""
 EVERY = 0.1
 """Seconds between two looks at deadlines and slow clients."""
 
@@ -45,6 +47,7 @@ class Connection(HttpToolsProtocol):
         left: whether it is over.
         since: when what is being sent began; None: it is there in full.
         before: bytes that were sent of it before the body.
+        sent: its cycle, once its headers are there.
     """
 
     def __init__(self, service: Service, metrics: Metrics, **given: Any) -> None:
@@ -55,6 +58,7 @@ class Connection(HttpToolsProtocol):
         super().connection_made(transport)
         self.crowded, self.left, self.before = len(self.connections) > CONNECTIONS, False, 0
         self.since: float | None = time.monotonic()
+        self.sent: RequestResponseCycle | None = None
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.left = True
@@ -72,12 +76,13 @@ class Connection(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self.since = time.monotonic()
+        self.since, self.sent = time.monotonic(), None
         self.scope[CLIENT] = self  # type: ignore[literal-required]
 
     def on_headers_complete(self) -> None:
+        self.scope[UPGRADES] = self.parser.should_upgrade()  # type: ignore[literal-required]
         super().on_headers_complete()
-        self.before = -(1 << 62)  # the body is counted elsewhere
+        self.before, self.sent = -(1 << 62), self.cycle  # the body is counted elsewhere
 
     def on_message_complete(self) -> None:
         super().on_message_complete()
@@ -88,22 +93,38 @@ class Connection(HttpToolsProtocol):
         try:
             if self.crowded:
                 raise RefusedError(429, "too many connections", 1)
+            if cycle.scope[UPGRADES]:  # type: ignore[literal-required]
+                raise RefusedError(400, "only HTTP/1.1 is spoken here; leave Upgrade out")
             if self.scope["method"] == "POST":
                 self.service.refuse_if_busy()
             super()._start_asgi_task(cycle, app)
         except RefusedError as error:
-            self.metrics.requests.labels("early", str(error.status)).inc()
             cycle.response_started = cycle.response_complete = True
-            self.transport.write(in_full(error))
-            if self.crowded or error.status == 503 or not cycle.keep_alive:
+            self._write(error)
+            if self.crowded or error.status in (400, 503) or not cycle.keep_alive:
                 self.transport.close()
             self.on_response_complete()
 
+    def send_400_response(self, msg: str) -> None:
+        self.hang_up(RefusedError(400, "the request is not HTTP/1.1"))
+
     def hang_up(self, error: RefusedError) -> None:
-        """Answer a request that is not there in full, and close."""
-        if not self.transport.is_closing():
-            self.transport.write(in_full(error))
+        """Answer a request that is not there in full, and close; one before it, whose answer is still to
+        come, has its time first."""
+        is_first = not self.pipeline and (
+            self.sent is self.cycle or self.cycle is None or self.cycle.response_complete
+        )
+        if is_first and not self.transport.is_closing():
+            if self.sent is None or not self.sent.response_started:
+                self._write(error)
             self.transport.close()
+
+    def _write(self, error: RefusedError) -> None:
+        self.metrics.requests.labels("early", str(error.status)).inc()
+        if self.flow.write_paused:  # the client sends and reads nothing
+            self.transport.abort()
+        else:
+            self.transport.write(in_full(error))
 
 
 def in_full(error: RefusedError) -> bytes:
@@ -130,7 +151,8 @@ class Process:
             self.listener = socket.create_server((config.host, config.port), family=family, backlog=2048)
         except OSError as error:
             where = f"--host {config.host} --port {config.port}"
-            raise BrimfulError(f"cannot listen on {where}: {error.strerror or error}") from error
+            why = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
+            raise BrimfulError(f"cannot listen on {where}: {why}; choose another --host or --port") from error
         if not os.environ.get(TOKEN) and config.host not in ("127.0.0.1", "::1", "localhost"):
             warn(
                 f"--host {config.host} is open to other machines, and {TOKEN} is not set: set it, or keep to"
@@ -141,6 +163,7 @@ class Process:
         options: dict[str, Any] = {"ws": "none", "lifespan": "off", "proxy_headers": False}
         options |= {"log_config": None, "log_level": "critical", "access_log": False}
         options |= {"server_header": False, "date_header": False, "timeout_keep_alive": KEPT}
+        options["timeout_graceful_shutdown"] = int(PATIENCE)  # for clients that do not read their answers
         options["http"] = partial(Connection, self.service, self.metrics)
         self.server = uvicorn.Server(uvicorn.Config(create_app(self.service, self.metrics), **options))
         self.server.capture_signals = nullcontext  # type: ignore[assignment]
@@ -175,10 +198,11 @@ class Process:
         service, again = self.service, bool(self.service.models)
         try:
             models = await asyncio.to_thread(open_models, self.config.openings, service.engine.call)
-        except (BrimfulError, OSError, MemoryError, RuntimeError) as error:
+        except Exception as error:
             if again:
                 self.metrics.reloads.labels("failed").inc()
-                say(f"serve: the models stay as they are: {error}")
+                why = str(error) if isinstance(error, BrimfulError) else f"{type(error).__name__}: {error}"
+                say(f"serve: the models stay as they are: {why}")
             else:
                 self.error, self.server.should_exit = error, True
             return
@@ -210,5 +234,7 @@ class Process:
             for each in list(self.server.server_state.connections):
                 if isinstance(each, Connection) and each.since is not None and each.since < late:
                     each.hang_up(RefusedError(408, "the request was not sent in time"))
+            if self.service.engine.lost:
+                self.error = BrimfulError(self.service.engine.lost)
             if queue.closed and not queue.requests:
                 self.server.should_exit = True

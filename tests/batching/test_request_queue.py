@@ -177,6 +177,21 @@ def test_a_stopped_queue_ends_what_it_has_and_hands_out_nothing() -> None:
     assert world.queue.wait_for_jobs() is None
 
 
+def test_a_job_that_was_left_before_its_turn_keeps_no_texts() -> None:
+    world = Simulation()
+    world.arrive(0, [3], False)
+    world.arrive(0, [4], False)
+    first, second = world.jobs
+    world.gone.add(second.number)
+    world.queue.expire()
+    assert isinstance(second.error, LeftError)
+    assert (first.texts, second.texts) == (["3"], [])
+    world.read()
+    world.gone.add(first.number)
+    world.queue.expire()
+    assert first.texts == ["3"]  # it is being read
+
+
 def test_the_largest_job_is_accepted_alone() -> None:
     world = Simulation()
     world.arrive(0, [1] * 100, False)

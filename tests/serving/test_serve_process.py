@@ -32,6 +32,20 @@ print(sorted({"torch", "scipy", "pyarrow", "rich"} & set(sys.modules)), code)
 """
 
 
+DYING = """
+import sys
+from brimful.batching.model import BatchModel
+from brimful.cli import main
+compute = BatchModel.answers
+def answers(self, readings):
+    if readings[0].text == "die":
+        raise SystemExit
+    return compute(self, readings)
+BatchModel.answers = answers
+sys.exit(main(sys.argv[1:]))
+"""
+
+
 class Running:
     """A server process.
 
@@ -193,12 +207,44 @@ def test_slow_and_leaving_clients_disturb_nobody(folder: Path) -> None:
             assert '"type":"timeout"' in said
         long = process.connect(b"GET / HTTP/1.1\r\nCookie: " + b"a" * (server.HEADERS + 1000))
         assert text_of(long).startswith("HTTP/1.1 431 ")
-        assert "Invalid HTTP" in text_of(process.connect(b"\x16\x03\x01\x00\xa5\x01\r\n\r\n"))
+        said = text_of(process.connect(b"\x16\x03\x01\x00\xa5\x01\r\n\r\n"))
+        assert said.startswith("HTTP/1.1 400 ")
+        assert "not HTTP/1.1" in said
         assert process.request("POST", "/v1/classify", {"text": "w1"})[0] == 200
         for connection in idle:
             connection.close()
         _, err = process.end()
         assert err == ""
+
+
+def test_a_body_behind_an_upgrade_is_no_request(folder: Path) -> None:
+    with running(folder) as process:
+        head = b"POST /v1/classify HTTP/1.1\r\nHost: a\r\nContent-Length: 60\r\n"
+        head += b"Connection: Upgrade\r\nUpgrade: h2c\r\n\r\n"
+        said = text_of(process.connect(head + b"GET /v1/models HTTP/1.1\r\n\r\n"))
+        assert said.startswith("HTTP/1.1 400 ")
+        assert said.count("HTTP/1.1 ") == 2  # in the line of the status, and in the message
+        assert process.end()[1] == ""
+
+
+def test_clients_that_read_nothing_do_not_hold_up_the_end(folder: Path) -> None:
+    body = json.dumps({"texts": ["w1 w2"] * 1024}).encode()
+    ask = b"POST /v1/classify HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+    with running(folder) as process:
+        deaf = [process.connect(ask * 40) for _ in range(3)]
+        assert process.request("POST", "/v1/classify", {"text": "w1"})[0] == 200
+        process.end()
+        for connection in deaf:
+            connection.close()
+
+
+def test_a_server_whose_engine_has_died_ends_with_an_error(folder: Path) -> None:
+    command = [sys.executable, "-c", DYING, "serve", str(folder), "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert Running(process).request("POST", "/v1/classify", {"text": "die"})[0] == 500
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "the engine has stopped" in err
 
 
 def test_a_full_queue_refuses_and_the_connection_goes_on(folder: Path) -> None:
