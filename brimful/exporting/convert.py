@@ -3,15 +3,13 @@
 import contextlib
 import io
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from brimful.exporting.formats import FormatName
 from brimful.exporting.instructions import SUMS_FOUR, instruction_sets
-from brimful.exporting.padded_batches import Inputs, Run
+from brimful.exporting.padded_batches import Inputs
 
 CALIBRATED = 300
 """Texts by which OpenVINO's activations get their ranges."""
@@ -92,28 +90,3 @@ def _save(model: Any, out: Path) -> None:
 
     out.parent.mkdir(parents=True, exist_ok=True)
     openvino.save_model(model, out, compress_to_fp16=False)
-
-
-def openvino_run(path: Path, *, exact: bool = False) -> Run:
-    """The file in OpenVINO on the CPU.
-
-    Args:
-        exact: in float32; else as OpenVINO chooses, in bfloat16 where the processor has that.
-    """
-    import openvino
-
-    core = openvino.Core()
-    settings = {"INFERENCE_PRECISION_HINT": "f32"} if exact else {}
-    model = core.compile_model(core.read_model(path), "CPU", settings)
-    names = [next(iter(port.get_names())) for port in model.inputs]
-    return lambda inputs: np.asarray(model(_only(inputs, names))[0], dtype=np.float32)
-
-
-def onnx_run(session: Any) -> Run:
-    """A session of onnxruntime."""
-    names = [value.name for value in session.get_inputs()]
-    return lambda inputs: session.run(None, _only(inputs, names))[0]
-
-
-def _only(inputs: Inputs, names: Iterable[str]) -> Inputs:
-    return {name: inputs[name] for name in names}

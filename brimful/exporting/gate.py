@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,9 +21,9 @@ from safetensors.torch import load_file
 from brimful.console import warn
 from brimful.data.batch import pack
 from brimful.errors import BrimfulError, is_out_of_memory
-from brimful.exporting.convert import onnx_run, openvino_run
 from brimful.exporting.formats import FORMATS, FormatName
 from brimful.exporting.onnx_file import onnx_session
+from brimful.exporting.openvino_file import openvino_session
 from brimful.exporting.padded_batches import Run
 from brimful.hf.folders import HEADS, transformers_reads
 from brimful.hf.model_folder import CLASSIFIER, ModelFolder
@@ -198,9 +198,15 @@ def sentence_forward(folder: Path) -> Forward:
     return forward
 
 
+def session_run(session: Any) -> Run:
+    """A session of onnxruntime or of OpenVINO."""
+    names = [value.name for value in session.get_inputs()]
+    return lambda inputs: session.run(None, {name: inputs[name] for name in names})[0]
+
+
 def graph_forward(path: Path, *, in_openvino: bool) -> Forward:
     """The forward pass of an ONNX file in its runtime, in float32."""
-    run = openvino_run(path, exact=True) if in_openvino else onnx_run(onnx_session(path))
+    run = session_run(openvino_session(path, exact=True) if in_openvino else onnx_session(path))
     return lambda ids, mask: run(
         {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
     )
@@ -211,7 +217,7 @@ def run_of_export(folder: Path, kind: FormatName, head: Head | None, *, token_ty
     form = FORMATS[kind]
     if form.graph:
         path = folder / form.file
-        return openvino_run(path) if path.suffix == ".xml" else onnx_run(onnx_session(path))
+        return session_run(openvino_session(path) if path.suffix == ".xml" else onnx_session(path))
     forward = transformers_forward(folder, head) if kind == "hf" else sentence_forward(folder)
     types = (lambda inputs: {"types": inputs["token_type_ids"]}) if token_types else (lambda _: {})
     return lambda inputs: forward(inputs["input_ids"], inputs["attention_mask"], **types(inputs))

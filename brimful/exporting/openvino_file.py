@@ -37,9 +37,14 @@ class OpenVinoSession:
         return [np.array(found[index], dtype=np.float32) for index in range(len(self._model.outputs))]
 
 
-def openvino_session(path: Path) -> OpenVinoSession:
-    """The file in OpenVINO, which chooses its threads, and bfloat16 where the processor has that."""
+def openvino_session(path: Path, *, exact: bool = False) -> OpenVinoSession:
+    """The file in OpenVINO, which chooses its threads.
+
+    Args:
+        exact: in float32; else as OpenVINO chooses, in bfloat16 where the processor has that.
+    """
     import openvino
 
     core = openvino.Core()
-    return OpenVinoSession(core.compile_model(core.read_model(path), "CPU"))
+    settings = {"INFERENCE_PRECISION_HINT": "f32"} if exact else {}
+    return OpenVinoSession(core.compile_model(core.read_model(path), "CPU", settings))

@@ -190,8 +190,9 @@ def _run(
     products = _outer_products.get() or within("products_of_run", device, tokens, precision)
     if precision == "int8" and kernels() is None:
         raise BrimfulError(f"int8 needs {SWITCH}=on")
+    between: InferencePrecision = "fp32" if precision == "int8" and is_wide() else precision
     with torch.inference_mode():
         for batch in batches(examples):
-            with products, autocast("fp32" if precision == "int8" and is_wide() else precision, device):
+            with products, autocast(between, device):
                 outputs = forward(batch.to(device))
             yield batch, outputs.float().cpu().numpy()
