@@ -19,10 +19,8 @@ from brimful.prediction.served import ServedEncoder, ServedTask, open_served
 from brimful.tables.table import Table
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.form import predicted_rows
-from brimful.text.beginnings import beginning
+from brimful.text.beginnings import LONG, beginning
 
-LONG = 1 << 15
-"""Characters of a text of which no more is tokenized than has a chance to be read, if it is to be cut."""
 SECONDS = 0.02
 """What a batch may take."""
 LEARNED = 10_000
@@ -105,7 +103,7 @@ class BatchModel:
         served, given = self.served, texts
         if overlap is None and second is None and max(map(len, texts)) > LONG:
             most, tokenizer = served.max_length, served.tokenizer
-            texts = [beginning(tokenizer, text, most, "the text", longest=LONG) for text in texts]
+            texts = [beginning(tokenizer, text, most, "the text") for text in texts]
         examples = served.encode(self._table(texts, second), overlap).examples
         tokens, segments = list(examples.tokens), list(examples.segments)
         places = None if examples.characters is None else list(examples.characters)

@@ -9,6 +9,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 AHEAD = 2
@@ -32,6 +33,7 @@ class LeftError(Exception):
     """The client has left."""
 
 
+@dataclass(eq=False, slots=True)
 class QueuedRequest:
     """A request on its way.
 
@@ -47,43 +49,30 @@ class QueuedRequest:
         queued, tokenizing, computing: seconds.
     """
 
-    __slots__ = (
-        *(
-            "model",
-            "texts",
-            "second",
-            "overlap",
-            "reject",
-            "tokens",
-            "deadline",
-            "has_left",
-            "number",
-            "left",
-            "taken",
-        ),
-        *("waiting", "is_over", "results", "error", "arrived", "queued", "tokenizing", "computing", "future"),
-    )
+    model: Any
+    texts: list[str]
+    second: list[str] | None = None
+    overlap: int | None = field(default=None, kw_only=True)
+    reject: bool = field(default=False, kw_only=True)
+    tokens: int = field(default=0, kw_only=True)
+    deadline: float = field(default=float("inf"), kw_only=True)
+    has_left: Callable[[], bool] = field(default=lambda: False, kw_only=True)
+    number: int = field(default=-1, init=False)
+    left: int = field(init=False)
+    waiting: int = field(init=False)
+    is_over: bool = field(default=False, init=False)
+    taken: bool = field(default=False, init=False)
+    results: list[Any] = field(init=False)
+    error: Exception | None = field(default=None, init=False)
+    arrived: float = field(default=0.0, init=False)
+    queued: float = field(default=0.0, init=False)
+    tokenizing: float = field(default=0.0, init=False)
+    computing: float = field(default=0.0, init=False)
+    future: Any = field(default=None, init=False)
 
-    def __init__(
-        self,
-        model: Any,
-        texts: list[str],
-        second: list[str] | None = None,
-        *,
-        overlap: int | None = None,
-        reject: bool = False,
-        tokens: int = 0,
-        deadline: float = float("inf"),
-        has_left: Callable[[], bool] = lambda: False,
-    ) -> None:
-        self.model, self.texts, self.second, self.overlap, self.reject = model, texts, second, overlap, reject
-        self.tokens, self.deadline, self.has_left = tokens, deadline, has_left
-        self.left = self.waiting = len(texts)
-        self.number, self.is_over, self.taken = -1, False, False
-        self.results: list[Any] = [None] * len(texts)
-        self.error: Exception | None = None
-        self.arrived = self.queued = self.tokenizing = self.computing = 0.0
-        self.future: Any = None
+    def __post_init__(self) -> None:
+        self.left = self.waiting = len(self.texts)
+        self.results = [None] * len(self.texts)
 
 
 class QueuedText(NamedTuple):

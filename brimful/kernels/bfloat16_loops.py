@@ -323,6 +323,12 @@ def norm_of_sum_rows(
 
 
 @compiled_floats
+def _byte(x: np.float32) -> np.uint8:
+    """x rounded, at least 0 and at most 255."""
+    return np.uint8(np.int32(min(max(x, np.float32(0.0)), np.float32(255.0)) + np.float32(0.5)))
+
+
+@compiled_floats
 def round_rows(x: np.ndarray, out: np.ndarray, factors: np.ndarray, zero: np.float32) -> None:
     """x * factors + zero, rounded, at least 0 and at most 255.
 
@@ -331,22 +337,17 @@ def round_rows(x: np.ndarray, out: np.ndarray, factors: np.ndarray, zero: np.flo
         out: uint8 (T, channels), written.
         factors: float32 (channels,).
     """
-    most = np.float32(255.0)
     for row in range(len(x)):
         for i in range(x.shape[1]):
-            value = widen(x[row, i]) * factors[i] + zero
-            value = min(max(value, np.float32(0.0)), most)
-            out[row, i] = np.uint8(np.int32(value + np.float32(0.5)))
+            out[row, i] = _byte(widen(x[row, i]) * factors[i] + zero)
 
 
 @compiled_floats
 def round_wide_rows(x: np.ndarray, out: np.ndarray, factors: np.ndarray, zero: np.float32) -> None:
     """`round_rows` of float32."""
-    most = np.float32(255.0)
     for row in range(len(x)):
         for i in range(x.shape[1]):
-            value = min(max(x[row, i] * factors[i] + zero, np.float32(0.0)), most)
-            out[row, i] = np.uint8(np.int32(value + np.float32(0.5)))
+            out[row, i] = _byte(x[row, i] * factors[i] + zero)
 
 
 @compiled

@@ -17,7 +17,7 @@ from brimful.prediction.config import Opening
 from brimful.prediction.served import ServedEncoder, ServedTask
 from brimful.seals import check_seal
 from brimful.tables.table import Table, require_pairs
-from brimful.tasks.encoded import Encoded, encode
+from brimful.tasks.encoded import Encoded
 from brimful.tasks.form import Outputs
 from brimful.tasks.saved import calibrated, from_folder, saved_form, saved_settings
 from brimful.text.tokenizer import read as read_tokenizer
@@ -48,9 +48,6 @@ def open_model(folder: ModelFolder, opening: Opening) -> ServedTask | ServedEnco
         told = POOLINGS.get(str(folder.values.get("classifier_pooling"))) or "mean"
         pooling = told if opening.pooling == "auto" else opening.pooling
 
-        def encoded(table: Table, overlap: int | None) -> Encoded:
-            return encode(table, tokenizer, max_length, overlap=overlap)
-
         def vectors(data: Encoded) -> np.ndarray:
             found = data.examples.mean_over_windows(graph.pooled(data.examples, pooling))
             if graph.output == VECTORS:  # of length 1, which a mean of them is not
@@ -62,7 +59,6 @@ def open_model(folder: ModelFolder, opening: Opening) -> ServedTask | ServedEnco
             max_length,
             opening.overlap,
             tokenizer,
-            encoded,
             vectors,
             lambda: graph.precision,
         )

@@ -22,7 +22,7 @@ from brimful.precision.inference import FEWEST, resolve_inference
 from brimful.prediction.config import Device, Opening
 from brimful.prediction.served import ServedEncoder, ServedTask
 from brimful.tables.table import Table
-from brimful.tasks.encoded import Encoded, encode
+from brimful.tasks.encoded import Encoded
 from brimful.tasks.model import load_task_model
 
 
@@ -77,9 +77,6 @@ def open_model(folder: ModelFolder, opening: Opening) -> ServedTask | ServedEnco
     max_length = folder.text_length(shape) if opening.max_length is None else opening.max_length
     check_length(max_length, shape.max_length)
 
-    def encoded(table: Table, overlap: int | None) -> Encoded:
-        return encode(table, tokenizer, max_length, overlap=overlap)
-
     def vectors(data: Encoded) -> np.ndarray:
         with naming_weights(folder), numbers.products():
             if encoder.device != device:
@@ -88,7 +85,7 @@ def open_model(folder: ModelFolder, opening: Opening) -> ServedTask | ServedEnco
             return text_vectors(encoder, data.examples, pooling=pooling, precision=precision)
 
     return ServedEncoder(
-        shape.hidden_size, max_length, opening.overlap, tokenizer, encoded, vectors, lambda: numbers.precision
+        shape.hidden_size, max_length, opening.overlap, tokenizer, vectors, lambda: numbers.precision
     )
 
 

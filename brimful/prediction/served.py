@@ -19,7 +19,7 @@ from brimful.prediction.config import Opening, PredictConfig
 from brimful.tables.layouts import FileLayout, require_task
 from brimful.tables.table import Table, Take
 from brimful.tables.table_files import read_file, read_texts
-from brimful.tasks.encoded import Encoded
+from brimful.tasks.encoded import Encoded, encode
 from brimful.tasks.form import PredictionForm, Row, predicted_rows
 from brimful.tasks.output import ARRAYS, Output
 
@@ -57,7 +57,7 @@ class ServedEncoder:
 
     Attributes:
         width: of its vectors.
-        max_length, overlap, tokenizer, encode, precision: as of a task model.
+        max_length, overlap, tokenizer, precision: as of a task model.
         vectors: float32 (texts, width); of a text in windows, the mean of theirs.
     """
 
@@ -65,9 +65,12 @@ class ServedEncoder:
     max_length: int
     overlap: int | None
     tokenizer: Tokenizer
-    encode: Callable[[Table, int | None], Encoded]
     vectors: Callable[[Encoded], np.ndarray]
     precision: Callable[[], str]
+
+    def encode(self, table: Table, overlap: int | None) -> Encoded:
+        """The examples of a table, as of a task model."""
+        return encode(table, self.tokenizer, self.max_length, overlap=overlap)
 
 
 def open_served(opening: Opening) -> ServedTask | ServedEncoder:

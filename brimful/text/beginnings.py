@@ -7,29 +7,25 @@ from brimful.errors import BrimfulError
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-LONG = 1 << 20
+LONG = 1 << 15
 """Characters; shorter texts are tokenized whole."""
 MOST = 16 << 20
 """Characters that are tokenized of a text."""
 
 
-def beginning(
-    tokenizer: "Tokenizer", text: str, tokens: int, name: str, *, longest: int | None = None
-) -> str:
+def beginning(tokenizer: "Tokenizer", text: str, tokens: int, name: str) -> str:
     """A text, or so much of it that its first `tokens` tokens are those of the whole and more follow.
 
     Args:
         tokenizer: without truncation.
         name: what the message calls the text.
-        longest: characters of a text that is given back as it is; by default `LONG`.
 
     Raises:
         BrimfulError: `MOST` characters are not enough.
     """
-    longest = LONG if longest is None else longest
-    if len(text) <= longest:
+    if len(text) <= LONG:
         return text
-    size = max(longest // 16, 16 * tokens)
+    size = max(LONG // 16, 16 * tokens)
     while size < len(text):
         if size > MOST:
             break
