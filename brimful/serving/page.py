@@ -11,7 +11,8 @@ def page() -> tuple[bytes, dict[str, str]]:
 
     Its style and its script are allowed by their hashes, so nothing that reached the page as text could run.
     """
-    text = resources.files("brimful.serving").joinpath("page.html").read_text(encoding="utf-8")
+    text = _resource("brimful.serving", "page.html")
+    text = text.replace("/* base.css */", _resource("brimful.reports", "base.css"))
     policy = (
         f"default-src 'none'; script-src {_hash_of('script', text)}; style-src {_hash_of('style', text)}; "
         "img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
@@ -25,6 +26,10 @@ def page() -> tuple[bytes, dict[str, str]]:
         "Cache-Control": "no-cache",
     }
     return text.encode(), headers
+
+
+def _resource(package: str, name: str) -> str:
+    return resources.files(package).joinpath(name).read_text(encoding="utf-8")
 
 
 def _hash_of(tag: str, text: str) -> str:
