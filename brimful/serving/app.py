@@ -3,7 +3,7 @@
 import hmac
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -73,6 +73,7 @@ class Endpoint:
         if client is not None:
             job.has_left = client.has_left
         await service.finish(job)
+        self.metrics.texts.labels(model.name).inc(len(job.results))
         content = msgspec.json.encode(self.answer(model, body, job.results, asked.single))
         parts = ("queue", job.queued), ("tokenize", job.tokenizing), ("compute", job.computing)
         timing = ", ".join(f"{name};dur={1e3 * seconds:.1f}" for name, seconds in parts)
@@ -139,12 +140,16 @@ def create_app(service: Service, metrics: Metrics) -> Callable[[Scope, Receive, 
     def models(_: Request) -> Response:
         return json({"object": "list", "data": [model.card() for model in service.models.values()]})
 
+    def refusal(error: RefusedError, headers: Mapping[str, str] | None = None) -> Response:
+        metrics.requests.labels("other", str(error.status)).inc()
+        return Response(said(error)[0], error.status, headers, "application/json")
+
     async def refused(request: Request, error: Any) -> Response:
         status, why = getattr(error, "status_code", 500), getattr(error, "detail", type(error).__name__)
         if status == 500:
             say(f"serve: {request.url.path}: {why}")
-        content, _ = said(RefusedError(status, f"{request.method} {request.url.path:.200}: {why}"))
-        return Response(content, status, getattr(error, "headers", None), "application/json")
+        found = RefusedError(status, f"{request.method} {request.url.path:.200}: {why}")
+        return refusal(found, getattr(error, "headers", None))
 
     app = Starlette(
         routes=[
@@ -167,7 +172,7 @@ def create_app(service: Service, metrics: Metrics) -> Callable[[Scope, Receive, 
             kind, _, token = given.partition(b" ")
             if kind.lower() != b"bearer" or not hmac.compare_digest(token.strip(), wanted):
                 found = RefusedError(401, "the token is missing or wrong: send Authorization: Bearer TOKEN")
-                await _send(send, 401, said(found)[0], [(b"www-authenticate", b"Bearer")])
+                await refusal(found, {"WWW-Authenticate": "Bearer"})(scope, receive, send)
                 return
         await app(scope, receive, send)
 

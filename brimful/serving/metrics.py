@@ -43,7 +43,6 @@ class Metrics:
             self.failures.labels(name).inc()
             return
         self.batches.labels(name).inc()
-        self.texts.labels(name).inc(len(rows))
         self.tokens.labels(name).inc(tokens)
         self.batch_seconds.observe(seconds)
         self.batch_tokens.observe(tokens)

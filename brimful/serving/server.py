@@ -8,6 +8,7 @@ import sys
 import time
 from contextlib import nullcontext
 from functools import partial
+from ipaddress import ip_address
 from typing import Any
 
 import uvicorn
@@ -146,14 +147,16 @@ class Process:
         limits = config.queue_requests, config.queue_tokens, config.deadline
         self.service = Service(*limits, self.metrics.computed)
         self.error: Exception | None = None
-        family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
+        kind: dict[str, Any] = {"family": socket.AF_INET6 if ":" in config.host else socket.AF_INET}
+        kind["dualstack_ipv6"] = config.host == "::" and socket.has_dualstack_ipv6()
         try:
-            self.listener = socket.create_server((config.host, config.port), family=family, backlog=2048)
+            self.listener = socket.create_server((config.host, config.port), **kind, backlog=2048)
         except OSError as error:
             where = f"--host {config.host} --port {config.port}"
             why = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
             raise BrimfulError(f"cannot listen on {where}: {why}; choose another --host or --port") from error
-        if not os.environ.get(TOKEN) and config.host not in ("127.0.0.1", "::1", "localhost"):
+        address = self.listener.getsockname()[0]
+        if not os.environ.get(TOKEN) and not ip_address(address).is_loopback:
             warn(
                 f"--host {config.host} is open to other machines, and {TOKEN} is not set: set it, or keep to"
                 " 127.0.0.1 behind a proxy"
