@@ -15,7 +15,7 @@ from bench.serve.server import Server
 from brimful.tables.table_files import read_table
 
 FORMATS = ("auto", "fp32", "bf16", "int8")
-PEERS = ("transformers", "openvino")
+PEERS = ("transformers", "openvino", "tfidf")
 TOLERANCE = {"fp32": 1e-5, "auto": 2e-2, "bf16": 2e-2, "int8": 2e-2, **dict.fromkeys(PEERS, 1.0)}
 """How far scores may be from `predict`'s. Peers know no temperature; their labels are compared."""
 CONNECTIONS = (2, 8, 32, 128)
@@ -23,7 +23,7 @@ CONNECTIONS = (2, 8, 32, 128)
 
 
 class Side:
-    """A model served by Brimful in a number format, or by a peer (peers.py).
+    """A model served by Brimful in a number format, or by a peer (peers.py); of tfidf, its training table.
 
     Attributes:
         name: the format, or the peer.
@@ -46,13 +46,22 @@ class Side:
         return self.name if self.name in FORMATS else "fp32"
 
     def predict(self, texts: list[str], output: Path) -> float:
-        """Run `brimful predict`; its CPU seconds."""
+        """Run `brimful predict`, or for tfidf what answers in its place; the CPU seconds."""
         given = self.folder / "input.jsonl"
         given.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), encoding="utf-8")
-        command = [sys.executable, "-m", "brimful", "predict", "--precision", self.format, "--json"]
         model = self.model if self.name in PEERS else self.served
-        files = ["--model", str(model), "--input", str(given), "--output", str(output)]
-        return timed([*command, *files], os.sched_getaffinity(0)).cpu
+        if self.name == "tfidf":
+            command = [*self.peer, str(given), str(output)]
+        else:
+            command = [sys.executable, "-m", "brimful", "predict", "--precision", self.format, "--json"]
+            command += ["--model", str(model), "--input", str(given), "--output", str(output)]
+        return timed(command, os.sched_getaffinity(0)).cpu
+
+    @property
+    def peer(self) -> list[str]:
+        """The command of a peer."""
+        program = Path(__file__).with_name("peers.py")
+        return [str(self.options.peers), str(program), self.name, str(self.served)]
 
     def expected(self) -> Path:
         """The file of what `predict` says of each text."""
@@ -76,8 +85,7 @@ class Side:
             command = [sys.executable, "-m", "brimful", "serve", str(self.served), "--port", "0"]
             command += ["--precision", self.name]
         else:
-            peer = Path(__file__).with_name("peers.py")
-            command = [str(self.options.peers), str(peer), self.name, str(self.served)]
+            command = self.peer
         return Server(command, self.folder / "server.log")
 
     def client(self, server: Server, batch: int = 1) -> Worker:
