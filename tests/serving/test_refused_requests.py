@@ -279,6 +279,8 @@ def test_a_token_guards_all_but_health_and_the_page(static: Path, monkeypatch: p
             assert server.get(path).status_code == 200
         assert server.get("/v1/models", authorization="Bearer sesame").status_code == 200
         assert "sesame" not in server.get("/v1/models").text
+        counted = server.get("/metrics", authorization="Bearer sesame").text
+        assert 'brimful_requests_total{path="other",status="401"} 10.0' in counted
 
 
 def test_a_swap_of_models_leaves_accepted_requests_with_theirs(static: Path, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -309,18 +310,29 @@ def test_what_is_wrong_is_one_line(folder: Path, tmp_path: Path) -> None:
         assert f"--port {port}: Address already in use" in refusal(str(folder), "--port", port)
 
 
-def test_a_public_address_without_a_token_is_warned_about(folder: Path) -> None:
-    command = [sys.executable, "-m", "brimful", "serve", str(folder), "--port", "0", "--host", "0.0.0.0"]
+@pytest.mark.parametrize(
+    ("host", "shown"), [("0.0.0.0", "0.0.0.0"), ("::", "[::]"), ("127.0.0.2", "127.0.0.2")]
+)
+def test_a_public_address_without_a_token_is_warned_about(folder: Path, host: str, shown: str) -> None:
+    if host == "::" and not socket.has_dualstack_ipv6():
+        pytest.skip("this machine has no IPv6")
+    command = [sys.executable, "-m", "brimful", "serve", str(folder), "--port", "0", "--host", host]
     environment = {name: value for name, value in os.environ.items() if name != "BRIMFUL_TOKEN"}
     with subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
-        assert "on http://0.0.0.0:" in process.stdout.readline()
+        ready = process.stdout.readline()
+        assert f"on http://{shown}:" in ready
+        asked = shown if shown == "127.0.0.2" else "127.0.0.1"  # :: is every address, of IPv4 too
+        port = ready.strip().rpartition(":")[2]
+        with urllib.request.urlopen(f"http://{asked}:{port}/health/live", timeout=60) as response:
+            assert response.status == 200
         process.terminate()
         _, err = process.communicate(timeout=60)
-    assert "BRIMFUL_TOKEN is not set" in err
-    assert err.count("\n") == 1
+    is_public = host != "127.0.0.2"
+    assert ("BRIMFUL_TOKEN is not set" in err) is is_public
+    assert err.count("\n") == is_public
 
 
 def test_a_dry_run_says_how_fast_the_models_are(folder: Path) -> None:
