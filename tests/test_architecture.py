@@ -98,8 +98,8 @@ MODULES = {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
 CLOSURES = {
     "brimful.train.config": (8, 1_457),
     "brimful.train.trainer": (61, 8_730),
-    "brimful.tasks.regression": (27, 3_372),
-    "brimful.commands.predict": (52, 9_107),
+    "brimful.tasks.regression": (27, 3_368),
+    "brimful.commands.predict": (52, 9_113),
     "brimful.commands.pretrain": (141, 21_164),
     "brimful.commands.finetune": (168, 26_319),
     "brimful.commands.distil": (167, 25_223),

@@ -23,6 +23,8 @@ from brimful.text.beginnings import LONG, beginning
 
 SECONDS = 0.02
 """What a batch may take."""
+MOST_WORKERS = 8
+"""Batches that are computed at the same time."""
 LEARNED = 10_000
 """Characters after which what is expected of a text no longer depends on earlier ones."""
 SMALLEST, LARGEST = 256, 1 << 16
@@ -70,7 +72,8 @@ class BatchModel:
         abstains, scored: whether rows have a probability, and whether they have one for each label.
         pairs: whether it reads pairs of texts, if known.
         windows: whether it can read long texts in windows.
-        speed: tokens a second, and `budget` the most tokens of a batch, once `measure` has found them.
+        workers: how many threads compute batches of it at the same time, each with its part of the cores.
+        speed: tokens a second of all, and `budget` the most tokens of a batch, once `measure` has found them.
     """
 
     def __init__(self, name: str, served: ServedTask | ServedEncoder) -> None:
@@ -80,6 +83,7 @@ class BatchModel:
         self.pairs: bool | None = False
         self.budget, self.speed = SMALLEST, 1.0
         self._density = 0.5
+        self.workers = min(served.threads, MOST_WORKERS)
         if isinstance(served, ServedTask):
             task = served.task
             self.task, self.abstains, self.windows = task.name, task.abstains, served.windows
@@ -140,9 +144,12 @@ class BatchModel:
             return self.served.task.from_texts(texts, second)
         return Table(Path("texts"), texts, second, None)
 
-    def answers(self, readings: Sequence[TokenizedText]) -> list[TextAnswer]:
+    def answers(self, readings: Sequence[TokenizedText], busy: int = 1) -> list[TextAnswer]:
         """What the model says of each text. All are single texts or all pairs, and those that are read in
         windows share one overlap.
+
+        Args:
+            busy: how many threads compute now, this one among them.
 
         Raises:
             BrimfulError: outputs are NaN or infinite.
@@ -163,12 +170,13 @@ class BatchModel:
             overlap=max((each.overlap for each in readings if each.overlap is not None), default=None),
         )
         data = Encoded(self._table([each.text for each in readings], second), examples)
-        if isinstance(self.served, ServedEncoder):
-            values: list[Any] = list(self.served.vectors(data))
-        else:
-            values = predicted_rows(self.served.task, self.served.answers(data), data, scores=self.scored)
-            for value in values:
-                value.pop("id", None)  # of a question: its number in the batch
+        with self.served.on_threads(max(1, self.served.threads // busy)):
+            if isinstance(self.served, ServedEncoder):
+                values: list[Any] = list(self.served.vectors(data))
+            else:
+                values = predicted_rows(self.served.task, self.served.answers(data), data, scores=self.scored)
+                for value in values:
+                    value.pop("id", None)  # of a question: its number in the batch
         each = zip(values, readings, counts, strict=True)
         return [TextAnswer(value, reading.length, count, reading.cut) for value, reading, count in each]
 
@@ -187,7 +195,7 @@ class BatchModel:
         """Find `speed` and `budget`: batches of made-up texts grow until one takes `SECONDS`.
 
         Args:
-            call: runs a function in the thread that computes.
+            call: runs a function in a thread that computes.
         """
         rng = random.Random(0)
         words = sorted(self.served.tokenizer.get_vocab(with_added_tokens=False)) or ["a"]
@@ -198,12 +206,12 @@ class BatchModel:
             tokens = sum(each.length for each in readings)
             took = min(call(partial(self._seconds, readings)) for _ in range(_TRIALS))
             count *= 2
-        self.speed = tokens / took
-        self.budget = max(SMALLEST, min(LARGEST, int(self.speed * SECONDS)))
+        self.speed = self.workers * tokens / took
+        self.budget = max(SMALLEST, min(LARGEST, int(tokens / took * SECONDS)))
 
     def _seconds(self, readings: Sequence[TokenizedText]) -> float:
         started = time.perf_counter()
-        self.answers(readings)
+        self.answers(readings, self.workers)
         return time.perf_counter() - started
 
 

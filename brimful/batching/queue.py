@@ -1,8 +1,9 @@
 """The queue in front of the engine: what is accepted, whose turn it is, and what a batch holds.
 
 A request (`QueuedRequest`, here a job) arrives, is tokenized, and its texts (`QueuedText`, here rows) become
-ready. Whenever the engine is free, it takes the rows that came first, of one model, up to the model's token
-budget: nothing waits for a batch to fill. A job is over once: answered, failed, late, or left by its client.
+ready. Whenever a thread that computes is free, it takes the rows that came first, of one model, up to the
+model's token budget: nothing waits for a batch to fill. A job is over once: answered, failed, late, or left
+by its client.
 """
 
 import threading
@@ -13,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 AHEAD = 2
-"""Batches that are tokenized before the engine asks for them."""
+"""Batches for each thread that computes, which are tokenized before it asks for them."""
 
 
 class RefusedError(Exception):
@@ -89,11 +90,12 @@ class QueuedText(NamedTuple):
 
 
 class Queue:
-    """Jobs between the server's loop, the thread that tokenizes and the one that computes.
+    """Jobs between the server's loop, the thread that tokenizes and those that compute.
 
     Attributes:
         most_requests, most_tokens: that are accepted and not over; `requests` and `tokens` are.
         speed: tokens a second of the slowest model.
+        workers: threads that compute.
         closed: whether no job is accepted any more.
     """
 
@@ -110,6 +112,7 @@ class Queue:
         self.most_requests, self.most_tokens, self.speed = most_requests, 1 << 62, 1e9
         self.requests = self.tokens = 0
         self.closed = self._stopped = False
+        self.workers = 0
         self.clock, self._over = clock, over
         self._changed = threading.Condition()
         self._count = 0
@@ -145,10 +148,10 @@ class Queue:
             self._changed.notify_all()
 
     def jobs(self) -> list[QueuedRequest]:
-        """The jobs to tokenize next, the first first: about as many as make a batch."""
+        """The jobs to tokenize next, the first first: about as many as make the batches that are wanted."""
         found: list[QueuedRequest] = []
-        tokens = 0
-        while self._arrived and (not found or tokens + self._arrived[0].tokens <= found[0].model.budget):
+        tokens = self._ready_tokens
+        while self._arrived and (not found or tokens + self._arrived[0].tokens <= self._wanted(found[0])):
             job = self._arrived.popleft()
             if not self._dropped(job):
                 job.taken = True
@@ -219,16 +222,17 @@ class Queue:
         self.fail(late, RefusedError(504, "the deadline passed while the request waited"))
 
     def call(self, function: Callable[[], None]) -> None:
-        """Let the thread that computes call a function between two batches."""
+        """Let a thread that computes call a function between two batches."""
         with self._changed:
             self._calls.append(function)
             self._changed.notify_all()
 
     def wait_for_jobs(self) -> list[QueuedRequest] | None:
-        """`jobs`, once there are some and the engine will need them; None after `stop`."""
+        """`jobs`, once there are some and half of what was read ahead is used, so that many are read at once;
+        None after `stop`."""
         with self._changed:
             while not self._stopped:
-                if self._arrived and self._ready_tokens < AHEAD * self._arrived[0].model.budget:
+                if self._arrived and 2 * self._ready_tokens < self._wanted(self._arrived[0]):
                     return self.jobs()
                 self._changed.wait()
         return None
@@ -251,6 +255,10 @@ class Queue:
             self.closed = self._stopped = True
             self._changed.notify_all()
         self.fail(list(self._open.values()), error)
+
+    def _wanted(self, job: QueuedRequest) -> int:
+        """Tokens of its model to have ready."""
+        return AHEAD * self.workers * int(job.model.budget)
 
     def _dropped(self, job: QueuedRequest) -> bool:
         """Whether a job is over, perhaps just now, since its client has left."""

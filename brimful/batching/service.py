@@ -41,6 +41,7 @@ class Service:
         queue.speed = min(model.speed for model in models.values())
         queue.most_tokens = int(queue.speed * self._deadline / 2) if most is None else most
         self.models = models
+        self.engine.employ(max(model.workers for model in models.values()))
 
     @property
     def state(self) -> str:

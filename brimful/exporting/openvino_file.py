@@ -1,5 +1,6 @@
 """A file of OpenVINO on the CPU, without torch, with the methods of an onnxruntime session."""
 
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +16,7 @@ class OpenVinoSession:
     """
 
     def __init__(self, model: Any) -> None:
-        self._model = model
+        self._model, self._own = model, threading.local()  # a request serves one thread at a time
 
     def get_inputs(self) -> list[Any]:
         """The `name` of each input."""
@@ -33,7 +34,9 @@ class OpenVinoSession:
 
     def run(self, names: None, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
         """All outputs, float32."""
-        found = self._model(inputs)
+        if not hasattr(self._own, "request"):
+            self._own.request = self._model.create_infer_request()
+        found = self._own.request.infer(inputs)
         return [np.array(found[index], dtype=np.float32) for index in range(len(self._model.outputs))]
 
 

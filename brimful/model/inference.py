@@ -31,17 +31,20 @@ _outer_products: ContextVar[AbstractContextManager[Any] | None] = ContextVar("pr
 
 
 class KeptProducts:
-    """A context for many runs of inference whose weights do not change: they share the copies of weights that
-    fast products make, and however short, each computes as a run of this many `tokens` does."""
+    """For many runs of inference whose weights do not change: inside `used`, in any thread, they share the
+    copies of weights that fast products make, and however short, each computes as a run of this many `tokens`
+    does."""
 
     def __init__(self, device: torch.device, tokens: int, precision: InferencePrecision) -> None:
         self._products = within("products_of_run", device, tokens, precision)
 
-    def __enter__(self) -> None:
-        self._token = _outer_products.set(self._products)
-
-    def __exit__(self, *error: object) -> None:
-        _outer_products.reset(self._token)
+    @contextmanager
+    def used(self) -> Iterator[None]:
+        token = _outer_products.set(self._products)
+        try:
+            yield
+        finally:
+            _outer_products.reset(token)
 
 
 def text_vectors(

@@ -1,7 +1,7 @@
 """Task models and encoders that predict: packed, with torch, on a GPU if there is one."""
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -65,6 +65,8 @@ def open_model(folder: ModelFolder, opening: Opening) -> ServedTask | ServedEnco
             answers=answers,
             pairs=model.pairs,
             precision=lambda: numbers.precision,
+            threads=_threads(device),
+            on_threads=_on_threads,
         )
     encoder = load_encoder(folder, Encoder)
     numbers = _Numbers(opening, encoder, device, folder)
@@ -85,8 +87,29 @@ def open_model(folder: ModelFolder, opening: Opening) -> ServedTask | ServedEnco
             return text_vectors(encoder, data.examples, pooling=pooling, precision=precision)
 
     return ServedEncoder(
-        shape.hidden_size, max_length, opening.overlap, tokenizer, vectors, lambda: numbers.precision
+        shape.hidden_size,
+        max_length,
+        opening.overlap,
+        tokenizer,
+        vectors,
+        lambda: numbers.precision,
+        _threads(device),
+        _on_threads,
     )
+
+
+def _threads(device: torch.device) -> int:
+    return torch.get_num_threads() if device.type == "cpu" else 1
+
+
+@contextmanager
+def _on_threads(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _device(asked: Device) -> torch.device:
@@ -112,8 +135,7 @@ class _Numbers:
         self.products: Callable[[], AbstractContextManager[Any]] = nullcontext
         if opening.stays:
             self.precision = resolve_inference(self.precision, device, FEWEST)
-            copies = KeptProducts(device, FEWEST, self.precision)
-            self.products = lambda: copies
+            self.products = KeptProducts(device, FEWEST, self.precision).used
 
     def precision_for(self, data: Encoded) -> InferencePrecision:
         """The format of a slice."""

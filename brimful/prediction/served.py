@@ -5,6 +5,7 @@ without torch; `packed`, with torch, what has weights of its own.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -37,6 +38,8 @@ class ServedTask:
         precision: the number format of the computation; auto until the first texts have decided it.
         pairs: whether it reads pairs of texts, if known.
         markers: whether the model's own tokens stand around a text.
+        threads: of the computation, which callers at the same time may divide among them.
+        on_threads: a context in which the calling thread computes on so many.
     """
 
     task: PredictionForm
@@ -49,6 +52,8 @@ class ServedTask:
     precision: Callable[[], str]
     pairs: bool | None = None
     markers: bool = True
+    threads: int = 1
+    on_threads: Callable[[int], AbstractContextManager[None]] = lambda _: nullcontext()
 
 
 @dataclass(frozen=True)
@@ -57,7 +62,7 @@ class ServedEncoder:
 
     Attributes:
         width: of its vectors.
-        max_length, overlap, tokenizer, precision: as of a task model.
+        max_length, overlap, tokenizer, precision, threads, on_threads: as of a task model.
         vectors: float32 (texts, width); of a text in windows, the mean of theirs.
     """
 
@@ -67,6 +72,8 @@ class ServedEncoder:
     tokenizer: Tokenizer
     vectors: Callable[[Encoded], np.ndarray]
     precision: Callable[[], str]
+    threads: int = 1
+    on_threads: Callable[[int], AbstractContextManager[None]] = lambda _: nullcontext()
 
     def encode(self, table: Table, overlap: int | None) -> Encoded:
         """The examples of a table, as of a task model."""

@@ -32,7 +32,7 @@ CONNECTIONS = 4096
 """The most connections; on more, requests get 429."""
 KEPT = 75
 """Seconds that a connection stays open without a request: longer than a proxy keeps it."""
-SLICE = 1e-4
+SLICE = 1e-3
 """Seconds that a thread keeps Python's lock: 5 ms of refusals would hold up each operation of the engine."""
 UPGRADES = "brimful.upgrades"
 """The key of a scope for whether the client asks for another protocol, after which no body would be read."""

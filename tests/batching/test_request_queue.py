@@ -34,7 +34,7 @@ class Simulation:
         self.now = 0.0
         self.over: list[QueuedRequest] = []
         self.queue = Queue(REQUESTS, self.over.extend, clock=lambda: self.now)
-        self.queue.most_tokens = TOKENS
+        self.queue.most_tokens, self.queue.workers = TOKENS, 2
         self.models = Budgeted(10), Budgeted(25)
         self.jobs: list[QueuedRequest] = []
         self.gone: set[int] = set()
