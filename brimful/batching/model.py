@@ -170,7 +170,8 @@ class BatchModel:
             overlap=max((each.overlap for each in readings if each.overlap is not None), default=None),
         )
         data = Encoded(self._table([each.text for each in readings], second), examples)
-        with self.served.on_threads(max(1, self.served.threads // busy)):
+        needed = sum(each.length for each in readings) / (self.speed * SECONDS)  # of all threads
+        with self.served.on_threads(max(1, int(self.served.threads * min(1 / busy, needed)))):
             if isinstance(self.served, ServedEncoder):
                 values: list[Any] = list(self.served.vectors(data))
             else:

@@ -275,6 +275,55 @@ def test_a_full_queue_refuses_and_the_connection_goes_on(folder: Path) -> None:
     assert all(len(answer["results"]) == 1024 for status, answer in found if status == 200)
 
 
+def test_a_request_in_one_piece_is_refused_unparsed_and_the_connection_goes_on(folder: Path) -> None:
+    def busy(process: Running, over: threading.Event) -> None:
+        while not over.is_set():
+            process.request("POST", "/v1/classify", {"texts": ["w1 w2"] * 1024})
+
+    body = b'{"text": "w1 w2"}'
+    head = b"POST /v1/classify HTTP/1.1\r\nHost: here\r\nContent-Length: %d\r\n\r\n" % len(body)
+    found, over = [], threading.Event()
+    with running(folder, "--queue-requests", "1") as process:
+        threads = [threading.Thread(target=busy, args=(process, over)) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        with socket.create_connection(("127.0.0.1", process.port), timeout=60) as connection:
+            until = time.monotonic() + 60
+            while {status for status, _ in found} != {200, 429} and time.monotonic() < until:
+                connection.sendall(head + body)
+                response = http.client.HTTPResponse(connection, method="POST")
+                response.begin()
+                found.append((response.status, json.loads(response.read())))
+        over.set()
+        for thread in threads:
+            thread.join(60)
+        process.end()
+    assert {status for status, _ in found} == {200, 429}
+    assert all(answer["error"]["type"] == "overloaded" for status, answer in found if status == 429)
+
+
+@pytest.mark.parametrize(
+    ("data", "whole"),
+    [
+        (b"POST /v1/classify HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}", True),
+        (b"POST /v1/classify HTTP/1.1\r\nhost: a\r\ncontent-length:2 \r\n\r\n{}", True),
+        (b"POST /v1/classify HTTP/1.1\r\nContent-Length: 3\r\n\r\n{}", False),
+        (b"POST /v1/classify HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}POST", False),
+        (b"POST /v1/classify HTTP/1.1\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\n{}", False),
+        (b"POST /v1/classify HTTP/1.1\r\nContent-Length: +2\r\n\r\n{}", False),
+        (b"POST /v1/classify HTTP/1.1\r\nX: content-length: 2\r\n\r\n{}", False),
+        (b"POST /v1/classify HTTP/1.1\r\nTransfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\n{}", False),
+        (b"POST /v1/classify HTTP/1.1\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}", False),
+        (b"POST /v1/classify HTTP/1.0\r\nContent-Length: 2\r\n\r\n{}", False),
+        (b"GET /metrics HTTP/1.1\r\nContent-Length: 0\r\n\r\n", False),
+        (b"POST /v1/classify HTTP/1.1\r\n no colon\r\nContent-Length: 2\r\n\r\n{}", False),
+        (b"", False),
+    ],
+)
+def test_what_is_a_whole_request(data: bytes, whole: bool) -> None:
+    assert server.is_whole(data) is whole
+
+
 def test_a_body_that_is_too_large_is_refused_to_a_client_that_still_sends(folder: Path) -> None:
     with running(folder) as process:
         size = 10 << 20
