@@ -18,7 +18,6 @@ class BatchEngine:
 
     Attributes:
         lost: why one of them has ended, which none should; empty while they run.
-        busy: how many compute.
     """
 
     def __init__(self, queue: Queue, computed: Callable[[list[QueuedText], float | None], None]) -> None:
@@ -26,16 +25,15 @@ class BatchEngine:
         Args:
             computed: takes each batch, and the seconds that it took; None: it failed.
         """
-        self.queue, self.lost, self._computed = queue, "", computed
-        self.busy, self._counting = 0, threading.Lock()
+        self.queue, self.lost, self._computed, self._workers = queue, "", computed, 0
         threading.Thread(target=self._run, args=(self._tokenize,), daemon=True).start()
         self.employ(1)
 
     def employ(self, workers: int) -> None:
         """Have at least so many threads that compute. Batches beside each other, each with its part of the
         cores, take less of them than one after the other with all, which wait for each other."""
-        for _ in range(self.queue.workers, workers):
-            self.queue.workers += 1
+        for _ in range(self._workers, workers):
+            self._workers += 1
             threading.Thread(target=self._run, args=(self._compute,), daemon=True).start()
 
     def call(self, function: Callable[[], Any]) -> Any:
@@ -97,25 +95,21 @@ class BatchEngine:
             if callable(batch):
                 batch()
             else:
-                with self._counting:
-                    self.busy += 1
-                    busy = self.busy
-                self._answer(batch, busy)
-                with self._counting:
-                    self.busy -= 1
+                self._answer(batch)
+                self.queue.computed(batch[0].job.model)
 
-    def _answer(self, rows: list[QueuedText], busy: int) -> None:
+    def _answer(self, rows: list[QueuedText]) -> None:
         """Compute a batch; if that fails, each of its requests by itself."""
         model, started = rows[0].job.model, time.monotonic()
         try:
-            results = model.answers([row.reading for row in rows], busy)
+            results = model.answers([row.reading for row in rows])
         except Exception as error:
             self._computed(rows, None)
             jobs = list(dict.fromkeys(row.job for row in rows))
             if len(jobs) == 1:
                 self.queue.fail(jobs, _failure(model, error))
             for job in jobs[len(jobs) == 1 :]:
-                self._answer([row for row in rows if row.job is job], busy)
+                self._answer([row for row in rows if row.job is job])
             return
         seconds = time.monotonic() - started
         self.queue.complete(rows, results, seconds)

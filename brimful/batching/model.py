@@ -23,8 +23,10 @@ from brimful.text.beginnings import LONG, beginning
 
 SECONDS = 0.02
 """What a batch may take."""
+SLOW = 2 * SECONDS
+"""What a batch of `SMALLEST` tokens may take before more threads compute it."""
 MOST_WORKERS = 8
-"""Batches that are computed at the same time."""
+"""Batches of a model that are computed at the same time."""
 LEARNED = 10_000
 """Characters after which what is expected of a text no longer depends on earlier ones."""
 SMALLEST, LARGEST = 256, 1 << 16
@@ -72,7 +74,7 @@ class BatchModel:
         abstains, scored: whether rows have a probability, and whether they have one for each label.
         pairs: whether it reads pairs of texts, if known.
         windows: whether it can read long texts in windows.
-        workers: how many threads compute batches of it at the same time, each with its part of the cores.
+        workers: the most batches of it that are computed at the same time, each on its part of the cores.
         speed: tokens a second of all, and `budget` the most tokens of a batch, once `measure` has found them.
     """
 
@@ -83,7 +85,7 @@ class BatchModel:
         self.pairs: bool | None = False
         self.budget, self.speed = SMALLEST, 1.0
         self._density = 0.5
-        self.workers = min(served.threads, MOST_WORKERS)
+        self.workers, self._threads = 1, served.threads
         if isinstance(served, ServedTask):
             task = served.task
             self.task, self.abstains, self.windows = task.name, task.abstains, served.windows
@@ -144,12 +146,9 @@ class BatchModel:
             return self.served.task.from_texts(texts, second)
         return Table(Path("texts"), texts, second, None)
 
-    def answers(self, readings: Sequence[TokenizedText], busy: int = 1) -> list[TextAnswer]:
+    def answers(self, readings: Sequence[TokenizedText]) -> list[TextAnswer]:
         """What the model says of each text. All are single texts or all pairs, and those that are read in
         windows share one overlap.
-
-        Args:
-            busy: how many threads compute now, this one among them.
 
         Raises:
             BrimfulError: outputs are NaN or infinite.
@@ -170,8 +169,7 @@ class BatchModel:
             overlap=max((each.overlap for each in readings if each.overlap is not None), default=None),
         )
         data = Encoded(self._table([each.text for each in readings], second), examples)
-        needed = sum(each.length for each in readings) / (self.speed * SECONDS)  # of all threads
-        with self.served.on_threads(max(1, int(self.served.threads * min(1 / busy, needed)))):
+        with self.served.on_threads(self._threads):
             if isinstance(self.served, ServedEncoder):
                 values: list[Any] = list(self.served.vectors(data))
             else:
@@ -193,26 +191,37 @@ class BatchModel:
         return about | {"batch_tokens": self.budget, "tokens_per_second": round(self.speed)}
 
     def measure(self, call: Callable[[Callable[[], float]], float]) -> None:
-        """Find `speed` and `budget`: batches of made-up texts grow until one takes `SECONDS`.
+        """Find `workers`, `speed` and `budget`. A worker has as few threads as compute `SMALLEST` tokens in
+        about `SECONDS`; batches of made-up texts grow until one takes `SECONDS`.
 
         Args:
             call: runs a function in a thread that computes.
         """
         rng = random.Random(0)
         words = sorted(self.served.tokenizer.get_vocab(with_added_tokens=False)) or ["a"]
-        count, tokens, took = 1, 0, 0.0
-        while (took < SECONDS or tokens < SMALLEST) and tokens < LARGEST:
+
+        def trial(count: int) -> tuple[int, float]:
             texts = [" ".join(rng.choices(words, k=_TRIAL_WORDS)) for _ in range(count)]
             readings = self.read(texts, texts if self.pairs else None, None)
-            tokens = sum(each.length for each in readings)
             took = min(call(partial(self._seconds, readings)) for _ in range(_TRIALS))
+            return sum(each.length for each in readings), took
+
+        most, self._threads = self.served.threads, -(-self.served.threads // MOST_WORKERS)
+        tokens, took = trial(SMALLEST // _TRIAL_WORDS)
+        while self._threads < most and took * SMALLEST > SLOW * tokens:
+            self._threads = min(2 * self._threads, most)
+            tokens, took = trial(SMALLEST // _TRIAL_WORDS)
+        self.workers, count = most // self._threads, 1
+        tokens, took = 0, 0.0
+        while (took < SECONDS or tokens < SMALLEST) and tokens < LARGEST:
+            tokens, took = trial(count)
             count *= 2
         self.speed = self.workers * tokens / took
         self.budget = max(SMALLEST, min(LARGEST, int(tokens / took * SECONDS)))
 
     def _seconds(self, readings: Sequence[TokenizedText]) -> float:
         started = time.perf_counter()
-        self.answers(readings, self.workers)
+        self.answers(readings)
         return time.perf_counter() - started
 
 

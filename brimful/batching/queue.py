@@ -8,13 +8,13 @@ by its client.
 
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 AHEAD = 2
-"""Batches for each thread that computes, which are tokenized before it asks for them."""
+"""Batches for each that is computed at a time, which are tokenized before they are asked for."""
 
 
 class RefusedError(Exception):
@@ -39,7 +39,8 @@ class QueuedRequest:
     """A request on its way.
 
     Attributes:
-        model: that answers it; `budget` is the most tokens of a batch of its.
+        model: that answers it; `budget` is the most tokens of a batch of its, and `workers` the most batches
+            that are computed at the same time.
         overlap: of windows; None: texts are cut, or refused if `reject`.
         tokens: expected until they are counted.
         deadline: by the queue's clock.
@@ -47,7 +48,7 @@ class QueuedRequest:
         taken: whether it is being tokenized, or has been.
         waiting, left: rows that no batch has taken, and that are not computed.
         results: of each text, once it is over without an error.
-        queued, tokenizing, computing: seconds.
+        queued, tokenizing: seconds; `computing` those since its first batch `began`.
     """
 
     model: Any
@@ -66,6 +67,7 @@ class QueuedRequest:
     results: list[Any] = field(init=False)
     error: Exception | None = field(default=None, init=False)
     arrived: float = field(default=0.0, init=False)
+    began: float = field(default=float("inf"), init=False)
     queued: float = field(default=0.0, init=False)
     tokenizing: float = field(default=0.0, init=False)
     computing: float = field(default=0.0, init=False)
@@ -95,7 +97,6 @@ class Queue:
     Attributes:
         most_requests, most_tokens: that are accepted and not over; `requests` and `tokens` are.
         speed: tokens a second of the slowest model.
-        workers: threads that compute.
         closed: whether no job is accepted any more.
     """
 
@@ -112,7 +113,6 @@ class Queue:
         self.most_requests, self.most_tokens, self.speed = most_requests, 1 << 62, 1e9
         self.requests = self.tokens = 0
         self.closed = self._stopped = False
-        self.workers = 0
         self.clock, self._over = clock, over
         self._changed = threading.Condition()
         self._count = 0
@@ -120,7 +120,13 @@ class Queue:
         self._arrived: deque[QueuedRequest] = deque()
         self._ready: dict[Any, deque[QueuedText]] = {}
         self._ready_tokens = 0
+        self._running: Counter[Any] = Counter()
         self._calls: deque[Callable[[], None]] = deque()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no job is accepted, however small."""
+        return self.requests >= self.most_requests or (self.tokens > self.most_tokens and self.requests > 0)
 
     def refuse_if_full(self, tokens: int = 0) -> None:
         """Refuse a job of so many tokens if there is no room; the only job always has it.
@@ -150,9 +156,10 @@ class Queue:
     def jobs(self) -> list[QueuedRequest]:
         """The jobs to tokenize next, the first first: about as many as make the batches that are wanted."""
         found: list[QueuedRequest] = []
-        tokens = self._ready_tokens
-        while self._arrived and (not found or tokens + self._arrived[0].tokens <= self._wanted(found[0])):
+        tokens = most = ready = self._ready_tokens
+        while self._arrived and (not found or tokens + self._arrived[0].tokens <= most):
             job = self._arrived.popleft()
+            most = self._wanted(job) if ready else job.model.budget  # an idle engine is not to wait for more
             if not self._dropped(job):
                 job.taken = True
                 found.append(job)
@@ -177,10 +184,13 @@ class Queue:
 
     def batch(self) -> list[QueuedText]:
         """The rows to compute next: of one model, all single texts or all pairs, within its budget; or one
-        longer text alone."""
+        longer text alone. After it, `computed` has to be told."""
         found: list[QueuedText] = []
-        while self._ready and not found:
-            kind = min(self._ready, key=lambda one: self._ready[one][0].job.number)
+        while not found:
+            kinds = [kind for kind in self._ready if self._running[kind[0]] < kind[0].workers]
+            if not kinds:
+                break
+            kind = min(kinds, key=lambda one: self._ready[one][0].job.number)
             line, tokens = self._ready[kind], 0
             while line and (not found or tokens + line[0].length <= kind[0].budget):
                 row = line.popleft()
@@ -191,7 +201,15 @@ class Queue:
                     tokens += row.length
             if not line:
                 del self._ready[kind]
+        if found:
+            self._running[found[0].job.model] += 1
         return found
+
+    def computed(self, model: Any) -> None:
+        """A batch of a model is over, whatever became of it."""
+        with self._changed:
+            self._running -= Counter([model])  # which forgets those without a batch
+            self._changed.notify_all()
 
     def complete(self, rows: Sequence[QueuedText], results: Sequence[Any], seconds: float) -> None:
         """What was computed for a batch, and how long that took."""
@@ -199,9 +217,10 @@ class Queue:
             for row, result in zip(rows, results, strict=True):
                 row.job.results[row.place] = result
                 row.job.left -= 1
-            over = []
+            over, now = [], self.clock()
             for job in dict.fromkeys(row.job for row in rows):
-                job.computing += seconds
+                job.began = min(job.began, now - seconds)
+                job.computing = now - job.began
                 if not job.left and not job.is_over:
                     over.append(self._end(job, None))
         self._over(over)
@@ -243,8 +262,11 @@ class Queue:
             while not self._stopped:
                 if self._calls:
                     return self._calls.popleft()
-                if found := self.batch():
+                ready = self._ready_tokens
+                found = self.batch()
+                if self._ready_tokens < ready:  # perhaps of jobs that are over, and of no batch
                     self._changed.notify_all()
+                if found:
                     return found
                 self._changed.wait()
         return None
@@ -258,7 +280,7 @@ class Queue:
 
     def _wanted(self, job: QueuedRequest) -> int:
         """Tokens of its model to have ready."""
-        return AHEAD * self.workers * int(job.model.budget)
+        return int(AHEAD * job.model.workers * job.model.budget)
 
     def _dropped(self, job: QueuedRequest) -> bool:
         """Whether a job is over, perhaps just now, since its client has left."""

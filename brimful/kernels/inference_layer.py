@@ -57,11 +57,12 @@ class LaidOut:
         self.finite: set[int] = set()
 
     def __enter__(self) -> "LaidOut":
-        self._outer, _ACTIVE.run = getattr(_ACTIVE, "run", None), self
+        _ACTIVE.outer = [*getattr(_ACTIVE, "outer", ()), getattr(_ACTIVE, "run", None)]
+        _ACTIVE.run = self
         return self
 
     def __exit__(self, *error: object) -> None:
-        _ACTIVE.run = self._outer
+        _ACTIVE.run = _ACTIVE.outer.pop()
 
     def takes(self, x: Tensor) -> bool:
         """Whether a residual stream is one that it computes with."""

@@ -25,6 +25,9 @@ from brimful.tables.table import Table
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.model import load_task_model
 
+THREADS = torch.get_num_threads()
+"""Read once: beside a batch that has few, other threads would see these."""
+
 
 def open_model(folder: ModelFolder, opening: Opening) -> ServedTask | ServedEncoder:
     """The task model in a folder, or its encoder. It moves to the device for the first answers.
@@ -87,19 +90,19 @@ def open_model(folder: ModelFolder, opening: Opening) -> ServedTask | ServedEnco
             return text_vectors(encoder, data.examples, pooling=pooling, precision=precision)
 
     return ServedEncoder(
-        shape.hidden_size,
-        max_length,
-        opening.overlap,
-        tokenizer,
-        vectors,
-        lambda: numbers.precision,
-        _threads(device),
-        _on_threads,
+        width=shape.hidden_size,
+        max_length=max_length,
+        overlap=opening.overlap,
+        tokenizer=tokenizer,
+        vectors=vectors,
+        precision=lambda: numbers.precision,
+        threads=_threads(device),
+        on_threads=_on_threads,
     )
 
 
 def _threads(device: torch.device) -> int:
-    return torch.get_num_threads() if device.type == "cpu" else 1
+    return THREADS if device.type == "cpu" else 1
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import signal
 import socket
 import sys
@@ -36,7 +37,8 @@ SLICE = 1e-4
 """Seconds that a thread keeps Python's lock: 5 ms of refusals would hold up each operation of the engine."""
 UPGRADES = "brimful.upgrades"
 """The key of a scope for whether the client asks for another protocol, after which no body would be read."""
-ODD = frozenset([b"connection", b"expect", b"transfer-encoding", b"upgrade"])
+HEAD = re.compile(rb"POST [!-~]+ HTTP/1\.1((?:\r\n[!#$%&'*+.^_`|~0-9A-Za-z-]+:[\t -~\x80-\xff]*)*)")
+ODD = frozenset([b"expect", b"transfer-encoding", b"upgrade"])
 """Headers that change how a request is read."""
 EVERY = 0.1
 """Seconds between two looks at deadlines and slow clients."""
@@ -48,6 +50,7 @@ class Connection(HttpToolsProtocol):
     Attributes:
         crowded: whether it is one too many.
         left: whether it is over.
+        begun: whether the parser is within a request.
         since: when what is being sent began; None: it is there in full.
         before: bytes that were sent of it before the body.
         sent: its cycle, once its headers are there.
@@ -60,6 +63,7 @@ class Connection(HttpToolsProtocol):
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         self.crowded, self.left, self.before = len(self.connections) > CONNECTIONS, False, 0
+        self.begun = False
         self.since: float | None = time.monotonic()
         self.sent: RequestResponseCycle | None = None
 
@@ -73,15 +77,14 @@ class Connection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         is_idle = self.cycle is None or self.cycle.response_complete
-        if is_idle and not self.before and not self.crowded and is_whole(data):
+        if is_idle and not self.begun and not self.crowded and self.service.queue.is_full and is_whole(data):
             try:
                 self.service.refuse_if_busy()
-            except RefusedError as error:
-                if error.status == 429:  # parsing costs many times as much
-                    self.since = None
-                    self._write(error)
-                    self.on_response_complete()
-                    return
+            except RefusedError as error:  # parsing costs many times as much
+                self.since = None
+                self._write(error)
+                self.on_response_complete()
+                return
         self.before += len(data)
         super().data_received(data)
         if self.since is not None and self.before > HEADERS:
@@ -89,7 +92,7 @@ class Connection(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self.since, self.sent = time.monotonic(), None
+        self.since, self.sent, self.begun = time.monotonic(), None, True
         self.scope[CLIENT] = self  # type: ignore[literal-required]
 
     def on_headers_complete(self) -> None:
@@ -99,7 +102,7 @@ class Connection(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         super().on_message_complete()
-        self.since, self.before = None, 0
+        self.since, self.before, self.begun = None, 0, False
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         """Refuse at once what the application would refuse, in a fifth of the time."""
@@ -142,17 +145,13 @@ class Connection(HttpToolsProtocol):
 
 def is_whole(data: bytes) -> bool:
     """Whether these bytes are one POST in full, of those that need no parser to see it."""
-    head, _, body = data.partition(b"\r\n\r\n")
-    first, *lines = head.lower().split(b"\r\n")
-    fields = dict(line.split(b":", 1) for line in lines if b":" in line)
-    is_odd = len(fields) < len(lines) or not fields.keys().isdisjoint(ODD)
-    length = fields.get(b"content-length", b"").strip()
-    return (
-        first.startswith(b"post ")
-        and first.endswith(b" http/1.1")
-        and not is_odd
-        and length == b"%d" % len(body)
-    )
+    head, end, body = data.partition(b"\r\n\r\n")
+    if not end or not (found := HEAD.fullmatch(head)):
+        return False
+    lines = found[1].lower().split(b"\r\n")[1:]
+    fields = {name: value.strip() for name, _, value in (line.partition(b":") for line in lines)}
+    is_usual = len(fields) == len(lines) and fields.pop(b"connection", b"keep-alive") == b"keep-alive"
+    return is_usual and ODD.isdisjoint(fields) and fields.get(b"content-length") == b"%d" % len(body)
 
 
 def in_full(error: RefusedError) -> bytes:

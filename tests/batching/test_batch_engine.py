@@ -1,6 +1,7 @@
-"""The engine's threads: how many batches are computed at a time, and what each may take of the cores."""
+"""The engine's threads: how many batches are computed at a time, and that none waits in vain."""
 
 import threading
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -17,9 +18,8 @@ class Waiting:
 
     name, budget, served = "waiting", 1, SimpleNamespace(max_length=9)
 
-    def __init__(self, together: int) -> None:
-        self.met = threading.Barrier(together)
-        self.busy: list[int] = []
+    def __init__(self, workers: int) -> None:
+        self.workers, self.met = workers, threading.Barrier(workers)
 
     def read(self, texts: list[str], second: None, overlap: None) -> list[SimpleNamespace]:
         return [SimpleNamespace(length=1, cut={}) for _ in texts]
@@ -27,8 +27,8 @@ class Waiting:
     def learn(self, readings: list[SimpleNamespace]) -> None:
         pass
 
-    def answers(self, readings: list[SimpleNamespace], busy: int) -> list[str]:
-        self.busy.append(busy)
+    def answers(self, readings: list[SimpleNamespace]) -> list[str]:
+        assert self.met.n_waiting < self.workers
         self.met.wait(PATIENCE)
         return ["answered"] * len(readings)
 
@@ -38,8 +38,7 @@ def test_batches_are_computed_beside_each_other(workers: int) -> None:
     model, over = Waiting(workers), threading.Semaphore(0)
     queue = Queue(100, lambda jobs: [over.release() for _ in jobs] and None)
     engine = BatchEngine(queue, lambda rows, seconds: None)
-    engine.employ(workers)
-    engine.employ(1)  # none of them ends
+    engine.employ(WORKERS)  # another model has so many
     jobs = [QueuedRequest(model, ["a"]) for _ in range(2 * WORKERS)]
     for job in jobs:
         queue.admit(job)
@@ -47,5 +46,27 @@ def test_batches_are_computed_beside_each_other(workers: int) -> None:
         assert over.acquire(timeout=PATIENCE)
     queue.stop(RuntimeError("over"))
     assert [job.results for job in jobs] == [["answered"]] * len(jobs)
-    assert max(model.busy) == workers
     assert engine.lost == ""
+
+
+def test_texts_of_those_who_left_hold_up_nobody() -> None:
+    first, over = Waiting(1), threading.Semaphore(0)
+    queue = Queue(100, lambda jobs: [over.release() for _ in jobs] and None)
+    BatchEngine(queue, lambda rows, seconds: None)
+    held, gone = threading.Event(), threading.Event()
+    queue.call(lambda: held.wait(PATIENCE) and None)
+    many = QueuedRequest(first, ["a"] * 50, has_left=gone.is_set)
+    queue.admit(many)
+    until = time.monotonic() + PATIENCE
+    while queue.tokens != 50 and time.monotonic() < until:  # they are tokenized
+        time.sleep(0.01)
+    last = QueuedRequest(first, ["a"])
+    queue.admit(last)
+    time.sleep(0.05)  # the thread that tokenizes has enough, and waits
+    gone.set()
+    queue.expire()
+    held.set()
+    assert over.acquire(timeout=PATIENCE)
+    assert over.acquire(timeout=10)
+    queue.stop(RuntimeError("over"))
+    assert last.results == ["answered"]

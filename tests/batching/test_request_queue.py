@@ -18,6 +18,7 @@ class Budgeted:
     """A model, as far as the queue knows it."""
 
     budget: int
+    workers: int = 1
 
 
 @dataclass
@@ -34,12 +35,12 @@ class Simulation:
         self.now = 0.0
         self.over: list[QueuedRequest] = []
         self.queue = Queue(REQUESTS, self.over.extend, clock=lambda: self.now)
-        self.queue.most_tokens, self.queue.workers = TOKENS, 2
-        self.models = Budgeted(10), Budgeted(25)
+        self.queue.most_tokens = TOKENS
+        self.models = Budgeted(10), Budgeted(25, workers=2)
         self.jobs: list[QueuedRequest] = []
         self.gone: set[int] = set()
         self.taken: list[QueuedText] = []
-        self.computing: list[QueuedText] = []
+        self.computing: list[list[QueuedText]] = []
 
     def arrive(self, model: int, lengths: list[int], paired: bool) -> None:
         number, texts = len(self.jobs), [str(length) for length in lengths]
@@ -70,8 +71,6 @@ class Simulation:
         )
 
     def take(self) -> None:
-        if self.computing:
-            return
         batch = self.queue.batch()
         if not batch:
             return
@@ -80,11 +79,14 @@ class Simulation:
         assert sum(row.length for row in batch) <= model.budget or len(batch) == 1
         assert not any(row.job.is_over for row in batch)
         self.taken += batch
-        self.computing = batch
+        self.computing.append(batch)
+        assert sum(each[0].job.model is model for each in self.computing) <= model.workers
 
     def compute(self) -> None:
-        batch, self.computing = self.computing, []
-        self.queue.complete(batch, [(row.job.number, row.place) for row in batch], 0.5)
+        if self.computing:
+            batch = self.computing.pop(0)
+            self.queue.complete(batch, [(row.job.number, row.place) for row in batch], 0.5)
+            self.queue.computed(batch[0].job.model)
 
     def leave(self, number: int) -> None:
         self.gone.add(number)
@@ -146,7 +148,7 @@ def test_the_oldest_text_has_its_turn_and_batches_are_as_full_as_its_model_allow
         world.read()
         waiting = [row for line in world.queue._ready.values() for row in line]
         world.take()
-        batch = world.computing
+        (batch,) = world.computing
         assert batch[0].job.number == min(row.job.number for row in waiting)
         left = [row for row in waiting if row not in batch and row.job.model is batch[0].job.model]
         if left:

@@ -181,10 +181,10 @@ def test_a_batch_that_fails_fails_its_own_requests_alone(
 ) -> None:
     real = BatchModel.answers
 
-    def answers(model: BatchModel, readings: Any, busy: int) -> Any:
+    def answers(model: BatchModel, readings: Any) -> Any:
         if any("w13" in each.text for each in readings):
             raise error
-        return real(model, readings, busy)
+        return real(model, readings)
 
     caplog.set_level("INFO")
     with asked(static) as server:

@@ -38,10 +38,10 @@ import sys
 from brimful.batching.model import BatchModel
 from brimful.cli import main
 compute = BatchModel.answers
-def answers(self, readings, busy):
+def answers(self, readings):
     if readings[0].text == "die":
         raise SystemExit
-    return compute(self, readings, busy)
+    return compute(self, readings)
 BatchModel.answers = answers
 sys.exit(main(sys.argv[1:]))
 """
@@ -318,6 +318,12 @@ def test_a_request_in_one_piece_is_refused_unparsed_and_the_connection_goes_on(f
         (b"GET /metrics HTTP/1.1\r\nContent-Length: 0\r\n\r\n", False),
         (b"POST /v1/classify HTTP/1.1\r\n no colon\r\nContent-Length: 2\r\n\r\n{}", False),
         (b"", False),
+        (b"POST / HTTP/1.1\r\nContent-Length: 0", False),
+        (b"POST / HTTP/1.1\r\nConnection: Keep-Alive\r\nContent-Length: 0\r\n\r\n", True),
+        (b"POST / HTTP/1.1\r\nTransfer-Encoding : chunked\r\nContent-Length: 2\r\n\r\n{}", False),
+        (b"POST / HTTP/1.1\r\nContent-Length: 2\r\nA: b\nTransfer-Encoding: chunked\r\n\r\n{}", False),
+        (b"POST /\x00 HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}", False),
+        (b"post / http/1.1\r\nContent-Length: 2\r\n\r\n{}", False),
     ],
 )
 def test_what_is_a_whole_request(data: bytes, whole: bool) -> None:
