@@ -1,0 +1,39 @@
+"""Batches of one model in several threads at the same time give what they give one after the other."""
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from brimful.batching.model import BatchModel, TextAnswer
+from brimful.prediction.config import Opening
+from brimful.prediction.served import open_served
+from builders.served import write_models
+
+THREADS, TURNS = 4, 6
+TEXTS = [" ".join(f"w{(3 * row + word) % 40}" for word in range(1 + row % 13)) for row in range(48)]
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder: Path = tmp_path_factory.mktemp("together")
+    write_models(folder)
+    return folder
+
+
+def numbers(answers: list[TextAnswer]) -> list[object]:
+    return [each.value.tolist() if isinstance(each.value, np.ndarray) else each.value for each in answers]
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("name", ["topics", "names", "vectors"])
+def test_in_any_thread_a_text_has_the_same_answer(models: Path, name: str, precision: str) -> None:
+    opening = Opening(model=str(models / name), precision=precision, device="cpu", stays=True)  # type: ignore[arg-type]
+    model = BatchModel(name, open_served(opening))
+    model._threads = 1
+    batches = [model.read(TEXTS[start::8], None, None) for start in range(8)]
+    expected = [numbers(model.answers(batch)) for batch in batches]
+    with ThreadPoolExecutor(THREADS) as pool:
+        found = list(pool.map(lambda batch: numbers(model.answers(batch)), batches * TURNS))
+    assert found == expected * TURNS

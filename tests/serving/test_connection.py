@@ -1,0 +1,75 @@
+"""A connection of the server: what it refuses unparsed, and that what belongs to a request is parsed."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+import uvicorn
+from uvicorn.server import ServerState
+
+from brimful.batching.queue import RefusedError
+from brimful.serving import server
+
+HEAD = b"POST /v1/classify HTTP/1.1\r\nHost: a\r\n"
+WHOLE = HEAD + b"Content-Length: 2\r\n\r\n{}"
+
+
+class Full:
+    """A service that accepts nothing."""
+
+    queue = SimpleNamespace(is_full=True)
+
+    def refuse_if_busy(self) -> None:
+        raise RefusedError(429, "the queue is full", 1)
+
+
+async def unreached(scope: Any, receive: Any, send: Any) -> None:
+    """The application."""
+
+
+async def said(*pieces: bytes) -> tuple[bytes, list[bytes], Any]:
+    """What is sent for the pieces that arrive, those that are parsed, and the connection."""
+    config = uvicorn.Config(unreached, log_config=None)
+    config.load()
+    given = {"config": config, "server_state": ServerState(), "app_state": {}}
+    made = server.Connection(Full(), Mock(), **given, _loop=asyncio.get_running_loop())  # type: ignore[arg-type]
+    transport = Mock()
+    transport.is_closing.return_value = False
+    transport.get_extra_info.return_value = None
+    made.connection_made(transport)
+    parsed: list[bytes] = []
+    real = made.parser
+
+    def feed(data: bytes) -> None:
+        parsed.append(data)
+        real.feed_data(data)
+
+    made.parser = Mock(wraps=real)
+    made.parser.feed_data.side_effect = feed
+    for piece in pieces:
+        made.data_received(piece)
+    made.connection_lost(None)
+    return b"".join(call.args[0] for call in transport.write.call_args_list), parsed, made
+
+
+def test_a_full_queue_refuses_whole_requests_unparsed() -> None:
+    sent, parsed, made = asyncio.run(said(WHOLE, WHOLE, WHOLE))
+    assert sent.count(b"HTTP/1.1 429 ") == sent.count(b"retry-after: 1") == 3
+    assert parsed == []
+    assert made.since is None
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        (HEAD, WHOLE),  # within a head
+        (HEAD + b"Content-Length: 100\r\n\r\n", WHOLE),  # within a body
+        (HEAD + b"Content-Length: 2\r\n\r\n{}" + HEAD, WHOLE),  # within the head of a second request
+        (b"PO", WHOLE),
+    ],
+)
+def test_what_belongs_to_a_request_is_parsed(pieces: tuple[bytes, ...]) -> None:
+    _, parsed, _ = asyncio.run(said(*pieces))
+    assert parsed == list(pieces)
