@@ -188,7 +188,8 @@ class BatchModel:
         else:
             about |= {"labels": list(getattr(task, "kinds", task.labels)), "pairs": self.pairs}
         about |= {"max_length": served.max_length, "overlap": served.overlap, "precision": served.precision()}
-        return about | {"batch_tokens": self.budget, "tokens_per_second": round(self.speed)}
+        about |= {"batch_tokens": self.budget, "batches_at_a_time": self.workers}
+        return about | {"tokens_per_second": round(self.speed)}
 
     def measure(self, call: Callable[[Callable[[], float]], float]) -> None:
         """Find `workers`, `speed` and `budget`. A worker has as few threads as compute `SMALLEST` tokens in
