@@ -100,6 +100,7 @@ def answer(model: Callable[[list[str]], Scores], texts: Path, answers: Path) -> 
     found = [(max(scores, key=scores.__getitem__), scores) for scores in model(given)]
     rows = [{"label": label, "probability": scores[label]} for label, scores in found]
     answers.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    print(json.dumps({"texts": len(rows)}))
 
 
 def main(kind: str, path: str, *files: str) -> None:
