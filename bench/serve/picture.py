@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 SHARE = 0.8
 """Of the capacity, at which the p99 counts."""
@@ -50,6 +51,9 @@ def points(results: Sequence[Path], names: dict[str, str]) -> list[Point]:
 def panel(axes: Axes, found: Sequence[Point], values: Sequence[float], label: str) -> None:
     """The accuracy of each point against one of its values."""
     axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
     for number, (point, value) in enumerate(zip(found, values, strict=True)):
         axes.errorbar(value, point.accuracy, point.error, fmt="o", color=f"C{number}", capsize=2, lw=1)
         axes.annotate(point.name, (value, point.accuracy), (6, 5), textcoords="offset points", fontsize=8)
