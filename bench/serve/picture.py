@@ -1,6 +1,6 @@
 """The picture that a user decides by: accuracy against what serving a model gives.
 
-Each model with rows of `accuracy` and `latency` is a point, by its capacity and by its p99 at 80 % of it. An
+Each model with rows of `accuracy` and `latency` is a point, by its capacity and by its p99 at half of it. An
 error bar is the standard error of the accuracy, from the number of test texts.
 
     python -m bench.serve.picture RESULT.json [RESULT.json ...] --names MODEL=NAME ... --out PICTURE.png
@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-SHARE = 0.8
+SHARE = 0.5
 """Of the capacity, at which the p99 counts."""
 
 
@@ -73,7 +73,7 @@ def main(arguments: list[str] | None = None) -> None:
     figure = Figure(figsize=(10.4, 3.8), dpi=100, layout="constrained")
     left, right = figure.subplots(1, 2, sharey=True)
     panel(left, found, [point.texts_per_second for point in found], "texts a second, at most")
-    panel(right, found, [point.p99_ms for point in found], "p99 at 80 % of that, ms")
+    panel(right, found, [point.p99_ms for point in found], "p99 at half of that, ms")
     right.invert_xaxis()
     left.set_ylabel("accuracy")
     figure.savefig(options.out)

@@ -114,7 +114,8 @@ class Queue:
         self.requests = self.tokens = 0
         self.closed = self._stopped = False
         self.clock, self._over = clock, over
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
+        self._to_read, self._to_compute = threading.Condition(self._lock), threading.Condition(self._lock)
         self._count = 0
         self._open: dict[int, QueuedRequest] = {}
         self._arrived: deque[QueuedRequest] = deque()
@@ -143,7 +144,7 @@ class Queue:
 
     def admit(self, job: QueuedRequest) -> None:
         """Accept a job, or refuse it as `refuse_if_full`."""
-        with self._changed:
+        with self._lock:
             self.refuse_if_full(job.tokens)
             job.number, job.arrived = self._count, self.clock()
             self._count += 1
@@ -151,7 +152,7 @@ class Queue:
             self.tokens += job.tokens
             self._open[job.number] = job
             self._arrived.append(job)
-            self._changed.notify_all()
+            self._to_read.notify()
 
     def jobs(self) -> list[QueuedRequest]:
         """The jobs to tokenize next, the first first: about as many as make the batches that are wanted."""
@@ -168,7 +169,7 @@ class Queue:
 
     def put(self, rows: list[QueuedText]) -> None:
         """Rows that are tokenized: all of those of their jobs."""
-        with self._changed:
+        with self._lock:
             rows = sorted(
                 (row for row in rows if not row.job.is_over), key=lambda row: (row.job.number, row.place)
             )
@@ -180,7 +181,7 @@ class Queue:
                 self.tokens += tokens - job.tokens
                 self._ready_tokens += tokens
                 job.tokens = tokens
-            self._changed.notify_all()
+            self._to_compute.notify_all()
 
     def batch(self) -> list[QueuedText]:
         """The rows to compute next: of one model, all single texts or all pairs, within its budget; or one
@@ -207,13 +208,13 @@ class Queue:
 
     def computed(self, model: Any) -> None:
         """A batch of a model is over, whatever became of it."""
-        with self._changed:
+        with self._lock:
             self._running -= Counter([model])  # which forgets those without a batch
-            self._changed.notify_all()
+            self._to_compute.notify()
 
     def complete(self, rows: Sequence[QueuedText], results: Sequence[Any], seconds: float) -> None:
         """What was computed for a batch, and how long that took."""
-        with self._changed:
+        with self._lock:
             for row, result in zip(rows, results, strict=True):
                 row.job.results[row.place] = result
                 row.job.left -= 1
@@ -227,14 +228,14 @@ class Queue:
 
     def fail(self, jobs: Sequence[QueuedRequest], error: Exception) -> None:
         """End jobs that cannot be answered."""
-        with self._changed:
+        with self._lock:
             over = [self._end(job, error) for job in jobs if not job.is_over]
         self._over(over)
 
     def expire(self) -> None:
         """End the jobs that wait beyond their deadline, or whose client has left."""
         now = self.clock()
-        with self._changed:
+        with self._lock:
             jobs = list(self._open.values())
         self.fail([job for job in jobs if job.has_left()], LeftError())
         late = [job for job in jobs if job.waiting and job.deadline <= now]
@@ -242,40 +243,41 @@ class Queue:
 
     def call(self, function: Callable[[], None]) -> None:
         """Let a thread that computes call a function between two batches."""
-        with self._changed:
+        with self._lock:
             self._calls.append(function)
-            self._changed.notify_all()
+            self._to_compute.notify()
 
     def wait_for_jobs(self) -> list[QueuedRequest] | None:
         """`jobs`, once there are some and half of what was read ahead is used, so that many are read at once;
         None after `stop`."""
-        with self._changed:
+        with self._lock:
             while not self._stopped:
                 if self._arrived and 2 * self._ready_tokens < self._wanted(self._arrived[0]):
                     return self.jobs()
-                self._changed.wait()
+                self._to_read.wait()
         return None
 
     def wait_for_batch(self) -> list[QueuedText] | Callable[[], None] | None:
         """`batch`, or a function to call, once there is one; None after `stop`."""
-        with self._changed:
+        with self._lock:
             while not self._stopped:
                 if self._calls:
                     return self._calls.popleft()
                 ready = self._ready_tokens
                 found = self.batch()
                 if self._ready_tokens < ready:  # perhaps of jobs that are over, and of no batch
-                    self._changed.notify_all()
+                    self._to_read.notify()
                 if found:
                     return found
-                self._changed.wait()
+                self._to_compute.wait()
         return None
 
     def stop(self, error: Exception) -> None:
         """Accept and hand out nothing more, and end what is left with an error."""
-        with self._changed:
+        with self._lock:
             self.closed = self._stopped = True
-            self._changed.notify_all()
+            self._to_read.notify_all()
+            self._to_compute.notify_all()
         self.fail(list(self._open.values()), error)
 
     def _wanted(self, job: QueuedRequest) -> int:

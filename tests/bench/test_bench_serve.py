@@ -109,7 +109,7 @@ def test_the_picture_has_a_point_for_each_named_model(tmp_path: Path):
         about = {"model": model, "side": side}
         late = [
             {**about, "question": "latency", "share": share, "searched": searched, "p99_ms": p99 * share}
-            for share, searched in ((0.5, False), (0.8, False), (0.8, True))
+            for share, searched in ((0.8, False), (0.5, False), (0.5, True))
         ]
         return [
             {**about, "question": "accuracy", "texts": 400, "accuracy": accuracy},
@@ -126,8 +126,8 @@ def test_the_picture_has_a_point_for_each_named_model(tmp_path: Path):
         {"small": "the small one", "train.tsv": "TF-IDF"},
     )
     assert points(files, names) == [
-        pytest.approx(("the small one", 0.8, 0.02, 1000.0, 40.0)),
-        pytest.approx(("TF-IDF", 0.5, 0.025, 10.0, 4.0)),
+        pytest.approx(("the small one", 0.8, 0.02, 1000.0, 25.0)),
+        pytest.approx(("TF-IDF", 0.5, 0.025, 10.0, 2.5)),
     ]
     named = [f"{model}={name}" for model, name in names.items()]
     draw([*map(str, files), "--names", *named, "--out", str(tmp_path / "picture.png")])
