@@ -53,7 +53,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("run", type=Path)
     parser.add_argument("--formats", nargs="+", default=GRAPHS, choices=GRAPHS)
-    parser.add_argument("--test", help="a table; by default that of the run, which a student's may lack")
+    parser.add_argument("--test", help="test table, for a run that names none")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--texts", type=int, default=1000)
     parser.add_argument("--most-loss", type=float, default=1.0, help="by default what loses is timed too")

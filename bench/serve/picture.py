@@ -21,7 +21,7 @@ SHARE = 0.5
 
 
 class Point(NamedTuple):
-    """A served model; `error` is that of the accuracy."""
+    """A served model; `error` is the standard error of its accuracy."""
 
     name: str
     accuracy: float
