@@ -8,7 +8,8 @@ one: other threads would compete with them for the cores.
 """
 
 import ctypes
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,17 @@ def _parallel() -> Any:
     return function
 
 
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    """Torch computes on `count` threads in the thread that enters this, and then on as many as before."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def workers() -> int:
     """How many jobs `run` does at the same time on the CPU."""
     return 1 if _parallel() is None else min(torch.get_num_threads(), MOST)
@@ -49,17 +61,14 @@ def run(job: Callable[..., None], items: Iterable[tuple], *, device: torch.devic
         for item in items:
             job(*item)
         return
-    threads = torch.get_num_threads()
 
     def alone(*item: Any) -> None:
         torch.set_num_threads(1)  # else MKL divides its work as for several threads
         with torch.inference_mode():
             job(*item)
 
-    try:
+    with threads(torch.get_num_threads()):  # again, once it is done
         run_loops(alone, list(items))
-    finally:
-        torch.set_num_threads(threads)
 
 
 def run_loops(loop: Callable[..., None], items: Sequence[tuple]) -> None:

@@ -100,9 +100,9 @@ CLOSURES = {
     "brimful.train.trainer": (61, 8_730),
     "brimful.tasks.regression": (27, 3_368),
     "brimful.commands.predict": (52, 9_113),
-    "brimful.commands.pretrain": (141, 21_164),
-    "brimful.commands.finetune": (168, 26_319),
-    "brimful.commands.distil": (167, 25_223),
+    "brimful.commands.pretrain": (141, 21_169),
+    "brimful.commands.finetune": (169, 26_341),
+    "brimful.commands.distil": (168, 25_248),
 }
 # A function that imports hides what its module needs. Each name counts, and so does `import_module`.
 DEFERRED = 79

@@ -3,7 +3,6 @@
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
 from itertools import groupby, islice
 from typing import Any
 
@@ -30,7 +29,7 @@ class BatchEngine:
         self.employ(1)
 
     def employ(self, workers: int) -> None:
-        """Have at least so many threads that compute. Batches beside each other, each with its part of the
+        """Have at least `workers` threads that compute. Batches beside each other, each with its part of the
         cores, take less of them than one after the other with all, which wait for each other."""
         for _ in range(self._workers, workers):
             self._workers += 1
@@ -38,16 +37,7 @@ class BatchEngine:
 
     def call(self, function: Callable[[], Any]) -> Any:
         """What a function returns that a computing thread calls between two batches."""
-        future: Future[Any] = Future()
-
-        def run() -> None:
-            try:
-                future.set_result(function())
-            except Exception as error:
-                future.set_exception(error)
-
-        self.queue.call(run)
-        return future.result()
+        return self.queue.call(function).result()
 
     def _run(self, work: Callable[[], None]) -> None:
         try:

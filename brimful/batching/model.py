@@ -1,5 +1,6 @@
 """A model that answers texts of several requests in one batch, each as `predict` answers it."""
 
+import os
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -239,7 +240,7 @@ def open_models(
     """
     found: dict[str, BatchModel] = {}
     for opening in openings:
-        name = Path(opening.model).resolve().name
+        name = Path(os.path.abspath(opening.model)).name  # of a link, not of what it leads to today
         if name in found:
             raise BrimfulError(f"two models are called {name}, as their folders are; rename one")
         found[name] = BatchModel(name, open_served(opening))

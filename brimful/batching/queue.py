@@ -8,8 +8,9 @@ by its client.
 
 import threading
 import time
-from collections import Counter, deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -112,7 +113,8 @@ class Queue:
         """
         self.most_requests, self.most_tokens, self.speed = most_requests, 1 << 62, 1e9
         self.requests = self.tokens = 0
-        self.closed = self._stopped = False
+        self.closed = False
+        self._stopped: Exception | None = None
         self.clock, self._over = clock, over
         self._lock = threading.RLock()
         self._to_read, self._to_compute = threading.Condition(self._lock), threading.Condition(self._lock)
@@ -121,13 +123,13 @@ class Queue:
         self._arrived: deque[QueuedRequest] = deque()
         self._ready: dict[Any, deque[QueuedText]] = {}
         self._ready_tokens = 0
-        self._running: Counter[Any] = Counter()
-        self._calls: deque[Callable[[], None]] = deque()
+        self._running: defaultdict[Any, int] = defaultdict(int)
+        self._calls: deque[tuple[Callable[[], None], Future[Any]]] = deque()
 
     @property
     def is_full(self) -> bool:
         """Whether no job is accepted, however small."""
-        return self.requests >= self.most_requests or (self.tokens > self.most_tokens and self.requests > 0)
+        return self._has_no_room(0)
 
     def refuse_if_full(self, tokens: int = 0) -> None:
         """Refuse a job of so many tokens if there is no room; the only job always has it.
@@ -137,8 +139,7 @@ class Queue:
         """
         if self.closed:
             raise RefusedError(503, "the server is draining; ask another one")
-        many = self.tokens + tokens > self.most_tokens and self.requests
-        if self.requests >= self.most_requests or many:
+        if self._has_no_room(tokens):
             seconds = max(1, min(60, round(self.tokens / self.speed)))
             raise RefusedError(429, f"the queue is full; wait {seconds} s", seconds)
 
@@ -188,7 +189,7 @@ class Queue:
         longer text alone. After it, `computed` has to be told."""
         found: list[QueuedText] = []
         while not found:
-            kinds = [kind for kind in self._ready if self._running[kind[0]] < kind[0].workers]
+            kinds = [kind for kind in self._ready if self._running.get(kind[0], 0) < kind[0].workers]
             if not kinds:
                 break
             kind = min(kinds, key=lambda one: self._ready[one][0].job.number)
@@ -209,7 +210,9 @@ class Queue:
     def computed(self, model: Any) -> None:
         """A batch of a model is over, whatever became of it."""
         with self._lock:
-            self._running -= Counter([model])  # which forgets those without a batch
+            self._running[model] -= 1
+            if not self._running[model]:  # perhaps for ever: another model has taken its name
+                del self._running[model]
             self._to_compute.notify()
 
     def complete(self, rows: Sequence[QueuedText], results: Sequence[Any], seconds: float) -> None:
@@ -241,17 +244,33 @@ class Queue:
         late = [job for job in jobs if job.waiting and job.deadline <= now]
         self.fail(late, RefusedError(504, "the deadline passed while the request waited"))
 
-    def call(self, function: Callable[[], None]) -> None:
-        """Let a thread that computes call a function between two batches."""
+    def call(self, function: Callable[[], Any]) -> Future[Any]:
+        """What a function returns that a thread that computes calls between two batches; after `stop` its
+        error."""
+        future: Future[Any] = Future()
+
+        def run() -> None:
+            try:
+                result = function()
+            except BaseException as error:
+                future.set_exception(error)
+                if not isinstance(error, Exception):  # which ends the thread too
+                    raise
+            else:
+                future.set_result(result)
+
         with self._lock:
-            self._calls.append(function)
+            self._calls.append((run, future))
+            if self._stopped is not None:
+                self._end_calls(self._stopped)
             self._to_compute.notify()
+        return future
 
     def wait_for_jobs(self) -> list[QueuedRequest] | None:
         """`jobs`, once there are some and half of what was read ahead is used, so that many are read at once;
         None after `stop`."""
         with self._lock:
-            while not self._stopped:
+            while self._stopped is None:
                 if self._arrived and 2 * self._ready_tokens < self._wanted(self._arrived[0]):
                     return self.jobs()
                 self._to_read.wait()
@@ -260,9 +279,9 @@ class Queue:
     def wait_for_batch(self) -> list[QueuedText] | Callable[[], None] | None:
         """`batch`, or a function to call, once there is one; None after `stop`."""
         with self._lock:
-            while not self._stopped:
+            while self._stopped is None:
                 if self._calls:
-                    return self._calls.popleft()
+                    return self._calls.popleft()[0]
                 ready = self._ready_tokens
                 found = self.batch()
                 if self._ready_tokens < ready:  # perhaps of jobs that are over, and of no batch
@@ -275,10 +294,19 @@ class Queue:
     def stop(self, error: Exception) -> None:
         """Accept and hand out nothing more, and end what is left with an error."""
         with self._lock:
-            self.closed = self._stopped = True
+            self.closed, self._stopped = True, error
+            self._end_calls(error)
             self._to_read.notify_all()
             self._to_compute.notify_all()
         self.fail(list(self._open.values()), error)
+
+    def _end_calls(self, error: Exception) -> None:
+        while self._calls:
+            self._calls.popleft()[1].set_exception(error)
+
+    def _has_no_room(self, tokens: int) -> bool:
+        many = self.tokens + tokens > self.most_tokens and self.requests > 0
+        return many or self.requests >= self.most_requests
 
     def _wanted(self, job: QueuedRequest) -> int:
         """Tokens of its model to have ready."""

@@ -311,17 +311,19 @@ class Demo:
         for name, run in self.served.items():
             graph = ModelFolder(self.out / "export" / f"{run}-onnx").graph_file
             summary = read_json(self.out / run / SUMMARY)
+            predicted = predict(
+                model=self.folder(run),
+                input=self.folder("reviews/test.tsv"),
+                output=self.folder(f"{name}-predictions.jsonl"),
+            )
             models[name] = {
                 "parameters": summary["student"]["parameters"]
                 if summary["kind"] == "distil"
                 else summary["parameters"],
                 "size_mb": graph.stat().st_size / 1e6,
                 "latency_ms": onnx_latency(self.out / "export" / f"{run}-onnx", texts),
-                "tokens_per_second": predict(
-                    model=self.folder(run),
-                    input=self.folder("reviews/test.tsv"),
-                    output=self.folder(f"{name}-predictions.jsonl"),
-                )["tokens_per_second"],
+                "tokens_per_second": predicted["tokens_per_second"],
+                "texts_per_second": predicted["texts"] / predicted["seconds"],
             }
         pairs = {
             "pretrained_minus_random_init": ("pretrained", "random_init"),

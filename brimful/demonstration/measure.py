@@ -10,7 +10,8 @@ from tokenizers import Tokenizer
 from brimful.demonstration.reviews import Reviews
 from brimful.exporting.onnx_file import onnx_session
 from brimful.hf.model_folder import ModelFolder
-from brimful.judging.baselines import TFIDF_STRENGTHS, median_ms, tfidf_vectorizer
+from brimful.judging.baselines import TFIDF_STRENGTHS, tfidf_vectorizer
+from brimful.judging.speed import median_ms
 
 
 def tfidf_baseline(reviews: Reviews) -> tuple[np.ndarray, dict[str, float]]:
@@ -45,7 +46,7 @@ def tfidf_baseline(reviews: Reviews) -> tuple[np.ndarray, dict[str, float]]:
         "parameters": classifier.coef_.size,
         "size_mb": size / 1e6,
         "latency_ms": median_ms(lambda text: model.predict([text]), list(test_texts[:200])),
-        "reviews_per_second": len(test_texts) / seconds,
+        "texts_per_second": len(test_texts) / seconds,
     }
 
 

@@ -1,14 +1,15 @@
 """The students of a task beside their teacher, their baselines and TF-IDF."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from brimful.distillation.material import Material
-from brimful.judging.baselines import TIMED, Tfidf, available, linear, median_ms
+from brimful.judging.baselines import Tfidf, available, linear
 from brimful.judging.comparison import differences
+from brimful.judging.speed import Speed, speed_of
 from brimful.judging.uncertainty import over_seeds
 from brimful.tables.table import Table
 from brimful.tasks.model import TaskModel
@@ -16,20 +17,18 @@ from brimful.tasks.model import TaskModel
 
 @dataclass(frozen=True)
 class Size:
-    """What a model takes: `latency_ms` is the median of one text on this machine's CPU, from text to
-    prediction, in float32."""
+    """What a model takes; the speed is of this machine's CPU, in float32."""
 
     parameters: int
     megabytes: float
-    latency_ms: float
+    speed: Speed
 
 
 def size_of(model: TaskModel, table: Table) -> Size:
     """The size of a model with layers, timed on the first texts of a table."""
     model.to(torch.device("cpu"))
-    rows = [table.take([row]) for row in range(min(TIMED, len(table)))]
-    latency = median_ms(lambda one: model.rows(model.encode(one), "fp32"), rows, 3)
-    return Size(model.parameters, 4 * model.parameters / 1e6, latency)
+    speed = speed_of(lambda part: model.rows(model.encode(part), "fp32"), table)
+    return Size(model.parameters, 4 * model.parameters / 1e6, speed)
 
 
 def compared(
@@ -60,9 +59,12 @@ def compared(
         "texts": material.count,
         **task.facts,
     }
-    for fact in ("parameters", "megabytes", "latency_ms"):
-        found[fact] = {name: asdict(size)[fact] for name, size in sizes.items()}
+    found["parameters"] = {name: size.parameters for name, size in sizes.items()}
+    found["megabytes"] = {name: size.megabytes for name, size in sizes.items()}
+    speeds = {name: size.speed for name, size in sizes.items()}
     if tfidf and available(task) is None and (rung := linear(task, data, Tfidf())):
         found["tfidf"], answers["tfidf"] = rung.metrics, [rung.answers]
-        found["latency_ms"]["tfidf"] = rung.latency_ms
+        speeds |= {} if rung.speed is None else {"tfidf": rung.speed}
+    for measure in Speed._fields:
+        found[measure] = {name: getattr(speed, measure) for name, speed in speeds.items()}
     return found | {"comparisons": differences(task, answers, data.test)}

@@ -24,7 +24,7 @@ from brimful.errors import BrimfulError, is_out_of_memory
 from brimful.exporting.formats import FORMATS, FormatName
 from brimful.exporting.onnx_file import onnx_session
 from brimful.exporting.openvino_file import openvino_session
-from brimful.exporting.padded_batches import Run
+from brimful.exporting.padded_batches import Run, session_run
 from brimful.hf.folders import HEADS, transformers_reads
 from brimful.hf.model_folder import CLASSIFIER, ModelFolder
 from brimful.hf.tensors import Head
@@ -196,12 +196,6 @@ def sentence_forward(folder: Path) -> Forward:
         return pooled @ dense["linear.weight"].T + dense["linear.bias"] if dense else pooled
 
     return forward
-
-
-def session_run(session: Any) -> Run:
-    """A session of onnxruntime or of OpenVINO."""
-    names = [value.name for value in session.get_inputs()]
-    return lambda inputs: session.run(None, {name: inputs[name] for name in names})[0]
 
 
 def graph_forward(path: Path, *, in_openvino: bool) -> Forward:

@@ -1,6 +1,7 @@
 """Examples in padded batches, as graphs read them. Nothing here imports torch."""
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +16,12 @@ Inputs = dict[str, np.ndarray]
 """input_ids, attention_mask and token_type_ids, int64 (B, L)."""
 Run = Callable[[Inputs], np.ndarray]
 """Inputs -> outputs, float32 (B, L, C) or (B, C)."""
+
+
+def session_run(session: Any) -> Run:
+    """What a session of onnxruntime or of OpenVINO computes from those of the inputs that it has."""
+    names = [value.name for value in session.get_inputs()]
+    return lambda inputs: session.run(None, {name: inputs[name] for name in names})[0]
 
 
 def padded_batches(examples: Examples) -> Iterator[tuple[list[int], Inputs]]:

@@ -28,14 +28,15 @@ from brimful.exporting.real_texts import (
     require_little_loss,
 )
 from brimful.exporting.sensitivity import NAMED, described, layers_that_lose
-from brimful.exporting.speed import speed_of
 from brimful.extras import require
 from brimful.hf.int8 import int8_needs, products
 from brimful.hf.model_folder import ModelFolder
+from brimful.judging.speed import speed_of
 from brimful.model.encoder import Encoder
 from brimful.model.inference import batches, text_vectors
 from brimful.model.shape import Pooling
 from brimful.precision.formats import InferencePrecision
+from brimful.processors import processor, usable_cores
 from brimful.tables.table import Table
 from brimful.tasks.encoded import Encoded, encode
 from brimful.tasks.form import Outputs
@@ -76,7 +77,8 @@ class TextGate:
         return [inputs for examples in each for _, inputs in padded_batches(examples)]
 
     def judge(self, run: Run) -> Facts:
-        """What an export loses that others run, and its speed; see `real_texts.compare` and `speed_of`.
+        """What an export loses that others run, as of `real_texts.compare`; and its speed, `texts_per_second`
+        of many together and `p50_ms` of one by itself, on `cores` of the `processor`.
 
         Raises:
             BrimfulError: it is more than it may lose.
@@ -126,7 +128,9 @@ class TextGate:
         return compare(self.model, self.compared, lambda given: self._outputs(given, "fp32"), candidate)
 
     def _speed(self, candidate: Candidate) -> Facts:
-        return speed_of(lambda table: candidate(self.encoded(table).examples), self.compared.data.table)
+        speed = speed_of(lambda table: candidate(self.encoded(table).examples), self.compared.data.table)
+        found = {"texts_per_second": speed.texts_per_second, "p50_ms": speed.latency_ms}
+        return found | {"processor": processor(), "cores": round(usable_cores())}
 
     def _outputs(self, examples: Examples, precision: InferencePrecision) -> Outputs:
         """The model's outputs, packed."""

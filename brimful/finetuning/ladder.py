@@ -8,6 +8,7 @@ from brimful.finetuning.trainings import Finetuning, Trial, curve_rows, from_ran
 from brimful.hf.folders import load_pretrained
 from brimful.judging import baselines
 from brimful.judging.comparison import Judged, measure_methods
+from brimful.judging.speed import Speed, speed_of
 from brimful.tables.table import Table
 from brimful.tasks.model import TaskModel
 
@@ -26,7 +27,7 @@ class Ladder:
     model: TaskModel
 
     def run(self) -> dict[str, Any]:
-        """`baselines`, `latency_ms` of the fine-tuned model, and `label_curve`; what is not wanted, or has no
+        """`baselines`, the `Speed` of the fine-tuned model, and `label_curve`; what is not wanted, or has no
         ladder, is left out. Trainings take all ranks; the rest is the main rank's."""
         finetuning, config = self.run_of, self.run_of.config
         data, main = finetuning.data, finetuning.runtime.world.is_main
@@ -73,13 +74,12 @@ class Ladder:
                 "difference": difference,
                 "standard_error": error,
                 "seconds": rung.seconds,
-                "latency_ms": rung.latency_ms,
+                **({} if rung.speed is None else rung.speed._asdict()),
                 "rows": rung.rows,
             }
-        return {"baselines": found, "latency_ms": self._latency(self.model)}
+        return {"baselines": found, **self._speed(self.model)._asdict()}
 
-    def _latency(self, model: TaskModel) -> float:
-        """Median milliseconds from one text to its answer."""
+    def _speed(self, model: TaskModel) -> Speed:
         data, task = self.run_of.data, self.run_of.data.task
         tokenizer, runtime = model.encoder.tokenizer, self.run_of.runtime
         assert tokenizer is not None
@@ -88,8 +88,7 @@ class Ladder:
             one = task.encode(table, tokenizer, model.max_length, model.overlap, labelled=False)
             task.answers(model.outputs(one.examples, runtime.precision), one)
 
-        rows = range(min(baselines.TIMED, len(data.test)))
-        return baselines.median_ms(call, [data.test.table.take([row]) for row in rows], 3)
+        return speed_of(call, data.test.table)
 
     def _random(self) -> baselines.Rung:
         """The same encoder from random weights."""
@@ -102,7 +101,7 @@ class Ladder:
         model = trainings.model(trial)
         answers, metrics = model.judge(data.test, finetuning.runtime.precision)
         rows = len(data.train)
-        return baselines.Rung(answers, metrics, trial.result.seconds, self._latency(model), rows=rows)
+        return baselines.Rung(answers, metrics, trial.result.seconds, self._speed(model), rows=rows)
 
     def _curve(self, features: dict[str, baselines.Features]) -> list[dict[str, Any]]:
         """The primary metric of each model by the number of labels: the first rows of one random order, with

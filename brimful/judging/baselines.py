@@ -4,7 +4,6 @@ Each rung is trained on the same rows as the encoder. What it has to choose is c
 and it is measured on the same test rows.
 """
 
-import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +16,7 @@ from brimful.console import say, warn
 from brimful.errors import BrimfulError
 from brimful.extras import missing
 from brimful.model.encoder import Encoder
+from brimful.judging.speed import Speed, speed_of
 from brimful.model.inference import text_vectors
 from brimful.randomness import derive_key, permutation
 from brimful.tables.table import Table
@@ -34,8 +34,6 @@ MOST = 50_000
 """Rows of train, and a quarter of them of dev, that a linear model takes: other ranks wait for it."""
 RUNGS = ("majority", "tfidf", "frozen", "random")
 """The models of the ladder, by their keys in a summary and in its order."""
-TIMED = 30
-"""Texts that the latency is a median over."""
 LARGE = 20.0
 """A logit that stands for certainty, where a label never changes in training."""
 
@@ -48,16 +46,6 @@ def available(task: Task) -> str | None:
     if task.problem_type not in _MODELS:
         return f"the baselines are for classes, several labels or a value of a text, and not for {task.name}"
     return missing("the ladder of baselines", "sklearn")
-
-
-def median_ms(call: Callable[[Any], object], values: list[Any], warm: int = 10) -> float:
-    """Median milliseconds of `call` over `values`, after `warm` calls."""
-    times = []
-    for value in values[:warm] + values:
-        started = time.perf_counter()
-        call(value)
-        times.append(1e3 * (time.perf_counter() - started))
-    return statistics.median(times[min(warm, len(values)) :])
 
 
 def is_chinese(texts: Sequence[str]) -> bool:
@@ -89,8 +77,8 @@ class Features(Protocol):
     def of(self, table: Table) -> Any:
         """The features of other texts."""
 
-    def single(self, table: Table) -> Any:
-        """The same of one text, as a user would wait for them."""
+    def new(self, table: Table) -> Any:
+        """The same, computed again, as a user would wait for them."""
 
 
 class Tfidf:
@@ -110,7 +98,7 @@ class Tfidf:
         pairs = zip(self._columns, self._texts(table), strict=True)
         return hstack([column.transform(texts) for column, texts in pairs]).tocsr()
 
-    def single(self, table: Table) -> Any:
+    def new(self, table: Table) -> Any:
         return self.of(table)
 
     def _texts(self, table: Table) -> list[Sequence[str]]:
@@ -143,7 +131,7 @@ class Frozen:
     def of(self, table: Table) -> np.ndarray:
         return (self._embeddings(table) - self._mean) / self._deviation
 
-    def single(self, table: Table) -> np.ndarray:
+    def new(self, table: Table) -> np.ndarray:
         return (self._embed(table) - self._mean) / self._deviation
 
     def _embeddings(self, table: Table) -> np.ndarray:
@@ -228,7 +216,7 @@ class Rung:
         answers: of the test rows.
         metrics: on the test rows.
         seconds: of training: reading the texts, choosing C, and fitting.
-        latency_ms: the median over single texts, from text to answer.
+        speed: where it was measured.
         strength: the C that was chosen.
         rows: of train that it was fitted to.
     """
@@ -236,7 +224,7 @@ class Rung:
     answers: np.ndarray
     metrics: dict[str, float]
     seconds: float
-    latency_ms: float
+    speed: Speed | None = None
     strength: float | None = None
     rows: int = 0
 
@@ -247,9 +235,7 @@ def majority(task: Task, data: TaskData) -> Rung:
     targets = {name: values for name, values in data.train.targets.items() if name != "weight"}
     answer = _MODELS[task.problem_type](len(task.labels), None, targets, None)
     answers = answer(np.empty((len(data.test), 0)))
-    return Rung(
-        answers, task.measure(answers, data.test), time.perf_counter() - started, 0.0, rows=len(data.train)
-    )
+    return Rung(answers, task.measure(answers, data.test), time.perf_counter() - started, rows=len(data.train))
 
 
 def _drawn(data: Encoded, most: int) -> Encoded:
@@ -282,9 +268,8 @@ def _linear(task: Task, data: TaskData, features: Features, *, timed: bool) -> R
     model = fit_model(features.fit(data.train.table), data.train.targets, strength)
     seconds = time.perf_counter() - started
     answers = model(features.of(data.test.table))
-    singles = [data.test.table.take([row]) for row in range(min(TIMED, len(data.test)))] if timed else []
-    latency = median_ms(lambda one: model(features.single(one)), singles, 3) if singles else 0.0
-    return Rung(answers, task.measure(answers, data.test), seconds, latency, strength, len(data.train))
+    speed = speed_of(lambda table: model(features.new(table)), data.test.table) if timed else None
+    return Rung(answers, task.measure(answers, data.test), seconds, speed, strength, len(data.train))
 
 
 def _strength(task: Task, data: TaskData, features: Features) -> float:

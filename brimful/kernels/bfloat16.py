@@ -10,6 +10,9 @@ from torch import Tensor, nn
 
 from brimful.workers import run_loops, workers
 
+ALONE = 1 << 15
+"""Numbers that one worker is done with before another one has been woken."""
+
 
 @cache
 def has_numba() -> bool:
@@ -78,10 +81,11 @@ def rotate(qkv: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
     """Rotate each pair (x[i], x[i + head_dim / 2]) of queries and keys where it lies.
 
     Args:
-        qkv: (T, 3, heads, head_dim), changed and returned.
+        qkv: bfloat16 or float32 (T, 3, heads, head_dim), changed and returned.
         cosine, sine: float32 (T, head_dim / 2).
     """
-    run_loops(_loops().rotate_rows, divided(qkv, cosine, sine))
+    loop = _loops().rotate_rows if qkv.dtype == torch.bfloat16 else _loops().rotate_wide_rows
+    run_loops(loop, divided(qkv, cosine, sine))
     return qkv
 
 
@@ -241,8 +245,10 @@ def _copied(weight: Tensor) -> np.ndarray:
 
 
 def divided(*tensors: Tensor) -> list[tuple[np.ndarray, ...]]:
-    """The memory of tensors with the same number of rows, which the workers share."""
-    rows = max(1, -(-len(tensors[0]) // workers()))
+    """The memory of tensors with the same number of rows, which the workers share if there is enough."""
+    first = tensors[0]
+    least = ALONE * len(first) // max(1, first.numel())
+    rows = max(1, least, -(-len(first) // workers()))
     split = zip(*(tensor.split(rows) for tensor in tensors), strict=True)
     return [tuple(map(_memory, part)) for part in split]
 

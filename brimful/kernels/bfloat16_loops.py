@@ -177,6 +177,21 @@ def rotate_rows(x: np.ndarray, cosine: np.ndarray, sine: np.ndarray) -> None:
                     x[token, part, head, i + half] = narrow(b * c + a * s)
 
 
+@compiled
+def rotate_wide_rows(x: np.ndarray, cosine: np.ndarray, sine: np.ndarray) -> None:
+    """`rotate_rows` of float32."""
+    tokens, _, heads, width = x.shape
+    half = width // 2
+    for token in range(tokens):
+        for part in range(2):
+            for head in range(heads):
+                for i in range(half):
+                    c, s = cosine[token, i], sine[token, i]
+                    a, b = x[token, part, head, i], x[token, part, head, i + half]
+                    x[token, part, head, i] = a * c - b * s
+                    x[token, part, head, i + half] = b * c + a * s
+
+
 @compiled_fused
 def gate_rows(up: np.ndarray, out: np.ndarray) -> None:
     """GeLU of the first half of each row times the second half.

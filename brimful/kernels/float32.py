@@ -1,4 +1,4 @@
-"""What stands between products in int8 where bfloat16 is slow: functions of bfloat16.py, in float32.
+"""What stands between products in float32, or in int8 where bfloat16 is slow: functions of bfloat16.py.
 
 Inputs and results are as there, but for their dtype.
 """
@@ -6,8 +6,7 @@ Inputs and results are as there, but for their dtype.
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from brimful.kernels.bfloat16 import integers
-from brimful.model.rotary import rotated
+from brimful.kernels.bfloat16 import integers, rotate
 
 __all__ = ["add", "add_and_norm", "gate", "integers", "norm", "norm_of_sum", "rotate"]
 
@@ -31,9 +30,4 @@ def add(x: Tensor, added: Tensor) -> Tensor:
 
 def gate(up: Tensor) -> Tensor:
     value, other = up.chunk(2, dim=-1)
-    return F.gelu(value) * other
-
-
-def rotate(qkv: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-    qkv[:, :2] = rotated(qkv[:, :2], cosine[:, None, None], sine[:, None, None])
-    return qkv
+    return F.gelu(value).mul_(other)

@@ -51,6 +51,8 @@ FORMS: dict[str, tuple[FastForm, ...]] = {
         FastForm(inference_layer.LaidOut, inference_layer.run_applies),
         FastForm(partial(inference_layer.LaidOut, integers=True), inference_layer.int8_applies),
         FastForm(products.OneDnn, products.run_applies),
+        FastForm(partial(inference_layer.LaidOut, wide=True), inference_layer.wide_copies_apply),
+        FastForm(partial(inference_layer.LaidOut, wide=True, copies=False), inference_layer.wide_applies),
     ),
     "products_of_teacher": (FastForm(partial(products.OneDnn, copying=False), products.teacher_applies),),
 }

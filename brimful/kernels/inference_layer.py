@@ -1,13 +1,17 @@
-"""A layer of inference in bfloat16 on a CPU: four products of oneDNN, and one loop between two of them.
+"""A layer of inference on a CPU: four products, and little between two of them.
 
-Autocast converts the weights for each batch, has oneDNN lay them out again in each product, and takes an
-operation of ATen for each conversion, sum, norm and activation. Here the weights are laid out once for a run
-(`LaidOut`), GeLU and biases belong to the product, and a residual sum and its norm are one loop.
+In bfloat16 autocast converts the weights for each batch, has oneDNN lay them out again in each product, and
+takes an operation of ATen for each conversion, sum, norm and activation. Here the weights are laid out once
+for a run (`LaidOut`), GeLU and biases belong to the product, and a residual sum and its norm are one loop. In
+float32 a loop rotates, and the weights are laid out for products of few rows: MKL takes as long for those on
+one core as on two, where the weights are not in the cache (EPYC with AVX2, two cores, 256 x 1024 after others:
+431 and 228 us with 32 rows, 392 and 326 with 64, 970 and 938 with 256).
 
-Numbers are rounded where autocast rounds them, products and inputs of products, and the residual stream too
+In bfloat16, numbers are rounded where autocast rounds them, products and inputs of products, and the residual stream too
 where norms follow sums: what a norm gives is rounded to bfloat16.
 
-Floor, beside products and attention, of T slots of width H: 12 * T * H bytes for each sum with its norm.
+Floor in bfloat16, beside products and attention, of T slots of width H: 12 * T * H bytes for each sum with
+its norm.
 """
 
 import threading
@@ -21,6 +25,7 @@ from brimful.kernels import bfloat16, float32
 from brimful.kernels.bfloat16_layer import Rotation, takes
 from brimful.kernels.blockwise import attention
 from brimful.kernels.int8 import IntegerWeights
+from brimful.kernels.products import has_onednn_on_amd
 from brimful.model.attention import CaptureFunction, Layout, SequenceLayout
 from brimful.model.drawing import Linear
 from brimful.model.inference import not_finite
@@ -33,36 +38,48 @@ EVEN = 32
 """Rows of a product are a multiple of this; others are left to ATen: oneDNN keeps what it compiles for every
 shape, some 100 kB."""
 
-_ACTIVE = threading.local()
+FEW_ROWS = 256
+"""Rows of a product in float32 from which on it is torch's."""
+
+
+class _Active(threading.local):
+    """The runs that the thread is in, the innermost last."""
+
+    def __init__(self) -> None:
+        self.runs: list[LaidOut] = []
+
+
+_ACTIVE = _Active()
 
 
 class LaidOut:
     """Inside, `forward` computes the layers, from copies of their weights, which must not change meanwhile.
 
     Args:
+        wide: in float32, not bfloat16.
         integers: whether products whose module has `steps` are in int8.
+        copies: whether weights in float32 are laid out.
 
     Attributes:
-        dtype: of what is between products: bfloat16, or where int8 `is_wide` float32.
+        dtype: of what is between products: bfloat16, or float32.
         forms: the functions for it.
-        weights: the copies, laid out for oneDNN, by the identity of the module: in `dtype`, or int8.
+        weights: the copies in `dtype`, laid out for oneDNN, by the identity of the module.
         finite: the identities of norms without NaN and infinity.
     """
 
-    def __init__(self, *, integers: bool = False) -> None:
-        self.integers = integers
-        self.dtype = torch.float32 if integers and is_wide() else torch.bfloat16
+    def __init__(self, *, wide: bool = False, integers: bool = False, copies: bool = True) -> None:
+        self.integers, self.copies = integers, copies
+        self.dtype = torch.float32 if wide or (integers and is_wide()) else torch.bfloat16
         self.forms: Any = float32 if self.dtype == torch.float32 else bfloat16
-        self.weights: dict[int, tuple[nn.Module, Tensor | IntegerWeights]] = {}
+        self.weights: dict[int, tuple[nn.Module, Tensor]] = {}
         self.finite: set[int] = set()
 
     def __enter__(self) -> "LaidOut":
-        _ACTIVE.outer = [*getattr(_ACTIVE, "outer", ()), getattr(_ACTIVE, "run", None)]
-        _ACTIVE.run = self
+        _ACTIVE.runs.append(self)
         return self
 
     def __exit__(self, *error: object) -> None:
-        _ACTIVE.run = _ACTIVE.outer.pop()
+        _ACTIVE.runs.pop()
 
     def takes(self, x: Tensor) -> bool:
         """Whether a residual stream is one that it computes with."""
@@ -70,16 +87,17 @@ class LaidOut:
             return x.dtype == self.dtype and x.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
         return bfloat16.autocasts(x) or bfloat16.applies(x)
 
-    def weight(self, linear: Linear) -> "Tensor | IntegerWeights":
+    def weight(self, linear: Linear) -> Tensor:
         """The copy of a module's weight."""
         if id(linear) not in self.weights:
-            if self.integers and linear.steps is not None:
-                made: Tensor | IntegerWeights = IntegerWeights.of(linear)
-            else:
-                narrow = linear.weight.detach().to(self.dtype)
-                made = torch.ops.mkldnn._reorder_linear_weight(narrow, FEWEST)
-            self.weights[id(linear)] = linear, made
+            weight = linear.weight.detach().to(self.dtype)
+            copy = torch.ops.mkldnn._reorder_linear_weight(weight, FEWEST)
+            self.weights[id(linear)] = linear, copy  # the module too, so that no other one gets its id
         return self.weights[id(linear)][1]
+
+    def in_int8(self, linear: Linear) -> bool:
+        """Whether a module's product is."""
+        return self.integers and linear.steps is not None
 
     def require_finite(self, *norms: Norm) -> None:
         """Refuse norms with NaN or infinity, which products in int8 would hide.
@@ -100,21 +118,23 @@ class LaidOut:
             x: (T, in).
             activation: none or gelu.
         """
-        weight = self.weight(linear)
-        if isinstance(weight, IntegerWeights):
-            return weight.product(weight.rounded(x), activation, self.dtype)
-        if len(x) % EVEN:
+        if self.in_int8(linear):
+            integers = IntegerWeights.of(linear)
+            return integers.product(integers.rounded(x), activation, self.dtype)
+        is_torchs = self.dtype == torch.float32 and (len(x) >= FEW_ROWS or not self.copies)
+        if is_torchs or len(x) % EVEN:
             bias = None if linear.bias is None else linear.bias.to(x.dtype)
             y = F.linear(x, linear.weight.to(x.dtype), bias)
             return y if activation == "none" else F.gelu(y)
+        weight = self.weight(linear)
         return torch.ops.mkldnn._linear_pointwise(x, weight, linear.bias, activation, [], "none")
 
     def mlp(self, layer: Layer, y: Tensor) -> Tensor:
         """The feed-forward sub-layer of (T, hidden)."""
         if layer.gated:
             return self.product(self.forms.gate(self.product(y, layer.up)), layer.down)
-        up, down = self.weight(layer.up), self.weight(layer.down)
-        if isinstance(up, IntegerWeights) and isinstance(down, IntegerWeights) and down.steps.factors is None:
+        if self.in_int8(layer.up) and self.in_int8(layer.down) and layer.down.steps.factors is None:
+            up, down = IntegerWeights.of(layer.up), IntegerWeights.of(layer.down)
             return down.product(up.product(up.rounded(y), "gelu", self.dtype, down), "none", self.dtype)
         return self.product(self.product(y, layer.up, "gelu"), layer.down)
 
@@ -128,6 +148,16 @@ def run_applies(device: torch.device, tokens: int, precision: InferencePrecision
         and bfloat16.has_numba()
         and lays_out_bf16()
     )
+
+
+def wide_applies(device: torch.device, tokens: int, precision: InferencePrecision) -> bool:
+    """Whether `LaidOut` is faster for a run in float32 over any number of tokens."""
+    return precision == "fp32" and device.type == "cpu" and bfloat16.has_numba()
+
+
+def wide_copies_apply(device: torch.device, tokens: int, precision: InferencePrecision) -> bool:
+    """Whether it is with copies: on AMD processors, where it was measured."""
+    return wide_applies(device, tokens, precision) and tokens >= FEWEST and has_onednn_on_amd()
 
 
 def int8_applies(device: torch.device, tokens: int, precision: InferencePrecision) -> bool:
@@ -144,11 +174,11 @@ def applies(
 ) -> bool:
     """Whether `forward` computes this: in `LaidOut`, without gradients and captures."""
     return (
-        getattr(_ACTIVE, "run", None) is not None
+        bool(_ACTIVE.runs)
         and not torch.is_grad_enabled()
         and not layer.training
         and takes(layer, layout, capture)
-        and _ACTIVE.run.takes(x)
+        and _ACTIVE.runs[-1].takes(x)
     )
 
 
@@ -161,7 +191,7 @@ def forward(
     kept: Tensor | None,
 ) -> Tensor:
     """`Layer.forward`: float32 where norms come first or int8 `is_wide`, else bfloat16."""
-    run: LaidOut = _ACTIVE.run
+    run = _ACTIVE.runs[-1]
     if run.integers:
         run.require_finite(
             *(norm for norm in (layer.attention_norm, layer.mlp_norm) if isinstance(norm, Norm))

@@ -45,8 +45,11 @@ def teacher_applies(device: torch.device) -> bool:
 @cache
 def _is_faster() -> bool:
     """Whether this is an AMD processor with AVX-512, where it was measured, and torch has the operations."""
-    if torch.backends.cpu.get_cpu_capability() != "AVX512":
-        return False
+    return torch.backends.cpu.get_cpu_capability() == "AVX512" and has_onednn_on_amd()
+
+
+def has_onednn_on_amd() -> bool:
+    """Whether this is an AMD processor, and torch has the operations."""
     amd = "AuthenticAMD" in (kernel_file("proc/cpuinfo") or "")
     return amd and all(hasattr(torch.ops.mkldnn, name) for name in _OPERATIONS)
 

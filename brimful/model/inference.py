@@ -30,21 +30,15 @@ Forward = Callable[[PackedBatch], Tensor]
 _outer_products: ContextVar[AbstractContextManager[Any] | None] = ContextVar("products", default=None)
 
 
-class KeptProducts:
-    """For many runs of inference whose weights do not change: inside `used`, in any thread, they share the
-    copies of weights that fast products make, and however short, each computes as a run of this many `tokens`
-    does."""
-
-    def __init__(self, device: torch.device, tokens: int, precision: InferencePrecision) -> None:
-        self._products = within("products_of_run", device, tokens, precision)
-
-    @contextmanager
-    def used(self) -> Iterator[None]:
-        token = _outer_products.set(self._products)
-        try:
-            yield
-        finally:
-            _outer_products.reset(token)
+@contextmanager
+def sharing(products: AbstractContextManager[Any]) -> Iterator[None]:
+    """Inside, runs of inference of any length compute with these products, and share the copies of weights
+    that they make: for models whose weights do not change."""
+    token = _outer_products.set(products)
+    try:
+        yield
+    finally:
+        _outer_products.reset(token)
 
 
 def text_vectors(

@@ -9,7 +9,7 @@ from brimful.data.ragged import Ragged
 from brimful.errors import BrimfulError, NotFiniteError
 from brimful.exporting.onnx_file import VECTORS, onnx_session
 from brimful.exporting.openvino_file import openvino_session
-from brimful.exporting.padded_batches import Inputs, padded_batches, padded_outputs
+from brimful.exporting.padded_batches import Inputs, padded_batches, padded_outputs, session_run
 from brimful.extras import require
 from brimful.hf.config_json import shape_of
 from brimful.hf.model_folder import POOLINGS, PROBLEMS, ModelFolder
@@ -117,23 +117,24 @@ class Graph:
         in_openvino = self.path.suffix == ".xml"
         try:
             if in_openvino:
-                self.session = openvino_session(self.path)
+                session = openvino_session(self.path)
             else:
-                self.session = onnx_session(self.path, spinning=False)
+                session = onnx_session(self.path, spinning=False)
         except Exception as error:  # neither has a common class of its own
             said = " ".join(str(error).split())
             runtime = "OpenVINO" if in_openvino else "onnxruntime"
             raise BrimfulError(f"{runtime} cannot read {self.path}: {said:.200}") from error
-        self.inputs = [value.name for value in self.session.get_inputs()]
-        first = self.session.get_outputs()[0]
+        self._computed = session_run(session)
+        names = [value.name for value in session.get_inputs()]
+        first = session.get_outputs()[0]
         self.output: str = first.name
         self.by_token = len(first.shape) == 3
         self.width: int = hidden if self.output == VECTORS else first.shape[-1]
         self.precision = "auto" if in_openvino else "int8" if "quantized" in self.path.name else "fp32"
         known = {"input_ids", "attention_mask", "token_type_ids"}
-        if not known.issuperset(self.inputs) or not isinstance(self.width, int):
+        if not known.issuperset(names) or not isinstance(self.width, int):
             raise BrimfulError(
-                f"{self.path} is no export of Brimful: its inputs are {', '.join(self.inputs)}, and its"
+                f"{self.path} is no export of Brimful: its inputs are {', '.join(names)}, and its"
                 f" output has the shape {first.shape}"
             )
 
@@ -158,7 +159,7 @@ class Graph:
         return found
 
     def _run(self, inputs: Inputs) -> np.ndarray:
-        values = self.session.run(None, {name: inputs[name] for name in self.inputs})[0]
+        values = self._computed(inputs)
         real = values[inputs["attention_mask"].astype(bool)] if values.ndim == 3 else values
         if not np.isfinite(real).all():
             raise NotFiniteError(

@@ -1,7 +1,8 @@
 """Task models and encoders that predict: packed, with torch, on a GPU if there is one."""
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +17,8 @@ from brimful.hf.folders import load_encoder, naming_weights
 from brimful.hf.int8 import calibrated_precision
 from brimful.hf.model_folder import ModelFolder
 from brimful.model.encoder import Encoder
-from brimful.model.inference import KeptProducts, text_vectors
+from brimful.model.inference import sharing, text_vectors
+from brimful.model.door import within
 from brimful.precision.formats import InferencePrecision
 from brimful.precision.inference import FEWEST, resolve_inference
 from brimful.prediction.config import Device, Opening
@@ -24,6 +26,7 @@ from brimful.prediction.served import ServedEncoder, ServedTask
 from brimful.tables.table import Table
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.model import load_task_model
+from brimful.workers import threads
 
 THREADS = torch.get_num_threads()
 """Read once: beside a batch that has few, other threads would see these."""
@@ -68,8 +71,7 @@ def open_model(folder: ModelFolder, opening: Opening) -> ServedTask | ServedEnco
             answers=answers,
             pairs=model.pairs,
             precision=lambda: numbers.precision,
-            threads=_threads(device),
-            on_threads=_on_threads,
+            **_threads(device),
         )
     encoder = load_encoder(folder, Encoder)
     numbers = _Numbers(opening, encoder, device, folder)
@@ -96,23 +98,13 @@ def open_model(folder: ModelFolder, opening: Opening) -> ServedTask | ServedEnco
         tokenizer=tokenizer,
         vectors=vectors,
         precision=lambda: numbers.precision,
-        threads=_threads(device),
-        on_threads=_on_threads,
+        **_threads(device),
     )
 
 
-def _threads(device: torch.device) -> int:
-    return THREADS if device.type == "cpu" else 1
-
-
-@contextmanager
-def _on_threads(count: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+def _threads(device: torch.device) -> dict[str, Any]:
+    """`threads` and `on_threads` of what is served; a GPU has none to divide."""
+    return {"threads": THREADS, "on_threads": threads} if device.type == "cpu" else {}
 
 
 def _device(asked: Device) -> torch.device:
@@ -138,7 +130,7 @@ class _Numbers:
         self.products: Callable[[], AbstractContextManager[Any]] = nullcontext
         if opening.stays:
             self.precision = resolve_inference(self.precision, device, FEWEST)
-            self.products = KeptProducts(device, FEWEST, self.precision).used
+            self.products = partial(sharing, within("products_of_run", device, FEWEST, self.precision))
 
     def precision_for(self, data: Encoded) -> InferencePrecision:
         """The format of a slice."""

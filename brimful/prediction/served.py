@@ -39,7 +39,7 @@ class ServedTask:
         pairs: whether it reads pairs of texts, if known.
         markers: whether the model's own tokens stand around a text.
         threads: of the computation, which callers at the same time may divide among them.
-        on_threads: a context in which the calling thread computes on so many.
+        on_threads: a context in which the calling thread computes on `count` threads.
     """
 
     task: PredictionForm

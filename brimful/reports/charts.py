@@ -225,16 +225,21 @@ def scatter_chart(
     points: Sequence[Point],
     x_label: str,
     *,
+    more_is_faster: bool = False,
     higher_is_better: bool = True,
     percent: bool = False,
     note: str = "",
 ) -> Chart:
-    """Labelled points over a logarithmic x, smaller better, and the line of those that none surpasses."""
+    """Labelled points over a logarithmic x, and the line of those that none surpasses.
+
+    Args:
+        more_is_faster: whether a larger x is better, not a smaller.
+    """
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator, PercentFormatter
 
     sign = 1.0 if higher_is_better else -1.0
     front: list[Point] = []
-    for point in sorted(points, key=lambda one: (one.x, -sign * one.y)):
+    for point in sorted(points, key=lambda one: (-one.x if more_is_faster else one.x, -sign * one.y)):
         if not front or sign * point.y > sign * front[-1].y:
             front.append(point)
     with _drawing_style():

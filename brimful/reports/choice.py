@@ -36,6 +36,8 @@ FASTER = 1.5
 MOST_ALTERNATIVES = 3
 """Of a card."""
 TEACHER = "Teacher"
+COSTS = ("latency_ms", "texts_per_second", "megabytes", "parameters")
+"""What a model takes, by its keys in a summary."""
 GUESSES = (RUNGS["majority"], "majority")
 
 
@@ -77,6 +79,7 @@ class Candidate:
     value: float
     error: float | None = None
     milliseconds: float | None = None
+    texts_per_second: float | None = None
     megabytes: float | None = None
     parameters: float | None = None
     of_differences: Mapping[str, float] = field(default_factory=dict)
@@ -133,7 +136,8 @@ def _merged(first: Candidate, second: Candidate) -> Candidate:
         theirs: float | None = getattr(second, name)
         return theirs if ours is None else ours
 
-    numbers = {name: known(name) for name in ("error", "milliseconds", "megabytes", "parameters")}
+    names = ("error", "milliseconds", "texts_per_second", "megabytes", "parameters")
+    numbers = {name: known(name) for name in names}
     pairs = {**second.of_differences, **first.of_differences}
     return Candidate(first.label, first.value, **numbers, of_differences=pairs)
 
@@ -238,6 +242,7 @@ def choice_table(choice: Choice) -> ReportTable:
     test = choice.test
     columns = [
         ("One text", lambda one: milliseconds(one.milliseconds) if one.milliseconds else "–"),
+        ("Texts a second", lambda one: short(one.texts_per_second) if one.texts_per_second else "–"),
         ("Size", lambda one: f"{one.megabytes:,.1f}{SPACE}MB" if one.megabytes else "–"),
         ("Parameters", lambda one: short(one.parameters) if one.parameters else "–"),
     ]
@@ -265,30 +270,37 @@ def choice_table(choice: Choice) -> ReportTable:
 
 
 def scatter_of(choice: Choice) -> list[Chart]:
-    """The metric of the models against the time of one text; none where too few have a time."""
-    test = choice.test
-    points = [
-        Point(one.label, one.milliseconds, one.value, one.error or 0.0)
-        for one in choice.candidates
-        if one.milliseconds
-    ]
-    if len(points) < FEWEST:
-        return []
-    note = (
-        f"{test.n:,.0f} test texts. Times are medians on the CPU of the machine that made the run, from text"
-        " to answer; they compare only where that was one machine. Bars: standard error over test rows, or"
-        " of several seeds the deviation over them."
-    )
-    return [
-        scatter_chart(
-            f"{capitalized(test.title)} against the time of one text",
-            points,
-            "ms a text",
-            higher_is_better=test.higher_is_better,
-            percent=test.percent,
-            note=note,
+    """The metric of the models against the time of one text by itself, and against how many they answer in a
+    second; none where that is known of too few."""
+    test, found = choice.test, []
+    for key, words, unit in (
+        ("milliseconds", "the time of one text", "ms a text"),
+        ("texts_per_second", "texts a second", "texts a second, many together"),
+    ):
+        points = [
+            Point(one.label, value, one.value, one.error or 0.0)
+            for one in choice.candidates
+            if (value := getattr(one, key))
+        ]
+        if len(points) < FEWEST:
+            continue
+        note = (
+            f"{test.n:,.0f} test texts. {capitalized(words)}: from text to answer, on the machine that made"
+            " the run; compares only where that was one machine. Bars: standard error over test rows, or of"
+            " several seeds the deviation over them."
         )
-    ]
+        found.append(
+            scatter_chart(
+                f"{capitalized(test.title)} against {words}",
+                points,
+                unit,
+                more_is_faster=key == "texts_per_second",
+                higher_is_better=test.higher_is_better,
+                percent=test.percent,
+                note=note,
+            )
+        )
+    return found
 
 
 def _finetuned(runs: Iterable[Run]) -> Iterator[str]:
@@ -333,6 +345,7 @@ def _of_demo(run: Run) -> Iterator[tuple[Test, Candidate]]:
                     value,
                     metric(run.summary, f"accuracy_standard_error.{name}"),
                     measured_of(run.summary, name, "latency_ms"),
+                    measured_of(run.summary, name, "texts_per_second"),
                     measured_of(run.summary, name, "size_mb"),
                     measured_of(run.summary, name, "parameters"),
                     errors.get(label, {}),
@@ -377,27 +390,34 @@ def _of_export(run: Run) -> Iterator[tuple[Test, Candidate]]:
         return
     test = Test(task.name, primary.name, primary.title, n, primary.best == "highest", primary.percent)
     error = accuracy_error(value, n) if primary.name == "accuracy" else None
-    time, size, count = (metric(run.summary, key) for key in ("gate.p50_ms", "megabytes", "parameters"))
+    keys = ("gate.p50_ms", "gate.texts_per_second", "megabytes", "parameters")
     form = plain(run.summary.get("format"))
     label = run.name if form in run.name else f"{run.name}, {form}"
-    yield test, Candidate(label, value, error, time, size, count)
+    yield test, Candidate(label, value, error, *(metric(run.summary, key) for key in keys))
 
 
 _OF_KIND = {"demo": _of_demo, "export": _of_export}
 
-Costs = tuple[float | None, float | None, float | None]
+Costs = tuple[float | None, float | None, float | None, float | None]
+"""The milliseconds of one text, texts a second, megabytes, and parameters."""
 Found = tuple[str, Any, Costs, tuple[str, float | None]]
-"""A model's label, its metrics, its time, size and parameters, and another model's label with the standard
+"""A model's label, its metrics, its costs, and another model's label with the standard
 error of the difference from it."""
 
 
 def _of_finetune(run: Run) -> Iterator[Found]:
-    size = metric(run.summary, "parameters")
-    yield run.name, run.summary.get("test"), (metric(run.summary, "latency_ms"), None, size), ("", None)
+    yield run.name, run.summary.get("test"), _costs(run.summary), ("", None)
     for key, rung in branch(run.summary, "baselines").items():
         label = RUNGS.get(key, title(key))
         error = metric(rung, "standard_error")
-        yield label, rung, (metric(rung, "latency_ms"), None, metric(rung, "parameters")), (run.name, error)
+        yield label, rung, _costs(rung), (run.name, error)
+
+
+def _costs(measured: Any, model: str = "") -> Costs:
+    """What a summary, or a part of it, says of its model, or of the one with a name."""
+    keys = (f"{key}.{model}" if model else key for key in COSTS)
+    one, many, size, count = (metric(measured, key) for key in keys)
+    return one, many, size, count
 
 
 def _teacher_of(run: Run) -> str:
@@ -416,11 +436,8 @@ def _of_distil(run: Run) -> Iterator[Found]:
         (TEACHER, "teacher", "teacher"),
         (RUNGS["tfidf"], "tfidf", "tfidf"),
     ):
-        time, size, count = (
-            metric(run.summary, f"{key}.{shape}") for key in ("latency_ms", "megabytes", "parameters")
-        )
         error = metric(run.summary, f"comparisons.student_minus_{place}.standard_error")
-        yield label, run.summary.get(place), (time, size, count), (run.name, error)
+        yield label, run.summary.get(place), _costs(run.summary, shape), (run.name, error)
 
 
 def _of_evaluate(run: Run) -> Iterator[Found]:
@@ -429,4 +446,4 @@ def _of_evaluate(run: Run) -> Iterator[Found]:
     best = next((plain(row.get("model")) for row in rows if "behind" not in row), "")
     for row in rows:
         error = metric(row, "standard_error")
-        yield plain(row.get("model")), row, (None, None, None), (best, error)
+        yield plain(row.get("model")), row, _costs({}), (best, error)

@@ -3,7 +3,7 @@
 from collections.abc import Container, Mapping
 from typing import Any
 
-from brimful.reports.content import SPACE, ReportTable, branch, capitalized, metric, written, written_gap
+from brimful.reports.content import SPACE, ReportTable, branch, capitalized, metric, short, written, written_gap
 
 ROWS = (
     ("teacher", "teacher", "teacher"),
@@ -33,8 +33,9 @@ def distilled_tables(summary: Mapping[str, Any], shares: Container[str] = ()) ->
         spread = metric(summary, f"{name}.{primary}_std")
         lead = branch(branch(summary, "comparisons"), f"student_minus_{name}")
         gap, error = metric(lead, "difference"), metric(lead, "standard_error")
-        parameters, megabytes, milliseconds = (
-            metric(summary, f"{key}.{shape}") for key in ("parameters", "megabytes", "latency_ms")
+        parameters, megabytes, milliseconds, rate = (
+            metric(summary, f"{key}.{shape}")
+            for key in ("parameters", "megabytes", "latency_ms", "texts_per_second")
         )
         lead_in_words = ""
         if gap is not None and error is not None:
@@ -47,14 +48,15 @@ def distilled_tables(summary: Mapping[str, Any], shares: Container[str] = ()) ->
                 "" if parameters is None else f"{parameters / 1e6:.2f}{SPACE}M",
                 "" if megabytes is None else f"{megabytes:.1f}{SPACE}MB",
                 "" if milliseconds is None else f"{milliseconds:.2f}{SPACE}ms",
+                "" if rate is None else short(rate),
             ]
         )
     n = metric(summary, "test.n")
     of = f"The models on {n:,.0f} test texts" if n is not None else "The models on the test texts"
     lead_head = f"Student is better by{', points' if share else ''}"
-    columns = ["Model", capitalized(primary), lead_head, "Parameters", "Size", "One text"]
+    columns = ["Model", capitalized(primary), lead_head, "Parameters", "Size", "One text", "Texts a second"]
     note = (
         "± of a metric: the deviation over seeds; of a difference: its standard error over test texts and"
-        " seeds, paired. One text: median on the CPU of that machine, from text to answer."
+        " seeds, paired. One text, and texts a second: on the CPU of that machine, from text to answer."
     )
     return [ReportTable(of, columns, rows, note, decides=True)] if rows else []

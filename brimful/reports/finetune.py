@@ -17,6 +17,7 @@ from brimful.reports.content import (
     number,
     percent,
     plain,
+    short,
     title,
     written,
     written_gap,
@@ -68,11 +69,12 @@ def ladder_tables(summary: Summary, shares: Container[str] = ()) -> list[ReportT
     ours = branch(summary, "test") | {
         "seconds": summary.get("seconds"),
         "latency_ms": summary.get("latency_ms"),
+        "texts_per_second": summary.get("texts_per_second"),
     }
     primary, *others = (title(name).capitalize() for name in names)
     share = names[:1] != [] and names[0] in shares
     better_by = f"Fine-tuned is better by{', points' if share else ''}"
-    columns = ["Model", primary, better_by, *others, "Training", "One text"]
+    columns = ["Model", primary, better_by, *others, "Training", "One text", "Texts a second"]
     rows = []
     for name, rung in (rungs | {"finetuned": ours}).items():
         gap, error = metric(rung, "difference"), metric(rung, "standard_error")
@@ -80,6 +82,7 @@ def ladder_tables(summary: Summary, shares: Container[str] = ()) -> list[ReportT
         if gap is not None and error is not None:
             better = written_gap(gap, error, share=share, signed=True)
         seconds, latency = metric(rung, "seconds"), metric(rung, "latency_ms")
+        rate = metric(rung, "texts_per_second")
         value, *other_values = (_measure(rung, one, shares) for one in names)
         rows.append(
             [
@@ -89,6 +92,7 @@ def ladder_tables(summary: Summary, shares: Container[str] = ()) -> list[ReportT
                 *other_values,
                 "–" if seconds is None else duration(seconds),
                 f"{latency:.2f}{SPACE}ms" if latency else "–",
+                short(rate) if rate else "–",
             ]
         )
     note = (

@@ -18,7 +18,7 @@ import torch
 from brimful.compiled import compiled, compiled_fused
 from brimful.corpus.frequencies import sampled_runs
 from brimful.corpus.shards import Corpus
-from brimful.workers import run_loops, workers
+from brimful.workers import run_loops, threads, workers
 
 WINDOW = 4
 SAMPLE = 16_000_000
@@ -54,19 +54,15 @@ def _eigenvectors(matrix: tuple[np.ndarray, np.ndarray, np.ndarray], number: int
     """
     size = len(matrix[0]) - 1
     found = torch.from_numpy(np.random.default_rng(seed).standard_normal((size, number))).clone()
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    most = torch.get_num_threads()
+    with threads(1):
         for _ in range(PRODUCTS):
             basis, _ = torch.linalg.qr(found)
-            torch.set_num_threads(threads)
-            found = _product(*matrix, basis.contiguous())
-            torch.set_num_threads(1)
+            with threads(most):
+                found = _product(*matrix, basis.contiguous())
         eigenvalues, inner = torch.linalg.eigh(basis.mT @ found)
         sizes, order = eigenvalues.abs().sort(descending=True)
         return (basis @ (inner[:, order] * sizes.sqrt())).float().numpy()
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _sampled(corpora: Mapping[Corpus, float]) -> Iterator[np.ndarray]:

@@ -49,6 +49,24 @@ def test_batches_are_computed_beside_each_other(workers: int) -> None:
     assert engine.lost == ""
 
 
+def test_a_function_that_waits_for_an_engine_that_stops_gets_its_error() -> None:
+    queue = Queue(100, lambda jobs: None)
+    engine = BatchEngine(queue, lambda rows, seconds: None)
+    assert engine.call(lambda: 7) == 7
+    with pytest.raises(ZeroDivisionError):
+        engine.call(lambda: 1 // 0)
+    assert engine.lost == ""
+    held = threading.Event()
+    queue.call(lambda: held.wait(PATIENCE))
+    waiting = queue.call(lambda: 8)
+    queue.stop(RuntimeError("over"))
+    with pytest.raises(RuntimeError, match="over"):
+        waiting.result(PATIENCE)
+    held.set()
+    with pytest.raises(RuntimeError, match="over"):
+        engine.call(lambda: 9)
+
+
 def test_texts_of_those_who_left_hold_up_nobody() -> None:
     first, over = Waiting(1), threading.Semaphore(0)
     queue = Queue(100, lambda jobs: [over.release() for _ in jobs] and None)

@@ -277,7 +277,7 @@ def test_seeds_and_baselines(teacher, tmp_path):
     summary = distil(teacher=str(teacher), out=str(tmp_path / "run"), **more)
     for name in ("student", "student_without_distillation", "student_layer_drop"):
         assert len(summary[name]["accuracy_runs"]) == 2, name
-    for group in ("parameters", "megabytes", "latency_ms"):
+    for group in ("parameters", "megabytes", "latency_ms", "texts_per_second"):
         assert summary[group].keys() - {"tfidf"} == {"teacher", "student", "student_layer_drop"}
         assert all(value > 0 for value in summary[group].values())
     for name in ("teacher", "student_without_distillation", "student_layer_drop"):
@@ -301,7 +301,7 @@ def test_a_static_student_is_served_by_numpy(teacher, tmp_path):
     assert chances.shape == (4, 2)
     assert model.parameters == summary["parameters"]["student"]
     assert len(summary["student_without_distillation"]["accuracy_runs"]) == 2
-    for group in ("parameters", "megabytes", "latency_ms"):
+    for group in ("parameters", "megabytes", "latency_ms", "texts_per_second"):
         assert summary[group].keys() - {"tfidf"} == {"teacher", "student"}
     assert "student_minus_student_without_distillation" in summary["comparisons"]
     written = [json.loads(line) for line in (tmp_path / "run" / "predictions.jsonl").read_text().splitlines()]
@@ -349,15 +349,15 @@ from brimful.distillation.static import work
 from brimful.commands.distil import distil
 from brimful.commands.distil_static import distil_static
 from brimful.distributed import world
-from brimful.judging.baselines import median_ms
+from brimful.judging.speed import speed_of
 
 folder, rank = Path(sys.argv[1]), os.environ["RANK"]
 os.environ["BRIMFUL_CACHE"] = str(folder / "cache")
 def counted(*arguments):
     with open(folder / f"timed-{rank}", "a") as file:
         file.write("once\\n")
-    return median_ms(*arguments)
-comparison.median_ms = work.median_ms = counted
+    return speed_of(*arguments)
+comparison.speed_of = work.speed_of = counted
 stage = {"epochs": 1.0, "learning_rate": 1e-3}
 shape = {"layers": stage, "logits": stage, "baseline": "full"}
 with world():

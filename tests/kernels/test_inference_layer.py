@@ -1,4 +1,4 @@
-"""A run of inference in bfloat16 or int8 on a CPU: weights that are laid out once."""
+"""A run of inference on a CPU in bfloat16, int8 or float32: weights that are laid out once."""
 
 import gc
 import weakref
@@ -18,7 +18,7 @@ from brimful.kernels import inference_layer, int8
 from brimful.kernels.inference_layer import LaidOut
 from brimful.model.door import shut, within
 from brimful.model.encoder import Encoder
-from brimful.model.inference import batches, text_vectors
+from brimful.model.inference import batches, sharing, text_vectors
 from brimful.model.int8 import NARROW, WHOLE, Steps, is_wide, largest_weight, missing
 from brimful.precision.inference import lays_out_bf16, speedup
 from builders.encoders import VOCABULARY, random_row, small
@@ -66,7 +66,7 @@ def test_vectors_in_bf16_are_near_those_in_fp32_and_a_neighbour_changes_little(
     enter = LaidOut.__enter__
     monkeypatch.setattr(LaidOut, "__enter__", lambda run: made.append(run) or enter(run))
     wanted = text_vectors(encoder, examples)
-    assert not made
+    made.clear()
     found = text_vectors(encoder, examples, precision="bf16")
     assert len(made[0].weights) == 4 * encoder.config.layers
     assert distances(found, wanted).max() < 2e-3
@@ -74,6 +74,31 @@ def test_vectors_in_bf16_are_near_those_in_fp32_and_a_neighbour_changes_little(
         [text_vectors(encoder, _alone(examples, i), precision="bf16") for i in (0, 40, 62)]
     )
     assert distances(alone, found[[0, 40, 62]]).max() < 1e-3
+
+
+@pytest.mark.parametrize("copies", [False, True])
+@pytest.mark.parametrize("model", ALL)
+def test_vectors_in_fp32_are_those_of_the_plain_layer(model: str, copies: bool, examples: Examples) -> None:
+    encoder, run = small(model).eval(), LaidOut(wide=True, copies=copies)
+    with shut():
+        wanted = text_vectors(encoder, examples)
+    with sharing(run):
+        found = text_vectors(encoder, examples)
+        alone = np.concatenate([text_vectors(encoder, _alone(examples, i)) for i in (0, 40, 62)])
+    np.testing.assert_allclose(found, wanted, atol=1e-5)
+    np.testing.assert_allclose(alone, found[[0, 40, 62]], atol=1e-6)
+    assert bool(run.weights) is copies  # of texts by themselves, which have few tokens
+
+
+def test_every_run_in_fp32_on_a_cpu_has_these_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("brimful.kernels.products._is_faster", lambda: False)
+    for amd in (False, True):
+        monkeypatch.setattr(inference_layer, "has_onednn_on_amd", lambda amd=amd: amd)
+        for tokens in (1, inference_layer.FEWEST):
+            run = within("products_of_run", CPU, tokens, "fp32")
+            assert isinstance(run, LaidOut)
+            assert (run.dtype, run.copies) == (torch.float32, amd and tokens > 1)
+    assert not isinstance(within("products_of_run", torch.device("cuda"), 1 << 20, "fp32"), LaidOut)
 
 
 def test_gradients_training_and_captures_have_other_forms() -> None:

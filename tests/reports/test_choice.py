@@ -49,7 +49,7 @@ def choice_charts(runs: list[Run]) -> list[Chart]:
 
 
 def test_students_stand_beside_teacher_and_baselines() -> None:
-    (table,) = distilled_tables(STUDENT, {"accuracy"})
+    (table,) = distilled_tables(STUDENT | {"texts_per_second": {"teacher": 90}}, {"accuracy"})
     rows = {row[0]: row[1:] for row in table.rows}
     assert [cell.replace("\u202f", " ") for cell in rows["Teacher"]] == [
         "86.0 %",
@@ -57,10 +57,11 @@ def test_students_stand_beside_teacher_and_baselines() -> None:
         "26.10 M",
         "104.4 MB",
         "13.10 ms",
+        "90",
     ]
     assert rows["Student"][0].replace("\u202f", " ") == "84.8 ± 0.2 %"
     assert rows["Teacher's layers, by logits alone"][:2] == ["84.3\u202f%", ""]
-    assert rows["TF-IDF and a linear model"][-1].startswith("1.20")
+    assert rows["TF-IDF and a linear model"][-2:] == ["1.20\u202fms", ""]
     assert "3,436" in table.title
     assert distilled_tables({"kind": "distil", "cosine": 0.9}) == []
     (table,) = distilled_tables(STUDENT)  # of a task that this version does not know
@@ -116,6 +117,18 @@ def test_models_of_all_runs_are_in_one_picture(tmp_path: Path) -> None:
     page = render(runs)
     assert page.count("Accuracy against the time of one text") >= 2
     assert choice_charts([load_run(tmp_path)])  # runs inside a folder
+
+
+def test_models_are_shown_by_how_many_texts_they_answer_too(tmp_path: Path) -> None:
+    """A model that answers more texts a second surpasses one that is no more accurate."""
+    rates = {"texts_per_second": {"student": 500, "teacher": 90, "tfidf": 100}}
+    one, many = choice_charts([load_run(saved(tmp_path, "small", STUDENT | rates))])
+    assert "small 0.848 at 4.2 ms a text" in one.svg
+    assert "Teacher 0.86 at 90 texts a second, many together; TF-IDF" in many.svg
+    marks = re.findall(r"<use [^>]*fill: var\(--(c[12])\)", many.svg)
+    assert (marks.count("c1"), marks.count("c2")) == (2, 1)  # TF-IDF is less accurate, and no faster
+    page = render([load_run(tmp_path / "small")])
+    assert "Accuracy against texts a second" in page
 
 
 @pytest.mark.parametrize("verb", ["distil-static", "distil-recipe"])

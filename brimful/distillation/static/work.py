@@ -10,7 +10,7 @@ from brimful.data.examples import Examples
 from brimful.distillation.comparison import Size, compared
 from brimful.distillation.static.plan import DistilStaticPlan
 from brimful.distillation.static.training import token_vectors, train_static
-from brimful.judging.baselines import TIMED, median_ms
+from brimful.judging.speed import speed_of
 from brimful.model.encoder import Encoder
 from brimful.objectives.imitation import TEACHER
 from brimful.runs.folder import RunFolder
@@ -43,9 +43,9 @@ def work(plan: DistilStaticPlan, folder: RunFolder) -> Summary:
     on_dev = [{} if data.dev is None else task.measure(_answers(m, data.dev), data.dev) for m in models]
     best = max(range(len(models)), key=lambda index: task.metrics[0].score(on_dev[index]))
     model = models[best]
-    singles = [[text] for text in list(data.test.table.texts)[:TIMED]]
+    speed = speed_of(lambda part: model.predict(list(part.texts)), data.test.table)
     kept = sum(array.nbytes for array in (model.vectors, model.matrix, model.bias))
-    size = Size(model.parameters, kept / 1e6, median_ms(model.predict, singles, 3))
+    size = Size(model.parameters, kept / 1e6, speed)
     model.save(folder.path / "model")
     write_rows(folder.path / "predictions.jsonl", task.compared_rows(answers["student"][best], data.test))
     found = compared(material, answers, taught, {"student": size}, tfidf=config.baseline != "none")
