@@ -15,8 +15,8 @@ import numpy as np
 from brimful.console import say, warn
 from brimful.errors import BrimfulError
 from brimful.extras import missing
-from brimful.model.encoder import Encoder
 from brimful.judging.speed import Speed, speed_of
+from brimful.model.encoder import Encoder
 from brimful.model.inference import text_vectors
 from brimful.randomness import derive_key, permutation
 from brimful.tables.table import Table
@@ -235,7 +235,8 @@ def majority(task: Task, data: TaskData) -> Rung:
     targets = {name: values for name, values in data.train.targets.items() if name != "weight"}
     answer = _MODELS[task.problem_type](len(task.labels), None, targets, None)
     answers = answer(np.empty((len(data.test), 0)))
-    return Rung(answers, task.measure(answers, data.test), time.perf_counter() - started, rows=len(data.train))
+    seconds = time.perf_counter() - started
+    return Rung(answers, task.measure(answers, data.test), seconds, rows=len(data.train))
 
 
 def _drawn(data: Encoded, most: int) -> Encoded:

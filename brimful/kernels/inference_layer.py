@@ -2,13 +2,13 @@
 
 In bfloat16 autocast converts the weights for each batch, has oneDNN lay them out again in each product, and
 takes an operation of ATen for each conversion, sum, norm and activation. Here the weights are laid out once
-for a run (`LaidOut`), GeLU and biases belong to the product, and a residual sum and its norm are one loop. In
-float32 a loop rotates, and the weights are laid out for products of few rows: MKL takes as long for those on
-one core as on two, where the weights are not in the cache (EPYC with AVX2, two cores, 256 x 1024 after others:
-431 and 228 us with 32 rows, 392 and 326 with 64, 970 and 938 with 256).
-
-In bfloat16, numbers are rounded where autocast rounds them, products and inputs of products, and the residual stream too
+for a run (`LaidOut`), GeLU and biases belong to the product, and a residual sum and its norm are one loop.
+Numbers are rounded where autocast rounds them, products and inputs of products, and the residual stream too
 where norms follow sums: what a norm gives is rounded to bfloat16.
+
+In float32 a loop rotates, and the weights are laid out for products of few rows. With weights that are not in
+the cache MKL takes as long for those on two cores as on one: 256 x 1024 on an EPYC with AVX2 took 431 us, and
+oneDNN 228, with 32 rows, 392 and 326 with 64, and 970 and 938 with 256.
 
 Floor in bfloat16, beside products and attention, of T slots of width H: 12 * T * H bytes for each sum with
 its norm.

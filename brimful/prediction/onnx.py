@@ -116,10 +116,7 @@ class Graph:
         self.path = folder.graph_file
         in_openvino = self.path.suffix == ".xml"
         try:
-            if in_openvino:
-                session = openvino_session(self.path)
-            else:
-                session = onnx_session(self.path, spinning=False)
+            session = openvino_session(self.path) if in_openvino else onnx_session(self.path, spinning=False)
         except Exception as error:  # neither has a common class of its own
             said = " ".join(str(error).split())
             runtime = "OpenVINO" if in_openvino else "onnxruntime"

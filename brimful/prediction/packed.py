@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,9 +16,9 @@ from brimful.errors import BrimfulError
 from brimful.hf.folders import load_encoder, naming_weights
 from brimful.hf.int8 import calibrated_precision
 from brimful.hf.model_folder import ModelFolder
+from brimful.model.door import within
 from brimful.model.encoder import Encoder
 from brimful.model.inference import sharing, text_vectors
-from brimful.model.door import within
 from brimful.precision.formats import InferencePrecision
 from brimful.precision.inference import FEWEST, resolve_inference
 from brimful.prediction.config import Device, Opening

@@ -390,10 +390,10 @@ def _of_export(run: Run) -> Iterator[tuple[Test, Candidate]]:
         return
     test = Test(task.name, primary.name, primary.title, n, primary.best == "highest", primary.percent)
     error = accuracy_error(value, n) if primary.name == "accuracy" else None
-    keys = ("gate.p50_ms", "gate.texts_per_second", "megabytes", "parameters")
+    costs = _costs(run.summary | gate | {"latency_ms": gate.get("p50_ms")})
     form = plain(run.summary.get("format"))
     label = run.name if form in run.name else f"{run.name}, {form}"
-    yield test, Candidate(label, value, error, *(metric(run.summary, key) for key in keys))
+    yield test, Candidate(label, value, error, *costs)
 
 
 _OF_KIND = {"demo": _of_demo, "export": _of_export}

@@ -3,7 +3,16 @@
 from collections.abc import Container, Mapping
 from typing import Any
 
-from brimful.reports.content import SPACE, ReportTable, branch, capitalized, metric, short, written, written_gap
+from brimful.reports.content import (
+    SPACE,
+    ReportTable,
+    branch,
+    capitalized,
+    metric,
+    short,
+    written,
+    written_gap,
+)
 
 ROWS = (
     ("teacher", "teacher", "teacher"),

@@ -133,7 +133,7 @@ CASES: dict[tuple[str, int], list[Callable[[], Case]]] = {
 """By the name of a form and its place among those of the name."""
 
 ELSEWHERE = {
-    ("products_of_run", 3): "layers in float32, with copies of weights: tests/kernels/test_inference_layer.py",
+    ("products_of_run", 3): "layers in float32, from copies: tests/kernels/test_inference_layer.py",
     ("products_of_run", 4): "layers in float32: tests/kernels/test_inference_layer.py",
     ("products_of_run", 1): "int8 rounds more than bfloat16: tests/kernels/test_int8.py",
     ("layer", 2): "a compiled step on a GPU: tests/kernels/test_fused.py, tests/gpu",
