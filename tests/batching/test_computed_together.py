@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from brimful.batching.model import BatchModel, TextAnswer
+from brimful.batching.model import BatchModel, TextAnswer, open_models
+from brimful.errors import BrimfulError
 from brimful.prediction.config import Opening
 from brimful.prediction.served import open_served
 from builders.served import write_models
@@ -20,6 +21,19 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder: Path = tmp_path_factory.mktemp("together")
     write_models(folder)
     return folder
+
+
+def test_a_model_is_called_after_the_folder_that_was_given(
+    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A link's name stays when it leads to another model."""
+    (tmp_path / "router").symlink_to(models / "topics")
+    monkeypatch.chdir(models / "vectors")
+    openings = [Opening(model=name, device="cpu") for name in (f"{tmp_path}/router/", ".", "../topics")]
+    found = open_models(openings, lambda function: function())
+    assert list(found) == ["router", "vectors", "topics"]
+    with pytest.raises(BrimfulError, match="two models are called topics"):
+        open_models([*openings, openings[-1]], lambda function: function())
 
 
 def numbers(answers: list[TextAnswer]) -> list[object]:
