@@ -245,8 +245,11 @@ class Queue:
         self.fail(late, RefusedError(504, "the deadline passed while the request waited"))
 
     def call(self, function: Callable[[], Any]) -> Future[Any]:
-        """What a function returns that a thread that computes calls between two batches; after `stop` its
-        error."""
+        """Have a computing thread call a function between two batches.
+
+        Returns:
+            its result; or the error that `stop` was given.
+        """
         future: Future[Any] = Future()
 
         def run() -> None:

@@ -33,7 +33,7 @@ from brimful.config import Verb, build, read_yaml, verb
 from brimful.console import say
 from brimful.demonstration.config import DemoConfig
 from brimful.demonstration.general_encoder import PACKAGE, REQUIREMENT, find_weights, unpack
-from brimful.demonstration.measure import onnx_latency, right_answers, tfidf_baseline
+from brimful.demonstration.measure import onnx_latency, packed_rate, right_answers, tfidf_baseline
 from brimful.demonstration.reviews import Reviews, find_reviews, load_reviews, write_reviews
 from brimful.distributed import World
 from brimful.errors import BrimfulError, UsageError
@@ -311,19 +311,18 @@ class Demo:
         for name, run in self.served.items():
             graph = ModelFolder(self.out / "export" / f"{run}-onnx").graph_file
             summary = read_json(self.out / run / SUMMARY)
-            predicted = predict(
-                model=self.folder(run),
-                input=self.folder("reviews/test.tsv"),
-                output=self.folder(f"{name}-predictions.jsonl"),
-            )
             models[name] = {
                 "parameters": summary["student"]["parameters"]
                 if summary["kind"] == "distil"
                 else summary["parameters"],
                 "size_mb": graph.stat().st_size / 1e6,
                 "latency_ms": onnx_latency(self.out / "export" / f"{run}-onnx", texts),
-                "tokens_per_second": predicted["tokens_per_second"],
-                "texts_per_second": predicted["texts"] / predicted["seconds"],
+                "texts_per_second": packed_rate(self.out / run, texts),
+                "tokens_per_second": predict(
+                    model=self.folder(run),
+                    input=self.folder("reviews/test.tsv"),
+                    output=self.folder(f"{name}-predictions.jsonl"),
+                )["tokens_per_second"],
             }
         pairs = {
             "pretrained_minus_random_init": ("pretrained", "random_init"),

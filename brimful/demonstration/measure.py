@@ -8,10 +8,12 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from brimful.demonstration.reviews import Reviews
+from brimful.distillation.comparison import size_of
 from brimful.exporting.onnx_file import onnx_session
 from brimful.hf.model_folder import ModelFolder
 from brimful.judging.baselines import TFIDF_STRENGTHS, tfidf_vectorizer
 from brimful.judging.speed import median_ms
+from brimful.tasks.model import load_task_model
 
 
 def tfidf_baseline(reviews: Reviews) -> tuple[np.ndarray, dict[str, float]]:
@@ -62,6 +64,12 @@ def onnx_latency(folder: Path, texts: list[str]) -> float:
         session.run(None, {"input_ids": ids, "attention_mask": np.ones_like(ids)})
 
     return median_ms(call, texts)
+
+
+def packed_rate(run: Path, texts: list[str]) -> float:
+    """Reviews a second of a run's model, many together, packed, on the CPU in float32."""
+    model = load_task_model(ModelFolder.open(str(run), "model"))
+    return size_of(model, model.task.from_texts(texts, None)).speed.texts_per_second
 
 
 def right_answers(run: Path) -> np.ndarray:

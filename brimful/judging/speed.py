@@ -1,5 +1,6 @@
 """How fast a model answers on this machine: one text by itself, and many together."""
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -9,13 +10,15 @@ from brimful.tables.table import Table
 
 TIMED = 30
 """Texts that a latency is a median over."""
-MOST, SECONDS = 500, 4.0
-"""Texts that a throughput is measured on, at most, and about the longest that this may take."""
+MOST = 500
+"""Texts, at most, that a throughput is measured on."""
+SECONDS = 4.0
+"""About the longest that either may take."""
 
 
 class Speed(NamedTuple):
-    """What a user waits for, from text to answer: `latency_ms` is the median of one text by itself, and
-    `texts_per_second` of many together."""
+    """How fast a model answers, from text to answer: `latency_ms` is the median of single texts,
+    `texts_per_second` the rate of many together."""
 
     latency_ms: float
     texts_per_second: float
@@ -28,17 +31,22 @@ def speed_of(answer: Callable[[Table], object], table: Table) -> Speed:
         answer: computes the answers to the texts of a table.
     """
     singles = [table.take([row]) for row in range(min(TIMED, len(table)))]
-    latency = median_ms(answer, singles, 3)
-    count = max(TIMED, min(MOST, int(1e3 * SECONDS / latency)))
-    many = table.take(range(min(count, len(table))))
-    return Speed(latency, 1e3 * len(many) / median_ms(answer, [many], 1))
+    latency = median_ms(answer, singles, 3, SECONDS)
+    count = min(MOST, len(table), max(1, int(1e3 * SECONDS / latency)))
+    return Speed(latency, 1e3 * count / median_ms(answer, [table.take(range(count))], 0))
 
 
-def median_ms(call: Callable[[Any], object], values: Sequence[Any], warm: int = 10) -> float:
-    """Median milliseconds of `call` over `values`, after `warm` calls."""
-    times = []
-    for value in [*values[:warm], *values]:
+def median_ms(
+    call: Callable[[Any], object], values: Sequence[Any], warm: int = 10, seconds: float = math.inf
+) -> float:
+    """Median milliseconds of `call` over `values`, after `warm` calls; of fewer values once they have taken
+    so many seconds."""
+    times: list[float] = []
+    for place, value in enumerate([*values[:warm], *values]):
         started = time.perf_counter()
         call(value)
-        times.append(1e3 * (time.perf_counter() - started))
-    return statistics.median(times[min(warm, len(values)) :])
+        if place >= min(warm, len(values)):
+            times.append(1e3 * (time.perf_counter() - started))
+            if sum(times) > 1e3 * seconds:
+                break
+    return statistics.median(times)

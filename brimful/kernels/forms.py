@@ -51,10 +51,13 @@ FORMS: dict[str, tuple[FastForm, ...]] = {
         FastForm(inference_layer.LaidOut, inference_layer.run_applies),
         FastForm(partial(inference_layer.LaidOut, integers=True), inference_layer.int8_applies),
         FastForm(products.OneDnn, products.run_applies),
-        FastForm(partial(inference_layer.LaidOut, wide=True), inference_layer.wide_copies_apply),
         FastForm(partial(inference_layer.LaidOut, wide=True, copies=False), inference_layer.wide_applies),
+    ),
+    "products_of_service": (
+        FastForm(partial(inference_layer.LaidOut, wide=True), inference_layer.served_copies_apply),
+        FastForm(partial(inference_layer.LaidOut, wide=True, copies=False), inference_layer.served_applies),
     ),
     "products_of_teacher": (FastForm(partial(products.OneDnn, copying=False), products.teacher_applies),),
 }
-"""`products_of_run` and `products_of_teacher` are contexts of forward passes: of a run of inference, whose
-weights do not change meanwhile, and of a frozen model while another one trains."""
+"""`products_of_...` are contexts of forward passes: of a run of inference, whose weights do not change
+meanwhile, of a model that is served, and of a frozen model while another one trains."""

@@ -6,9 +6,10 @@ for a run (`LaidOut`), GeLU and biases belong to the product, and a residual sum
 Numbers are rounded where autocast rounds them, products and inputs of products, and the residual stream too
 where norms follow sums: what a norm gives is rounded to bfloat16.
 
-In float32 a loop rotates, and the weights are laid out for products of few rows. With weights that are not in
-the cache MKL takes as long for those on two cores as on one: 256 x 1024 on an EPYC with AVX2 took 431 us, and
-oneDNN 228, with 32 rows, 392 and 326 with 64, and 970 and 938 with 256.
+In float32 a loop rotates. A model that is served has its weights laid out for products of few rows: with
+weights that are not in the cache, MKL is no faster on two cores than on one. A product of 256 x 1024 on two
+cores of an EPYC with AVX2 took 431 us with MKL and 228 with oneDNN for 32 rows, 392 and 326 for 64, and 970
+and 938 for 256.
 
 Floor in bfloat16, beside products and attention, of T slots of width H: 12 * T * H bytes for each sum with
 its norm.
@@ -25,7 +26,7 @@ from brimful.kernels import bfloat16, float32
 from brimful.kernels.bfloat16_layer import Rotation, takes
 from brimful.kernels.blockwise import attention
 from brimful.kernels.int8 import IntegerWeights
-from brimful.kernels.products import has_onednn_on_amd
+from brimful.kernels.products import has_onednn_on_amd, onednn_is_faster
 from brimful.model.attention import CaptureFunction, Layout, SequenceLayout
 from brimful.model.drawing import Linear
 from brimful.model.inference import not_finite
@@ -39,7 +40,10 @@ EVEN = 32
 shape, some 100 kB."""
 
 FEW_ROWS = 256
-"""Rows of a product in float32 from which on it is torch's."""
+"""Rows of a product in float32 from which on it is torch's, where oneDNN is no faster at large ones."""
+
+LOADING = 1 << 14
+"""Tokens of a run in float32 below which the layers are plain: loading numba takes half a CPU second."""
 
 
 class _Active(threading.local):
@@ -53,12 +57,12 @@ _ACTIVE = _Active()
 
 
 class LaidOut:
-    """Inside, `forward` computes the layers, from copies of their weights, which must not change meanwhile.
+    """Inside, `forward` computes the layers. Their weights must not change meanwhile.
 
     Args:
         wide: in float32, not bfloat16.
         integers: whether products whose module has `steps` are in int8.
-        copies: whether weights in float32 are laid out.
+        copies: whether float32 weights are laid out too, as those in bfloat16 always are.
 
     Attributes:
         dtype: of what is between products: bfloat16, or float32.
@@ -84,7 +88,9 @@ class LaidOut:
     def takes(self, x: Tensor) -> bool:
         """Whether a residual stream is one that it computes with."""
         if self.dtype == torch.float32:
-            return x.dtype == self.dtype and x.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
+            fits = x.dtype == self.dtype and x.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
+            has_memory = type(x) is Tensor and not torch.compiler.is_compiling()
+            return fits and has_memory
         return bfloat16.autocasts(x) or bfloat16.applies(x)
 
     def weight(self, linear: Linear) -> Tensor:
@@ -121,13 +127,16 @@ class LaidOut:
         if self.in_int8(linear):
             integers = IntegerWeights.of(linear)
             return integers.product(integers.rounded(x), activation, self.dtype)
-        is_torchs = self.dtype == torch.float32 and (len(x) >= FEW_ROWS or not self.copies)
-        if is_torchs or len(x) % EVEN:
+        if len(x) % EVEN or self._leaves_to_torch(len(x)):
             bias = None if linear.bias is None else linear.bias.to(x.dtype)
             y = F.linear(x, linear.weight.to(x.dtype), bias)
             return y if activation == "none" else F.gelu(y)
         weight = self.weight(linear)
         return torch.ops.mkldnn._linear_pointwise(x, weight, linear.bias, activation, [], "none")
+
+    def _leaves_to_torch(self, rows: int) -> bool:
+        many = rows >= FEW_ROWS and not onednn_is_faster()
+        return self.dtype == torch.float32 and (many or not self.copies)
 
     def mlp(self, layer: Layer, y: Tensor) -> Tensor:
         """The feed-forward sub-layer of (T, hidden)."""
@@ -151,13 +160,18 @@ def run_applies(device: torch.device, tokens: int, precision: InferencePrecision
 
 
 def wide_applies(device: torch.device, tokens: int, precision: InferencePrecision) -> bool:
-    """Whether `LaidOut` is faster for a run in float32 over any number of tokens."""
-    return precision == "fp32" and device.type == "cpu" and bfloat16.has_numba()
+    """Whether `LaidOut` is faster for a run in float32 over this many tokens."""
+    return precision == "fp32" and device.type == "cpu" and tokens >= LOADING and bfloat16.has_numba()
 
 
-def wide_copies_apply(device: torch.device, tokens: int, precision: InferencePrecision) -> bool:
-    """Whether it is with copies: on AMD processors, where it was measured."""
-    return wide_applies(device, tokens, precision) and tokens >= FEWEST and has_onednn_on_amd()
+def served_applies(device: torch.device, tokens: int, precision: InferencePrecision) -> bool:
+    """Whether `LaidOut` is faster for a model in float32 that is served, however short its runs are."""
+    return wide_applies(device, LOADING, precision)
+
+
+def served_copies_apply(device: torch.device, tokens: int, precision: InferencePrecision) -> bool:
+    """Whether copies make it faster still: on AMD processors, where it was measured."""
+    return served_applies(device, tokens, precision) and has_onednn_on_amd()
 
 
 def int8_applies(device: torch.device, tokens: int, precision: InferencePrecision) -> bool:
@@ -172,14 +186,20 @@ def applies(
     rotation: Rotation | None,
     capture: CaptureFunction | None,
 ) -> bool:
-    """Whether `forward` computes this: in `LaidOut`, without gradients and captures."""
+    """Whether `forward` computes this: in `LaidOut`, without gradients, captures and hooks."""
     return (
         bool(_ACTIVE.runs)
         and not torch.is_grad_enabled()
         and not layer.training
         and takes(layer, layout, capture)
         and _ACTIVE.runs[-1].takes(x)
+        and not any(map(_is_changed, layer.children()))
     )
+
+
+def _is_changed(module: nn.Module) -> bool:
+    """Whether calling a module does more than its class: `forward` does not call it."""
+    return bool(module._forward_pre_hooks or module._forward_hooks or "forward" in module.__dict__)
 
 
 def forward(
@@ -190,7 +210,7 @@ def forward(
     capture: CaptureFunction | None,
     kept: Tensor | None,
 ) -> Tensor:
-    """`Layer.forward`: float32 where norms come first or int8 `is_wide`, else bfloat16."""
+    """`Layer.forward`: in float32 where norms come first or the run has it, else in bfloat16."""
     run = _ACTIVE.runs[-1]
     if run.integers:
         run.require_finite(

@@ -34,20 +34,21 @@ _OPERATIONS = ("_reorder_linear_weight", "_linear_pointwise")
 
 def run_applies(device: torch.device, tokens: int, precision: Precision) -> bool:
     """Whether `OneDnn` is faster for a run of inference over this many tokens."""
-    return precision == "fp32" and device.type == "cpu" and tokens >= FEWEST and _is_faster()
+    return precision == "fp32" and device.type == "cpu" and tokens >= FEWEST and onednn_is_faster()
 
 
 def teacher_applies(device: torch.device) -> bool:
     """Whether it is for a frozen model while another one trains."""
-    return device.type == "cpu" and _is_faster()
+    return device.type == "cpu" and onednn_is_faster()
 
 
 @cache
-def _is_faster() -> bool:
-    """Whether this is an AMD processor with AVX-512, where it was measured, and torch has the operations."""
+def onednn_is_faster() -> bool:
+    """Whether large products are faster: on an AMD processor with AVX-512, where it was measured."""
     return torch.backends.cpu.get_cpu_capability() == "AVX512" and has_onednn_on_amd()
 
 
+@cache
 def has_onednn_on_amd() -> bool:
     """Whether this is an AMD processor, and torch has the operations."""
     amd = "AuthenticAMD" in (kernel_file("proc/cpuinfo") or "")

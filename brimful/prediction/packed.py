@@ -130,7 +130,8 @@ class _Numbers:
         self.products: Callable[[], AbstractContextManager[Any]] = nullcontext
         if opening.stays:
             self.precision = resolve_inference(self.precision, device, FEWEST)
-            self.products = partial(sharing, within("products_of_run", device, FEWEST, self.precision))
+            name = "products_of_service" if self.precision == "fp32" else "products_of_run"
+            self.products = partial(sharing, within(name, device, FEWEST, self.precision))
 
     def precision_for(self, data: Encoded) -> InferencePrecision:
         """The format of a slice."""

@@ -252,7 +252,7 @@ def scatter_chart(
             axes.errorbar(point.x, point.y, yerr=bar, color=colour, fmt="o", markersize=5, linewidth=1.2)
         low, high = min(p.x for p in points), max(p.x for p in points)
         axes.set_xlim(low / 1.6, high * 1.6 * (high / low) ** 0.35)  # room for the last label
-        heights = _label_heights(points)
+        heights = _label_heights(points, *axes.get_ylim())
         axes.set_ylim(top=max(axes.get_ylim()[1], max(heights)))
         for point, height in zip(points, heights, strict=True):
             moved = {"arrowstyle": "-", "color": _STAND_IN["muted"], "linewidth": 0.6, "relpos": (0, 0.5)}
@@ -278,10 +278,13 @@ def scatter_chart(
         return Chart(title, _to_svg(drawing, f"{title}: {spoken}"), note=note)
 
 
-def _label_heights(points: Sequence[Point]) -> list[float]:
-    """Where the labels stand: at the height of their points, moved apart where two would touch."""
-    low, high = min(p.y for p in points), max(p.y for p in points)
-    apart = 0.065 * ((high - low) or 1.0)
+def _label_heights(points: Sequence[Point], low: float, high: float) -> list[float]:
+    """Where the labels stand: at the height of their points, moved apart where two would touch.
+
+    Args:
+        low, high: the limits of the axis.
+    """
+    apart = 0.065 * (high - low)
     heights = {}
     last = -np.inf
     for index in sorted(range(len(points)), key=lambda i: points[i].y):

@@ -136,10 +136,17 @@ def _merged(first: Candidate, second: Candidate) -> Candidate:
         theirs: float | None = getattr(second, name)
         return theirs if ours is None else ours
 
-    names = ("error", "milliseconds", "texts_per_second", "megabytes", "parameters")
-    numbers = {name: known(name) for name in names}
+    numbers = {name: known(name) for name in ("error", "megabytes", "parameters")}
+    timed = first if first.milliseconds or first.texts_per_second else second  # both on one machine
     pairs = {**second.of_differences, **first.of_differences}
-    return Candidate(first.label, first.value, **numbers, of_differences=pairs)
+    return Candidate(
+        first.label,
+        first.value,
+        **numbers,
+        milliseconds=timed.milliseconds,
+        texts_per_second=timed.texts_per_second,
+        of_differences=pairs,
+    )
 
 
 def choice_headline(choice: Choice) -> Headline:
@@ -401,8 +408,8 @@ _OF_KIND = {"demo": _of_demo, "export": _of_export}
 Costs = tuple[float | None, float | None, float | None, float | None]
 """The milliseconds of one text, texts a second, megabytes, and parameters."""
 Found = tuple[str, Any, Costs, tuple[str, float | None]]
-"""A model's label, its metrics, its costs, and another model's label with the standard
-error of the difference from it."""
+"""A model's label, its metrics, its costs, and another model's label with the standard error of the
+difference from it."""
 
 
 def _of_finetune(run: Run) -> Iterator[Found]:

@@ -1,35 +1,43 @@
 """How fast a model answers: what is timed, and for how long."""
 
-import time
 from pathlib import Path
 
-from brimful.judging.speed import MOST, SECONDS, TIMED, speed_of
+import pytest
+
+from brimful.judging.speed import MOST, SECONDS, TIMED, Speed, speed_of
 from brimful.tables.table import Table
 
 
-def test_one_text_and_many_together_are_timed() -> None:
-    sizes = []
+class Model:
+    """Takes its seconds for each text by itself, and half of them in company."""
 
-    def answer(table: Table) -> None:
-        sizes.append(len(table))
-        time.sleep(0.002)
+    def __init__(self, seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.seconds, self.now, self.sizes = seconds, 0.0, list[int]()
+        monkeypatch.setattr("brimful.judging.speed.time.perf_counter", lambda: self.now)
 
-    found = speed_of(answer, Table(Path("texts"), ["a"] * (2 * MOST), None, None))
-    assert sizes == [1] * (3 + TIMED) + [MOST] * 2
-    assert found.latency_ms >= 2
-    assert found.texts_per_second > 10 * 1e3 / found.latency_ms
+    def answer(self, table: Table) -> None:
+        self.sizes.append(len(table))
+        self.now += self.seconds * (1 if len(table) == 1 else len(table) / 2)
+
+    def speed(self, texts: int) -> Speed:
+        return speed_of(self.answer, Table(Path("texts"), ["a"] * texts, None, None))
 
 
-def test_a_slow_model_is_timed_on_few_texts(monkeypatch) -> None:
-    now, sizes = [0.0], []
-    monkeypatch.setattr("brimful.judging.speed.time.perf_counter", lambda: now[0])
-
-    def answer(table: Table) -> None:
-        sizes.append(len(table))
-        now[0] += 0.0625 * len(table)
-
-    found = speed_of(answer, Table(Path("texts"), ["a"] * MOST, None, None))
-    assert sizes[-1] == int(SECONDS / 0.0625)
-    assert round(found.texts_per_second) == 16
-    assert speed_of(answer, Table(Path("texts"), ["a", "b"], None, None)).latency_ms > 0
-    assert sizes[-1] == 2
+@pytest.mark.parametrize(
+    ("seconds", "texts", "singles", "many"),
+    [
+        (2**-8, 2 * MOST, TIMED, MOST),
+        (2**-8, 2, 2, 2),
+        (2**-4, MOST, TIMED, int(SECONDS * 2**4)),
+        (1.0, MOST, int(SECONDS) + 1, int(SECONDS)),
+        (64.0, MOST, 1, 1),
+    ],
+)
+def test_single_texts_and_many_together_are_timed(
+    seconds: float, texts: int, singles: int, many: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = Model(seconds, monkeypatch)
+    found = model.speed(texts)
+    assert model.sizes == [1] * (min(3, texts) + singles) + [many]
+    assert found.latency_ms == 1e3 * seconds
+    assert found.texts_per_second == (1 if many == 1 else 2) / seconds

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.nn.utils import prune
 
 from brimful.data.examples import Examples
 from brimful.errors import BrimfulError, NotFiniteError
@@ -90,15 +91,49 @@ def test_vectors_in_fp32_are_those_of_the_plain_layer(model: str, copies: bool, 
     assert bool(run.weights) is copies  # of texts by themselves, which have few tokens
 
 
-def test_every_run_in_fp32_on_a_cpu_has_these_layers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("brimful.kernels.products._is_faster", lambda: False)
+def test_long_runs_and_served_models_have_these_layers_in_fp32(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("brimful.kernels.products.onednn_is_faster", lambda: False)
     for amd in (False, True):
         monkeypatch.setattr(inference_layer, "has_onednn_on_amd", lambda amd=amd: amd)
-        for tokens in (1, inference_layer.FEWEST):
-            run = within("products_of_run", CPU, tokens, "fp32")
-            assert isinstance(run, LaidOut)
-            assert (run.dtype, run.copies) == (torch.float32, amd and tokens > 1)
-    assert not isinstance(within("products_of_run", torch.device("cuda"), 1 << 20, "fp32"), LaidOut)
+        run = within("products_of_run", CPU, inference_layer.LOADING, "fp32")
+        served = within("products_of_service", CPU, 1, "fp32")
+        assert isinstance(run, LaidOut)
+        assert isinstance(served, LaidOut)
+        assert run.dtype == served.dtype == torch.float32
+        assert (run.copies, served.copies) == (False, amd)
+    for device, tokens in ((CPU, inference_layer.LOADING - 1), (torch.device("cuda"), 1 << 20)):
+        assert not isinstance(within("products_of_run", device, tokens, "fp32"), LaidOut)
+
+
+def test_what_hooks_and_other_forwards_do_is_done(examples: Examples) -> None:
+    encoder, calls = small("modern").eval(), []
+    plain = text_vectors(encoder, examples)
+    hook = encoder.layers[0].up.register_forward_hook(lambda *given: calls.append("hook"))
+    with sharing(LaidOut(wide=True)):
+        text_vectors(encoder, examples)
+        hook.remove()
+        own = encoder.layers[1].down.forward
+        encoder.layers[1].down.forward = lambda x: calls.append("forward") or own(x)
+        text_vectors(encoder, examples)
+        del encoder.layers[1].down.forward
+        prune.random_unstructured(encoder.layers[0].qkv, "weight", 0.3)
+        text_vectors(encoder, examples)
+        with torch.no_grad():
+            encoder.layers[0].qkv.weight_orig.mul_(2)
+        found = text_vectors(encoder, examples)
+    assert {"hook", "forward"} == set(calls)
+    with shut():
+        np.testing.assert_allclose(found, text_vectors(encoder, examples), atol=1e-5)
+    assert np.abs(found - plain).max() > 1e-3
+
+
+@pytest.mark.parametrize("model", ["bert", "modern"])
+def test_a_compiled_encoder_computes_a_run_in_fp32(model: str, examples: Examples) -> None:
+    encoder = small(model).eval()
+    wanted = text_vectors(encoder, examples)
+    encoder.compile(backend="eager")
+    with sharing(LaidOut(wide=True)):
+        np.testing.assert_allclose(text_vectors(encoder, examples), wanted, atol=1e-5)
 
 
 def test_gradients_training_and_captures_have_other_forms() -> None:

@@ -79,7 +79,7 @@ def test_everything_else_is_torch_s(seed):
 
 
 def test_short_runs_and_other_devices_are_left_alone(monkeypatch):
-    monkeypatch.setattr(products, "_is_faster", lambda: True)
+    monkeypatch.setattr(products, "onednn_is_faster", lambda: True)
     assert isinstance(within("products_of_run", torch.device("cpu"), products.FEWEST, "fp32"), OneDnn)
     assert not isinstance(within("products_of_run", torch.device("cpu"), products.FEWEST - 1, "fp32"), OneDnn)
     assert not isinstance(within("products_of_run", torch.device("cuda"), 1 << 20, "fp32"), OneDnn)
@@ -88,7 +88,7 @@ def test_short_runs_and_other_devices_are_left_alone(monkeypatch):
 @pytest.mark.usefixtures("any_rows")
 def test_a_teacher_s_weights_are_not_copied(seed, monkeypatch):
     """Without a gradient, rows by 16: oneDNN's. With one, or other rows: torch's."""
-    monkeypatch.setattr(products, "_is_faster", lambda: True)
+    monkeypatch.setattr(products, "onednn_is_faster", lambda: True)
     torch.manual_seed(seed)
     linear, x = nn.Linear(96, 40), torch.randn(33, 96)
     mode = within("products_of_teacher", torch.device("cpu"))

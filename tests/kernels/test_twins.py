@@ -133,8 +133,9 @@ CASES: dict[tuple[str, int], list[Callable[[], Case]]] = {
 """By the name of a form and its place among those of the name."""
 
 ELSEWHERE = {
-    ("products_of_run", 3): "layers in float32, from copies: tests/kernels/test_inference_layer.py",
-    ("products_of_run", 4): "layers in float32: tests/kernels/test_inference_layer.py",
+    ("products_of_run", 3): "layers in float32: tests/kernels/test_inference_layer.py",
+    ("products_of_service", 0): "the same, from copies",
+    ("products_of_service", 1): "the same",
     ("products_of_run", 1): "int8 rounds more than bfloat16: tests/kernels/test_int8.py",
     ("layer", 2): "a compiled step on a GPU: tests/kernels/test_fused.py, tests/gpu",
     ("varlen", 0): "a backend of attention for GPUs: tests/model/test_attention.py, tests/gpu",
@@ -178,7 +179,7 @@ def test_a_fast_form_gives_the_numbers_of_its_plain_twin(
         pytest.skip("oneDNN has no bfloat16 for this processor")
     torch.manual_seed(seed)
     never_small(monkeypatch)
-    monkeypatch.setattr("brimful.kernels.products._is_faster", lambda: True)
+    monkeypatch.setattr("brimful.kernels.products.onednn_is_faster", lambda: True)
     case = CASES[form][number]()
     with shut():
         assert choose(form[0]) is None

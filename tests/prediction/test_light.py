@@ -185,8 +185,11 @@ def test_a_static_model_needs_numpy_and_tokenizers_alone(static, tmp_path):
     assert [row["abstained"] for row in rows] == [row.max() < 0.9 for row in expected.round(6)]
 
 
-def test_a_task_model_loads_neither_a_compiler_nor_other_tasks(tmp_path):
-    task_model("classification").save(tmp_path / "model")
+@pytest.mark.parametrize(
+    ("task", "needed"), [("classification", []), ("regression", ["scipy"])], ids=["bert", "modern"]
+)
+def test_a_task_model_loads_neither_a_compiler_nor_other_tasks(task, needed, tmp_path):
+    task_model(task).save(tmp_path / "model")
     code = """
 import sys
 from brimful.cli import main
@@ -197,7 +200,7 @@ print(sorted(heavy & set(sys.modules)), code)
     given = ["--model", str(tmp_path / "model"), "--input", str(written(tmp_path, "")), "--output"]
     command = [sys.executable, "-c", code, "predict", *given, str(tmp_path / "out.jsonl")]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "[] 0"
+    assert done.stdout.splitlines()[-1] == f"{needed} 0"
 
 
 def test_forms_have_the_numbers_of_their_tasks_but_for_rounding():
