@@ -14,6 +14,10 @@ GRAIN = 128
 see `rounded`."""
 
 
+FEW = 512
+"""Tokens from which on a batch is always `rounded`."""
+
+
 def batch_of(
     examples: Examples, index: np.ndarray, slots: int | None = None, sequence_slots: int | None = None
 ) -> PackedBatch:
@@ -49,6 +53,11 @@ def rounded(tokens: int) -> int:
     return -(-tokens // grain) * grain
 
 
-def rounded_batch(examples: Examples, index: np.ndarray) -> PackedBatch:
-    """The examples `index` as one micro-batch of as many tokens as `rounded` says."""
-    return batch_of(examples, index, rounded(int(examples.lengths[index].sum())))
+def rounded_batch(examples: Examples, index: np.ndarray, *, filled: bool = True) -> PackedBatch:
+    """The examples `index` as one micro-batch of as many tokens as `rounded` says.
+
+    Args:
+        filled: whether it is filled up even if it has at most `FEW` tokens.
+    """
+    tokens = int(examples.lengths[index].sum())
+    return batch_of(examples, index, rounded(tokens) if filled or tokens > FEW else None)

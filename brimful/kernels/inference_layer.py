@@ -135,7 +135,7 @@ class LaidOut:
         return torch.ops.mkldnn._linear_pointwise(x, weight, linear.bias, activation, [], "none")
 
     def _leaves_to_torch(self, rows: int) -> bool:
-        many = rows >= FEW_ROWS and not onednn_is_faster()
+        many = torch.get_num_threads() == 1 or (rows >= FEW_ROWS and not onednn_is_faster())
         return self.dtype == torch.float32 and (many or not self.copies)
 
     def mlp(self, layer: Layer, y: Tensor) -> Tensor:

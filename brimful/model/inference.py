@@ -151,10 +151,13 @@ def run_by_token(
     return [found[index] for index in range(len(examples))]
 
 
-def batches(examples: Examples, tokens: int = TOKENS) -> Iterator[PackedBatch]:
+def batches(examples: Examples, tokens: int = TOKENS, *, filled: bool = True) -> Iterator[PackedBatch]:
     """Every example once, in micro-batches of at most `tokens` tokens (or one longer example).
 
     The longest come first, so that most of a batch are equally long; the shortest fill what these leave.
+
+    Args:
+        filled: as of `rounded_batch`.
     """
     for start in range(0, len(examples), BATCHED_AT_ONCE):
         lengths = examples.lengths[start : start + BATCHED_AT_ONCE]
@@ -167,7 +170,7 @@ def batches(examples: Examples, tokens: int = TOKENS) -> Iterator[PackedBatch]:
             room = tokens - (sums[long] - sums[first])
             short = min(max(long, int(np.searchsorted(sums, sums[end] - room))), end)
             chosen = np.concatenate([order[first:long], order[short:end]])
-            yield rounded_batch(examples, start + chosen)
+            yield rounded_batch(examples, start + chosen, filled=filled)
             first, end = long, short
 
 
@@ -184,12 +187,15 @@ def _run(
     """Batches, in the order of packing, and what `forward` returns for each, float32 on the host."""
     tokens = int(examples.lengths.sum())
     precision = resolve_inference(precision, device, tokens)
-    products = _outer_products.get() or within("products_of_run", device, tokens, precision)
+    outer = _outer_products.get()
+    products = outer or within("products_of_run", device, tokens, precision)
+    # MKL has products of any shape: those of oneDNN are in runs that share them, if they may be small.
+    is_mkls = precision == "fp32" and device.type == "cpu" and (outer is None or torch.get_num_threads() == 1)
     if precision == "int8" and kernels() is None:
         raise BrimfulError(f"int8 needs {SWITCH}=on")
     between: InferencePrecision = "fp32" if precision == "int8" and is_wide() else precision
     with torch.inference_mode():
-        for batch in batches(examples):
+        for batch in batches(examples, filled=not is_mkls):
             with products, autocast(between, device):
                 outputs = forward(batch.to(device))
             yield batch, outputs.float().cpu().numpy()

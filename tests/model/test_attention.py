@@ -140,11 +140,12 @@ def test_perturbing_a_sequence_changes_no_bit_of_another():
     assert not torch.equal(before[43:243], after[43:243])
 
 
-@pytest.mark.parametrize("window", [None, 20])
+@pytest.mark.parametrize("window", [None, 20, 400])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_inference_which_calls_no_operator_has_its_bits(dtype, window):
-    layout = SequenceLayout.prepare(row([40, 3, 130, 17]))
-    q, k, v = torch.randn(3, 190, 2, 32, dtype=dtype)
+@pytest.mark.parametrize("lengths", [[40, 3, 130, 17], [190], [600, 5]])
+def test_inference_which_calls_no_operator_has_its_bits(lengths, dtype, window):
+    layout = SequenceLayout.prepare(row(lengths))
+    q, k, v = torch.randn(sum(lengths), 3, 2, 32, dtype=dtype).unbind(1)
     by_operator = attend(q, k, v, layout, window=window)
     with torch.inference_mode():
         assert torch.equal(attend(q, k, v, layout, window=window), by_operator)

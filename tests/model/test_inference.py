@@ -1,5 +1,6 @@
 """Packed inference: every answer stands where its example stands, and is what the example gets alone."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +12,7 @@ from brimful.data.examples import Examples
 from brimful.model.encoder import Encoder
 from brimful.model.heads import SequenceHead
 from brimful.model.inference import batches as micro_batches
-from brimful.model.inference import run_by_sequence, text_vectors
+from brimful.model.inference import run_by_sequence, sharing, text_vectors
 from brimful.model.shape import EncoderConfig
 from builders.encoders import small
 
@@ -73,6 +74,24 @@ def test_every_example_is_in_one_batch_and_batches_hold_their_tokens(seed, token
 def test_short_examples_fill_what_long_ones_leave():
     batches = list(micro_batches(examples_of([60] * 10 + [4] * 10, 0), 64))
     assert [batch.real_tokens for batch in batches] == [64] * 10
+
+
+def test_a_few_tokens_are_not_filled_up_where_products_have_any_shape(seed):
+    slots = []
+
+    def forward(batch):
+        slots.append(len(batch.tokens))
+        return torch.zeros(len(batch.offsets) - 1, 1)
+
+    for lengths, precision in (([37], "fp32"), ([37], "bf16"), ([64] * 8, "fp32"), ([64] * 8 + [1], "fp32")):
+        run_by_sequence(forward, examples_of(lengths, seed), torch.device("cpu"), precision=precision)
+    threads = torch.get_num_threads()
+    for count in (1, 2):
+        torch.set_num_threads(count)
+        with sharing(nullcontext()):
+            run_by_sequence(forward, examples_of([37], seed), torch.device("cpu"))
+    torch.set_num_threads(threads)
+    assert slots == [37, 64, 512, 640, 37, 64]
 
 
 def test_answers_are_float32_whatever_the_computation(seed):
