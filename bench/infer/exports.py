@@ -61,7 +61,10 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     folder = ModelFolder.open(options.run, "model")
     values = run_of(folder)["options"]
-    given = {"run": str(options.run), "test": options.test or values["test"], "texts": options.texts}
+    test = options.test or values["test"]
+    if test is None:
+        parser.error(f"{options.run} names no test table, as a student's run; give --test")
+    given = {"run": str(options.run), "test": test, "texts": options.texts}
     facts: dict[str, dict[str, Any]] = {
         "brimful": {"mb": (folder.path / "model.safetensors").stat().st_size / 1e6}
     }

@@ -56,7 +56,8 @@ def panel(axes: Axes, found: Sequence[Point], values: Sequence[float], label: st
     axes.xaxis.set_minor_formatter(NullFormatter())
     for number, (point, value) in enumerate(zip(found, values, strict=True)):
         axes.errorbar(value, point.accuracy, point.error, fmt="o", color=f"C{number}", capsize=2, lw=1)
-        axes.annotate(point.name, (value, point.accuracy), (6, 5), textcoords="offset points", fontsize=8)
+        place = (6, 5) if sorted(values).index(value) % 2 == 0 else (6, -12)  # beside a neighbour's
+        axes.annotate(point.name, (value, point.accuracy), place, textcoords="offset points", fontsize=8)
     axes.set_xlabel(label)
     axes.margins(x=0.3, y=0.15)
     axes.grid(alpha=0.25)

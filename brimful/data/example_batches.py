@@ -11,11 +11,11 @@ from brimful.data.ragged import Ragged
 
 GRAIN = 128
 """T is a multiple of this where shapes are not fixed, since every new shape makes new kernels; of few tokens
-see `rounded`."""
+see `rounded` and `rounded_batch`."""
 
 
 FEW = 512
-"""Tokens from which on a batch is always `rounded`."""
+"""The most tokens of a batch that need not be filled up."""
 
 
 def batch_of(
@@ -49,7 +49,7 @@ def batch_of(
 def rounded(tokens: int) -> int:
     """The next of the numbers of tokens that batches have: multiples of 32 up to 256, where 127 tokens of
     filler would cost more than a text, of 64 up to 512, then of `GRAIN`."""
-    grain = GRAIN if tokens > 512 else 64 if tokens > 256 else 32
+    grain = GRAIN if tokens > FEW else 64 if tokens > 256 else 32
     return -(-tokens // grain) * grain
 
 

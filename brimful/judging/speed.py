@@ -13,7 +13,7 @@ TIMED = 30
 MOST = 500
 """Texts, at most, that a throughput is measured on."""
 SECONDS = 4.0
-"""About the longest that either may take."""
+"""About the longest that either may take, but for the first call."""
 
 
 class Speed(NamedTuple):
@@ -32,21 +32,25 @@ def speed_of(answer: Callable[[Table], object], table: Table) -> Speed:
     """
     singles = [table.take([row]) for row in range(min(TIMED, len(table)))]
     latency = median_ms(answer, singles, 3, SECONDS)
-    count = min(MOST, len(table), max(1, int(1e3 * SECONDS / latency)))
-    return Speed(latency, 1e3 * count / median_ms(answer, [table.take(range(count))], 0))
+    count = min(MOST, len(table), max(1, int(1e3 * SECONDS / 2 / latency)))
+    return Speed(latency, 1e3 * count / median_ms(answer, [table.take(range(count))], 1, SECONDS))
 
 
 def median_ms(
     call: Callable[[Any], object], values: Sequence[Any], warm: int = 10, seconds: float = math.inf
 ) -> float:
-    """Median milliseconds of `call` over `values`, after `warm` calls; of fewer values once they have taken
-    so many seconds."""
-    times: list[float] = []
-    for place, value in enumerate([*values[:warm], *values]):
+    """Median milliseconds of `call` over `values`, after `warm` calls; once all have taken so many `seconds`,
+    there is only one more, if none has counted yet."""
+    times, spent, left = list[float](), 0.0, min(warm, len(values))
+    for value in [*values[:warm], *values]:
+        if times and spent > seconds:
+            break
         started = time.perf_counter()
         call(value)
-        if place >= min(warm, len(values)):
-            times.append(1e3 * (time.perf_counter() - started))
-            if sum(times) > 1e3 * seconds:
-                break
+        took = time.perf_counter() - started
+        spent += took
+        if left and spent <= seconds:
+            left -= 1
+        else:
+            times.append(1e3 * took)
     return statistics.median(times)

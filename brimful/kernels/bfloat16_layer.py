@@ -54,6 +54,16 @@ def applies(
         and layer.gated
         and not (layer.training and layer.drops)
         and bfloat16.autocasts(x)
+        and is_as_made(layer)
+    )
+
+
+def is_as_made(layer: Layer) -> bool:
+    """Whether no module of a layer has hooks or a `forward` of its own, which are skipped by who reads its
+    weights."""
+    return not any(
+        module._forward_pre_hooks or module._forward_hooks or "forward" in module.__dict__
+        for module in layer.children()
     )
 
 

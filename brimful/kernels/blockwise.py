@@ -152,7 +152,7 @@ def _is_plain(qkv: Sequence[Tensor], longest: int, reach: int, rate: float) -> b
 
 
 def _fused_attention(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor) -> Tensor:
-    """`_attention` with less around the fused kernel, which takes as long as that for a few short texts."""
+    """`_attention` with fewer operations around the fused kernel: for short texts they take as long as it."""
     out, scale = torch.empty_like(q, memory_format=torch.contiguous_format), q.shape[-1] ** -0.5
     sizes = [size for size in lengths.tolist() if size]
     views = (tensor.transpose(0, 1)[None].split(sizes, 2) for tensor in (q, k, v, out))

@@ -23,7 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from brimful.kernels import bfloat16, float32
-from brimful.kernels.bfloat16_layer import Rotation, takes
+from brimful.kernels.bfloat16_layer import Rotation, is_as_made, takes
 from brimful.kernels.blockwise import attention
 from brimful.kernels.int8 import IntegerWeights
 from brimful.kernels.products import has_onednn_on_amd, onednn_is_faster
@@ -134,9 +134,15 @@ class LaidOut:
         weight = self.weight(linear)
         return torch.ops.mkldnn._linear_pointwise(x, weight, linear.bias, activation, [], "none")
 
+    def fills(self, tokens: int) -> bool:
+        """Whether a batch of so many tokens is filled up to a multiple of `EVEN`."""
+        return self.integers or not self._leaves_to_torch(tokens)
+
     def _leaves_to_torch(self, rows: int) -> bool:
-        many = torch.get_num_threads() == 1 or (rows >= FEW_ROWS and not onednn_is_faster())
-        return self.dtype == torch.float32 and (many or not self.copies)
+        """Whether products of so many rows that are not in int8 are torch's."""
+        if self.dtype != torch.float32 or (self.copies and onednn_is_faster()):
+            return False
+        return not self.copies or rows >= FEW_ROWS or torch.get_num_threads() == 1
 
     def mlp(self, layer: Layer, y: Tensor) -> Tensor:
         """The feed-forward sub-layer of (T, hidden)."""
@@ -186,20 +192,16 @@ def applies(
     rotation: Rotation | None,
     capture: CaptureFunction | None,
 ) -> bool:
-    """Whether `forward` computes this: in `LaidOut`, without gradients, captures and hooks."""
+    """Whether `forward` computes this: in `LaidOut`, without gradients and captures, and but for int8, which
+    has no plain form, without hooks."""
     return (
         bool(_ACTIVE.runs)
         and not torch.is_grad_enabled()
         and not layer.training
         and takes(layer, layout, capture)
         and _ACTIVE.runs[-1].takes(x)
-        and not any(map(_is_changed, layer.children()))
+        and (_ACTIVE.runs[-1].integers or is_as_made(layer))
     )
-
-
-def _is_changed(module: nn.Module) -> bool:
-    """Whether calling a module does more than its class: `forward` does not call it."""
-    return bool(module._forward_pre_hooks or module._forward_hooks or "forward" in module.__dict__)
 
 
 def forward(

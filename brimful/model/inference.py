@@ -151,13 +151,15 @@ def run_by_token(
     return [found[index] for index in range(len(examples))]
 
 
-def batches(examples: Examples, tokens: int = TOKENS, *, filled: bool = True) -> Iterator[PackedBatch]:
+def batches(
+    examples: Examples, fills: Callable[[int], bool] = lambda tokens: True, *, tokens: int = TOKENS
+) -> Iterator[PackedBatch]:
     """Every example once, in micro-batches of at most `tokens` tokens (or one longer example).
 
     The longest come first, so that most of a batch are equally long; the shortest fill what these leave.
 
     Args:
-        filled: as of `rounded_batch`.
+        fills: whether a batch of so many tokens is filled up; see `rounded_batch`.
     """
     for start in range(0, len(examples), BATCHED_AT_ONCE):
         lengths = examples.lengths[start : start + BATCHED_AT_ONCE]
@@ -170,6 +172,7 @@ def batches(examples: Examples, tokens: int = TOKENS, *, filled: bool = True) ->
             room = tokens - (sums[long] - sums[first])
             short = min(max(long, int(np.searchsorted(sums, sums[end] - room))), end)
             chosen = np.concatenate([order[first:long], order[short:end]])
+            filled = fills(int(examples.lengths[start + chosen].sum()))
             yield rounded_batch(examples, start + chosen, filled=filled)
             first, end = long, short
 
@@ -187,15 +190,15 @@ def _run(
     """Batches, in the order of packing, and what `forward` returns for each, float32 on the host."""
     tokens = int(examples.lengths.sum())
     precision = resolve_inference(precision, device, tokens)
-    outer = _outer_products.get()
-    products = outer or within("products_of_run", device, tokens, precision)
-    # MKL has products of any shape: those of oneDNN are in runs that share them, if they may be small.
-    is_mkls = precision == "fp32" and device.type == "cpu" and (outer is None or torch.get_num_threads() == 1)
+    products = _outer_products.get() or within("products_of_run", device, tokens, precision)
+    # torch's products in fp32 on a CPU are MKL's, which have any shape.
+    fills: Callable[[int], bool] = lambda tokens: precision != "fp32" or device.type != "cpu"  # noqa: E731
+    fills = getattr(products, "fills", fills)
     if precision == "int8" and kernels() is None:
         raise BrimfulError(f"int8 needs {SWITCH}=on")
     between: InferencePrecision = "fp32" if precision == "int8" and is_wide() else precision
     with torch.inference_mode():
-        for batch in batches(examples, filled=not is_mkls):
+        for batch in batches(examples, fills):
             with products, autocast(between, device):
                 outputs = forward(batch.to(device))
             yield batch, outputs.float().cpu().numpy()

@@ -137,7 +137,7 @@ def _merged(first: Candidate, second: Candidate) -> Candidate:
         return theirs if ours is None else ours
 
     numbers = {name: known(name) for name in ("error", "megabytes", "parameters")}
-    timed = first if first.milliseconds or first.texts_per_second else second  # both on one machine
+    timed = max((first, second), key=lambda one: bool(one.milliseconds) + bool(one.texts_per_second))
     pairs = {**second.of_differences, **first.of_differences}
     return Candidate(
         first.label,

@@ -24,20 +24,33 @@ class Model:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "texts", "singles", "many"),
+    ("seconds", "texts", "sizes"),
     [
-        (2**-8, 2 * MOST, TIMED, MOST),
-        (2**-8, 2, 2, 2),
-        (2**-4, MOST, TIMED, int(SECONDS * 2**4)),
-        (1.0, MOST, int(SECONDS) + 1, int(SECONDS)),
-        (64.0, MOST, 1, 1),
+        (2**-8, 2 * MOST, [1] * (3 + TIMED) + [MOST] * 2),
+        (2**-8, 2, [1] * 4 + [2] * 2),
+        (2**-4, MOST, [1] * (3 + TIMED) + [int(SECONDS / 2 * 2**4)] * 2),
+        (1.0, MOST, [1] * (int(SECONDS) + 1) + [int(SECONDS / 2)] * 2),
+        (64.0, MOST, [1] * 2),
     ],
 )
 def test_single_texts_and_many_together_are_timed(
-    seconds: float, texts: int, singles: int, many: int, monkeypatch: pytest.MonkeyPatch
+    seconds: float, texts: int, sizes: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = Model(seconds, monkeypatch)
     found = model.speed(texts)
-    assert model.sizes == [1] * (min(3, texts) + singles) + [many]
+    assert model.sizes == sizes
     assert found.latency_ms == 1e3 * seconds
-    assert found.texts_per_second == (1 if many == 1 else 2) / seconds
+    assert found.texts_per_second == (1 if sizes[-1] == 1 else 2) / seconds
+
+
+def test_a_slow_first_call_counts_for_neither(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Model(2**-8, monkeypatch)
+    plain, seen = model.answer, set[int]()
+
+    def answer(table: Table) -> None:
+        plain(table)
+        model.now += 0 if len(table) in seen else 2.0
+        seen.add(len(table))
+
+    model.answer = answer  # type: ignore[method-assign]
+    assert model.speed(MOST) == Speed(1e3 * 2**-8, 2 * 2**8)

@@ -2,8 +2,10 @@
 
 import gc
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,12 +13,14 @@ import pytest
 import torch
 from torch.nn.utils import prune
 
+from brimful import workers
 from brimful.data.examples import Examples
 from brimful.errors import BrimfulError, NotFiniteError
 from brimful.exporting.calibration import calibrate
 from brimful.hf.int8 import FILE, products, read_steps, write_steps
 from brimful.kernels import inference_layer, int8
 from brimful.kernels.inference_layer import LaidOut
+from brimful.model import inference
 from brimful.model.door import shut, within
 from brimful.model.encoder import Encoder
 from brimful.model.inference import batches, sharing, text_vectors
@@ -77,9 +81,17 @@ def test_vectors_in_bf16_are_near_those_in_fp32_and_a_neighbour_changes_little(
     assert distances(alone, found[[0, 40, 62]]).max() < 1e-3
 
 
+@pytest.fixture(params=[1, 2])
+def threads(request: pytest.FixtureRequest) -> Iterator[int]:
+    with workers.threads(request.param):
+        yield request.param
+
+
 @pytest.mark.parametrize("copies", [False, True])
 @pytest.mark.parametrize("model", ALL)
-def test_vectors_in_fp32_are_those_of_the_plain_layer(model: str, copies: bool, examples: Examples) -> None:
+def test_vectors_in_fp32_are_those_of_the_plain_layer(
+    model: str, copies: bool, threads: int, examples: Examples
+) -> None:
     encoder, run = small(model).eval(), LaidOut(wide=True, copies=copies)
     with shut():
         wanted = text_vectors(encoder, examples)
@@ -88,7 +100,8 @@ def test_vectors_in_fp32_are_those_of_the_plain_layer(model: str, copies: bool, 
         alone = np.concatenate([text_vectors(encoder, _alone(examples, i)) for i in (0, 40, 62)])
     np.testing.assert_allclose(found, wanted, atol=1e-5)
     np.testing.assert_allclose(alone, found[[0, 40, 62]], atol=1e-6)
-    assert bool(run.weights) is copies  # of texts by themselves, which have few tokens
+    on_torch = threads == 1 and not inference_layer.onednn_is_faster()
+    assert bool(run.weights) is (copies and not on_torch)  # of texts by themselves, which have few tokens
 
 
 def test_long_runs_and_served_models_have_these_layers_in_fp32(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,11 +118,13 @@ def test_long_runs_and_served_models_have_these_layers_in_fp32(monkeypatch: pyte
         assert not isinstance(within("products_of_run", device, tokens, "fp32"), LaidOut)
 
 
-def test_what_hooks_and_other_forwards_do_is_done(examples: Examples) -> None:
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_what_hooks_and_other_forwards_do_is_done(examples: Examples, precision: Any) -> None:
     encoder, calls = small("modern").eval(), []
+    text_vectors = partial(inference.text_vectors, precision=precision)
     plain = text_vectors(encoder, examples)
     hook = encoder.layers[0].up.register_forward_hook(lambda *given: calls.append("hook"))
-    with sharing(LaidOut(wide=True)):
+    with sharing(LaidOut(wide=True)) if precision == "fp32" else nullcontext():
         text_vectors(encoder, examples)
         hook.remove()
         own = encoder.layers[1].down.forward
@@ -123,8 +138,9 @@ def test_what_hooks_and_other_forwards_do_is_done(examples: Examples) -> None:
         found = text_vectors(encoder, examples)
     assert {"hook", "forward"} == set(calls)
     with shut():
-        np.testing.assert_allclose(found, text_vectors(encoder, examples), atol=1e-5)
-    assert np.abs(found - plain).max() > 1e-3
+        bound = 1e-5 if precision == "fp32" else 0.05
+        np.testing.assert_allclose(found, text_vectors(encoder, examples), atol=bound)
+    assert np.abs(found - plain).max() > 0.1
 
 
 @pytest.mark.parametrize("model", ["bert", "modern"])

@@ -13,6 +13,7 @@ from torch.nn.attention.flex_attention import create_block_mask
 from brimful.data.batch import PackedBatch, pack
 from brimful.errors import BrimfulError
 from brimful.exporting.padded import DenseLayout
+from brimful.kernels import blockwise
 from brimful.kernels.backends import FlexLayout, VarlenLayout
 from brimful.kernels.blockwise import blockwise_attention
 from brimful.model import attention
@@ -143,12 +144,17 @@ def test_perturbing_a_sequence_changes_no_bit_of_another():
 @pytest.mark.parametrize("window", [None, 20, 400])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("lengths", [[40, 3, 130, 17], [190], [600, 5]])
-def test_inference_which_calls_no_operator_has_its_bits(lengths, dtype, window):
-    layout = SequenceLayout.prepare(row(lengths))
+def test_inference_which_calls_no_operator_has_its_bits(lengths, dtype, window, monkeypatch):
+    calls, fused = [], blockwise._fused_attention
+    monkeypatch.setattr(blockwise, "_fused_attention", lambda *given: calls.append(1) or fused(*given))
+    layout = SequenceLayout.prepare(row(lengths, sequence_slots=6))
     q, k, v = torch.randn(sum(lengths), 3, 2, 32, dtype=dtype).unbind(1)
     by_operator = attend(q, k, v, layout, window=window)
+    assert not calls
     with torch.inference_mode():
         assert torch.equal(attend(q, k, v, layout, window=window), by_operator)
+    hides = window is not None and window // 2 < max(lengths) - 1
+    assert bool(calls) is (dtype == torch.float32 and max(lengths) <= blockwise.LONG and not hides)
 
 
 def test_capture_gets_what_attention_gets():

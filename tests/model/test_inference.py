@@ -1,6 +1,5 @@
 """Packed inference: every answer stands where its example stands, and is what the example gets alone."""
 
-from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -9,11 +8,13 @@ import torch
 
 from brimful.data.example_batches import batch_of
 from brimful.data.examples import Examples
+from brimful.kernels.inference_layer import LaidOut
 from brimful.model.encoder import Encoder
 from brimful.model.heads import SequenceHead
 from brimful.model.inference import batches as micro_batches
 from brimful.model.inference import run_by_sequence, sharing, text_vectors
 from brimful.model.shape import EncoderConfig
+from brimful.workers import threads
 from builders.encoders import small
 
 
@@ -62,7 +63,7 @@ def test_answers_are_in_order_and_those_of_the_examples_alone(seed, architecture
 @pytest.mark.parametrize("tokens", [1, 64, 100, 4096])
 def test_every_example_is_in_one_batch_and_batches_hold_their_tokens(seed, tokens):
     lengths = np.random.default_rng(seed).integers(1, 65, 200).tolist()
-    batches = list(micro_batches(examples_of(lengths, seed), tokens))
+    batches = list(micro_batches(examples_of(lengths, seed), tokens=tokens))
     index = np.concatenate([batch.sequence_index for batch in batches])
     assert sorted(index) == list(range(200))
     for batch in batches:
@@ -72,26 +73,31 @@ def test_every_example_is_in_one_batch_and_batches_hold_their_tokens(seed, token
 
 
 def test_short_examples_fill_what_long_ones_leave():
-    batches = list(micro_batches(examples_of([60] * 10 + [4] * 10, 0), 64))
+    batches = list(micro_batches(examples_of([60] * 10 + [4] * 10, 0), tokens=64))
     assert [batch.real_tokens for batch in batches] == [64] * 10
 
 
-def test_a_few_tokens_are_not_filled_up_where_products_have_any_shape(seed):
+def test_a_few_tokens_are_not_filled_up_where_products_have_any_shape(seed, monkeypatch):
     slots = []
 
     def forward(batch):
         slots.append(len(batch.tokens))
         return torch.zeros(len(batch.offsets) - 1, 1)
 
-    for lengths, precision in (([37], "fp32"), ([37], "bf16"), ([64] * 8, "fp32"), ([64] * 8 + [1], "fp32")):
+    def run(lengths, precision="fp32"):
         run_by_sequence(forward, examples_of(lengths, seed), torch.device("cpu"), precision=precision)
-    threads = torch.get_num_threads()
+
+    for lengths in ([37], [64] * 8, [64] * 8 + [1]):
+        run(lengths)
+    run([37], "bf16")
+    monkeypatch.setattr("brimful.kernels.inference_layer.onednn_is_faster", lambda: False)
     for count in (1, 2):
-        torch.set_num_threads(count)
-        with sharing(nullcontext()):
-            run_by_sequence(forward, examples_of([37], seed), torch.device("cpu"))
-    torch.set_num_threads(threads)
-    assert slots == [37, 64, 512, 640, 37, 64]
+        with threads(count), sharing(LaidOut(wide=True)):
+            run([37])
+            run([64] * 4 + [1])
+    with threads(2), sharing(LaidOut(wide=True, copies=False)):
+        run([37])
+    assert slots == [37, 512, 640, 64, 37, 257, 64, 257, 37]
 
 
 def test_answers_are_float32_whatever_the_computation(seed):
