@@ -55,11 +55,10 @@ def panel(axes: Axes, found: Sequence[Point], values: Sequence[float], label: st
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     axes.xaxis.set_minor_formatter(NullFormatter())
     for number, (point, value) in enumerate(zip(found, values, strict=True)):
-        axes.errorbar(value, point.accuracy, point.error, fmt="o", color=f"C{number}", capsize=2, lw=1)
-        place = (6, 5) if sorted(values).index(value) % 2 == 0 else (6, -12)  # beside a neighbour's
-        axes.annotate(point.name, (value, point.accuracy), place, textcoords="offset points", fontsize=8)
+        look = {"fmt": "o", "color": f"C{number}", "capsize": 2, "lw": 1, "label": point.name}
+        axes.errorbar(value, point.accuracy, point.error, **look)
     axes.set_xlabel(label)
-    axes.margins(x=0.3, y=0.15)
+    axes.margins(x=0.1, y=0.15)
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
 
@@ -71,12 +70,13 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args(arguments)
     found = points(options.results, dict(pair.split("=", 1) for pair in options.names))
-    figure = Figure(figsize=(10.4, 3.8), dpi=100, layout="constrained")
+    figure = Figure(figsize=(10.4, 4.2), dpi=100, layout="constrained")
     left, right = figure.subplots(1, 2, sharey=True)
     panel(left, found, [point.texts_per_second for point in found], "texts a second, at most")
     panel(right, found, [point.p99_ms for point in found], "p99 at half of that, ms")
     right.invert_xaxis()
     left.set_ylabel("accuracy")
+    figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
     figure.savefig(options.out)
 
 
