@@ -181,6 +181,8 @@ class Process:
             where = f"--host {config.host} --port {config.port}"
             why = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
             raise BrimfulError(f"cannot listen on {where}: {why}; choose another --host or --port") from error
+        self.listener.setblocking(False)
+        self.accepted: set[asyncio.Task[Any]] = set()
         address = self.listener.getsockname()[0]
         if not os.environ.get(TOKEN) and not ip_address(address).is_loopback:
             warn(
@@ -253,11 +255,26 @@ class Process:
         self.server.force_exit = self.server.should_exit = self.service.queue.closed
         self.service.queue.closed = True
 
+    def _accept(self) -> None:
+        """Accept all connections that wait: uvloop accepts one a turn, and under load a turn takes long."""
+        loop, server = asyncio.get_running_loop(), self.server
+        while server.started and not server.should_exit:
+            try:
+                connection, _ = self.listener.accept()
+            except OSError:  # none waits
+                return
+            given = {"server_state": server.server_state, "app_state": server.lifespan.state}
+            protocol = partial(server.config.http_protocol_class, config=server.config, **given)
+            task = loop.create_task(loop.connect_accepted_socket(protocol, connection))
+            self.accepted.add(task)
+            task.add_done_callback(self.accepted.discard)
+
     async def _look(self) -> None:
-        """Look at deadlines and slow clients, and for the end of a drain."""
+        """Look at deadlines and slow clients, for connections that wait, and for the end of a drain."""
         queue = self.service.queue
         while True:
             await asyncio.sleep(EVERY)
+            self._accept()
             queue.expire()
             late = time.monotonic() - PATIENCE
             for each in list(self.server.server_state.connections):
