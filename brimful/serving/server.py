@@ -263,8 +263,9 @@ class Process:
                 connection, _ = self.listener.accept()
             except OSError:  # none waits
                 return
+            made: Any = server.config.http_protocol_class
             given = {"server_state": server.server_state, "app_state": server.lifespan.state}
-            protocol = partial(server.config.http_protocol_class, config=server.config, **given)
+            protocol = partial(made, config=server.config, **given)
             task = loop.create_task(loop.connect_accepted_socket(protocol, connection))
             self.accepted.add(task)
             task.add_done_callback(self.accepted.discard)
