@@ -4,6 +4,7 @@ The result goes to stdout; progress, warnings and errors go to stderr. A verb's 
 the verb is called, and what does its work once the options are right: help and mistakes never load torch.
 """
 
+import contextlib
 import importlib
 import io
 import json
@@ -97,7 +98,9 @@ def _run(name: str, arguments: Sequence[str]) -> None:
         with naming_options(options, common.config):
             _load("commands.early:check")(name, options)
         verb = load_verb(name)
-    with naming_options(options, common.config):
+    # Under --json, stdout has the result alone.
+    aside = contextlib.redirect_stdout(sys.stderr) if common.json else contextlib.nullcontext()
+    with naming_options(options, common.config), aside:
         result = verb(options)
     if number_of("RANK", 0):
         return  # under torchrun all ranks have the result, and the main rank prints it

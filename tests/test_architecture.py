@@ -101,8 +101,8 @@ CLOSURES = {
     "brimful.tasks.regression": (27, 3_368),
     "brimful.commands.predict": (52, 9_113),
     "brimful.commands.pretrain": (141, 21_169),
-    "brimful.commands.finetune": (169, 26_372),
-    "brimful.commands.distil": (168, 25_279),
+    "brimful.commands.finetune": (169, 26_373),
+    "brimful.commands.distil": (168, 25_280),
 }
 # A function that imports hides what its module needs. Each name counts, and so does `import_module`.
 DEFERRED = 79

@@ -63,7 +63,7 @@ def main(arguments: list[str] | None = None) -> None:
     values = run_of(folder)["options"]
     test = options.test or values["test"]
     if test is None:
-        parser.error(f"{options.run} names no test table, as a student's run; give --test")
+        parser.error(f"{options.run} names no test table (a student's run does not); give --test")
     given = {"run": str(options.run), "test": test, "texts": options.texts}
     facts: dict[str, dict[str, Any]] = {
         "brimful": {"mb": (folder.path / "model.safetensors").stat().st_size / 1e6}

@@ -8,7 +8,7 @@ by its client.
 
 import threading
 import time
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -123,7 +123,7 @@ class Queue:
         self._arrived: deque[QueuedRequest] = deque()
         self._ready: dict[Any, deque[QueuedText]] = {}
         self._ready_tokens = 0
-        self._running: defaultdict[Any, int] = defaultdict(int)
+        self._running: dict[Any, int] = {}
         self._calls: deque[tuple[Callable[[], None], Future[Any]]] = deque()
 
     @property
@@ -204,14 +204,15 @@ class Queue:
             if not line:
                 del self._ready[kind]
         if found:
-            self._running[found[0].job.model] += 1
+            model = found[0].job.model
+            self._running[model] = self._running.get(model, 0) + 1
         return found
 
     def computed(self, model: Any) -> None:
         """A batch of a model is over, whatever became of it."""
         with self._lock:
             self._running[model] -= 1
-            if not self._running[model]:  # perhaps for ever: another model has taken its name
+            if not self._running[model]:  # a reload replaces models, and keys keep the old ones in memory
                 del self._running[model]
             self._to_compute.notify()
 
@@ -248,7 +249,7 @@ class Queue:
         """Have a computing thread call a function between two batches.
 
         Returns:
-            its result; or the error that `stop` was given.
+            a future of its result, or of the error that `stop` was given.
         """
         future: Future[Any] = Future()
 

@@ -38,7 +38,7 @@ def report(config: ReportConfig) -> dict[str, Any]:
         BrimfulError: matplotlib is missing, not a run directory, damaged files in it, or an --out that
             cannot be written.
     """
-    from brimful.reports.load import load_run
+    from brimful.reports.load import load_runs
 
     if not config.runs:
         raise UsageError("report needs at least one run directory: brimful report RUN... --out FILE.html")
@@ -47,7 +47,7 @@ def report(config: ReportConfig) -> dict[str, Any]:
         raise BrimfulError(f"--out {out} must end in .html: it is a page for a browser")
     require("report", "matplotlib")
     require_file_place(out)
-    runs = [load_run(Path(path)) for path in config.runs]
+    runs = load_runs([Path(path) for path in config.runs])
     if config.dry_run:
         return {"dry_run": True, "runs": len(runs)}
 

@@ -1,5 +1,6 @@
 """Examples as batches: sequences one after the other, with their targets."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -53,11 +54,13 @@ def rounded(tokens: int) -> int:
     return -(-tokens // grain) * grain
 
 
-def rounded_batch(examples: Examples, index: np.ndarray, *, filled: bool = True) -> PackedBatch:
+def rounded_batch(
+    examples: Examples, index: np.ndarray, fills: Callable[[int], bool] = lambda tokens: True
+) -> PackedBatch:
     """The examples `index` as one micro-batch of as many tokens as `rounded` says.
 
     Args:
-        filled: whether it is filled up even if it has at most `FEW` tokens.
+        fills: whether a batch of so many tokens is filled up, of those with at most `FEW`.
     """
     tokens = int(examples.lengths[index].sum())
-    return batch_of(examples, index, rounded(tokens) if filled or tokens > FEW else None)
+    return batch_of(examples, index, rounded(tokens) if tokens > FEW or fills(tokens) else None)

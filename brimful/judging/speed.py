@@ -39,8 +39,8 @@ def speed_of(answer: Callable[[Table], object], table: Table) -> Speed:
 def median_ms(
     call: Callable[[Any], object], values: Sequence[Any], warm: int = 10, seconds: float = math.inf
 ) -> float:
-    """Median milliseconds of `call` over `values`, after `warm` calls; once all have taken so many `seconds`,
-    there is only one more, if none has counted yet."""
+    """Median milliseconds of `call` over `values`, after `warm` calls. It stops after `seconds`, with at
+    least one measured call."""
     times, spent, left = list[float](), 0.0, min(warm, len(values))
     for value in [*values[:warm], *values]:
         if times and spent > seconds:

@@ -159,7 +159,7 @@ def batches(
     The longest come first, so that most of a batch are equally long; the shortest fill what these leave.
 
     Args:
-        fills: whether a batch of so many tokens is filled up; see `rounded_batch`.
+        fills: see `rounded_batch`.
     """
     for start in range(0, len(examples), BATCHED_AT_ONCE):
         lengths = examples.lengths[start : start + BATCHED_AT_ONCE]
@@ -172,8 +172,7 @@ def batches(
             room = tokens - (sums[long] - sums[first])
             short = min(max(long, int(np.searchsorted(sums, sums[end] - room))), end)
             chosen = np.concatenate([order[first:long], order[short:end]])
-            filled = fills(int(examples.lengths[start + chosen].sum()))
-            yield rounded_batch(examples, start + chosen, filled=filled)
+            yield rounded_batch(examples, start + chosen, fills)
             first, end = long, short
 
 
@@ -191,9 +190,8 @@ def _run(
     tokens = int(examples.lengths.sum())
     precision = resolve_inference(precision, device, tokens)
     products = _outer_products.get() or within("products_of_run", device, tokens, precision)
-    # torch's products in fp32 on a CPU are MKL's, which have any shape.
-    fills: Callable[[int], bool] = lambda tokens: precision != "fp32" or device.type != "cpu"  # noqa: E731
-    fills = getattr(products, "fills", fills)
+    any_shape = precision == "fp32" and device.type == "cpu"  # torch's products are MKL's then
+    fills = getattr(products, "fills", lambda tokens: not any_shape)
     if precision == "int8" and kernels() is None:
         raise BrimfulError(f"int8 needs {SWITCH}=on")
     between: InferencePrecision = "fp32" if precision == "int8" and is_wide() else precision

@@ -16,6 +16,7 @@ from brimful.reports.content import (
     accuracy_error,
     branch,
     capitalized,
+    known_columns,
     metric,
     milliseconds,
     number,
@@ -247,22 +248,18 @@ def _inside(label: str) -> str:
 def choice_table(choice: Choice) -> ReportTable:
     """The models, the best first, with what they cost."""
     test = choice.test
-    columns = [
-        ("One text", lambda one: milliseconds(one.milliseconds) if one.milliseconds else "–"),
-        ("Texts a second", lambda one: short(one.texts_per_second) if one.texts_per_second else "–"),
-        ("Size", lambda one: f"{one.megabytes:,.1f}{SPACE}MB" if one.megabytes else "–"),
-        ("Parameters", lambda one: short(one.parameters) if one.parameters else "–"),
+    rows = [
+        [
+            one.label,
+            test.shown(one.value, one.error),
+            test.gap(*choice.behind(one)) if place else "–",
+            milliseconds(one.milliseconds) if one.milliseconds else "–",
+            short(one.texts_per_second) if one.texts_per_second else "–",
+            f"{one.megabytes:,.1f}{SPACE}MB" if one.megabytes else "–",
+            short(one.parameters) if one.parameters else "–",
+        ]
+        for place, one in enumerate(choice.candidates)
     ]
-    cells = {name: [show(one) for one in choice.candidates] for name, show in columns}
-    cells = {name: values for name, values in cells.items() if set(values) != {"–"}}
-    rows = []
-    for place, one in enumerate(choice.candidates):
-        behind = "–"
-        if place:
-            behind = test.gap(*choice.behind(one))
-        rows.append(
-            [one.label, test.shown(one.value, one.error), behind, *(cells[name][place] for name in cells)]
-        )
     unit = ", points" if test.percent else ""
     name = capitalized(test.title)
     note = (
@@ -272,8 +269,8 @@ def choice_table(choice: Choice) -> ReportTable:
     )
     if choice.elsewhere:
         note += f" Other test rows, which do not compare: {counted(choice.elsewhere, 'model')}."
-    heads = ["Model", name, f"Behind the best{unit}", *cells]
-    return ReportTable("Which model to ship", heads, rows, note, decides=True)
+    heads = ["Model", name, f"Behind the best{unit}", "One text", "Texts a second", "Size", "Parameters"]
+    return ReportTable("Which model to ship", *known_columns(heads, rows), note, decides=True)
 
 
 def scatter_of(choice: Choice) -> list[Chart]:
@@ -320,7 +317,7 @@ def _finetuned(runs: Iterable[Run]) -> Iterator[str]:
 def _of_runs(runs: Iterable[Run], finetuned: frozenset[str]) -> Iterator[tuple[Test, Candidate]]:
     for run in runs:
         found = list(_OF_KIND.get(run.kind, _of_run)(run))
-        if run.kind == "distil" and (teacher := _teacher_of(run)) in finetuned:
+        if run.kind == "distil" and (teacher := _teacher_of(run, finetuned)):
             found = [
                 (test, replace(one, label=teacher) if one.label == TEACHER else one) for test, one in found
             ]
@@ -427,12 +424,14 @@ def _costs(measured: Any, model: str = "") -> Costs:
     return one, many, size, count
 
 
-def _teacher_of(run: Run) -> str:
-    """The name of the folder of a single teacher, of a run if it is in one."""
+def _teacher_of(run: Run, finetuned: Iterable[str]) -> str:
+    """The name of the run whose model is the single teacher of another; empty where it is none of these."""
     given = run.config.get("teacher")
     teachers = given if isinstance(given, list) else [given]
     path = Path(str(teachers[0])) if len(teachers) == 1 else Path()
-    return path.parent.name if path.name == "model" else path.name
+    if path.name == "model":
+        path = path.parent
+    return max((name for name in finetuned if f"/{path}".endswith(f"/{name}")), key=len, default="")
 
 
 def _of_distil(run: Run) -> Iterator[Found]:

@@ -173,6 +173,12 @@ class ReportTable:
     """Whether the second column decides: it stays in view where the rest scrolls."""
 
 
+def known_columns(columns: list[str], rows: list[list[str]]) -> tuple[list[str], list[list[str]]]:
+    """Without the columns in which no row has a word: an older run, for one, says nothing of its speed."""
+    known = [column for column in range(len(columns)) if any(row[column] not in ("", "–") for row in rows)]
+    return [columns[column] for column in known], [[row[column] for column in known] for row in rows]
+
+
 def card(label: str, value: float | None, show: Callable[[float], str], note: str = "") -> Card | None:
     """A card for a metric, or None for an absent one."""
     return None if value is None else Card(label, show(value), note)

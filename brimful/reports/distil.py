@@ -8,6 +8,7 @@ from brimful.reports.content import (
     ReportTable,
     branch,
     capitalized,
+    known_columns,
     metric,
     short,
     written,
@@ -64,8 +65,7 @@ def distilled_tables(summary: Mapping[str, Any], shares: Container[str] = ()) ->
     of = f"The models on {n:,.0f} test texts" if n is not None else "The models on the test texts"
     lead_head = f"Student is better by{', points' if share else ''}"
     columns = ["Model", capitalized(primary), lead_head, "Parameters", "Size", "One text", "Texts a second"]
-    if not any(row[-1] for row in rows):  # of an older run
-        columns, rows = columns[:-1], [row[:-1] for row in rows]
+    columns, rows = known_columns(columns, rows)
     note = (
         "± of a metric: the deviation over seeds; of a difference: its standard error over test texts and"
         " seeds, paired. One text, and texts a second: on the CPU of that machine, from text to answer."

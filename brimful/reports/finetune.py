@@ -13,6 +13,7 @@ from brimful.reports.content import (
     capitalized,
     card,
     duration,
+    known_columns,
     metric,
     number,
     percent,
@@ -95,8 +96,7 @@ def ladder_tables(summary: Summary, shares: Container[str] = ()) -> list[ReportT
                 short(rate) if rate else "–",
             ]
         )
-    if {row[-1] for row in rows} == {"–"}:  # of an older run
-        columns, rows = columns[:-1], [row[:-1] for row in rows]
+    columns, rows = known_columns(columns, rows)
     note = (
         "Same training, dev and test rows; of a large train, linear models take a part. ± is the standard"
         " error of the difference from the kept model over test rows; the fine-tuned model's time is that of"

@@ -1,6 +1,7 @@
 """A run directory, a prepared folder or an export as plain values: whatever files there are."""
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
@@ -37,7 +38,7 @@ class Run:
     """One directory; an absent file is an empty value."""
 
     name: str
-    """Name of the directory."""
+    """Name of the directory, with its parent's where others have that name."""
     kind: str
     """The verb that made it, one of PIPELINE."""
     summary: dict[str, Any]
@@ -70,6 +71,19 @@ class Run:
             self.summary.get("task") or self.config.get("task") or branch(self.summary, "gate").get("task")
         )
         return known_task(str(named or DEFAULT))
+
+
+def load_runs(directories: Sequence[Path]) -> list[Run]:
+    """Read runs as `load_run`, and name those whose directories have the same name by their parents too."""
+    runs = [load_run(path) for path in directories]
+    parts = [path.resolve().parts for path in directories]
+    for place, run in enumerate(runs):
+        others = {other for other in parts if other != parts[place]}
+        depth = 1
+        while depth < len(parts[place]) and any(parts[place][-depth:] == other[-depth:] for other in others):
+            depth += 1
+        runs[place] = replace(run, name="/".join(parts[place][-depth:]))
+    return runs
 
 
 def load_run(directory: Path) -> Run:

@@ -31,6 +31,7 @@ CLIENT = "brimful.client"
 """The key of a scope for its `server.Connection`; without it, a client never leaves."""
 BODY = 8 << 20
 """The most bytes of a body."""
+TOO_LARGE = f"the body has more than {BODY:,} bytes"
 KINDS = {401: "unauthorized", 404: "not_found", 408: "timeout", 429: "overloaded", 500: "internal"}
 KINDS |= {503: "draining", 504: "timeout"}
 """The types of errors by status; of others, invalid_request."""
@@ -100,9 +101,7 @@ async def read_body(scope: Scope, receive: Receive) -> bytes:
         RefusedError: 413; 415 if it is compressed.
         LeftError: the client has left.
     """
-    headers = dict(scope["headers"])
-    told = int(headers.get(b"content-length", 0))
-    parts, length, more = list[bytes](), 0, told <= DISCARDED
+    parts, length, more = list[bytes](), 0, True
     while more and length <= DISCARDED:
         message = await receive()
         if message["type"] == "http.disconnect":
@@ -111,9 +110,9 @@ async def read_body(scope: Scope, receive: Receive) -> bytes:
         if length <= BODY:
             parts.append(message.get("body", b""))
         more = message.get("more_body", False)
-    if max(told, length) > BODY:
-        raise RefusedError(413, f"the body has more than {BODY:,} bytes")
-    if headers.get(b"content-encoding", b"identity").lower() != b"identity":
+    if length > BODY:
+        raise RefusedError(413, TOO_LARGE)
+    if dict(scope["headers"]).get(b"content-encoding", b"identity").lower() != b"identity":
         raise RefusedError(415, "the body is compressed; send it as it is, without Content-Encoding")
     return b"".join(parts)
 

@@ -6,7 +6,6 @@ import re
 import signal
 import socket
 import sys
-import time
 from contextlib import nullcontext
 from functools import partial
 from ipaddress import ip_address
@@ -20,7 +19,7 @@ from brimful.batching.queue import RefusedError
 from brimful.batching.service import Service
 from brimful.console import say, warn
 from brimful.errors import BrimfulError
-from brimful.serving.app import CLIENT, TOKEN, create_app, said
+from brimful.serving.app import BODY, CLIENT, DISCARDED, TOKEN, TOO_LARGE, create_app, said
 from brimful.serving.config import ServeConfig
 from brimful.serving.metrics import Metrics
 from brimful.system import allow_open_files
@@ -28,7 +27,7 @@ from brimful.system import allow_open_files
 HEADERS = 64 << 10
 """The most bytes of a request before its body."""
 PATIENCE = 10.0
-"""Seconds in which a client must have sent its request."""
+"""Seconds in which a client must have sent its request; more where the loop is slow, and so is reading."""
 CONNECTIONS = 4096
 """The most connections; on more, requests get 429."""
 KEPT = 75
@@ -51,8 +50,9 @@ class Connection(HttpToolsProtocol):
         crowded: whether it is one too many.
         left: whether it is over.
         begun: whether the parser is within a request.
-        since: when what is being sent began; None: it is there in full.
+        looks: at it while a request was not there in full; None: it is.
         before: bytes that were sent of it before the body.
+        ends: whether it closes once the request is there in full.
         sent: its cycle, once its headers are there.
     """
 
@@ -63,8 +63,8 @@ class Connection(HttpToolsProtocol):
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         self.crowded, self.left, self.before = len(self.connections) > CONNECTIONS, False, 0
-        self.begun = False
-        self.since: float | None = time.monotonic()
+        self.begun = self.ends = False
+        self.looks: int | None = 0
         self.sent: RequestResponseCycle | None = None
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -81,18 +81,18 @@ class Connection(HttpToolsProtocol):
             try:
                 self.service.refuse_if_busy()
             except RefusedError as error:  # parsing costs many times as much
-                self.since = None
+                self.looks = None
                 self._write(error)
                 self.on_response_complete()
                 return
         self.before += len(data)
         super().data_received(data)
-        if self.since is not None and self.before > HEADERS:
+        if self.looks is not None and self.before > HEADERS:
             self.hang_up(RefusedError(431, "the headers are too long"))
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self.since, self.sent, self.begun = time.monotonic(), None, True
+        self.looks, self.sent, self.begun = 0, None, True
         self.scope[CLIENT] = self  # type: ignore[literal-required]
 
     def on_headers_complete(self) -> None:
@@ -102,23 +102,32 @@ class Connection(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         super().on_message_complete()
-        self.since, self.before, self.begun = None, 0, False
+        self.looks, self.before, self.begun = None, 0, False
+        if self.ends:
+            self.transport.close()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        """Refuse at once what the application would refuse, in a fifth of the time."""
+        """Refuse at once what the application would refuse, in a fifth of the time. What a client still sends
+        is thrown away: it may read its answer only then."""
+        told = int(dict(cycle.scope["headers"]).get(b"content-length", 0))
         try:
             if self.crowded:
                 raise RefusedError(429, "too many connections", 1)
             if cycle.scope[UPGRADES]:  # type: ignore[literal-required]
                 raise RefusedError(400, "only HTTP/1.1 is spoken here; leave Upgrade out")
-            if self.scope["method"] == "POST":
+            if told > BODY:
+                raise RefusedError(413, TOO_LARGE)
+            if cycle.scope["method"] == "POST":
                 self.service.refuse_if_busy()
             super()._start_asgi_task(cycle, app)
         except RefusedError as error:
             cycle.response_started = cycle.response_complete = True
             self._write(error)
-            if self.crowded or error.status in (400, 503) or not cycle.keep_alive:
-                self.transport.close()
+            if self.crowded or error.status in (400, 413, 503) or not cycle.keep_alive:
+                is_coming = self.begun and cycle is self.cycle
+                self.ends = is_coming and error.status != 400 and told <= DISCARDED
+                if not self.ends:
+                    self.transport.close()
             self.on_response_complete()
 
     def send_400_response(self, msg: str) -> None:
@@ -277,9 +286,11 @@ class Process:
             await asyncio.sleep(EVERY)
             self._accept()
             queue.expire()
-            late = time.monotonic() - PATIENCE
             for each in list(self.server.server_state.connections):
-                if isinstance(each, Connection) and each.since is not None and each.since < late:
+                if not isinstance(each, Connection) or each.looks is None:
+                    continue
+                each.looks += 1
+                if each.looks > PATIENCE / EVERY:
                     each.hang_up(RefusedError(408, "the request was not sent in time"))
             if self.service.engine.lost:
                 self.error = BrimfulError(self.service.engine.lost)

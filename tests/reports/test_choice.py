@@ -10,7 +10,7 @@ import pytest
 from brimful.reports.charts import Chart, Point, scatter_chart
 from brimful.reports.choice import choice_headline, choice_of, choice_table, scatter_of
 from brimful.reports.distil import distilled_tables
-from brimful.reports.load import Run, load_run
+from brimful.reports.load import Run, load_run, load_runs
 from brimful.reports.page import render
 
 STUDENT: dict[str, Any] = {
@@ -117,6 +117,20 @@ def test_models_of_all_runs_are_in_one_picture(tmp_path: Path) -> None:
     page = render(runs)
     assert page.count("Accuracy against the time of one text") >= 2
     assert choice_charts([load_run(tmp_path)])  # runs inside a folder
+
+
+def test_runs_of_one_name_are_told_apart_by_their_folders(tmp_path: Path) -> None:
+    folders = [saved(tmp_path, f"{year}/tuned", FINETUNED) for year in (2025, 2026)]
+    student = saved(tmp_path, "small", STUDENT)
+    (student / "config.yaml").write_text(json.dumps({"teacher": str(folders[1] / "model")}))
+    runs = load_runs([*folders, student, folders[0]])
+    assert [run.name for run in runs] == ["2025/tuned", "2026/tuned", "small", "2025/tuned"]
+    choice = choice_of(runs)
+    assert choice is not None
+    labels = {one.label for one in choice.candidates}
+    assert {"2025/tuned", "2026/tuned"} < labels
+    assert "Teacher" not in labels
+    assert [run.name for run in load_runs(folders[:1])] == ["tuned"]
 
 
 def test_models_are_shown_by_how_many_texts_they_answer_too(tmp_path: Path) -> None:

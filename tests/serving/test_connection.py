@@ -58,7 +58,7 @@ def test_a_full_queue_refuses_whole_requests_unparsed() -> None:
     sent, parsed, made = asyncio.run(said(WHOLE, WHOLE, WHOLE))
     assert sent.count(b"HTTP/1.1 429 ") == sent.count(b"retry-after: 1") == 3
     assert parsed == []
-    assert made.since is None
+    assert made.looks is None
 
 
 @pytest.mark.parametrize(

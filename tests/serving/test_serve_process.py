@@ -47,6 +47,32 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
+BUSY = """
+import asyncio
+import sys
+import time
+from brimful.cli import main
+from brimful.serving import server
+look, made = server.Process._look, server.Connection.connection_made
+counts = [0]
+async def look_while_busy(self):
+    def turn():
+        time.sleep(0.2)
+        counts.append(0)
+        loop.call_soon(turn)
+    loop = asyncio.get_running_loop()
+    turn()
+    await look(self)
+def count(self, transport):
+    counts[-1] += 1
+    made(self, transport)
+server.Process._look, server.Connection.connection_made = look_while_busy, count
+code = main(sys.argv[1:])
+print(max(counts), code)
+"""
+"""A server whose loop takes long for a turn. It prints the most connections that it accepted in one."""
+
+
 class Running:
     """A server process.
 
@@ -85,8 +111,8 @@ class Running:
 
 
 @contextmanager
-def running(folder: Path, *options: str, **environment: str) -> Iterator[Running]:
-    command = [sys.executable, "-c", CODE, "serve", str(folder), "--port", "0", *options]
+def running(folder: Path, *options: str, code: str = CODE, **environment: str) -> Iterator[Running]:
+    command = [sys.executable, "-c", code, "serve", str(folder), "--port", "0", *options]
     with subprocess.Popen(
         command,
         env={**os.environ, **environment},
@@ -342,6 +368,31 @@ def test_a_body_that_is_too_large_is_refused_to_a_client_that_still_sends(folder
         process.end()
 
 
+@pytest.mark.parametrize("megabytes", [10, 100])
+def test_a_body_that_is_too_large_is_refused_before_it_is_sent(folder: Path, megabytes: int) -> None:
+    """The connection ends with the body, or at once if that is very large."""
+    with running(folder) as process:
+        size = megabytes << 20
+        head = f"POST /v1/classify HTTP/1.1\r\nHost: a\r\nContent-Length: {size}\r\n\r\n".encode()
+        connection = process.connect(head)
+        assert connection.recv(65536).startswith(b"HTTP/1.1 413 ")
+        if megabytes == 10:
+            connection.sendall(b"a" * size)
+        assert text_of(connection) == ""
+        assert process.request("POST", "/v1/classify", {"text": "w1"})[0] == 200
+        process.end()
+
+
+def test_a_busy_loop_accepts_all_connections_that_wait(folder: Path) -> None:
+    with running(folder, code=BUSY) as process:
+        request = b"GET /health/live HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
+        connections = [process.connect(request) for _ in range(100)]
+        assert all(text_of(each).startswith("HTTP/1.1 200 ") for each in connections)
+        most, code = process.end()[0].splitlines()[-1].split()
+    assert int(most) >= 20
+    assert code == "0"
+
+
 def refusal(*arguments: str, **environment: str) -> str:
     command = [sys.executable, "-m", "brimful", "serve", *arguments]
     done = subprocess.run(
@@ -388,6 +439,17 @@ def test_a_public_address_without_a_token_is_warned_about(folder: Path, host: st
     is_public = host != "127.0.0.2"
     assert ("BRIMFUL_TOKEN is not set" in err) is is_public
     assert err.count("\n") == is_public
+
+
+def test_with_json_stdout_has_json_alone(folder: Path) -> None:
+    command = [sys.executable, "-m", "brimful", "serve", str(folder), "--port", "0", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline().startswith(READY)
+        process.terminate()
+        out, err = process.communicate(timeout=60)
+    assert json.loads(out) == {"texts": 0}
+    assert err == ""
 
 
 def test_a_dry_run_says_how_fast_the_models_are(folder: Path) -> None:
