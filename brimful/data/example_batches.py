@@ -60,7 +60,7 @@ def rounded_batch(
     """The examples `index` as one micro-batch of as many tokens as `rounded` says.
 
     Args:
-        fills: whether a batch of so many tokens is filled up, of those with at most `FEW`.
+        fills: whether a batch of this many tokens, at most `FEW`, is filled up; larger ones always are.
     """
     tokens = int(examples.lengths[index].sum())
     return batch_of(examples, index, rounded(tokens) if tokens > FEW or fills(tokens) else None)

@@ -139,7 +139,7 @@ class LaidOut:
         return self.integers or not self._leaves_to_torch(tokens)
 
     def _leaves_to_torch(self, rows: int) -> bool:
-        """Whether torch computes products of `rows` rows, but for those in int8."""
+        """Whether torch computes the products of `rows` rows that are not in int8."""
         if self.dtype != torch.float32 or (self.copies and onednn_is_faster()):
             return False
         return not self.copies or rows >= FEW_ROWS or torch.get_num_threads() == 1

@@ -28,7 +28,7 @@ from brimful.reports.content import (
 )
 from brimful.reports.demo import CLEAR, MODELS, label_of, measured_of
 from brimful.reports.finetune import RUNGS
-from brimful.reports.load import Run
+from brimful.reports.load import Run, with_children
 
 FEWEST = 3
 """Models that make a picture."""
@@ -117,7 +117,8 @@ def choice_of(runs: Sequence[Run]) -> Choice | None:
     several runs, such as a teacher; it is taken once, with all that any of them says of it.
     """
     every: dict[Test, dict[tuple[str, float], Candidate]] = {}
-    for test, found in _of_runs(runs, frozenset(_finetuned(runs))):
+    finetuned = {run.path: run.name for run in with_children(runs) if run.kind == "finetune"}
+    for test, found in _of_runs(runs, finetuned):
         known = every.setdefault(test, {})
         before = known.get((found.label, found.value))
         known[found.label, found.value] = _merged(before, found) if before else found
@@ -307,14 +308,7 @@ def scatter_of(choice: Choice) -> list[Chart]:
     return found
 
 
-def _finetuned(runs: Iterable[Run]) -> Iterator[str]:
-    """The names of the runs of finetune, under which teachers are shown that are theirs."""
-    for run in runs:
-        yield from ([run.name] if run.kind == "finetune" else [])
-        yield from _finetuned(run.children)
-
-
-def _of_runs(runs: Iterable[Run], finetuned: frozenset[str]) -> Iterator[tuple[Test, Candidate]]:
+def _of_runs(runs: Iterable[Run], finetuned: Mapping[Path, str]) -> Iterator[tuple[Test, Candidate]]:
     for run in runs:
         found = list(_OF_KIND.get(run.kind, _of_run)(run))
         if run.kind == "distil" and (teacher := _teacher_of(run, finetuned)):
@@ -424,14 +418,23 @@ def _costs(measured: Any, model: str = "") -> Costs:
     return one, many, size, count
 
 
-def _teacher_of(run: Run, finetuned: Iterable[str]) -> str:
-    """The name of the run whose model is the single teacher of another; empty where it is none of these."""
+def _teacher_of(run: Run, finetuned: Mapping[Path, str]) -> str:
+    """The name of the run whose model is the only teacher of this one; empty if none is.
+
+    Args:
+        finetuned: names of runs by their directories.
+    """
     given = run.config.get("teacher")
     teachers = given if isinstance(given, list) else [given]
-    path = Path(str(teachers[0])) if len(teachers) == 1 else Path()
+    if len(teachers) != 1 or not teachers[0]:
+        return ""
+    path = Path(str(teachers[0])).resolve()
     if path.name == "model":
         path = path.parent
-    return max((name for name in finetuned if f"/{path}".endswith(f"/{name}")), key=len, default="")
+    if path.exists():
+        return finetuned.get(path, "")
+    moved = [name for other, name in finetuned.items() if other.name == path.name]
+    return moved[0] if len(moved) == 1 else ""
 
 
 def _of_distil(run: Run) -> Iterator[Found]:

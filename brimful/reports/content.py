@@ -174,7 +174,7 @@ class ReportTable:
 
 
 def known_columns(columns: list[str], rows: list[list[str]]) -> tuple[list[str], list[list[str]]]:
-    """Without the columns in which no row has a word: an older run, for one, says nothing of its speed."""
+    """The columns in which some row has a value: an older run, for one, has no speeds."""
     known = [column for column in range(len(columns)) if any(row[column] not in ("", "–") for row in rows)]
     return [columns[column] for column in known], [[row[column] for column in known] for row in rows]
 

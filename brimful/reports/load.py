@@ -1,6 +1,6 @@
 """A run directory, a prepared folder or an export as plain values: whatever files there are."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
@@ -37,8 +37,10 @@ Metrics = list[dict[str, Any]]
 class Run:
     """One directory; an absent file is an empty value."""
 
+    path: Path
+    """The directory, resolved."""
     name: str
-    """Name of the directory, with its parent's where others have that name."""
+    """Name of the directory, with its parents' where others have that name."""
     kind: str
     """The verb that made it, one of PIPELINE."""
     summary: dict[str, Any]
@@ -76,14 +78,23 @@ class Run:
 def load_runs(directories: Sequence[Path]) -> list[Run]:
     """Read runs as `load_run`, and name those whose directories have the same name by their parents too."""
     runs = [load_run(path) for path in directories]
-    parts = [path.resolve().parts for path in directories]
-    for place, run in enumerate(runs):
-        others = {other for other in parts if other != parts[place]}
-        depth = 1
-        while depth < len(parts[place]) and any(parts[place][-depth:] == other[-depth:] for other in others):
+    paths = {run.path for run in with_children(runs)}
+
+    def named(run: Run) -> Run:
+        parts, depth = run.path.parts, 1
+        while sum(other.parts[-depth:] == parts[-depth:] for other in paths) > 1:
             depth += 1
-        runs[place] = replace(run, name="/".join(parts[place][-depth:]))
-    return runs
+        children = tuple(map(named, run.children))
+        return replace(run, name=Path(*parts[-depth:]).as_posix(), children=children)
+
+    return [named(run) for run in runs]
+
+
+def with_children(runs: Iterable[Run]) -> Iterator[Run]:
+    """All runs, and those inside them."""
+    for run in runs:
+        yield run
+        yield from with_children(run.children)
 
 
 def load_run(directory: Path) -> Run:
@@ -104,6 +115,7 @@ def load_run(directory: Path) -> Run:
     summary = _read_summary(directory / SUMMARY) or _read_manifest(directory / MANIFEST)
     summary = summary or _read_export(directory / EXPORT)
     return Run(
+        path=directory.resolve(),
         name=directory.resolve().name,
         kind=_kind(summary, config, bool(children)),
         summary=summary,

@@ -3,7 +3,8 @@
 import hmac
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -36,7 +37,9 @@ KINDS = {401: "unauthorized", 404: "not_found", 408: "timeout", 429: "overloaded
 KINDS |= {503: "draining", 504: "timeout"}
 """The types of errors by status; of others, invalid_request."""
 DISCARDED = 8 * BODY
-"""Bytes of a larger one that are thrown away before it is refused: a client that sends reads no answer."""
+"""The most bytes of a refused body that are thrown away: a client that still sends reads no answer."""
+CLOSING = frozenset([408, 413, 431, 503])
+"""Statuses after which the connection closes."""
 
 
 class Endpoint:
@@ -84,12 +87,16 @@ class Endpoint:
         return content, headers
 
 
-def said(error: RefusedError) -> tuple[bytes, Headers]:
-    """The JSON of an error, and its headers."""
+def said(error: RefusedError, *, closes: bool = False) -> tuple[bytes, Headers]:
+    """The JSON of an error, and its headers.
+
+    Args:
+        closes: whether the connection closes after it whatever its status.
+    """
     kind = KINDS.get(error.status, "invalid_request")
     content = msgspec.json.encode({"error": {"message": str(error), "type": kind, "code": error.status}})
     headers = [] if error.wait is None else [(b"retry-after", b"%d" % error.wait)]
-    if error.status in (408, 413, 431, 503):
+    if closes or error.status in CLOSING:
         headers.append((b"connection", b"close"))
     return content, headers
 
@@ -101,20 +108,40 @@ async def read_body(scope: Scope, receive: Receive) -> bytes:
         RefusedError: 413; 415 if it is compressed.
         LeftError: the client has left.
     """
-    parts, length, more = list[bytes](), 0, True
-    while more and length <= DISCARDED:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise LeftError
-        length += len(message.get("body", b""))
+    parts, length = list[bytes](), 0
+    async for piece in pieces_of(receive):
+        length += len(piece)
         if length <= BODY:
-            parts.append(message.get("body", b""))
-        more = message.get("more_body", False)
+            parts.append(piece)
     if length > BODY:
         raise RefusedError(413, TOO_LARGE)
     if dict(scope["headers"]).get(b"content-encoding", b"identity").lower() != b"identity":
         raise RefusedError(415, "the body is compressed; send it as it is, without Content-Encoding")
     return b"".join(parts)
+
+
+async def pieces_of(receive: Receive) -> AsyncIterator[bytes]:
+    """The pieces of a body, up to `DISCARDED` bytes.
+
+    Raises:
+        LeftError: the client has left.
+    """
+    length, more = 0, True
+    while more and length <= DISCARDED:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise LeftError
+        piece = message.get("body", b"")
+        length += len(piece)
+        more = message.get("more_body", False)
+        yield piece
+
+
+async def discard(receive: Receive) -> None:
+    """Throw a body away, so that its client reads why."""
+    with suppress(LeftError):
+        async for _ in pieces_of(receive):
+            pass
 
 
 async def _send(send: Send, status: int, content: bytes, headers: Headers) -> None:
@@ -147,6 +174,7 @@ def create_app(service: Service, metrics: Metrics) -> Callable[[Scope, Receive, 
         status, why = getattr(error, "status_code", 500), getattr(error, "detail", type(error).__name__)
         if status == 500:
             say(f"serve: {request.url.path}: {why}")
+        await discard(request.receive)
         found = RefusedError(status, f"{request.method} {request.url.path:.200}: {why}")
         return refusal(found, getattr(error, "headers", None))
 
@@ -170,6 +198,7 @@ def create_app(service: Service, metrics: Metrics) -> Callable[[Scope, Receive, 
             given = b"".join(value for name, value in scope["headers"] if name == b"authorization")
             kind, _, token = given.partition(b" ")
             if kind.lower() != b"bearer" or not hmac.compare_digest(token.strip(), wanted):
+                await discard(receive)
                 found = RefusedError(401, "the token is missing or wrong: send Authorization: Bearer TOKEN")
                 await refusal(found, {"WWW-Authenticate": "Bearer"})(scope, receive, send)
                 return

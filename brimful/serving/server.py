@@ -19,7 +19,7 @@ from brimful.batching.queue import RefusedError
 from brimful.batching.service import Service
 from brimful.console import say, warn
 from brimful.errors import BrimfulError
-from brimful.serving.app import BODY, CLIENT, DISCARDED, TOKEN, TOO_LARGE, create_app, said
+from brimful.serving.app import BODY, CLIENT, CLOSING, DISCARDED, TOKEN, TOO_LARGE, create_app, said
 from brimful.serving.config import ServeConfig
 from brimful.serving.metrics import Metrics
 from brimful.system import allow_open_files
@@ -27,7 +27,7 @@ from brimful.system import allow_open_files
 HEADERS = 64 << 10
 """The most bytes of a request before its body."""
 PATIENCE = 10.0
-"""Seconds in which a client must have sent its request; more where the loop is slow, and so is reading."""
+"""Seconds that a client has to send its request, counted in looks: more where the loop is slow."""
 CONNECTIONS = 4096
 """The most connections; on more, requests get 429."""
 KEPT = 75
@@ -50,7 +50,7 @@ class Connection(HttpToolsProtocol):
         crowded: whether it is one too many.
         left: whether it is over.
         begun: whether the parser is within a request.
-        looks: at it while a request was not there in full; None: it is.
+        looks: how often `Process` found its request incomplete; None while none is sent.
         before: bytes that were sent of it before the body.
         ends: whether it closes once the request is there in full.
         sent: its cycle, once its headers are there.
@@ -71,13 +71,23 @@ class Connection(HttpToolsProtocol):
         self.left = True
         super().connection_lost(exc)
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request waits for its answer."""
+        return self.cycle is None or self.cycle.response_complete
+
     def has_left(self) -> bool:
         """Whether it is over."""
         return self.left
 
     def data_received(self, data: bytes) -> None:
-        is_idle = self.cycle is None or self.cycle.response_complete
-        if is_idle and not self.begun and not self.crowded and self.service.queue.is_full and is_whole(data):
+        if (
+            self.is_idle
+            and not self.begun
+            and not self.crowded
+            and self.service.queue.is_full
+            and is_whole(data)
+        ):
             try:
                 self.service.refuse_if_busy()
             except RefusedError as error:  # parsing costs many times as much
@@ -87,6 +97,8 @@ class Connection(HttpToolsProtocol):
                 return
         self.before += len(data)
         super().data_received(data)
+        if self.is_idle and not self.begun and self.looks is None and not self.timeout_keep_alive_task:
+            self.looks = 0  # after an empty line uvicorn would wait for ever
         if self.looks is not None and self.before > HEADERS:
             self.hang_up(RefusedError(431, "the headers are too long"))
 
@@ -109,6 +121,8 @@ class Connection(HttpToolsProtocol):
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         """Refuse at once what the application would refuse, in a fifth of the time. What a client still sends
         is thrown away: it may read its answer only then."""
+        if self.transport.is_closing():  # after what was refused
+            return
         told = int(dict(cycle.scope["headers"]).get(b"content-length", 0))
         try:
             if self.crowded:
@@ -122,12 +136,11 @@ class Connection(HttpToolsProtocol):
             super()._start_asgi_task(cycle, app)
         except RefusedError as error:
             cycle.response_started = cycle.response_complete = True
-            self._write(error)
-            if self.crowded or error.status in (400, 413, 503) or not cycle.keep_alive:
-                is_coming = self.begun and cycle is self.cycle
-                self.ends = is_coming and error.status != 400 and told <= DISCARDED
-                if not self.ends:
-                    self.transport.close()
+            closes = self.crowded or error.status in {400, *CLOSING} or not cycle.keep_alive
+            self._write(error, closes=closes)
+            self.ends = closes and cycle.more_body and error.status != 400 and told <= DISCARDED
+            if closes and not self.ends:
+                self.transport.close()
             self.on_response_complete()
 
     def send_400_response(self, msg: str) -> None:
@@ -136,20 +149,24 @@ class Connection(HttpToolsProtocol):
     def hang_up(self, error: RefusedError) -> None:
         """Answer a request that is not there in full, and close; one before it, whose answer is still to
         come, has its time first."""
-        is_first = not self.pipeline and (
-            self.sent is self.cycle or self.cycle is None or self.cycle.response_complete
-        )
+        is_first = not self.pipeline and (self.sent is self.cycle or self.is_idle)
         if is_first and not self.transport.is_closing():
             if self.sent is None or not self.sent.response_started:
-                self._write(error)
+                self._write(error, closes=True)
             self.transport.close()
 
-    def _write(self, error: RefusedError) -> None:
+    def shutdown(self) -> None:
+        if self.begun and self.sent is not None and self.sent.response_complete:  # its body is coming
+            self.ends = True
+        else:
+            super().shutdown()
+
+    def _write(self, error: RefusedError, *, closes: bool = False) -> None:
         self.metrics.requests.labels("early", str(error.status)).inc()
         if self.flow.write_paused:  # the client sends and reads nothing
             self.transport.abort()
         else:
-            self.transport.write(in_full(error))
+            self.transport.write(in_full(error, closes=closes))
 
 
 def is_whole(data: bytes) -> bool:
@@ -163,9 +180,9 @@ def is_whole(data: bytes) -> bool:
     return is_usual and ODD.isdisjoint(fields) and fields.get(b"content-length") == b"%d" % len(body)
 
 
-def in_full(error: RefusedError) -> bytes:
+def in_full(error: RefusedError, *, closes: bool = False) -> bytes:
     """The response of an error, as it is sent."""
-    content, headers = said(error)
+    content, headers = said(error, closes=closes)
     lines = [b"HTTP/1.1 %d Refused" % error.status, *(b"%s: %s" % header for header in headers)]
     return b"\r\n".join([*lines, b"content-length: %d" % len(content), b"", content])
 
@@ -287,7 +304,7 @@ class Process:
             self._accept()
             queue.expire()
             for each in list(self.server.server_state.connections):
-                if not isinstance(each, Connection) or each.looks is None:
+                if not isinstance(each, Connection) or each.looks is None or each.flow.read_paused:
                     continue
                 each.looks += 1
                 if each.looks > PATIENCE / EVERY:

@@ -119,18 +119,37 @@ def test_models_of_all_runs_are_in_one_picture(tmp_path: Path) -> None:
     assert choice_charts([load_run(tmp_path)])  # runs inside a folder
 
 
-def test_runs_of_one_name_are_told_apart_by_their_folders(tmp_path: Path) -> None:
+@pytest.mark.parametrize("inside", [False, True])
+def test_runs_of_one_name_are_told_apart_by_their_folders(tmp_path: Path, inside: bool) -> None:
     folders = [saved(tmp_path, f"{year}/tuned", FINETUNED) for year in (2025, 2026)]
     student = saved(tmp_path, "small", STUDENT)
-    (student / "config.yaml").write_text(json.dumps({"teacher": str(folders[1] / "model")}))
-    runs = load_runs([*folders, student, folders[0]])
-    assert [run.name for run in runs] == ["2025/tuned", "2026/tuned", "small", "2025/tuned"]
+    (tmp_path / "current").symlink_to(tmp_path / "2026")
+    (student / "config.yaml").write_text(
+        json.dumps({"teacher": str(tmp_path / "current" / "tuned" / "model")})
+    )
+    given = [folder.parent if inside else folder for folder in folders]
+    runs = load_runs([*given, student, given[0]])
+    found = [run.children[0] if inside else run for run in runs[:2]]
+    assert [run.name for run in found] == ["2025/tuned", "2026/tuned"]
+    assert [run.name for run in runs[2:]] == ["small", "2025" if inside else "2025/tuned"]
     choice = choice_of(runs)
     assert choice is not None
     labels = {one.label for one in choice.candidates}
     assert {"2025/tuned", "2026/tuned"} < labels
     assert "Teacher" not in labels
     assert [run.name for run in load_runs(folders[:1])] == ["tuned"]
+
+
+def test_a_teacher_of_another_folder_is_no_run_of_its_name(tmp_path: Path) -> None:
+    """But one whose folder was moved is."""
+    tuned, student = saved(tmp_path, "tuned", FINETUNED), saved(tmp_path, "small", STUDENT)
+    for place, named in ("elsewhere/tuned", False), ("gone/tuned", True):
+        if not named:
+            (tmp_path / place).mkdir(parents=True)
+        (student / "config.yaml").write_text(json.dumps({"teacher": str(tmp_path / place / "model")}))
+        choice = choice_of(load_runs([tuned, student]))
+        assert choice is not None
+        assert ("Teacher" in {one.label for one in choice.candidates}) is not named
 
 
 def test_models_are_shown_by_how_many_texts_they_answer_too(tmp_path: Path) -> None:

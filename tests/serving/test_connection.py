@@ -29,14 +29,15 @@ async def unreached(scope: Any, receive: Any, send: Any) -> None:
     """The application."""
 
 
-async def said(*pieces: bytes) -> tuple[bytes, list[bytes], Any]:
-    """What is sent for the pieces that arrive, those that are parsed, and the connection."""
+async def said(*pieces: bytes, ends: bool = False) -> tuple[bytes, list[bytes], Any, list[bool]]:
+    """What is sent for the pieces that arrive, those that are parsed, the connection, and whether it is
+    closed after each; the server `ends` after the first."""
     config = uvicorn.Config(unreached, log_config=None)
     config.load()
     given = {"config": config, "server_state": ServerState(), "app_state": {}}
     made = server.Connection(Full(), Mock(), **given, _loop=asyncio.get_running_loop())  # type: ignore[arg-type]
     transport = Mock()
-    transport.is_closing.return_value = False
+    transport.is_closing.side_effect = lambda: transport.close.called
     transport.get_extra_info.return_value = None
     made.connection_made(transport)
     parsed: list[bytes] = []
@@ -48,16 +49,21 @@ async def said(*pieces: bytes) -> tuple[bytes, list[bytes], Any]:
 
     made.parser = Mock(wraps=real)
     made.parser.feed_data.side_effect = feed
+    closed = []
     for piece in pieces:
         made.data_received(piece)
+        if ends and not closed:
+            made.shutdown()
+        closed.append(transport.close.called)
     made.connection_lost(None)
-    return b"".join(call.args[0] for call in transport.write.call_args_list), parsed, made
+    return b"".join(call.args[0] for call in transport.write.call_args_list), parsed, made, closed
 
 
 def test_a_full_queue_refuses_whole_requests_unparsed() -> None:
-    sent, parsed, made = asyncio.run(said(WHOLE, WHOLE, WHOLE))
+    sent, parsed, made, closed = asyncio.run(said(WHOLE, WHOLE, WHOLE))
     assert sent.count(b"HTTP/1.1 429 ") == sent.count(b"retry-after: 1") == 3
     assert parsed == []
+    assert not any(closed)
     assert made.looks is None
 
 
@@ -71,5 +77,19 @@ def test_a_full_queue_refuses_whole_requests_unparsed() -> None:
     ],
 )
 def test_what_belongs_to_a_request_is_parsed(pieces: tuple[bytes, ...]) -> None:
-    _, parsed, _ = asyncio.run(said(*pieces))
+    _, parsed, _, _ = asyncio.run(said(*pieces))
     assert parsed == list(pieces)
+
+
+@pytest.mark.parametrize("ends", [False, True])
+@pytest.mark.parametrize("header", [b"", b"Connection: close\r\n"])
+def test_the_body_of_a_refused_request_is_read_before_the_connection_closes(
+    header: bytes, ends: bool
+) -> None:
+    """A client that still sends would read a reset instead of its answer."""
+    head = HEAD + header + b"Content-Length: 100\r\n\r\n"
+    sent, _, _, closed = asyncio.run(said(head, b"a" * 50, b"a" * 50 + WHOLE, ends=ends))
+    closes = bool(header) or ends
+    assert closed == [False, False, closes]
+    assert (b"connection: close" in sent) is bool(header)
+    assert sent.count(b"HTTP/1.1 429 ") == (1 if closes else 2)

@@ -31,7 +31,7 @@ server.PATIENCE = 1.0
 code = main(sys.argv[1:])
 print(sorted({"torch", "scipy", "pyarrow", "rich"} & set(sys.modules)), code)
 """
-
+PATIENT = CODE.replace("PATIENCE = 1.0", "PATIENCE = 60.0")
 
 DYING = """
 import sys
@@ -55,6 +55,7 @@ from brimful.cli import main
 from brimful.serving import server
 look, made = server.Process._look, server.Connection.connection_made
 counts = [0]
+server.PATIENCE = 0.5
 async def look_while_busy(self):
     def turn():
         time.sleep(0.2)
@@ -357,7 +358,7 @@ def test_what_is_a_whole_request(data: bytes, whole: bool) -> None:
 
 
 def test_a_body_that_is_too_large_is_refused_to_a_client_that_still_sends(folder: Path) -> None:
-    with running(folder) as process:
+    with running(folder, code=PATIENT) as process:
         size = 10 << 20
         head = f"POST /v1/classify HTTP/1.1\r\nHost: a\r\nContent-Length: {size}\r\n\r\n".encode()
         said = text_of(process.connect(head + b"a" * size))
@@ -371,7 +372,7 @@ def test_a_body_that_is_too_large_is_refused_to_a_client_that_still_sends(folder
 @pytest.mark.parametrize("megabytes", [10, 100])
 def test_a_body_that_is_too_large_is_refused_before_it_is_sent(folder: Path, megabytes: int) -> None:
     """The connection ends with the body, or at once if that is very large."""
-    with running(folder) as process:
+    with running(folder, code=PATIENT) as process:
         size = megabytes << 20
         head = f"POST /v1/classify HTTP/1.1\r\nHost: a\r\nContent-Length: {size}\r\n\r\n".encode()
         connection = process.connect(head)
@@ -380,6 +381,32 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_sent(folder: Path, meg
             connection.sendall(b"a" * size)
         assert text_of(connection) == ""
         assert process.request("POST", "/v1/classify", {"text": "w1"})[0] == 200
+        process.end()
+
+
+@pytest.mark.parametrize(("path", "status"), [("/nothing", 404), ("/health", 405), ("/v1/models", 401)])
+def test_a_client_that_still_sends_is_told_why_it_is_refused(folder: Path, path: str, status: int) -> None:
+    with running(folder, code=PATIENT, **({"BRIMFUL_TOKEN": "a"} if status == 401 else {})) as process:
+        size = 7 << 20
+        head = f"POST {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: {size}\r\n\r\n"
+        assert text_of(process.connect(head.encode() + b"a" * size)).startswith(f"HTTP/1.1 {status} ")
+        process.end()
+
+
+def test_an_empty_line_does_not_keep_a_connection(folder: Path) -> None:
+    with running(folder) as process:
+        connection = process.connect(b"GET /health/live HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert connection.recv(65536).startswith(b"HTTP/1.1 200 ")
+        connection.sendall(b"\r\n")
+        text_of(connection)  # which ends
+        process.end()
+
+
+def test_a_busy_loop_gives_a_client_more_time(folder: Path) -> None:
+    with running(folder, code=BUSY) as process:
+        body = json.dumps({"text": "w1 " * 400_000}).encode()
+        head = f"POST /v1/classify HTTP/1.1\r\nHost: a\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+        assert "a text has 1,200,000 characters" in text_of(process.connect(head + body))
         process.end()
 
 
@@ -444,10 +471,13 @@ def test_a_public_address_without_a_token_is_warned_about(folder: Path, host: st
 def test_with_json_stdout_has_json_alone(folder: Path) -> None:
     command = [sys.executable, "-m", "brimful", "serve", str(folder), "--port", "0", "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        assert process.stderr.readline().startswith(READY)
-        process.terminate()
-        out, err = process.communicate(timeout=60)
+        try:
+            assert process.stderr is not None
+            assert process.stderr.readline().startswith(READY)
+            process.terminate()
+            out, err = process.communicate(timeout=60)
+        finally:
+            process.kill()
     assert json.loads(out) == {"texts": 0}
     assert err == ""
 
