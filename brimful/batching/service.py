@@ -24,22 +24,24 @@ class Service:
     ) -> None:
         """
         Args:
-            most_requests, most_tokens: that are accepted and not answered yet; None: as many tokens as the
-                slowest model reads in half of the deadline.
+            most_requests, most_tokens: that are accepted and not answered yet; None: as many tokens as can
+                be computed in half of the deadline.
             deadline: seconds that a request may wait.
             computed: as of `BatchEngine`.
         """
         self.models: dict[str, BatchModel] = {}
         self.queue = Queue(most_requests, self._over)
         self.engine = BatchEngine(self.queue, computed)
-        self._most_tokens, self._deadline = most_tokens, deadline
+        self._deadline = deadline
+        if most_tokens is None:
+            self.queue.most_seconds = deadline / 2
+        else:
+            self.queue.most_tokens = most_tokens
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def use(self, models: dict[str, BatchModel]) -> None:
         """Answer with these models from now on; requests that are accepted keep theirs."""
-        queue, most = self.queue, self._most_tokens
-        queue.speed = min(model.speed for model in models.values())
-        queue.most_tokens = int(queue.speed * self._deadline / 2) if most is None else most
+        self.queue.measured = self.queue.speed = min(model.speed for model in models.values())
         self.models = models
         self.engine.employ(max(model.workers for model in models.values()))
 

@@ -1,6 +1,7 @@
 """The models of a page's runs on the same test rows: which one to ship, by its metric, size and speed."""
 
 import math
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -428,10 +429,10 @@ def _teacher_of(run: Run, finetuned: Mapping[Path, str]) -> str:
     teachers = given if isinstance(given, list) else [given]
     if len(teachers) != 1 or not teachers[0]:
         return ""
-    path = Path(str(teachers[0])).resolve()
+    path = Path(os.path.realpath(str(teachers[0])))
     if path.name == "model":
         path = path.parent
-    if path.exists():
+    if os.path.exists(path):
         return finetuned.get(path, "")
     moved = [name for other, name in finetuned.items() if other.name == path.name]
     return moved[0] if len(moved) == 1 else ""

@@ -70,28 +70,29 @@ class Endpoint:
 
     async def _answered(self, scope: Scope, receive: Receive) -> tuple[bytes, Headers]:
         service, client = self.service, scope.get(CLIENT)
+        content = await read_body(scope, receive)
         service.refuse_if_busy()
-        body = decoded(self.decoder, await read_body(scope, receive))
+        body = decoded(self.decoder, content)
         asked, model = body.asked(), service.model(body.model)
         job = job_of(model, body, asked)
         if client is not None:
             job.has_left = client.has_left
         await service.finish(job)
         self.metrics.texts.labels(model.name).inc(len(job.results))
-        content = msgspec.json.encode(self.answer(model, body, job.results, asked.single))
+        answer = msgspec.json.encode(self.answer(model, body, job.results, asked.single))
         parts = ("queue", job.queued), ("tokenize", job.tokenizing), ("compute", job.computing)
         timing = ", ".join(f"{name};dur={1e3 * seconds:.1f}" for name, seconds in parts)
         headers = [(b"server-timing", timing.encode())]
         if cut := sum(bool(result.cut) for result in job.results):  # routers' labels have no place to say it
             headers.append((b"x-truncated-texts", b"%d" % cut))
-        return content, headers
+        return answer, headers
 
 
 def said(error: RefusedError, *, closes: bool = False) -> tuple[bytes, Headers]:
     """The JSON of an error, and its headers.
 
     Args:
-        closes: whether the connection closes after it whatever its status.
+        closes: whether the connection closes even if the status is not in `CLOSING`.
     """
     kind = KINDS.get(error.status, "invalid_request")
     content = msgspec.json.encode({"error": {"message": str(error), "type": kind, "code": error.status}})
@@ -137,11 +138,14 @@ async def pieces_of(receive: Receive) -> AsyncIterator[bytes]:
         yield piece
 
 
-async def discard(receive: Receive) -> None:
-    """Throw a body away, so that its client reads why."""
-    with suppress(LeftError):
-        async for _ in pieces_of(receive):
-            pass
+async def discard(scope: Scope, receive: Receive) -> None:
+    """Throw a body away before the connection closes, so that a client that still sends reads the answer."""
+    headers = dict(scope["headers"])
+    closes = scope["http_version"] == "1.0" or headers.get(b"connection", b"").lower() == b"close"
+    if closes and b"expect" not in headers:
+        with suppress(LeftError):
+            async for _ in pieces_of(receive):
+                pass
 
 
 async def _send(send: Send, status: int, content: bytes, headers: Headers) -> None:
@@ -174,7 +178,8 @@ def create_app(service: Service, metrics: Metrics) -> Callable[[Scope, Receive, 
         status, why = getattr(error, "status_code", 500), getattr(error, "detail", type(error).__name__)
         if status == 500:
             say(f"serve: {request.url.path}: {why}")
-        await discard(request.receive)
+        else:
+            await discard(request.scope, request.receive)
         found = RefusedError(status, f"{request.method} {request.url.path:.200}: {why}")
         return refusal(found, getattr(error, "headers", None))
 
@@ -198,7 +203,7 @@ def create_app(service: Service, metrics: Metrics) -> Callable[[Scope, Receive, 
             given = b"".join(value for name, value in scope["headers"] if name == b"authorization")
             kind, _, token = given.partition(b" ")
             if kind.lower() != b"bearer" or not hmac.compare_digest(token.strip(), wanted):
-                await discard(receive)
+                await discard(scope, receive)
                 found = RefusedError(401, "the token is missing or wrong: send Authorization: Bearer TOKEN")
                 await refusal(found, {"WWW-Authenticate": "Bearer"})(scope, receive, send)
                 return

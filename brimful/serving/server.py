@@ -31,7 +31,7 @@ PATIENCE = 10.0
 CONNECTIONS = 4096
 """The most connections; on more, requests get 429."""
 KEPT = 75
-"""Seconds that a connection stays open without a request: longer than a proxy keeps it."""
+"""Seconds that a connection stays open without a request, or unread: longer than a proxy keeps it."""
 SLICE = 1e-4
 """Seconds that a thread keeps Python's lock: 5 ms of refusals would hold up each operation of the engine."""
 UPGRADES = "brimful.upgrades"
@@ -50,7 +50,8 @@ class Connection(HttpToolsProtocol):
         crowded: whether it is one too many.
         left: whether it is over.
         begun: whether the parser is within a request.
-        looks: how often `Process` found its request incomplete; None while none is sent.
+        looks: how often `Process` looked since it waits for a request; None while it waits for none.
+        unread: bytes that the client has not read; `stuck` is how often a look found them the same.
         before: bytes that were sent of it before the body.
         ends: whether it closes once the request is there in full.
         sent: its cycle, once its headers are there.
@@ -65,6 +66,7 @@ class Connection(HttpToolsProtocol):
         self.crowded, self.left, self.before = len(self.connections) > CONNECTIONS, False, 0
         self.begun = self.ends = False
         self.looks: int | None = 0
+        self.unread = self.stuck = 0
         self.sent: RequestResponseCycle | None = None
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -93,6 +95,8 @@ class Connection(HttpToolsProtocol):
             except RefusedError as error:  # parsing costs many times as much
                 self.looks = None
                 self._write(error)
+                if error.status in CLOSING:
+                    self.transport.close()
                 self.on_response_complete()
                 return
         self.before += len(data)
@@ -120,7 +124,7 @@ class Connection(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         """Refuse at once what the application would refuse, in a fifth of the time. What a client still sends
-        is thrown away: it may read its answer only then."""
+        is thrown away: many read their answers only after they have sent all."""
         if self.transport.is_closing():  # after what was refused
             return
         told = int(dict(cycle.scope["headers"]).get(b"content-length", 0))
@@ -145,6 +149,18 @@ class Connection(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         self.hang_up(RefusedError(400, "the request is not HTTP/1.1"))
+
+    def look(self) -> None:
+        """End it if its client does not send a request in time, or reads nothing of an answer."""
+        unread = self.transport.get_write_buffer_size()
+        self.stuck = self.stuck + 1 if unread and unread == self.unread else 0
+        self.unread = unread
+        if self.stuck > KEPT / EVERY:
+            self.transport.abort()
+        elif self.looks is not None and (self.flow.write_paused or not self.flow.read_paused):
+            self.looks += 1
+            if self.looks > PATIENCE / EVERY:
+                self.hang_up(RefusedError(408, "the request was not sent in time"))
 
     def hang_up(self, error: RefusedError) -> None:
         """Answer a request that is not there in full, and close; one before it, whose answer is still to
@@ -304,11 +320,8 @@ class Process:
             self._accept()
             queue.expire()
             for each in list(self.server.server_state.connections):
-                if not isinstance(each, Connection) or each.looks is None or each.flow.read_paused:
-                    continue
-                each.looks += 1
-                if each.looks > PATIENCE / EVERY:
-                    each.hang_up(RefusedError(408, "the request was not sent in time"))
+                if isinstance(each, Connection):
+                    each.look()
             if self.service.engine.lost:
                 self.error = BrimfulError(self.service.engine.lost)
             if queue.closed and not queue.requests:

@@ -219,3 +219,42 @@ def test_a_late_job_that_is_being_computed_is_answered() -> None:
     world.wait(SECONDS)
     world.compute()
     assert world.over[0].error is None
+
+
+def test_a_loaded_queue_accepts_what_can_be_computed_in_time() -> None:
+    """It finds its speed anew while work waits, and again once the engine is fast."""
+    world = Simulation()
+    queue, waits = world.queue, list[float]()
+    queue.most_requests, queue.most_tokens, queue.most_seconds = 1000, 10**6, 5.0
+    queue.measured = queue.speed = 100.0
+
+    def fill() -> int:
+        while True:
+            job = QueuedRequest(world.models[0], ["10"], tokens=10)
+            try:
+                queue.admit(job)
+            except RefusedError:
+                return queue.tokens
+            world.jobs.append(job)
+
+    def compute(batches: int, speed: float) -> None:
+        for _ in range(batches):
+            fill()
+            world.read()
+            world.take()
+            world.now += 10 / speed
+            world.compute()
+            waits.append(world.now - world.over[-1].arrived)
+
+    assert fill() == 500
+    compute(20, 50.0)
+    assert 50 < queue.speed < 60
+    compute(60, 20.0)
+    assert 20 <= queue.speed < 21
+    assert max(waits) > 10
+    assert max(waits[-10:]) < 6
+    compute(1, 0.1)
+    assert queue.speed == 12.5
+    compute(100, 400.0)
+    assert queue.speed == 100
+    assert fill() == 500

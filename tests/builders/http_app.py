@@ -37,7 +37,7 @@ class Asked:
         """What a conversation with it returns."""
 
         async def main() -> Any:
-            transport = httpx2.ASGITransport(app=self.app)
+            transport = httpx2.ASGITransport(app=self.app, raise_app_exceptions=False)
             async with httpx2.AsyncClient(transport=transport, base_url="http://test") as client:
                 return await talk(client)
 

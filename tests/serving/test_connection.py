@@ -29,9 +29,8 @@ async def unreached(scope: Any, receive: Any, send: Any) -> None:
     """The application."""
 
 
-async def said(*pieces: bytes, ends: bool = False) -> tuple[bytes, list[bytes], Any, list[bool]]:
-    """What is sent for the pieces that arrive, those that are parsed, the connection, and whether it is
-    closed after each; the server `ends` after the first."""
+def connected() -> tuple[Any, Any]:
+    """A connection of a server that accepts nothing, and its transport."""
     config = uvicorn.Config(unreached, log_config=None)
     config.load()
     given = {"config": config, "server_state": ServerState(), "app_state": {}}
@@ -40,6 +39,13 @@ async def said(*pieces: bytes, ends: bool = False) -> tuple[bytes, list[bytes], 
     transport.is_closing.side_effect = lambda: transport.close.called
     transport.get_extra_info.return_value = None
     made.connection_made(transport)
+    return made, transport
+
+
+async def said(*pieces: bytes, ends: bool = False) -> tuple[bytes, list[bytes], Any, list[bool]]:
+    """What is sent for the pieces that arrive, those that are parsed, the connection, and whether it is
+    closed after each; the server `ends` after the first."""
+    made, transport = connected()
     parsed: list[bytes] = []
     real = made.parser
 
@@ -93,3 +99,20 @@ def test_the_body_of_a_refused_request_is_read_before_the_connection_closes(
     assert closed == [False, False, closes]
     assert (b"connection: close" in sent) is bool(header)
     assert sent.count(b"HTTP/1.1 429 ") == (1 if closes else 2)
+
+
+@pytest.mark.parametrize("reads", [False, True])
+def test_a_client_that_reads_nothing_is_left(reads: bool) -> None:
+    async def is_left() -> list[bool]:
+        made, transport = connected()
+        made.data_received(WHOLE)
+        sizes = [1000, 1000] if not reads else [1000, 999]
+        found = []
+        for look in range(int(server.KEPT / server.EVERY) + 2):
+            transport.get_write_buffer_size.return_value = sizes[look % 2]
+            found.append(transport.abort.called)
+            made.look()
+        return [*found, transport.abort.called]
+
+    found = asyncio.run(is_left())
+    assert found == [False] * (len(found) - 1) + [not reads]

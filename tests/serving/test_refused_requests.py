@@ -89,6 +89,15 @@ def test_paths_and_methods_are_refused_as_json(server: Asked) -> None:
     assert server.refused(EMBEDDINGS, {"input": "a"})[1].endswith("post to /v1/classify")
 
 
+def test_a_fault_of_the_server_is_json_too(
+    server: Asked, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(server.service, "models", None)
+    response = server.get("/v1/models")
+    assert (response.status_code, response.json()["error"]["type"]) == (500, "internal")
+    assert "AttributeError" in capsys.readouterr().err
+
+
 def test_a_compressed_body_is_refused_as_such(server: Asked) -> None:
     def ask(coding: str, body: bytes) -> httpx2.Response:
         headers = {"Content-Encoding": coding}

@@ -384,6 +384,16 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_sent(folder: Path, meg
         process.end()
 
 
+def test_a_body_that_never_comes_holds_up_nothing(folder: Path) -> None:
+    with running(folder) as process:
+        head = f"POST /v1/classify HTTP/1.1\r\nHost: a\r\nContent-Length: {10 << 20}\r\n\r\n".encode()
+        with process.connect(head) as first:
+            assert text_of(first).startswith("HTTP/1.1 413 ")
+        with process.connect(head) as second:
+            assert second.recv(65536).startswith(b"HTTP/1.1 413 ")
+            process.end()
+
+
 @pytest.mark.parametrize(("path", "status"), [("/nothing", 404), ("/health", 405), ("/v1/models", 401)])
 def test_a_client_that_still_sends_is_told_why_it_is_refused(folder: Path, path: str, status: int) -> None:
     with running(folder, code=PATIENT, **({"BRIMFUL_TOKEN": "a"} if status == 401 else {})) as process:
