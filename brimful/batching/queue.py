@@ -351,5 +351,7 @@ class Queue:
             job.texts, job.second = [], None
         self.requests -= 1
         self.tokens -= job.tokens
+        if not self.requests:
+            self._since = None
         del self._open[job.number]
         return job

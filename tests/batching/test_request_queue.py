@@ -253,6 +253,10 @@ def test_a_loaded_queue_accepts_what_can_be_computed_in_time() -> None:
     assert 20 <= queue.speed < 21
     assert max(waits) > 10
     assert max(waits[-10:]) < 6
+    queue.fail([job for job in world.jobs if not job.is_over], LeftError())
+    world.now += 1000  # in which nothing waits
+    compute(1, 20.0)
+    assert queue.speed >= 20
     compute(1, 0.1)
     assert queue.speed == 12.5
     compute(100, 400.0)
