@@ -6,7 +6,6 @@ model's token budget: nothing waits for a batch to fill. A job is over once: ans
 by its client.
 """
 
-import math
 import threading
 import time
 from collections import deque
@@ -17,10 +16,6 @@ from typing import Any, NamedTuple
 
 AHEAD = 2
 """Batches for each that is computed at a time, which are tokenized before they are asked for."""
-SECONDS = 1.0
-"""In which work always waits, after which the speed is found anew."""
-LEAST = 1 / 8
-"""Of the measured speed: so much is accepted even after a standstill that the speed is soon found again."""
 
 
 class RefusedError(Exception):
@@ -102,9 +97,7 @@ class Queue:
 
     Attributes:
         most_requests, most_tokens: that are accepted and not over; `requests` and `tokens` are.
-        most_seconds: in which the accepted tokens can be computed.
-        measured: tokens a second of the slowest model by itself.
-        speed: tokens a second as last found under load, at most `measured`.
+        speed: tokens a second of the slowest model.
         closed: whether no job is accepted any more.
     """
 
@@ -118,10 +111,7 @@ class Queue:
         Args:
             over: takes the jobs that are over, in any thread.
         """
-        self.most_requests, self.most_tokens, self.most_seconds = most_requests, math.inf, math.inf
-        self.measured = self.speed = 1e9
-        self._since: float | None = None
-        self._done = 0
+        self.most_requests, self.most_tokens, self.speed = most_requests, 1 << 62, 1e9
         self.requests = self.tokens = 0
         self.closed = False
         self._stopped: Exception | None = None
@@ -238,7 +228,6 @@ class Queue:
                 job.computing = now - job.began
                 if not job.left and not job.is_over:
                     over.append(self._end(job, None))
-            self._learn(sum(row.length for row in rows), now)
         self._over(over)
 
     def fail(self, jobs: Sequence[QueuedRequest], error: Exception) -> None:
@@ -319,20 +308,8 @@ class Queue:
         while self._calls:
             self._calls.popleft()[1].set_exception(error)
 
-    def _learn(self, tokens: int, now: float) -> None:
-        """Find the speed anew while work waits: refusals and other processes take their part of the cores."""
-        waits = bool(self._ready_tokens or self._arrived)
-        self._done += tokens
-        if self._since is None or not waits:
-            self._since, self._done = now if waits else None, 0
-        elif now >= self._since + SECONDS:
-            speed = (self.speed + self._done / (now - self._since)) / 2
-            self.speed = min(max(speed, LEAST * self.measured), self.measured)
-            self._since, self._done = now, 0
-
     def _has_no_room(self, tokens: int) -> bool:
-        most = min(self.most_tokens, self.most_seconds * self.speed)
-        many = self.tokens + tokens > most and self.requests > 0
+        many = self.tokens + tokens > self.most_tokens and self.requests > 0
         return many or self.requests >= self.most_requests
 
     def _wanted(self, job: QueuedRequest) -> int:
@@ -351,7 +328,5 @@ class Queue:
             job.texts, job.second = [], None
         self.requests -= 1
         self.tokens -= job.tokens
-        if not self.requests:
-            self._since = None
         del self._open[job.number]
         return job

@@ -7,6 +7,10 @@ from brimful.batching.engine import BatchEngine
 from brimful.batching.model import BatchModel
 from brimful.batching.queue import Queue, QueuedRequest, QueuedText, RefusedError
 
+QUEUED = 0.25
+"""So that what is accepted is answered in time where refusals, and other processes, leave the engine a third
+of the speed that it was measured with."""
+
 
 class Service:
     """What all requests share.
@@ -24,24 +28,22 @@ class Service:
     ) -> None:
         """
         Args:
-            most_requests, most_tokens: that are accepted and not answered yet; None: as many tokens as can
-                be computed in half of the deadline.
+            most_requests, most_tokens: that are accepted and not answered yet; None: as many tokens as the
+                slowest model reads in `QUEUED` of the deadline.
             deadline: seconds that a request may wait.
             computed: as of `BatchEngine`.
         """
         self.models: dict[str, BatchModel] = {}
         self.queue = Queue(most_requests, self._over)
         self.engine = BatchEngine(self.queue, computed)
-        self._deadline = deadline
-        if most_tokens is None:
-            self.queue.most_seconds = deadline / 2
-        else:
-            self.queue.most_tokens = most_tokens
+        self._most_tokens, self._deadline = most_tokens, deadline
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def use(self, models: dict[str, BatchModel]) -> None:
         """Answer with these models from now on; requests that are accepted keep theirs."""
-        self.queue.measured = self.queue.speed = min(model.speed for model in models.values())
+        queue, most = self.queue, self._most_tokens
+        queue.speed = min(model.speed for model in models.values())
+        queue.most_tokens = int(queue.speed * self._deadline * QUEUED) if most is None else most
         self.models = models
         self.engine.employ(max(model.workers for model in models.values()))
 

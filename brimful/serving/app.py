@@ -141,7 +141,8 @@ async def pieces_of(receive: Receive) -> AsyncIterator[bytes]:
 async def discard(scope: Scope, receive: Receive) -> None:
     """Throw a body away before the connection closes, so that a client that still sends reads the answer."""
     headers = dict(scope["headers"])
-    closes = scope["http_version"] == "1.0" or headers.get(b"connection", b"").lower() == b"close"
+    options = headers.get(b"connection", b"").lower().split(b",")
+    closes = scope["http_version"] == "1.0" or b"close" in map(bytes.strip, options)
     if closes and b"expect" not in headers:
         with suppress(LeftError):
             async for _ in pieces_of(receive):

@@ -35,8 +35,8 @@ class ServeConfig:
     queue_requests: int = 256
     """The most requests that are accepted and not answered yet; others get 429."""
     queue_tokens: int | None = None
-    """The most tokens of those; by default, as many as can be computed in half of the deadline, by the speed
-    that was measured at the start or, if it is lower, found under load."""
+    """The most tokens of those; by default, as many as the slowest model reads in a quarter of the
+    deadline."""
     dry_run: bool = False
     """Load and measure the models, and serve nothing."""
 

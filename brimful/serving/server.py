@@ -50,7 +50,7 @@ class Connection(HttpToolsProtocol):
         crowded: whether it is one too many.
         left: whether it is over.
         begun: whether the parser is within a request.
-        looks: how often `Process` looked since it waits for a request; None while it waits for none.
+        looks: how often `Process` has looked since it began to wait for a request; None: it waits for none.
         unread: bytes that the client has not read; `stuck` is how often a look found them the same.
         before: bytes that were sent of it before the body.
         ends: whether it closes once the request is there in full.
