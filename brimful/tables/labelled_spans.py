@@ -39,33 +39,34 @@ def tag_names(labels: Sequence[str]) -> list[str]:
     return [OUTSIDE, *(f"{mark}-{label}" for label in labels for mark in "BI")]
 
 
-def tags_of_spans(spans: Sequence[LabelledSpan], labels: dict[str, int], places: np.ndarray) -> np.ndarray:
-    """The tag of each token, int64 (n,): of the span that it overlaps with.
+def tags_of_spans(spans: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """The tag of each token, int64 (n,): of the last span that it overlaps with.
 
     Args:
-        spans: of the text, none of which overlap.
-        labels: the index of each label.
+        spans: int64 (m, 3), ascending: the characters of each span, and the tag that continues it.
         places: int (n, 2), the characters of each token, ascending.
     """
-    tags = np.zeros(len(places), dtype=np.int64)
-    for span in spans:
-        inside = np.flatnonzero((places[:, 0] < span.end) & (places[:, 1] > span.start))
-        tags[inside] = 2 * labels[span.label] + 2
-        tags[inside[:1]] -= 1
-    return tags
+    starts, ends, tags = np.concatenate([[(-1, -1, 0)], spans]).T
+    span = np.searchsorted(starts, places[:, 1]) - 1  # the last that starts before the token ends
+    span[ends[span] <= places[:, 0]] = 0
+    begins = (span > 0) & (span != np.append(0, span[:-1]))
+    return tags[span] - begins
 
 
 def without_spaces(places: np.ndarray, text: str) -> np.ndarray:
     """The characters of tokens (n, 2) without white space at their ends.
 
     Some tokenizers count the space before a word as part of it. A token of white space alone becomes empty.
+    Only the characters from the first token to the last are looked at: a long text is read in windows.
     """
-    space = np.array([*(character.isspace() for character in text), False])
+    filled = (places[:, 0] < places[:, 1])[:, None]
+    first, end = places.min(initial=len(text), where=filled), places.max(initial=0, where=filled)
+    space = np.array([*(character.isspace() for character in text[first:end]), False])
     if not space.any():
         return places
-    starts, ends = places[:, 0].copy(), places[:, 1].copy()
+    starts, ends = np.where(filled, places - first, 0).T
     while (leading := (starts < ends) & space[starts]).any():
         starts += leading
     while (trailing := (starts < ends) & space[ends - 1]).any():
         ends -= trailing
-    return np.stack([starts, ends], -1)
+    return np.where(filled, np.stack([starts, ends], -1) + first, places)
