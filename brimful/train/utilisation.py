@@ -1,12 +1,14 @@
 """How much a device can compute at most: the denominator of the model flops utilisation (MFU)."""
 
 import re
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
 from brimful.precision.formats import Precision
-from brimful.train.objective import Objective, Runtime
+
+if TYPE_CHECKING:  # bench.gpu runs where msgspec, which they import, is missing
+    from brimful.train.objective import Objective, Runtime
 
 BF16_SINCE = 80
 """The capability from which on bfloat16 is computed as fast as float16."""
@@ -56,7 +58,7 @@ _PEAKS = (
 """The first whose words are all in a device's name counts."""
 
 
-def peak_flops(runtime: Runtime, objective: Objective) -> float | None:
+def peak_flops(runtime: "Runtime", objective: "Objective") -> float | None:
     """Flops per second that the devices of all ranks can reach together, if all are of one kind.
 
     None where the peak is unknown, as on CPUs, and with a teacher, whose flops are not counted.
