@@ -56,7 +56,7 @@ _PEAKS = (
 
 
 def peak_flops(device: torch.device, precision: Precision, ranks: int) -> float | None:
-    """Flops per second that all ranks can reach together, with devices of one kind; None: unknown, as on CPUs."""
+    """Flops per second that all ranks reach together, with devices of one kind; None: unknown, as on CPUs."""
     if device.type != "cuda":
         return None
     if precision == "fp32" and torch.get_float32_matmul_precision() != "highest":
