@@ -18,12 +18,12 @@ from brimful.model.cross_entropy import cross_entropy_sum
 from brimful.model.encoder import Encoder
 from brimful.model.heads import TokenHead
 from brimful.objectives.losses import class_imitation, count
-from brimful.tables.labelled_spans import tag_names, tags_of_spans, without_spaces
 from brimful.tables.table import Table
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.form import Row
 from brimful.tasks.spans import Found, Spans
 from brimful.tasks.task import Metric, Task
+from brimful.tasks.token_tags import tag_names, tags_of_spans, without_spaces
 from brimful.types import IGNORED, Imitation
 
 
