@@ -18,7 +18,7 @@ from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead
 from brimful.objectives.layer_losses import spread_layers
 from brimful.tasks.data import TaskData
-from brimful.tasks.model import TaskModel, load_task_model
+from brimful.tasks.model import TaskModel, load_task_model, take_weights
 from brimful.tasks.task import Task
 
 CPU = torch.device("cpu")
@@ -144,7 +144,7 @@ def _take_head(head: Any, model: TaskModel | None, task: Task) -> None:
     for name in ("classifier.weight", "classifier.bias"):
         found[name] = found[name][order.to(found[name].device)]
     if {k: v.shape for k, v in found.items()} == {k: v.shape for k, v in head.state_dict().items()}:
-        head.load_state_dict(found)
+        take_weights(head, found)
 
 
 def start_of(

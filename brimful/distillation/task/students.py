@@ -9,7 +9,7 @@ from brimful.distillation.trainings import StageTrainer
 from brimful.objectives.imitation import TEACHER, LayerDistillation, LogitDistillation
 from brimful.objectives.supervised import Supervised
 from brimful.tasks.data import evaluation
-from brimful.tasks.model import TaskModel
+from brimful.tasks.model import TaskModel, fold
 
 
 @dataclass(frozen=True)
@@ -88,6 +88,7 @@ class Students:
     def _judged(self, student: TaskModel) -> Trained:
         data, runtime = self.data, self.trainer.runtime
         student.to(runtime.device)
+        fold(student.head)
         answers = student.task.answers(student.outputs(data.test.examples, runtime.precision), data.test)
         dev = {} if data.dev is None else student.judge(data.dev, runtime.precision)[1]
         return Trained(student, answers, dev)
