@@ -134,7 +134,7 @@ class Process:
 
     async def _look(self) -> None:
         """Look at deadlines and slow clients, and for the end of a drain."""
-        queue = self.service.queue
+        queue, drained = self.service.queue, False
         while True:
             await asyncio.sleep(EVERY)
             queue.expire()
@@ -142,5 +142,5 @@ class Process:
                 each.look()
             if self.service.engine.lost:
                 self.error = BrimfulError(self.service.engine.lost)
-            if queue.closed and not queue.requests:
-                self.server.should_exit = True
+            self.server.should_exit |= drained  # a look later: what was on its way has its 503
+            drained = queue.closed and not queue.requests
