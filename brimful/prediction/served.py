@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
+from brimful.data.examples import Examples
 from brimful.errors import BrimfulError
 from brimful.hf.model_folder import ModelFolder
 from brimful.prediction.config import Opening, PredictConfig
@@ -21,7 +22,7 @@ from brimful.tables.layouts import FileLayout, require_task
 from brimful.tables.table import Table, Take
 from brimful.tables.table_files import read_file, read_texts
 from brimful.tasks.encoded import Encoded, encode
-from brimful.tasks.form import PredictionForm, Row, predicted_rows
+from brimful.tasks.form import Outputs, PredictionForm, Row, predicted_rows
 from brimful.tasks.output import ARRAYS, Output
 
 
@@ -33,8 +34,10 @@ class ServedTask:
         max_length, overlap: as in `tasks.model.TaskModel`.
         windows: whether it can read long texts in windows.
         tokenizer: of its texts.
-        encode: the examples of a table, whose windows share so many tokens; None: texts are cut.
-        answers: one answer for each row of a table, calibrated.
+        encode: the examples of a table, read by a tokenizer such as `tokenizer`; their windows share so many
+            tokens, or None: texts are cut.
+        outputs: of each example.
+        answers: one answer for each row of a table, calibrated, from the outputs of its examples.
         precision: the number format of the computation; auto until the first texts have decided it.
         pairs: whether it reads pairs of texts, if known.
         markers: whether the model's own tokens stand around a text.
@@ -47,8 +50,9 @@ class ServedTask:
     overlap: int | None
     windows: bool
     tokenizer: Tokenizer
-    encode: Callable[[Table, int | None], Encoded]
-    answers: Callable[[Encoded], Any]
+    encode: Callable[[Table, int | None, Tokenizer], Encoded]
+    outputs: Callable[[Examples], Outputs]
+    answers: Callable[[Outputs, Encoded], Any]
     precision: Callable[[], str]
     pairs: bool | None = None
     markers: bool = True
@@ -63,21 +67,30 @@ class ServedEncoder:
     Attributes:
         width: of its vectors.
         max_length, overlap, tokenizer, precision, threads, on_threads: as of a task model.
-        vectors: float32 (texts, width); of a text in windows, the mean of theirs.
+        outputs: float32 (n, width), of each example.
+        unit: whether vectors have length 1.
     """
 
     width: int
     max_length: int
     overlap: int | None
     tokenizer: Tokenizer
-    vectors: Callable[[Encoded], np.ndarray]
+    outputs: Callable[[Examples], np.ndarray]
     precision: Callable[[], str]
+    unit: bool = False
     threads: int = 1
     on_threads: Callable[[int], AbstractContextManager[None]] = lambda _: nullcontext()
 
-    def encode(self, table: Table, overlap: int | None) -> Encoded:
+    def encode(self, table: Table, overlap: int | None, tokenizer: Tokenizer) -> Encoded:
         """The examples of a table, as of a task model."""
-        return encode(table, self.tokenizer, self.max_length, overlap=overlap)
+        return encode(table, tokenizer, self.max_length, overlap=overlap)
+
+    def answers(self, outputs: np.ndarray, data: Encoded) -> np.ndarray:
+        """float32 (texts, width); of a text in windows, the mean of theirs."""
+        found = data.examples.mean_over_windows(outputs)
+        if self.unit:  # which a mean is not
+            found /= np.maximum(np.linalg.norm(found, axis=1, keepdims=True), np.float32(1e-12))
+        return found
 
 
 def open_served(opening: Opening) -> ServedTask | ServedEncoder:
@@ -124,7 +137,7 @@ class Predictions:
         return read_file(self.model.task, self.config.input, labelled=False, layout=self.layout, take=take)
 
     def write(self, data: Encoded, output: Output) -> None:
-        answers = self.model.answers(data)
+        answers = self.model.answers(self.model.outputs(data.examples), data)
         if self.array:
             output.vectors("scores", self.model.task.scores(answers))
             return
@@ -160,7 +173,7 @@ class Vectors:
         return read_texts(self.config.input, self.layout, take)
 
     def write(self, data: Encoded, output: Output) -> None:
-        output.vectors("vector", self.model.vectors(data))
+        output.vectors("vector", self.model.answers(self.model.outputs(data.examples), data))
 
 
 def _texts(table: Table) -> list[Row]:
