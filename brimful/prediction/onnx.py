@@ -48,12 +48,12 @@ def open_model(folder: ModelFolder, opening: Opening) -> ServedTask | ServedEnco
         pooling = told if opening.pooling == "auto" else opening.pooling
 
         return ServedEncoder(
-            shape.hidden_size,
-            max_length,
-            opening.overlap,
-            tokenizer,
-            lambda examples: graph.pooled(examples, pooling),
-            lambda: graph.precision,
+            width=shape.hidden_size,
+            max_length=max_length,
+            overlap=opening.overlap,
+            tokenizer=tokenizer,
+            outputs=lambda examples: graph.pooled(examples, pooling),
+            precision=lambda: graph.precision,
             unit=graph.output == VECTORS,
         )
     suffixes = [problem for suffix, problem in PROBLEMS.items() if folder.class_name.endswith(suffix)]
@@ -75,10 +75,9 @@ def open_model(folder: ModelFolder, opening: Opening) -> ServedTask | ServedEnco
         return task.encode(table, tokenizer, max_length, overlap)
 
     return ServedTask(
-        task,
-        max_length,
-        overlap,
-        windows=True,
+        task=task,
+        max_length=max_length,
+        overlap=overlap,
         tokenizer=tokenizer,
         encode=encode_rows,
         outputs=lambda examples: graph.outputs(examples, order),

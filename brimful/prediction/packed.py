@@ -66,10 +66,9 @@ def open_model(folder: ModelFolder, opening: Opening) -> ServedTask | ServedEnco
 
         assert model.encoder.tokenizer is not None
         return ServedTask(
-            model.task,
-            model.max_length,
-            model.overlap,
-            windows=True,
+            task=model.task,
+            max_length=model.max_length,
+            overlap=model.overlap,
             tokenizer=model.encoder.tokenizer,
             encode=encode_rows,
             outputs=outputs,

@@ -45,8 +45,8 @@ def open_model(folder: ModelFolder, opening: Opening) -> ServedTask:
 
     task = Classes.from_labels(list(model.labels))
     return ServedTask(
-        task,
-        max_length,
+        task=task,
+        max_length=max_length,
         overlap=None,
         windows=False,
         tokenizer=model.tokenizer,
