@@ -14,7 +14,13 @@ TOKEN_IDS = (
     "token ids are not read, since a client's are of another tokenizer: send texts, as langchain's"
     " OpenAIEmbeddings does with check_embedding_ctx_length=False"
 )
-WORDS = {"str": "a text", "int": "a whole number", "float": "a number", "array": "a list", "object": "an object"}
+WORDS = {
+    "str": "a text",
+    "int": "a whole number",
+    "float": "a number",
+    "array": "a list",
+    "object": "an object",
+}
 WORDS |= {"bool": "true or false", "null": "null"}
 """What clients call the kinds of JSON."""
 LIMITS = {"<=": "at most", ">=": "at least"}

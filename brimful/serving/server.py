@@ -72,7 +72,7 @@ class Process:
             "h11_max_incomplete_event_size": 1 << 20,
         }  # Connection has a lower limit
         options["http"] = partial(Connection, self.metrics, self.clients)
-        app = create_app(self.service, self.metrics, Access(token, local))
+        app = create_app(self.service, self.metrics, Access(token, local, config.cors))
         self.server = uvicorn.Server(uvicorn.Config(app, **options))
         self.server.capture_signals = nullcontext  # type: ignore[assignment]
 
