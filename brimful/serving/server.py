@@ -14,7 +14,7 @@ import uvicorn
 
 from brimful.batching.model import open_models
 from brimful.batching.service import Service
-from brimful.console import say, warn
+from brimful.console import say, visible, warn
 from brimful.errors import BrimfulError
 from brimful.serving.access import TOKEN, Access, token_of_environment
 from brimful.serving.app import create_app
@@ -115,7 +115,7 @@ class Process:
                 self.error, self.server.should_exit = error, True
             return
         service.use(models)
-        names = ", ".join(models)
+        names = visible(", ".join(models))
         if again:
             self.metrics.reloads.labels("done").inc()
             say(f"serve: loaded again: {names}")

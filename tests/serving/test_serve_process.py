@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -337,6 +338,10 @@ def test_what_is_wrong_is_one_line(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     shutil.copytree(folder, tmp_path / "other" / "static")
     assert "called static" in refusal(str(folder), str(tmp_path / "other" / "static"), "--port", "0")
+    shutil.copytree(folder, tmp_path / "bad\udcff")
+    assert "bad\\udcff is not UTF-8" in refusal(str(tmp_path / "bad\udcff"), "--port", "0")
+    assert "red\\x1b[31m holds no model" in refusal(str(tmp_path / "red\x1b[31m"), "--port", "0")
+    assert refusal(str(folder), "--port", "0", BRIMFUL_TOKEN="a b").startswith("brimful: BRIMFUL_TOKEN has")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         assert f"--port {port}: Address already in use" in refusal(str(folder), "--port", port)
@@ -379,6 +384,33 @@ def test_with_json_stdout_has_json_alone(folder: Path) -> None:
             process.kill()
     assert json.loads(out) == {"texts": 0}
     assert err == ""
+
+
+def test_a_server_whose_output_is_closed_ends_well(folder: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = f"exec {sys.executable} -m brimful serve '{folder}' --port {port} >&- 2>&-"
+    with subprocess.Popen(command, shell=True) as process:
+        until = time.monotonic() + 60
+        while time.monotonic() < until:
+            with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
+                connection.sendall(LIVE)
+                assert answered(connection)[0] == 200
+                break
+            time.sleep(0.1)
+        process.terminate()
+        assert process.wait(60) == 0
+
+
+def test_a_name_is_no_command_for_the_terminal(folder: Path, tmp_path: Path) -> None:
+    odd = shutil.copytree(folder, tmp_path / "a\nb\x1b[31m")
+    with subprocess.Popen(
+        [sys.executable, "-m", "brimful", "serve", odd, "--port", "0"], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("serving a\\nb\\x1b[31m on http")
+        process.terminate()
+        assert process.wait(60) == 0
 
 
 def test_a_dry_run_says_how_fast_the_models_are(folder: Path) -> None:
