@@ -26,8 +26,9 @@ def measure_methods(methods: Sequence[Sequence[Judged]], test: Encoded) -> Uncer
 
     The covariance has two parts. That over test rows, with the trained models as they are, is by the paired
     bootstrap where an answer is a row of an array and there are at most `MOST`, else (many rows, spans,
-    answers to questions) by the jackknife, which measures 41 times instead of 1,001. That
-    over k seeds is the covariance of the metrics of each seed, over k: models of the same seed are paired.
+    answers to questions) by the jackknife, which measures 41 times instead of 1,001, and keeps the questions
+    on a context together. That over k seeds is the covariance of the metrics of each seed, over k: models of
+    the same seed are paired.
 
     Args:
         methods: of each its models, in the same order of seeds. A method without seeds, such as a linear
@@ -39,8 +40,10 @@ def measure_methods(methods: Sequence[Sequence[Judged]], test: Encoded) -> Uncer
     def means(rows: np.ndarray) -> list[float]:
         return [float(np.mean([measure(rows) for measure in models])) for models in measures]
 
-    resampled = isinstance(methods[0][0].answers, np.ndarray) and len(test) <= MOST
-    found = (bootstrapped if resampled else jackknifed)(means, len(test))
+    if isinstance(methods[0][0].answers, np.ndarray) and len(test) <= MOST:
+        found = bootstrapped(means, len(test))
+    else:
+        found = jackknifed(means, test.table.groups())
     seeds = max(map(len, methods))
     if seeds == 1:
         return found
