@@ -8,7 +8,7 @@ import torch
 
 from brimful.distillation.material import Material
 from brimful.judging.baselines import Tfidf, available, linear
-from brimful.judging.comparison import differences
+from brimful.judging.comparison import Judged, differences
 from brimful.judging.speed import Speed, speed_of
 from brimful.judging.uncertainty import over_seeds
 from brimful.tables.table import Table
@@ -32,22 +32,33 @@ def size_of(model: TaskModel, table: Table) -> Size:
 
 
 def compared(
-    material: Material, students: Mapping[str, list[Any]], taught: Any, sizes: dict[str, Size], *, tfidf: bool
+    material: Material,
+    students: Mapping[str, list[Judged]],
+    taught: Any,
+    sizes: dict[str, Size],
+    *,
+    tfidf: bool,
 ) -> dict[str, Any]:
     """What summary.json says of all models.
 
     Args:
-        students: the answers for test of each seed, by name; "student" comes first.
-        taught: the teachers' answers for test; None where they have none.
+        students: the task and the answers for test of each seed, by name; "student" comes first.
+        taught: the teachers' answers for test; None where they have none. One teacher is judged with the
+            settings of its own task, such as a threshold.
         sizes: of models by name. The one teacher's is added.
         tfidf: whether TF-IDF under a linear model is fitted to the labels too, where the task has one.
     """
     data, task = material.data, material.data.task
+    judged, theirs = dict(students), task
     if material.sources.config.single and material.sources.first is not None:
-        sizes = sizes | {"teacher": size_of(material.sources.first.model, data.test.table)}
-    answers = dict(students) if taught is None else {**students, "teacher": [taught]}
+        model = material.sources.first.model
+        sizes = sizes | {"teacher": size_of(model, data.test.table)}
+        theirs = task.with_settings(model.task.settings)
+    if taught is not None:
+        judged["teacher"] = [Judged(theirs, taught)]
     measured = {
-        name: over_seeds([task.measure(each, data.test) for each in its]) for name, its in answers.items()
+        name: over_seeds([its.measure(answers, data.test) for its, answers in models])
+        for name, models in judged.items()
     }
     for name, size in sizes.items():
         measured[name] = measured.get(name, {}) | {"parameters": size.parameters}
@@ -63,8 +74,8 @@ def compared(
     found["megabytes"] = {name: size.megabytes for name, size in sizes.items()}
     speeds = {name: size.speed for name, size in sizes.items()}
     if tfidf and available(task) is None and (rung := linear(task, data, Tfidf())):
-        found["tfidf"], answers["tfidf"] = rung.metrics, [rung.answers]
+        found["tfidf"], judged["tfidf"] = rung.metrics, [Judged(task, rung.answers)]
         speeds |= {} if rung.speed is None else {"tfidf": rung.speed}
     for measure in Speed._fields:
         found[measure] = {name: getattr(speed, measure) for name, speed in speeds.items()}
-    return found | {"comparisons": differences(task, answers, data.test)}
+    return found | {"comparisons": differences(judged, data.test)}

@@ -67,20 +67,17 @@ def _primary_of(task: Task, answers: Any, test: Encoded) -> Callable[[np.ndarray
     return task.primary_of(answers, test) or (of_arrays if isinstance(answers, np.ndarray) else of_lists)
 
 
-def differences(
-    task: Task, methods: Mapping[str, Sequence[Any]], test: Encoded
-) -> dict[str, dict[str, float]]:
+def differences(methods: Mapping[str, Sequence[Judged]], test: Encoded) -> dict[str, dict[str, float]]:
     """The primary metric of the first method minus each other one's, with its standard error.
 
     Args:
-        methods: by name, the answers of each one's models, as for `measure_methods`.
+        methods: by name, each one's models, as for `measure_methods`.
 
     Returns:
         by `FIRST_minus_OTHER`: `difference` and `standard_error`.
     """
     first, *others = methods
-    judged = [[Judged(task, answers) for answers in models] for models in methods.values()]
-    measured = measure_methods(judged, test)
+    measured = measure_methods(list(methods.values()), test)
     found = {}
     for index, name in enumerate(others, 1):
         difference, error = measured.difference(0, index)

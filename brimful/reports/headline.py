@@ -25,7 +25,13 @@ from brimful.reports.content import (
     title,
 )
 from brimful.reports.demo import demo_headline
-from brimful.reports.finetune import RUNGS, calibration_card, held_out_sentence, rare_sentences
+from brimful.reports.finetune import (
+    RUNGS,
+    calibration_card,
+    held_out_sentence,
+    never_sentence,
+    rare_sentences,
+)
 from brimful.reports.load import Run
 from brimful.reports.prepared import prepared_headline
 from brimful.train.metrics import training_loss
@@ -161,7 +167,13 @@ def _finetune(summary: Summary, task: "type[Task]") -> Parts:
     latency = metric(summary, "latency_ms")
     seconds = metric(summary, "seconds")
     took = f"Its training took {duration(seconds)}." if seconds is not None else ""
-    sentences += [held_out_sentence(summary), took, *rare_sentences(summary), _bound(summary)]
+    sentences += [
+        held_out_sentence(summary),
+        took,
+        never_sentence(summary),
+        *rare_sentences(summary),
+        _bound(summary),
+    ]
     return sentences, [
         _primary_card(summary, primary),
         calibration_card(summary),

@@ -18,7 +18,7 @@ from brimful.model.heads import SpanHead
 from brimful.objectives.losses import count, require_no_temperature, span_cross_entropy_sum, squared_error_sum
 from brimful.tables.question_files import NOWHERE, QuestionTable
 from brimful.tables.table import Table
-from brimful.tasks.answer_spans import Answers, Prediction
+from brimful.tasks.answer_spans import LONGEST_ANSWER, Answers, Prediction
 from brimful.tasks.answers import cmrc_exact, exact, f1, lcs_f1
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.form import Row
@@ -100,6 +100,12 @@ class QuestionAnswering(Answers, Task):
             warn(
                 f"{lost:,} of {len(table):,} answers of {table.path} fit no window;"
                 " raise --overlap or --max-length"
+            )
+        long = np.flatnonzero(spans[:, 1] - spans[:, 0] >= LONGEST_ANSWER)
+        if len(rows := np.unique(examples.text_of_example[long])):
+            warn(
+                f"{len(rows):,} of {len(table):,} answers of {table.path} are longer than {LONGEST_ANSWER}"
+                f" tokens, such as {table.where(int(rows[0]))}: no prediction can equal them"
             )
         return spans
 

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 
+from brimful.commands.distil import distil
 from brimful.commands.finetune import finetune
 from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
@@ -289,6 +290,17 @@ def test_a_run_fits_the_threshold_and_its_model_keeps_it(tmp_path: Path, tokeniz
     assert model.task.settings == {"no_answer_threshold": threshold}
     # Dev is test here, so the threshold of dev gives the best of test (summed in another order).
     assert summary["test"]["f1_runs"] == pytest.approx(summary["test"]["best_f1_runs"], rel=1e-12)
+    student = tmp_path / "student"
+    stage = {"epochs": 1.0}
+    given = {"student_layers": 1, "layers": stage, "logits": stage, "baseline": "full", "precision": "fp32"}
+    found = distil(teacher=str(out), dev=path, out=str(student), **given)
+    for name in ("teacher", "student", "student_without_distillation"):
+        assert found[name]["f1"] == pytest.approx(found[name]["best_f1"], rel=1e-12)
+    assert TaskModel.load(student).task.no_answer_threshold == found["no_answer_threshold"] != threshold
+    gap = found["student"]["f1"] - found["teacher"]["f1"]
+    assert found["comparisons"]["student_minus_teacher"]["difference"] == pytest.approx(gap)
+    other = distil(teacher=str(out), train=path, test=path, out=str(tmp_path / "no-dev"), **given)
+    assert other["no_answer_threshold"] == threshold  # the teacher's
     written = [json.loads(line) for line in (out / "predictions.jsonl").read_text().splitlines()]
     table = read_questions(path, labelled=False)
     made = model.predict(table.texts, table.second)
