@@ -18,7 +18,7 @@ from brimful.console import printed
 from brimful.environment import number_of
 from brimful.errors import BrimfulError, UsageError, is_out_of_memory, nearest
 from brimful.retired import VERBS as RETIRED
-from brimful.runs.signals import starting
+from brimful.runs.signals import ignore, starting
 from brimful.verbs import SCHEMAS, VERBS, python_name
 from brimful.version import VERSION
 
@@ -156,6 +156,8 @@ def _main(arguments: list[str]) -> int:
             raise UsageError(f"{name} is retired: {RETIRED[name]}")
         if name not in VERBS:
             raise UsageError(f"unknown verb {name!r}: {nearest(name, VERBS)}")
+        if name == "serve":  # which reads its folders later, and heeds SIGHUP then
+            ignore("SIGHUP")
         _run(name, rest)
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else 2
