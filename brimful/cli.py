@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from brimful.console import printed
+from brimful.console import printed, visible
 from brimful.environment import number_of
 from brimful.errors import BrimfulError, UsageError, is_out_of_memory, nearest
 from brimful.retired import VERBS as RETIRED
@@ -173,7 +173,7 @@ def _main(arguments: list[str]) -> int:
     except (BrimfulError, OSError, MemoryError) as error:
         if debug:
             traceback.print_exc()
-        print(f"brimful: {_one_line(error)}", file=sys.stderr)
+        print(f"brimful: {visible(_one_line(error))}", file=sys.stderr)
         return error.exit_code if isinstance(error, BrimfulError) else 1
     except RuntimeError as error:
         if debug or not is_out_of_memory(error):

@@ -15,7 +15,7 @@ import uvicorn
 
 from brimful.batching.model import open_models
 from brimful.batching.service import Service
-from brimful.console import say, warn
+from brimful.console import say, visible, warn
 from brimful.errors import BrimfulError
 from brimful.serving.access import TOKEN, Access, token_of_environment
 from brimful.serving.app import create_app
@@ -74,7 +74,7 @@ class Process:
             "h11_max_incomplete_event_size": 1 << 20,
         }  # Connection has a lower limit
         options["http"] = partial(Connection, self.metrics, self.clients)
-        app = create_app(self.service, self.metrics, Access(token, local))
+        app = create_app(self.service, self.metrics, Access(token, local, config.cors))
         self.server = uvicorn.Server(uvicorn.Config(app, **options))
         self.server.capture_signals = nullcontext  # type: ignore[assignment]
 
@@ -122,7 +122,7 @@ class Process:
                 self.error, self.server.should_exit = error, True
             return
         service.use(models)
-        names = ", ".join(models)
+        names = visible(", ".join(models))
         if again:
             self.metrics.reloads.labels("done").inc()
             say(f"serve: loaded again: {names}")
@@ -148,7 +148,7 @@ class Process:
 
     async def _look(self) -> None:
         """Look at deadlines and slow clients, and for the end of a drain."""
-        queue = self.service.queue
+        queue, drained = self.service.queue, False
         while True:
             await asyncio.sleep(EVERY)
             queue.expire()
@@ -156,5 +156,5 @@ class Process:
                 each.look()
             if self.service.engine.lost:
                 self.error = BrimfulError(self.service.engine.lost)
-            if queue.closed and not queue.requests:
-                self.server.should_exit = True
+            self.server.should_exit |= drained  # a look later: what was on its way has its 503
+            drained = queue.closed and not queue.requests
