@@ -99,13 +99,6 @@ def stop_request() -> Iterator[StopRequest]:
             signal.signal(number, handler)
 
 
-def ignore(name: str) -> None:
-    """Have a signal do nothing, if the system has it."""
-    if threading.current_thread() is threading.main_thread():
-        for number in signals(name):
-            signal.signal(number, signal.SIG_IGN)
-
-
 class Start:
     """The start of a run.
 
