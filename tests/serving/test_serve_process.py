@@ -48,6 +48,42 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
+GATED = """
+import sys
+import time
+from pathlib import Path
+from brimful.cli import main
+from brimful.serving import server
+opened, loads = server.open_models, []
+def open_models(openings, call):
+    loads.append(1)
+    print("load", len(loads), file=sys.stderr, flush=True)
+    while not Path(openings[0].model, f"gate{len(loads)}").exists():
+        time.sleep(0.01)
+    return opened(openings, call)
+server.open_models = open_models
+sys.exit(main(sys.argv[1:]))
+"""
+"""A server whose loads of models wait for a file."""
+
+SIGNALLED = """
+import os
+import signal
+import sys
+from brimful.cli import main
+from brimful.commands import early
+from brimful.serving import server
+where, _, name = os.environ["PLACE"].rpartition(".")
+where = eval(where)
+real = getattr(where, name)
+def signalled(*given):
+    os.kill(os.getpid(), signal.Signals[os.environ["SIGNAL"]])
+    return real(*given)
+setattr(where, name, signalled)
+sys.exit(main(sys.argv[1:]))
+"""
+"""A server that gets a signal as it starts, at a place."""
+
 BUSY = """
 import asyncio
 import sys
@@ -157,6 +193,51 @@ def test_a_reload_answers_with_the_new_model_and_a_bad_one_changes_nothing(folde
         _, after = process.request(*ask)
         assert [each["label"] for each in after["results"]] != [each["label"] for each in before["results"]]
         process.end()
+
+
+def test_a_signal_while_a_model_loads_has_it_loaded_once_more(folder: Path) -> None:
+    gates = [folder / f"gate{number}" for number in range(4)]
+    gates[1].touch()
+    with running(folder, code=GATED) as process:
+        assert process.process.stderr is not None
+        lines = iter(process.process.stderr.readline, "")
+        assert next(lines) == "load 1\n"
+        process.process.send_signal(signal.SIGHUP)
+        assert next(lines) == "load 2\n"
+        for _ in range(3):
+            process.process.send_signal(signal.SIGHUP)
+            time.sleep(0.05)
+        gates[2].touch()
+        assert [next(lines), next(lines)] == ["serve: loaded again: static\n", "load 3\n"]
+        gates[3].touch()
+        assert next(lines) == "serve: loaded again: static\n"
+        assert process.end()[1] == ""
+
+
+@pytest.mark.parametrize(
+    ("place", "status", "out", "err"),
+    [
+        (
+            "early.check",
+            143,
+            "",
+            "brimful: stopped by SIGTERM before the run had started; nothing was written\n",
+        ),
+        ("server.Process.__init__", 143, "", "brimful: stopped by SIGTERM before the run"),
+        ("server.open_models", 0, "stopped; 0 texts answered\n", ""),
+    ],
+)
+def test_signals_while_it_starts(folder: Path, place: str, status: int, out: str, err: str) -> None:
+    """SIGHUP does no harm, since the folders are read later or once more; SIGTERM ends it with a line."""
+    with running(folder, code=SIGNALLED, PLACE=place, SIGNAL="SIGHUP") as process:
+        assert process.request("POST", "/v1/classify", {"text": "w1"})[0] == 200
+        process.end()
+    command = [sys.executable, "-c", SIGNALLED, "serve", str(folder), "--port", "0"]
+    environment = {**os.environ, "PLACE": place, "SIGNAL": "SIGTERM"}
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stdout) == (status, out)
+    assert ended.stderr.startswith(err)
+    assert ended.stderr.count("\n") == (err != "")
 
 
 def test_slow_and_leaving_clients_disturb_nobody(folder: Path) -> None:
