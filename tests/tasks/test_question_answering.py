@@ -14,6 +14,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from brimful.commands.distil import distil
 from brimful.commands.finetune import finetune
+from brimful.console import recorded_warnings
 from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
 from brimful.errors import BrimfulError
@@ -211,6 +212,42 @@ def test_no_answer_is_one_only_where_training_has_such_questions(
         assert {row["answer"] for row in written} == {"w0" if rows[1] else ""}
         assert ("" in [c["text"] for c in written[0]["n_best"]]) == (not rows[1])
         assert one.measure(answers, data)["exact"] == 0.5
+
+
+def test_answers_are_as_long_as_the_longest_of_train(tmp_path: Path, tokenizer: Tokenizer):
+    """Of a context of 40 words, an answer of 36; the model's folder keeps the length, and others have 30."""
+    words = CONTEXT + " " + CONTEXT
+    answer = " ".join(words.split()[2:38])
+    row = {"id": "q", "question": "what", "context": words, "answers": [{"text": answer, "answer_start": 6}]}
+    table = read_questions(write(tmp_path / "a.jsonl", json.dumps(row)), labelled=True)
+    task = QuestionAnswering.from_table(table)
+    with recorded_warnings() as warned:
+        data = task.encode(table, tokenizer, 64, None, labelled=True)
+    assert "1 of 1 answers" in str(warned[0])
+    assert "longer than 30 tokens" in str(warned[0])
+    scores = np.zeros((data.examples.lengths[0], 2))
+    (first, last) = data.examples.targets["span"][0]
+    scores[first, 0] = scores[last, 1] = 9
+    outputs = Ragged.of([scores], np.float32, (2,))
+    assert task.measure(task.answers(outputs, data), data)["exact"] == 0
+    learnt = task.learnt(data)
+    assert not learnt.calibrates
+    encoder = small("bert")
+    encoder.tokenizer = tokenizer
+    TaskModel(learnt, encoder, task.new_head(encoder), 64).save(tmp_path / "model")
+    kept = TaskModel.load(tmp_path / "model").task
+    assert kept.settings == {"max_answer_length": 36}
+    assert kept.text_of(kept.answers(outputs, data)[0]) == answer
+    with recorded_warnings() as warned:
+        learnt.encode(table, tokenizer, 64, None, labelled=True)
+    assert not warned
+    assert TASK.with_settings(learnt.settings | {"no_answer_threshold": 1.0}).settings == {
+        "no_answer_threshold": 1.0,
+        "max_answer_length": 36,
+    }
+    for wrong in (0, 2.5, "36"):
+        with pytest.raises(BrimfulError, match="max_answer_length is not a number of tokens"):
+            TASK.with_settings({"max_answer_length": wrong})
 
 
 def test_the_threshold_is_the_best_of_dev(tmp_path: Path, tokenizer: Tokenizer, seed: int):

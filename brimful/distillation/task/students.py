@@ -99,7 +99,7 @@ class Students:
             on_dev = student.judge(data.dev, runtime.precision)[0]
             task = task.fitted(on_dev, data.dev)
             dev = task.measure(on_dev, data.dev)
-        elif task.settings and teacher is not None:  # the best guess: it imitates the teacher's scores
+        elif task.calibrates and teacher is not None:  # the best guess: it imitates the teacher's scores
             task = task.with_settings(teacher.model.task.settings)
         student = replace(student, task=task)
         answers = task.answers(student.outputs(data.test.examples, runtime.precision), data.test)
