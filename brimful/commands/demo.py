@@ -33,14 +33,19 @@ from brimful.config import Verb, build, read_yaml, verb
 from brimful.console import say
 from brimful.demonstration.config import DemoConfig
 from brimful.demonstration.general_encoder import PACKAGE, REQUIREMENT, find_weights, unpack
-from brimful.demonstration.measure import onnx_latency, packed_rate, right_answers, tfidf_baseline
+from brimful.demonstration.measure import (
+    onnx_latency,
+    packed_rate,
+    paired_bootstrap,
+    right_answers,
+    tfidf_baseline,
+)
 from brimful.demonstration.reviews import Reviews, find_reviews, load_reviews, write_reviews
 from brimful.distributed import World
 from brimful.errors import BrimfulError, UsageError
 from brimful.extras import require
 from brimful.folder_lock import FolderLock
 from brimful.hf.model_folder import ModelFolder
-from brimful.judging.uncertainty import paired_bootstrap
 from brimful.model.shape import SHAPES
 from brimful.objectives.layer_losses import spread_layers
 from brimful.reports.demo import demo_tables

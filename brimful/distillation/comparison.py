@@ -43,8 +43,7 @@ def compared(
 
     Args:
         students: the task and the answers for test of each seed, by name; "student" comes first.
-        taught: the teachers' answers for test; None where they have none. One teacher is judged with the
-            settings of its own task, such as a threshold.
+        taught: the teachers' answers for test, which one teacher's own threshold decides; None without any.
         sizes: of models by name. The one teacher's is added.
         tfidf: whether TF-IDF under a linear model is fitted to the labels too, where the task has one.
     """

@@ -7,28 +7,8 @@ import numpy as np
 
 from brimful.randomness import derive_key, hash_words, shuffled_groups
 
-RESAMPLES = 10_000
 PARTS = 40
 """Parts of the examples that `jackknifed` leaves out in turn."""
-
-
-def paired_bootstrap(first: np.ndarray, second: np.ndarray) -> tuple[float, float]:
-    """Difference of two mean scores on the same examples, and its standard error.
-
-    The examples are resampled with the scores of both models kept together (Efron and Tibshirani, 1993;
-    paired: Koehn, 2004), so an example that is hard for both models adds nothing to the error.
-
-    Args:
-        first, second: bool or float (n,), the score of each example: whether the prediction is right, or a
-            squared error.
-    """
-    difference = first.astype(np.float64) - second.astype(np.float64)
-    n = len(difference)
-    draws = np.empty(RESAMPLES)
-    for resample in range(RESAMPLES):
-        chosen = hash_words(derive_key("bootstrap", resample), np.arange(n)) % np.uint64(n)
-        draws[resample] = difference[chosen].mean()
-    return float(difference.mean()), float(draws.std(ddof=1))
 
 
 class Uncertain(NamedTuple):
@@ -56,7 +36,7 @@ Measure = Callable[[np.ndarray], Sequence[float]]
 
 
 def bootstrapped(measure: Measure, n: int, resamples: int = 1000) -> Uncertain:
-    """As `paired_bootstrap`, for metrics that are no means over examples, such as F1 or a correlation."""
+    """By resampling the examples with the scores of all models kept together (Efron and Tibshirani, 1993)."""
     draws = []
     for resample in range(resamples):
         chosen = hash_words(derive_key("bootstrap", resample), np.arange(n)) % np.uint64(n)
@@ -66,11 +46,7 @@ def bootstrapped(measure: Measure, n: int, resamples: int = 1000) -> Uncertain:
 
 def jackknifed(measure: Measure, groups: Sequence[object]) -> Uncertain:
     """The same in few measurements, for metrics that take long: each leaves out one of 40 parts of the
-    examples, drawn at random (Efron and Tibshirani, 1993, chapter 11).
-
-    Args:
-        groups: of each example. Those of equal groups, such as questions on one context, are in one part:
-            their errors are alike. Of a single group each example may be in any part.
+    examples, drawn at random (Efron and Tibshirani, 1993, chapter 11). Those of equal groups are in one part.
     """
     place = shuffled_groups(groups if len(set(groups)) > 1 else range(len(groups)), derive_key("jackknife"))
     parts = min(PARTS, int(place.max()) + 1)

@@ -83,7 +83,7 @@ class Task(PredictionForm, Protocol):
         """
 
     def learnt(self, train: Encoded) -> Self:
-        """The task with the settings that its labelled training examples decide."""
+        """The task with what its labelled training examples decide."""
         return self
 
     def fitted(self, answers: Any, dev: Encoded) -> Self:

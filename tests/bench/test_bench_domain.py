@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from bench.domain import ARMS, DIFFERENCES, paired_difference
+from brimful.demonstration.measure import paired_bootstrap
 from brimful.demonstration.reviews import same_text
-from brimful.judging.uncertainty import paired_bootstrap
 
 ROOT = Path(__file__).parents[2]
 

@@ -13,6 +13,7 @@ from brimful.cli import main
 from brimful.commands.finetune import finetune
 from brimful.commands.report import report
 from brimful.config import read_yaml
+from brimful.demonstration.measure import paired_bootstrap
 from brimful.errors import BrimfulError
 from brimful.finetuning.config import default_rate
 from brimful.finetuning.trainings import curve_rows
@@ -20,7 +21,7 @@ from brimful.hf.folders import save_model
 from brimful.judging import comparison
 from brimful.judging.baselines import Tfidf, linear
 from brimful.judging.comparison import Judged, measure_methods
-from brimful.judging.uncertainty import bootstrapped, jackknifed, paired_bootstrap
+from brimful.judging.uncertainty import bootstrapped, jackknifed
 from brimful.reports.end_screen import show_run
 from brimful.storage import read_json
 from brimful.tables.question_files import Answer, QuestionTable

@@ -21,9 +21,9 @@ from brimful.data.batch import PackedBatch, pack
 from brimful.data.example_batches import batch_of
 from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
+from brimful.demonstration.measure import paired_bootstrap
 from brimful.distributed import World
 from brimful.errors import BrimfulError
-from brimful.judging.uncertainty import paired_bootstrap
 from brimful.model.encoder import Capture, Encoder
 from brimful.model.heads import MaskedLMHead, PretrainingHead, SequenceHead
 from brimful.model.shape import EncoderConfig
