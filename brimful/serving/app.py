@@ -46,7 +46,7 @@ class Endpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         started, metrics, status = time.monotonic(), self.metrics, 200
-        client = scope.get("state", {}).get(CLIENT)
+        client, receive = scope.get("state", {}).get(CLIENT), until_read(receive)
         try:
             content, headers = await self._answered(scope, receive, client)
             metrics.seconds.observe(time.monotonic() - started)
@@ -117,6 +117,19 @@ async def read_body(receive: Receive) -> bytes:
         if len(body) > BODY:
             raise RefusedError(413, TOO_LARGE)
     return bytes(body)
+
+
+def until_read(receive: Receive) -> Receive:
+    """The same; but once a body is there in full, it says so again and does not wait for the client to leave."""
+    last: list[Message] = []
+
+    async def wrapped() -> Message:
+        message = last[0] if last else await receive()
+        if not message.get("more_body", False):
+            last[:] = [{**message, "body": b""}]
+        return message
+
+    return wrapped
 
 
 async def discard(scope: Scope, receive: Receive, status: int) -> None:

@@ -159,6 +159,16 @@ def test_a_full_queue_refuses_and_says_when_to_come_again(static: Path) -> None:
         assert [response.status_code for response in answered] == [200, 200]
 
 
+def test_a_client_that_closes_hears_what_is_refused_after_its_body_was_read(static: Path) -> None:
+    with asked(static) as server:
+
+        async def talk(client: Any) -> int:
+            post = client.post(CLASSIFY, json={"nothing": "w1"}, headers={"Connection": "close"})
+            return (await asyncio.wait_for(post, 30)).status_code
+
+        assert server.run(talk) == 422
+
+
 def test_a_deadline_passes_in_the_queue(static: Path) -> None:
     with asked(static, deadline=0.05) as server:
         release = threading.Event()
