@@ -159,6 +159,16 @@ def test_a_full_queue_refuses_and_says_when_to_come_again(static: Path) -> None:
         assert [response.status_code for response in answered] == [200, 200]
 
 
+def test_a_client_that_closes_hears_what_is_refused_after_its_body_was_read(static: Path) -> None:
+    with asked(static) as server:
+
+        async def talk(client: Any) -> int:
+            post = client.post(CLASSIFY, json={"nothing": "w1"}, headers={"Connection": "close"})
+            return (await asyncio.wait_for(post, 30)).status_code
+
+        assert server.run(talk) == 422
+
+
 def test_a_deadline_passes_in_the_queue(static: Path) -> None:
     with asked(static, deadline=0.05) as server:
         release = threading.Event()
@@ -223,6 +233,7 @@ def test_a_batch_that_fails_fails_its_own_requests_alone(
         assert "w13" not in caplog.text
         assert server.get("/health").status_code == 200
         queue = server.service.queue
+        server.service.engine.call(lambda: None)  # between two batches
         assert (queue.requests, queue.tokens, queue._running) == (0, 0, {})
 
 
