@@ -1,6 +1,6 @@
 """The students of a task beside their teacher, their baselines and TF-IDF."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,27 +8,28 @@ import torch
 
 from brimful.distillation.material import Material
 from brimful.judging.baselines import Tfidf, available, linear
-from brimful.judging.comparison import Judged, differences
-from brimful.judging.speed import Speed, speed_of
+from brimful.judging.comparison import Judged, fingerprint, measure_methods
+from brimful.judging.speed import Answer, Speed, speeds_of
 from brimful.judging.uncertainty import over_seeds
-from brimful.tables.table import Table
+from brimful.tasks.encoded import Encoded
 from brimful.tasks.model import TaskModel
 
 
 @dataclass(frozen=True)
 class Size:
-    """What a model takes; the speed is of this machine's CPU, in float32."""
+    """What a model takes, and how it answers on this machine's CPU, in float32, for its speed."""
 
     parameters: int
     megabytes: float
-    speed: Speed
+    answer: Answer
 
 
-def size_of(model: TaskModel, table: Table) -> Size:
-    """The size of a model with layers, timed on the first texts of a table."""
+def size_of(model: TaskModel) -> Size:
+    """The size of a model with layers, which moves to the CPU."""
     model.to(torch.device("cpu"))
-    speed = speed_of(lambda part: model.rows(model.encode(part), "fp32"), table)
-    return Size(model.parameters, 4 * model.parameters / 1e6, speed)
+    return Size(
+        model.parameters, 4 * model.parameters / 1e6, lambda table: model.rows(model.encode(table), "fp32")
+    )
 
 
 def compared(
@@ -51,7 +52,7 @@ def compared(
     judged, theirs = dict(students), task
     if material.sources.config.single and material.sources.first is not None:
         model = material.sources.first.model
-        sizes = sizes | {"teacher": size_of(model, data.test.table)}
+        sizes = sizes | {"teacher": size_of(model)}
         theirs = task.with_settings(model.task.settings)
     if taught is not None:
         judged["teacher"] = [Judged(theirs, taught)]
@@ -65,16 +66,32 @@ def compared(
         "task": task.name,
         "primary_metric": task.metrics[0].name,
         **measured,
-        "test": {"n": measured["student"]["n"]},
+        "test": {"n": measured["student"]["n"], "fingerprint": fingerprint(data.test.table)},
         "texts": material.count,
         **task.facts,
     }
     found["parameters"] = {name: size.parameters for name, size in sizes.items()}
     found["megabytes"] = {name: size.megabytes for name, size in sizes.items()}
-    speeds = {name: size.speed for name, size in sizes.items()}
+    timed = {name: size.answer for name, size in sizes.items()}
     if tfidf and available(task) is None and (rung := linear(task, data, Tfidf())):
         found["tfidf"], judged["tfidf"] = rung.metrics, [Judged(task, rung.answers)]
-        speeds |= {} if rung.speed is None else {"tfidf": rung.speed}
+        timed |= {} if rung.answer is None else {"tfidf": rung.answer}
+    speeds = speeds_of(timed, data.test.table)
     for measure in Speed._fields:
         found[measure] = {name: getattr(speed, measure) for name, speed in speeds.items()}
-    return found | {"comparisons": differences(judged, data.test)}
+    return found | {"comparisons": _differences(judged, data.test)}
+
+
+def _differences(methods: Mapping[str, Sequence[Judged]], test: Encoded) -> dict[str, dict[str, float]]:
+    """The primary metric of the first method minus each other one's, with its standard error.
+
+    Returns:
+        by `FIRST_minus_OTHER`: `difference` and `standard_error`.
+    """
+    first, *others = methods
+    measured = measure_methods(list(methods.values()), test)
+    found = {}
+    for index, name in enumerate(others, 1):
+        difference, error = measured.difference(0, index)
+        found[f"{first}_minus_{name}"] = {"difference": difference, "standard_error": error}
+    return found

@@ -36,7 +36,8 @@ Measure = Callable[[np.ndarray], Sequence[float]]
 
 
 def bootstrapped(measure: Measure, n: int, resamples: int = 1000) -> Uncertain:
-    """By resampling the examples with the scores of all models kept together (Efron and Tibshirani, 1993)."""
+    """The examples are resampled with the answers of all models kept together (Efron and Tibshirani, 1993;
+    paired: Koehn, 2004), so an example that is hard for all adds nothing to the error of a difference."""
     draws = []
     for resample in range(resamples):
         chosen = hash_words(derive_key("bootstrap", resample), np.arange(n)) % np.uint64(n)

@@ -98,8 +98,8 @@ class TaskModel:
         Raises:
             BrimfulError: a text is not a string, or the task has no scores.
         """
-        if isinstance(texts, str) or isinstance(second, str):
-            raise BrimfulError("texts must be a list of strings, not a string")
+        for wrong in (each for each in (texts, second) if isinstance(each, str | bytes | Mapping)):
+            raise BrimfulError(f"texts must be a list of strings, not a {type(wrong).__name__}")
         given = None if second is None else list(second)
         table = self.task.from_texts(list(texts), given)
         if table.second is not None and len(table.second) != len(table):
