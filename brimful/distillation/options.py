@@ -172,6 +172,13 @@ class LayeredOptions(CommonOptions):
         if self.student is not None:
             refuse_retired("student", self.student)
         require_positive(self, "batch", "micro_batch_tokens")
+        self.trainer.require_evaluations()
+        for name in ("layers", "logits"):
+            stage, default = getattr(self, name, None), getattr(type(self), name, None)
+            if stage is not None and not stage.epochs and replace(default, epochs=0.0) != stage:
+                raise BrimfulError(
+                    f"the stage {name} is left out: give it --{name}.epochs, or no other option"
+                )
         for name in ("student_layers", "student_hidden"):
             if getattr(self, name) is not None:
                 require_positive(self, name)

@@ -1,39 +1,112 @@
 """The model that a fine-tuning starts from."""
 
+from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Self
 
 import torch
 
 from brimful.errors import BrimfulError
 from brimful.finetuning.config import FinetuneConfig
-from brimful.hf.folders import load_pretrained
+from brimful.hf.folders import load_pretrained, named_tensors
+from brimful.hf.int8 import forget_steps
+from brimful.hf.model_folder import ModelFolder
+from brimful.hf.tensors import start_transform
+from brimful.hf.weights import Source
 from brimful.model.drawing import discarded
 from brimful.model.encoder import Encoder
-from brimful.model.heads import MaskedLMHead
+from brimful.model.heads import SequenceHead
+from brimful.tasks.model import TaskModel, load_task_model
 from brimful.tasks.task import Task, TaskHead
 
 
+@dataclass(frozen=True)
+class Start:
+    """What a folder gives the training of a task.
+
+    Attributes:
+        tensors: its weights by their names in `transformers`, from which a new head takes what it can.
+        model: the task model, whose head goes on; None without one.
+        unread: why the head of a task in the folder cannot be read; empty if it can.
+    """
+
+    encoder: Encoder
+    tensors: Mapping[str, Source]
+    model: TaskModel | None = None
+    unread: str = ""
+
+    @classmethod
+    def of(cls, folder: ModelFolder) -> Self:
+        """What a folder gives.
+
+        Raises:
+            BrimfulError: as `load_pretrained`.
+        """
+        model, unread = None, ""
+        if folder.has_task:
+            try:
+                model = load_task_model(folder)
+                forget_steps(model.encoder)
+            except BrimfulError as error:
+                unread = str(error)
+        encoder = load_pretrained(folder)[0] if model is None else model.encoder
+        return cls(encoder, named_tensors(folder, encoder)[0], model, unread)
+
+    def why_new(self, head: TaskHead, task: Task) -> str:
+        """Why the head of the folder's task does not go on in a new one; empty if it does or is absent."""
+        if self.model is None:
+            return self.unread
+        theirs = self.model.task
+        if type(theirs) is not type(task):
+            return f"it is for {theirs.name}"
+        if sorted(theirs.labels) != sorted(task.labels):
+            return f"it has other labels ({_named(theirs.labels)}) than the table ({_named(task.labels)})"
+        if _pooling(head) != _pooling(self.model.head):
+            return f"it reads another pooling ({_pooling(self.model.head)})"
+        shapes, own = ({n: t.shape for n, t in h.state_dict().items()} for h in (self.model.head, head))
+        return "" if shapes == own else "it has another shape"
+
+    def fill(self, head: TaskHead, task: Task) -> bool:
+        """Give a new head what the folder has of it: all, or its part before the classifier.
+
+        Returns:
+            whether there is any.
+        """
+        if self.model is None or self.why_new(head, task):
+            return start_transform(head, self.encoder.config, self.tensors)
+        order = torch.tensor([self.model.task.labels.index(label) for label in task.labels])
+        found = dict(self.model.head.state_dict())
+        for name in ("classifier.weight", "classifier.bias"):
+            found[name] = found[name][order.to(found[name].device)]
+        head.load_state_dict(found)
+        return True
+
+
+def _named(labels: list[str]) -> str:
+    return ", ".join(sorted(labels)[:6]) + (" ..." if len(labels) > 6 else "")
+
+
+def _pooling(head: TaskHead) -> str | None:
+    return head.pooling if isinstance(head, SequenceHead) else None
+
+
 def starting_model(
-    config: FinetuneConfig,
-    seed: int,
-    task: Task,
-    source: tuple[Encoder, MaskedLMHead | None] | None = None,
+    config: FinetuneConfig, seed: int, task: Task, start: Start | None = None
 ) -> tuple[Encoder, TaskHead]:
-    """The model before training. The transform of a pretrained masked-LM head starts the new head, as when
-    `transformers` loads a ModernBERT checkpoint: the tensors have the same name.
+    """The model before training. Its head takes what the folder has of it, as with `from_pretrained`.
 
     Args:
-        source: what the encoder's folder holds, whose weights the model takes over; else it is read.
+        start: what the encoder's folder holds, whose weights the model takes over; else it is read.
     """
-    encoder, pretraining_head = source or load_pretrained(config.encoder_folder)
+    start = start or Start.of(config.encoder_folder)
+    encoder = start.encoder
     if config.layers is not None:
         encoder = encoder.keep_layers(config.layers)
     torch.manual_seed(seed)
     rate = encoder.config.attention_dropout if config.dropout else 0.0
     # A seed gives the head the same weights whether or not the encoder's are drawn before them.
-    drawn = config.initialisation == "random" or config.reinit_top
-    with nullcontext() if drawn else discarded():
+    with nullcontext() if config.draws_head else discarded():
         fresh = Encoder(replace(encoder.config, dropout=config.dropout, attention_dropout=rate))
     fresh.tokenizer = encoder.tokenizer
     fresh.pooling = encoder.pooling if config.pooling == "auto" else config.pooling
@@ -47,6 +120,6 @@ def starting_model(
         tensors = {name: value for name, value in encoder.state_dict().items() if not name.startswith(new)}
         fresh.load_state_dict(tensors, strict=not new, assign=True)
     head = task.new_head(fresh)
-    if config.initialisation == "pretrained" and pretraining_head is not None:
-        head.start_from(pretraining_head)
+    if not config.draws_head:
+        start.fill(head, task)
     return fresh, head

@@ -31,6 +31,13 @@ _PHASES = tyro.constructors.PrimitiveConstructorSpec(
     str_from_instance=lambda phases: list(map(str, phases)) or ["None"],
 )
 
+_ONLY_WITH = (
+    ("schedule", "power", "shape", "polynomial"),
+    ("schedule", "decay", "shape", "wsd"),
+    ("optimizer", "muon_learning_rate", "name", "muon"),
+)
+"""Options that only one value of another option of their group reads."""
+
 DryRun = bool | Literal["measured"]
 
 
@@ -196,6 +203,13 @@ class PretrainConfig:
             raise BrimfulError(
                 "unpacked_keep=rows changes betas, and Muon has none for matrices: choose sequences"
             )
+
+        for group, name, other, value in _ONLY_WITH:
+            options = getattr(self, group)
+            if getattr(options, name) != getattr(type(options), name) and getattr(options, other) != value:
+                raise BrimfulError(
+                    f"{group}.{name} needs {group}.{other} {value}: give both, or leave it out"
+                )
 
     def _check_phases(self) -> None:
         lengths = {

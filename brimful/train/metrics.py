@@ -192,10 +192,14 @@ def values(scalars: "Sequence[Tensor]") -> list[float]:
 
 
 class MetricsLog:
-    """Appends lines to a file, each in one write."""
+    """Appends lines to a file, each in one write.
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    Args:
+        step: the key of the update in a line.
+    """
+
+    def __init__(self, path: Path, step: str = "step") -> None:
+        self.path, self.step = path, step
 
     def write(self, **values: Any) -> None:
         """Append one line."""
@@ -209,7 +213,7 @@ class MetricsLog:
         """Drop the lines after `step`, which a resumed run writes again, and lines without a step."""
         if self.path.exists():
             lines = read_metrics(self.path)
-            kept = [line for line in lines if isinstance(line.get("step"), int) and line["step"] <= step]
+            kept = [line for line in lines if isinstance(at := line.get(self.step), int) and at <= step]
             with atomic_file(self.path) as temporary:
                 temporary.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
 

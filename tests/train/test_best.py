@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from brimful.distillation.task.config import DistilConfig
 from brimful.errors import BrimfulError
+from brimful.finetuning.config import FinetuneConfig
 from brimful.objectives.supervised import Supervised
-from brimful.train.config import TrainerConfig
+from brimful.train.config import LoopConfig, TrainerConfig
 from brimful.train.trainer import Trainer
 from builders.training import TASK, KilledError, assert_same_bits, kill_at, trainer_of, weights
 
@@ -96,4 +98,11 @@ def test_a_run_that_died_after_its_last_update_is_over(tmp_path):
 def test_the_best_weights_need_checkpoints():
     for setting in ({"keep": "best"}, {"patience": 2}):
         with pytest.raises(BrimfulError, match="checkpoint_every"):
-            TrainerConfig(**setting)
+            TrainerConfig(**setting, evaluate_every=2)
+        with pytest.raises(BrimfulError, match=r"set trainer\.evaluate_every"):
+            TrainerConfig(**setting, checkpoint_every=2)
+        with pytest.raises(BrimfulError, match=r"set trainer\.evaluate_every"):
+            DistilConfig(trainer=LoopConfig(**setting, checkpoint_every=2))
+        assert FinetuneConfig(trainer=LoopConfig(**setting, checkpoint_every=2)).chooses  # once an epoch
+    with pytest.raises(BrimfulError, match="needs checkpoints"):
+        TrainerConfig(keep_checkpoints=3)
