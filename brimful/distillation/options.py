@@ -173,9 +173,8 @@ class LayeredOptions(CommonOptions):
             refuse_retired("student", self.student)
         require_positive(self, "batch", "micro_batch_tokens")
         self.trainer.require_evaluations()
-        for name in ("layers", "logits"):
-            stage, default = getattr(self, name, None), getattr(type(self), name, None)
-            if stage is not None and not stage.epochs and replace(default, epochs=0.0) != stage:
+        for name, stage in ((name, getattr(self, name, None)) for name in ("layers", "logits")):
+            if stage and not stage.epochs and replace(getattr(type(self), name), epochs=0.0) != stage:
                 raise BrimfulError(
                     f"the stage {name} is left out: give it --{name}.epochs, or no other option"
                 )

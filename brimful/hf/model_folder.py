@@ -4,6 +4,7 @@ config.json describes the model, and modules.json of sentence-transformers, if t
 the encoder. Each file is read once, when something in it is asked for.
 """
 
+import shlex
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -89,9 +90,12 @@ class ModelFolder:
             folder = cls(candidate)
             if folder.config_file.is_file():
                 return folder
-        raise BrimfulError(
-            f"{path} holds no model: expected config.json and model.safetensors, or a finished run"
-        )
+        why = "expected config.json and model.safetensors, or a finished run"
+        if not path.is_dir():
+            why = "it is a file, not a folder" if path.exists() else "there is no such folder"
+        elif (path / "config.yaml").is_file() and not (path / "summary.json").is_file():
+            why = f"the run is not finished; continue it with --resume {shlex.quote(str(path))}"
+        raise BrimfulError(f"{path} holds no model: {why}")
 
     @cached_property
     def modules(self) -> list[tuple[str, str]]:
