@@ -4,7 +4,6 @@ import logging
 import math
 import os
 import sys
-import threading
 import time
 import warnings
 from collections.abc import Iterator
@@ -156,28 +155,3 @@ def progress(
     yield advance_line
     steps = f"{done:,} of {total:,}" if seconds == math.inf or done >= total else f"{done:,} steps"
     say(f"{title}: {steps} in {time.monotonic() - started:.1f} s")
-
-
-@contextmanager
-def waiting(title: str, *, shown: bool = True) -> Iterator[None]:
-    """Work whose length is unknown: every ten seconds a line that says for how long it has gone on.
-
-    Args:
-        shown: False on ranks that print nothing.
-    """
-    if not shown:
-        yield
-        return
-    started, ended = time.monotonic(), threading.Event()
-
-    def tell() -> None:
-        while not ended.wait(SECONDS_BETWEEN_LINES):
-            say(f"{title}: {duration(time.monotonic() - started)} so far")
-
-    thread = threading.Thread(target=tell, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()

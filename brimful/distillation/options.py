@@ -172,7 +172,8 @@ class LayeredOptions(CommonOptions):
         if self.student is not None:
             refuse_retired("student", self.student)
         require_positive(self, "batch", "micro_batch_tokens")
-        self.trainer.require_evaluations()
+        if self.trainer.keeps_best and not self.trainer.evaluate_every:
+            raise BrimfulError("the best of several evaluations is kept: set trainer.evaluate_every too")
         for name, stage in ((name, getattr(self, name, None)) for name in ("layers", "logits")):
             if stage and not stage.epochs and replace(getattr(type(self), name), epochs=0.0) != stage:
                 raise BrimfulError(

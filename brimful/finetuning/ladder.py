@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
-from brimful.console import say, waiting
+from brimful.console import say
 from brimful.finetuning.trainings import Finetuning, Trial, curve_rows, from_random
 from brimful.hf.folders import load_pretrained
 from brimful.judging import baselines
@@ -62,7 +62,7 @@ class Ladder:
         if not runtime.world.is_main:
             return {}
         for name, each in features.items():
-            with waiting(f"the ladder: {each.name}"):
+            with finetuning.run.waiting(f"the ladder: {each.name}"):
                 rungs[name] = baselines.linear(task, data, each)
         rungs |= {"majority": baselines.majority(task, data)}
         there = {name: rung for name in baselines.RUNGS if (rung := rungs.get(name))}

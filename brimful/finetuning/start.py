@@ -12,24 +12,20 @@ from brimful.finetuning.config import FinetuneConfig
 from brimful.hf.folders import load_pretrained, named_tensors
 from brimful.hf.int8 import forget_steps
 from brimful.hf.model_folder import ModelFolder
-from brimful.hf.tensors import start_transform
+from brimful.hf.tensors import classifier_weight, from_hf, to_hf
 from brimful.hf.weights import Source
 from brimful.model.drawing import discarded
 from brimful.model.encoder import Encoder
 from brimful.model.heads import SequenceHead
+from brimful.model.shape import EncoderConfig
 from brimful.tasks.model import TaskModel, load_task_model
 from brimful.tasks.task import Task, TaskHead
 
 
 @dataclass(frozen=True)
 class Start:
-    """What a folder gives the training of a task.
-
-    Attributes:
-        tensors: its weights by their names in `transformers`, from which a new head takes what it can.
-        model: the task model, whose head goes on; None without one.
-        unread: why the head of a task in the folder cannot be read; empty if it can.
-    """
+    """What a folder gives the training of a task: its weights by their names in `transformers`, and the task
+    model, whose head goes on; or why its head cannot be read."""
 
     encoder: Encoder
     tensors: Mapping[str, Source]
@@ -38,11 +34,7 @@ class Start:
 
     @classmethod
     def of(cls, folder: ModelFolder) -> Self:
-        """What a folder gives.
-
-        Raises:
-            BrimfulError: as `load_pretrained`.
-        """
+        """What a folder gives; raises as `load_pretrained`."""
         model, unread = None, ""
         if folder.has_task:
             try:
@@ -64,15 +56,11 @@ class Start:
             return f"it has other labels ({_named(theirs.labels)}) than the table ({_named(task.labels)})"
         if _pooling(head) != _pooling(self.model.head):
             return f"it reads another pooling ({_pooling(self.model.head)})"
-        shapes, own = ({n: t.shape for n, t in h.state_dict().items()} for h in (self.model.head, head))
-        return "" if shapes == own else "it has another shape"
+        same = self.model.head.classifier.weight.shape == head.classifier.weight.shape
+        return "" if same else "it has another shape"
 
     def fill(self, head: TaskHead, task: Task) -> bool:
-        """Give a new head what the folder has of it: all, or its part before the classifier.
-
-        Returns:
-            whether there is any.
-        """
+        """Give a new head what the folder has of it, as `from_pretrained` does; say whether there is any."""
         if self.model is None or self.why_new(head, task):
             return start_transform(head, self.encoder.config, self.tensors)
         order = torch.tensor([self.model.task.labels.index(label) for label in task.labels])
@@ -83,12 +71,32 @@ class Start:
         return True
 
 
+def start_transform(head: TaskHead, config: EncoderConfig, tensors: Mapping[str, Source]) -> bool:
+    """Copy into a new head what a folder has of it before the classifier: BERT's trained pooler, in modern the
+    transform of a masked-LM head, that of any classifier.
+
+    Returns:
+        whether the head has such a part, and the folder all of it in the same shape.
+    """
+    own, last = to_hf(head, config), classifier_weight(type(head), config).removesuffix("weight")
+    wanted = [name for name in own if not name.startswith(last)]
+    if _pooling(head) == "linear" or not wanted:
+        return False
+    if any(name not in tensors or tensors[name].shape != own[name].shape for name in wanted):
+        return False
+    from_hf(head, config, own | {name: tensors[name] for name in wanted})
+    return True
+
+
 def _named(labels: list[str]) -> str:
     return ", ".join(sorted(labels)[:6]) + (" ..." if len(labels) > 6 else "")
 
 
 def _pooling(head: TaskHead) -> str | None:
-    return head.pooling if isinstance(head, SequenceHead) else None
+    """What a head of whole texts reads; "linear": the mean, without a part before the classifier."""
+    if not isinstance(head, SequenceHead):
+        return None
+    return "linear" if head.linear else head.pooling
 
 
 def starting_model(

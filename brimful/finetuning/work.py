@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from brimful.console import say, waiting
+from brimful.console import say
 from brimful.finetuning.ladder import Ladder
 from brimful.finetuning.plan import FinetunePlan
 from brimful.finetuning.start import starting_model
@@ -56,7 +56,7 @@ def work(plan: FinetunePlan, folder: RunFolder) -> Summary:
         trial, compared = run.train_seed(seed)
         trials += compared
         chosen.append(trial)
-        with waiting(f"seed {seed}: measuring on test", shown=folder.ranks.is_main):
+        with folder.waiting(f"seed {seed}: measuring on test"):
             judged = run.fitted_model(trial, compared)
             fitted.append(judged.task)
             tests.append({name: judged.judge(table, run.runtime.precision) for name, table in tables.items()})
@@ -71,7 +71,7 @@ def work(plan: FinetunePlan, folder: RunFolder) -> Summary:
         if task.settings and data.dev is None:
             say(f"no dev rows to fit {', '.join(task.settings)}: give --dev, or {FEWEST} rows of train")
         start = load_pretrained(run.config.encoder_folder)[0].to(run.runtime.device)
-        with waiting("calibrating, and looking for doubtful labels"):
+        with folder.waiting("calibrating, and looking for doubtful labels"):
             of_dev = run.dev_answers(best, trials)
             reviewed, temperature = review(replace(data, task=task), answers, of_dev, start, run.runtime)
         model = replace(model, temperature=temperature)

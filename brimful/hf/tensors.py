@@ -188,28 +188,6 @@ def to_hf(module: Encoder | Head, config: EncoderConfig) -> dict[str, Tensor]:
     return named
 
 
-def start_transform(head: ClassifierHead, config: EncoderConfig, tensors: Mapping[str, Source]) -> bool:
-    """Copy into a new head what a folder has of it before the classifier, as `from_pretrained` does: BERT's
-    trained pooler, the transform of a masked-LM head in modern, that of any classifier.
-
-    Args:
-        tensors: of the folder, by their names in `transformers`.
-
-    Returns:
-        whether the head has such a part, and the folder all of it in the same shape.
-    """
-    if isinstance(head, SequenceHead) and head.linear:
-        return False
-    classifier = _names(type(head), config)["classifier"]
-    rules = [(parameter, name) for parameter, (name,) in _rules(head, config)]
-    wanted = [(parameter, name) for parameter, name in rules if not name.startswith(f"{classifier}.")]
-    if not all(name in tensors and tensors[name].shape == parameter.shape for parameter, name in wanted):
-        return False
-    for parameter, name in wanted:
-        fill(parameter, tensors[name])
-    return bool(wanted)
-
-
 def from_hf(
     module: Encoder | Head, config: EncoderConfig, tensors: Mapping[str, Source], where: str = ""
 ) -> None:

@@ -240,11 +240,12 @@ class AutomaticLossScaler:
             self._seen.add(id(parameter))
             if watching.is_counted_elsewhere(parameter):
                 continue
-            numbers, counts = _numbers(parameter.grad), not watching.is_skipped(parameter)
-            if not watching.is_watched(parameter) or parameter.grad.is_sparse:
-                numbers.copy_(watching.saturate_and_count(numbers, counts=counts))
+            numbers = _numbers(parameter.grad)
+            skipped = watching.is_skipped(parameter)
+            if skipped or not watching.is_watched(parameter) or parameter.grad.is_sparse:
+                numbers.copy_(watching.saturate_and_count(numbers, counts=not skipped))
             elif numbers.dtype == torch.float16 or _has_ranks():  # whose reduction may be in float16
-                watching.mend(numbers, counts=counts)
+                watching.mend(numbers)
         return gradients
 
     def _scaled_step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:

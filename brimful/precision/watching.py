@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 
-from brimful.errors import BrimfulError
 from brimful.precision.policy import BIN_EDGE, LARGEST
 
 LOWER, UPPER, CLIPPED, NAN = range(4)
@@ -119,18 +118,13 @@ def _compiled_saturate() -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
     return Compiled(saturate, "the count of gradients", dynamic=True)
 
 
-def mend(gradient: Tensor, *, counts: bool = True) -> None:
-    """Saturate in place a gradient that was watched and may have overflowed since; count the overflow.
-
-    Args:
-        counts: False only saturates.
-    """
+def mend(gradient: Tensor) -> None:
+    """Saturate in place a gradient that was counted and may have overflowed since; count the overflow."""
     if gradient.device.type == "cpu" and torch.isfinite(_extremes(gradient)).all():
         return
     infinite, nan = (mask.sum(dtype=torch.float32) for mask in (gradient.isinf(), gradient.isnan()))
     none = torch.zeros_like(nan)
-    if counts:
-        _add(torch.stack([none, none, infinite, nan]))
+    _add(torch.stack([none, none, infinite, nan]))
     limit = _limit(gradient.dtype)
     gradient.nan_to_num_(0.0, limit, -limit)
 
@@ -162,13 +156,8 @@ class _Watch(torch.autograd.Function):
 
 
 def watch(tensor: Tensor, *, counts: bool = True) -> Tensor:
-    """Return the tensor so that its gradient is counted and saturated. Do not change it in place.
-
-    A complex tensor is returned as it is.
-
-    Args:
-        counts: False only saturates.
-    """
+    """Return the tensor so that its gradient is counted (unless not `counts`) and saturated. Do not change it
+    in place. A complex tensor is returned as it is."""
     if not (tensor.requires_grad and torch.is_grad_enabled()) or tensor.is_complex():
         return tensor
     ends = counter(tensor.device)
@@ -184,23 +173,16 @@ def watch_modules(model: nn.Module, *, skip: Collection[nn.Module] = (), paramet
     parameters must not change their input in place. Complex tensors are not watched.
 
     Args:
-        skip: modules whose gradients, with those of the modules in them, do not count for the scale. They are
-            saturated all the same. A parameter that a module outside shares is counted.
+        skip: modules of it whose gradients, and those of modules in them, are saturated and not counted. A
+            parameter that a module outside shares is counted.
         parameters: False leaves the parameters to the caller, who counts and saturates the gradients of each
             backward pass with `saturate_and_count`, and `mend`s their sums.
-
-    Raises:
-        BrimfulError: a module to skip is not in the model.
     """
     skipped = {inner for module in skip for inner in module.modules()}
-    modules = set(model.modules())
-    if not skipped <= modules:
-        raise BrimfulError("watch_modules: a module of skip is not in the model")
-    counted = {parameter for module in modules - skipped for parameter in module.parameters(recurse=False)}
+    counted = {p for module in {*model.modules()} - skipped for p in module.parameters(recurse=False)}
     for parameter in model.parameters():
         counter(parameter.device)
-        if parameter not in counted:
-            parameter._is_skipped = True  # type: ignore[attr-defined]
+        parameter._is_skipped = parameter not in counted  # type: ignore[attr-defined]
         if not parameters:
             count_elsewhere([parameter])
         elif not isinstance(parameter, DTensor):
@@ -210,7 +192,7 @@ def watch_modules(model: nn.Module, *, skip: Collection[nn.Module] = (), paramet
             continue
         module._inputs_are_watched = True  # type: ignore[assignment]  # a copy of the module has it too
         if next(module.parameters(recurse=False), None) is not None:
-            hook = partial(_watch_inputs, counts=False) if module in skipped else _watch_inputs
+            hook = partial(_watch_inputs, counts=module not in skipped)
             module.register_forward_pre_hook(hook, with_kwargs=True)
         if isinstance(module, FSDPModule):
             module.register_forward_pre_hook(_UnshardedParameters(module))
@@ -219,12 +201,12 @@ def watch_modules(model: nn.Module, *, skip: Collection[nn.Module] = (), paramet
 def is_watched(parameter: Tensor) -> bool:
     """Whether a parameter's gradients are counted in each backward pass."""
     hooks = (parameter._backward_hooks or {}).values()  # a copied or unpickled parameter has no hooks
-    watched = _count_parameter in hooks or _saturate_parameter in hooks
-    return watched or getattr(parameter, "_shard_is_watched", False)
+    known = _count_parameter in hooks or _saturate_parameter in hooks
+    return known or getattr(parameter, "_shard_is_watched", False)
 
 
 def is_skipped(parameter: Tensor) -> bool:
-    """Whether a parameter's gradients do not count for the scale."""
+    """Whether a parameter's gradients are saturated and not counted."""
     return getattr(parameter, "_is_skipped", False)
 
 
@@ -246,7 +228,7 @@ def count_again(parameters: Iterable[Tensor]) -> None:
 
 
 def _watch_inputs(
-    module: nn.Module, args: tuple, kwargs: dict[str, Any], *, counts: bool = True
+    module: nn.Module, args: tuple, kwargs: dict[str, Any], *, counts: bool
 ) -> tuple[tuple, dict[str, Any]]:
     # Attention tests whether query, key and value are the same tensor, so each has one watched tensor. (They
     # are compared, not looked up by `id`: Dynamo would compile for the identity of each batch's tensors.)
@@ -281,8 +263,7 @@ def _count_parameter(gradient: Tensor, *, counts: bool = True) -> Tensor | None:
     return saturate_and_count(gradient, counts=counts)
 
 
-def _saturate_parameter(gradient: Tensor) -> Tensor | None:
-    return _count_parameter(gradient, counts=False)
+_saturate_parameter = partial(_count_parameter, counts=False)
 
 
 class _UnshardedParameters:

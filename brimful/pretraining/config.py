@@ -204,6 +204,8 @@ class PretrainConfig:
                 "unpacked_keep=rows changes betas, and Muon has none for matrices: choose sequences"
             )
 
+        if self.trainer.keeps_best and not self.trainer.evaluate_every:
+            raise BrimfulError("the best of several evaluations is kept: set trainer.evaluate_every too")
         for group, name, other, value in _ONLY_WITH:
             options = getattr(self, group)
             if getattr(options, name) != getattr(type(options), name) and getattr(options, other) != value:

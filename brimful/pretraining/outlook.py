@@ -231,7 +231,6 @@ def _brief(config: PretrainConfig, phase: Phase) -> PretrainConfig:
         log_every=1,
         evaluate_every=0,
         checkpoint_every=0,
-        keep_checkpoints=type(config.trainer).keep_checkpoints,
         keep="last",
         patience=0,
         on_spike="stop",

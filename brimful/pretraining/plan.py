@@ -16,7 +16,6 @@ from brimful.data.pairs import NO_PAIR
 from brimful.data.reader import SequenceReader
 from brimful.data.sources import Source
 from brimful.data.streams import training_sources
-from brimful.errors import BrimfulError
 from brimful.hf.model_folder import ModelFolder
 from brimful.model.shape import shape_advice
 from brimful.packing.hyperparameters import suggest
@@ -69,25 +68,12 @@ def plan(config: PretrainConfig, folder: RunFolder) -> PretrainPlan:
     require_wandb(config.trainer.wandb)
     verify = config.verify_data and folder.ranks.is_main
     corpora = open_sources(parse_sources(config.data or ()), verify=verify)
-    if config.trainer.evaluate_every and not folder.resuming:
-        _require_held_out(config, corpora, says=folder.announces)
+    held_out = config.validation_tokens and any(corpus.part("validation") for corpus in corpora.values())
+    if config.trainer.evaluate_every and not held_out and folder.announces:
+        warn(
+            "trainer.evaluate_every does nothing: validation_tokens is 0, or the data has no validation part"
+        )
     return plan_on(config, corpora, folder, says=folder.ranks.is_main and (dry_run or not folder.resuming))
-
-
-def _require_held_out(config: PretrainConfig, corpora: Mapping[str, Corpus], *, says: bool) -> None:
-    """Refuse or warn of evaluations that would measure nothing.
-
-    Raises:
-        BrimfulError: they are to choose the weights.
-    """
-    if config.validation_tokens and any(corpus.part("validation") for corpus in corpora.values()):
-        return
-    why = "the data holds no documents for it" if config.validation_tokens else "validation_tokens is 0"
-    message = f"trainer.evaluate_every measures held-out text, and {why}"
-    if config.trainer.keeps_best:
-        raise BrimfulError(f"{message}: leave trainer.patience and trainer.keep out, or give it some")
-    if says:
-        warn(message)
 
 
 def plan_on(

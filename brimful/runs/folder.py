@@ -135,6 +135,23 @@ class RunFolder:
         """Whether this process tells the user what a new run will do."""
         return self.ranks.is_main and not self.resuming
 
+    @contextmanager
+    def waiting(self, title: str) -> Iterator[None]:
+        """Work of unknown length: every ten seconds a line says for how long it has gone on."""
+        started, ended = time.monotonic(), threading.Event()
+
+        def tell() -> None:
+            while self.ranks.is_main and not ended.wait(SECONDS_BETWEEN_LINES):
+                say(f"{title}: {duration(time.monotonic() - started)} so far")
+
+        thread = threading.Thread(target=tell, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+
     def train(
         self,
         directory: Path,

@@ -57,16 +57,6 @@ class LoopConfig:
         if self.keeps_best and not self.checkpoint_every:
             raise BrimfulError("the best weights are kept in a checkpoint: set trainer.checkpoint_every too")
 
-    def require_evaluations(self) -> None:
-        """Refuse a choice among evaluations where only the last would be made.
-
-        Raises:
-            BrimfulError: the best weights are asked for, and `evaluate_every` is not.
-        """
-        if self.keeps_best and not self.evaluate_every:
-            asked = "trainer.patience" if self.patience else "trainer.keep best"
-            raise BrimfulError(f"{asked} compares evaluations: set trainer.evaluate_every too")
-
 
 @dataclass(frozen=True, kw_only=True)
 class TrainerConfig(LoopConfig):
@@ -110,7 +100,6 @@ class TrainerConfig(LoopConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.require_evaluations()
         require_positive(self, "steps", "keep_checkpoints", group="trainer.")
         _require_not_negative(self, "hours", "spike", "prefetch", "profile")
         if self.weights == "fp32" and self.rounding != TrainerConfig.rounding:
@@ -122,8 +111,6 @@ class TrainerConfig(LoopConfig):
                 f"trainer.compression is {self.compression}, and gradients of {self.weights} weights have 16"
                 " bits already: leave out trainer.compression or trainer.weights"
             )
-        if self.keep_checkpoints != TrainerConfig.keep_checkpoints and not self.checkpoint_every:
-            raise BrimfulError("trainer.keep_checkpoints needs checkpoints: set trainer.checkpoint_every too")
         if not MIN_SCALE <= self.loss_scale <= MAX_SCALE:
             raise BrimfulError(
                 f"trainer.loss_scale is {self.loss_scale:g}: it must be from {MIN_SCALE:g} to {MAX_SCALE:g}"

@@ -8,8 +8,9 @@ from transformers.models.modernbert import modeling_modernbert
 
 from brimful.errors import BrimfulError
 from brimful.exporting.padded import PaddedModel
+from brimful.finetuning.start import start_transform
 from brimful.hf.folders import HEADS, save_model
-from brimful.hf.tensors import from_hf, start_transform, to_hf
+from brimful.hf.tensors import from_hf, to_hf
 from brimful.model.encoder import Encoder
 from brimful.model.heads import (
     MaskedLMHead,

@@ -1,6 +1,5 @@
 """The work of a distillation: a student for each seed, of which the best is kept, and its comparison."""
 
-from brimful.console import waiting
 from brimful.distillation.comparison import compared, size_of
 from brimful.distillation.task.plan import DistilPlan
 from brimful.distillation.task.students import Students
@@ -35,7 +34,7 @@ def work(plan: DistilPlan, folder: RunFolder) -> Summary:
     if not runtime.world.is_main:
         return {}
     answers = {name: [one.answers for one in its] for name, its in trained.items()}
-    with waiting("comparing the student with its teacher and baselines"):
+    with folder.waiting("comparing the student with its teacher and baselines"):
         sizes = {name: size_of(model, data.test.table) for name, model in models.items()}
         comparison = compared(material, answers, taught, sizes, tfidf=config.baseline != "none")
     summary = {
