@@ -7,7 +7,6 @@ MANIFEST.json, which lists the shards: others do not exist. Special tokens are n
 import functools
 import hashlib
 import json
-import shlex
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -321,10 +320,9 @@ class Shard:
 
 def how_to_prepare(directory: Path) -> str:
     """The command that prepares the text in a folder, or text elsewhere into a folder that is free."""
-    text, out = "TEXT", str(directory)
-    if directory.is_dir() and not is_empty(directory):
-        text, out = shlex.quote(out), f"{directory}-prepared"
-    return f"brimful prepare {text} --out {shlex.quote(out)}"
+    holds_text = directory.is_dir() and not is_empty(directory)
+    text, out = (directory, f"{directory}-prepared") if holds_text else ("TEXT", directory)
+    return f"brimful prepare {text} --out {out}"
 
 
 def require_prepared(directory: Path) -> None:

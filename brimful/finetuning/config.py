@@ -158,20 +158,13 @@ class FinetuneConfig:
         if self.dev == NO_DEV and self.chooses:
             raise BrimfulError("--dev none goes with one learning rate and without --keep best: leave it out")
         if self.dev == NO_DEV and self.trainer.evaluate_every:
-            raise BrimfulError(
-                "trainer.evaluate_every measures dev, and --dev none leaves none: leave one out"
-            )
+            raise BrimfulError("trainer.evaluate_every measures dev, and --dev is none: leave one out")
         compares = len(self.settings) > 1 or self.ladder == "full"
         if self.trial_epochs and (self.dev or self.trainer.keeps_best or not compares):
             raise BrimfulError(
                 "trial_epochs is for several learning rates that are compared on a part of train, before a"
                 " training on all of it: leave it out"
             )
-
-    @property
-    def draws_head(self) -> bool:
-        """Whether the whole head is drawn anew, as the layers below it are (Zhang et al. 2021)."""
-        return self.initialisation == "random" or self.reinit_top > 0
 
     @property
     def chooses(self) -> bool:

@@ -155,18 +155,19 @@ def _announce(asked: FinetuneConfig, data: TaskData, start: Start, head: TaskHea
             f"batch is {asked.batch:,} and train has {units:,} examples: one update shows them"
             f" {asked.batch / units:.1f} times"
         )
-    why, anew = start.why_new(head, task), asked.draws_head
-    if start.model is not None and not why and not anew:
+    drawn = asked.initialisation == "random" or asked.reinit_top > 0
+    why = "" if drawn else start.why_new(head, task)
+    if why:
+        say(f"the head is new, since that of {asked.encoder} does not fit: {why}")
+    elif start.model is not None and not drawn:
         say(f"{asked.encoder} is trained for these labels: its head goes on, too")
         return
-    if why and not anew:
-        say(f"the head is new, since that of {asked.encoder} does not fit: {why}")
     guessed = asked.pooling == "auto" and start.encoder.pooling is None and not start.encoder.config.modern
     if guessed and isinstance(head, SequenceHead) and not head.linear:
-        layer = "a new dense layer" if anew or not start.fill(head, task) else "its trained dense layer"
+        layer = "a new dense layer" if drawn or not start.fill(head, task) else "its trained dense layer"
         say(
-            f"{asked.encoder} says no pooling: {layer} reads the first token; an encoder that was"
-            " trained with the mean needs --pooling mean"
+            f"{asked.encoder} says no pooling: {layer} reads the first token; an encoder that was trained"
+            " with the mean needs --pooling mean"
         )
 
 

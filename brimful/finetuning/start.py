@@ -16,7 +16,6 @@ from brimful.hf.tensors import classifier_weight, from_hf, to_hf
 from brimful.hf.weights import Source
 from brimful.model.drawing import discarded
 from brimful.model.encoder import Encoder
-from brimful.model.heads import SequenceHead
 from brimful.model.shape import EncoderConfig
 from brimful.tasks.model import TaskModel, load_task_model
 from brimful.tasks.task import Task, TaskHead
@@ -53,9 +52,9 @@ class Start:
         if type(theirs) is not type(task):
             return f"it is for {theirs.name}"
         if sorted(theirs.labels) != sorted(task.labels):
-            return f"it has other labels ({_named(theirs.labels)}) than the table ({_named(task.labels)})"
-        if _pooling(head) != _pooling(self.model.head):
-            return f"it reads another pooling ({_pooling(self.model.head)})"
+            return f"it has other labels than the table: {', '.join(theirs.labels[:9])}"
+        if getattr(head, "pooling", None) != getattr(self.model.head, "pooling", None):
+            return "it reads another pooling"
         same = self.model.head.classifier.weight.shape == head.classifier.weight.shape
         return "" if same else "it has another shape"
 
@@ -72,31 +71,15 @@ class Start:
 
 
 def start_transform(head: TaskHead, config: EncoderConfig, tensors: Mapping[str, Source]) -> bool:
-    """Copy into a new head what a folder has of it before the classifier: BERT's trained pooler, in modern the
-    transform of a masked-LM head, that of any classifier.
-
-    Returns:
-        whether the head has such a part, and the folder all of it in the same shape.
-    """
+    """Copy into a new head what a folder has of it before the classifier: BERT's trained pooler, in modern
+    the transform of a masked-LM head, that of any classifier. False where the head or the folder has none."""
     own, last = to_hf(head, config), classifier_weight(type(head), config).removesuffix("weight")
     wanted = [name for name in own if not name.startswith(last)]
-    if _pooling(head) == "linear" or not wanted:
-        return False
-    if any(name not in tensors or tensors[name].shape != own[name].shape for name in wanted):
+    fits = (name in tensors and tensors[name].shape == own[name].shape for name in wanted)
+    if not wanted or getattr(head, "linear", False) or not all(fits):
         return False
     from_hf(head, config, own | {name: tensors[name] for name in wanted})
     return True
-
-
-def _named(labels: list[str]) -> str:
-    return ", ".join(sorted(labels)[:6]) + (" ..." if len(labels) > 6 else "")
-
-
-def _pooling(head: TaskHead) -> str | None:
-    """What a head of whole texts reads; "linear": the mean, without a part before the classifier."""
-    if not isinstance(head, SequenceHead):
-        return None
-    return "linear" if head.linear else head.pooling
 
 
 def starting_model(
@@ -114,7 +97,8 @@ def starting_model(
     torch.manual_seed(seed)
     rate = encoder.config.attention_dropout if config.dropout else 0.0
     # A seed gives the head the same weights whether or not the encoder's are drawn before them.
-    with nullcontext() if config.draws_head else discarded():
+    drawn = config.initialisation == "random" or config.reinit_top
+    with nullcontext() if drawn else discarded():
         fresh = Encoder(replace(encoder.config, dropout=config.dropout, attention_dropout=rate))
     fresh.tokenizer = encoder.tokenizer
     fresh.pooling = encoder.pooling if config.pooling == "auto" else config.pooling
@@ -128,6 +112,6 @@ def starting_model(
         tensors = {name: value for name, value in encoder.state_dict().items() if not name.startswith(new)}
         fresh.load_state_dict(tensors, strict=not new, assign=True)
     head = task.new_head(fresh)
-    if not config.draws_head:
+    if not drawn:
         start.fill(head, task)
     return fresh, head

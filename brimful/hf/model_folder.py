@@ -4,7 +4,6 @@ config.json describes the model, and modules.json of sentence-transformers, if t
 the encoder. Each file is read once, when something in it is asked for.
 """
 
-import shlex
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -92,9 +91,9 @@ class ModelFolder:
                 return folder
         why = "expected config.json and model.safetensors, or a finished run"
         if not path.is_dir():
-            why = "it is a file, not a folder" if path.exists() else "there is no such folder"
+            why = "there is no such folder"
         elif (path / "config.yaml").is_file() and not (path / "summary.json").is_file():
-            why = f"the run is not finished; continue it with --resume {shlex.quote(str(path))}"
+            why = f"the run is not finished; continue it with --resume {path}"
         raise BrimfulError(f"{path} holds no model: {why}")
 
     @cached_property
@@ -148,9 +147,7 @@ class ModelFolder:
         names = self.values.get("id2label")
         if not names:
             return None
-        if not isinstance(names, dict) or not all(
-            isinstance(name, str | int | float) for name in names.values()
-        ):
+        if not isinstance(names, dict) or {type(name) for name in names.values()} - {str, int, float, bool}:
             raise BrimfulError(f"{weights}: id2label of its config.json is not an object of names by number")
         if names.keys() != {str(index) for index in range(classes)}:
             raise BrimfulError(
@@ -219,10 +216,8 @@ class ModelFolder:
         return min([config.max_length, *(n for n in known if isinstance(n, int) and n >= 3)])
 
     def reads_token_types(self, config: "EncoderConfig") -> bool:
-        """Whether the model makes a difference between token types, which pairs of texts have.
-
-        It does not if its tokenizer gives no token_type_ids: the model was trained with type 0 alone.
-        """
+        """Whether the model tells token types apart, which pairs of texts have; not if its tokenizer gives no
+        token_type_ids: it was trained with type 0 alone."""
         return config.reads_segments and gives_token_types(self.encoder_path)
 
     def saved_settings(self, config: "EncoderConfig") -> dict[str, Any]:

@@ -215,21 +215,13 @@ def is_counted_elsewhere(parameter: Tensor) -> bool:
     return getattr(parameter, "_is_counted_elsewhere", False)
 
 
-def count_elsewhere(parameters: Iterable[Tensor]) -> None:
-    """What `watch_modules(parameters=False)` does for a model's parameters."""
+def count_elsewhere(parameters: Iterable[Tensor], elsewhere: bool = True) -> None:
+    """What `watch_modules(parameters=False)` does for a model's parameters; not `elsewhere` undoes it."""
     for parameter in parameters:
-        parameter._is_counted_elsewhere = True  # type: ignore[attr-defined]
+        parameter._is_counted_elsewhere = elsewhere  # type: ignore[attr-defined]
 
 
-def count_again(parameters: Iterable[Tensor]) -> None:
-    """Undo `count_elsewhere`."""
-    for parameter in parameters:
-        parameter._is_counted_elsewhere = False  # type: ignore[attr-defined]
-
-
-def _watch_inputs(
-    module: nn.Module, args: tuple, kwargs: dict[str, Any], *, counts: bool
-) -> tuple[tuple, dict[str, Any]]:
+def _watch_inputs(module: nn.Module, args: tuple, kwargs: dict[str, Any], *, counts: bool) -> tuple[Any, Any]:
     # Attention tests whether query, key and value are the same tensor, so each has one watched tensor. (They
     # are compared, not looked up by `id`: Dynamo would compile for the identity of each batch's tensors.)
     known: list[tuple[Tensor, Tensor]] = []

@@ -31,13 +31,6 @@ _PHASES = tyro.constructors.PrimitiveConstructorSpec(
     str_from_instance=lambda phases: list(map(str, phases)) or ["None"],
 )
 
-_ONLY_WITH = (
-    ("schedule", "power", "shape", "polynomial"),
-    ("schedule", "decay", "shape", "wsd"),
-    ("optimizer", "muon_learning_rate", "name", "muon"),
-)
-"""Options that only one value of another option of their group reads."""
-
 DryRun = bool | Literal["measured"]
 
 
@@ -206,12 +199,10 @@ class PretrainConfig:
 
         if self.trainer.keeps_best and not self.trainer.evaluate_every:
             raise BrimfulError("the best of several evaluations is kept: set trainer.evaluate_every too")
-        for group, name, other, value in _ONLY_WITH:
-            options = getattr(self, group)
-            if getattr(options, name) != getattr(type(options), name) and getattr(options, other) != value:
-                raise BrimfulError(
-                    f"{group}.{name} needs {group}.{other} {value}: give both, or leave it out"
-                )
+        for name, shape in (("power", "polynomial"), ("decay", "wsd")):
+            given = getattr(self.schedule, name) != getattr(ScheduleConfig, name)
+            if given and self.schedule.shape != shape:
+                raise BrimfulError(f"schedule.{name} is read by schedule.shape {shape} alone: leave it out")
 
     def _check_phases(self) -> None:
         lengths = {

@@ -7,7 +7,10 @@ path and give the same bits.
 """
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NotRequired, Protocol, TypedDict
@@ -16,7 +19,7 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from brimful.console import say, warn
+from brimful.console import SECONDS_BETWEEN_LINES, duration, say, warn
 from brimful.distributed import World
 from brimful.errors import BrimfulError
 from brimful.paths import utf8_path
@@ -144,13 +147,11 @@ class RunFolder:
             while self.ranks.is_main and not ended.wait(SECONDS_BETWEEN_LINES):
                 say(f"{title}: {duration(time.monotonic() - started)} so far")
 
-        thread = threading.Thread(target=tell, daemon=True)
-        thread.start()
+        threading.Thread(target=tell, daemon=True).start()
         try:
             yield
         finally:
             ended.set()
-            thread.join()
 
     def train(
         self,

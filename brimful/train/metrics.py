@@ -1,7 +1,4 @@
-"""What a run counts, and metrics.jsonl: one JSON object a line, from which curves and reports are made.
-
-docs/training.md says what the keys of its lines mean.
-"""
+"""What a run counts, and metrics.jsonl: one JSON object a line, whose keys docs/training.md explains."""
 
 import json
 import math

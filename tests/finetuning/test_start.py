@@ -91,7 +91,7 @@ def test_a_folder_of_an_encoder_with_its_pooler_keeps_it(tmp_path):
 @pytest.mark.parametrize(
     ("task", "change", "why"),
     [
-        (Classification(["a", "b", "d"]), {}, r"other labels \(a, b, c\) than the table \(a, b, d\)"),
+        (Classification(["a", "b", "d"]), {}, "other labels than the table: a, b, c"),
         (Classification(["a", "b"]), {}, "other labels"),
         (MultiLabel(["a", "b", "c"]), {}, "it is for classification"),
         (Classification(["a", "b", "c"]), {"pooling": "mean"}, "another pooling"),
