@@ -1,7 +1,6 @@
 """Messages and progress go to stderr as they are; without a command, to `logging` and `warnings`."""
 
 import logging
-import threading
 import warnings
 
 import pytest
@@ -125,20 +124,6 @@ def test_progress_in_a_log(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
         "train: 1,600 of 2,000, 20 s, 5 s left [loss] 20",
         "train: 2,000 of 2,000 in 25.0 s",
     ]
-
-
-def test_work_of_unknown_length_says_how_long_it_has_taken(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    said = threading.Event()
-    monkeypatch.setattr(console, "say", lambda line: (print(line), said.set()))
-    monkeypatch.setattr(console, "SECONDS_BETWEEN_LINES", 0.001)
-    with console.waiting("judging"):
-        assert said.wait(10)
-    assert capsys.readouterr().out.startswith("judging: 0 s so far\n")
-    said.clear()
-    with console.waiting("judging", shown=False):
-        assert not said.wait(0.01)
 
 
 def test_an_error_ends_progress_without_a_last_line(capsys: pytest.CaptureFixture[str]) -> None:

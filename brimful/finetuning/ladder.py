@@ -61,9 +61,7 @@ class Ladder:
             rungs["random"] = self._random()
         if not runtime.world.is_main:
             return {}
-        for name, each in features.items():
-            with finetuning.run.waiting(f"the ladder: {each.name}"):
-                rungs[name] = baselines.linear(task, data, each)
+        rungs |= {name: baselines.linear(task, data, each) for name, each in features.items()}
         rungs |= {"majority": baselines.majority(task, data)}
         there = {name: rung for name in baselines.RUNGS if (rung := rungs.get(name))}
         answers = [self.answers, *(rung.answers for rung in there.values())]

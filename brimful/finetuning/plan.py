@@ -9,7 +9,7 @@ from brimful.console import say, warn
 from brimful.errors import BrimfulError
 from brimful.finetuning.config import NO_DEV, FinetuneConfig, default_rate
 from brimful.finetuning.held_out import FILE, HeldOut
-from brimful.finetuning.start import Start, starting_model
+from brimful.finetuning.start import TaskStart, starting_model
 from brimful.finetuning.trainings import load_data
 from brimful.judging.baselines import available
 from brimful.judging.checks import Finding, described
@@ -69,7 +69,7 @@ def plan(config: FinetuneConfig, folder: RunFolder) -> FinetunePlan:
     """
     ranks = folder.ranks
     runtime = Runtime.of(ranks, config.precision)
-    start = Start.of(config.encoder_folder)
+    start = TaskStart.of(config.encoder_folder)
     encoder, asked = start.encoder, config
     config = _resolved(config, encoder, runtime.precision)
     data = load_data(config, encoder, ranks)
@@ -142,12 +142,8 @@ def _held_out_line(config: FinetuneConfig, held_out: HeldOut, data: TaskData) ->
     )
 
 
-def _announce(asked: FinetuneConfig, data: TaskData, start: Start, head: TaskHead) -> None:
-    """Say what a new run does.
-
-    Args:
-        asked: as the user gave it.
-    """
+def _announce(asked: FinetuneConfig, data: TaskData, start: TaskStart, head: TaskHead) -> None:
+    """Say what a new run does; `asked` is as the user gave it."""
     units, task = data.train.examples.units, data.task
     say(f"fine-tuning on {len(data.train):,} examples of {task.description}, test {len(data.test):,}")
     if asked.batch > units:

@@ -10,21 +10,20 @@ import torch
 from brimful.errors import BrimfulError
 from brimful.finetuning.config import FinetuneConfig
 from brimful.hf.folders import load_pretrained, named_tensors
-from brimful.hf.int8 import forget_steps
 from brimful.hf.model_folder import ModelFolder
 from brimful.hf.tensors import classifier_weight, from_hf, to_hf
 from brimful.hf.weights import Source
 from brimful.model.drawing import discarded
 from brimful.model.encoder import Encoder
 from brimful.model.shape import EncoderConfig
-from brimful.tasks.model import TaskModel, load_task_model
+from brimful.tasks.model import TaskModel, load_task_model, reorder
 from brimful.tasks.task import Task, TaskHead
 
 
 @dataclass(frozen=True)
-class Start:
-    """What a folder gives the training of a task: its weights by their names in `transformers`, and the task
-    model, whose head goes on; or why its head cannot be read."""
+class TaskStart:
+    """What a folder gives a task: all its weights by their names in `transformers`, and the model whose head
+    goes on, or why that cannot be read."""
 
     encoder: Encoder
     tensors: Mapping[str, Source]
@@ -34,14 +33,12 @@ class Start:
     @classmethod
     def of(cls, folder: ModelFolder) -> Self:
         """What a folder gives; raises as `load_pretrained`."""
-        model, unread = None, ""
+        encoder, model, unread = load_pretrained(folder)[0], None, ""
         if folder.has_task:
             try:
                 model = load_task_model(folder)
-                forget_steps(model.encoder)
             except BrimfulError as error:
                 unread = str(error)
-        encoder = load_pretrained(folder)[0] if model is None else model.encoder
         return cls(encoder, named_tensors(folder, encoder)[0], model, unread)
 
     def why_new(self, head: TaskHead, task: Task) -> str:
@@ -53,20 +50,16 @@ class Start:
             return f"it is for {theirs.name}"
         if sorted(theirs.labels) != sorted(task.labels):
             return f"it has other labels than the table: {', '.join(theirs.labels[:9])}"
-        if getattr(head, "pooling", None) != getattr(self.model.head, "pooling", None):
-            return "it reads another pooling"
+        ours, own = (getattr(each, "pooling", None) for each in (self.model.head, head))
         same = self.model.head.classifier.weight.shape == head.classifier.weight.shape
-        return "" if same else "it has another shape"
+        return "" if same and ours == own else "it has another pooling or width"
 
     def fill(self, head: TaskHead, task: Task) -> bool:
         """Give a new head what the folder has of it, as `from_pretrained` does; say whether there is any."""
         if self.model is None or self.why_new(head, task):
             return start_transform(head, self.encoder.config, self.tensors)
-        order = torch.tensor([self.model.task.labels.index(label) for label in task.labels])
-        found = dict(self.model.head.state_dict())
-        for name in ("classifier.weight", "classifier.bias"):
-            found[name] = found[name][order.to(found[name].device)]
-        head.load_state_dict(found)
+        head.load_state_dict(self.model.head.state_dict())
+        reorder(head, [self.model.task.labels.index(label) for label in task.labels])
         return True
 
 
@@ -83,14 +76,11 @@ def start_transform(head: TaskHead, config: EncoderConfig, tensors: Mapping[str,
 
 
 def starting_model(
-    config: FinetuneConfig, seed: int, task: Task, start: Start | None = None
+    config: FinetuneConfig, seed: int, task: Task, start: TaskStart | None = None
 ) -> tuple[Encoder, TaskHead]:
-    """The model before training. Its head takes what the folder has of it, as with `from_pretrained`.
-
-    Args:
-        start: what the encoder's folder holds, whose weights the model takes over; else it is read.
-    """
-    start = start or Start.of(config.encoder_folder)
+    """The model before training, which takes over the weights of `start`, what the encoder's folder holds; by
+    default it is read."""
+    start = start or TaskStart.of(config.encoder_folder)
     encoder = start.encoder
     if config.layers is not None:
         encoder = encoder.keep_layers(config.layers)

@@ -56,10 +56,9 @@ def work(plan: FinetunePlan, folder: RunFolder) -> Summary:
         trial, compared = run.train_seed(seed)
         trials += compared
         chosen.append(trial)
-        with folder.waiting(f"seed {seed}: measuring on test"):
-            judged = run.fitted_model(trial, compared)
-            fitted.append(judged.task)
-            tests.append({name: judged.judge(table, run.runtime.precision) for name, table in tables.items()})
+        judged = run.fitted_model(trial, compared)
+        fitted.append(judged.task)
+        tests.append({name: judged.judge(table, run.runtime.precision) for name, table in tables.items()})
     index = max(range(len(chosen)), key=lambda i: run.primary.score(chosen[i].dev))
     best = chosen[index]
     measured = {name: over_seeds([test[name][1] for test in tests]) for name in tables}
@@ -71,9 +70,9 @@ def work(plan: FinetunePlan, folder: RunFolder) -> Summary:
         if task.settings and data.dev is None:
             say(f"no dev rows to fit {', '.join(task.settings)}: give --dev, or {FEWEST} rows of train")
         start = load_pretrained(run.config.encoder_folder)[0].to(run.runtime.device)
-        with folder.waiting("calibrating, and looking for doubtful labels"):
-            of_dev = run.dev_answers(best, trials)
-            reviewed, temperature = review(replace(data, task=task), answers, of_dev, start, run.runtime)
+        say("calibrating, and looking for doubtful labels")
+        of_dev = run.dev_answers(best, trials)
+        reviewed, temperature = review(replace(data, task=task), answers, of_dev, start, run.runtime)
         model = replace(model, temperature=temperature)
     results = {trial.result.directory: trial.result for trial in (*trials, *chosen)}
     seconds = sum(result.seconds for result in results.values())

@@ -7,10 +7,7 @@ path and give the same bits.
 """
 
 import shutil
-import threading
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NotRequired, Protocol, TypedDict
@@ -19,7 +16,7 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from brimful.console import SECONDS_BETWEEN_LINES, duration, say, warn
+from brimful.console import say, warn
 from brimful.distributed import World
 from brimful.errors import BrimfulError
 from brimful.paths import utf8_path
@@ -137,21 +134,6 @@ class RunFolder:
     def announces(self) -> bool:
         """Whether this process tells the user what a new run will do."""
         return self.ranks.is_main and not self.resuming
-
-    @contextmanager
-    def waiting(self, title: str) -> Iterator[None]:
-        """Work of unknown length: every ten seconds a line says for how long it has gone on."""
-        started, ended = time.monotonic(), threading.Event()
-
-        def tell() -> None:
-            while self.ranks.is_main and not ended.wait(SECONDS_BETWEEN_LINES):
-                say(f"{title}: {duration(time.monotonic() - started)} so far")
-
-        threading.Thread(target=tell, daemon=True).start()
-        try:
-            yield
-        finally:
-            ended.set()
 
     def train(
         self,

@@ -11,7 +11,7 @@ from brimful.distillation.task.config import DistilConfig
 from brimful.distillation.teachers import ModelTeacher
 from brimful.errors import BrimfulError, UsageError
 from brimful.finetuning.config import FinetuneConfig
-from brimful.finetuning.start import Start, starting_model
+from brimful.finetuning.start import TaskStart, starting_model
 from brimful.hf.folders import load_pretrained
 from brimful.hf.model_folder import ModelFolder
 from brimful.model.encoder import Encoder
@@ -76,7 +76,7 @@ class StudentStart:
         task, config = data.task, self.config
         options = FinetuneConfig(dropout=0.0)
         if config.student is not None and not of_teacher:
-            start = Start.of(ModelFolder.open(config.student, "model"))
+            start = TaskStart.of(ModelFolder.open(config.student, "model"))
             if start.model is None and self.teacher is not None and start.encoder.pooling is None:
                 options = replace(options, pooling=self.teacher.pooling)
             model = starting_model(options, seed, task, start)
@@ -87,12 +87,12 @@ class StudentStart:
             theirs = self.teacher.model
             layers = self.dropped if of_teacher else self.layers
             assert layers is not None
-            start = Start(theirs.encoder.to(CPU), {}, theirs)
+            start = TaskStart(theirs.encoder.to(CPU), {}, theirs)
             if self.of_origin and not of_teacher:
                 assert self.origin is not None
                 among = self.origin.layers or range(theirs.encoder.config.layers)
                 layers = tuple(among[layer] for layer in layers)
-                start = Start.of(self.origin_folder)
+                start = TaskStart.of(self.origin_folder)
             options = replace(options, pooling=self.teacher.pooling)
             start = replace(start, encoder=layers_of(config, start.encoder, layers))
             model = starting_model(options, seed, task, start)

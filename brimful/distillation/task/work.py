@@ -34,12 +34,10 @@ def work(plan: DistilPlan, folder: RunFolder) -> Summary:
     if not runtime.world.is_main:
         return {}
     answers = {name: [one.answers for one in its] for name, its in trained.items()}
-    with folder.waiting("comparing the student with its teacher and baselines"):
-        sizes = {name: size_of(model, data.test.table) for name, model in models.items()}
-        comparison = compared(material, answers, taught, sizes, tfidf=config.baseline != "none")
+    sizes = {name: size_of(model, data.test.table) for name, model in models.items()}
     summary = {
         "kind": "distil",
-        **comparison,
+        **compared(material, answers, taught, sizes, tfidf=config.baseline != "none"),
         "precision": runtime.precision,
         "seconds": seconds,
         "baseline_seconds": students.trainer.seconds - seconds,
