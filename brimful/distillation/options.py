@@ -174,11 +174,8 @@ class LayeredOptions(CommonOptions):
         require_positive(self, "batch", "micro_batch_tokens")
         if self.trainer.keeps_best and not self.trainer.evaluate_every:
             raise BrimfulError("the best of several evaluations is kept: set trainer.evaluate_every too")
-        for name, stage in ((name, getattr(self, name, None)) for name in ("layers", "logits")):
-            if stage and not stage.epochs and replace(getattr(type(self), name), epochs=0.0) != stage:
-                raise BrimfulError(
-                    f"the stage {name} is left out: give it --{name}.epochs, or no other option"
-                )
+        if not self.layers.epochs and self.layers.losses != LayerLosses():
+            raise BrimfulError("layers.losses are those of a stage that is left out: give it --layers.epochs")
         for name in ("student_layers", "student_hidden"):
             if getattr(self, name) is not None:
                 require_positive(self, name)

@@ -1,5 +1,5 @@
 """Records of JSON in its usual forms (docs/prepare.md): lines, arrays, objects one after another, the one
-list of records in an object, columns (`datasets`, pandas' "split", "columns", "index"), SQuAD's paragraphs."""
+list of records in an object, columns of `datasets` and pandas, SQuAD's paragraphs."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
