@@ -66,7 +66,7 @@ def data_of(train: tuple[list[str], list[str]], test: tuple[list[str], list[str]
 
 
 def measured(name: str, data: TaskData, *, against: bool) -> dict[str, object]:
-    """CPU seconds of the rung, what it chose, its accuracy, and lbfgs's with the same features and strength."""
+    """CPU seconds of the rung, its choice, its accuracy, and lbfgs's with the same features and strength."""
     features, begin = Tfidf(), time.process_time()
     rung = linear(data.task, data, features, timed=False)
     assert rung is not None
@@ -99,7 +99,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     versions = {name: version(name) for name in ("scikit-learn", "scipy", "numpy")}
-    record = Record({"machine": machine_facts(), "versions": versions}, options.out)
+    facts = {"bench": "finetune.tfidf", **machine_facts(), "versions": versions}
+    record = Record(facts, options.out)
     for train in sorted(options.data.glob("*-train.jsonl")) if options.data else []:
         name = train.name.removesuffix("-train.jsonl")
         data = data_of(read(train), read(train.with_name(f"{name}-test.jsonl")))
