@@ -4,8 +4,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from brimful.config import build, identity, read_yaml
 from brimful.console import say
 from brimful.data.examples import check_length
@@ -16,8 +14,6 @@ from brimful.folder_lock import FolderLock
 from brimful.hf.config_json import shape_of
 from brimful.hf.folders import load_pretrained
 from brimful.hf.model_folder import ModelFolder
-from brimful.precision.formats import Precision
-from brimful.precision.inference import faster_format
 from brimful.runs.directory import CONFIG, SUMMARY, model_files, named_files, read_summary
 from brimful.runs.folder import RunFolder
 from brimful.runs.job import Opened, RunPlan, Summary
@@ -95,15 +91,9 @@ def plan(config: EvaluateConfig, folder: RunFolder) -> EvaluatePlan:
     Raises:
         BrimfulError: an encoder or a text cannot be used.
     """
-    runtime = Runtime.of(folder.ranks, format_of(config.precision, folder.ranks.device))
+    runtime = Runtime.of(folder.ranks, config.precision)
     folders = {name: ModelFolder.open(name, "encoder") for name in config.encoders}
     return EvaluatePlan(config, folders, _facts(config, folders), runtime)
-
-
-def format_of(asked: Precision, device: torch.device) -> Precision:
-    """The number format: on a CPU `auto` is what inference was measured to be faster in; on a GPU it stays,
-    and is resolved as in training."""
-    return faster_format(device) if asked == "auto" and device.type == "cpu" else asked
 
 
 def outlook(plan: EvaluatePlan) -> Summary:

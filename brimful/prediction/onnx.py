@@ -60,7 +60,7 @@ def open_model(folder: ModelFolder, opening: Opening) -> ServedTask | ServedEnco
             opening.overlap,
             tokenizer,
             vectors,
-            lambda: graph.precision,
+            graph.precision,
         )
     suffixes = [problem for suffix, problem in PROBLEMS.items() if folder.class_name.endswith(suffix)]
     usual = suffixes[0] if suffixes else "single_label_classification"
@@ -93,7 +93,7 @@ def open_model(folder: ModelFolder, opening: Opening) -> ServedTask | ServedEnco
         encode=encode_rows,
         answers=answers,
         pairs=saved.pairs,
-        precision=lambda: graph.precision,
+        precision=graph.precision,
     )
 
 

@@ -35,7 +35,7 @@ class ServedTask:
         tokenizer: of its texts.
         encode: the examples of a table, whose windows share so many tokens; None: texts are cut.
         answers: one answer for each row of a table, calibrated.
-        precision: the number format of the computation; auto until the first texts have decided it.
+        precision: the number format of the computation; auto: as the runtime of the export chooses.
         pairs: whether it reads pairs of texts, if known.
         markers: whether the model's own tokens stand around a text.
         threads: of the computation, which callers at the same time may divide among them.
@@ -49,7 +49,7 @@ class ServedTask:
     tokenizer: Tokenizer
     encode: Callable[[Table, int | None], Encoded]
     answers: Callable[[Encoded], Any]
-    precision: Callable[[], str]
+    precision: str
     pairs: bool | None = None
     markers: bool = True
     threads: int = 1
@@ -71,7 +71,7 @@ class ServedEncoder:
     overlap: int | None
     tokenizer: Tokenizer
     vectors: Callable[[Encoded], np.ndarray]
-    precision: Callable[[], str]
+    precision: str
     threads: int = 1
     on_threads: Callable[[int], AbstractContextManager[None]] = lambda _: nullcontext()
 

@@ -53,5 +53,5 @@ def open_model(folder: ModelFolder, opening: Opening) -> ServedTask:
         answers=answers,
         pairs=False,
         markers=False,
-        precision=lambda: "fp32",
+        precision="fp32",
     )
