@@ -78,7 +78,7 @@ def test_vectors_in_bf16_are_near_those_in_fp32_and_a_neighbour_changes_nothing(
     alone = np.concatenate(
         [text_vectors(encoder, _alone(examples, i), precision="bf16") for i in (0, 40, 62)]
     )
-    np.testing.assert_allclose(alone, found[[0, 40, 62]], atol=1e-6)
+    np.testing.assert_allclose(alone, found[[0, 40, 62]], atol=5e-6)
 
 
 @pytest.fixture(params=[1, 2])
@@ -99,7 +99,7 @@ def test_vectors_in_fp32_are_those_of_the_plain_layer(
         found = text_vectors(encoder, examples)
         alone = np.concatenate([text_vectors(encoder, _alone(examples, i)) for i in (0, 40, 62)])
     np.testing.assert_allclose(found, wanted, atol=1e-5)
-    np.testing.assert_allclose(alone, found[[0, 40, 62]], atol=1e-6)
+    np.testing.assert_allclose(alone, found[[0, 40, 62]], atol=5e-6)
     on_torch = threads == 1 and not inference_layer.onednn_is_faster()
     assert bool(run.weights) is (copies and not on_torch)  # of texts by themselves, which have few tokens
 

@@ -1,4 +1,4 @@
-"""A model has one number format: predict, embed and serve give a text the same numbers, alone and among others."""
+"""predict, embed and serve compute in one number format, and give a text the same numbers in any company."""
 
 import json
 from pathlib import Path
@@ -78,7 +78,7 @@ def test_a_text_has_the_same_answer_from_every_verb_in_any_company(
     wanted = numbers(many[0])
     assert wanted
     for found in (alone[0], in_python[0], {key: served[key] for key in many[0] if key in served}):
-        np.testing.assert_allclose(numbers(found), wanted, rtol=0, atol=2e-6)
+        np.testing.assert_allclose(numbers(found), wanted, rtol=1e-5, atol=5e-6)
 
 
 def test_a_vector_too(asked: tuple[str, str], seed: int, tmp_path: Path) -> None:
@@ -97,6 +97,6 @@ def test_a_vector_too(asked: tuple[str, str], seed: int, tmp_path: Path) -> None
         encoder.embed(texts[:1], precision=precision)[0],
         encoder.embed(texts, precision=precision)[0],
     ):
-        np.testing.assert_allclose(found, many[0]["vector"], rtol=0, atol=2e-6)
+        np.testing.assert_allclose(found, many[0]["vector"], rtol=1e-5, atol=5e-6)
     other = encoder.embed(texts[:1], precision="bf16" if format == "fp32" else "fp32")[0]
     assert np.abs(other - served).max() > 1e-4 or not torch.backends.mkldnn.is_available()
