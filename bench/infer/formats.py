@@ -1,7 +1,7 @@
 """How much faster a run of inference is in bfloat16 than in float32 on this processor: what `auto` hangs on.
 
-Models of random weights read made-up sequences, one run or many runs after another, on one thread: the medians
-of alternated CPU times. The least cosine of a vector with float32's stands beside them.
+Models of random weights read made-up sequences, one run or many runs after another, on one thread: the
+medians of alternated CPU times. The least cosine of a vector with float32's stands beside them.
 
     python -m bench.infer.formats [--models minilm base] [--rounds 7] [--out FILE.json]
 """
@@ -90,7 +90,8 @@ def main(arguments: list[str] | None = None) -> None:
             record.add(row)
             print(
                 f"{name:8} {count:4} texts {row['tokens']:6} tokens  fp32 {wide:8.2f} ms"
-                f"  bf16 {narrow:8.2f} ms, {wide / narrow:.2f} times as fast  1 - least cosine {row['apart']:.1e}",
+                f"  bf16 {narrow:8.2f} ms, {wide / narrow:.2f} times as fast"
+                f"  1 - least cosine {row['apart']:.1e}",
                 flush=True,
             )
 
