@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from tokenizers import Tokenizer
 
 from brimful.console import warn
-from brimful.data.examples import check_length
+from brimful.data.examples import Examples, check_length
 from brimful.device import default_device
 from brimful.errors import BrimfulError
 from brimful.hf.folders import load_encoder, naming_weights
@@ -19,8 +20,9 @@ from brimful.model.encoder import Encoder
 from brimful.model.inference import sharing, text_vectors
 from brimful.prediction.config import Device, Opening
 from brimful.prediction.served import ServedEncoder, ServedTask
-from brimful.tables.table import Table
+from brimful.tables.table import Table, require_pairs
 from brimful.tasks.encoded import Encoded
+from brimful.tasks.form import Outputs
 from brimful.tasks.model import load_task_model
 from brimful.workers import threads
 
@@ -46,24 +48,26 @@ def open_model(folder: ModelFolder, opening: Opening) -> ServedTask | ServedEnco
         check_length(model.max_length, model.encoder.config.max_length)
         numbers = _Numbers(opening, loaded.encoder, device, folder)
 
-        def encode_rows(table: Table, overlap: int | None) -> Encoded:
-            return replace(model, overlap=overlap).encode(table)
+        def encode_rows(table: Table, overlap: int | None, tokenizer: Tokenizer) -> Encoded:
+            if model.pairs is not None:
+                require_pairs(table, model.pairs, "the model's training table")
+            return model.task.encode(table, tokenizer, model.max_length, overlap)
 
-        def answers(data: Encoded) -> Any:
+        def outputs(examples: Examples) -> Outputs:
             with naming_weights(folder), numbers.products():
                 if model.encoder.device != device:
                     model.to(device)
-                return model.answers(data, numbers.precision)
+                return model.outputs(examples, numbers.precision)
 
         assert model.encoder.tokenizer is not None
         return ServedTask(
-            model.task,
-            model.max_length,
-            model.overlap,
-            windows=True,
+            task=model.task,
+            max_length=model.max_length,
+            overlap=model.overlap,
             tokenizer=model.encoder.tokenizer,
             encode=encode_rows,
-            answers=answers,
+            outputs=outputs,
+            answers=lambda outputs, data: model.calibrated(model.task.answers(outputs, data)),
             pairs=model.pairs,
             precision=numbers.precision,
             **_threads(device),
@@ -79,18 +83,19 @@ def open_model(folder: ModelFolder, opening: Opening) -> ServedTask | ServedEnco
     max_length = folder.text_length(shape) if opening.max_length is None else opening.max_length
     check_length(max_length, shape.max_length)
 
-    def vectors(data: Encoded) -> np.ndarray:
+    def vectors(examples: Examples) -> np.ndarray:
         with naming_weights(folder), numbers.products():
             if encoder.device != device:
                 encoder.to(device)
-            return text_vectors(encoder, data.examples, pooling=pooling, precision=numbers.precision)
+            each = replace(examples, texts=None)
+            return text_vectors(encoder, each, pooling=pooling, precision=numbers.precision)
 
     return ServedEncoder(
         width=shape.hidden_size,
         max_length=max_length,
         overlap=opening.overlap,
         tokenizer=tokenizer,
-        vectors=vectors,
+        outputs=vectors,
         precision=numbers.precision,
         **_threads(device),
     )
