@@ -33,7 +33,6 @@ from brimful.model.inference import not_finite
 from brimful.model.int8 import is_wide
 from brimful.model.layer import Layer, Norm, kept_rows
 from brimful.precision.formats import InferencePrecision
-from brimful.precision.policy import lays_out_bf16
 
 EVEN = 32
 """Rows of a product are a multiple of this; others are left to ATen: oneDNN keeps what it compiles for every
@@ -153,6 +152,13 @@ class LaidOut:
             up, down = IntegerWeights.of(layer.up), IntegerWeights.of(layer.down)
             return down.product(up.product(up.rounded(y), "gelu", self.dtype, down), "none", self.dtype)
         return self.product(self.product(y, layer.up, "gelu"), layer.down)
+
+
+def lays_out_bf16() -> bool:
+    """Whether oneDNN lays out weights in bfloat16 here: it refuses without AVX-512 or AVX-NE-CONVERT."""
+    known = torch.ops.mkldnn
+    has_all = all(hasattr(known, name) for name in ("_linear_pointwise", "_is_mkldnn_bf16_supported"))
+    return torch.backends.mkldnn.is_available() and has_all and known._is_mkldnn_bf16_supported()
 
 
 def narrow_applies(device: torch.device, tokens: int, precision: InferencePrecision) -> bool:

@@ -9,6 +9,7 @@ from torch import Tensor
 from brimful.errors import BrimfulError
 from brimful.precision.formats import InferencePrecision, Precision, Residual
 
+P = TypeVar("P", Precision, InferencePrecision)
 DTYPES: dict[str, torch.dtype] = {
     "fp32": torch.float32,
     "bf16": torch.bfloat16,
@@ -24,30 +25,18 @@ THRESHOLD = 1e-7
 """The default proportion of gradients above the edge up to which the loss scale is doubled."""
 
 
-P = TypeVar("P", Precision, InferencePrecision)
-
-
 def has_fast_bf16(device: torch.device) -> bool:
-    """Whether bfloat16 products are faster than float32 products: GPUs since Ampere, processors with
-    AVX-512-BF16 (which those with AMX have too) where oneDNN may use it. Times: docs/inference.md."""
+    """Whether bfloat16 products are the faster ones (docs/inference.md): Ampere, AVX-512-BF16 and AMX."""
     if device.type == "cuda":
         return torch.cuda.get_device_capability(device) >= (8, 0)
     if device.type != "cpu" or not hasattr(torch.cpu, "get_capabilities"):
         return False
-    return bool(torch.cpu.get_capabilities().get("avx512_bf16")) and lays_out_bf16()
-
-
-def lays_out_bf16() -> bool:
-    """Whether oneDNN lays out weights in bfloat16 here: it refuses without AVX-512 or AVX-NE-CONVERT."""
-    known = torch.ops.mkldnn
-    has_all = all(hasattr(known, name) for name in ("_linear_pointwise", "_is_mkldnn_bf16_supported"))
-    return torch.backends.mkldnn.is_available() and has_all and known._is_mkldnn_bf16_supported()
+    can = torch.cpu.get_capabilities().get("avx512_bf16")
+    return bool(can) and getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", bool)()
 
 
 def resolve(precision: P, device: torch.device) -> P:
-    """Replace `auto` by the device's fastest format: on GPUs without bfloat16 products (V100, T4) float16.
-
-    The device alone decides, in training and inference: not the length of an input, and no measurement.
+    """Replace `auto` by what the device alone decides: of GPUs without bfloat16 products (V100, T4) float16.
 
     Raises:
         BrimfulError: bf16 on a GPU that does not have it.

@@ -28,8 +28,7 @@ SUMMARY = "summary.json"
 MODELS = ("encoder", "model")
 """Where a finished run has its model: of pretraining, or of a task."""
 INPUTS = "inputs.json"
-"""CRCs of the files that a run reads, kept until it is finished, and by `evaluate` longer. A resume needs the
-same files."""
+"""CRCs of the files that a run reads, kept until it is finished. A resume needs the same files."""
 
 
 class RunConfig(Protocol):

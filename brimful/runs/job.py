@@ -170,7 +170,6 @@ def finish(run: Path, summary: Summary, temporary: Sequence[str] = (), keeps_inp
 
     Args:
         temporary: folders in the run that only a resume needs. They go last: a kill costs space alone.
-        keeps_inputs: as in `Job`.
     """
     for name in MODELS:
         if (run / name).is_dir():

@@ -91,7 +91,8 @@ def predictions(answer: Answer, path: Path) -> list[dict]:
 def test_the_model_predicts_the_test_table_as_finetuning_did(finetuned, tables, tmp_path, call: Call):
     """The best seed's model is the one in the folder."""
     out = tmp_path / "out.jsonl"
-    answer = call("predict", "--model", finetuned, "--input", tables["test"], "--output", out)
+    given = ("--model", finetuned, "--input", tables["test"], "--precision", "fp32")
+    answer = call("predict", *given, "--output", out)
     assert answer.value["texts"] == 50
     made = lines_of(out)
     told = lines_of(finetuned / "predictions.jsonl")

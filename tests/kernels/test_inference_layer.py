@@ -19,13 +19,12 @@ from brimful.errors import BrimfulError, NotFiniteError
 from brimful.exporting.calibration import calibrate
 from brimful.hf.int8 import FILE, products, read_steps, write_steps
 from brimful.kernels import inference_layer, int8
-from brimful.kernels.inference_layer import LaidOut
+from brimful.kernels.inference_layer import LaidOut, lays_out_bf16
 from brimful.model import inference
 from brimful.model.door import shut, within
 from brimful.model.encoder import Encoder
 from brimful.model.inference import batches, sharing, text_vectors
 from brimful.model.int8 import NARROW, WHOLE, Steps, is_wide, largest_weight, missing
-from brimful.precision.policy import lays_out_bf16
 from builders.encoders import VOCABULARY, random_row, small
 
 ALL = ["bert", "roberta", "electra", "prenorm", "modern"]

@@ -5,7 +5,7 @@ import torch
 
 from brimful.errors import BrimfulError
 from brimful.precision import policy
-from brimful.precision.policy import autocast, resolve
+from brimful.precision.policy import autocast, has_fast_bf16, resolve
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 
@@ -37,6 +37,7 @@ def test_auto_is_what_the_device_does_fast(monkeypatch, bf16, capability, on_cpu
     ],
 )
 def test_the_processor_decides_by_its_instructions(monkeypatch, processor, onednn, format):
+    monkeypatch.setattr(policy, "has_fast_bf16", has_fast_bf16)
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: processor)
     monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: onednn)
     assert resolve("auto", CPU) == format

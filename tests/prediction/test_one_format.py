@@ -10,8 +10,8 @@ import torch
 
 from brimful import Encoder, TaskModel
 from brimful.commands.predict import predict
+from brimful.kernels.inference_layer import lays_out_bf16
 from brimful.precision import policy
-from brimful.precision.policy import lays_out_bf16
 from builders.http_app import Asked
 from builders.task_models import new_encoder, task_model
 
