@@ -40,7 +40,7 @@ def some_texts(seed: int) -> list[str]:
 def numbers(value: Any) -> list[float]:
     """All numbers of a row, in order."""
     if isinstance(value, dict):
-        return [number for key in sorted(value) if key != "id" for number in numbers(value[key])]
+        return [number for key in sorted(value) if key not in ("id", "row") for number in numbers(value[key])]
     if isinstance(value, list):
         return [number for each in value for number in numbers(each)]
     return [float(value)] if isinstance(value, int | float) else []
