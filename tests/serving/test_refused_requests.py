@@ -4,6 +4,7 @@ import asyncio
 import gzip
 import json
 import threading
+import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -228,7 +229,9 @@ def test_a_batch_that_fails_fails_its_own_requests_alone(
         assert "w13" not in message
         assert "w13" not in caplog.text
         assert server.get("/health").status_code == 200
-        queue = server.service.queue
+        queue, until = server.service.queue, time.monotonic() + 30
+        while queue._running and time.monotonic() < until:  # its thread goes on a moment
+            time.sleep(0.01)
         assert (queue.requests, queue.tokens, queue._running) == (0, 0, {})
 
 
