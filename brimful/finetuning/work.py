@@ -74,6 +74,7 @@ def work(plan: FinetunePlan, folder: RunFolder) -> Summary:
         if task.settings and task.calibrates and data.dev is None:
             say(f"no dev rows to fit {next(iter(task.settings))}: give --dev, or {FEWEST} rows of train")
         start = load_pretrained(run.config.encoder_folder)[0].to(run.runtime.device)
+        say("calibrating, and looking for doubtful labels")
         of_dev = run.dev_answers(best, trials)
         reviewed, temperature = review(replace(data, task=task), answers, of_dev, start, run.runtime)
         model = replace(model, temperature=temperature)

@@ -77,6 +77,12 @@ def test_a_bad_body_is_refused_in_one_line(server: Asked, body: Any, status: int
     assert len(message) < 300
 
 
+def test_a_mark_before_json_is_read(server: Asked) -> None:
+    assert server.post(CLASSIFY, b'\xef\xbb\xbf{"text": "w1"}\r\n').status_code == 200
+    for once in (b'{"text": "\\"text\\": 1"}', b'{"texts": ["text", "text", "texts"]}'):  # no field twice
+        assert server.post(CLASSIFY, once).status_code == 200
+
+
 def test_odd_texts_are_answered(server: Asked) -> None:
     for text in ("", "\x00", "a\x00b", "\u2028", "\U0010ffff"):
         assert server.ask(CLASSIFY, text=text)["results"][0]["prediction"] in "abc"
