@@ -247,7 +247,9 @@ TARGETS: list[tuple[Task, Callable[[list[int], np.random.Generator], dict[str, n
     (TASK, lambda lengths, random: _weighted(len(lengths), random)),
     (
         MultiLabel(["a", "b"]),
-        lambda lengths, random: {"labels": random.integers(0, 2, (len(lengths), 2)).astype(np.float32)},
+        lambda lengths, random: {  # bits, of which the first says that there is a target
+            "labels": np.packbits(np.insert(random.integers(0, 2, (len(lengths), 2)), 0, 1, axis=1), axis=1)
+        },
     ),
     (
         TokenClassification(["O", "B-a", "I-a"]),
