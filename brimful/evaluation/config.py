@@ -58,9 +58,9 @@ class EvaluateConfig:
     least maximum of the encoders if less."""
     overlap: int | None = None
     """Longer texts become windows that share this many tokens, as in finetune."""
-    precision: Precision = incidental("auto")
-    """Number format of the computation, in training too: fp32 for the most exact comparison. auto: on a GPU
-    as in finetune; on a CPU bf16 where that was measured to be faster, as for predict, else fp32."""
+    precision: Precision = "auto"
+    """Number format of the computation, in training too: fp32 for the most exact comparison. auto: that of
+    the device, as in finetune and predict."""
     dry_run: bool = incidental(False)
     """Check everything, and do nothing."""
 
@@ -74,6 +74,8 @@ class EvaluateConfig:
             raise BrimfulError("the same encoder is given twice")
         if (self.train is None) != (self.test is None):
             raise BrimfulError("a task needs --train and --test")
+        if self.dev and self.train is None:
+            raise BrimfulError("--dev is of a task, which needs --train and --test")
 
     def require_complete(self) -> None:
         """Refuse an evaluation of nothing.

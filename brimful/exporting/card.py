@@ -157,7 +157,8 @@ def _export(facts: Mapping[str, Any]) -> list[str]:
     if gate is None:
         return lines
     lines += [
-        f"- Compared with the model on {gate['texts']:,} texts of {_inert(gate['file'])}, on"
+        f"- Compared with the model in {gate['precision']} on {gate['texts']:,} texts of"
+        f" {_inert(gate['file'])}, on"
         f" {gate['instructions']}"
     ]
     if "metric" in gate:

@@ -31,7 +31,7 @@ from brimful.exporting.sensitivity import NAMED, described, layers_that_lose
 from brimful.extras import require
 from brimful.hf.int8 import int8_needs, products
 from brimful.hf.model_folder import ModelFolder
-from brimful.judging.speed import speed_of
+from brimful.judging.speed import speeds_of
 from brimful.model.encoder import Encoder
 from brimful.model.inference import batches, text_vectors
 from brimful.model.shape import Pooling
@@ -45,6 +45,8 @@ from brimful.tasks.task import TaskHead
 
 MUCH = 0.05
 """The error of a product's outputs in int8, in units of their size, above which it stays in bfloat16."""
+REFERENCE: InferencePrecision = "fp32"
+"""The number format of the model that an export is compared with."""
 LOOKED_AT = 4
 """Batches by which the layers that lose most are found."""
 
@@ -78,7 +80,8 @@ class TextGate:
 
     def judge(self, run: Run) -> Facts:
         """What an export loses that others run, as of `real_texts.compare`; and its speed, `texts_per_second`
-        of many together and `p50_ms` of one by itself, on `cores` of the `processor`.
+        of many together and `p50_ms` of one by itself, on `cores` of the `processor`, and `withheld`, as of
+        `judging.speed.Speed`.
 
         Raises:
             BrimfulError: it is more than it may lose.
@@ -125,11 +128,16 @@ class TextGate:
         return found | self._speed(lambda given: self._outputs(given, "int8"))
 
     def _compared(self, candidate: Candidate) -> Facts:
-        return compare(self.model, self.compared, lambda given: self._outputs(given, "fp32"), candidate)
+        """As `compare`. The model is in float32 on every processor, so that its own rounding counts nowhere;
+        `precision` says so."""
+        found = compare(self.model, self.compared, lambda given: self._outputs(given, REFERENCE), candidate)
+        return found | {"precision": REFERENCE}
 
     def _speed(self, candidate: Candidate) -> Facts:
-        speed = speed_of(lambda table: candidate(self.encoded(table).examples), self.compared.data.table)
+        answer = {"": lambda table: candidate(self.encoded(table).examples)}
+        speed = speeds_of(answer, self.compared.data.table)[""]
         found = {"texts_per_second": speed.texts_per_second, "p50_ms": speed.latency_ms}
+        found |= {"withheld": speed.withheld}
         return found | {"processor": processor(), "cores": round(usable_cores())}
 
     def _outputs(self, examples: Examples, precision: InferencePrecision) -> Outputs:

@@ -89,9 +89,12 @@ class ModelFolder:
             folder = cls(candidate)
             if folder.config_file.is_file():
                 return folder
-        raise BrimfulError(
-            f"{path} holds no model: expected config.json and model.safetensors, or a finished run"
-        )
+        why = "expected config.json and model.safetensors, or a finished run"
+        if not path.is_dir():
+            why = "there is no such folder"
+        elif (path / "config.yaml").is_file() and not (path / "summary.json").is_file():
+            why = f"the run is not finished; continue it with --resume {path}"
+        raise BrimfulError(f"{path} holds no model: {why}")
 
     @cached_property
     def modules(self) -> list[tuple[str, str]]:
@@ -144,9 +147,7 @@ class ModelFolder:
         names = self.values.get("id2label")
         if not names:
             return None
-        if not isinstance(names, dict) or not all(
-            isinstance(name, str | int | float) for name in names.values()
-        ):
+        if not isinstance(names, dict) or {type(name) for name in names.values()} - {str, int, float, bool}:
             raise BrimfulError(f"{weights}: id2label of its config.json is not an object of names by number")
         if names.keys() != {str(index) for index in range(classes)}:
             raise BrimfulError(
@@ -215,10 +216,8 @@ class ModelFolder:
         return min([config.max_length, *(n for n in known if isinstance(n, int) and n >= 3)])
 
     def reads_token_types(self, config: "EncoderConfig") -> bool:
-        """Whether the model makes a difference between token types, which pairs of texts have.
-
-        It does not if its tokenizer gives no token_type_ids: the model was trained with type 0 alone.
-        """
+        """Whether the model tells token types apart, which pairs of texts have; not if its tokenizer gives no
+        token_type_ids: it was trained with type 0 alone."""
         return config.reads_segments and gives_token_types(self.encoder_path)
 
     def saved_settings(self, config: "EncoderConfig") -> dict[str, Any]:

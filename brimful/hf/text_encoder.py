@@ -1,6 +1,6 @@
 """`brimful.Encoder`: an encoder that reads and writes folders, and turns texts into vectors."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -84,8 +84,8 @@ class TextEncoder(Encoder):
     def _examples(self, texts: Iterable[str], max_length: int | None = None) -> Examples:
         if self.tokenizer is None:
             raise BrimfulError("the encoder has no tokenizer: load it from a folder that has one")
-        if isinstance(texts, str):
-            raise BrimfulError("texts must be a list of strings, not a string")
+        if isinstance(texts, str | bytes | Mapping):
+            raise BrimfulError(f"texts must be a list of strings, not a {type(texts).__name__}")
         longest = self.config.max_length
         max_length = longest if max_length is None else max_length
         check_length(max_length, longest)

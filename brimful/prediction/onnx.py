@@ -53,7 +53,7 @@ def open_model(folder: ModelFolder, opening: Opening) -> ServedTask | ServedEnco
             overlap=opening.overlap,
             tokenizer=tokenizer,
             outputs=lambda examples: graph.pooled(examples, pooling),
-            precision=lambda: graph.precision,
+            precision=graph.precision,
             unit=graph.output == VECTORS,
         )
     suffixes = [problem for suffix, problem in PROBLEMS.items() if folder.class_name.endswith(suffix)]
@@ -83,7 +83,7 @@ def open_model(folder: ModelFolder, opening: Opening) -> ServedTask | ServedEnco
         outputs=lambda examples: graph.outputs(examples, order),
         answers=lambda outputs, data: calibrated(task.answers(outputs, data), saved.temperature),
         pairs=saved.pairs,
-        precision=lambda: graph.precision,
+        precision=graph.precision,
     )
 
 

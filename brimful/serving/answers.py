@@ -94,12 +94,13 @@ def _routed(model: BatchModel, result: TextAnswer) -> Any:
     """What pipelines of text classification answer and routers read: the labels, the likeliest first; or an
     envelope of spans."""
     row = result.value
-    if "spans" in row:
+    if model.task == "token-classification":
         renamed = [
-            {("score" if key == "probability" else key): span[key] for key in span} for span in row["spans"]
+            {("score" if key == "probability" else key): span[key] for key in span}
+            for span in row["prediction"]
         ]
         return {"spans": renamed, **result.cut, "model": model.name}
-    scores = _scores(model, result, len(model.labels)) if model.labels else {"LABEL_0": row["value"]}
+    scores = _scores(model, result, len(model.labels)) if model.labels else {"LABEL_0": row["prediction"]}
     return _written([{"label": label, "score": score} for label, score in scores.items()])
 
 
