@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from brimful.data.examples import Examples, check_length, encode_texts, warn_of_cut
+from brimful.data.examples import Examples, check_length, encode_texts, warn_of_cut, warn_of_empty
 from brimful.errors import BrimfulError
 from brimful.hf.folders import load_encoder, save_model
 from brimful.hf.int8 import calibrated_precision
@@ -89,7 +89,9 @@ class TextEncoder(Encoder):
         longest = self.config.max_length
         max_length = longest if max_length is None else max_length
         check_length(max_length, longest)
-        examples = encode_texts(self.tokenizer, list(texts), max_length=max_length, pad=self.config.pad_id)
+        texts = list(texts)
+        warn_of_empty(texts)
+        examples = encode_texts(self.tokenizer, texts, max_length=max_length, pad=self.config.pad_id)
         remedy = "raise max_length" if max_length < longest else "the encoder takes no more"
         warn_of_cut(examples.cut, max_length, remedy)
         return examples
