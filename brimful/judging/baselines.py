@@ -20,7 +20,7 @@ from brimful.judging.speed import Answer
 from brimful.model.encoder import Encoder
 from brimful.model.inference import text_vectors
 from brimful.tables.table import Table
-from brimful.tasks.data import TaskData, cut_part
+from brimful.tasks.data import TaskData, cut_part, drawn
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.task import Task
 from brimful.train.objective import Runtime
@@ -303,8 +303,8 @@ def linear(task: Task, data: TaskData, features: Features, *, timed: bool = True
     most = min(MOST, MOST_FITTED // outputs)
     if len(data.train) > most:
         say(f"{features.name} takes {most:,} of the {len(data.train):,} rows, drawn: all would take long")
-        fit, train = (part.drawn(most, "linear model") for part in (data.fit, data.train))
-        dev = None if data.dev is None else data.dev.drawn(most // 4, "linear model")
+        fit, train = (drawn(part, most, "linear model") for part in (data.fit, data.train))
+        dev = None if data.dev is None else drawn(data.dev, most // 4, "linear model")
         data = replace(data, fit=fit, dev=dev, train=train)
     try:
         rung = _linear(task, data, features, timed=timed)

@@ -21,7 +21,7 @@ from brimful.tables.labelled_spans import LabelledSpan
 from brimful.tasks.cache import content_hash, known_facts
 from brimful.tasks.classes import DIGITS
 from brimful.tasks.classification import Classification, probabilities
-from brimful.tasks.data import TaskData
+from brimful.tasks.data import TaskData, drawn
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.form import Row
 from brimful.tasks.task import Task
@@ -296,7 +296,7 @@ def doubtful_labels(encoder: Encoder, train: Encoded, labels: list[str], runtime
     if len(labels) > MOST_CLASSES:
         say(f"no search for mislabelled rows: it is for {MOST_CLASSES} classes or fewer, not {len(labels):,}")
         return {}
-    data = train.drawn(DOUBTED, "doubtful labels")
+    data = drawn(train, DOUBTED, "doubtful labels")
     truth = data.targets["label"]
     folds = analysis.deal_folds(data.table.groups())
     features = text_vectors(encoder, data.examples, precision=runtime.precision)

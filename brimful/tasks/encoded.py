@@ -10,7 +10,6 @@ from tokenizers import Tokenizer
 from brimful.console import warn
 from brimful.data.examples import Examples, encode_texts
 from brimful.data.ragged import Ragged
-from brimful.randomness import derive_key, hash_words
 from brimful.tables.table import Table
 from brimful.text.special_ids import special_ids
 
@@ -35,14 +34,6 @@ class Encoded:
     def take(self, rows: np.ndarray) -> "Encoded":
         """The given rows (int64), in the given order."""
         return Encoded(self.table.take(rows), self.examples.take_texts(rows))
-
-    def drawn(self, most: int, name: str) -> "Encoded":
-        """At most so many rows, in order. Their texts decide, so they are the same ones however the table is
-        ordered; another `name` draws others."""
-        if len(self) <= most:
-            return self
-        order = np.argsort(hash_words(derive_key(name), self.table.fingerprints), kind="stable")
-        return self.take(np.sort(order[:most]))
 
     def with_text(self) -> "Encoded":
         """Without the rows whose text is empty; itself if there are none."""

@@ -27,7 +27,7 @@ from brimful.tables.question_files import Answer, QuestionTable
 from brimful.tables.table import Table
 from brimful.tasks.answer_spans import Prediction, Scored
 from brimful.tasks.classification import WEIGHT, Classification
-from brimful.tasks.data import TaskData
+from brimful.tasks.data import TaskData, drawn
 from brimful.tasks.encoded import Encoded, encode
 from brimful.tasks.multi_label import MultiLabel
 from brimful.tasks.question_answering import QuestionAnswering
@@ -351,10 +351,10 @@ def test_what_tfidf_cannot_read_hides_no_other_error(seed, monkeypatch):
 
 def test_the_same_rows_are_drawn_in_any_order_of_a_table(seed):
     data = made_up([f"word{number}" for number in range(60)], [0, 1] * 30)
-    found = data.drawn(20, "a")
-    shuffled = data.take(np.random.default_rng(seed).permutation(60)).drawn(20, "a")
+    found = drawn(data, 20, "a")
+    shuffled = drawn(data.take(np.random.default_rng(seed).permutation(60)), 20, "a")
     assert len(found) == 20
-    assert set(found.table.texts) == set(shuffled.table.texts) != set(data.drawn(20, "b").table.texts)
+    assert set(found.table.texts) == set(shuffled.table.texts) != set(drawn(data, 20, "b").table.texts)
     assert (np.diff(found.table.rows) > 0).all()
 
 
