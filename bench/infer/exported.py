@@ -36,7 +36,7 @@ def setup(format: str, scratch: str, run: str, test: str, texts: int) -> dict[st
     if format == "brimful":
         State.predict = lambda some: model.outputs(encode(some), "fp32")
     else:
-        types = folder.saved_settings(model.encoder.config)["token_types"]
+        types = folder.reads_token_types(model.encoder.config)
         graph = run_of_export(Path(scratch) / format, format, model.head, token_types=types)
         State.predict = lambda some: padded_outputs(graph, encode(some))
     State.predict(State.texts)

@@ -20,7 +20,7 @@ from brimful.prediction.served import ServedEncoder, ServedTask, open_served
 from brimful.tables.table import Table
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.form import predicted_rows
-from brimful.text.beginnings import LONG, beginning
+from brimful.text.beginnings import LONG, beginning, truncation_side
 
 SECONDS = 0.02
 """What a batch may take."""
@@ -43,8 +43,8 @@ class TokenizedText:
         tokens, segments, characters: of each of its windows, as in `data.examples.Examples`.
         overlap: tokens that they share.
         length: tokens of all windows.
-        cut: `truncated_at`, and of the second text `truncated_at_b`: where reading stopped, in code points;
-            empty if all was read.
+        cut: `truncated_at`, and of the second text `truncated_at_b`: where reading stopped, in code points,
+            or where it began if the model cuts on the left; empty if all was read.
     """
 
     text: str
@@ -108,8 +108,9 @@ class BatchModel:
             BrimfulError: as the task's `encode`.
         """
         served, given = self.served, texts
-        if overlap is None and second is None and max(map(len, texts)) > LONG:
-            most, tokenizer = served.max_length, served.tokenizer
+        most, tokenizer = served.max_length, served.tokenizer
+        right = truncation_side(tokenizer) == "right"  # else places would count from where a part begins
+        if right and overlap is None and second is None and max(map(len, texts)) > LONG:
             texts = [beginning(tokenizer, text, most, "the text") for text in texts]
         examples = served.encode(self._table(texts, second), overlap).examples
         tokens, segments = list(examples.tokens), list(examples.segments)
@@ -137,10 +138,12 @@ class BatchModel:
             self._density += min(1.0, characters / LEARNED) * (tokens / characters - self._density)
 
     def _cut(self, text: str, second: str | None) -> dict[str, int]:
-        markers = isinstance(self.served, ServedEncoder) or self.served.markers
-        given = self.served.tokenizer, text, second, self.served.max_length
-        ends = zip(("truncated_at", "truncated_at_b"), ends_of_reading(*given, markers=markers), strict=True)
-        return {name: end for name, end in ends if end is not None}
+        markers, prompt = getattr(self.served, "markers", True), getattr(self.served, "prompt", "")
+        given = self.served.tokenizer, prompt + text, second, self.served.max_length
+        places = zip(("truncated_at", "truncated_at_b"), places_of_cuts(*given, markers=markers), strict=True)
+        found = {name: max(0, place - len(prompt)) for name, place in places if place is not None}
+        left = truncation_side(self.served.tokenizer) == "left"
+        return {name: place for name, place in found.items() if place or not left}  # else the prompt was cut
 
     def _table(self, texts: list[str], second: list[str] | None) -> Table:
         if isinstance(self.served, ServedTask):
@@ -249,11 +252,11 @@ def open_models(
     return found
 
 
-def ends_of_reading(
+def places_of_cuts(
     tokenizer: Tokenizer, text: str, second: str | None, max_length: int, *, markers: bool = True
 ) -> tuple[int | None, int | None]:
-    """Where a text or pair is cut that `encode_texts` reads without windows: how many characters of each are
-    read; None of one that is read to its end.
+    """Where a text or pair is cut that `encode_texts` reads without windows: the end of what is read of each,
+    or its beginning if the tokenizer cuts on the left; None of one that is read whole.
 
     Args:
         tokenizer: without truncation.
@@ -262,7 +265,8 @@ def ends_of_reading(
     whole = tokenizer.encode(text, second, add_special_tokens=markers)
     if len(whole) <= max_length:
         return None, None
-    tokenizer.enable_truncation(max_length)
+    left = truncation_side(tokenizer) == "left"
+    tokenizer.enable_truncation(max_length, direction=truncation_side(tokenizer))
     try:
         read = tokenizer.encode(text, second, add_special_tokens=markers)
     finally:
@@ -273,5 +277,7 @@ def ends_of_reading(
             [span for span, which in zip(each.offsets, each.sequence_ids, strict=True) if which == sequence]
             for each in (read, whole)
         )
-        found.append(max((end for _, end in have), default=0) if len(have) < len(had) else None)
+        nowhere = len((second or "") if sequence else text) if left else 0
+        place = (min if left else max)((span[not left] for span in have), default=nowhere)
+        found.append(place if len(have) < len(had) else None)
     return found[0], found[1]

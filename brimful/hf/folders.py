@@ -105,7 +105,8 @@ def _load(folder: ModelFolder, kind: type[E]) -> tuple[E, dict[str, Source], str
     tensors, path, _ = named_tensors(folder, encoder)
     prefix = family_of(config).prefix
     from_hf(encoder, config, {name.removeprefix(prefix): t for name, t in tensors.items()}, path)
-    encoder.pooling = folder.pooling or POOLINGS.get(str(folder.values.get("classifier_pooling")))
+    told = folder.pooling or POOLINGS.get(str(folder.values.get("classifier_pooling")))
+    encoder.pooling = None if told == "max" else told  # which no classifier has
     file = tokenizer_file(place)
     if file is not None:
         encoder.tokenizer = read_tokenizer(place)
@@ -248,7 +249,8 @@ def left_out(folder: ModelFolder, encoder: Encoder, head: Head | None) -> list[s
     modules = {name.rpartition(".")[0] for name in names} - {decoder}
     tensors = sorted(name.removeprefix(prefix) for name in modules)
     linear = isinstance(head, SequenceHead) and head.linear
-    return tensors + folder.other_modules(classifier=linear)
+    read = {"Transformer", *(["Dense"] if linear else [])} | ({"Pooling"} if encoder.pooling else set())
+    return tensors + [path for kind, path in folder.modules if kind not in read]
 
 
 def transformers_reads(folder: ModelFolder, encoder: Encoder) -> bool:
@@ -317,6 +319,7 @@ def save_model(
     problem_type: str | None = None,
     token_types: bool = True,
     extra: Mapping[str, Any] | None = None,
+    modules: Mapping[str, Any] | None = None,
 ) -> None:
     """Write a folder that `load_model` and the AutoModel classes of `transformers` load; atomically.
 
@@ -335,6 +338,7 @@ def save_model(
         token_types: False for a model that was trained with type 0 alone: tokenizers then give no types, and
             `ModelFolder.reads_token_types` says so.
         extra: more keys of config.json.
+        modules: of an encoder: arguments of `write_modules`, which say how it makes vectors of texts.
 
     Raises:
         BrimfulError: the folder cannot be written, or holds anything but a model.
@@ -376,6 +380,8 @@ def save_model(
     with atomic_directory(directory) as temporary:
         _write(temporary / "config.json", values)
         write_tensors(temporary / "model.safetensors", tensors)
+        if modules is not None:
+            write_modules(temporary, config.hidden_size, **modules)
         if dense is not None:
             write_modules(temporary, config.hidden_size, "mean", max_length or config.max_length, dense)
         if encoder.tokenizer is not None:

@@ -7,12 +7,14 @@ import numpy as np
 from brimful.data.examples import Examples, check_length
 from brimful.data.ragged import Ragged
 from brimful.errors import BrimfulError, NotFiniteError
-from brimful.exporting.onnx_file import VECTORS, onnx_session
+from brimful.exporting.onnx_file import onnx_session
 from brimful.exporting.openvino_file import openvino_session
-from brimful.exporting.padded_batches import Inputs, padded_batches, padded_outputs, session_run
+from brimful.exporting.padded_batches import Inputs, padded_batches, padded_outputs, pooled, session_run
 from brimful.extras import require
 from brimful.hf.config_json import shape_of
-from brimful.hf.model_folder import POOLINGS, PROBLEMS, ModelFolder
+from brimful.hf.model_folder import PROBLEMS, ModelFolder
+from brimful.hf.reading import VECTORS, reading_of
+from brimful.model.shape import TextPooling
 from brimful.prediction.config import Opening
 from brimful.prediction.served import ServedEncoder, ServedTask
 from brimful.seals import check_seal
@@ -40,17 +42,18 @@ def open_model(folder: ModelFolder, opening: Opening) -> ServedTask | ServedEnco
     graph = Graph(folder, shape.hidden_size)
     tokenizer = read_tokenizer(folder.encoder_path)
     require_rows(tokenizer, shape.vocabulary_size, str(folder.encoder_path / "tokenizer.json"))
-    max_length = folder.text_length(shape) if opening.max_length is None else opening.max_length
+    reading = reading_of(folder, shape)
+    max_length = reading.max_length if opening.max_length is None else opening.max_length
     check_length(max_length, shape.max_length)
     if graph.output in (VECTORS, "last_hidden_state"):  # the latter until 0.2.0
-        if graph.output == VECTORS and opening.pooling != "auto":
+        if graph.output == VECTORS and opening.pooling is not None:
             raise BrimfulError(f"{graph.path} gives vectors that are pooled: leave --pooling out")
-        told = POOLINGS.get(str(folder.values.get("classifier_pooling"))) or "mean"
-        pooling = told if opening.pooling == "auto" else opening.pooling
+        reading = reading.pooled(opening.pooling, opening.model)
+        unit = reading.unit or (graph.output == VECTORS and not folder.modules)  # as all were until 0.2.0
 
         def vectors(data: Encoded) -> np.ndarray:
-            found = data.examples.mean_over_windows(graph.pooled(data.examples, pooling))
-            if graph.output == VECTORS:  # of length 1, which a mean of them is not
+            found = data.examples.mean_over_windows(graph.pooled(data.examples, reading.pooling))
+            if unit:  # which a mean of vectors of length 1 is not
                 found /= np.maximum(np.linalg.norm(found, axis=1, keepdims=True), np.float32(1e-12))
             return found
 
@@ -61,6 +64,7 @@ def open_model(folder: ModelFolder, opening: Opening) -> ServedTask | ServedEnco
             tokenizer,
             vectors,
             lambda: graph.precision,
+            reading.prompt,
         )
     suffixes = [problem for suffix, problem in PROBLEMS.items() if folder.class_name.endswith(suffix)]
     usual = suffixes[0] if suffixes else "single_label_classification"
@@ -143,15 +147,13 @@ class Graph:
             return Ragged.of([], np.float32, (width,)) if self.by_token else empty
         return padded_outputs(self._run, examples, order)
 
-    def pooled(self, examples: Examples, pooling: str) -> np.ndarray:
-        """float32 (n, C): the first token's output, or the mean of all; or what the graph has pooled."""
+    def pooled(self, examples: Examples, pooling: TextPooling) -> np.ndarray:
+        """float32 (n, C): the outputs of each example's tokens, pooled; or what the graph has pooled."""
         found = np.zeros((len(examples), self.width), dtype=np.float32)
         for index, inputs in padded_batches(examples):
             values = self._run(inputs)
             if self.by_token:
-                real = inputs["attention_mask"][:, :, None].astype(np.float32)
-                mean = pooling == "mean"
-                values = (values * real).sum(1) / real.sum(1) if mean else values[:, 0]
+                values = pooled(values, inputs["attention_mask"], pooling)
             found[index] = values
         return found
 

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from brimful.console import warn
 from brimful.data.examples import check_length
 from brimful.device import default_device
 from brimful.errors import BrimfulError
 from brimful.hf.folders import load_encoder, naming_weights
 from brimful.hf.int8 import calibrated_precision
 from brimful.hf.model_folder import ModelFolder
+from brimful.hf.reading import reading_of
 from brimful.model.door import within
 from brimful.model.encoder import Encoder
 from brimful.model.inference import sharing, text_vectors
@@ -78,10 +78,8 @@ def open_model(folder: ModelFolder, opening: Opening) -> ServedTask | ServedEnco
     tokenizer, shape = encoder.tokenizer, encoder.config
     if tokenizer is None:
         raise BrimfulError(f"{folder} has no tokenizer.json; add it beside config.json")
-    if others := folder.other_modules(classifier=False):
-        warn(f"{opening.model}: the vectors are without {', '.join(others)}, which is not read")
-    pooling = None if opening.pooling == "auto" else opening.pooling
-    max_length = folder.text_length(shape) if opening.max_length is None else opening.max_length
+    reading = reading_of(folder, shape).pooled(opening.pooling, opening.model)
+    max_length = reading.max_length if opening.max_length is None else opening.max_length
     check_length(max_length, shape.max_length)
 
     def vectors(data: Encoded) -> np.ndarray:
@@ -89,7 +87,9 @@ def open_model(folder: ModelFolder, opening: Opening) -> ServedTask | ServedEnco
             if encoder.device != device:
                 encoder.to(device)
             precision = numbers.precision_for(data)
-            return text_vectors(encoder, data.examples, pooling=pooling, precision=precision)
+            return text_vectors(
+                encoder, data.examples, pooling=reading.pooling, unit=reading.unit, precision=precision
+            )
 
     return ServedEncoder(
         width=shape.hidden_size,
@@ -98,6 +98,7 @@ def open_model(folder: ModelFolder, opening: Opening) -> ServedTask | ServedEnco
         tokenizer=tokenizer,
         vectors=vectors,
         precision=lambda: numbers.precision,
+        prompt=reading.prompt,
         **_threads(device),
     )
 

@@ -64,6 +64,7 @@ class ServedEncoder:
         width: of its vectors.
         max_length, overlap, tokenizer, precision, threads, on_threads: as of a task model.
         vectors: float32 (texts, width); of a text in windows, the mean of theirs.
+        prompt: what stands before each text, and is read with it.
     """
 
     width: int
@@ -72,12 +73,13 @@ class ServedEncoder:
     tokenizer: Tokenizer
     vectors: Callable[[Encoded], np.ndarray]
     precision: Callable[[], str]
+    prompt: str = ""
     threads: int = 1
     on_threads: Callable[[int], AbstractContextManager[None]] = lambda _: nullcontext()
 
     def encode(self, table: Table, overlap: int | None) -> Encoded:
         """The examples of a table, as of a task model."""
-        return encode(table, self.tokenizer, self.max_length, overlap=overlap)
+        return encode(table, self.tokenizer, self.max_length, overlap=overlap, prompt=self.prompt)
 
 
 def open_served(opening: Opening) -> ServedTask | ServedEncoder:
