@@ -5,7 +5,6 @@ from importlib.util import find_spec
 from brimful.errors import BrimfulError
 
 EXTRAS = {
-    "httptools": "serve",
     "matplotlib": "report",
     "nncf": "openvino",
     "onnx": "onnx",

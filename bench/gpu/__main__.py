@@ -1,11 +1,11 @@
 """A pretraining step on a GPU, within the minutes that there are: what matters most comes first.
 
 First the card's matrix rate (8192^3 in bf16), then training steps in bf16 autocast with float32 weights
-(bench/gpu/cases.py): real tokens a second, model flops utilisation against that rate, memory, and what bounds
-the step. Each row is in DIR/rows.jsonl as soon as it is measured, all of them in DIR/gpu.json at the end. A
-case for which the time does not suffice is left out and named. Cases are set up side by side, each in a
-process of its own, since most of the time goes into compiling; they are timed one after another, with the
-device to themselves.
+(bench/gpu/cases.py): real tokens a second, model flops utilisation (MFU: against the dense peak of the card's
+data sheet), the share of the matrix rate, memory, and what bounds the step. Each row is in DIR/rows.jsonl as
+soon as it is measured, all of them in DIR/gpu.json at the end. A case for which the time does not suffice is
+left out and named. Cases are set up side by side, each in a process of its own, since most of the time goes
+into compiling; they are timed one after another, with the device to themselves.
 
 Model flops are what the model needs, not what is computed: matrices for real tokens, the decoder for masked
 ones, attention for pairs within sequences (the sum of squared lengths, not capacity squared), nothing twice.
@@ -215,9 +215,11 @@ def _line(case: Case, found: dict[str, Any]) -> str:
         f"{kind} {100 * found[f'share_{kind}']:.0f}" for kind in ("matrix", "attention", "other", "gaps")
     )
     memory = f"{found['peak_gib']:5.1f}" if "peak_gib" in found else "    -"
+    mfu = found["model_flops_utilisation"]
+    utilisation = "unknown" if mfu is None else f"{100 * mfu:.1f} %"
     return (
         f"{case.name:48} {found['tokens']:6} slots {found['tokens_per_second']:12,.0f} tokens/s"
-        f"  MFU {100 * found['model_flops_utilisation']:5.1f} %  {memory} GiB"
+        f"  MFU {utilisation}, {100 * found['share_of_matrix_rate']:.1f} % of the matrix rate  {memory} GiB"
         f"  % of time: {shares}{notes}"
     )
 

@@ -28,6 +28,7 @@ from brimful.model.heads import MaskedLMHead
 from brimful.precision.formats import Precision
 from brimful.precision.policy import resolve_residual
 from brimful.torch_compile import set_up_compiler
+from brimful.train.utilisation import peak_of
 
 WARM_UPS, REPEATS, STEADY = 5, 20, 2.0
 """Steps before the clock starts, steps that are measured at most, seconds that are enough of them."""
@@ -194,6 +195,11 @@ def matrix_rate(device: torch.device) -> float:
     return 2 * size**3 / statistics.median(step_times(lambda: a @ b, device))
 
 
+def _nominal_peak(device: torch.device) -> float | None:
+    """Dense flops a second of the device's data sheet in bf16, which MFU is relative to; None: not known."""
+    return peak_of(torch.cuda.get_device_name(device), "bf16") if device.type == "cuda" else None
+
+
 class Measurement:
     """A case in two parts: its step is set up, beside others; then it is timed, alone on the device.
 
@@ -258,6 +264,7 @@ class Measurement:
         if self.device.type == "cuda" and not self.case.deterministic:  # it captured before the peak's reset
             self.row["peak_gib"] = torch.cuda.max_memory_allocated() / 2**30
         parts = shares(step.train, seconds, self.device)
+        peak = _nominal_peak(self.device)
         self.row |= {
             "seconds": seconds,
             "least_seconds": min(times),
@@ -265,7 +272,9 @@ class Measurement:
             "real_tokens": step.real_tokens,
             "tokens_per_second": step.real_tokens / seconds,
             "model_flops": step.flops,
-            "model_flops_utilisation": step.flops / seconds / rate,
+            "model_flops_utilisation": peak and step.flops / seconds / peak,
+            "share_of_matrix_rate": step.flops / seconds / rate,
+            "nominal_peak": peak,
             "matrix_rate": rate,
             **{f"share_{kind}": share for kind, share in parts.items()},
             "bound_by": max(parts, key=lambda kind: parts[kind]),

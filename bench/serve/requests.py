@@ -53,5 +53,5 @@ def broken(text: str) -> dict[str, bytes]:
 
 def _post(body: object) -> bytes:
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
-    head = f"POST /v1/classify HTTP/1.1\r\nHost: bench\r\nContent-Length: {len(content)}\r\n"
+    head = f"POST /v1/classify HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(content)}\r\n"
     return head.encode() + b"Content-Type: application/json\r\n\r\n" + content

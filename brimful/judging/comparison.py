@@ -26,8 +26,9 @@ def measure_methods(methods: Sequence[Sequence[Judged]], test: Encoded) -> Uncer
 
     The covariance has two parts. That over test rows, with the trained models as they are, is by the paired
     bootstrap where an answer is a row of an array and there are at most `MOST`, else (many rows, spans,
-    answers to questions) by the jackknife, which measures 41 times instead of 1,001. That
-    over k seeds is the covariance of the metrics of each seed, over k: models of the same seed are paired.
+    answers to questions) by the jackknife, which measures 41 times instead of 1,001, and keeps the questions
+    on a context together. That over k seeds is the covariance of the metrics of each seed, over k: models of
+    the same seed are paired.
 
     Args:
         methods: of each its models, in the same order of seeds. A method without seeds, such as a linear
@@ -48,10 +49,14 @@ def measure_methods(methods: Sequence[Sequence[Judged]], test: Encoded) -> Uncer
             drawn = Encoded(test.table, Examples(blank, blank, targets, 1, 0))
             return means(lambda answers: answers[rows], drawn)
 
-        found = (bootstrapped if len(test) <= MOST else jackknifed)(measure_rows, len(test))
+        if len(test) <= MOST:
+            found = bootstrapped(measure_rows, len(test))
+        else:
+            found = jackknifed(measure_rows, test.table.groups())
     else:
         found = jackknifed(
-            lambda rows: means(lambda answers: [answers[row] for row in rows], test.take(rows)), len(test)
+            lambda rows: means(lambda answers: [answers[row] for row in rows], test.take(rows)),
+            test.table.groups(),
         )
     seeds = max(map(len, methods))
     if seeds == 1:

@@ -46,7 +46,8 @@ def rare_labels(task: Task, answers: np.ndarray, dev: Encoded, train: Encoded) -
     recall = hits / np.maximum(support, 1)
     seldom = recall < SELDOM * hits.sum() / max(support.sum(), 1)
     rare = (rows < RARE * rows.sum() / len(rows)) & (support >= FEWEST) & seldom
-    chances, folds = task.scores(answers), deal_folds(dev.table.groups())
+    chances = np.floor(task.scores(answers).astype(np.float64) * 10**DIGITS) / 10**DIGITS  # as thresholds are
+    folds = deal_folds(dev.table.groups())
     told = []
     for label in sorted(np.flatnonzero(rare).tolist(), key=lambda label: (recall[label], rows[label])):
         ours, theirs = wanted[:, label], found[:, label]
@@ -104,4 +105,4 @@ def _threshold(wanted: np.ndarray, found: np.ndarray, chances: np.ndarray) -> fl
     last = np.append(ordered[1:] != ordered[:-1], True)  # rows of equal probability go together
     best = int(np.where(last, scores, -1.0).argmax())
     better = scores[best] > _f1(wanted, found)
-    return float(np.floor(ordered[best] * 10**DIGITS) / 10**DIGITS) if better else float("inf")
+    return float(ordered[best]) if better else float("inf")

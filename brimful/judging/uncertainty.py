@@ -5,11 +5,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from brimful.randomness import derive_key, hash_words, permutation
+from brimful.randomness import derive_key, hash_words, shuffled_groups
 
 RESAMPLES = 10_000
-GROUPS = 40
-"""Groups of examples that `jackknifed` leaves out in turn."""
+PARTS = 40
+"""Parts of the examples that `jackknifed` leaves out in turn."""
 
 
 def paired_bootstrap(first: np.ndarray, second: np.ndarray) -> tuple[float, float]:
@@ -64,13 +64,19 @@ def bootstrapped(measure: Measure, n: int, resamples: int = 1000) -> Uncertain:
     return Uncertain(np.array(measure(np.arange(n))), np.atleast_2d(np.cov(np.array(draws).T)))
 
 
-def jackknifed(measure: Measure, n: int) -> Uncertain:
-    """The same in few measurements, for metrics that take long: each leaves out one of 40 groups of examples,
-    drawn at random (Efron and Tibshirani, 1993, chapter 11)."""
-    groups = min(GROUPS, n)
-    group = permutation(n, derive_key("jackknife")) % groups
-    left = np.array([measure(np.flatnonzero(group != one)) for one in range(groups)])
-    return Uncertain(np.array(measure(np.arange(n))), (groups - 1) * np.atleast_2d(np.cov(left.T, bias=True)))
+def jackknifed(measure: Measure, groups: Sequence[object]) -> Uncertain:
+    """The same in few measurements, for metrics that take long: each leaves out one of 40 parts of the
+    examples, drawn at random (Efron and Tibshirani, 1993, chapter 11).
+
+    Args:
+        groups: of each example. Those of equal groups, such as questions on one context, are in one part:
+            their errors are alike. Of a single group each example may be in any part.
+    """
+    place = shuffled_groups(groups if len(set(groups)) > 1 else range(len(groups)), derive_key("jackknife"))
+    parts = min(PARTS, int(place.max()) + 1)
+    left = np.array([measure(np.flatnonzero(place % parts != part)) for part in range(parts)])
+    values = np.array(measure(np.arange(len(place))))
+    return Uncertain(values, (parts - 1) * np.atleast_2d(np.cov(left.T, bias=True)))
 
 
 def over_seeds(measured: Sequence[Mapping[str, float]]) -> dict[str, Any]:

@@ -22,38 +22,6 @@ def count(labels: Tensor) -> float:
     return float((labels != IGNORED).sum())
 
 
-def correct_and_count(logits: Tensor, labels: Tensor) -> tuple[float, float]:
-    """The number of labels with the highest score, and of all labels: logits (N, classes), labels (N,)."""
-    hits = (logits.argmax(-1) == labels) & (labels != IGNORED)
-    return float(hits.sum()), count(labels)
-
-
-def prediction_weights(batch: PackedBatch, dtype: torch.dtype) -> Tensor:
-    """1 / (predictions of its sequence) for each masked token, (M,) in `dtype`; 0 in unused slots.
-
-    A sum with these factors adds up the means of the sequences, as if each stood alone: a long sequence
-    counts no more than a short one (Krell et al., 2021, section 3.2.3).
-    """
-    sequence, used = _sequence_of_prediction(batch)
-    predictions = used.new_zeros(batch.offsets.numel() - 1, dtype=dtype).index_add(
-        0, sequence, used.to(dtype)
-    )
-    return used / predictions.clamp(min=1).index_select(0, sequence)
-
-
-def predicted_sequences(batch: PackedBatch) -> float:
-    """The number of sequences with predictions: the normalizer of a sum with `prediction_weights`."""
-    sequence, used = _sequence_of_prediction(batch)
-    return float(sequence[used].unique().numel())
-
-
-def _sequence_of_prediction(batch: PackedBatch) -> tuple[Tensor, Tensor]:
-    """The sequence of each prediction slot, int64 (M,), and whether the slot is used, bool (M,)."""
-    assert batch.mlm_positions is not None
-    assert batch.mlm_labels is not None
-    return batch.sequence_of_token.index_select(0, batch.mlm_positions), batch.mlm_labels != IGNORED
-
-
 def soft_cross_entropy_sum(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
     """Sum of the cross-entropies with a teacher's probabilities, () (Hinton et al., 2015, section 2).
 

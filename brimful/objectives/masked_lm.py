@@ -11,15 +11,10 @@ from brimful.model.cross_entropy import cross_entropy_sum, hits, linear_cross_en
 from brimful.model.encoder import Encoder
 from brimful.model.flops import scored_pieces
 from brimful.model.heads import MaskedLMHead, PretrainingHead
-from brimful.objectives.losses import (
-    correct_and_count,
-    count,
-    predicted_sequences,
-    prediction_weights,
-)
+from brimful.objectives.losses import count
 from brimful.objectives.sampled_softmax import sample_vocabulary
 from brimful.train.objective import Runtime
-from brimful.types import LossMean, PrimaryMetric
+from brimful.types import IGNORED, LossMean, PrimaryMetric
 
 EVALUATED = 1024
 """Predictions whose logits an evaluation holds at a time."""
@@ -189,3 +184,35 @@ class MaskedLMAndPairs(MaskedLM):
         loss = float(cross_entropy_sum(logits, labels)), count(labels)
         accuracy = correct_and_count(logits, labels)
         return super().measure(hidden, batch) | {"pair_loss": loss, "pair_accuracy": accuracy}
+
+
+def correct_and_count(logits: Tensor, labels: Tensor) -> tuple[float, float]:
+    """The number of labels with the highest score, and of all labels: logits (N, classes), labels (N,)."""
+    hits = (logits.argmax(-1) == labels) & (labels != IGNORED)
+    return float(hits.sum()), count(labels)
+
+
+def prediction_weights(batch: PackedBatch, dtype: torch.dtype) -> Tensor:
+    """1 / (predictions of its sequence) for each masked token, (M,) in `dtype`; 0 in unused slots.
+
+    A sum with these factors adds up the means of the sequences, as if each stood alone: a long sequence
+    counts no more than a short one (Krell et al., 2021, section 3.2.3).
+    """
+    sequence, used = _sequence_of_prediction(batch)
+    predictions = used.new_zeros(batch.offsets.numel() - 1, dtype=dtype).index_add(
+        0, sequence, used.to(dtype)
+    )
+    return used / predictions.clamp(min=1).index_select(0, sequence)
+
+
+def predicted_sequences(batch: PackedBatch) -> float:
+    """The number of sequences with predictions: the normalizer of a sum with `prediction_weights`."""
+    sequence, used = _sequence_of_prediction(batch)
+    return float(sequence[used].unique().numel())
+
+
+def _sequence_of_prediction(batch: PackedBatch) -> tuple[Tensor, Tensor]:
+    """The sequence of each prediction slot, int64 (M,), and whether the slot is used, bool (M,)."""
+    assert batch.mlm_positions is not None
+    assert batch.mlm_labels is not None
+    return batch.sequence_of_token.index_select(0, batch.mlm_positions), batch.mlm_labels != IGNORED

@@ -15,12 +15,12 @@ import numpy as np
 
 from brimful.data.ragged import Ragged
 from brimful.errors import BrimfulError
-from brimful.tables.labelled_spans import without_spaces
 from brimful.tables.layouts import OWN_LAYOUT, FileLayout
 from brimful.tables.question_files import QuestionTable, read_questions
 from brimful.tables.table import Table, Take, everything
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.form import Outputs, PredictionForm, Row
+from brimful.tasks.token_tags import without_spaces
 
 LONGEST_ANSWER = 30
 """In tokens, as in BERT's own program for SQuAD."""

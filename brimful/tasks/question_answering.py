@@ -151,15 +151,20 @@ class QuestionAnswering(Answers, Task):
         if answered.all() or not answered.any():
             return None
         score = SCORES[self.metrics[0].name]
+
+        def scores(texts: list[str]) -> np.ndarray:
+            pairs = zip(texts, golds, strict=True)
+            return np.array([max(score(text, gold) for gold in row) for text, row in pairs])
+
         margins = np.array([prediction.margin for prediction in answers])
         margins = np.minimum(margins, margins[np.isfinite(margins)].max(initial=0.0) + 1)
-        spans = [prediction.spans[0].text if prediction.spans else "" for prediction in answers]
-        with_span = np.array([max(score(s, g) for g in gs) for s, gs in zip(spans, golds, strict=True)])
+        without = scores([""] * len(answers))
+        with_span = scores([prediction.spans[0].text if prediction.spans else "" for prediction in answers])
         order = np.argsort(margins, kind="stable")
-        gains = np.where(answered, with_span, -1.0)[order]  # of a span, over predicting no answer
-        totals = (~answered).sum() + np.concatenate([[0.0], np.cumsum(gains)])
-        best = int(totals.argmax())  # this many have a span; the threshold is halfway to the next
+        totals = without.sum() + np.concatenate([[0.0], np.cumsum((with_span - without)[order])])
         ranked = margins[order]
+        apart = np.concatenate([[True], ranked[1:] > ranked[:-1], [True]])  # equal margins: equal answers
+        best = int(np.where(apart, totals, -np.inf).argmax())  # this many have a span
         edges = np.concatenate([ranked[:1] - 1, ranked, ranked[-1:] + 1])
         threshold = edges[best : best + 2].mean()
         return float(threshold), float(totals[best] / len(margins))

@@ -14,7 +14,7 @@ from scipy.special import log_softmax
 
 from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
-from brimful.tables.labelled_spans import OUTSIDE, LabelledSpan, tag_names, without_spaces
+from brimful.tables.labelled_spans import OUTSIDE, LabelledSpan
 from brimful.tables.layouts import OWN_LAYOUT, FileLayout
 from brimful.tables.schemes import CONTINUED
 from brimful.tables.table import Table, Take, everything
@@ -22,6 +22,7 @@ from brimful.tables.tagged_files import TaggedTable, read_tagged
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.form import Outputs, PredictionForm, Row
 from brimful.tasks.tagging import Tagging
+from brimful.tasks.token_tags import tag_names, without_spaces
 
 
 class Found(NamedTuple):

@@ -18,12 +18,12 @@ from brimful.model.cross_entropy import cross_entropy_sum
 from brimful.model.encoder import Encoder
 from brimful.model.heads import TokenHead
 from brimful.objectives.losses import class_imitation, count
-from brimful.tables.labelled_spans import tag_names, tags_of_spans, without_spaces
 from brimful.tables.table import Table
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.form import Row
 from brimful.tasks.spans import Found, Spans
 from brimful.tasks.task import Metric, Task
+from brimful.tasks.token_tags import tag_names, tags_of_spans, without_spaces
 from brimful.types import IGNORED, Imitation
 
 
@@ -83,15 +83,18 @@ class TokenClassification(Spans, Task):
         lost = 0
         bounds = [*examples.first_of_text.tolist(), len(examples)]
         for row, (spans, (first, end)) in enumerate(zip(table.labels, pairwise(bounds), strict=True)):
-            for span in spans:
-                table.label_index(row, span.label, index)  # refuses what is unknown
+            ordered = [
+                (span.start, span.end, 2 * table.label_index(row, span.label, index) + 2)
+                for span in sorted(spans)
+            ]
+            edges = np.array(ordered, dtype=np.int64).reshape(-1, 3)
             starts, ends = set[int](), set[int]()
             for places in (examples.characters[example] for example in range(first, end)):
                 inside = np.flatnonzero(places[:, 0] >= 0)
                 words = without_spaces(places[inside], table.texts[row])
                 kept = words[:, 0] < words[:, 1]
                 tags.append(np.full(len(places), IGNORED, dtype=np.int64))
-                tags[-1][inside[kept]] = tags_of_spans(spans, index, words[kept])
+                tags[-1][inside[kept]] = tags_of_spans(edges, words[kept])
                 starts.update(words[:, 0].tolist())
                 ends.update(words[:, 1].tolist())
             lost += sum(span.start not in starts or span.end not in ends for span in spans)

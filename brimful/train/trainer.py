@@ -132,7 +132,9 @@ class Trainer:
         self.journal = Journal(
             directory,
             sinks(directory, config.wandb, self.about),
-            peak=peak_flops(runtime, objective),
+            peak=None
+            if objective.frozen()
+            else peak_flops(runtime.device, runtime.precision, self.world.size),
             writes=self.world.is_main,
             shows=shows,
         )

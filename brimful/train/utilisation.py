@@ -6,7 +6,6 @@ from typing import NamedTuple
 import torch
 
 from brimful.precision.formats import Precision
-from brimful.train.objective import Objective, Runtime
 
 BF16_SINCE = 80
 """The capability from which on bfloat16 is computed as fast as float16."""
@@ -56,17 +55,14 @@ _PEAKS = (
 """The first whose words are all in a device's name counts."""
 
 
-def peak_flops(runtime: Runtime, objective: Objective) -> float | None:
-    """Flops per second that the devices of all ranks can reach together, if all are of one kind.
-
-    None where the peak is unknown, as on CPUs, and with a teacher, whose flops are not counted.
-    """
-    if runtime.device.type != "cuda" or objective.frozen():
+def peak_flops(device: torch.device, precision: Precision, ranks: int) -> float | None:
+    """Flops per second that all ranks reach together, with devices of one kind; None: unknown, as on CPUs."""
+    if device.type != "cuda":
         return None
-    if runtime.precision == "fp32" and torch.get_float32_matmul_precision() != "highest":
+    if precision == "fp32" and torch.get_float32_matmul_precision() != "highest":
         return None
-    peak = peak_of(torch.cuda.get_device_name(runtime.device), runtime.precision)
-    return peak and runtime.world.size * peak
+    peak = peak_of(torch.cuda.get_device_name(device), precision)
+    return peak and ranks * peak
 
 
 def peak_of(name: str, precision: Precision) -> float | None:

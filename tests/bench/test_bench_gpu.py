@@ -154,7 +154,12 @@ class SlowWorker:
         if command == "set_up" and self.case["model"] in self.crowded and not values["halve"]:
             return {"out_of_memory": True}
         shares = {f"share_{kind}": 0.25 for kind in ("matrix", "attention", "other", "gaps")}
-        speed = {"tokens_per_second": 1.0, "model_flops_utilisation": 0.5, "loss": 3.0}
+        speed = {
+            "tokens_per_second": 1.0,
+            "share_of_matrix_rate": 0.5,
+            "model_flops_utilisation": 0.4,
+            "loss": 3.0,
+        }
         return {
             "start": {"device": "slow", "torch": "2", "transformers": False, "memory_gib": 100.0},
             "rate": {"flops_per_second": 1e12},

@@ -1,6 +1,7 @@
 """The application of `brimful serve` in this process, asked without a socket."""
 
 import asyncio
+import json
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +12,7 @@ import httpx2
 from brimful.batching.model import open_models
 from brimful.batching.queue import RefusedError
 from brimful.batching.service import Service
+from brimful.serving.access import Access, token_of_environment
 from brimful.serving.app import create_app
 from brimful.serving.config import ServeConfig
 from brimful.serving.metrics import Metrics
@@ -30,7 +32,7 @@ class Asked:
         self.metrics = Metrics(lambda: self.service.queue)
         limits = config.queue_requests, config.queue_tokens, config.deadline
         self.service = Service(*limits, self.metrics.computed)
-        self.app = create_app(self.service, self.metrics)
+        self.app = create_app(self.service, self.metrics, Access(token_of_environment()))
         self.service.use(open_models(config.openings, self.service.engine.call))
 
     def run(self, talk: Callable[[httpx2.AsyncClient], Coroutine[Any, Any, Any]]) -> Any:
@@ -38,15 +40,16 @@ class Asked:
 
         async def main() -> Any:
             transport = httpx2.ASGITransport(app=self.app, raise_app_exceptions=False)
-            async with httpx2.AsyncClient(transport=transport, base_url="http://test") as client:
+            async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
                 return await talk(client)
 
         return asyncio.run(main())
 
     def post(self, path: str, body: Any) -> httpx2.Response:
         """The response to a body: JSON, or bytes as they are."""
-        given = {"content": body} if isinstance(body, bytes) else {"json": body}
-        return self.run(lambda client: client.post(path, **given))
+        content = body if isinstance(body, bytes) else json.dumps(body).encode()
+        headers = {"Content-Type": "application/json"}
+        return self.run(lambda client: client.post(path, content=content, headers=headers))
 
     def get(self, path: str, **headers: str) -> httpx2.Response:
         """The response to GET."""

@@ -23,11 +23,14 @@ from brimful.judging.comparison import Judged, measure_methods
 from brimful.judging.uncertainty import bootstrapped, jackknifed, paired_bootstrap
 from brimful.reports.end_screen import show_run
 from brimful.storage import read_json
+from brimful.tables.question_files import Answer, QuestionTable
 from brimful.tables.table import Table
+from brimful.tasks.answer_spans import Prediction, Scored
 from brimful.tasks.classification import WEIGHT, Classification
 from brimful.tasks.data import TaskData
 from brimful.tasks.encoded import encode
 from brimful.tasks.multi_label import MultiLabel
+from brimful.tasks.question_answering import QuestionAnswering
 from brimful.tasks.regression import Regression
 from builders.encoders import word_tokenizer
 from builders.thin_encoders import thin_encoder
@@ -214,9 +217,34 @@ def test_the_error_of_a_metric_is_that_of_a_mean(seed, method, tolerance):
     random = np.random.default_rng(seed)
     first, second = random.random(200) < 0.8, random.random(200) < 0.6
     expected = paired_bootstrap(first, second)
-    found = method(lambda rows: (second[rows].mean(), first[rows].mean()), 200).difference(1, 0)
+    examples = range(200) if method is jackknifed else 200
+    found = method(lambda rows: (second[rows].mean(), first[rows].mean()), examples).difference(1, 0)
     assert found[0] == pytest.approx(expected[0])
     assert found[1] == pytest.approx(expected[1], rel=tolerance)
+
+
+def test_the_error_of_questions_is_that_of_contexts(seed):
+    """Five questions on each of 200 contexts, all right or all wrong: an error by rows is too small by a
+    factor of 2.2. Of one context, nothing but its rows can vary."""
+    random = np.random.default_rng(seed)
+    contexts = np.repeat(np.arange(200), 5)
+    right = (random.random(200) < 0.7)[contexts]
+    texts, golds = ["w"] * 1000, [[Answer(0, "w")]] * 1000
+    table = QuestionTable(Path("a"), texts, [f"w{context}" for context in contexts], golds, ids=["i"] * 1000)
+    data = encode(table, word_tokenizer(), 8)
+    judged = [
+        [
+            Judged(
+                QuestionAnswering(), [Prediction([Scored(0, "w" if one else "x", 1.0)], 0.0) for one in each]
+            )
+        ]
+        for each in (right, np.ones_like(right))
+    ]
+    measured = measure_methods(judged, data)
+    assert measured.difference(1, 0)[0] == pytest.approx(1 - right.mean())
+    assert measured.difference(1, 0)[1] == pytest.approx(right[::5].std() / 200**0.5, rel=0.45)
+    one = jackknifed(lambda rows: [right[rows].mean()], ["context"] * 1000)
+    assert one.covariance[0, 0] ** 0.5 == pytest.approx(right.std() / 1000**0.5, rel=0.45)
 
 
 @pytest.mark.parametrize("task", [Classification(["0", "1"]), Regression(), MultiLabel(["0", "1"])])

@@ -4,8 +4,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from brimful.judging.rare import rare_labels
+from brimful.judging.rare import _f1, _threshold, rare_labels
 from brimful.reports.finetune import rare_sentences
 from brimful.tables.table import Table
 from brimful.tasks.classification import WEIGHT, Classification
@@ -59,6 +61,20 @@ def test_a_threshold_finds_more_of_a_rare_class(seed: int) -> None:
     (told,) = rare_labels(TASK, logits[:600], data_of(label=labels[:600]), weighted)
     assert not told["weights_untried"]
     assert "class-weights" not in rare_sentences({"rare_labels": [told]})[0]
+
+
+@given(
+    st.lists(st.tuples(st.booleans(), st.booleans(), st.integers(0, 3)), min_size=1, max_size=12),
+)
+def test_no_threshold_has_a_better_f1(rows: list[tuple[bool, bool, int]]) -> None:
+    """Of few probabilities, so that many are equal; against all thresholds."""
+    wanted, found, chances = (np.array(values) for values in zip(*rows, strict=True))
+
+    def f1(threshold: float) -> float:
+        return _f1(wanted, found | (chances >= threshold))
+
+    best = _threshold(wanted, found, chances)
+    assert f1(best) == max(map(f1, (0, 1, 2, 3, np.inf)))
 
 
 def test_what_no_threshold_helps_says_so() -> None:

@@ -1,20 +1,16 @@
 """Model flops utilisation: what is counted, and the devices whose peak is known."""
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from brimful.data.batch import pack
-from brimful.distributed import World
 from brimful.model.encoder import Encoder
 from brimful.model.flops import Shape, step_flops
 from brimful.model.shape import EncoderConfig, preset
 from brimful.train import utilisation
 from brimful.train.journal import Journal
 from brimful.train.metrics import Totals, Window, count_batches, read_metrics
-from brimful.train.objective import Runtime
 from brimful.train.utilisation import peak_flops, peak_of
 
 
@@ -49,16 +45,13 @@ def test_peaks_by_the_name_of_the_device(name, bf16, fp16, fp32):
 
 def test_the_peak_of_all_ranks(monkeypatch):
     monkeypatch.setattr(utilisation.torch.cuda, "get_device_name", lambda device: "NVIDIA L4")
-    plain, distilled = (SimpleNamespace(frozen=lambda f=f: f) for f in ({}, {"teacher": 1}))
-    two = Runtime(World(0, 2, torch.device("cuda")), "bf16")
-    assert peak_flops(two, plain) == 2 * 121e12
-    assert peak_flops(two, distilled) is None
-    assert peak_flops(Runtime(World(0, 1, torch.device("cpu")), "bf16"), plain) is None
-    assert peak_flops(Runtime(two.world, "fp16"), plain) == 2 * 121e12
-    fp32 = Runtime(two.world, "fp32")
-    assert peak_flops(fp32, plain) == 2 * 30.3e12
+    cuda = torch.device("cuda")
+    assert peak_flops(cuda, "bf16", 2) == 2 * 121e12
+    assert peak_flops(torch.device("cpu"), "bf16", 1) is None
+    assert peak_flops(cuda, "fp16", 2) == 2 * 121e12
+    assert peak_flops(cuda, "fp32", 2) == 2 * 30.3e12
     monkeypatch.setattr(utilisation.torch, "get_float32_matmul_precision", lambda: "high")
-    assert peak_flops(fp32, plain) is None
+    assert peak_flops(cuda, "fp32", 2) is None
 
 
 @pytest.mark.usefixtures("kernels")

@@ -22,14 +22,14 @@ from brimful.hf.tensors import from_hf
 from brimful.model.cross_entropy import cross_entropy_sum
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead, PairHead, PretrainingHead, SequenceHead, SpanHead, TokenHead
-from brimful.objectives.losses import (
+from brimful.objectives.losses import count, span_cross_entropy_sum
+from brimful.objectives.masked_lm import (
+    MaskedLM,
+    MaskedLMAndPairs,
     correct_and_count,
-    count,
     predicted_sequences,
     prediction_weights,
-    span_cross_entropy_sum,
 )
-from brimful.objectives.masked_lm import MaskedLM, MaskedLMAndPairs
 from brimful.types import IGNORED
 from builders.encoders import MODELS, VOCABULARY, random_row, rotate_in_full, run_peer, small
 

@@ -100,7 +100,7 @@ def test_a_fault_of_the_server_is_json_too(
 
 def test_a_compressed_body_is_refused_as_such(server: Asked) -> None:
     def ask(coding: str, body: bytes) -> httpx2.Response:
-        headers = {"Content-Encoding": coding}
+        headers = {"Content-Encoding": coding, "Content-Type": "application/json"}
         return server.run(lambda client: client.post(CLASSIFY, content=body, headers=headers))
 
     refused = ask("gzip", gzip.compress(b'{"text": "w1"}'))

@@ -8,19 +8,25 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from brimful.commands.finetune import finetune
+from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
 from brimful.errors import BrimfulError
 from brimful.objectives.losses import span_cross_entropy_sum
-from brimful.tables.question_files import Answer, read_questions
+from brimful.tables.question_files import Answer, QuestionTable, read_questions
+from brimful.tasks.answer_spans import Prediction, Scored
 from brimful.tasks.answers import cmrc_exact, exact, f1, lcs_f1
+from brimful.tasks.encoded import Encoded
 from brimful.tasks.model import TaskModel
 from brimful.tasks.question_answering import QuestionAnswering
 from builders.encoders import pair_template, small
 
 TASK = QuestionAnswering(no_answer_threshold=0.0)
+TEXTS = st.sampled_from(["", "w0", "w0 w1", "the"])
 CONTEXT = "w0 w1 w2 w3 w4 w5 w6 w7 w8 w9 w10 w11 w12 w13 w14 w15 w16 w17 w18 w19"
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "what", *CONTEXT.split()]
 
@@ -228,6 +234,27 @@ def test_the_threshold_is_the_best_of_dev(tmp_path: Path, tokenizer: Tokenizer, 
         rows = [row or [(0, "w0")] for row in rows]
         table = read_questions(write(tmp_path / f"{name}.json", squad(rows)), labelled=True)
         assert task.fitted(answers, replace(data, table=table)) == task
+
+
+@given(rows=st.lists(st.tuples(st.integers(-2, 2), TEXTS, TEXTS), min_size=2, max_size=12))
+def test_no_threshold_is_better_on_dev_than_the_fitted_one(rows: list[tuple[int, str, str]]):
+    """Of few margins, so that many are equal; spans may be missing, and answers may be no word at all."""
+    golds = [[Answer(0, gold)] if gold else [] for _, _, gold in rows]
+    table = QuestionTable(Path("dev"), ["q"] * len(rows), ["c"] * len(rows), golds, ids=["i"] * len(rows))
+    dev = Encoded(table, Examples([], [], {}, 8, 0))
+    answers = [Prediction([Scored(0, span, 5.0)] * bool(span), 5.0 + margin) for margin, span, _ in rows]
+    for metric in ("f1", "exact"):
+        task = TASK.compared_by(metric)
+        if len({bool(gold) for gold in golds}) < 2:
+            assert task.fitted(answers, dev) == task
+            continue
+        measured = task.fitted(answers, dev).measure(answers, dev)
+        best = max(
+            task.with_settings({"no_answer_threshold": at / 2}).measure(answers, dev)[metric]
+            for at in range(-6, 7)
+        )
+        assert measured[metric] == pytest.approx(best)
+        assert measured[f"best_{metric}"] == pytest.approx(best)
 
 
 def test_a_run_fits_the_threshold_and_its_model_keeps_it(tmp_path: Path, tokenizer: Tokenizer):

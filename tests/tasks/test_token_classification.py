@@ -1,8 +1,10 @@
 """Spans: every text gives back its characters, windows merge exactly, metrics are those of seqeval."""
 
 import json
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,13 +20,14 @@ from brimful.hf.folders import save_model
 from brimful.model.encoder import Encoder
 from brimful.model.heads import TokenHead
 from brimful.model.shape import EncoderConfig
-from brimful.tables.labelled_spans import LabelledSpan, tag_names, tags_of_spans
+from brimful.tables.labelled_spans import LabelledSpan
 from brimful.tables.schemes import Tag, read_tags, spans_of
 from brimful.tables.tagged_files import read_tagged
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.model import load_task_model, reorder
 from brimful.tasks.spans import Found, merge_windows, units_of_words
 from brimful.tasks.token_classification import TokenClassification
+from brimful.tasks.token_tags import tag_names, tags_of_spans, without_spaces
 
 SPECIAL = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4}
 TEXT = "Ünïté ﬁnal 腾讯控股(00700) rose\u3000 Coca  Cola! İstanbul e\u0301te\u0301 한국 🙂 ok"
@@ -172,10 +175,52 @@ def test_tags_and_spans_by_hand():
     }
     for tags, spans in expected.items():
         assert [span[:2] for span in spans_of_names(tags.split(), places)] == spans
-    tags = tags_of_spans(
-        [LabelledSpan(1, 7, "B"), LabelledSpan(9, 14, "A")], {"A": 0, "B": 1}, np.array(places)
-    )
+    tags = tags_of_spans(np.array([(1, 7, 4), (9, 14, 2)]), np.array(places))
     assert tags.tolist() == [3, 4, 4, 1, 2]
+
+
+class CountedText(str):
+    """A text that counts its characters that are looked at."""
+
+    looked_at = 0
+
+    def __getitem__(self, place: Any) -> str:
+        part = super().__getitem__(place)
+        CountedText.looked_at += len(part)
+        return part
+
+    def __iter__(self) -> Iterator[str]:
+        CountedText.looked_at += len(self)
+        return super().__iter__()
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_tokens_have_the_characters_and_tags_that_a_walk_over_all_gives(seed: int):
+    """Against loops over characters and spans; and only a window's characters are looked at."""
+    random = np.random.default_rng(seed)
+    text = CountedText("".join(random.choice(list("ab \n\u3000"), 60)))
+    first, end = np.sort(random.integers(0, 61, 2))
+    cuts = np.sort(random.integers(first, end + 1, 12))
+    places = np.stack([cuts[:-1], cuts[1:]], -1)
+    places[random.random(len(places)) < 0.1] = -1  # special tokens
+    CountedText.looked_at = 0
+    words = without_spaces(places, text)
+    assert CountedText.looked_at <= end - first
+    for (start, stop), word in zip(places.tolist(), words.tolist(), strict=True):
+        while start < stop and text[start].isspace():
+            start += 1
+        while start < stop and text[stop - 1].isspace():
+            stop -= 1
+        assert word == [start, stop]
+    edges = np.sort(random.choice(61, 8, replace=False)).reshape(-1, 2)
+    spans = np.concatenate([edges, 2 * random.integers(1, 3, (4, 1))], 1)
+    kept = words[words[:, 0] < words[:, 1]]
+    expected = np.zeros(len(kept), dtype=np.int64)
+    for start, stop, tag in spans.tolist():
+        inside = np.flatnonzero((kept[:, 0] < stop) & (kept[:, 1] > start))
+        expected[inside] = tag
+        expected[inside[:1]] -= 1
+    assert tags_of_spans(spans, kept).tolist() == expected.tolist()
 
 
 def test_metrics_are_those_of_seqeval(seed: int, tmp_path: Path):

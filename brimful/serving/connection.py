@@ -1,0 +1,109 @@
+"""A client's connection: how much it may send, how long it may take, and when it gives way to another."""
+
+from http import HTTPStatus
+from typing import Any
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from brimful.batching.queue import RefusedError
+from brimful.serving.access import HEADERS
+from brimful.serving.app import CLIENT, error_json
+from brimful.serving.metrics import Metrics
+
+CONNECTIONS = 4096
+"""The most connections; for another one, that whose client has been silent for longest gives way."""
+DISCARDED = 64 << 20
+"""The most bytes of a request: a body that is refused is read to its end, since many clients read an answer
+only after they have sent all."""
+PATIENCE = 10.0
+"""Seconds that a client has for headers, and again for a body; `PACE` bytes give it one more."""
+PACE = 256 << 10
+KEPT = 75
+"""Seconds that a connection stays open without a request, or unread: longer than a proxy keeps it."""
+
+
+class Connection(H11Protocol):
+    """HTTP/1.1 as uvicorn reads it, within limits.
+
+    Attributes:
+        clients: all connections; that whose client has been silent for longest is the first.
+        since: when its client began to keep the server waiting; `size`: bytes that it has sent since.
+        begun: the request whose headers were last to come; `unread`: bytes of answers at the last look.
+    """
+
+    def __init__(self, metrics: Metrics, clients: dict["Connection", None], **given: Any) -> None:
+        super().__init__(**given)
+        self.metrics, self.clients, self.begun, self.ended = metrics, clients, self.cycle, False
+        self.since, self.size, self.unread = self.loop.time(), 0, 0
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self.app_state, self.clients[self] = {CLIENT: transport}, None
+        if len(self.clients) > CONNECTIONS:
+            oldest = next(each for each in self.clients if each.owes)
+            del self.clients[oldest]
+            oldest.transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        self.clients[self] = self.clients.pop(self)
+        self.since, self.size = (self.loop.time(), 0) if self.is_idle else (self.since, self.size)
+        self.size += len(data)
+        try:
+            super().data_received(data)
+        except h11.LocalProtocolError:  # nonsense behind the headers of a request that has its answer
+            self.transport.abort()
+        if self.cycle is not self.begun:
+            self.begun, self.since, self.size = self.cycle, self.loop.time(), 0
+        if self.owes and len(self.conn.trailing_data[0]) > HEADERS:
+            self.hang_up(431, "the headers are too long")
+        elif self.size > DISCARDED:
+            self.hang_up(413, "the request is too long")
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        self.ended = True  # `look` closes it, once its requests are answered
+        return not self.owes
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.clients.pop(self, None)
+        super().connection_lost(None)  # after an error it would keep its timer, which keeps it
+        if self.conn.their_state is h11.ERROR:
+            self.metrics.requests.labels("early", "400").inc()
+        self.app_state, self.scope, self.cycle, self.begun = {}, None, None, None  # type: ignore[assignment]
+
+    @property
+    def owes(self) -> bool:
+        """Whether no request waits for an answer, so that the client is to send."""
+        return self.conn.their_state in (h11.IDLE, h11.SEND_BODY)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing of a request is there."""
+        return self.conn.their_state is h11.IDLE and not self.conn.trailing_data[0]
+
+    def look(self) -> None:
+        """End it if its client does not send a request in time, or reads nothing of an answer."""
+        now, unread = self.loop.time(), self.transport.get_write_buffer_size()
+        if unread != self.unread or not (self.owes or unread):
+            self.since, self.unread = now, unread
+        is_kept = unread > 0 or (self.is_idle and self.begun is not None)
+        is_late = now - self.since > (KEPT if is_kept else PATIENCE + self.size / PACE)
+        if is_late and not is_kept:
+            self.hang_up(408, "the request was not sent in time")
+        elif is_late or (self.ended and self.owes and not unread):
+            self.transport.abort()
+
+    def hang_up(self, status: int, why: str) -> None:
+        """Close it, and say why where no answer has begun."""
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE) and not self.transport.is_closing():
+            if self.conn.our_state is h11.IDLE:  # else its endpoint counts it
+                self.metrics.requests.labels("early", str(status)).inc()
+            self.transport.write(response_to(RefusedError(status, why)))
+        self.transport.close()
+
+
+def response_to(error: RefusedError) -> bytes:
+    """The response of an error, as it is sent."""
+    content, line = error_json(error), f"HTTP/1.1 {error.status} {HTTPStatus(error.status).phrase}"
+    about = f"content-type: application/json\r\ncontent-length: {len(content)}\r\nconnection: close"
+    return f"{line}\r\n{about}\r\n\r\n".encode() + content
