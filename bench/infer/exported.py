@@ -10,6 +10,7 @@ from brimful.exporting.card import run_of
 from brimful.exporting.gate import run_of_export
 from brimful.exporting.padded_batches import padded_outputs
 from brimful.hf.model_folder import ModelFolder
+from brimful.hf.reading import reads_token_types
 from brimful.judging.speed import median_ms
 from brimful.tables.layouts import Columns, find_layout
 from brimful.tables.table_files import read_file
@@ -36,7 +37,7 @@ def setup(format: str, scratch: str, run: str, test: str, texts: int) -> dict[st
     if format == "brimful":
         State.predict = lambda some: model.outputs(encode(some), "fp32")
     else:
-        types = folder.reads_token_types(model.encoder.config)
+        types = reads_token_types(folder, model.encoder.config)
         graph = run_of_export(Path(scratch) / format, format, model.head, token_types=types)
         State.predict = lambda some: padded_outputs(graph, encode(some))
     State.predict(State.texts)

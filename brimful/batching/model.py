@@ -20,7 +20,8 @@ from brimful.prediction.served import ServedEncoder, ServedTask, open_served
 from brimful.tables.table import Table
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.form import predicted_rows
-from brimful.text.beginnings import LONG, beginning, truncation_side
+from brimful.text.beginnings import LONG, beginning
+from brimful.text.special_ids import truncation_side
 
 SECONDS = 0.02
 """What a batch may take."""

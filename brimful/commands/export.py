@@ -31,26 +31,24 @@ from brimful.exporting.formats import FORMATS, FormatName, require_packages
 from brimful.exporting.gate import check_given, check_graph, check_written, run_of_export
 from brimful.exporting.graph import write_onnx
 from brimful.exporting.place import format_of, require_export_place
+from brimful.exporting.source import left_out, saved_settings
 from brimful.exporting.text_gate import open_gate
 from brimful.hf.config_json import family_of
-from brimful.hf.folders import HEADS, left_out, naming_weights, save_model
+from brimful.hf.folders import HEADS, naming_weights, save_model
 from brimful.hf.int8 import forget_steps, write_steps
-from brimful.hf.model_folder import OVERLAP, PAIRS, TEMPERATURE, ModelFolder
-from brimful.hf.model_folder import SETTINGS as TASK
+from brimful.hf.model_folder import ModelFolder
 from brimful.hf.reading import TextReading, reading_of
 from brimful.hf.tensors import Head
 from brimful.hf.tokenizer_check import check_ids
 from brimful.model.heads import MaskedLMHead, PretrainingHead, SequenceHead
-from brimful.model.shape import EncoderConfig
 from brimful.runs.snapshot import load_snapshot
 from brimful.seals import CONVERSION, PAGES, own_files
 from brimful.seals import EXPORT as RECORD
 from brimful.start.vocabulary import keep_rows
 from brimful.storage import atomic_directory, commit, crc32, read_json, write_json
-from brimful.text.beginnings import truncation_side
 from brimful.text.pruning import prune
 from brimful.text.sentence_folder import PROMPTS, SETTINGS, transformer_settings
-from brimful.text.special_ids import special_tokens
+from brimful.text.special_ids import special_tokens, truncation_side
 from brimful.text.tokenizer import load as load_tokenizer
 
 _DESCRIPTION = ("config.json", "tokenizer.json", "tokenizer_config.json")
@@ -100,17 +98,6 @@ def _keep_settings(source: ModelFolder, folder: Path) -> None:
         shutil.copyfile(source.path / PROMPTS, folder / PROMPTS)
     if lower := transformer_settings(source.encoder_path).get("do_lower_case"):
         write_json(folder / SETTINGS, read_json(folder / SETTINGS) | {"do_lower_case": lower})
-
-
-def _saved_settings(source: ModelFolder, config: EncoderConfig) -> dict[str, Any]:
-    """The arguments of `save_model` that write the encoder and its head again as they were."""
-    kept = (OVERLAP, TEMPERATURE, TASK, PAIRS)
-    return {
-        "max_length": source.text_length(config),
-        "problem_type": source.values.get("problem_type"),
-        "token_types": source.reads_token_types(config),
-        "extra": {key: source.values[key] for key in kept if key in source.values},
-    }
 
 
 def _texts(config: ExportConfig) -> Iterator[str]:
@@ -206,7 +193,7 @@ def _exported(config: ExportConfig) -> dict[str, Any]:
     if config.step is None:  # a checkpoint's weights are not those of the folder
         with naming_weights(source):
             facts["max_abs_hidden_difference"] = check_given(source, encoder, kept)
-    settings = _saved_settings(source, encoder.config)
+    settings = saved_settings(source, encoder.config)
     # Without a head a graph makes vectors of single texts, as `Encoder.embed` does.
     typed = settings["token_types"] and head is not None
     with naming_weights(source), atomic_directory(out, own) as folder:

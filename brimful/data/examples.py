@@ -16,7 +16,8 @@ from tokenizers import Encoding, Tokenizer
 from brimful.console import warn
 from brimful.data.ragged import Chain, Ragged, ranges
 from brimful.errors import BrimfulError
-from brimful.text.beginnings import LONG, beginning, in_full, truncation_side
+from brimful.text.beginnings import LONG, beginning, in_full
+from brimful.text.special_ids import truncation_side
 from brimful.types import IGNORED
 
 AT_ONCE = 4096

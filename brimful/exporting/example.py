@@ -11,7 +11,7 @@ from brimful.hf.reading import TextReading
 from brimful.hf.tensors import Head
 from brimful.model.heads import MaskedLMHead, PretrainingHead, SequenceHead, SpanHead, TokenHead
 from brimful.model.shape import TextPooling
-from brimful.text.beginnings import Side
+from brimful.text.special_ids import Side
 
 _RUNTIMES = {
     "onnx": (
@@ -40,7 +40,7 @@ class Exported:
         mask: the name of the mask token, if there is one.
         token_types: whether they are an input.
         reading: of an encoder without a head.
-        side: see `beginnings.truncation_side`.
+        side: see `special_ids.truncation_side`.
     """
 
     format: FormatName

@@ -24,7 +24,8 @@ from brimful.exporting.formats import FORMATS, FormatName
 from brimful.exporting.onnx_file import onnx_session
 from brimful.exporting.openvino_file import openvino_session
 from brimful.exporting.padded_batches import Run, pooled, session_run
-from brimful.hf.folders import HEADS, transformers_reads
+from brimful.exporting.source import transformers_reads
+from brimful.hf.folders import HEADS
 from brimful.hf.model_folder import CLASSIFIER, ModelFolder
 from brimful.hf.reading import TextReading
 from brimful.hf.tensors import Head

@@ -14,7 +14,7 @@ from typing import Any, TypeGuard, TypeVar
 
 from brimful.console import warn
 from brimful.errors import BrimfulError, NotFiniteError
-from brimful.hf.config_json import FAMILIES, family_of, shape_of, write_config
+from brimful.hf.config_json import FAMILIES, class_names, family_of, shape_of, write_config
 from brimful.hf.int8 import FILE as INT8
 from brimful.hf.int8 import forget_steps, products, read_steps
 from brimful.hf.model_folder import CLASSIFIER, POOLINGS, ModelFolder
@@ -175,7 +175,7 @@ def load_model(folder: ModelFolder | Path | str) -> tuple[Encoder, Head | None, 
         from_hf(head, encoder.config, tensors, where)
     if head is None:
         return encoder, None, None
-    labels = folder.class_names(head.classes, where) if _is_labelled(head) else None
+    labels = class_names(folder, head.classes, where) if _is_labelled(head) else None
     return encoder, head.eval(), labels
 
 
@@ -232,32 +232,6 @@ def _head_kind(encoder: Encoder, name: str, tensors: dict[str, Source], where: s
         pair = hf_names(PairHead(encoder), encoder.config)
     both = pair <= tensors.keys() and (kind is PretrainingHead or not name)
     return PretrainingHead if both else MaskedLMHead
-
-
-def left_out(folder: ModelFolder, encoder: Encoder, head: Head | None) -> list[str]:
-    """The modules of a folder that `load_model`, which gave encoder and head, does not read: poolers, heads,
-    and the subfolders of modules of sentence-transformers. An encoder's have their names in the bare encoder.
-
-    Raises:
-        BrimfulError: the folder has no weights.
-    """
-    prefix = family_of(encoder.config).prefix
-    known = {name for module in (encoder, head) if module for name in hf_names(module, encoder.config)}
-    known |= {prefix + name for name in known}
-    names = named_tensors(folder, encoder)[0].keys() - known
-    decoder = decoder_weight(encoder.config).rpartition(".")[0]  # old folders have its bias twice
-    modules = {name.rpartition(".")[0] for name in names} - {decoder}
-    tensors = sorted(name.removeprefix(prefix) for name in modules)
-    linear = isinstance(head, SequenceHead) and head.linear
-    read = {"Transformer", *(["Dense"] if linear else [])} | ({"Pooling"} if encoder.pooling else set())
-    return tensors + [path for kind, path in folder.modules if kind not in read]
-
-
-def transformers_reads(folder: ModelFolder, encoder: Encoder) -> bool:
-    """Whether `transformers` itself finds the encoder of a folder that `load_model` has read, or of that of
-    its Transformer."""
-    named = folder.config_file.name == "config.json" and folder.values.get("model_type") in FAMILIES
-    return named and named_tensors(folder, encoder)[2]
 
 
 def _new_head(
@@ -336,7 +310,7 @@ def save_model(
         problem_type: of a SequenceHead, as in `transformers`; by default "regression" for one class, else
             "single_label_classification".
         token_types: False for a model that was trained with type 0 alone: tokenizers then give no types, and
-            `ModelFolder.reads_token_types` says so.
+            `reading.reads_token_types` says so.
         extra: more keys of config.json.
         modules: of an encoder: arguments of `write_modules`, which say how it makes vectors of texts.
 

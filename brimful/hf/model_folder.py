@@ -15,7 +15,6 @@ from brimful.storage import read_object
 from brimful.text.folder_settings import CONFIG as TOKENIZER
 from brimful.text.folder_settings import values_beside
 from brimful.text.sentence_folder import modules, transformer_settings
-from brimful.text.tokenizer import gives_token_types
 
 if TYPE_CHECKING:
     from brimful.model.shape import EncoderConfig, TextPooling
@@ -54,8 +53,6 @@ FLAGS = {
 """The key of each of their poolings in 1_Pooling/config.json before version 6, which reads them too."""
 IDENTITY = "torch.nn.modules.linear.Identity"
 """What a Dense without activation has as its activation."""
-_GRAPHS = ("onnx/model.onnx", "onnx/model_quantized.onnx", "model.onnx", "openvino/openvino_model.xml")
-"""Where an export to ONNX or OpenVINO has its graph; that of ONNX until 0.2.0 at the top."""
 _CONFIGS = ("config.json", "bert_config.json")
 """What the file is called; the second name is that of Google's folders and of those made after them."""
 
@@ -134,45 +131,10 @@ class ModelFolder:
             refuse_retired("task", "multiple-choice", f"{self}: ")
         return names[0]
 
-    def class_names(self, classes: int, weights: str) -> list[str] | None:
-        """The names of a head's classes, from id2label of config.json; None if there are none.
-
-        Args:
-            weights: the file of the head, for messages.
-
-        Raises:
-            BrimfulError: it does not name these classes.
-        """
-        names = self.values.get("id2label")
-        if not names:
-            return None
-        if not isinstance(names, dict) or not all(
-            isinstance(name, str | int | float) for name in names.values()
-        ):
-            raise BrimfulError(f"{weights}: id2label of its config.json is not an object of names by number")
-        if names.keys() != {str(index) for index in range(classes)}:
-            raise BrimfulError(
-                f"{weights} has {classes} outputs, and id2label of its config.json {len(names)} names, from"
-                f" {min(names):.40} to {max(names):.40}: it must name 0 to {classes - 1}"
-            )
-        return [str(names[str(index)]) for index in range(classes)]
-
     @property
     def is_static(self) -> bool:
         """Whether it is a static model's."""
         return self.values.get("kind") == STATIC
-
-    @property
-    def graph_file(self) -> Path:
-        """Where the graph of an export to ONNX or OpenVINO is."""
-        places = [self.path / name for name in _GRAPHS]
-        return next((place for place in places if place.is_file()), places[0])
-
-    @property
-    def is_graph(self) -> bool:
-        """Whether a file of ONNX or OpenVINO holds the model: it has no weights of its own."""
-        weights = (*self.path.glob("*.safetensors*"), *self.path.glob("pytorch_model*"))
-        return self.graph_file.is_file() and not weights
 
     @property
     def has_task(self) -> bool:
@@ -211,17 +173,10 @@ class ModelFolder:
     def text_length(self, config: "EncoderConfig") -> int:
         """The length, in tokens, at which to cut texts: max_seq_length of sentence-transformers, or else that
         of AutoTokenizer; at most the encoder's longest."""
-        length = transformer_settings(self.encoder_path).get("max_seq_length") if self.modules else None
+        settings: dict[str, Any] = transformer_settings(self.encoder_path) if self.modules else {}
+        length: Any = settings.get("max_seq_length")
         if length is None:
             values = values_beside(self.encoder_path, TOKENIZER)
             length = values.get("model_max_length", values.get("max_len"))
-        return (
-            min(length, config.max_length) if isinstance(length, int) and length >= 3 else config.max_length
-        )
-
-    def reads_token_types(self, config: "EncoderConfig") -> bool:
-        """Whether the model makes a difference between token types, which pairs of texts have.
-
-        It does not if its tokenizer gives no token_type_ids: the model was trained with type 0 alone.
-        """
-        return config.reads_segments and gives_token_types(self.encoder_path)
+        known = isinstance(length, int) and length >= 3
+        return min(length, config.max_length) if known else config.max_length

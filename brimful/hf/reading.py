@@ -4,14 +4,17 @@ Without modules.json, that is the mean over the tokens, or the first token where
 """
 
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from brimful.console import warn
 from brimful.errors import BrimfulError
 from brimful.hf.model_folder import ModelFolder
 from brimful.model.shape import EncoderConfig, TextPooling
-from brimful.text.folder_settings import values_beside
+from brimful.text.folder_settings import CONFIG, values_beside
+from brimful.text.folder_tokenizer import chosen_class
 from brimful.text.sentence_folder import PROMPTS, SETTINGS, transformer_settings
+from brimful.text.tokenizer import tokenizer_file
 
 REMEDY = "--pooling mean (or first, max) makes vectors of its encoder alone"
 VECTORS = "sentence_embedding"
@@ -24,7 +27,7 @@ class TextReading:
 
     Attributes:
         max_length: tokens at which texts are cut, the prompt and special tokens included. The side is their
-            tokenizer's (`text.beginnings.truncation_side`).
+            tokenizer's (`text.special_ids.truncation_side`).
         prompt: what stands before each text.
         pooling: what of the hidden states is the vector.
         unit: whether it is scaled to length 1.
@@ -105,3 +108,25 @@ def _problem(folder: ModelFolder, prompt: str) -> str:
         if values_beside(folder.path / path, "config.json").get("module_input_name", VECTORS) != VECTORS:
             return f"{path} scales something else than the vector (module_input_name)"
     return ""
+
+
+def reads_token_types(folder: ModelFolder, config: EncoderConfig) -> bool:
+    """Whether the model makes a difference between token types, which pairs of texts have.
+
+    It does not if its tokenizer gives no token_type_ids: the model was trained with type 0 alone.
+    """
+    return config.reads_segments and gives_token_types(folder.encoder_path)
+
+
+def gives_token_types(folder: Path) -> bool:
+    """Whether the tokenizer of a folder gives a model token types (`token_type_ids`).
+
+    Its `model_input_names` say so, or else its class. A folder without a tokenizer counts as one that does.
+    """
+    names = values_beside(folder, CONFIG).get("model_input_names")
+    if isinstance(names, list):
+        return "token_type_ids" in names
+    if tokenizer_file(folder) is None:
+        return True
+    kind = chosen_class(folder)
+    return kind is not None and kind.token_types

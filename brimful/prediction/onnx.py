@@ -11,12 +11,12 @@ from brimful.exporting.onnx_file import onnx_session
 from brimful.exporting.openvino_file import openvino_session
 from brimful.exporting.padded_batches import Inputs, padded_batches, padded_outputs, pooled, session_run
 from brimful.extras import require
-from brimful.hf.config_json import shape_of
+from brimful.hf.config_json import class_names, shape_of
 from brimful.hf.model_folder import PROBLEMS, ModelFolder
 from brimful.hf.reading import VECTORS, reading_of
 from brimful.model.shape import TextPooling
 from brimful.prediction.config import Opening
-from brimful.prediction.served import ServedEncoder, ServedTask
+from brimful.prediction.served import ServedEncoder, ServedTask, graph_file
 from brimful.seals import check_seal
 from brimful.tables.table import Table, require_pairs
 from brimful.tasks.encoded import Encoded
@@ -33,7 +33,7 @@ def open_model(folder: ModelFolder, opening: Opening) -> ServedTask | ServedEnco
         BrimfulError: the runtime is not installed or cannot read the file, the folder is damaged, or the file
             gives neither a task's outputs nor vectors, or has a pooling of its own.
     """
-    if folder.graph_file.suffix == ".xml":
+    if graph_file(folder).suffix == ".xml":
         require(f"{folder}, a file of OpenVINO,", "openvino")
     else:
         require(f"{folder}, an ONNX file,", "onnxruntime")
@@ -73,7 +73,7 @@ def open_model(folder: ModelFolder, opening: Opening) -> ServedTask | ServedEnco
             f"{graph.path} gives {graph.output} of a {folder.class_name or 'model without a name'}, and no"
             " predictions; for vectors, export the encoder without --masked-lm"
         )
-    names = folder.class_names(graph.width, str(graph.path)) or [f"LABEL_{i}" for i in range(graph.width)]
+    names = class_names(folder, graph.width, str(graph.path)) or [f"LABEL_{i}" for i in range(graph.width)]
     task = from_folder(saved_form(folder, usual, graph.width), folder, names)
     saved = saved_settings(folder, task, of_texts=not graph.by_token)
     overlap = saved.overlap if opening.overlap is None else opening.overlap
@@ -117,7 +117,7 @@ class Graph:
             hidden: the width of vectors, which OpenVINO does not know before it has computed some.
         """
         self.folder = folder
-        self.path = folder.graph_file
+        self.path = graph_file(folder)
         in_openvino = self.path.suffix == ".xml"
         try:
             session = openvino_session(self.path) if in_openvino else onnx_session(self.path, spinning=False)

@@ -24,6 +24,9 @@ from brimful.tasks.encoded import Encoded, encode
 from brimful.tasks.form import PredictionForm, Row, predicted_rows
 from brimful.tasks.output import ARRAYS, Output
 
+_GRAPHS = ("onnx/model.onnx", "onnx/model_quantized.onnx", "model.onnx", "openvino/openvino_model.xml")
+"""Where an export to ONNX or OpenVINO has its graph; that of ONNX until 0.2.0 at the top."""
+
 
 @dataclass(frozen=True)
 class ServedTask:
@@ -82,6 +85,18 @@ class ServedEncoder:
         return encode(table, self.tokenizer, self.max_length, overlap=overlap, prompt=self.prompt)
 
 
+def graph_file(folder: ModelFolder) -> Path:
+    """Where the graph of an export to ONNX or OpenVINO is."""
+    places = [folder.path / name for name in _GRAPHS]
+    return next((place for place in places if place.is_file()), places[0])
+
+
+def is_graph(folder: ModelFolder) -> bool:
+    """Whether a file of ONNX or OpenVINO holds the model: it has no weights of its own."""
+    weights = (*folder.path.glob("*.safetensors*"), *folder.path.glob("pytorch_model*"))
+    return graph_file(folder).is_file() and not weights
+
+
 def open_served(opening: Opening) -> ServedTask | ServedEncoder:
     """The model in a folder, opened by the module that computes it.
 
@@ -90,7 +105,7 @@ def open_served(opening: Opening) -> ServedTask | ServedEncoder:
             computes it is missing.
     """
     folder = ModelFolder.open(opening.model, "model")
-    engine = "static" if folder.is_static else "onnx" if folder.is_graph else "packed"
+    engine = "static" if folder.is_static else "onnx" if is_graph(folder) else "packed"
     found: ServedTask | ServedEncoder = import_module(f"brimful.prediction.{engine}").open_model(
         folder, opening
     )

@@ -46,7 +46,7 @@ from brimful.tasks.entries import (
     try_to_write,
 )
 from brimful.tasks.task import Task
-from brimful.text.beginnings import truncation_side
+from brimful.text.special_ids import truncation_side
 
 VARIABLE = "BRIMFUL_CACHE"
 """Names the folder of the cache; `off` means that there is none."""

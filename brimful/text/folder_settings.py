@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from brimful.errors import BrimfulError
 from brimful.storage import read_object
-from brimful.text.beginnings import Side
+from brimful.text.special_ids import Side
 
 if TYPE_CHECKING:
     from tokenizers import AddedToken

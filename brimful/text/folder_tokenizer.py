@@ -33,7 +33,7 @@ from brimful.text.folder_settings import (
     token_name,
     values_beside,
 )
-from brimful.text.special_ids import Side
+from brimful.text.special_ids import remember_side
 from brimful.text.tokenizer_files import merge_pair, require_ids
 from brimful.text.vocabulary_files import read_vocabulary
 
@@ -52,13 +52,11 @@ class FolderTokenizer:
         tokenizer: without padding and truncation.
         roles: the names of its special tokens, by key (cls_token, ...), of those that have one.
         splits: whether the folder itself says that special tokens in a text are plain text.
-        side: see `special_ids.truncation_side`.
     """
 
     tokenizer: "Tokenizer"
     roles: dict[str, str]
     splits: bool
-    side: Side
 
 
 def chosen_class(folder: Path, given: Path | None = None) -> TokenizerClass | None:
@@ -139,8 +137,8 @@ def read_folder(folder: Path, given: Path | None = None) -> FolderTokenizer:
         _require_unknown(tokenizer, path)
         if "do_lower_case" not in settings.values:
             _warn_of_capitals(tokenizer, path)
-    splits = settings.values.get("split_special_tokens") is True
-    return FolderTokenizer(tokenizer, roles, splits, side_of(config, state))
+    remember_side(tokenizer, side_of(config, state))
+    return FolderTokenizer(tokenizer, roles, settings.values.get("split_special_tokens") is True)
 
 
 def _unless_another(kind: TokenizerClass, state: dict[str, Any] | None, file: Path) -> TokenizerClass | None:

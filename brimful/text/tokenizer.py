@@ -11,7 +11,7 @@ from brimful.errors import BrimfulError
 from brimful.storage import atomic_file
 from brimful.text.folder_classes import tokenizer_class
 from brimful.text.folder_settings import ADDED, CONFIG, MAP, ROLES, side_of, values_beside
-from brimful.text.folder_tokenizer import chosen_class, read_folder
+from brimful.text.folder_tokenizer import read_folder
 from brimful.text.lower_first import lower_first
 from brimful.text.markers import plain_markers
 from brimful.text.sentence_folder import lowers_text
@@ -19,10 +19,12 @@ from brimful.text.special_ids import (
     NAMES,
     name_of,
     remember_roles,
+    remember_side,
     roles_in,
     roles_of,
     special_ids,
     special_tokens,
+    truncation_side,
 )
 from brimful.text.tokenizer_files import MOST_IDS, ids_of_processor, require_ids
 
@@ -81,7 +83,7 @@ def read(path: str | Path) -> "Tokenizer":
     names = {found.roles[key] for key in ROLES if key in found.roles} | ends | {*known.values()}
     plain = plain_markers(tokenizer, names | never, splits=found.splits)
     remember_roles(plain, roles)
-    remember_side(plain, found.side)
+    remember_side(plain, truncation_side(found.tokenizer))
     if not ends and {"cls", "sep"} <= known.keys() and known["cls"] != known["sep"]:
         _warn_of_bare_texts(folder, known, type(tokenizer.model).__name__)
     return plain
@@ -155,20 +157,6 @@ def require_rows(tokenizer: "Tokenizer", rows: int, where: str) -> None:
         )
     if mask is not None and mask >= rows:
         remember_roles(tokenizer, {**roles_of(tokenizer), "mask": ""})
-
-
-def gives_token_types(folder: Path) -> bool:
-    """Whether the tokenizer of a folder gives a model token types (`token_type_ids`).
-
-    Its `model_input_names` say so, or else its class. A folder without a tokenizer counts as one that does.
-    """
-    names = values_beside(folder, CONFIG).get("model_input_names")
-    if isinstance(names, list):
-        return "token_type_ids" in names
-    if tokenizer_file(folder) is None:
-        return True
-    kind = chosen_class(folder)
-    return kind is not None and kind.token_types
 
 
 def tokenizer_file(directory: Path) -> Path | None:
