@@ -1,15 +1,20 @@
-"""The threads behind the queue: one tokenizes the next batches beside those that compute."""
+"""The threads behind the queue: one tokenizes the next texts beside those that compute, another long ones."""
 
 import threading
 import time
-from collections.abc import Callable
-from itertools import groupby, islice
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import islice
 from typing import Any
 
 from brimful.batching.model import BatchModel
-from brimful.batching.queue import Queue, QueuedRequest, QueuedText, RefusedError
+from brimful.batching.queue import QueuedText, RefusedError, RequestQueue, TextsToRead, Windows
 from brimful.console import say
 from brimful.errors import BrimfulError, is_out_of_memory
+
+Part = TextsToRead | Windows | QueuedText
+"""Of a request."""
 
 
 class BatchEngine:
@@ -19,13 +24,14 @@ class BatchEngine:
         lost: why one of them has ended, which none should; empty while they run.
     """
 
-    def __init__(self, queue: Queue, computed: Callable[[list[QueuedText], float | None], None]) -> None:
+    def __init__(self, queue: RequestQueue, computed: Callable[[Sequence[Part], float | None], None]) -> None:
         """
         Args:
             computed: takes each batch, and the seconds that it took; None: it failed.
         """
         self.queue, self.lost, self._computed, self._workers = queue, "", computed, 0
-        threading.Thread(target=self._run, args=(self._tokenize,), daemon=True).start()
+        for long in (False, True):
+            self._start(partial(self._tokenize, long))
         self.employ(1)
 
     def employ(self, workers: int) -> None:
@@ -33,11 +39,14 @@ class BatchEngine:
         cores, take less of them than one after the other with all, which wait for each other."""
         for _ in range(self._workers, workers):
             self._workers += 1
-            threading.Thread(target=self._run, args=(self._compute,), daemon=True).start()
+            self._start(self._compute)
 
     def call(self, function: Callable[[], Any]) -> Any:
         """What a function returns that a computing thread calls between two batches."""
         return self.queue.call(function).result()
+
+    def _start(self, work: Callable[[], None]) -> None:
+        threading.Thread(target=self._run, args=(work,), daemon=True).start()
 
     def _run(self, work: Callable[[], None]) -> None:
         try:
@@ -47,63 +56,70 @@ class BatchEngine:
             say(f"serve: {self.lost}")
             self.queue.stop(RefusedError(500, self.lost))
 
-    def _tokenize(self) -> None:
-        while (jobs := self.queue.wait_for_jobs()) is not None:
-            jobs.sort(key=lambda job: (id(job.model), job.overlap or -1, job.second is None))
-            for _, alike in groupby(jobs, lambda job: (id(job.model), job.overlap, job.second is None)):
-                self._read(list(alike))
-
-    def _read(self, jobs: list[QueuedRequest]) -> None:
-        """Tokenize jobs; if that fails, each by itself, so that none fails for another."""
-        model, started = jobs[0].model, time.monotonic()
-        texts = [text for job in jobs for text in job.texts]
-        second = [text for job in jobs for text in job.second or ()] or None
+    def _apart(
+        self, work: Callable[[Any], None], parts: Sequence[Part], caught: type[BaseException] = Exception
+    ) -> None:
+        """Do something with parts of requests; if that fails, with each request's by themselves, so that none
+        fails for another."""
         try:
-            readings = iter(model.read(texts, second, jobs[0].overlap))
-        except BaseException as error:  # a panic of the tokenizer is no Exception
+            work(parts)
+        except caught as error:
+            jobs, model = list(dict.fromkeys(part.job for part in parts)), parts[0].job.model
+            is_theirs = isinstance(error, BrimfulError) and isinstance(parts[0], TextsToRead)
+            if not is_theirs:
+                self._computed(parts, None)
             if len(jobs) == 1:
-                is_ours = isinstance(error, BrimfulError)
-                self.queue.fail(jobs, RefusedError(422, str(error)) if is_ours else _failure(model, error))
-            for job in jobs[len(jobs) == 1 :]:
-                self._read([job])
-            return
-        seconds, found = time.monotonic() - started, list[QueuedText]()
-        for job in jobs:
-            job.tokenizing = seconds
-            mine = enumerate(islice(readings, len(job.texts)))
-            rows = [QueuedText(job, place, reading) for place, reading in mine]
-            if job.reject and (cut := [row.place for row in rows if row.reading.cut]):
-                most = f"more tokens than the {model.served.max_length:,} that {model.name} reads"
-                which = f"text {cut[0] + 1}" if len(rows) > 1 else "the text"
-                self.queue.fail([job], RefusedError(422, f"{which} has {most}"))
-            found += rows
-        model.learn([row.reading for row in found])
-        self.queue.put(found)
+                self.queue.fail(jobs, RefusedError(422, str(error)) if is_theirs else _failure(model, error))
+                return
+            for job in jobs:
+                self._apart(work, [part for part in parts if part.job is job], caught)
+
+    def _tokenize(self, long: bool) -> None:
+        while (parts := self.queue.wait_for_texts(long=long)) is not None:
+            alike = defaultdict(list)
+            for part in parts:
+                alike[part.job.model, part.job.overlap, part.second is None].append(part)
+            for some in alike.values():
+                self._apart(partial(self._read, long), some, BaseException)  # as a panic of the tokenizer is
+
+    def _read(self, long: bool, parts: list[TextsToRead]) -> None:
+        job, started = parts[0].job, time.monotonic()
+        texts = [text for part in parts for text in part.texts]
+        second = [text for part in parts for text in part.second or ()] or None
+        readings = job.model.read(texts, second, job.overlap, long=long)
+        seconds, rest = time.monotonic() - started, iter(readings)
+        job.model.learn(readings)
+        for part in parts:
+            part.job.tokenizing += seconds
+            mine = list(islice(rest, len(part.texts)))
+            cut = (place for place, reading in enumerate(mine, part.first) if reading.cut)
+            if part.job.reject and (place := next(cut, None)) is not None:
+                which = f"text {place + 1}" if len(part.job.results) > 1 else "the text"
+                most = f"more tokens than the {job.model.served.max_length:,} that {job.model.name} reads"
+                self.queue.fail([part.job], RefusedError(422, f"{which} has {most}"))
+            self.queue.put(part, mine)
 
     def _compute(self) -> None:
         while (batch := self.queue.wait_for_batch()) is not None:
             if callable(batch):
                 batch()
             else:
-                self._answer(batch)
+                self._apart(self._answer, batch)
                 self.queue.computed(batch[0].job.model)
 
-    def _answer(self, rows: list[QueuedText]) -> None:
-        """Compute a batch; if that fails, each of its requests by itself."""
-        model, started = rows[0].job.model, time.monotonic()
-        try:
-            results = model.answers([row.reading for row in rows])
-        except Exception as error:
-            self._computed(rows, None)
-            jobs = list(dict.fromkeys(row.job for row in rows))
-            if len(jobs) == 1:
-                self.queue.fail(jobs, _failure(model, error))
-            for job in jobs[len(jobs) == 1 :]:
-                self._answer([row for row in rows if row.job is job])
-            return
+    def _answer(self, batch: list[Windows]) -> None:
+        model, started = batch[0].job.model, time.monotonic()
+        outputs = model.outputs([(text.reading, first, end) for text, first, end in batch])
+        texts = self.queue.keep(batch, outputs, time.monotonic() - started)
+        if texts:
+            self._apart(self._conclude, texts)
         seconds = time.monotonic() - started
-        self.queue.complete(rows, results, seconds)
-        self._computed(rows, seconds)
+        model.timed(sum(windows.length for windows in batch), seconds)
+        self._computed(batch, seconds)
+
+    def _conclude(self, texts: list[QueuedText]) -> None:
+        given = [text.reading for text in texts], [text.outputs for text in texts]
+        self.queue.complete(texts, texts[0].job.model.answers(*given))
 
 
 def _failure(model: BatchModel, error: BaseException) -> RefusedError:

@@ -4,6 +4,7 @@ import os
 import random
 import time
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,7 +22,7 @@ from brimful.tables.table import Table
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.form import predicted_rows
 from brimful.text.beginnings import LONG, beginning
-from brimful.text.special_ids import truncation_side
+from brimful.text.special_ids import named_as, truncation_side
 
 SECONDS = 0.02
 """What a batch may take."""
@@ -43,7 +44,7 @@ class TokenizedText:
     Attributes:
         tokens, segments, characters: of each of its windows, as in `data.examples.Examples`.
         overlap: tokens that they share.
-        length: tokens of all windows.
+        lengths: tokens of each window.
         cut: `truncated_at`, and of the second text `truncated_at_b`: where reading stopped, in code points,
             or where it began if the model cuts on the left; empty if all was read.
     """
@@ -54,7 +55,7 @@ class TokenizedText:
     segments: list[np.ndarray]
     characters: list[np.ndarray] | None
     overlap: int | None
-    length: int
+    lengths: list[int]
     cut: dict[str, int]
 
 
@@ -78,6 +79,7 @@ class BatchModel:
         windows: whether it can read long texts in windows.
         workers: the most batches of it that are computed at the same time, each on its part of the cores.
         speed: tokens a second of all, and `budget` the most tokens of a batch, once `measure` has found them.
+        pace: the speed of late, beside whatever else the cores do.
     """
 
     def __init__(self, name: str, served: ServedTask | ServedEncoder) -> None:
@@ -85,7 +87,7 @@ class BatchModel:
         self.task, self.width = "embeddings", getattr(served, "width", 0)
         self.abstains, self.scored, self.windows = False, False, True
         self.pairs: bool | None = False
-        self.budget, self.speed = SMALLEST, 1.0
+        self.budget, self.speed, self.pace = SMALLEST, 1.0, 1.0
         self._density = 0.5
         self.workers, self._threads = 1, served.threads
         if isinstance(served, ServedTask):
@@ -97,33 +99,38 @@ class BatchModel:
                 self.scored = task.problem_type != "regression"  # whose value is its score
             except BrimfulError:  # it has none
                 pass
-        self._pad = served.encode(self._table(["a"], ["a"] if self.pairs else None), None).examples.pad
+        probe = self._table(["a"], ["a"] if self.pairs else None)
+        self._pad = served.encode(probe, None, served.tokenizer).examples.pad
+        self._tokenizers = served.tokenizer, named_as(deepcopy(served.tokenizer), served.tokenizer)
 
-    def read(self, texts: list[str], second: list[str] | None, overlap: int | None) -> list[TokenizedText]:
+    def read(
+        self, texts: list[str], second: list[str] | None, overlap: int | None, *, long: bool = False
+    ) -> list[TokenizedText]:
         """Tokenize texts or pairs.
 
         Args:
             overlap: tokens that windows of a long text share; None: it is cut.
+            long: whether to do so beside another call, without it: a tokenizer cannot do both at a time.
 
         Raises:
             BrimfulError: as the task's `encode`.
         """
-        served, given = self.served, texts
-        most, tokenizer = served.max_length, served.tokenizer
+        served, given, tokenizer = self.served, texts, self._tokenizers[long]
         right = truncation_side(tokenizer) == "right"  # else places would count from where a part begins
         if right and overlap is None and second is None and max(map(len, texts)) > LONG:
-            texts = [beginning(tokenizer, text, most, "the text") for text in texts]
-        examples = served.encode(self._table(texts, second), overlap).examples
+            texts = [beginning(tokenizer, text, served.max_length, "the text") for text in texts]
+        examples = served.encode(self._table(texts, second), overlap, tokenizer).examples
         tokens, segments = list(examples.tokens), list(examples.segments)
         places = None if examples.characters is None else list(examples.characters)
         found = []
         bounds = zip(examples.first_of_text.tolist(), examples.count_of_text.tolist(), strict=True)
         for row, (first, count) in enumerate(bounds):
             part = slice(first, first + count)
-            length, beside = sum(map(len, tokens[part])), None if second is None else second[row]
-            cut = self._cut(texts[row], beside) if overlap is None and length >= served.max_length else {}
+            lengths, beside = list(map(len, tokens[part])), None if second is None else second[row]
+            is_full = overlap is None and lengths[0] >= served.max_length
+            cut = self._cut(texts[row], beside, tokenizer) if is_full else {}
             windows = tokens[part], segments[part], places and places[part]
-            found.append(TokenizedText(given[row], beside, *windows, overlap, length, cut))
+            found.append(TokenizedText(given[row], beside, *windows, overlap, lengths, cut))
         return found
 
     def expected(self, characters: int, most: int) -> int:
@@ -135,15 +142,19 @@ class BatchModel:
         whole = [each for each in readings if not each.cut]
         characters = sum(len(each.text) + len(each.second or "") for each in whole)
         if characters:
-            tokens = sum(each.length for each in whole)
+            tokens = sum(sum(each.lengths) for each in whole)
             self._density += min(1.0, characters / LEARNED) * (tokens / characters - self._density)
 
-    def _cut(self, text: str, second: str | None) -> dict[str, int]:
+    def timed(self, tokens: int, seconds: float) -> None:
+        """Let `pace` know how long a batch took: the latest second of computing says it."""
+        self.pace += min(1.0, seconds) * (self.workers * tokens / seconds - self.pace)
+
+    def _cut(self, text: str, second: str | None, tokenizer: Tokenizer) -> dict[str, int]:
         markers, prompt = getattr(self.served, "markers", True), getattr(self.served, "prompt", "")
-        given = self.served.tokenizer, prompt + text, second, self.served.max_length
+        given = tokenizer, prompt + text, second, self.served.max_length
         places = zip(("truncated_at", "truncated_at_b"), places_of_cuts(*given, markers=markers), strict=True)
         found = {name: max(0, place - len(prompt)) for name, place in places if place is not None}
-        left = truncation_side(self.served.tokenizer) == "left"
+        left = truncation_side(tokenizer) == "left"
         return {name: place for name, place in found.items() if place or not left}  # else the prompt was cut
 
     def _table(self, texts: list[str], second: list[str] | None) -> Table:
@@ -151,38 +162,56 @@ class BatchModel:
             return self.served.task.from_texts(texts, second)
         return Table(Path("texts"), texts, second, None)
 
-    def answers(self, readings: Sequence[TokenizedText]) -> list[TextAnswer]:
-        """What the model says of each text. All are single texts or all pairs, and those that are read in
-        windows share one overlap.
+    def outputs(self, parts: Sequence[tuple[TokenizedText, int, int]]) -> list[np.ndarray]:
+        """What the model computes of windows, float32 (C,) or (tokens, C) of each.
+
+        Args:
+            parts: windows of texts, from the first to before the end; all of single texts or all of pairs.
 
         Raises:
             BrimfulError: outputs are NaN or infinite.
         """
+        with self.served.on_threads(self._threads):
+            return list(self.served.outputs(self._examples(parts)))
+
+    def answers(
+        self, readings: Sequence[TokenizedText], outputs: Sequence[Sequence[np.ndarray]]
+    ) -> list[TextAnswer]:
+        """What the model says of each text. All are single texts or all pairs, and those that are read in
+        windows share one overlap.
+
+        Args:
+            outputs: of the windows of each.
+        """
         second = [each.second for each in readings if each.second is not None] or None
-        counts = [len(each.tokens) for each in readings]
-        spans = None
-        if readings[0].characters is not None:
-            spans = Ragged.of([part for each in readings for part in each.characters or ()], np.int32, (2,))
-        examples = Examples(
-            tokens=[part for each in readings for part in each.tokens],
-            segments=[part for each in readings for part in each.segments],
+        examples = self._examples([(each, 0, len(each.lengths)) for each in readings])
+        data = Encoded(self._table([each.text for each in readings], second), examples)
+        given = [each for windows in outputs for each in windows]
+        by_token = given[0].ndim == 2
+        joined: Any = Ragged.of(given, np.float32, given[0].shape[1:]) if by_token else np.stack(given)
+        found = self.served.answers(joined, data)
+        if isinstance(self.served, ServedEncoder):
+            values: list[Any] = list(found)
+        else:
+            values = predicted_rows(self.served.task, found, data, scores=self.scored)
+            for value in values:
+                value.pop("id", None)  # of a question: its number in the batch
+        each = zip(values, readings, strict=True)
+        return [TextAnswer(value, sum(text.lengths), len(text.lengths), text.cut) for value, text in each]
+
+    def _examples(self, parts: Sequence[tuple[TokenizedText, int, int]]) -> Examples:
+        places = [part for text, first, end in parts for part in (text.characters or [])[first:end]]
+        counts = [end - first for _, first, end in parts]
+        return Examples(
+            tokens=[part for text, first, end in parts for part in text.tokens[first:end]],
+            segments=[part for text, first, end in parts for part in text.segments[first:end]],
             targets={},
             max_length=self.served.max_length,
             pad=self._pad,
-            texts=np.repeat(np.arange(len(readings)), counts) if max(counts) > 1 else None,
-            characters=spans,
-            overlap=max((each.overlap for each in readings if each.overlap is not None), default=None),
+            texts=np.repeat(np.arange(len(parts)), counts) if max(counts) > 1 else None,
+            characters=Ragged.of(places, np.int32, (2,)) if places else None,
+            overlap=max((text.overlap for text, *_ in parts if text.overlap is not None), default=None),
         )
-        data = Encoded(self._table([each.text for each in readings], second), examples)
-        with self.served.on_threads(self._threads):
-            if isinstance(self.served, ServedEncoder):
-                values: list[Any] = list(self.served.vectors(data))
-            else:
-                values = predicted_rows(self.served.task, self.served.answers(data), data, scores=self.scored)
-                for value in values:
-                    value.pop("id", None)  # of a question: its number in the batch
-        each = zip(values, readings, counts, strict=True)
-        return [TextAnswer(value, reading.length, count, reading.cut) for value, reading, count in each]
 
     def card(self) -> dict[str, Any]:
         """What there is to know of it, as JSON."""
@@ -210,7 +239,7 @@ class BatchModel:
             texts = [" ".join(rng.choices(words, k=_TRIAL_WORDS)) for _ in range(count)]
             readings = self.read(texts, texts if self.pairs else None, None)
             took = min(call(partial(self._seconds, readings)) for _ in range(_TRIALS))
-            return sum(each.length for each in readings), took
+            return sum(sum(each.lengths) for each in readings), took
 
         most, self._threads = self.served.threads, -(-self.served.threads // MOST_WORKERS)
         tokens, took = trial(SMALLEST // _TRIAL_WORDS)
@@ -222,12 +251,12 @@ class BatchModel:
         while (took < SECONDS or tokens < SMALLEST) and tokens < LARGEST:
             tokens, took = trial(count)
             count *= 2
-        self.speed = self.workers * tokens / took
+        self.speed = self.pace = self.workers * tokens / took
         self.budget = max(SMALLEST, min(LARGEST, int(tokens / took * SECONDS)))
 
     def _seconds(self, readings: Sequence[TokenizedText]) -> float:
         started = time.perf_counter()
-        self.answers(readings)
+        self.answers(readings, [[each] for each in self.outputs([(text, 0, 1) for text in readings])])
         return time.perf_counter() - started
 
 

@@ -1,9 +1,12 @@
 """The queue in front of the engine: what is accepted, whose turn it is, and what a batch holds.
 
-A request (`QueuedRequest`, here a job) arrives, is tokenized, and its texts (`QueuedText`, here rows) become
-ready. Whenever a thread that computes is free, it takes the rows that came first, of one model, up to the
-model's token budget: nothing waits for a batch to fill. A job is over once: answered, failed, late, or left
-by its client.
+A request (`QueuedRequest`, here a job) arrives. Its texts are tokenized in slices and computed in batches,
+which hold windows of one model's texts up to its token budget. A thread that is free takes what has the
+earliest turn: nothing waits for a slice or a batch to fill. The turn of a job's first text is its arrival;
+each later text or window has its turn `STRETCH` times as long after the one before as that takes to compute.
+So short jobs pass long ones, which have a batch for each `STRETCH` of others at least, and all of them while
+nobody else waits. A job is over once: answered, failed, late, or left by its client. What is left of its work
+is not done.
 """
 
 import threading
@@ -12,10 +15,16 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from itertools import islice
 from typing import Any, NamedTuple
 
 AHEAD = 2
 """Batches for each that is computed at a time, which are tokenized before they are asked for."""
+STRETCH = 4
+"""Times slower than it could be that a job is computed where others wait."""
+LONG = 8192
+"""Characters of texts that are tokenized in one call; a longer text has its own, in another thread."""
 
 
 class RefusedError(Exception):
@@ -40,14 +49,16 @@ class QueuedRequest:
     """A request on its way.
 
     Attributes:
-        model: that answers it; `budget` is the most tokens of a batch of its, and `workers` the most batches
-            that are computed at the same time.
+        model: that answers it; `budget` is the most tokens of a batch of its, `workers` the most batches
+            that are computed at the same time, and `pace` the tokens a second of all, lately.
         overlap: of windows; None: texts are cut, or refused if `reject`.
         tokens: expected until they are counted.
         deadline: by the queue's clock.
         has_left: whether its client has.
-        taken: whether it is being tokenized, or has been.
-        waiting, left: rows that no batch has taken, and that are not computed.
+        expected: tokens of each text that is not tokenized yet.
+        read: texts that are tokenized, or are now.
+        turn: of the next that is not, by the queue's clock.
+        waiting, left: texts of which windows wait for a batch, and that are not answered.
         results: of each text, once it is over without an error.
         queued, tokenizing: seconds; `computing` those since its first batch `began`.
     """
@@ -64,7 +75,9 @@ class QueuedRequest:
     left: int = field(init=False)
     waiting: int = field(init=False)
     is_over: bool = field(default=False, init=False)
-    taken: bool = field(default=False, init=False)
+    expected: int = field(init=False)
+    read: int = field(default=0, init=False)
+    turn: float = field(default=0.0, init=False)
     results: list[Any] = field(init=False)
     error: Exception | None = field(default=None, init=False)
     arrived: float = field(default=0.0, init=False)
@@ -77,26 +90,71 @@ class QueuedRequest:
     def __post_init__(self) -> None:
         self.left = self.waiting = len(self.texts)
         self.results = [None] * len(self.texts)
+        self.expected = -(-self.tokens // max(1, len(self.texts)))
+        self.tokens = self.expected * len(self.texts)
+
+    def characters_of(self, place: int) -> int:
+        """Those of a text or pair."""
+        return len(self.texts[place]) + (0 if self.second is None else len(self.second[place]))
 
 
-class QueuedText(NamedTuple):
-    """Text number `place` of a job, tokenized."""
+class TextsToRead(NamedTuple):
+    """Texts of a job to tokenize together, from number `first`, whose turn is `turn`."""
+
+    job: QueuedRequest
+    first: int
+    turn: float
+    texts: list[str]
+    second: list[str] | None
+
+
+@dataclass(eq=False, slots=True)
+class QueuedText:
+    """Text number `place` of a job, tokenized.
+
+    Attributes:
+        turn: of its next window.
+        taken: windows that batches have.
+        outputs: of each window; `missing` are not computed.
+    """
 
     job: QueuedRequest
     place: int
+    turn: float
     reading: Any
+    taken: int = field(default=0, init=False)
+    outputs: list[Any] = field(init=False)
+    missing: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.missing = len(self.reading.lengths)
+        self.outputs = [None] * self.missing
+
+
+class Windows(NamedTuple):
+    """Those of a text, from `first` to before `end`, that are computed together."""
+
+    text: QueuedText
+    first: int
+    end: int
+
+    @property
+    def job(self) -> QueuedRequest:
+        """Whose text it is."""
+        return self.text.job
 
     @property
     def length(self) -> int:
-        """Its tokens."""
-        return int(self.reading.length)
+        """Their tokens."""
+        return sum(self.text.reading.lengths[self.first : self.end])
 
 
-class Queue:
-    """Jobs between the server's loop, the thread that tokenizes and those that compute.
+class RequestQueue:
+    """Jobs between the server's loop, the threads that tokenize and those that compute.
 
     Attributes:
-        most_requests, most_tokens: that are accepted and not over; `requests` and `tokens` are.
+        most_requests, most_tokens: that are accepted and not over, the tokens without those of the largest
+            job, which holds up no others; `requests` and `tokens` are.
         speed: tokens a second of the slowest model.
         closed: whether no job is accepted any more.
     """
@@ -120,9 +178,10 @@ class Queue:
         self._to_read, self._to_compute = threading.Condition(self._lock), threading.Condition(self._lock)
         self._count = 0
         self._open: dict[int, QueuedRequest] = {}
-        self._arrived: deque[QueuedRequest] = deque()
-        self._ready: dict[Any, deque[QueuedText]] = {}
-        self._ready_tokens = 0
+        self._largest: QueuedRequest | None = None
+        self._unread: dict[bool, list[tuple[float, int, QueuedRequest]]] = {False: [], True: []}
+        self._ready: dict[Any, list[tuple[float, int, int, QueuedText]]] = {}
+        self._ready_tokens = 0  # of the first batch that could have them of each text that no batch has
         self._running: dict[Any, int] = {}
         self._calls: deque[tuple[Callable[[], None], Future[Any]]] = deque()
 
@@ -140,7 +199,7 @@ class Queue:
         if self.closed:
             raise RefusedError(503, "the server is draining; ask another one")
         if self._has_no_room(tokens):
-            seconds = max(1, min(60, round(self.tokens / self.speed)))
+            seconds = max(1, min(60, round((self._tokens_beside + tokens) / self.speed)))
             raise RefusedError(429, f"the queue is full; wait {seconds} s", seconds)
 
     def admit(self, job: QueuedRequest) -> None:
@@ -148,59 +207,77 @@ class Queue:
         with self._lock:
             self.refuse_if_full(job.tokens)
             job.number, job.arrived = self._count, self.clock()
+            job.turn = job.arrived
             self._count += 1
             self.requests += 1
-            self.tokens += job.tokens
             self._open[job.number] = job
-            self._arrived.append(job)
-            self._to_read.notify()
+            expected, job.tokens = job.tokens, 0
+            self._count_more(job, expected)
+            self._await_reading(job)
+            self._to_read.notify_all()
 
-    def jobs(self) -> list[QueuedRequest]:
-        """The jobs to tokenize next, the first first: about as many as make the batches that are wanted."""
-        found: list[QueuedRequest] = []
-        tokens = most = ready = self._ready_tokens
-        while self._arrived and (not found or tokens + self._arrived[0].tokens <= most):
-            job = self._arrived.popleft()
-            most = self._wanted(job) if ready else job.model.budget  # an idle engine is not to wait for more
-            if not self._dropped(job):
-                job.taken = True
-                found.append(job)
-                tokens += job.tokens
+    def texts_to_read(self, *, long: bool = False) -> list[TextsToRead]:
+        """The texts to tokenize next, the first first: about as many as make the batches that are wanted, and
+        at most `LONG` characters; or one text that has more."""
+        found, line = list[TextsToRead](), self._unread[long]
+        tokens, most, characters = self._ready_tokens, 0, 0
+        while line:
+            job = line[0][-1]
+            if self._dropped(job):
+                heappop(line)
+                continue
+            first, turn = job.read, job.turn
+            if not found:
+                # An idle engine is not to wait for more.
+                most = self._wanted(job) if tokens else job.model.budget
+                tokens = min(tokens, most // 2)
+            while job.read < len(job.texts):
+                size = job.characters_of(job.read)
+                fits = tokens + job.expected <= most and characters + size <= LONG
+                if not fits and (found or job.read > first):
+                    break
+                tokens, characters, job.read = tokens + job.expected, characters + size, job.read + 1
+            if job.read == first:
+                break
+            heappop(line)
+            part = slice(first, job.read)
+            found.append(TextsToRead(job, first, turn, job.texts[part], job.second and job.second[part]))
+            job.turn = self._turn_after(job, turn, job.expected * (job.read - first))
+            if job.read < len(job.texts):
+                self._await_reading(job)
         return found
 
-    def put(self, rows: list[QueuedText]) -> None:
-        """Rows that are tokenized: all of those of their jobs."""
+    def put(self, part: TextsToRead, readings: Sequence[Any]) -> None:
+        """Texts that are tokenized, a reading each."""
+        job = part.job
         with self._lock:
-            rows = sorted(
-                (row for row in rows if not row.job.is_over), key=lambda row: (row.job.number, row.place)
-            )
-            counts = dict[QueuedRequest, int]()
-            for row in rows:
-                counts[row.job] = counts.get(row.job, 0) + row.length
-                self._ready.setdefault((row.job.model, row.job.second is None), deque()).append(row)
-            for job, tokens in counts.items():
-                self.tokens += tokens - job.tokens
-                self._ready_tokens += tokens
-                job.tokens = tokens
+            turn = max(part.turn, self.clock())  # while it was tokenized, it kept no one waiting
+            for place, reading in enumerate(readings, part.first):
+                if not job.is_over:
+                    text, tokens = QueuedText(job, place, turn, reading), sum(reading.lengths)
+                    turn += float(STRETCH * tokens / job.model.pace)
+                    self._count_more(job, tokens - job.expected)
+                    self._ready_tokens += self._first_batch(text)
+                    self._await_batch(text)
             self._to_compute.notify_all()
 
-    def batch(self) -> list[QueuedText]:
-        """The rows to compute next: of one model, all single texts or all pairs, within its budget; or one
-        longer text alone. After it, `computed` has to be told."""
-        found: list[QueuedText] = []
+    def batch(self) -> list[Windows]:
+        """The windows to compute next: of one model, all of single texts or all of pairs, within its budget;
+        or one longer window alone. After it, `computed` has to be told."""
+        found: list[Windows] = []
         while not found:
             kinds = [kind for kind in self._ready if self._running.get(kind[0], 0) < kind[0].workers]
             if not kinds:
                 break
-            kind = min(kinds, key=lambda one: self._ready[one][0].job.number)
-            line, tokens = self._ready[kind], 0
-            while line and (not found or tokens + line[0].length <= kind[0].budget):
-                row = line.popleft()
-                self._ready_tokens -= row.length
-                if not self._dropped(row.job):
-                    row.job.waiting -= 1
-                    found.append(row)
-                    tokens += row.length
+            kind = min(kinds, key=lambda one: self._ready[one][0])
+            line, room = self._ready[kind], kind[0].budget
+            while line and (not found or line[0][-1].reading.lengths[line[0][-1].taken] <= room):
+                text = heappop(line)[-1]
+                if not text.taken:
+                    self._ready_tokens -= self._first_batch(text)
+                if not self._dropped(text.job):
+                    found.append(self._take(text, room))
+                    room -= found[-1].length
             if not line:
                 del self._ready[kind]
         if found:
@@ -216,15 +293,32 @@ class Queue:
                 del self._running[model]
             self._to_compute.notify()
 
-    def complete(self, rows: Sequence[QueuedText], results: Sequence[Any], seconds: float) -> None:
-        """What was computed for a batch, and how long that took."""
+    def keep(self, batch: Sequence[Windows], outputs: Sequence[Any], seconds: float) -> list[QueuedText]:
+        """What was computed for windows, and how long that took.
+
+        Args:
+            outputs: of all windows, in their order.
+
+        Returns:
+            the texts that have all their outputs now, of jobs that are not over.
+        """
+        given = iter(outputs)
         with self._lock:
-            for row, result in zip(rows, results, strict=True):
-                row.job.results[row.place] = result
-                row.job.left -= 1
+            began = self.clock() - seconds
+            for text, first, end in batch:
+                text.job.began = min(text.job.began, began)
+                text.outputs[first:end] = islice(given, end - first)
+                text.missing -= end - first
+            return [each.text for each in batch if not each.text.missing and not each.job.is_over]
+
+    def complete(self, texts: Sequence[QueuedText], results: Sequence[Any]) -> None:
+        """The answers to texts."""
+        with self._lock:
+            for text, result in zip(texts, results, strict=True):
+                text.job.results[text.place] = result
+                text.job.left -= 1
             over, now = [], self.clock()
-            for job in dict.fromkeys(row.job for row in rows):
-                job.began = min(job.began, now - seconds)
+            for job in dict.fromkeys(text.job for text in texts):
                 job.computing = now - job.began
                 if not job.left and not job.is_over:
                     over.append(self._end(job, None))
@@ -270,26 +364,27 @@ class Queue:
             self._to_compute.notify()
         return future
 
-    def wait_for_jobs(self) -> list[QueuedRequest] | None:
-        """`jobs`, once there are some and half of what was read ahead is used, so that many are read at once;
-        None after `stop`."""
+    def wait_for_texts(self, *, long: bool = False) -> list[TextsToRead] | None:
+        """`texts_to_read`, once there are some and are wanted; None after `stop`."""
         with self._lock:
             while self._stopped is None:
-                if self._arrived and 2 * self._ready_tokens < self._wanted(self._arrived[0]):
-                    return self.jobs()
-                self._to_read.wait()
+                if self._unread[long] and (long or self._wants_texts()):
+                    found = self.texts_to_read(long=long)
+                    self._to_read.notify_all()  # the next text can be for the other thread
+                    if found:
+                        return found
+                else:
+                    self._to_read.wait()
         return None
 
-    def wait_for_batch(self) -> list[QueuedText] | Callable[[], None] | None:
+    def wait_for_batch(self) -> list[Windows] | Callable[[], None] | None:
         """`batch`, or a function to call, once there is one; None after `stop`."""
         with self._lock:
             while self._stopped is None:
                 if self._calls:
                     return self._calls.popleft()[0]
-                ready = self._ready_tokens
                 found = self.batch()
-                if self._ready_tokens < ready:  # perhaps of jobs that are over, and of no batch
-                    self._to_read.notify()
+                self._to_read.notify_all()  # perhaps of jobs that are over, and of no batch
                 if found:
                     return found
                 self._to_compute.wait()
@@ -308,9 +403,59 @@ class Queue:
         while self._calls:
             self._calls.popleft()[1].set_exception(error)
 
+    @property
+    def _tokens_beside(self) -> int:
+        """Those of all jobs but the largest."""
+        return self.tokens - (0 if self._largest is None else self._largest.tokens)
+
     def _has_no_room(self, tokens: int) -> bool:
-        many = self.tokens + tokens > self.most_tokens and self.requests > 0
+        many = self._tokens_beside + tokens > self.most_tokens and self.requests > 0
         return many or self.requests >= self.most_requests
+
+    def _count_more(self, job: QueuedRequest, tokens: int) -> None:
+        """A job has so many tokens more than was known."""
+        self.tokens += tokens
+        job.tokens += tokens
+        if self._largest is None or job.tokens > self._largest.tokens:
+            self._largest = job
+
+    def _await_reading(self, job: QueuedRequest) -> None:
+        heappush(self._unread[job.characters_of(job.read) > LONG], (job.turn, job.number, job))
+
+    def _await_batch(self, text: QueuedText) -> None:
+        line = self._ready.setdefault((text.job.model, text.job.second is None), [])
+        heappush(line, (text.turn, text.job.number, text.place, text))
+
+    def _turn_after(self, job: QueuedRequest, turn: float, tokens: int) -> float:
+        """The turn of what comes after so many tokens of a job; those that came before their turn cost it
+        nothing later."""
+        return min(turn, self.clock()) + STRETCH * tokens / float(job.model.pace)
+
+    def _take(self, text: QueuedText, room: int) -> Windows:
+        """As many of a text's windows as there is room for, but at least one; the others wait again."""
+        first, lengths = text.taken, text.reading.lengths
+        tokens, text.taken = lengths[first], first + 1
+        while text.taken < len(lengths) and tokens + lengths[text.taken] <= room:
+            tokens += lengths[text.taken]
+            text.taken += 1
+        if text.taken < len(lengths):
+            text.turn = self._turn_after(text.job, text.turn, tokens)
+            self._await_batch(text)
+        else:
+            text.job.waiting -= 1
+        return Windows(text, first, text.taken)
+
+    def _first_batch(self, text: QueuedText) -> int:
+        """Tokens of a text that no batch has, as far as one could have them."""
+        return int(min(sum(text.reading.lengths), text.job.model.budget))
+
+    def _wants_texts(self) -> bool:
+        """Whether half of what was tokenized ahead is used, so that many are read at once; or the next text
+        has its turn before all that is ready."""
+        turn, _, job = self._unread[False][0]
+        return 2 * self._ready_tokens < self._wanted(job) or all(
+            turn < line[0][0] for line in self._ready.values()
+        )
 
     def _wanted(self, job: QueuedRequest) -> int:
         """Tokens of its model to have ready."""
@@ -324,9 +469,10 @@ class Queue:
 
     def _end(self, job: QueuedRequest, error: Exception | None) -> QueuedRequest:
         job.is_over, job.error = True, error
-        if not job.taken:  # its place in the line stays, and its texts would
-            job.texts, job.second = [], None
+        job.texts, job.second = [], None  # its place in the line stays, and its texts would
         self.requests -= 1
         self.tokens -= job.tokens
         del self._open[job.number]
+        if job is self._largest:
+            self._largest = max(self._open.values(), key=lambda each: each.tokens, default=None)
         return job

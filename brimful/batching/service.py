@@ -1,15 +1,15 @@
 """Models behind one queue and one engine, for callers on an asyncio loop."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from brimful.batching.engine import BatchEngine
+from brimful.batching.engine import BatchEngine, Part
 from brimful.batching.model import BatchModel
-from brimful.batching.queue import Queue, QueuedRequest, QueuedText, RefusedError
+from brimful.batching.queue import QueuedRequest, RefusedError, RequestQueue
 
 QUEUED = 0.25
-"""So that what is accepted is answered in time where refusals, and other processes, leave the engine a third
-of the speed that it was measured with."""
+"""Part of the deadline in which the slowest model computes what is accepted: in time even where refusals, and
+other processes, leave the engine a third of the speed that it was measured with."""
 
 
 class Service:
@@ -24,7 +24,7 @@ class Service:
         most_requests: int,
         most_tokens: int | None,
         deadline: float,
-        computed: Callable[[list[QueuedText], float | None], None],
+        computed: Callable[[Sequence[Part], float | None], None],
     ) -> None:
         """
         Args:
@@ -34,7 +34,7 @@ class Service:
             computed: as of `BatchEngine`.
         """
         self.models: dict[str, BatchModel] = {}
-        self.queue = Queue(most_requests, self._over)
+        self.queue = RequestQueue(most_requests, self._over)
         self.engine = BatchEngine(self.queue, computed)
         self._most_tokens, self._deadline = most_tokens, deadline
         self._loop: asyncio.AbstractEventLoop | None = None

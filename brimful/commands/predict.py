@@ -72,7 +72,7 @@ def predict(config: PredictConfig) -> dict[str, Any]:
         # A first text can be too long, and windows can be impossible.
         crowds = table.second is not None and (model.overlap is not None or not model.windows)
         if len(table) and (crowds or not texts):
-            served.encode(table if crowds else table.take([0]), served.overlap)
+            served.encode(table if crowds else table.take([0]), served.overlap, served.tokenizer)
         texts, empty = texts + len(table), empty and not any(table.texts)
     if empty and Path(config.input).suffix == ".txt":
         raise BrimfulError(f"{config.input} holds no text; expected one text a line")
@@ -82,7 +82,7 @@ def predict(config: PredictConfig) -> dict[str, Any]:
     tokens = cut = 0
     with output_file(output, texts) as file, progress("predict: texts", texts) as advance:
         for table in read_slices(lambda take: _quietly(model.read, take)):
-            data = served.encode(table, served.overlap)
+            data = served.encode(table, served.overlap, served.tokenizer)
             model.write(data, file)
             tokens += int(data.examples.lengths.sum())
             cut += data.examples.cut

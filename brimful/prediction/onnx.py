@@ -1,8 +1,7 @@
 """Exports to ONNX and OpenVINO that predict: their model, computed by their runtime without torch."""
 
-from typing import Any
-
 import numpy as np
+from tokenizers import Tokenizer
 
 from brimful.data.examples import Examples, check_length
 from brimful.data.ragged import Ragged
@@ -51,20 +50,15 @@ def open_model(folder: ModelFolder, opening: Opening) -> ServedTask | ServedEnco
         reading = reading.pooled(opening.pooling, opening.model)
         unit = reading.unit or (graph.output == VECTORS and not folder.modules)  # as all were until 0.2.0
 
-        def vectors(data: Encoded) -> np.ndarray:
-            found = data.examples.mean_over_windows(graph.pooled(data.examples, reading.pooling))
-            if unit:  # which a mean of vectors of length 1 is not
-                found /= np.maximum(np.linalg.norm(found, axis=1, keepdims=True), np.float32(1e-12))
-            return found
-
         return ServedEncoder(
-            shape.hidden_size,
-            max_length,
-            opening.overlap,
-            tokenizer,
-            vectors,
-            lambda: graph.precision,
-            reading.prompt,
+            width=shape.hidden_size,
+            max_length=max_length,
+            overlap=opening.overlap,
+            tokenizer=tokenizer,
+            outputs=lambda examples: graph.pooled(examples, reading.pooling),
+            precision=lambda: graph.precision,
+            unit=unit,
+            prompt=reading.prompt,
         )
     suffixes = [problem for suffix, problem in PROBLEMS.items() if folder.class_name.endswith(suffix)]
     usual = suffixes[0] if suffixes else "single_label_classification"
@@ -79,23 +73,19 @@ def open_model(folder: ModelFolder, opening: Opening) -> ServedTask | ServedEnco
     overlap = saved.overlap if opening.overlap is None else opening.overlap
     order = [names.index(label) for label in task.labels] if usual == "token_classification" else None
 
-    def encode_rows(table: Table, overlap: int | None) -> Encoded:
+    def encode_rows(table: Table, overlap: int | None, tokenizer: Tokenizer) -> Encoded:
         if saved.pairs is not None:
             require_pairs(table, saved.pairs, "the model's training table")
         return task.encode(table, tokenizer, max_length, overlap)
 
-    def answers(data: Encoded) -> Any:
-        outputs = graph.outputs(data.examples, order)
-        return calibrated(task.answers(outputs, data), saved.temperature)
-
     return ServedTask(
-        task,
-        max_length,
-        overlap,
-        windows=True,
+        task=task,
+        max_length=max_length,
+        overlap=overlap,
         tokenizer=tokenizer,
         encode=encode_rows,
-        answers=answers,
+        outputs=lambda examples: graph.outputs(examples, order),
+        answers=lambda outputs, data: calibrated(task.answers(outputs, data), saved.temperature),
         pairs=saved.pairs,
         precision=lambda: graph.precision,
     )

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from tokenizers import Tokenizer
 
-from brimful.data.examples import check_length
+from brimful.data.examples import Examples, check_length
 from brimful.device import default_device
 from brimful.errors import BrimfulError
 from brimful.hf.folders import load_encoder, naming_weights
@@ -23,8 +24,9 @@ from brimful.precision.formats import InferencePrecision
 from brimful.precision.inference import FEWEST, resolve_inference
 from brimful.prediction.config import Device, Opening
 from brimful.prediction.served import ServedEncoder, ServedTask
-from brimful.tables.table import Table
+from brimful.tables.table import Table, require_pairs
 from brimful.tasks.encoded import Encoded
+from brimful.tasks.form import Outputs
 from brimful.tasks.model import load_task_model
 from brimful.workers import threads
 
@@ -51,24 +53,26 @@ def open_model(folder: ModelFolder, opening: Opening) -> ServedTask | ServedEnco
         check_length(model.max_length, model.encoder.config.max_length)
         numbers = _Numbers(opening, loaded.encoder, device, folder)
 
-        def encode_rows(table: Table, overlap: int | None) -> Encoded:
-            return replace(model, overlap=overlap).encode(table)
+        def encode_rows(table: Table, overlap: int | None, tokenizer: Tokenizer) -> Encoded:
+            if model.pairs is not None:
+                require_pairs(table, model.pairs, "the model's training table")
+            return model.task.encode(table, tokenizer, model.max_length, overlap)
 
-        def answers(data: Encoded) -> Any:
+        def outputs(examples: Examples) -> Outputs:
             with naming_weights(folder), numbers.products():
                 if model.encoder.device != device:
                     model.to(device)
-                return model.answers(data, numbers.precision_for(data))
+                return model.outputs(examples, numbers.precision_for(examples))
 
         assert model.encoder.tokenizer is not None
         return ServedTask(
-            model.task,
-            model.max_length,
-            model.overlap,
-            windows=True,
+            task=model.task,
+            max_length=model.max_length,
+            overlap=model.overlap,
             tokenizer=model.encoder.tokenizer,
             encode=encode_rows,
-            answers=answers,
+            outputs=outputs,
+            answers=lambda outputs, data: model.calibrated(model.task.answers(outputs, data)),
             pairs=model.pairs,
             precision=lambda: numbers.precision,
             **_threads(device),
@@ -82,22 +86,21 @@ def open_model(folder: ModelFolder, opening: Opening) -> ServedTask | ServedEnco
     max_length = reading.max_length if opening.max_length is None else opening.max_length
     check_length(max_length, shape.max_length)
 
-    def vectors(data: Encoded) -> np.ndarray:
+    def vectors(examples: Examples) -> np.ndarray:
         with naming_weights(folder), numbers.products():
             if encoder.device != device:
                 encoder.to(device)
-            precision = numbers.precision_for(data)
-            return text_vectors(
-                encoder, data.examples, pooling=reading.pooling, unit=reading.unit, precision=precision
-            )
+            precision, each = numbers.precision_for(examples), replace(examples, texts=None)
+            return text_vectors(encoder, each, pooling=reading.pooling, precision=precision)
 
     return ServedEncoder(
         width=shape.hidden_size,
         max_length=max_length,
         overlap=opening.overlap,
         tokenizer=tokenizer,
-        vectors=vectors,
+        outputs=vectors,
         precision=lambda: numbers.precision,
+        unit=reading.unit,
         prompt=reading.prompt,
         **_threads(device),
     )
@@ -134,7 +137,7 @@ class _Numbers:
             name = "products_of_service" if self.precision == "fp32" else "products_of_run"
             self.products = partial(sharing, within(name, device, FEWEST, self.precision))
 
-    def precision_for(self, data: Encoded) -> InferencePrecision:
+    def precision_for(self, examples: Examples) -> InferencePrecision:
         """The format of a slice."""
-        self.precision = resolve_inference(self.precision, self.device, int(data.examples.lengths.sum()))
+        self.precision = resolve_inference(self.precision, self.device, int(examples.lengths.sum()))
         return self.precision

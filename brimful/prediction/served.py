@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
+from brimful.data.examples import Examples
 from brimful.errors import BrimfulError
 from brimful.hf.model_folder import ModelFolder
 from brimful.prediction.config import Opening, PredictConfig
@@ -21,68 +22,75 @@ from brimful.tables.layouts import FileLayout, require_task
 from brimful.tables.table import Table, Take
 from brimful.tables.table_files import read_file, read_texts
 from brimful.tasks.encoded import Encoded, encode
-from brimful.tasks.form import PredictionForm, Row, predicted_rows
+from brimful.tasks.form import Outputs, PredictionForm, Row, predicted_rows
 from brimful.tasks.output import ARRAYS, Output
 
 _GRAPHS = ("onnx/model.onnx", "onnx/model_quantized.onnx", "model.onnx", "openvino/openvino_model.xml")
 """Where an export to ONNX or OpenVINO has its graph; that of ONNX until 0.2.0 at the top."""
 
 
-@dataclass(frozen=True)
-class ServedTask:
-    """A task model that is open.
+@dataclass(frozen=True, kw_only=True)
+class Served:
+    """A model that is open.
 
     Attributes:
         max_length, overlap: as in `tasks.model.TaskModel`.
-        windows: whether it can read long texts in windows.
         tokenizer: of its texts.
-        encode: the examples of a table, whose windows share so many tokens; None: texts are cut.
-        answers: one answer for each row of a table, calibrated.
+        outputs: of each example.
         precision: the number format of the computation; auto until the first texts have decided it.
-        pairs: whether it reads pairs of texts, if known.
-        markers: whether the model's own tokens stand around a text.
         threads: of the computation, which callers at the same time may divide among them.
         on_threads: a context in which the calling thread computes on `count` threads.
     """
 
-    task: PredictionForm
     max_length: int
     overlap: int | None
-    windows: bool
     tokenizer: Tokenizer
-    encode: Callable[[Table, int | None], Encoded]
-    answers: Callable[[Encoded], Any]
+    outputs: Callable[[Examples], Any]
     precision: Callable[[], str]
-    pairs: bool | None = None
-    markers: bool = True
     threads: int = 1
     on_threads: Callable[[int], AbstractContextManager[None]] = lambda _: nullcontext()
 
 
-@dataclass(frozen=True)
-class ServedEncoder:
-    """An encoder that is open.
+@dataclass(frozen=True, kw_only=True)
+class ServedTask(Served):
+    """A task model.
 
     Attributes:
-        width: of its vectors.
-        max_length, overlap, tokenizer, precision, threads, on_threads: as of a task model.
-        vectors: float32 (texts, width); of a text in windows, the mean of theirs.
-        prompt: what stands before each text, and is read with it.
+        windows: whether it can read long texts in windows.
+        encode: the examples of a table, read by a tokenizer such as `tokenizer`; their windows share so many
+            tokens, or None: texts are cut.
+        answers: one answer for each row of a table, calibrated, from the outputs of its examples.
+        pairs: whether it reads pairs of texts, if known.
+        markers: whether the model's own tokens stand around a text.
     """
 
-    width: int
-    max_length: int
-    overlap: int | None
-    tokenizer: Tokenizer
-    vectors: Callable[[Encoded], np.ndarray]
-    precision: Callable[[], str]
-    prompt: str = ""
-    threads: int = 1
-    on_threads: Callable[[int], AbstractContextManager[None]] = lambda _: nullcontext()
+    task: PredictionForm
+    windows: bool = True
+    encode: Callable[[Table, int | None, Tokenizer], Encoded]
+    answers: Callable[[Outputs, Encoded], Any]
+    pairs: bool | None = None
+    markers: bool = True
 
-    def encode(self, table: Table, overlap: int | None) -> Encoded:
+
+@dataclass(frozen=True, kw_only=True)
+class ServedEncoder(Served):
+    """An encoder; its outputs are vectors, float32 (n, width), in answers of length 1 if they are `unit`.
+    `prompt` stands before each text, and is read with it."""
+
+    width: int
+    unit: bool = False
+    prompt: str = ""
+
+    def encode(self, table: Table, overlap: int | None, tokenizer: Tokenizer) -> Encoded:
         """The examples of a table, as of a task model."""
-        return encode(table, self.tokenizer, self.max_length, overlap=overlap, prompt=self.prompt)
+        return encode(table, tokenizer, self.max_length, overlap=overlap, prompt=self.prompt)
+
+    def answers(self, outputs: np.ndarray, data: Encoded) -> np.ndarray:
+        """float32 (texts, width); of a text in windows, the mean of theirs."""
+        found = data.examples.mean_over_windows(outputs)
+        if self.unit:  # which a mean is not
+            found /= np.maximum(np.linalg.norm(found, axis=1, keepdims=True), np.float32(1e-12))
+        return found
 
 
 def graph_file(folder: ModelFolder) -> Path:
@@ -123,9 +131,7 @@ class Predictions:
         if config.pooling != "auto":
             raise BrimfulError(f"--pooling is for encoders; {config.model} pools as it was trained")
         if config.abstain_below is not None and not model.task.abstains:
-            raise BrimfulError(
-                f"abstain_below is for classification; the task of {config.model} is {model.task.name}"
-            )
+            raise BrimfulError(f"abstain_below is for classification; {config.model} does {model.task.name}")
         self.array = Path(config.output).suffix == ARRAYS
         if self.array and config.abstain_below is not None:
             raise BrimfulError(f"{config.output} holds scores and no labels; leave --abstain-below out")
@@ -141,7 +147,7 @@ class Predictions:
         return read_file(self.model.task, self.config.input, labelled=False, layout=self.layout, take=take)
 
     def write(self, data: Encoded, output: Output) -> None:
-        answers = self.model.answers(data)
+        answers = self.model.answers(self.model.outputs(data.examples), data)
         if self.array:
             output.vectors("scores", self.model.task.scores(answers))
             return
@@ -163,10 +169,7 @@ class Vectors:
         self.config = config
         self.layout = layout
         self.model = model
-        labelled = {
-            "--scores": config.scores,
-            "--abstain-below": config.abstain_below is not None,
-        }
+        labelled = {"--scores": config.scores, "--abstain-below": config.abstain_below is not None}
         for option in (option for option, given in labelled.items() if given):
             raise BrimfulError(f"{config.model} is an encoder, which gives vectors; leave {option} out")
         self.overlap = config.overlap
@@ -177,7 +180,7 @@ class Vectors:
         return read_texts(self.config.input, self.layout, take)
 
     def write(self, data: Encoded, output: Output) -> None:
-        output.vectors("vector", self.model.vectors(data))
+        output.vectors("vector", self.model.answers(self.model.outputs(data.examples), data))
 
 
 def _texts(table: Table) -> list[Row]:
@@ -189,8 +192,5 @@ def _texts(table: Table) -> list[Row]:
 
 def abstain(rows: Sequence[Row], below: float) -> list[Row]:
     """Rows of predictions, with an empty label where the probability is under `below`."""
-    kept = [row["probability"] >= below for row in rows]
-    return [
-        {**row, "label": row["label"] if keep else "", "abstained": not keep}
-        for row, keep in zip(rows, kept, strict=True)
-    ]
+    kept = [{"abstained": False}, {"label": "", "abstained": True}]
+    return [row | kept[row["probability"] < below] for row in rows]

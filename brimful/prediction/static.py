@@ -1,6 +1,7 @@
 """Static models for `brimful predict`: the same tables in and the same rows out as of a task model."""
 
 import numpy as np
+from tokenizers import Tokenizer
 
 from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
@@ -28,29 +29,30 @@ def open_model(folder: ModelFolder, opening: Opening) -> ServedTask:
     if max_length < 1:
         raise BrimfulError(f"max_length is {max_length}: it must be at least 1")
 
-    def encode(table: Table, overlap: int | None) -> Encoded:
+    def encode(table: Table, overlap: int | None, tokenizer: Tokenizer) -> Encoded:
         require_pairs(table, False, "the model's training table")
-        texts = token_ids(model.tokenizer, table.texts, max_length + 1)
+        texts = token_ids(tokenizer, table.texts, max_length + 1)
         ids = Ragged.of([text[:max_length] for text in texts], np.int32)
         types = Ragged.of([np.zeros(len(text), dtype=np.uint8) for text in ids], np.uint8)
         cut = sum(len(text) > max_length for text in texts)
         return Encoded(table, Examples(ids, types, {}, max_length, pad=0, cut=cut))
 
-    def answers(data: Encoded) -> np.ndarray:
+    def outputs(examples: Examples) -> np.ndarray:
         try:
-            return model.logits(list(data.examples.tokens))
+            return model.logits(list(examples.tokens))
         except NotFiniteError as error:
             raise NotFiniteError(f"{folder}: {error}") from error
 
     task = Classes.from_labels(list(model.labels))
     return ServedTask(
-        task,
-        max_length,
+        task=task,
+        max_length=max_length,
         overlap=None,
         windows=False,
         tokenizer=model.tokenizer,
         encode=encode,
-        answers=answers,
+        outputs=outputs,
+        answers=lambda outputs, data: outputs,
         pairs=False,
         markers=False,
         precision=lambda: "fp32",

@@ -5,7 +5,8 @@ from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
-from brimful.batching.queue import Queue, QueuedText
+from brimful.batching.engine import Part
+from brimful.batching.queue import RequestQueue, Windows
 
 _SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 _TOKENS = (64, 256, 1024, 4096, 16_384, 65_536)
@@ -14,7 +15,7 @@ _TOKENS = (64, 256, 1024, 4096, 16_384, 65_536)
 class Metrics:
     """Counters since the start of the server."""
 
-    def __init__(self, queue: Callable[[], Queue]) -> None:
+    def __init__(self, queue: Callable[[], RequestQueue]) -> None:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         self.requests = self._counter("requests", "Requests by path and status", "path", "status")
@@ -36,9 +37,12 @@ class Metrics:
     def _histogram(self, name: str, about: str, buckets: Sequence[float]) -> Histogram:
         return Histogram(f"brimful_{name}", about, buckets=buckets, registry=self.registry)
 
-    def computed(self, rows: list[QueuedText], seconds: float | None) -> None:
+    def computed(self, batch: Sequence[Part], seconds: float | None) -> None:
         """Count a batch; without seconds, it failed."""
-        name, tokens = rows[0].job.model.name, sum(row.length for row in rows)
+        name, tokens = (
+            batch[0].job.model.name,
+            sum(part.length for part in batch if isinstance(part, Windows)),
+        )
         if seconds is None:
             self.failures.labels(name).inc()
             return

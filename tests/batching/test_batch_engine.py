@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from brimful.batching.engine import BatchEngine
-from brimful.batching.queue import Queue, QueuedRequest
+from brimful.batching.queue import QueuedRequest, RequestQueue
 
 WORKERS = 3
 PATIENCE = 60.0
@@ -16,27 +16,33 @@ PATIENCE = 60.0
 class Waiting:
     """A model whose batches, of one text each, end once `together` of them are computed at the same time."""
 
-    name, budget, served = "waiting", 1, SimpleNamespace(max_length=9)
+    name, budget, pace, served = "waiting", 1, 1e3, SimpleNamespace(max_length=9)
 
     def __init__(self, workers: int) -> None:
         self.workers, self.met = workers, threading.Barrier(workers)
 
-    def read(self, texts: list[str], second: None, overlap: None) -> list[SimpleNamespace]:
-        return [SimpleNamespace(length=1, cut={}) for _ in texts]
+    def read(self, texts: list[str], second: None, overlap: None, *, long: bool) -> list[SimpleNamespace]:
+        return [SimpleNamespace(lengths=[1], cut={}) for _ in texts]
 
     def learn(self, readings: list[SimpleNamespace]) -> None:
         pass
 
-    def answers(self, readings: list[SimpleNamespace]) -> list[str]:
+    def timed(self, tokens: int, seconds: float) -> None:
+        pass
+
+    def outputs(self, parts: list[tuple[SimpleNamespace, int, int]]) -> list[int]:
         assert self.met.n_waiting < self.workers
         self.met.wait(PATIENCE)
+        return [0] * len(parts)
+
+    def answers(self, readings: list[SimpleNamespace], outputs: list[list[int]]) -> list[str]:
         return ["answered"] * len(readings)
 
 
 @pytest.mark.parametrize("workers", [1, WORKERS])
 def test_batches_are_computed_beside_each_other(workers: int) -> None:
     model, over = Waiting(workers), threading.Semaphore(0)
-    queue = Queue(100, lambda jobs: [over.release() for _ in jobs] and None)
+    queue = RequestQueue(100, lambda jobs: [over.release() for _ in jobs] and None)
     engine = BatchEngine(queue, lambda rows, seconds: None)
     engine.employ(WORKERS)  # another model has so many
     jobs = [QueuedRequest(model, ["a"]) for _ in range(2 * WORKERS)]
@@ -50,7 +56,7 @@ def test_batches_are_computed_beside_each_other(workers: int) -> None:
 
 
 def test_a_function_that_waits_for_an_engine_that_stops_gets_its_error() -> None:
-    queue = Queue(100, lambda jobs: None)
+    queue = RequestQueue(100, lambda jobs: None)
     engine = BatchEngine(queue, lambda rows, seconds: None)
     assert engine.call(lambda: 7) == 7
     with pytest.raises(ZeroDivisionError):
@@ -69,7 +75,7 @@ def test_a_function_that_waits_for_an_engine_that_stops_gets_its_error() -> None
 
 def test_texts_of_those_who_left_hold_up_nobody() -> None:
     first, over = Waiting(1), threading.Semaphore(0)
-    queue = Queue(100, lambda jobs: [over.release() for _ in jobs] and None)
+    queue = RequestQueue(100, lambda jobs: [over.release() for _ in jobs] and None)
     BatchEngine(queue, lambda rows, seconds: None)
     held, gone = threading.Event(), threading.Event()
     queue.call(lambda: held.wait(PATIENCE) and None)

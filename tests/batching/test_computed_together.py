@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from brimful.batching.model import BatchModel, TextAnswer, open_models
+from brimful.batching.model import BatchModel, TokenizedText, open_models
 from brimful.errors import BrimfulError
 from brimful.prediction.config import Opening
 from brimful.prediction.served import open_served
@@ -36,7 +36,9 @@ def test_a_model_is_called_after_the_folder_that_was_given(
         open_models([*openings, openings[-1]], lambda function: function())
 
 
-def numbers(answers: list[TextAnswer]) -> list[object]:
+def numbers(model: BatchModel, batch: list[TokenizedText]) -> list[object]:
+    outputs = model.outputs([(each, 0, 1) for each in batch])
+    answers = model.answers(batch, [[each] for each in outputs])
     return [each.value.tolist() if isinstance(each.value, np.ndarray) else each.value for each in answers]
 
 
@@ -47,7 +49,7 @@ def test_in_any_thread_a_text_has_the_same_answer(models: Path, name: str, preci
     model = BatchModel(name, open_served(opening))
     model._threads = 1
     batches = [model.read(TEXTS[start::8], None, None) for start in range(8)]
-    expected = [numbers(model.answers(batch)) for batch in batches]
+    expected = [numbers(model, batch) for batch in batches]
     with ThreadPoolExecutor(THREADS) as pool:
-        found = list(pool.map(lambda batch: numbers(model.answers(batch)), batches * TURNS))
+        found = list(pool.map(lambda batch: numbers(model, batch), batches * TURNS))
     assert found == expected * TURNS

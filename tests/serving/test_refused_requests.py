@@ -173,6 +173,7 @@ def test_a_deadline_passes_in_the_queue(static: Path) -> None:
         assert next_one.status_code == 200
 
 
+@pytest.mark.parametrize("stage", ["outputs", "answers"])
 @pytest.mark.parametrize(
     ("error", "said"),
     [
@@ -187,17 +188,18 @@ def test_a_batch_that_fails_fails_its_own_requests_alone(
     caplog: pytest.LogCaptureFixture,
     error: Exception,
     said: str,
+    stage: str,
 ) -> None:
-    real = BatchModel.answers
+    real = getattr(BatchModel, stage)
 
-    def answers(model: BatchModel, readings: Any) -> Any:
-        if any("w13" in each.text for each in readings):
+    def fails(model: BatchModel, given: Any, *more: Any) -> Any:
+        if "w13" in repr(given):
             raise error
-        return real(model, readings)
+        return real(model, given, *more)
 
     caplog.set_level("INFO")
     with asked(static) as server:
-        monkeypatch.setattr(BatchModel, "answers", answers)
+        monkeypatch.setattr(BatchModel, stage, fails)
         release = threading.Event()
         server.service.queue.call(release.wait)
 
@@ -216,6 +218,8 @@ def test_a_batch_that_fails_fails_its_own_requests_alone(
         assert "w13" not in message
         assert "w13" not in caplog.text
         assert server.get("/health").status_code == 200
+        queue = server.service.queue
+        assert (queue.requests, queue.tokens, queue._running) == (0, 0, {})
 
 
 def test_a_text_that_the_tokenizer_panics_at_fails_alone(
@@ -226,10 +230,10 @@ def test_a_text_that_the_tokenizer_panics_at_fails_alone(
 
     real = BatchModel.read
 
-    def read(model: BatchModel, texts: list[str], *more: Any) -> Any:
+    def read(model: BatchModel, texts: list[str], *more: Any, **named: Any) -> Any:
         if "w13" in texts:
             raise PanicException
-        return real(model, texts, *more)
+        return real(model, texts, *more, **named)
 
     with asked(static) as server:
         monkeypatch.setattr(BatchModel, "read", read)
