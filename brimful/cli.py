@@ -9,16 +9,18 @@ import importlib
 import io
 import json
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from brimful.console import printed
+from brimful.console import printed, visible
 from brimful.environment import number_of
 from brimful.errors import BrimfulError, UsageError, is_out_of_memory, nearest
 from brimful.retired import VERBS as RETIRED
 from brimful.runs.signals import starting
+from brimful.system import signals
 from brimful.verbs import SCHEMAS, VERBS, python_name
 from brimful.version import VERSION
 
@@ -156,6 +158,9 @@ def _main(arguments: list[str]) -> int:
             raise UsageError(f"{name} is retired: {RETIRED[name]}")
         if name not in VERBS:
             raise UsageError(f"unknown verb {name!r}: {nearest(name, VERBS)}")
+        if name == "serve":  # which reads its folders later, and heeds the signal then
+            for number in signals("SIGHUP"):
+                signal.signal(number, signal.SIG_IGN)
         _run(name, rest)
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else 2
@@ -171,7 +176,7 @@ def _main(arguments: list[str]) -> int:
     except (BrimfulError, OSError, MemoryError) as error:
         if debug:
             traceback.print_exc()
-        print(f"brimful: {_one_line(error)}", file=sys.stderr)
+        print(f"brimful: {visible(_one_line(error))}", file=sys.stderr)
         return error.exit_code if isinstance(error, BrimfulError) else 1
     except RuntimeError as error:
         if debug or not is_out_of_memory(error):

@@ -26,7 +26,7 @@ from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataC
 from brimful.console import say, warn
 
 _SOURCES = Path(__file__).parent.parent
-_IMPORT = re.compile(r"^(?:from|import) (brimful[\w.]*)(?: import ([\w ,]+|\([^)]*\)))?", re.MULTILINE)
+_IMPORT = re.compile(r"^ *(?:from|import) (brimful[\w.]*)(?: import ([\w ,]+|\([^)]*\)))?", re.MULTILINE)
 _QUIET_SECONDS = 600  # within one first start, several processes compile: one of them says so
 
 
@@ -77,7 +77,7 @@ def _source(file: Path) -> bytes:
 
 @functools.cache
 def sources_of(file: Path) -> frozenset[Path]:
-    """A source file, and the sources of all Brimful modules that it imports, directly or not."""
+    """A source file, and the sources of all Brimful modules that it or they import, also in functions."""
     found, waiting = {file}, [file]
     while waiting:
         for module, names in _IMPORT.findall(_source(waiting.pop()).decode()):

@@ -2,17 +2,14 @@
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
-from importlib.metadata import version
+from inspect import getfile
 from pathlib import Path
 from typing import Any
 
 from brimful.distributed import ALONE
 from brimful.errors import BrimfulError
-from brimful.tasks.cache import MODELS, code_hash, kept_entry
+from brimful.tasks.cache import code_hash, kept_entry
 from brimful.tasks.entries import Entry
-
-_FOLDERS = ("augmentation", "corpus/words", *MODELS)
-"""Of the code that decides candidates."""
 
 
 def text_hash(texts: Iterable[str]) -> str:
@@ -46,4 +43,4 @@ def kept(key: Mapping[str, Any], build: Callable[[], Entry]) -> Entry:
     Args:
         key: what decides it, beside the code.
     """
-    return kept_entry({**key, "code": [code_hash(*_FOLDERS), version("torch")]}, build, ALONE, "candidates")
+    return kept_entry({**key, "code": code_hash(getfile(build))}, build, ALONE, "candidates")

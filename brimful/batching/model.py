@@ -274,6 +274,8 @@ def open_models(
     found: dict[str, BatchModel] = {}
     for opening in openings:
         name = Path(os.path.abspath(opening.model)).name  # of a link, not of what it leads to today
+        if name != name.encode(errors="ignore").decode():
+            raise BrimfulError(f"the folder's name {name} is not UTF-8: rename it, or serve a link to it")
         if name in found:
             raise BrimfulError(f"two models are called {name}, as their folders are; rename one")
         found[name] = BatchModel(name, open_served(opening))

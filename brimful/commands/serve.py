@@ -6,6 +6,7 @@ from typing import Any
 from brimful.config import verb
 from brimful.console import counted
 from brimful.extras import require
+from brimful.runs.signals import starting
 from brimful.serving.config import ServeConfig
 
 
@@ -32,11 +33,12 @@ def serve(config: ServeConfig) -> dict[str, Any]:
         BrimfulError: a package is missing, a model cannot be opened, or the address cannot be had.
     """
     require("serve", "starlette", "uvicorn", "prometheus_client")
-    if config.dry_run:
-        from brimful.batching.model import open_models
+    with starting() as start:
+        if config.dry_run:
+            from brimful.batching.model import open_models
 
-        models = open_models(config.openings, lambda function: function())
-        return {"dry_run": True, "models": [model.card() for model in models.values()]}
-    from brimful.serving.server import Process
+            models = open_models(config.openings, lambda function: function())
+            return {"dry_run": True, "models": [model.card() for model in models.values()]}
+        from brimful.serving.server import Process
 
-    return Process(config).run()
+        return Process(config).run(start.over)

@@ -33,7 +33,7 @@ class PackedBatch:
         max_length: the longest that a sequence may be.
         mlm_positions: int64 (M,), unused slots 0.
         mlm_labels: int64 (M,), unused slots -100.
-        targets: per sequence int64/float32 (S,) or (S, C); per token int64 (T,); -100 = none, NaN in floats.
+        targets: per sequence int64/float32 (S,) or (S, C), or bits; per token int64 (T,); none: -100, NaN, 0.
         sequence_index: int64 (real_sequences,) on the host: the index in the data of each sequence.
         predictions, dropped_predictions: the number of predictions, and of those that did not fit M.
     """

@@ -31,8 +31,8 @@ class Examples:
     Attributes:
         tokens: int32 ids of each example, each at most `max_length` long.
         segments: uint8 token types of each example.
-        targets: by name; of each example int64 or float32 (n,) or (n, C), or of each token int64, ragged.
-            Empty for unlabelled text.
+        targets: by name; of each example int64 or float32 (n,) or (n, C), or uint8 bits; or of each token
+            int64, ragged. Empty for unlabelled text.
         max_length: the longest that an example may be.
         pad: the id of the padding token.
         texts: int64 (n,), ascending: the text of each example, where a text may have several windows.
@@ -164,8 +164,8 @@ def as_ragged(arrays: Sequence[np.ndarray] | Ragged, dtype: type) -> Ragged:
 
 
 def none_of(dtype: np.dtype) -> int | float:
-    """What stands for no target."""
-    return IGNORED if dtype.kind == "i" else np.nan
+    """What stands for no target; of bits, none is set."""
+    return {"i": IGNORED, "u": 0}.get(dtype.kind, np.nan)
 
 
 def _chained(name: str, like: np.ndarray | Ragged, parts: Sequence[Examples]) -> np.ndarray | Ragged:

@@ -11,7 +11,7 @@ from brimful.demonstration.reviews import Reviews
 from brimful.distillation.comparison import size_of
 from brimful.exporting.onnx_file import onnx_session
 from brimful.hf.model_folder import ModelFolder
-from brimful.judging.baselines import TFIDF_STRENGTHS, tfidf_vectorizer
+from brimful.judging.baselines import TFIDF_STRENGTHS
 from brimful.judging.speed import median_ms
 from brimful.prediction.served import graph_file
 from brimful.tasks.model import load_task_model
@@ -24,13 +24,14 @@ def tfidf_baseline(reviews: Reviews) -> tuple[np.ndarray, dict[str, float]]:
         bool (test,), which test reviews it gets right; and its size and speed. The strength of regularisation
         is chosen on a fifth of the labelled reviews, like the encoders' learning rates.
     """
+    from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import GridSearchCV, ShuffleSplit
     from sklearn.pipeline import make_pipeline
 
     model = GridSearchCV(
         make_pipeline(
-            tfidf_vectorizer([text for text, _ in reviews.labelled]),
+            TfidfVectorizer(analyzer="char", ngram_range=(1, 2), sublinear_tf=True),
             LogisticRegression(max_iter=1000),
         ),
         {"logisticregression__C": list(TFIDF_STRENGTHS)},

@@ -76,6 +76,7 @@ class Ladder:
                 "seconds": rung.seconds,
                 **({} if rung.speed is None else rung.speed._asdict()),
                 "rows": rung.rows,
+                **({} if rung.reads is None else {"reads": rung.reads}),
             }
         return {"baselines": found, **self._speed(self.model)._asdict()}
 

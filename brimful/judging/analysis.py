@@ -122,16 +122,13 @@ def answered(confidence: np.ndarray, correct: np.ndarray, threshold: float) -> t
     return float(kept.mean()), float(correct[kept].mean()) if kept.any() else None
 
 
-def most_confused(matrix: np.ndarray) -> list[tuple[int, int, int]]:
+def confusions(labels: np.ndarray, predicted: np.ndarray) -> list[tuple[int, int, int]]:
     """(label, prediction, rows) of each kind of error, the most frequent first."""
-    wrong = matrix.copy()
-    np.fill_diagonal(wrong, 0)
-    order = np.argsort(-wrong, axis=None, kind="stable")
-    found = (
-        (int(label), int(guess), int(wrong[label, guess]))
-        for label, guess in np.stack(np.unravel_index(order, wrong.shape), 1)
-    )
-    return [item for item in found if item[2]]
+    wrong = labels != predicted
+    pairs, rows = np.unique(np.stack([labels, predicted], 1)[wrong], axis=0, return_counts=True)
+    order = np.argsort(-rows, kind="stable")
+    found = zip(pairs[order].tolist(), rows[order].tolist(), strict=True)
+    return [(label, guess, count) for (label, guess), count in found]
 
 
 def deal_folds(groups: Sequence[object], folds: int = FOLDS) -> np.ndarray:

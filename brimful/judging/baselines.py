@@ -6,6 +6,7 @@ and it is measured on the same test rows.
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
@@ -23,7 +24,6 @@ from brimful.tables.table import Table
 from brimful.tasks.data import TaskData, cut_part
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.task import Task
-from brimful.text.characters import HAN, character_classes, code_points
 from brimful.train.objective import Runtime
 
 TFIDF_STRENGTHS = (1.0, 3.0, 10.0, 30.0)
@@ -32,6 +32,12 @@ FROZEN_STRENGTHS = (0.001, 0.01, 0.1, 1.0, 10.0)
 """The same on embeddings, whose features have a deviation of 1."""
 MOST = 50_000
 """Rows of train, and a quarter of them of dev, that a linear model takes: other ranks wait for it."""
+MOST_FEATURES = 200_000
+"""Features of TF-IDF."""
+MOST_OUTPUTS = 1_000
+"""Classes or labels of a linear model: its time grows with them."""
+MOST_FITTED = 5_000_000
+"""Rows times classes or labels that it takes."""
 RUNGS = ("majority", "tfidf", "frozen", "random")
 """The models of the ladder, by their keys in a summary and in its order."""
 LARGE = 20.0
@@ -48,26 +54,15 @@ def available(task: Task) -> str | None:
     return missing("the ladder of baselines", "sklearn")
 
 
-def is_chinese(texts: Sequence[str]) -> bool:
-    """Whether a tenth of the characters are Han: words are not divided by spaces then."""
-    sample = "".join(texts[:1000])
-    return bool(sample) and bool((character_classes()[code_points(sample)] == HAN).mean() > 0.1)
-
-
-def tfidf_vectorizer(texts: Sequence[str]) -> Any:
-    """TF-IDF of words and pairs of words; of characters and pairs of characters where texts are Chinese."""
-    from sklearn.feature_extraction.text import TfidfVectorizer
-
-    if is_chinese(texts):
-        return TfidfVectorizer(analyzer="char", ngram_range=(1, 2), sublinear_tf=True)
-    return TfidfVectorizer(token_pattern=r"(?u)\b\w+\b", ngram_range=(1, 2), sublinear_tf=True)
-
-
 class Features(Protocol):
     """How a baseline reads texts."""
 
     name: str
     """What a message calls them."""
+    kinds: Sequence[str]
+    """The ways to read texts, to choose from."""
+    kind: str
+    """The one that `fit` takes."""
     strengths: tuple[float, ...]
     """C to choose from."""
 
@@ -82,27 +77,60 @@ class Features(Protocol):
 
 
 class Tfidf:
-    """Words, or characters, by TF-IDF; of pairs each text has its own."""
+    """Words and pairs of words, runs of one to three characters, or both, by TF-IDF, each with a norm of 1;
+    of pairs each text has its own. At most `MOST_FEATURES`, those that most texts of training have."""
 
     name = "TF-IDF"
+    kinds: Sequence[str] = ("words", "characters", "words and characters")
+    kind = kinds[-1]
     strengths: tuple[float, ...] = TFIDF_STRENGTHS
 
     def fit(self, table: Table) -> Any:
+        from scipy.sparse import hstack
+        from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
+
         self._reads_second = any(table.second or ())
-        self._columns = [tfidf_vectorizer(texts).fit(texts) for texts in self._texts(table)]
-        return self.of(table)
+        counted = []
+        for column, texts in enumerate(self._texts(table)):
+            for name in self.kind.split(" and "):
+                vectorizer = CountVectorizer(**_READERS[name])
+                with suppress(ValueError):  # no text has a word
+                    counted.append((column, vectorizer, vectorizer.fit_transform(texts)))
+        if not counted:
+            raise ValueError("no text has any")
+        frequency = np.concatenate([np.bincount(c.indices, minlength=c.shape[1]) for *_, c in counted])
+        kept = np.zeros(len(frequency), dtype=bool)
+        kept[np.argsort(-frequency, kind="stable")[:MOST_FEATURES]] = True
+        self.found, self._blocks, read = len(kept), [], []
+        ends = np.cumsum([counts.shape[1] for *_, counts in counted])
+        for (column, vectorizer, counts), part in zip(counted, np.split(kept, ends[:-1]), strict=True):
+            if part.any():
+                names = vectorizer.get_feature_names_out()[part]
+                vectorizer.vocabulary_ = {name: place for place, name in enumerate(names)}
+                weights = TfidfTransformer(sublinear_tf=True).fit(counts[:, part])
+                self._blocks.append((column, vectorizer, weights))
+                read.append(weights.transform(counts[:, part]))
+        return hstack(read).tocsr()
 
     def of(self, table: Table) -> Any:
         from scipy.sparse import hstack
 
-        pairs = zip(self._columns, self._texts(table), strict=True)
-        return hstack([column.transform(texts) for column, texts in pairs]).tocsr()
+        texts = self._texts(table)
+        return hstack(
+            [weights.transform(count.transform(texts[column])) for column, count, weights in self._blocks]
+        ).tocsr()
 
     def new(self, table: Table) -> Any:
         return self.of(table)
 
     def _texts(self, table: Table) -> list[Sequence[str]]:
         return [table.texts, table.second] if self._reads_second and table.second else [table.texts]
+
+
+_READERS: dict[str, dict[str, Any]] = {
+    "words": {"token_pattern": r"(?u)\b\w+\b", "ngram_range": (1, 2)},
+    "characters": {"analyzer": "char", "ngram_range": (1, 3)},
+}
 
 
 class Frozen:
@@ -115,6 +143,8 @@ class Frozen:
     """
 
     name = "the frozen encoder"
+    kinds: Sequence[str] = ("vectors",)
+    kind = "vectors"
     strengths: tuple[float, ...] = FROZEN_STRENGTHS
 
     def __init__(self, encoder: Encoder, encode: Callable[[Table], Encoded], runtime: Runtime) -> None:
@@ -150,18 +180,32 @@ def _constant(row: np.ndarray) -> Fitted:
     return lambda features: np.repeat(row[None].astype(np.float32), features.shape[0], 0)
 
 
-def _classes(outputs: int, features: Any, targets: dict[str, np.ndarray], strength: float | None) -> Fitted:
-    """Logistic regression; without a strength, the shares of the classes whatever the text is."""
+def _logistic(features: Any, labels: np.ndarray, strength: float, weights: Any = None) -> Any:
+    """Logistic regression; of sparse features in the dual, for two classes, which takes few passes."""
+    from scipy.sparse import issparse
     from sklearn.linear_model import LogisticRegression
+
+    dual = {"solver": "liblinear", "dual": True, "tol": 0.1, "random_state": 0} if issparse(features) else {}
+    return LogisticRegression(C=strength, max_iter=1000, **dual).fit(features, labels, weights)
+
+
+def _classes(outputs: int, features: Any, targets: dict[str, np.ndarray], strength: float | None) -> Fitted:
+    """Logistic regression, of sparse features of each class against all others; without a strength, the
+    shares of the classes whatever the text is."""
+    from scipy.sparse import issparse
 
     labels, weights = targets["label"], None
     if "weight" in targets:  # a training weighs windows, this model rows
         counts = np.bincount(labels, minlength=outputs)
         weights = (len(labels) / (outputs * np.maximum(counts, 1)))[labels]
     shares = np.bincount(labels, weights=weights, minlength=outputs) / len(labels)
-    if strength is None or len(np.unique(labels)) == 1:
+    classes = np.unique(labels)
+    if strength is None or len(classes) == 1:
         return _constant(np.log(np.maximum(shares, np.exp(-LARGE))))
-    model = LogisticRegression(C=strength, max_iter=1000).fit(features, labels, weights)
+    if issparse(features) and len(classes) > 2:
+        models = [_logistic(features, labels == one, strength, weights) for one in classes]
+        return lambda x: _scores(models, x, classes, outputs)
+    model = _logistic(features, labels, strength, weights)
 
     def answers(x: Any) -> np.ndarray:
         found = np.full((x.shape[0], outputs), -LARGE, dtype=np.float32)
@@ -173,21 +217,23 @@ def _classes(outputs: int, features: Any, targets: dict[str, np.ndarray], streng
 
 def _labels(outputs: int, features: Any, targets: dict[str, np.ndarray], strength: float | None) -> Fitted:
     """A logistic regression for each label."""
-    from sklearn.linear_model import LogisticRegression
-
     fitted: list[Callable[[Any], np.ndarray]] = []
-    for label in targets["labels"].T > 0.5:
+    for label in np.unpackbits(targets["labels"], axis=1, count=1 + outputs)[:, 1:].T:
         share = np.clip(label.mean(), np.exp(-LARGE), 1 - np.exp(-LARGE))
         if strength is None or len(np.unique(label)) == 1:
             fitted.append(_constant(np.log([share / (1 - share)])))
             continue
-        model = LogisticRegression(C=strength, max_iter=1000).fit(features, label)
-        fitted.append(partial(_scores, model))
+        model = _logistic(features, label, strength)
+        fitted.append(partial(_scores, [model], places=[0], outputs=1))
     return lambda x: np.concatenate([one(x) for one in fitted], 1).astype(np.float32)
 
 
-def _scores(model: Any, features: Any) -> np.ndarray:
-    return model.decision_function(features)[:, None]
+def _scores(models: Sequence[Any], features: Any, places: Any, outputs: int) -> np.ndarray:
+    """Log-odds by models of yes or no, float32 (n, outputs); what has no model is out of the question."""
+    found = np.full((features.shape[0], outputs), -LARGE, dtype=np.float32)
+    for place, model in zip(places, models, strict=True):
+        found[:, place] = model.decision_function(features)
+    return found
 
 
 def _value(outputs: int, features: Any, targets: dict[str, np.ndarray], strength: float | None) -> Fitted:
@@ -219,6 +265,7 @@ class Rung:
         speed: where it was measured.
         strength: the C that was chosen.
         rows: of train that it was fitted to.
+        reads: the kind of features, where it was one of several.
     """
 
     answers: np.ndarray
@@ -227,6 +274,7 @@ class Rung:
     speed: Speed | None = None
     strength: float | None = None
     rows: int = 0
+    reads: str | None = None
 
 
 def majority(task: Task, data: TaskData) -> Rung:
@@ -247,47 +295,69 @@ def _drawn(data: Encoded, most: int) -> Encoded:
 
 
 def linear(task: Task, data: TaskData, features: Features, *, timed: bool = True) -> Rung | None:
-    """As `_linear`, with at most `MOST` rows of train; None where scikit-learn cannot fit the model: for
-    example to texts without a word. A line says either."""
-    if len(data.train) > MOST:
-        say(f"{features.name} takes {MOST:,} of the {len(data.train):,} rows, drawn: all would take long")
-        dev = None if data.dev is None else _drawn(data.dev, MOST // 4)
-        data = replace(data, fit=_drawn(data.fit, MOST), dev=dev, train=_drawn(data.train, MOST))
+    """As `_linear`, with at most `MOST` rows of train, of many classes fewer; None for more than
+    `MOST_OUTPUTS`, and where scikit-learn cannot fit the model, as to texts of spaces. A line says each."""
+    outputs = max(len(task.labels), 1)
+    if outputs > MOST_OUTPUTS:
+        say(f"no linear model on {features.name}: {outputs:,} labels; {MOST_OUTPUTS:,} would take long")
+        return None
+    most = min(MOST, MOST_FITTED // outputs)
+    if len(data.train) > most:
+        say(f"{features.name} takes {most:,} of the {len(data.train):,} rows, drawn: all would take long")
+        dev = None if data.dev is None else _drawn(data.dev, most // 4)
+        data = replace(data, fit=_drawn(data.fit, most), dev=dev, train=_drawn(data.train, most))
     try:
-        return _linear(task, data, features, timed=timed)
+        rung = _linear(task, data, features, timed=timed)
     except ValueError as error:
         warn(f"no linear model on {features.name}: {error}")
         return None
+    if isinstance(features, Tfidf):
+        more = f", the {MOST_FEATURES:,} of {features.found:,} features that most texts have"
+        say(f"TF-IDF reads {features.kind}{more if features.found > MOST_FEATURES else ''}")
+    return rung
 
 
 def _linear(task: Task, data: TaskData, features: Features, *, timed: bool) -> Rung:
-    """A linear model on features: its C is the best on dev by the primary metric, and then it is fitted to
-    train. Without a dev table, dev is a fifth of train, as for learning rates."""
+    """A linear model on features: their kind and its C are the best on dev by the primary metric, and then it
+    is fitted to train. Without a dev table, dev is a fifth of train, as for learning rates."""
     started = time.perf_counter()
     fit_model = partial(_MODELS[task.problem_type], len(task.labels))
-    strength = _strength(task, data, features)
+    features.kind, strength = _choice(task, data, features)
     model = fit_model(features.fit(data.train.table), data.train.targets, strength)
     seconds = time.perf_counter() - started
     answers = model(features.of(data.test.table))
     speed = speed_of(lambda table: model(features.new(table)), data.test.table) if timed else None
-    return Rung(answers, task.measure(answers, data.test), seconds, speed, strength, len(data.train))
+    metrics, reads = task.measure(answers, data.test), features.kind if len(features.kinds) > 1 else None
+    return Rung(answers, metrics, seconds, speed, strength, len(data.train), reads)
 
 
-def _strength(task: Task, data: TaskData, features: Features) -> float:
-    """The C that is best on dev, or on a fifth of train; 1 where train is too small for that."""
+def _choice(task: Task, data: TaskData, features: Features) -> tuple[str, float]:
+    """The kind and the C that are best on dev, or on a fifth of train: the kind at one C, then its C. The
+    last kind and 1 where train is too small for that, or where no kind can read it."""
     fit_model = partial(_MODELS[task.problem_type], len(task.labels))
     fit, dev = data.fit, data.dev
     if dev is None:
         try:
             fit, dev = cut_part(task, data.train, "dev")
         except BrimfulError:  # too few rows
-            return 1.0
-    ours, theirs = features.fit(fit.table), features.of(dev.table)
-    scores = {
-        strength: task.metrics[0].score(task.measure(fit_model(ours, fit.targets, strength)(theirs), dev))
-        for strength in features.strengths
-    }
-    return max(scores, key=lambda one: scores[one])
+            return features.kinds[-1], 1.0
+
+    def score(strength: float) -> float:
+        answers = fit_model(ours, fit.targets, strength)(theirs)
+        return task.metrics[0].score(task.measure(answers, dev))
+
+    middle, most, best = features.strengths[len(features.strengths) // 2], -np.inf, None
+    for kind in features.kinds:
+        features.kind = kind
+        with suppress(ValueError):  # no text has a word
+            ours, theirs = features.fit(fit.table), features.of(dev.table)
+            if (reached := score(middle)) > most:
+                most, best = reached, (kind, ours, theirs)
+    if best is None:
+        return features.kinds[-1], 1.0
+    kind, ours, theirs = best
+    scores = {strength: most if strength == middle else score(strength) for strength in features.strengths}
+    return kind, max(scores, key=lambda one: scores[one])
 
 
 def frozen(encoder: Encoder, task: Task, data: TaskData, overlap: int | None, runtime: Runtime) -> Frozen:

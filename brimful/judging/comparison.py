@@ -1,6 +1,6 @@
 """Models side by side on the same test rows: how sure one can be that one is better."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,37 +35,36 @@ def measure_methods(methods: Sequence[Sequence[Judged]], test: Encoded) -> Uncer
             model, has one.
     """
 
-    def means(answers_of: Any, drawn: Encoded) -> list[float]:
-        return [
-            float(np.mean([task.measure_primary(answers_of(answers), drawn) for task, answers in models]))
-            for models in methods
-        ]
+    measures = [[_primary_of(task, answers, test) for task, answers in models] for models in methods]
 
-    if isinstance(methods[0][0].answers, np.ndarray):
+    def means(rows: np.ndarray) -> list[float]:
+        return [float(np.mean([measure(rows) for measure in models])) for models in measures]
 
-        def measure_rows(rows: np.ndarray) -> list[float]:
-            targets: dict[str, Any] = {key: values[rows] for key, values in test.targets.items()}
-            blank = [np.zeros(1, dtype=np.int32)] * len(rows)
-            drawn = Encoded(test.table, Examples(blank, blank, targets, 1, 0))
-            return means(lambda answers: answers[rows], drawn)
-
-        if len(test) <= MOST:
-            found = bootstrapped(measure_rows, len(test))
-        else:
-            found = jackknifed(measure_rows, test.table.groups())
+    if isinstance(methods[0][0].answers, np.ndarray) and len(test) <= MOST:
+        found = bootstrapped(means, len(test))
     else:
-        found = jackknifed(
-            lambda rows: means(lambda answers: [answers[row] for row in rows], test.take(rows)),
-            test.table.groups(),
-        )
+        found = jackknifed(means, test.table.groups())
     seeds = max(map(len, methods))
     if seeds == 1:
         return found
-    runs = [
-        np.broadcast_to([task.measure_primary(answers, test) for task, answers in models], seeds)
-        for models in methods
-    ]
+    every = np.arange(len(test))
+    runs = [np.broadcast_to([measure(every) for measure in models], seeds) for models in measures]
     return found._replace(covariance=found.covariance + np.atleast_2d(np.cov(np.array(runs))) / seeds)
+
+
+def _primary_of(task: Task, answers: Any, test: Encoded) -> Callable[[np.ndarray], float]:
+    """The primary metric as a function of rows of test, int64, some several times."""
+
+    def of_arrays(rows: np.ndarray) -> float:
+        blank = [np.zeros(1, dtype=np.int32)] * len(rows)
+        targets: dict[str, Any] = {name: values[rows] for name, values in test.targets.items()}
+        drawn = Encoded(test.table, Examples(blank, blank, targets, 1, 0))
+        return task.measure(answers[rows], drawn)[task.metrics[0].name]
+
+    def of_lists(rows: np.ndarray) -> float:
+        return task.measure([answers[row] for row in rows], test.take(rows))[task.metrics[0].name]
+
+    return task.primary_of(answers, test) or (of_arrays if isinstance(answers, np.ndarray) else of_lists)
 
 
 def differences(

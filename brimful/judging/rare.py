@@ -8,7 +8,7 @@ from brimful.judging.analysis import deal_folds
 from brimful.tasks.classes import DIGITS
 from brimful.tasks.classification import WEIGHT, Classification
 from brimful.tasks.encoded import Encoded
-from brimful.tasks.multi_label import MultiLabel
+from brimful.tasks.multi_label import MultiLabel, label_sets
 from brimful.tasks.task import Task
 
 RARE = 0.5
@@ -39,7 +39,7 @@ def rare_labels(task: Task, answers: np.ndarray, dev: Encoded, train: Encoded) -
     """
     if not isinstance(task, Classification | MultiLabel):
         return []
-    wanted, rows = _labels(task, dev), _labels(task, train).sum(0)
+    wanted, rows = _labels(task, dev), _counts(task, train)
     classes = isinstance(task, Classification)
     found = answers.argmax(1)[:, None] == np.arange(len(task.labels)) if classes else answers > 0
     support, hits = wanted.sum(0), (wanted & found).sum(0)
@@ -48,7 +48,7 @@ def rare_labels(task: Task, answers: np.ndarray, dev: Encoded, train: Encoded) -
     rare = (rows < RARE * rows.sum() / len(rows)) & (support >= FEWEST) & seldom
     chances = np.floor(task.scores(answers).astype(np.float64) * 10**DIGITS) / 10**DIGITS  # as thresholds are
     folds = deal_folds(dev.table.groups())
-    told = []
+    right, told = (wanted & found).any(1), []
     for label in sorted(np.flatnonzero(rare).tolist(), key=lambda label: (recall[label], rows[label])):
         ours, theirs = wanted[:, label], found[:, label]
         before = _f1(ours, theirs)
@@ -74,7 +74,6 @@ def rare_labels(task: Task, answers: np.ndarray, dev: Encoded, train: Encoded) -
                 "threshold_f1": _f1(ours, more),
             }
             if classes:
-                right = (wanted & found).any(1)
                 record |= {
                     "accuracy": float(right.mean()),
                     "threshold_accuracy": float(np.where(more, ours, right).mean()),
@@ -87,7 +86,15 @@ def _labels(task: Task, data: Encoded) -> np.ndarray:
     """bool (n, labels), which labels each row has."""
     if isinstance(task, Classification):
         return data.targets["label"][:, None] == np.arange(len(task.labels))
-    return data.targets["labels"] > 0.5
+    return label_sets(data.targets["labels"], len(task.labels))
+
+
+def _counts(task: Task, data: Encoded) -> np.ndarray:
+    """int64 (labels,), the rows that have each label: of bits, without the matrix."""
+    if isinstance(task, Classification):
+        return np.bincount(data.targets["label"], minlength=len(task.labels))
+    bits = [((data.targets["labels"] >> place) & 1).sum(0) for place in range(7, -1, -1)]
+    return np.stack(bits, 1).ravel()[1 : 1 + len(task.labels)]
 
 
 def _f1(wanted: np.ndarray, found: np.ndarray) -> float:

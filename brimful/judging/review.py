@@ -22,7 +22,7 @@ from brimful.randomness import derive_key, permutation
 from brimful.tables.labelled_spans import LabelledSpan
 from brimful.tasks.cache import content_hash, known_facts
 from brimful.tasks.classes import DIGITS
-from brimful.tasks.classification import Classification, confusion_matrix, probabilities
+from brimful.tasks.classification import Classification, probabilities
 from brimful.tasks.data import TaskData
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.form import Row
@@ -39,6 +39,8 @@ TARGETS = (0.9, 0.95, 0.98, 0.99)
 """Accuracies for which a threshold is looked for."""
 DOUBTED = 20_000
 """Rows of train whose labels are checked at most: a logistic regression takes a minute for more."""
+MOST_CLASSES = 400
+"""Labels of more classes are not checked: a regression of 10,000 classes takes hours."""
 FEWEST = 50
 """Rows of train from which labels are checked."""
 FEWEST_ERRORS = 10
@@ -160,12 +162,13 @@ def review_classifier(answers: np.ndarray, test: Encoded, labels: list[str], fit
             "coverage": curve.coverage[points].tolist(),
             "accuracy": curve.accuracy[points].tolist(),
         }
-    matrix = confusion_matrix(truth, predicted, len(labels))
     if len(labels) <= LARGEST_MATRIX:
-        told["confusion"] = {"labels": labels, "counts": matrix.tolist()}
+        counts = np.zeros((len(labels), len(labels)), dtype=np.int64)
+        np.add.at(counts, (truth, predicted), 1)
+        told["confusion"] = {"labels": labels, "counts": counts.tolist()}
     told["confused"] = [
         {"label": labels[label], "prediction": labels[guess], "rows": rows}
-        for label, guess, rows in analysis.most_confused(matrix)[:SHOWN]
+        for label, guess, rows in analysis.confusions(truth, predicted)[:SHOWN]
     ]
     return told
 
@@ -281,12 +284,15 @@ def doubtful_labels(encoder: Encoder, train: Encoded, labels: list[str], runtime
 
     Returns:
         `mislabelled`, the worst rows, and `doubted`, their number and that of the rows checked; empty without
-        scikit-learn and for few rows.
+        scikit-learn, for few rows and for more than `MOST_CLASSES`.
     """
     if len(train) < FEWEST:
         return {}
     if line := missing("the search for mislabelled rows", "sklearn"):
         say(line)
+        return {}
+    if len(labels) > MOST_CLASSES:
+        say(f"no search for mislabelled rows: it is for {MOST_CLASSES} classes or fewer, not {len(labels):,}")
         return {}
     rows = np.sort(permutation(len(train), derive_key("doubtful labels"))[:DOUBTED])
     data = train if len(rows) == len(train) else train.take(rows)

@@ -87,7 +87,7 @@ def ladder_tables(summary: Summary, shares: Container[str] = ()) -> list[ReportT
         value, *other_values = (_measure(rung, one, shares) for one in names)
         rows.append(
             [
-                RUNGS.get(name, title(name)),
+                RUNGS.get(name, title(name)) + (f" ({rung['reads']})" if "reads" in rung else ""),
                 value,
                 better,
                 *other_values,

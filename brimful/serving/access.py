@@ -5,7 +5,6 @@ import os
 import re
 from dataclasses import dataclass
 from ipaddress import ip_address
-from urllib.parse import urlsplit
 
 from starlette.types import Scope
 
@@ -111,8 +110,9 @@ class Access:
 
 def is_local(host: str) -> bool:
     """Whether a Host is this machine's own name or address."""
+    found = re.fullmatch(r"\[([\d:a-f]+)\]|([\w.-]+)", re.sub(r":\d*$", "", host), re.IGNORECASE)
+    name = (found[1] or found[2]).lower() if found else ""
     try:
-        name = urlsplit(f"//{host}").hostname or ""
         return name == "localhost" or ip_address(name).is_loopback
     except ValueError:
         return False

@@ -11,7 +11,7 @@ from brimful.batching.queue import QueuedRequest, RefusedError
 from brimful.prediction.served import abstain
 from brimful.serving.bodies import Asked, Body, ClassifyBody, EmbeddingsBody
 
-TEXTS, CHARACTERS = 1024, 200_000
+TEXTS, CHARACTERS = 2048, 200_000
 """The most texts of a request, and the most characters of a text."""
 OVERLAP = 32
 """Tokens that windows share where the model was trained without windows."""
@@ -27,7 +27,7 @@ def job_of(model: BatchModel, body: Body, asked: Asked) -> QueuedRequest:
     if problem := _unfit(model, body):
         raise RefusedError(422, f"{model.name} {problem}")
     if len(texts) > TEXTS:
-        raise RefusedError(422, f"{len(texts):,} texts are more than the {TEXTS:,} of a request")
+        raise RefusedError(422, f"{len(texts):,} texts are more than the {TEXTS:,} of a request: divide it")
     if model.pairs is not None and texts and (second is not None) != model.pairs:
         need = "text_b (or texts_b) beside text" if model.pairs else "text (or texts) alone"
         raise RefusedError(422, f"{model.name} reads {need}")

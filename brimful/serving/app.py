@@ -7,11 +7,13 @@ from typing import Any
 import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from brimful.batching.model import BatchModel
 from brimful.batching.queue import LeftError, RefusedError
 from brimful.batching.service import Service
 from brimful.console import say
@@ -88,7 +90,8 @@ class Endpoint:
 def error_json(error: RefusedError) -> bytes:
     """The body that answers with an error."""
     kind = KINDS.get(error.status, "invalid_request")
-    return msgspec.json.encode({"error": {"message": str(error), "type": kind, "code": error.status}})
+    about = {"message": str(error), "type": kind, "param": None, "code": str(error.status)}
+    return msgspec.json.encode({"error": about})
 
 
 def wait_headers(error: RefusedError) -> Headers:
@@ -153,6 +156,7 @@ def for_clients_that_leave(app: ASGIApp) -> ASGIApp:
 def create_app(service: Service, metrics: Metrics, access: Access) -> ASGIApp:
     """The ASGI application."""
     shown, about_page = page()
+    started = int(time.time())
     classify = Endpoint(service, metrics, access, ClassifyBody, classified)
     embeddings = Endpoint(service, metrics, access, EmbeddingsBody, embedded)
 
@@ -162,8 +166,17 @@ def create_app(service: Service, metrics: Metrics, access: Access) -> ASGIApp:
     def state(_: Request) -> Response:
         return json({"status": service.state}, 200 if service.state == "ready" else 503)
 
+    def card(model: BatchModel) -> dict[str, Any]:
+        return model.card() | {"created": started, "owned_by": "brimful"}
+
     def models(_: Request) -> Response:
-        return json({"object": "list", "data": [model.card() for model in service.models.values()]})
+        return json({"object": "list", "data": [card(model) for model in service.models.values()]})
+
+    def model(request: Request) -> Response:
+        try:
+            return json(card(service.model(request.path_params["name"])))
+        except RefusedError as error:
+            return refusal(error)
 
     def refusal(error: RefusedError, headers: Mapping[str, str] | None = None) -> Response:
         metrics.requests.labels("other", str(error.status)).inc()
@@ -184,6 +197,7 @@ def create_app(service: Service, metrics: Metrics, access: Access) -> ASGIApp:
             Route("/classify", classify, methods=["POST"]),
             Route("/v1/embeddings", embeddings, methods=["POST"]),
             Route("/v1/models", models),
+            Route("/v1/models/{name:path}", model),
             Route("/health", state),
             Route("/health/live", lambda _: json({"status": "live"})),
             Route("/metrics", lambda _: Response(metrics.text(), media_type="text/plain; version=0.0.4")),
@@ -203,4 +217,7 @@ def create_app(service: Service, metrics: Metrics, access: Access) -> ASGIApp:
         else:
             await app(scope, receive, send)
 
-    return for_clients_that_leave(guarded)
+    open_to_pages = CORSMiddleware(
+        guarded, access.origins, ["GET", "POST"], ["*"], expose_headers=["Server-Timing", "Retry-After"]
+    )
+    return for_clients_that_leave(open_to_pages if access.origins else guarded)

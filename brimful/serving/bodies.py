@@ -1,5 +1,7 @@
 """What requests ask, checked."""
 
+import codecs
+import json
 import re
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -8,6 +10,20 @@ from msgspec import Meta, Struct
 
 from brimful.batching.queue import RefusedError
 
+TOKEN_IDS = (
+    "token ids are not read, since a client's are of another tokenizer: send texts, as langchain's"
+    " OpenAIEmbeddings does with check_embedding_ctx_length=False"
+)
+WORDS = {
+    "str": "a text",
+    "int": "a whole number",
+    "float": "a number",
+    "array": "a list",
+    "object": "an object",
+}
+WORDS |= {"bool": "true or false", "null": "null"}
+"""What clients call the kinds of JSON."""
+LIMITS = {"<=": "at most", ">=": "at least"}
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
@@ -90,13 +106,40 @@ def decoded(decoder: "msgspec.json.Decoder[Any]", body: bytes) -> Any:
         RefusedError: 400 if it is no JSON in UTF-8; 422 if it is not what is expected, or holds half a
             surrogate pair.
     """
+    body = body.removeprefix(codecs.BOM_UTF8)
     try:
-        return decoder.decode(body)
+        found = decoder.decode(body)
+        if any(body.count(b'"%s"' % name.encode()) > 1 for name in found.__struct_fields__):
+            json.loads(body, object_pairs_hook=_refuse_twice)
     except msgspec.ValidationError as error:
-        raise RefusedError(422, str(error).replace("`", "")) from None
+        raise RefusedError(422, in_words(str(error))) from None
     except UnicodeDecodeError:
         raise RefusedError(400, "the body is not UTF-8") from None
     except (msgspec.DecodeError, RecursionError) as error:
         if _SURROGATE.search(body):
             raise RefusedError(422, "the body is no JSON, or a text holds half a surrogate pair") from None
         raise RefusedError(400, f"the body is no JSON: {error}") from None
+    return found
+
+
+def _refuse_twice(pairs: list[tuple[str, Any]]) -> None:
+    """Refuse a field that is there twice, of which msgspec would take the last."""
+    names = [name for name, _ in pairs]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise RefusedError(422, f"{twice[0]} is there twice")
+
+
+def in_words(error: str) -> str:
+    """An error of msgspec as a client knows JSON: `input[0]: a text is wanted, not a number`."""
+    what, _, where = error.replace("`", "").partition(" - at $")
+    what = what.replace("Object contains unknown field", "no request has the field")
+    if kinds := re.fullmatch(r"Expected ([\w| ]+), got (\w+)", what):
+        wanted = [WORDS[kind] for kind in kinds[1].split(" | ") if kind != "null"]
+        what = f"{' or '.join(wanted)} is wanted, not {WORDS[kinds[2]]}"
+        if where.startswith(".input[") and kinds[2] in ("int", "array"):
+            what += f"; {TOKEN_IDS}"
+    elif limit := re.fullmatch(r"Expected \w+ ([<>]=) (\S+)", what):
+        what = f"it must be {LIMITS[limit[1]]} {limit[2].removesuffix('.0')}"
+    elif value := re.fullmatch("Invalid enum value (.*)", what):
+        what = f"{value[1]} is none of its values"
+    return f"{where.removeprefix('.')}: {what}" if where else what

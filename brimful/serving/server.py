@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
 from ipaddress import ip_address
@@ -14,7 +15,7 @@ import uvicorn
 
 from brimful.batching.model import open_models
 from brimful.batching.service import Service
-from brimful.console import say, warn
+from brimful.console import say, visible, warn
 from brimful.errors import BrimfulError
 from brimful.serving.access import TOKEN, Access, token_of_environment
 from brimful.serving.app import create_app
@@ -43,6 +44,7 @@ class Process:
         limits = config.queue_requests, config.queue_tokens, config.deadline
         self.service = Service(*limits, self.metrics.computed)
         self.error: Exception | None = None
+        self.loading: asyncio.Task[None] | None = None
         token = token_of_environment()
         kind: dict[str, Any] = {"family": socket.AF_INET6 if ":" in config.host else socket.AF_INET}
         kind["dualstack_ipv6"] = config.host == "::" and socket.has_dualstack_ipv6()
@@ -72,12 +74,15 @@ class Process:
             "h11_max_incomplete_event_size": 1 << 20,
         }  # Connection has a lower limit
         options["http"] = partial(Connection, self.metrics, self.clients)
-        app = create_app(self.service, self.metrics, Access(token, local))
+        app = create_app(self.service, self.metrics, Access(token, local, config.cors))
         self.server = uvicorn.Server(uvicorn.Config(app, **options))
         self.server.capture_signals = nullcontext  # type: ignore[assignment]
 
-    def run(self) -> dict[str, Any]:
+    def run(self, begin: Callable[[], None]) -> dict[str, Any]:
         """Serve until a signal ends it.
+
+        Args:
+            begin: is called before the server heeds signals.
 
         Returns:
             the number of `texts` that were answered.
@@ -86,18 +91,20 @@ class Process:
             BrimfulError: a model cannot be opened.
         """
         with self.listener:
-            asyncio.run(self._serve())
+            asyncio.run(self._serve(begin))
         if self.error is not None:
             raise self.error
         (texts,) = self.metrics.texts.collect()
         return {"texts": int(sum(each.value for each in texts.samples if each.name.endswith("_total")))}
 
-    async def _serve(self) -> None:
+    async def _serve(self, begin: Callable[[], None]) -> None:
         loop = asyncio.get_running_loop()
+        begin()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._drain)
         loop.add_signal_handler(signal.SIGHUP, self._reload)
-        self.loading, looking = loop.create_task(self._load()), loop.create_task(self._look())
+        looking = loop.create_task(self._look())
+        self._reload()
         await self.server.serve(sockets=[self.listener])
         looking.cancel()
 
@@ -115,7 +122,7 @@ class Process:
                 self.error, self.server.should_exit = error, True
             return
         service.use(models)
-        names = ", ".join(models)
+        names = visible(", ".join(models))
         if again:
             self.metrics.reloads.labels("done").inc()
             say(f"serve: loaded again: {names}")
@@ -124,8 +131,15 @@ class Process:
         print(f"serving {names} on http://{f'[{host}]' if ':' in host else host}:{port}", flush=True)
 
     def _reload(self) -> None:
-        if self.loading.done() and not self.service.queue.closed:
-            self.loading = asyncio.get_running_loop().create_task(self._load())
+        """Load the models: once more after a load that goes on, whose folders may have changed since."""
+        self.is_stale = True
+        if self.loading is None or self.loading.done():
+            self.loading = asyncio.get_running_loop().create_task(self._load_while_stale())
+
+    async def _load_while_stale(self) -> None:
+        while self.is_stale and not self.service.queue.closed and self.error is None:
+            self.is_stale = False
+            await self._load()
 
     def _drain(self) -> None:
         """Accept nothing more; a second signal does not wait for what was accepted."""
@@ -134,7 +148,7 @@ class Process:
 
     async def _look(self) -> None:
         """Look at deadlines and slow clients, and for the end of a drain."""
-        queue = self.service.queue
+        queue, drained = self.service.queue, False
         while True:
             await asyncio.sleep(EVERY)
             queue.expire()
@@ -142,5 +156,5 @@ class Process:
                 each.look()
             if self.service.engine.lost:
                 self.error = BrimfulError(self.service.engine.lost)
-            if queue.closed and not queue.requests:
-                self.server.should_exit = True
+            self.server.should_exit |= drained  # a look later: what was on its way has its 503
+            drained = queue.closed and not queue.requests

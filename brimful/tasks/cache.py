@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cache, partial
 from importlib.metadata import version
+from inspect import getfile
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,6 +21,7 @@ import numpy as np
 import tokenizers
 from tokenizers import Tokenizer
 
+from brimful.compiled import sources_of
 from brimful.config import config_hash, to_dict
 from brimful.console import recorded_warnings, warn
 from brimful.data.ragged import Ragged
@@ -53,10 +55,6 @@ VARIABLE = "BRIMFUL_CACHE"
 MOST = 20 << 30
 """Bytes: of more, the entries go that were not used for longest."""
 PACKAGE = Path(__file__).parent.parent
-READERS = ("corpus/dedup", "corpus/reading", "data", "tables", "tasks", "text")
-"""The folders of the code that reads, encodes and checks task files."""
-MODELS = ("hf", "kernels", "model", "precision")
-"""The folders of the code that computes outputs."""
 _PATH = "{path}"
 
 T = TypeVar("T")
@@ -94,15 +92,13 @@ def _usable(folder: Path) -> Path | None:
 
 
 @cache
-def code_hash(*folders: str) -> str:
-    """A hash of the modules in folders of the package."""
-    digest = hashlib.sha256(tokenizers.__version__.encode())
-    for folder in folders:
-        files = sorted((PACKAGE / folder).glob("*.py"))
-        if not files:
-            raise FileNotFoundError(PACKAGE / folder)  # a moved folder would leave old entries valid
-        for file in files:
-            digest.update(file.read_bytes())
+def code_hash(*files: str) -> str:
+    """A hash of source files, of all modules of the package that they import, directly or not, and of the
+    fast forms, which `model.door` imports by name."""
+    digest = hashlib.sha256(f"{tokenizers.__version__} {version('torch')}".encode())
+    roots = [*map(Path, files), PACKAGE / "kernels/forms.py"]
+    for source in sorted(set().union(*map(sources_of, roots))):
+        digest.update(source.read_bytes())
     return digest.hexdigest()
 
 
@@ -115,7 +111,7 @@ def known_facts(key: dict[str, Any], build: Callable[[], dict[str, Any]]) -> dic
     folder = cache_folder()
     if folder is None:
         return build()
-    place = folder / config_hash({**key, "code": code_hash(*READERS)})
+    place = folder / config_hash({**key, "code": code_hash(getfile(build))})
     if (entry := read_entry(place, verify=True)) is not None:
         return dict(entry.facts)
     facts = build()
@@ -132,8 +128,7 @@ def known_outputs(
         decides: what decides it, beside the examples and this package's code.
         compute: float32 (n, C), or of each token (tokens, C). The main rank calls it.
     """
-    code = [code_hash(*READERS), code_hash(*MODELS), version("torch")]
-    key = {"outputs": decides, "texts": content_hash(data), "code": code}
+    key = {"outputs": decides, "texts": content_hash(data), "code": code_hash(getfile(compute))}
     entry = kept_entry(key, lambda: entry_of_outputs(compute()), ranks, "a teacher's outputs")
     return outputs_of_entry(entry)
 
@@ -141,7 +136,7 @@ def known_outputs(
 def known_groups(table: Table, ranks: World = ALONE) -> np.ndarray:
     """`alike_rows` of a table, out of the cache if it is there, mapped. Every rank calls this."""
     content = hashlib.sha256(table.fingerprints.data).hexdigest()
-    key = {"alike": content, "table": type(table).__name__, "code": code_hash(*READERS)}
+    key = {"alike": content, "table": type(table).__name__, "code": code_hash(getfile(alike_rows))}
     what = "which rows are alike"
     return kept_entry(key, lambda: Entry({"groups": alike_rows(table)}, {}), ranks, what).arrays["groups"]
 
@@ -278,7 +273,7 @@ class TaskFiles:
             "layout": self.layout.name,
             "columns": columns,
             "labelled": self.labelled,
-            "code": code_hash(*READERS),
+            "code": code_hash(__file__, getfile(self.kind)),
         }
 
     def _once(

@@ -80,8 +80,8 @@ class Regression(Numbers, Task):
             "n": len(labels)
         }
 
-    def measure_primary(self, answers: np.ndarray, data: Encoded) -> float:
-        return _metric(self.metrics[0].name, answers, data.targets["label"])
+    def primary_of(self, answers: np.ndarray, data: Encoded) -> Callable[[np.ndarray], float]:
+        return lambda rows: _metric(self.metrics[0].name, answers[rows], data.targets["label"][rows])
 
     def compared_rows(self, answers: np.ndarray, data: Encoded) -> list[Row]:
         pairs = zip(data.targets["label"].tolist(), answers[:, 0].tolist(), strict=True)

@@ -204,9 +204,9 @@ class Task(PredictionForm, Protocol):
     def measure(self, answers: Any, data: Encoded) -> dict[str, float]:
         """The metrics of the answers, and `n`."""
 
-    def measure_primary(self, answers: Any, data: Encoded) -> float:
-        """The primary metric alone, which the bootstrap measures a thousand times. By default `measure`."""
-        return self.measure(answers, data)[self.metrics[0].name]
+    def primary_of(self, answers: Any, data: Encoded) -> Callable[[np.ndarray], float] | None:
+        """The primary metric of rows (int64), as a function to be asked a thousand times; None: `measure`."""
+        return None
 
     def outputs_of(self, scores: np.ndarray) -> np.ndarray:
         """The outputs with these `scores`, float32 (rows, C): the way back, up to what does not change them.

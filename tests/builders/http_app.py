@@ -32,7 +32,7 @@ class Asked:
         self.metrics = Metrics(lambda: self.service.queue)
         limits = config.queue_requests, config.queue_tokens, config.deadline
         self.service = Service(*limits, self.metrics.computed)
-        self.app = create_app(self.service, self.metrics, Access(token_of_environment()))
+        self.app = create_app(self.service, self.metrics, Access(token_of_environment(), origins=config.cors))
         self.service.use(open_models(config.openings, self.service.engine.call))
 
     def run(self, talk: Callable[[httpx2.AsyncClient], Coroutine[Any, Any, Any]]) -> Any:
@@ -65,7 +65,7 @@ class Asked:
         """The status and the line of an error."""
         response = self.post(path, body)
         error = response.json()["error"]
-        assert error["code"] == response.status_code != 200
+        assert error["code"] == str(response.status_code) != "200"
         assert "\n" not in error["message"]
         return response.status_code, error["message"]
 

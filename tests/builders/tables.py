@@ -19,3 +19,8 @@ def labelled(name: str, values: np.ndarray) -> Encoded:
     ones = [np.ones(1, dtype=np.int32)] * len(values)
     types = [np.zeros(1, dtype=np.uint8)] * len(values)
     return encoded(Examples(ones, types, {name: values}, 1, 0))
+
+
+def bits_of(wanted: np.ndarray) -> np.ndarray:
+    """Sets of labels, (n, labels), as the bits of targets; the first says that there is one."""
+    return np.packbits(np.pad(wanted > 0, ((0, 0), (1, 0)), constant_values=True), axis=1)

@@ -18,7 +18,7 @@ from brimful.finetuning.config import default_rate
 from brimful.finetuning.trainings import curve_rows
 from brimful.hf.folders import save_model
 from brimful.judging import comparison
-from brimful.judging.baselines import Tfidf
+from brimful.judging.baselines import Tfidf, linear
 from brimful.judging.comparison import Judged, measure_methods
 from brimful.judging.uncertainty import bootstrapped, jackknifed, paired_bootstrap
 from brimful.reports.end_screen import show_run
@@ -28,11 +28,12 @@ from brimful.tables.table import Table
 from brimful.tasks.answer_spans import Prediction, Scored
 from brimful.tasks.classification import WEIGHT, Classification
 from brimful.tasks.data import TaskData
-from brimful.tasks.encoded import encode
+from brimful.tasks.encoded import Encoded, encode
 from brimful.tasks.multi_label import MultiLabel
 from brimful.tasks.question_answering import QuestionAnswering
 from brimful.tasks.regression import Regression
 from builders.encoders import word_tokenizer
+from builders.tables import bits_of
 from builders.thin_encoders import thin_encoder
 from builders.verbs import labelled_rows, write_table
 
@@ -60,7 +61,8 @@ def columns(path: str) -> tuple[list[str], list[str]]:
 
 def test_the_ladder_stands_on_the_same_rows(inputs, tmp_path, capsys, monkeypatch):
     words = pytest.importorskip("sklearn.feature_extraction.text")
-    linear = pytest.importorskip("sklearn.linear_model")
+    models = pytest.importorskip("sklearn.linear_model")
+    make_union = pytest.importorskip("sklearn.pipeline").make_union
     rates = {"learning_rates": [1e-3, 2e-3]}
     summary = finetune(**inputs, **SMALL | rates, out=str(tmp_path / "run"), label_curve=[20, 50])
     rungs = summary["baselines"]
@@ -74,14 +76,20 @@ def test_the_ladder_stands_on_the_same_rows(inputs, tmp_path, capsys, monkeypatc
     (texts, labels), (tests, wanted) = columns(inputs["train"]), columns(inputs["test"])
     low = labels.count("low") > 50
     assert rungs["majority"]["accuracy"] == pytest.approx(wanted.count("low" if low else "high") / 60)
-    vectors = words.TfidfVectorizer(analyzer="char", ngram_range=(1, 2), sublinear_tf=True).fit(texts)
+    ways = {
+        "words": [words.TfidfVectorizer(token_pattern=r"\b\w+\b", ngram_range=(1, 2), sublinear_tf=True)],
+        "characters": [words.TfidfVectorizer(analyzer="char", ngram_range=(1, 3), sublinear_tf=True)],
+    }
+    ways["words and characters"] = [*ways["words"], *ways["characters"]]
+    vectors = make_union(*ways[rungs["tfidf"]["reads"]]).fit(texts)
     reached = [
-        linear.LogisticRegression(C=c, max_iter=1000)
+        models.LogisticRegression(C=c, max_iter=1000)
         .fit(vectors.transform(texts), labels)
         .score(vectors.transform(tests), wanted)
         for c in (1, 3, 10, 30)
     ]
     assert rungs["tfidf"]["accuracy"] in [pytest.approx(one) for one in reached]
+    assert f"TF-IDF + linear model ({rungs['tfidf']['reads']})" in screen
     for name, rung in rungs.items():
         gap = summary["test"]["accuracy"] - rung["accuracy"]
         assert rung["difference"] == pytest.approx(gap)
@@ -248,10 +256,10 @@ def test_the_error_of_questions_is_that_of_contexts(seed):
 
 
 @pytest.mark.parametrize("task", [Classification(["0", "1"]), Regression(), MultiLabel(["0", "1"])])
-def test_errors_need_the_primary_metric_alone_and_of_many_rows_few_measurements(task, seed, monkeypatch):
+def test_what_all_resamples_need_is_computed_once(task, seed, monkeypatch):
     random = np.random.default_rng(seed)
     wanted = random.integers(0, 2, (300, 2))
-    targets = {"label": wanted[:, 0], "labels": wanted}
+    targets = {"label": wanted[:, 0], "labels": bits_of(wanted)}
     table = Table(Path("test.tsv"), [f"w{number}" for number in range(300)], None, None)
     data = encode(table, word_tokenizer(), 8, targets=targets)
     models = [[(2 * wanted + random.normal(size=(300, 2)) - 1).astype(np.float32)] for _ in range(2)]
@@ -259,7 +267,8 @@ def test_errors_need_the_primary_metric_alone_and_of_many_rows_few_measurements(
         models = [[answers[:, :1] * [-1, 1]] for [answers] in models]
     measured = [task.measure(answers, data)[task.metrics[0].name] for [answers] in models]
     count = Counter()
-    for name in ("measure", "measure_primary") if task.name != "multi-label" else ("measure_primary",):
+    plain = [lambda rows, a=a: task.measure(a[rows], data.take(rows))[task.metrics[0].name] for [a] in models]
+    for name in ("measure", "primary_of"):
         method = getattr(type(task), name)
         monkeypatch.setattr(
             type(task), name, lambda *given, n=name, m=method: (count.update([n]), m(*given))[1]
@@ -267,10 +276,11 @@ def test_errors_need_the_primary_metric_alone_and_of_many_rows_few_measurements(
     judged = [[Judged(task, answers)] for [answers] in models]
     found = measure_methods(judged, data)
     assert found.values == pytest.approx(measured)
-    assert count == {"measure_primary": 2 * 1001}
+    assert count == {"primary_of": 2}
+    expected = bootstrapped(lambda rows: [measure(rows) for measure in plain], 300)
+    assert found.covariance == pytest.approx(expected.covariance, rel=1e-6)
     monkeypatch.setattr(comparison, "MOST", 299)
     fewer = measure_methods(judged, data)
-    assert count == {"measure_primary": 2 * (1001 + 41)}
     assert fewer.values == pytest.approx(measured)
     assert fewer.difference(0, 1)[1] == pytest.approx(found.difference(0, 1)[1], rel=0.7)
 
@@ -294,7 +304,7 @@ def test_label_numbers_may_have_commas(inputs, tmp_path, capfd):
     assert "--seeds is retired: list them in finetune: --seed 0 1 2" in capfd.readouterr().err
 
 
-def test_texts_without_a_word_have_no_tfidf_but_a_model(inputs, tmp_path, capsys):
+def test_texts_without_a_word_are_read_by_characters(inputs, tmp_path, capsys):
     pytest.importorskip("sklearn")
     draw = np.random.default_rng(3)
     tables = {}
@@ -304,10 +314,9 @@ def test_texts_without_a_word_have_no_tfidf_but_a_model(inputs, tmp_path, capsys
         tables[name] = write_table(tmp_path / f"{name}.tsv", rows)
     run = tmp_path / "run"
     summary = finetune(encoder=inputs["encoder"], **tables, **SMALL, out=str(run), label_curve=[20])
-    assert list(summary["baselines"]) == ["majority", "frozen"]
-    assert "no linear model on TF-IDF: empty vocabulary" in capsys.readouterr().err
-    assert [record.keys() for record in summary["label_curve"]] == [{"labels", "finetuned", "frozen"}] * 2
-    assert (run / "model" / "model.safetensors").exists()
+    assert summary["baselines"]["tfidf"]["reads"] == "characters"
+    assert "TF-IDF reads characters" in capsys.readouterr().err
+    assert [record["labels"] for record in summary["label_curve"]] == [20, 40]
 
 
 def test_a_column_of_empty_texts_is_no_obstacle_to_tfidf(seed):
@@ -318,6 +327,70 @@ def test_a_column_of_empty_texts_is_no_obstacle_to_tfidf(seed):
     alone = Tfidf().fit(replace(table, second=None))
     assert (features.fit(table) != alone).nnz == 0
     assert features.of(replace(table, second=["word1"] * 20)).shape == alone.shape
+
+
+def made_up(texts: list[str], labels: list[int]) -> Encoded:
+    table = Table(Path("a.tsv"), texts, None, [str(label) for label in labels])
+    return encode(table, word_tokenizer(), 16, targets={"label": np.array(labels)})
+
+
+@pytest.mark.parametrize("kind", ["words", "characters"])
+def test_dev_chooses_what_tfidf_reads(kind, seed, monkeypatch):
+    pytest.importorskip("sklearn")
+    random = np.random.default_rng(seed)
+    letters = list("abcdefghijklmn")
+    parts = []
+    for size in (200, 100, 100):
+        labels = random.integers(0, 3, size).tolist()
+        if kind == "words":
+            words = [["abcd", "cdab", "dabc"][label] + " " + str(random.integers(10)) for label in labels]
+        else:
+            words = ["".join(random.choice(letters, 9)) + "xyz"[label] for label in labels]
+        parts.append(made_up(words, labels))
+    train, dev, test = parts
+    data = TaskData(Classification(["0", "1", "2"]), train, dev, train, test, 0)
+    tried: list[str] = []
+    fit = Tfidf.fit
+    monkeypatch.setattr(Tfidf, "fit", lambda self, table: (tried.append(self.kind), fit(self, table))[1])
+    rung = linear(data.task, data, Tfidf(), timed=False)
+    assert tried[:3] == list(Tfidf.kinds)
+    assert rung.reads == tried[3]
+    assert rung.metrics["accuracy"] > 0.95
+    if kind == "characters":
+        assert "characters" in rung.reads
+
+
+def test_the_features_that_most_texts_have_are_kept(seed, monkeypatch, capsys):
+    words = pytest.importorskip("sklearn.feature_extraction.text")
+    random = np.random.default_rng(seed)
+    texts = [" ".join(random.choice(list("abcdefghijklmnop"), 6)) for _ in range(100)]
+    table = Table(Path("a.tsv"), texts, None, None)
+    features = Tfidf()
+    features.kind = "words"
+    every = features.fit(table)
+    counted = words.TfidfVectorizer(token_pattern=r"\b\w+\b", ngram_range=(1, 2), sublinear_tf=True)
+    assert abs(every - counted.fit_transform(texts)).max() < 1e-12
+    monkeypatch.setattr("brimful.judging.baselines.MOST_FEATURES", 30)
+    fewer = features.fit(table)
+    assert (fewer.shape[1], features.found) == (30, every.shape[1])
+    frequency = np.sort(every.getnnz(axis=0))[::-1]
+    assert (np.sort(fewer.getnnz(axis=0))[::-1] == frequency[:30]).all()
+    assert abs(features.of(table) - fewer).max() < 1e-12
+    data = made_up(texts, [int("a" in text) for text in texts])
+    linear(Classification(["0", "1"]), TaskData(None, data, data, data, data, 0), features, timed=False)
+    assert f"the 30 of {every.shape[1]} features that most texts have" in capsys.readouterr().err
+
+
+def test_many_classes_take_fewer_rows_and_too_many_none(monkeypatch, capsys):
+    pytest.importorskip("sklearn")
+    task = Classification(["0", "1", "2"])
+    data = made_up([f"w{n % 3} w{n}" for n in range(90)], [n % 3 for n in range(90)])
+    data = TaskData(task, data, data, data, data, 0)
+    monkeypatch.setattr("brimful.judging.baselines.MOST_FITTED", 90)
+    assert linear(task, data, Tfidf(), timed=False).rows == 30
+    monkeypatch.setattr("brimful.judging.baselines.MOST_OUTPUTS", 2)
+    assert linear(task, data, Tfidf(), timed=False) is None
+    assert "no linear model on TF-IDF: 3 labels" in capsys.readouterr().err
 
 
 def test_the_label_curve_ends_in_the_ladder_where_checkpoints_are_chosen_on_held_out_rows(inputs, tmp_path):

@@ -15,6 +15,7 @@ from brimful.tasks.encoded import Encoded, encode
 from brimful.tasks.multi_label import MultiLabel
 from brimful.tasks.regression import Regression
 from builders.encoders import word_tokenizer
+from builders.tables import bits_of
 
 TASK = Classification(["often", "rare", "usual"])
 
@@ -102,7 +103,7 @@ def test_labels_that_are_found_or_frequent_or_unmeasured_have_no_advice() -> Non
 
 def test_labels_of_several_have_advice_without_weights() -> None:
     labels, logits = drawn(1)
-    targets = np.eye(3, dtype=np.float32)[labels]
+    targets = bits_of(np.eye(3)[labels])
     dev, train = data_of(labels=targets), data_of(labels=targets)
     (told,) = rare_labels(MultiLabel(["often", "rare", "usual"]), logits - 0.6, dev, train)
     assert told["label"] == "rare"

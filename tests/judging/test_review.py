@@ -1,5 +1,6 @@
 """What is told of a trained model: its worst errors in every task, thresholds, doubtful rows of train."""
 
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,9 @@ import torch
 from brimful.distributed import World
 from brimful.judging import review
 from brimful.judging.checks import check_tables
+from brimful.judging.rare import rare_labels
 from brimful.judging.review import (
+    SHOWN,
     calibrate,
     doubtful_labels,
     review_classifier,
@@ -28,6 +31,7 @@ from brimful.tasks.spans import Found
 from brimful.tasks.token_classification import TokenClassification
 from brimful.train.objective import Runtime
 from builders.encoders import small, word_tokenizer
+from builders.tables import labelled
 
 
 def encoded(labels: list, texts: list[str] | None = None, **targets: np.ndarray) -> Encoded:
@@ -189,3 +193,20 @@ def test_wrong_labels_are_doubted() -> None:
     part = doubtful_labels(encoder, data.take(np.arange(1, 300)), ["zero", "one"], runtime)["mislabelled"]
     assert all(row["text"] == texts[row["row"] - 1] for row in part)
     assert doubtful_labels(encoder, data.take(np.arange(20)), ["zero", "one"], runtime) == {}
+
+
+def test_ten_thousand_classes_need_no_matrix_of_them(seed):
+    """The matrix would have 800 MB; the logits have 4."""
+    random = np.random.default_rng(seed)
+    labels = [str(number) for number in range(10_000)]
+    answers = random.normal(size=(100, 10_000)).astype(np.float32)
+    data, task = labelled("label", random.permutation(10_000)[:100]), Classification(labels)
+    tracemalloc.start()
+    task.measure(answers, data)
+    task.primary_of(answers, data)(random.integers(0, 100, 100))
+    told = review_classifier(answers, data, labels, {})
+    assert rare_labels(task, answers, data, data) == []
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 100e6
+    assert len(told["confused"]) == SHOWN

@@ -11,8 +11,7 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +19,11 @@ import pytest
 
 from brimful.serving.access import HEADERS
 from brimful.tasks.static import StaticModel
+from builders.sockets import JSON, READY, Running, answered, running, text_of
 from builders.static_folder import save_static
 
-JSON = {"Content-Type": "application/json"}
 ASK = b"POST /v1/classify HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 LIVE = b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"
-READY = "serving static on http://127.0.0.1:"
 CODE = """
 import sys
 from brimful.cli import main
@@ -49,6 +47,42 @@ BatchModel.answers = answers
 sys.exit(main(sys.argv[1:]))
 """
 
+
+GATED = """
+import sys
+import time
+from pathlib import Path
+from brimful.cli import main
+from brimful.serving import server
+opened, loads = server.open_models, []
+def open_models(openings, call):
+    loads.append(1)
+    print("load", len(loads), file=sys.stderr, flush=True)
+    while not Path(openings[0].model, f"gate{len(loads)}").exists():
+        time.sleep(0.01)
+    return opened(openings, call)
+server.open_models = open_models
+sys.exit(main(sys.argv[1:]))
+"""
+"""A server whose loads of models wait for a file."""
+
+SIGNALLED = """
+import os
+import signal
+import sys
+from brimful.cli import main
+from brimful.commands import early
+from brimful.serving import server
+where, _, name = os.environ["PLACE"].rpartition(".")
+where = eval(where)
+real = getattr(where, name)
+def signalled(*given):
+    os.kill(os.getpid(), signal.Signals[os.environ["SIGNAL"]])
+    return real(*given)
+setattr(where, name, signalled)
+sys.exit(main(sys.argv[1:]))
+"""
+"""A server that gets a signal as it starts, at a place."""
 
 BUSY = """
 import asyncio
@@ -77,76 +111,14 @@ print(max(counts), code)
 """A server whose loop takes long for a turn. It prints the most connections that it accepted in one."""
 
 
-class Running:
-    """A server process.
-
-    Attributes:
-        process, port: its own.
-    """
-
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self.process = process
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        assert line.startswith(READY), (line, process.stderr and process.stderr.read())
-        self.port = int(line.removeprefix(READY))
-
-    def request(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-        """The status of a request, and its JSON."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
-        connection.request(method, path, None if body is None else json.dumps(body), JSON)
-        response = connection.getresponse()
-        found = response.status, json.loads(response.read())
-        connection.close()
-        return found
-
-    def connect(self, content: bytes) -> socket.socket:
-        """A connection on which this was sent."""
-        found = socket.create_connection(("127.0.0.1", self.port), timeout=30)
-        found.sendall(content)
-        return found
-
-    def end(self, number: signal.Signals = signal.SIGTERM) -> tuple[str, str]:
-        """What it says after a signal, of which it ends with status 0."""
-        self.process.send_signal(number)
-        out, err = self.process.communicate(timeout=60)
-        assert self.process.returncode == 0, err
-        return out, err
-
-
-@contextmanager
-def running(folder: Path, *options: str, code: str = CODE, **environment: str) -> Iterator[Running]:
-    command = [sys.executable, "-c", code, "serve", str(folder), "--port", "0", *options]
-    with subprocess.Popen(
-        command,
-        env={**os.environ, **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        try:
-            yield Running(process)
-        finally:
-            process.kill()
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     save_static(tmp_path / "static")
     return tmp_path / "static"
 
 
-def text_of(connection: socket.socket) -> str:
-    """All that a connection says until the server closes it."""
-    parts = []
-    with connection:
-        while part := connection.recv(65536):
-            parts.append(part)
-    return b"".join(parts).decode()
-
-
 def test_a_static_model_is_served_without_torch_and_its_texts_are_in_no_log(folder: Path) -> None:
-    with running(folder) as found:
+    with running(folder, code=CODE) as found:
         status, answer = found.request("POST", "/v1/classify", {"text": "w1 secret"})
         assert (status, answer["results"][0]["label"] in "abc") == (200, True)
         assert found.request("GET", "/health") == (200, {"status": "ready"})
@@ -189,7 +161,7 @@ def test_a_signal_loses_nothing_that_was_accepted(folder: Path, number: signal.S
                 return
             assert len(answer["results"]) == 200
 
-    with running(folder) as process:
+    with running(folder, code=CODE) as process:
         threads = [threading.Thread(target=ask, args=(process.port,)) for _ in range(8)]
         for thread in threads:
             thread.start()
@@ -204,7 +176,7 @@ def test_a_signal_loses_nothing_that_was_accepted(folder: Path, number: signal.S
 
 def test_a_reload_answers_with_the_new_model_and_a_bad_one_changes_nothing(folder: Path) -> None:
     model = StaticModel.load(folder)
-    with running(folder) as process:
+    with running(folder, code=CODE) as process:
         ask = ("POST", "/v1/classify", {"texts": [f"w{i}" for i in range(50)]})
         _, before = process.request(*ask)
         shutil.rmtree(folder)
@@ -223,8 +195,53 @@ def test_a_reload_answers_with_the_new_model_and_a_bad_one_changes_nothing(folde
         process.end()
 
 
+def test_a_signal_while_a_model_loads_has_it_loaded_once_more(folder: Path) -> None:
+    gates = [folder / f"gate{number}" for number in range(4)]
+    gates[1].touch()
+    with running(folder, code=GATED) as process:
+        assert process.process.stderr is not None
+        lines = iter(process.process.stderr.readline, "")
+        assert next(lines) == "load 1\n"
+        process.process.send_signal(signal.SIGHUP)
+        assert next(lines) == "load 2\n"
+        for _ in range(3):
+            process.process.send_signal(signal.SIGHUP)
+            time.sleep(0.05)
+        gates[2].touch()
+        assert [next(lines), next(lines)] == ["serve: loaded again: static\n", "load 3\n"]
+        gates[3].touch()
+        assert next(lines) == "serve: loaded again: static\n"
+        assert process.end()[1] == ""
+
+
+@pytest.mark.parametrize(
+    ("place", "status", "out", "err"),
+    [
+        (
+            "early.check",
+            143,
+            "",
+            "brimful: stopped by SIGTERM before the run had started; nothing was written\n",
+        ),
+        ("server.Process.__init__", 143, "", "brimful: stopped by SIGTERM before the run"),
+        ("server.open_models", 0, "stopped; 0 texts answered\n", ""),
+    ],
+)
+def test_signals_while_it_starts(folder: Path, place: str, status: int, out: str, err: str) -> None:
+    """SIGHUP does no harm, since the folders are read later or once more; SIGTERM ends it with a line."""
+    with running(folder, code=SIGNALLED, PLACE=place, SIGNAL="SIGHUP") as process:
+        assert process.request("POST", "/v1/classify", {"text": "w1"})[0] == 200
+        process.end()
+    command = [sys.executable, "-c", SIGNALLED, "serve", str(folder), "--port", "0"]
+    environment = {**os.environ, "PLACE": place, "SIGNAL": "SIGTERM"}
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stdout) == (status, out)
+    assert ended.stderr.startswith(err)
+    assert ended.stderr.count("\n") == (err != "")
+
+
 def test_slow_and_leaving_clients_disturb_nobody(folder: Path) -> None:
-    with running(folder) as process:
+    with running(folder, code=CODE) as process:
         head = ASK + b"Content-Length: 1000\r\n"
         slow = [process.connect(content) for content in (b"", head, head + b'\r\n{"text": "w1')]
         idle = [process.connect(b"") for _ in range(300)]
@@ -249,7 +266,7 @@ def test_slow_and_leaving_clients_disturb_nobody(folder: Path) -> None:
 
 
 def test_a_body_behind_an_upgrade_is_no_request(folder: Path) -> None:
-    with running(folder) as process:
+    with running(folder, code=CODE) as process:
         head = ASK + b"Connection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: %d\r\n\r\n" % len(LIVE)
         last = LIVE.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
         said = text_of(process.connect(head + LIVE + last))
@@ -261,7 +278,7 @@ def test_a_body_behind_an_upgrade_is_no_request(folder: Path) -> None:
 def test_clients_that_read_nothing_do_not_hold_up_the_end(folder: Path) -> None:
     body = json.dumps({"texts": ["w1 w2"] * 1024}).encode()
     ask = ASK + b"Content-Length: %d\r\n\r\n" % len(body) + body
-    with running(folder) as process:
+    with running(folder, code=CODE) as process:
         deaf = [process.connect(ask * 40) for _ in range(3)]
         assert process.request("POST", "/v1/classify", {"text": "w1"})[0] == 200
         process.end()
@@ -292,7 +309,7 @@ def test_a_full_queue_refuses_and_the_connection_goes_on(folder: Path) -> None:
             assert (response.status == 429) == ("Retry-After" in response.headers)
         connection.close()
 
-    with running(folder, "--queue-requests", "1") as process:
+    with running(folder, "--queue-requests", "1", code=CODE) as process:
         threads = [threading.Thread(target=ask, args=(process.port,)) for _ in range(6)]
         for thread in threads:
             thread.start()
@@ -336,7 +353,7 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_sent(folder: Path) -> 
 
 
 def test_a_body_that_never_comes_holds_up_nothing(folder: Path) -> None:
-    with running(folder) as process:
+    with running(folder, code=CODE) as process:
         head = ASK + b"Content-Length: %d\r\n\r\n" % (10 << 20)
         with process.connect(head) as first:
             assert text_of(first).startswith("HTTP/1.1 413 ")
@@ -357,7 +374,7 @@ def test_a_client_that_still_sends_is_told_why_it_is_refused(folder: Path, path:
 
 
 def test_an_empty_line_does_not_keep_a_connection(folder: Path) -> None:
-    with running(folder) as process:
+    with running(folder, code=CODE) as process:
         connection = process.connect(b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert connection.recv(65536).startswith(b"HTTP/1.1 200 ")
         connection.sendall(b"\r\n")
@@ -370,7 +387,7 @@ def test_a_busy_loop_gives_a_client_more_time(folder: Path) -> None:
         body = json.dumps({"text": "w1 " * 400_000}).encode()
         head = ASK + b"Content-Length: %d\r\n\r\n" % len(body)
         with process.connect(head + body) as connection:
-            assert b"a text has 1,200,000 characters" in connection.recv(65536)
+            assert b"a text has 1,200,000 characters" in answered(connection)[1]
         process.end()
 
 
@@ -402,6 +419,10 @@ def test_what_is_wrong_is_one_line(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     shutil.copytree(folder, tmp_path / "other" / "static")
     assert "called static" in refusal(str(folder), str(tmp_path / "other" / "static"), "--port", "0")
+    shutil.copytree(folder, tmp_path / "bad\udcff")
+    assert "bad\\udcff is not UTF-8" in refusal(str(tmp_path / "bad\udcff"), "--port", "0")
+    assert "red\\x1b[31m holds no model" in refusal(str(tmp_path / "red\x1b[31m"), "--port", "0")
+    assert refusal(str(folder), "--port", "0", BRIMFUL_TOKEN="a b").startswith("brimful: BRIMFUL_TOKEN has")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         assert f"--port {port}: Address already in use" in refusal(str(folder), "--port", port)
@@ -444,6 +465,33 @@ def test_with_json_stdout_has_json_alone(folder: Path) -> None:
             process.kill()
     assert json.loads(out) == {"texts": 0}
     assert err == ""
+
+
+def test_a_server_whose_output_is_closed_ends_well(folder: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = f"exec {sys.executable} -m brimful serve '{folder}' --port {port} >&- 2>&-"
+    with subprocess.Popen(command, shell=True) as process:
+        until = time.monotonic() + 60
+        while time.monotonic() < until:
+            with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
+                connection.sendall(LIVE)
+                assert answered(connection)[0] == 200
+                break
+            time.sleep(0.1)
+        process.terminate()
+        assert process.wait(60) == 0
+
+
+def test_a_name_is_no_command_for_the_terminal(folder: Path, tmp_path: Path) -> None:
+    odd = shutil.copytree(folder, tmp_path / "a\nb\x1b[31m")
+    with subprocess.Popen(
+        [sys.executable, "-m", "brimful", "serve", odd, "--port", "0"], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("serving a\\nb\\x1b[31m on http")
+        process.terminate()
+        assert process.wait(60) == 0
 
 
 def test_a_dry_run_says_how_fast_the_models_are(folder: Path) -> None:

@@ -1,6 +1,7 @@
 """Task files are parsed and encoded once: what is kept, when it is made again, and by which rank."""
 
 import errno
+import inspect
 import json
 from collections.abc import Sequence
 from dataclasses import fields
@@ -14,13 +15,16 @@ from tokenizers import Tokenizer
 from brimful.console import recorded_warnings
 from brimful.data.ragged import Ragged
 from brimful.errors import BrimfulError
+from brimful.judging import review
 from brimful.tables import slices
 from brimful.tables.columns import Column
 from brimful.tables.layouts import find_layout
 from brimful.tables.table_files import read_file
 from brimful.tasks import cache, entries
 from brimful.tasks import task as task_module
+from brimful.tasks.alike import alike_rows
 from brimful.tasks.cache import TaskFiles, cache_folder
+from brimful.tasks.classification import Classification
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.registry import find_task
 from brimful.tasks.task import Task
@@ -289,6 +293,7 @@ import sys
 from pathlib import Path
 import torch.distributed as dist
 from brimful.distributed import World
+from brimful.tasks.alike import alike_rows
 from brimful.tasks.cache import TaskFiles
 from brimful.tables.layouts import find_layout
 from brimful.tasks.registry import find_task
@@ -327,17 +332,27 @@ def test_one_rank_encodes_and_the_other_maps_the_same_file(tmp_path: Path) -> No
     (tmp_path / "read-0").unlink()
 
 
-def test_changed_code_has_entries_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for folder in (*cache.READERS, *cache.MODELS):
-        assert len(list((cache.PACKAGE / folder).glob("*.py"))) > 1
-    monkeypatch.setattr(cache, "PACKAGE", tmp_path)
-    (tmp_path / "tables").mkdir()
-    with pytest.raises(FileNotFoundError, match="tables"):
-        cache.code_hash("tables")
-    hashes = set()
-    for code in ("a = 1", "a = 2"):
-        (tmp_path / "tables" / "table.py").write_text(code)
-        cache.code_hash.cache_clear()
-        hashes.add(cache.code_hash("tables"))
-    cache.code_hash.cache_clear()
-    assert len(hashes) == 2
+@pytest.mark.parametrize(
+    "changed", ["judging/checks.py", "tasks/classification.py", "draws.py", "randomness.py", "compiled.py"]
+)
+def test_findings_are_of_all_the_code_that_makes_them(changed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also of what their functions import."""
+    makers = {
+        "findings": [review.check_before],
+        "groups": [alike_rows],
+        "files": [TaskFiles, Classification],
+    }
+
+    def hashes() -> dict[str, str]:
+        return {
+            name: cache.code_hash.__wrapped__(*map(inspect.getfile, made)) for name, made in makers.items()
+        }
+
+    before, read = hashes(), Path.read_bytes
+    monkeypatch.setattr(
+        Path, "read_bytes", lambda path: read(path) + b"#" * (path == cache.PACKAGE / changed)
+    )
+    after = hashes()
+    differ = {name for name in makers if before[name] != after[name]}
+    expected = {"judging/checks.py": {"findings"}, "tasks/classification.py": {"findings", "files"}}
+    assert differ == expected.get(changed, set(makers))

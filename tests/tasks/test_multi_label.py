@@ -8,9 +8,11 @@ import torch
 import torch.nn.functional as F
 
 from brimful.data.batch import pack
+from brimful.data.example_batches import batch_of
 from brimful.errors import BrimfulError
-from brimful.tasks.multi_label import MultiLabel
-from builders.tables import labelled
+from brimful.tables.table import Table
+from brimful.tasks.multi_label import MultiLabel, label_sets
+from builders.tables import bits_of, labelled
 
 TASK = MultiLabel(["a", "b", "c"])
 
@@ -28,7 +30,7 @@ def test_lists_of_labels_are_read(tmp_path: Path, name: str, content: str):
     table = MultiLabel.read(tmp_path / name, labelled=True)
     assert table.labels == [["a", "c"], []]
     assert MultiLabel.from_table(table).labels == ["a", "c"]
-    assert TASK.targets(table)["labels"].tolist() == [[1, 0, 1], [0, 0, 0]]
+    assert label_sets(TASK.targets(table)["labels"], 3).tolist() == [[True, False, True], [False] * 3]
     with pytest.raises(BrimfulError, match=r"line [12]: unknown label 'c'"):
         MultiLabel(["a", "b"]).targets(table)
     with pytest.raises(BrimfulError, match="no text has a label"):
@@ -39,7 +41,7 @@ def test_the_loss_is_the_mean_over_labels_of_real_sequences(seed: int):
     random = np.random.default_rng(seed)
     batch = pack([np.zeros(2, np.int32)] * 3, max_length=2, pad=0, slots=8, sequence_slots=5)
     wanted = torch.from_numpy(random.integers(0, 2, (3, 3)).astype(np.float32))
-    batch.targets["labels"] = torch.cat([wanted, torch.full((2, 3), torch.nan)])
+    batch.targets["labels"] = torch.cat([torch.from_numpy(bits_of(wanted.numpy())), torch.zeros(2, 1).byte()])
     outputs = torch.randn(5, 3, dtype=torch.float64, requires_grad=True)
     total = TASK.losses(outputs, batch)["multi-label"]
     expected = F.binary_cross_entropy_with_logits(outputs[:3], wanted.double(), reduction="sum") / 3
@@ -55,8 +57,12 @@ def test_metrics_are_those_of_scikit_learn(seed: int):
     random = np.random.default_rng(seed)
     wanted = random.integers(0, 2, (30, 3)).astype(np.float32)
     answers = random.normal(size=(30, 3)).astype(np.float32)
-    data = labelled("labels", wanted)
+    data = labelled("labels", bits_of(wanted))
     found = TASK.measure(answers, data)
+    rows = random.integers(0, 30, 30)
+    assert TASK.primary_of(answers, data)(rows) == pytest.approx(
+        metrics.f1_score(wanted[rows], answers[rows] > 0, average="micro", zero_division=0)
+    )
     for kind in ("micro", "macro"):
         expected = metrics.f1_score(wanted, answers > 0, average=kind, zero_division=0)
         assert found[f"{kind}_f1"] == pytest.approx(expected)
@@ -64,3 +70,20 @@ def test_metrics_are_those_of_scikit_learn(seed: int):
     row = TASK.rows(answers, data)[0]
     assert row["labels"] == [name for name, logit in zip("abc", answers[0], strict=True) if logit > 0]
     assert all(p > 0.5 for p in row["probabilities"])
+
+
+@pytest.mark.parametrize("labels", [7, 8, 1000])
+def test_targets_are_held_as_bits(seed: int, labels: int):
+    random = np.random.default_rng(seed)
+    wanted = random.random((500, labels)) < 0.01
+    names = [str(label) for label in range(labels)]
+    given = [[names[label] for label in np.flatnonzero(row)] for row in wanted]
+    table = Table(Path("a.tsv"), ["a"] * 500, None, given)
+    bits = MultiLabel(names).targets(table)["labels"]
+    assert bits.nbytes <= 500 * (labels / 8 + 1)
+    assert (bits == bits_of(wanted)).all()
+    assert (label_sets(bits, labels) == wanted).all()
+    outputs = torch.from_numpy(random.normal(size=(6, labels)))
+    batch = batch_of(labelled("labels", bits).examples, np.arange(4), 6, 6)
+    expected = F.binary_cross_entropy_with_logits(outputs[:4], torch.from_numpy(wanted[:4]).double())
+    torch.testing.assert_close(MultiLabel(names).losses(outputs, batch)["multi-label"] / 4, expected)

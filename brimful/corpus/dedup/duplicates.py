@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from brimful.corpus.dedup.bands import fold
 from brimful.errors import BrimfulError
 from brimful.storage import temporary_path
 
@@ -148,16 +149,6 @@ class NearKeys:
             minhash.update(shingles(text))
             bands[number] = np.array(minhash.digest(), np.uint32).reshape(BANDS, BAND_HASHES)
         return fold(bands)
-
-
-def fold(hashes: np.ndarray) -> np.ndarray:
-    """One 64-bit key for the hashes of each band; bands never share keys; uint64 (texts, bands)."""
-    from brimful.randomness import mix
-
-    keys = np.broadcast_to(np.arange(hashes.shape[1], dtype=np.uint64), hashes.shape[:2]).copy()
-    for column in range(hashes.shape[2]):
-        keys = mix(keys ^ hashes[:, :, column].astype(np.uint64))
-    return keys
 
 
 def shingles(text: str) -> list[str]:

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from brimful.corpus.dedup.bands import fold
 from brimful.corpus.dedup.duplicates import (
     BAND_HASHES,
     BANDS,
     RECORD,
     by_key,
-    fold,
     mark_duplicates,
     mark_recurring,
     shingles,

@@ -1,10 +1,14 @@
 """Near duplicates between two lists: what is found is as alike as claimed, and what is alike is found."""
 
 import random
+from collections import Counter
+from itertools import combinations
 
 import numpy as np
+import pytest
 
-from brimful.corpus.dedup.near_pairs import LEAST, jaccard, near_pairs, signatures
+from brimful.corpus.dedup import near_pairs as module
+from brimful.corpus.dedup.near_pairs import LEAST, jaccard, near_groups, near_pairs, signatures
 
 
 def runs(text: str) -> set[bytes]:
@@ -59,3 +63,47 @@ def test_empty_lists() -> None:
         assert (match == -1).all()
         assert not alike.any()
         assert len(match) == len(asked)
+
+
+def templated(draw: random.Random, count: int, own: int) -> list[str]:
+    """Texts of one template, of which `own` letters are theirs."""
+    letters = "abcdefghijklmnopqrstuvwxyz "
+    frame = ["".join(draw.choices(letters, k=25)) for _ in range(6)]
+    return ["".join(part + "".join(draw.choices(letters, k=own)) for part in frame) for _ in range(count)]
+
+
+def parts_of(groups: np.ndarray, texts: list[str]) -> set[frozenset[str]]:
+    return {frozenset(np.array(texts)[groups == group].tolist()) for group in set(groups.tolist())}
+
+
+def test_the_hashes_decide_which_sets_are_compared(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The groups are those of all candidates, and the sets of a text are made once."""
+    draw = random.Random(seed)
+    texts = [*made_up(draw, 150), *templated(draw, 150, 8), *templated(draw, 100, 2)]
+    texts += [text[:-1] + "。" for text in texts[::4]]
+    count = Counter[str]()
+    for name in ("_runs", "_similarity"):
+        made = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda *given, n=name, m=made: (count.update([n]), m(*given))[1])
+    found = near_groups(texts, np.arange(len(texts)))
+    estimated = count["_similarity"]
+    assert count["_runs"] <= len(texts)
+    monkeypatch.setattr(module, "LEAST_EQUAL", 0)
+    assert parts_of(near_groups(texts, np.arange(len(texts))), texts) == parts_of(found, texts)
+    assert estimated < 0.9 * (count["_similarity"] - estimated)
+    similar = [(a, b) for a, b in combinations(range(len(texts)), 2) if reference(texts[a], texts[b]) >= 0.75]
+    assert np.mean([found[a] == found[b] for a, b in similar]) > 0.95
+
+
+def test_the_order_of_texts_changes_nothing(seed: int) -> None:
+    draw = random.Random(seed)
+    texts = list(dict.fromkeys([*templated(draw, 200, 4), *templated(draw, 200, 6), *made_up(draw, 50)]))
+    asked = templated(draw, 100, 4) + [text[:-1] + "。" for text in texts[::3]]
+    groups, (match, alike) = near_groups(texts, np.arange(len(texts))), near_pairs(texts, asked)
+    for _ in range(3):
+        shuffled = draw.sample(texts, len(texts))
+        again = near_groups(shuffled, np.arange(len(texts)))
+        assert parts_of(again, shuffled) == parts_of(groups, texts)
+        other, nearness = near_pairs(shuffled, asked)
+        assert (nearness == alike).all()
+        assert [shuffled[i] for i in other[other >= 0]] == [texts[i] for i in match[match >= 0]]

@@ -1,0 +1,182 @@
+"""Who is let in: those with the token or, without one, those whom no foreign web page sends."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from brimful.errors import BrimfulError
+from brimful.serving.access import token_of_environment
+from brimful.serving.config import ServeConfig
+from builders.http_app import Asked, asked
+from builders.shared import made_once
+from builders.static_folder import save_static
+
+CLASSIFY = "/v1/classify"
+JSON = {"Content-Type": "application/json"}
+
+
+@pytest.fixture(scope="module")
+def static(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return (
+        made_once(tmp_path_factory, "served-static", lambda folder: save_static(folder / "static")) / "static"
+    )
+
+
+@pytest.fixture(scope="module")
+def server(static: Path) -> Iterator[Asked]:
+    with asked(static) as found:
+        yield found
+
+
+def post(server: Asked, headers: dict[str, str], method: str = "POST", path: str = CLASSIFY) -> Any:
+    """The response to a body of one text."""
+    sent = {"content": b'{"text": "w1"}'} if method == "POST" else {}
+    return server.run(lambda client: client.request(method, path, headers=headers, **sent))
+
+
+def test_a_token_guards_all_but_health_and_the_page(static: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BRIMFUL_TOKEN", "sesame")
+    with asked(static) as server:
+        for path in ("/v1/models", "/metrics", CLASSIFY, "/nowhere"):
+            assert server.get(path).status_code == 401
+            assert server.get(path, authorization="Bearer open").status_code == 401
+        assert server.get("/v1/models").json()["error"]["type"] == "unauthorized"
+        for path in ("/", "/health", "/health/live"):
+            assert server.get(path).status_code == 200
+        assert server.get("/v1/models", authorization="Bearer sesame").status_code == 200
+        assert "sesame" not in server.get("/v1/models").text
+        counted = server.get("/metrics", authorization="Bearer sesame").text
+        assert 'brimful_requests_total{path="other",status="401"} 10.0' in counted
+
+
+def test_two_tokens_are_refused(static: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BRIMFUL_TOKEN", "sesame")
+    with asked(static) as server:
+        for given in (
+            ["Bearer ses", "ame"],
+            ["Bearer sesame", "Bearer sesame"],
+            ["Bearer sesame2"],
+            ["sesame"],
+        ):
+            headers = [("Authorization", each) for each in given]
+            response = server.run(lambda client, headers=headers: client.get("/v1/models", headers=headers))
+            assert response.status_code == 401
+        headers = {"authorization": "bearer  sesame", "Host": "models.example.org", "Origin": "http://other"}
+        assert post(server, headers).status_code == 200  # a token is enough
+
+
+@pytest.mark.parametrize(
+    ("given", "token"), [(" secret\n", b"secret"), ("secret\r\n", b"secret"), (None, b"")]
+)
+def test_space_around_a_token_is_no_part_of_it(
+    monkeypatch: pytest.MonkeyPatch, given: str | None, token: bytes
+) -> None:
+    monkeypatch.delenv("BRIMFUL_TOKEN", raising=False)
+    if given is not None:
+        monkeypatch.setenv("BRIMFUL_TOKEN", given)
+    assert token_of_environment() == token
+
+
+@pytest.mark.parametrize("given", ["", " \n", "a b", "a\nb", "a\x7f", "caf\u00e9", "a\udcff"])
+def test_a_token_that_no_header_holds_is_refused(monkeypatch: pytest.MonkeyPatch, given: str) -> None:
+    monkeypatch.setenv("BRIMFUL_TOKEN", given)
+    with pytest.raises(BrimfulError, match=r"^BRIMFUL_TOKEN "):
+        token_of_environment()
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost", 200),
+        ("localhost:8080", 200),
+        ("LOCALHOST:1", 200),
+        ("127.0.0.1:65000", 200),
+        ("127.0.0.2", 200),
+        ("[::1]:8080", 200),
+        ("[::1]", 200),
+        ("rebind.example", 421),
+        ("rebind.example:8080", 421),
+        ("localhost.example", 421),
+        ("127.0.0.1.example", 421),
+        ("user@localhost", 421),
+        ("localhost/x", 421),
+        ("192.168.0.1", 421),
+        ("[::1", 421),
+        ("localhost:", 200),
+    ],
+)
+def test_a_server_of_this_machine_answers_to_its_own_names(server: Asked, host: str, status: int) -> None:
+    found = [
+        post(server, {"Host": host, **JSON}).status_code,
+        *(post(server, {"Host": host}, "GET", path).status_code for path in ("/", "/v1/models", "/metrics")),
+    ]
+    assert found == [status] * 4
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 200),
+        ({"Origin": "http://localhost:8080"}, 200),
+        ({"Origin": "http://localhost:8080", "Sec-Fetch-Site": "same-origin"}, 200),
+        ({"Origin": "https://models.example.org", "Sec-Fetch-Site": "same-origin"}, 200),  # behind a proxy
+        ({"Sec-Fetch-Site": "none"}, 200),
+        ({"Origin": "http://other.example"}, 403),
+        ({"Origin": "http://localhost:9090", "Sec-Fetch-Site": "same-site"}, 403),
+        ({"Origin": "http://localhost:8080", "Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Sec-Fetch-Site": "cross-site"}, 403),
+    ],
+)
+def test_pages_of_other_servers_cannot_post(server: Asked, headers: dict[str, str], status: int) -> None:
+    assert post(server, {"Host": "localhost:8080", **JSON, **headers}).status_code == status
+    get = post(server, {"Host": "localhost:8080", **headers}, "GET", "/v1/models")
+    assert get.status_code == 200  # which the page cannot read
+
+
+@pytest.mark.parametrize(
+    "kind", ["", "text/plain", "application/x-www-form-urlencoded", "text/plain; application/json", "json"]
+)
+def test_what_is_not_called_json_is_refused_and_the_header_is_named(server: Asked, kind: str) -> None:
+    response = post(server, {"Content-Type": kind} if kind else {})
+    assert response.status_code == 415
+    assert "Content-Type: application/json" in response.json()["error"]["message"]
+    assert post(server, {"Content-Type": "Application/JSON; charset=utf-8"}).status_code == 200
+
+
+def test_pages_ask_if_their_origin_is_named(static: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = {"Origin": "https://app.example.org", "Sec-Fetch-Site": "cross-site"}
+    ahead = {
+        **page,
+        "Access-Control-Request-Method": "POST",
+        "Access-Control-Request-Headers": "authorization",
+    }
+    allowed = "access-control-allow-origin"
+    with asked(static) as server:
+        assert post(server, ahead, "OPTIONS").status_code == 405
+        assert allowed not in post(server, page, "GET", "/v1/models").headers
+    monkeypatch.setenv("BRIMFUL_TOKEN", "sesame")
+    for origins in (("https://app.example.org",), ("*",)):
+        for token in ("sesame", None):
+            if token is None:
+                monkeypatch.delenv("BRIMFUL_TOKEN")
+            else:
+                monkeypatch.setenv("BRIMFUL_TOKEN", token)
+            with asked(static, cors=origins) as server:
+                assert post(server, ahead, "OPTIONS").status_code == 200
+                answer = post(server, {**page, **JSON, "Authorization": "Bearer sesame"})
+                assert (answer.status_code, allowed in answer.headers) == (200, True)
+                wrong = post(server, {**page, **JSON}, "GET", "/nothing")
+                assert allowed in wrong.headers
+                other = post(server, {**page, **JSON, "Origin": "https://other.example"})
+                if origins != ("*",):
+                    assert allowed not in other.headers
+                    assert other.status_code == (403 if token is None else 401)
+
+
+@pytest.mark.parametrize("origin", ["app.example.org", "https://app.example.org/", "https://", "file:///x"])
+def test_what_is_no_origin_is_refused(origin: str) -> None:
+    with pytest.raises(BrimfulError, match="cors is "):
+        ServeConfig(models=("x",), cors=(origin,))
