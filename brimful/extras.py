@@ -15,7 +15,6 @@ EXTRAS = {
     "ray": "ray",
     "sklearn": "tasks",
     "snownlp": "demo",
-    "starlette": "serve",
     "tensorboardX": "tensorboard",
     "transformers": "hf",
     "uvicorn": "serve",

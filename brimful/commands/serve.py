@@ -32,7 +32,7 @@ def serve(config: ServeConfig) -> dict[str, Any]:
     Raises:
         BrimfulError: a package is missing, a model cannot be opened, or the address cannot be had.
     """
-    require("serve", "starlette", "uvicorn", "prometheus_client")
+    require("serve", "uvicorn", "prometheus_client")
     with starting() as start:
         if config.dry_run:
             from brimful.batching.model import open_models

@@ -23,6 +23,7 @@ from brimful.tables.label_lists import MISSING
 from brimful.tables.labelled_spans import LabelledSpan, label_names_of
 from brimful.tables.question_files import Answer
 from brimful.tables.table import Table, require_pairs
+from brimful.tasks.alike import SOURCE, sides_of, sources_of
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.task import Task
 from brimful.text.characters import normalised
@@ -246,7 +247,7 @@ class Overlap:
 
 def overlap(train: Table, other: Table) -> Overlap:
     """The rows of `other` that are in `train`, exactly or nearly (`corpus.dedup.near_pairs`)."""
-    asked, first = _keys(other, normalised), _first_rows(train)
+    asked, first = _row_texts(other), _first_rows(train)
     same = {row: first[key] for row, key in enumerate(asked) if key in first}
     rest = [row for row in range(len(asked)) if row not in same]
     distinct = list(first)
@@ -260,17 +261,22 @@ def overlap(train: Table, other: Table) -> Overlap:
 
 
 def _first_rows(table: Table) -> dict[str, int]:
-    """The first row of each text."""
+    """The first row of each text, of a pair in either order."""
     first: dict[str, int] = {}
-    for row, key in enumerate(_keys(table, normalised)):
+    for row, key in enumerate(_row_texts(table)):
         first.setdefault(key, row)
     return first
+
+
+def _row_texts(table: Table) -> list[str]:
+    """One string for each row, equal for texts, or pairs in either order, that differ in no letter."""
+    return ["\n\n".join(sorted(filter(None, map(normalised, key)))) for key in table.keys()]  # noqa: SIM118
 
 
 def check_shared(first: Table, second: Table) -> list[Finding]:
     """Rows of two tables that measure, such as dev and test: what is chosen on one favours the other's."""
     there = _first_rows(first)
-    same = {row: there[key] for row, key in enumerate(_keys(second, normalised)) if key in there}
+    same = {row: there[key] for row, key in enumerate(_row_texts(second)) if key in there}
     if not same:
         return []
     row, other = next(iter(same.items()))
@@ -306,6 +312,17 @@ def check_overlap(train: Table, other: Table, shared: Overlap) -> list[Finding]:
             f" {_quoted(train.texts[there])})"
         )
         found.append(_finding("near leakage", other, list(shared.near), message))
+    source, known = sources_of(train), shared.same | shared.near
+    common = {
+        row: source.keys() & set(texts) for row, texts in enumerate(sides_of(other)) if row not in known
+    }
+    if rows := [row for row, texts in common.items() if texts]:
+        first = source[min(common[rows[0]])]
+        message = (
+            f"{counted(len(rows), 'row')} with a text of {SOURCE} characters or more that is in train (row"
+            f" {other.number(rows[0])} and row {train.number(first)} there: {_quoted(train.texts[first])})"
+        )
+        found.append(_finding("shared texts", other, rows, message))
     return found
 
 

@@ -5,8 +5,7 @@ import os
 import re
 from dataclasses import dataclass
 from ipaddress import ip_address
-
-from starlette.types import Scope
+from typing import Any
 
 from brimful.batching.queue import RefusedError
 from brimful.errors import BrimfulError
@@ -51,7 +50,7 @@ class Access:
     local: bool = True
     origins: tuple[str, ...] = ()
 
-    def check(self, scope: Scope) -> None:
+    def check(self, scope: dict[str, Any], headers: dict[bytes, bytes]) -> None:
         """Refuse a request by its head.
 
         Raises:
@@ -65,8 +64,7 @@ class Access:
             if scope["path"] not in OPEN:
                 self._check_token([value for name, value in scope["headers"] if name == b"authorization"])
             return
-        headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
-        host = headers.get(b"host", "")
+        host = headers.get(b"host", b"").decode("latin-1")
         if self.local and host and not is_local(host):
             raise RefusedError(
                 421,
@@ -74,7 +72,23 @@ class Access:
                 f" {host:.100}; set {TOKEN}, or let a proxy send Host: localhost",
             )
         if scope["method"] == "POST":
-            self._check_origin(headers, host)
+            self._check_page(headers, host)
+
+    def shared(self, headers: dict[bytes, bytes]) -> list[tuple[bytes, bytes]]:
+        """The headers by which a browser lets a page of another server read an answer, if it may."""
+        origin = headers.get(b"origin")
+        if origin is None or not {"*", origin.decode("latin-1")}.intersection(self.origins):
+            return []
+        return [
+            (b"access-control-allow-origin", origin),
+            (b"access-control-allow-methods", b"GET, POST"),
+            (
+                b"access-control-allow-headers",
+                headers.get(b"access-control-request-headers", b"content-type"),
+            ),
+            (b"access-control-expose-headers", b"retry-after, server-timing, x-truncated-texts"),
+            (b"vary", b"origin"),
+        ]
 
     def _check_token(self, given: list[bytes]) -> None:
         kind, _, token = b"".join(given).partition(b" ")
@@ -84,13 +98,12 @@ class Access:
                 401, "the token is missing or wrong: send one header Authorization: Bearer TOKEN"
             )
 
-    def _check_origin(self, headers: dict[bytes, str], host: str) -> None:
-        site, origin = headers.get(b"sec-fetch-site"), headers.get(b"origin")
-        if site in ("same-origin", "none") or (site is None and origin is None):
-            return
-        if "*" in self.origins or origin in self.origins:
-            return
-        if site == "cross-site" or origin is None or origin.partition("://")[2].lower() != host.lower():
+    def _check_page(self, headers: dict[bytes, bytes], host: str) -> None:
+        site, origin = (headers.get(name, b"").decode("latin-1") for name in (b"sec-fetch-site", b"origin"))
+        is_own = site in ("same-origin", "none") or (
+            not site and origin.partition("://")[2].lower() == host.lower()
+        )
+        if (site or origin) and not is_own and not self.shared(headers):
             raise RefusedError(
                 403, f"a page of {origin or 'another server'} asks: allow it by --cors ORIGIN, or set {TOKEN}"
             )

@@ -8,7 +8,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from brimful.batching.queue import RefusedError
 from brimful.serving.access import HEADERS
-from brimful.serving.app import CLIENT, error_json
+from brimful.serving.app import CLIENT, in_full
 from brimful.serving.metrics import Metrics
 
 CONNECTIONS = 4096
@@ -104,6 +104,10 @@ class Connection(H11Protocol):
 
 def response_to(error: RefusedError) -> bytes:
     """The response of an error, as it is sent."""
-    content, line = error_json(error), f"HTTP/1.1 {error.status} {HTTPStatus(error.status).phrase}"
-    about = f"content-type: application/json\r\ncontent-length: {len(content)}\r\nconnection: close"
-    return f"{line}\r\n{about}\r\n\r\n".encode() + content
+    status, content, headers = in_full(error)
+    headers += [(b"content-length", b"%d" % len(content)), (b"connection", b"close")]
+    lines = [
+        f"HTTP/1.1 {status} {HTTPStatus(status).phrase}".encode(),
+        *(b"%s: %s" % pair for pair in headers),
+    ]
+    return b"\r\n".join([*lines, b"", content])

@@ -6,7 +6,7 @@ from hashlib import sha256
 from importlib import resources
 
 
-def page() -> tuple[bytes, dict[str, str]]:
+def page() -> tuple[bytes, list[tuple[bytes, bytes]]]:
     """The page in UTF-8, and its headers.
 
     Its style and its script are allowed by their hashes, so nothing that reached the page as text could run.
@@ -18,13 +18,13 @@ def page() -> tuple[bytes, dict[str, str]]:
         "img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
         "require-trusted-types-for 'script'; trusted-types 'none'"
     )
-    headers = {
-        "Content-Type": "text/html; charset=utf-8",
-        "Content-Security-Policy": policy,
-        "X-Content-Type-Options": "nosniff",
-        "Referrer-Policy": "no-referrer",
-        "Cache-Control": "no-cache",
-    }
+    headers = [
+        (b"content-type", b"text/html; charset=utf-8"),
+        (b"content-security-policy", policy.encode()),
+        (b"x-content-type-options", b"nosniff"),
+        (b"referrer-policy", b"no-referrer"),
+        (b"cache-control", b"no-cache"),
+    ]
     return text.encode(), headers
 
 

@@ -18,7 +18,7 @@ from brimful.batching.service import Service
 from brimful.console import say, visible, warn
 from brimful.errors import BrimfulError
 from brimful.serving.access import TOKEN, Access, token_of_environment
-from brimful.serving.app import create_app
+from brimful.serving.app import App
 from brimful.serving.config import ServeConfig
 from brimful.serving.connection import CONNECTIONS, KEPT, PATIENCE, Connection
 from brimful.serving.metrics import Metrics
@@ -74,7 +74,7 @@ class Process:
             "h11_max_incomplete_event_size": 1 << 20,
         }  # Connection has a lower limit
         options["http"] = partial(Connection, self.metrics, self.clients)
-        app = create_app(self.service, self.metrics, Access(token, local, config.cors))
+        app = App(self.service, self.metrics, Access(token, local, config.cors))
         self.server = uvicorn.Server(uvicorn.Config(app, **options))
         self.server.capture_signals = nullcontext  # type: ignore[assignment]
 

@@ -1,16 +1,20 @@
 """Which rows of a table are alike, so that a cut leaves them on one side; and the cut itself.
 
 Rows are alike whose texts are equal but for case, width, spaces, punctuation and numbers, or almost the
-same (`corpus.dedup.near_pairs`), and rows that are alike to the same third one. Numbers and punctuation count
-where they are most of a text, or all that tells many texts apart, as in a table of a few templates.
+same (`corpus.dedup.near_pairs`), pairs in either order; rows that share a long text, their source; and rows
+that are alike to the same third one. Numbers and punctuation count where they are most of a text, or all that
+tells many texts apart, as in a table of a few templates.
 """
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 
 import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
+from brimful.console import warn
 from brimful.corpus.dedup.near_pairs import near_groups, near_pairs
 from brimful.randomness import derive_key, hash_words
 from brimful.tables.table import Table
@@ -26,17 +30,24 @@ MOST = 0.5
 FEW = 10
 FEWEST = 50
 """Different texts of a table that test is cut from."""
+SOURCE = 20
+"""Characters, without spaces, of a text that is the source of the rows that share it, such as a premise."""
+COMMON = 0.1
+"""What more than this proportion of the rows share is no source, such as a prompt; and no group is larger."""
 _NO_LETTERS = re.compile(r"[\W\d_]+")
 
 
 def held_out_copies(table: Table, held_out: Sequence[Table], train: Table) -> np.ndarray:
     """bool (n,), whether a row of another file has a text of the rows that were cut from a table, or almost
     the same, but for case, width, spaces, punctuation and numbers. The last two count where the rest of the
-    table, `train`, has the same letters; and what is as near to a row of `train` is no copy."""
+    table, `train`, has the same letters; and what is as near to a row of `train` is no copy. A row that
+    shares a source with those rows, and not with `train`, is one too."""
     texts, rest = _texts(table), _texts(train)
     known = dict.fromkeys(text for each in held_out for text in _texts(each))
     letters = set(map(_letters, known)) - set(map(_letters, rest))
+    sources = set().union(*map(sources_of, held_out)) - set(sources_of(train))
     found = np.array([text in known or _letters(text) in letters for text in texts], dtype=bool)
+    found |= [not sources.isdisjoint(row) for row in sides_of(table)]
     match, nearness = near_pairs(list(known), texts)
     near = np.flatnonzero((match >= 0) & ~found)
     of_train = near_pairs(rest, [texts[row] for row in near.tolist()])[1]
@@ -46,14 +57,53 @@ def held_out_copies(table: Table, held_out: Sequence[Table], train: Table) -> np
 
 def rows_alike(table: Table, other: Table) -> np.ndarray:
     """bool (n,), whether a row of a table is alike to one of another table, as `alike_rows` has it."""
-    groups = _groups(_texts(other) + _texts(table))
+    groups = _sourced(_groups(_texts(other) + _texts(table)), sides_of(other) + sides_of(table))
     return np.isin(groups[len(other) :], groups[: len(other)])
 
 
 def alike_rows(table: Table) -> np.ndarray:
     """The group of each row, int64 (n,): rows of equal groups are alike, or belong together in their table,
-    such as questions on one context. Groups have numbers from 0."""
-    return _groups(_texts(table))
+    such as questions on one context. Groups have numbers from 0. A warning says which text is no source."""
+    sides = sides_of(table)
+    for text, rows in _shared([row for row in sides if len(row) > 1 and all(row)]).items():
+        if rows > _most(table):
+            shown = next(each for row in table.keys() for each in row if normalised(each) == text)  # noqa: SIM118
+            warn(
+                f"{table.path}: {rows:,} of {len(table):,} rows share {shown[:40]!r}: too many to be on one"
+                " side of a cut, so rows with it are on both"
+            )
+    return _sourced(_groups(_texts(table)), sides)
+
+
+def _sourced(groups: np.ndarray, sides: Sequence[tuple[str, ...]]) -> np.ndarray:
+    """The groups of rows, int64 (n,), joined where pairs share a source. Where that leaves few groups or a
+    large one, as where each text is in many pairs, only first texts are sources, or second ones, or none."""
+    first = int(groups.max()) + 1
+    for of in (slice(2), slice(1), slice(1, 2)):
+        shared = _shared([row[of] for row in sides if len(row) > 1 and all(row)])
+        sources = (side for side, rows in shared.items() if 1 < rows <= _most(sides))
+        number = {side: place for place, side in enumerate(sources, first)}
+        rows = zip(groups.tolist(), sides, strict=True)
+        edges = [(group, number[side]) for group, row in rows for side in set(row[of]) if side in number]
+        if not edges:
+            continue
+        graph = coo_array((np.ones(len(edges)), np.array(edges).T), shape=(first + len(number),) * 2)
+        parts = connected_components(graph, directed=False)[1]
+        joined = np.unique(parts[groups], return_inverse=True)[1].astype(np.int64)
+        largest = max(_most(sides), np.bincount(groups).max())
+        if np.bincount(joined).max() <= largest and joined.max() + 1 >= min(FEWEST, first):
+            return joined
+    return groups
+
+
+def _shared(sides: Sequence[tuple[str, ...]]) -> Counter[str]:
+    """How many rows have each long text."""
+    return Counter(side for row in sides for side in set(row) if len(side) >= SOURCE)
+
+
+def _most(rows: Sized) -> float:
+    """The most rows that share a source."""
+    return max(FEW, COMMON * len(rows))
 
 
 def _groups(every: Sequence[str]) -> np.ndarray:
@@ -68,12 +118,25 @@ def _groups(every: Sequence[str]) -> np.ndarray:
 
 
 def _texts(table: Table) -> list[str]:
-    """The text of each row, or what it has in common with others of its group."""
-    return ["\n\n".join(map(normalised, _sides(each))) for each in table.groups()]
+    """The text of each row, of a pair in either order, or what it has in common with others of its group."""
+    return ["\n\n".join(sorted(filter(None, sides))) for sides in sides_of(table)]
 
 
-def _sides(group: str | tuple[str, ...]) -> tuple[str, ...]:
-    return (group,) if isinstance(group, str) else tuple(filter(None, group))
+def sides_of(table: Table) -> list[tuple[str, ...]]:
+    """The text or texts of each row that make rows alike, normalised."""
+    groups = ((each,) if isinstance(each, str) else each for each in table.groups())
+    return [tuple(map(normalised, each)) for each in groups]
+
+
+def sources_of(table: Table) -> dict[str, int]:
+    """The long texts that not too many rows have, each with the first row that has it."""
+    sides = sides_of(table)
+    shared, found = _shared(sides), dict[str, int]()
+    for row, texts in enumerate(sides):
+        for text in texts:
+            if 0 < shared[text] <= _most(table):
+                found.setdefault(text, row)
+    return found
 
 
 def _letters(text: str) -> str:

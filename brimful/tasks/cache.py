@@ -134,11 +134,19 @@ def known_outputs(
 
 
 def known_groups(table: Table, ranks: World = ALONE) -> np.ndarray:
-    """`alike_rows` of a table, out of the cache if it is there, mapped. Every rank calls this."""
+    """`alike_rows` of a table, with its warnings, out of the cache if it is there. Every rank calls this."""
+
+    def build() -> Entry:
+        with recorded_warnings() as lines:
+            groups = alike_rows(table)
+        return Entry({"groups": groups}, {"warnings": lines})
+
     content = hashlib.sha256(table.fingerprints.data).hexdigest()
     key = {"alike": content, "table": type(table).__name__, "code": code_hash(getfile(alike_rows))}
-    what = "which rows are alike"
-    return kept_entry(key, lambda: Entry({"groups": alike_rows(table)}, {}), ranks, what).arrays["groups"]
+    entry = kept_entry(key, build, ranks, "which rows are alike")
+    for line in entry.facts["warnings"] if ranks.is_main else ():
+        warn(line)
+    return entry.arrays["groups"]
 
 
 def kept_entry(key: dict[str, Any], build: Callable[[], Entry], ranks: World, what: str) -> Entry:

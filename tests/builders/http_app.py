@@ -13,7 +13,7 @@ from brimful.batching.model import open_models
 from brimful.batching.queue import RefusedError
 from brimful.batching.service import Service
 from brimful.serving.access import Access, token_of_environment
-from brimful.serving.app import create_app
+from brimful.serving.app import App
 from brimful.serving.config import ServeConfig
 from brimful.serving.metrics import Metrics
 
@@ -32,7 +32,7 @@ class Asked:
         self.metrics = Metrics(lambda: self.service.queue)
         limits = config.queue_requests, config.queue_tokens, config.deadline
         self.service = Service(*limits, self.metrics.computed)
-        self.app = create_app(self.service, self.metrics, Access(token_of_environment(), origins=config.cors))
+        self.app = App(self.service, self.metrics, Access(token_of_environment(), origins=config.cors))
         self.service.use(open_models(config.openings, self.service.engine.call))
 
     def run(self, talk: Callable[[httpx2.AsyncClient], Coroutine[Any, Any, Any]]) -> Any:

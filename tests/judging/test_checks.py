@@ -10,6 +10,7 @@ from brimful.judging.checks import (
     check_labels,
     check_lengths,
     check_rows,
+    check_shared,
     check_tables,
     check_unknown,
     compare_labels,
@@ -244,3 +245,27 @@ def test_an_unseen_label_names_the_one_that_is_almost_the_same():
     train = Table(Path("a.tsv"), ["x", "y"], None, ["pos", "neg"])
     other = Table(Path("b.tsv"), ["x", "y"], None, ["Pos", "neg"])
     assert "(row 1: 'Pos', there 'pos')" in compare_labels(train, other)[0].message
+
+
+def test_pairs_in_the_other_order_and_shared_texts_are_found_across_files() -> None:
+    article = "the harbour was closed for two days after the storm"
+    train = pair_table(
+        "train.tsv", [("a first title that has many words of its own", article), ("one text", "another text")]
+    )
+    other = pair_table(
+        "test.tsv",
+        [
+            ("another text", "One text"),
+            (article, "nothing like the other heading, from another paper"),
+            ("x", "y"),
+        ],
+    )
+    found = {finding.kind: finding for finding in check_tables(train, [other], None)[0]}
+    assert (found["leakage"].count, found["leakage"].rows) == (1, [1])
+    assert (found["shared texts"].count, found["shared texts"].rows) == (1, [2])
+    assert "row 2 and row 1 there" in found["shared texts"].message
+    assert "shared rows" in {finding.kind for finding in check_shared(train, other)}
+
+
+def pair_table(name: str, rows: list[tuple[str, str]]) -> Table:
+    return Table(Path(name), [first for first, _ in rows], [second for _, second in rows], None)

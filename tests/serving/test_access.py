@@ -165,7 +165,7 @@ def test_pages_ask_if_their_origin_is_named(static: Path, monkeypatch: pytest.Mo
             else:
                 monkeypatch.setenv("BRIMFUL_TOKEN", token)
             with asked(static, cors=origins) as server:
-                assert post(server, ahead, "OPTIONS").status_code == 200
+                assert post(server, ahead, "OPTIONS").status_code == 204
                 answer = post(server, {**page, **JSON, "Authorization": "Bearer sesame"})
                 assert (answer.status_code, allowed in answer.headers) == (200, True)
                 wrong = post(server, {**page, **JSON}, "GET", "/nothing")

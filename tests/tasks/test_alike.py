@@ -5,6 +5,7 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -181,3 +182,48 @@ def test_single_rows_are_cut_in_proportion(sizes: list[int], start: int) -> None
         assert found[number] < size, "each label can be learned"
     if min(sizes) >= 5:
         assert abs(taken.sum() - len(strata) / 5) <= 1
+
+
+def test_pairs_in_both_orders_are_alike(seed: int) -> None:
+    first, second = sentences(80, seed), sentences(80, seed + 1000)
+    both = table(first + second, second + first)
+    groups = alike_rows(both)
+    assert (groups[:80] == groups[80:]).all()
+    assert groups.max() == 79
+    assert rows_alike(table(second[:5], first[:5]), table(first, second)).all()
+    assert held_out_copies(table(second[:5], first[:5]), [table(first, second)], table(["x"], ["y"])).all()
+
+
+def test_rows_of_one_source_are_alike_in_whatever_order_they_stand(seed: int) -> None:
+    """Three titles of each article, one article a second text of another; and short texts are no source."""
+    articles, titles = sentences(70, seed), sentences(210, seed + 1000)
+    rows = [*zip(titles, articles * 3, strict=True), (articles[0], articles[1])]
+    rows += [(text, "yes") for text in sentences(30, seed + 2000)]
+    groups = alike_rows(table(*map(list, zip(*rows, strict=True))))
+    by_article = groups[:210].reshape(3, 70)
+    assert (by_article == by_article[0]).all()
+    assert by_article[0, 0] == by_article[0, 1] == groups[210]
+    assert len(set(groups[211:])) == 30
+    order = random.Random(seed).sample(range(len(rows)), len(rows))
+    again = alike_rows(table(*map(list, zip(*(rows[row] for row in order), strict=True))))
+    parts = {frozenset(np.flatnonzero(groups == group).tolist()) for group in groups}
+    assert {frozenset(order[row] for row in np.flatnonzero(again == group)) for group in again} == parts
+    copies = held_out_copies(
+        table(["another", "another"], articles[:2]),
+        [table(titles[:1], articles[:1])],
+        table(titles[1:2], articles[1:2]),
+    )
+    assert copies.tolist() == [True, False]
+
+
+def test_what_too_many_rows_share_is_no_source(seed: int, capsys: pytest.CaptureFixture[str]) -> None:
+    texts = sentences(120, seed)
+    prompt = "is the following review of a film a good one"
+    assert alike_rows(table(texts, [prompt] * 120)).max() == 119
+    assert "120 of 120 rows share 'is the following review" in capsys.readouterr().err
+    chained = table(texts, texts[1:] + texts[:1])
+    assert alike_rows(chained).max() == 119
+    queries = [text for text in sentences(60, seed + 1) for _ in range(4)]
+    documents = random.Random(seed).choices(sentences(80, seed + 2), k=240)
+    groups = alike_rows(table(queries, documents))
+    assert len(set(groups)) == len(set(zip(queries, groups.tolist(), strict=True))) >= 50
