@@ -31,10 +31,10 @@ from brimful.exporting.formats import FORMATS, FormatName, require_packages
 from brimful.exporting.gate import check_given, check_graph, check_written, run_of_export
 from brimful.exporting.graph import write_onnx
 from brimful.exporting.place import format_of, require_export_place
-from brimful.exporting.source import left_out, saved_settings
+from brimful.exporting.source import left_out, naming_weights, saved_settings
 from brimful.exporting.text_gate import open_gate
 from brimful.hf.config_json import family_of
-from brimful.hf.folders import HEADS, naming_weights, save_model
+from brimful.hf.folders import HEADS, save_model
 from brimful.hf.int8 import forget_steps, write_steps
 from brimful.hf.model_folder import ModelFolder
 from brimful.hf.reading import TextReading, reading_of

@@ -1,12 +1,16 @@
 """What an export takes over of the folder that it is made from, and what it leaves out."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
+from brimful.errors import BrimfulError, NotFiniteError
 from brimful.hf.config_json import FAMILIES, family_of
 from brimful.hf.folders import named_tensors
 from brimful.hf.model_folder import OVERLAP, PAIRS, SETTINGS, TEMPERATURE, ModelFolder
 from brimful.hf.reading import reads_token_types
 from brimful.hf.tensors import Head, decoder_weight, hf_names
+from brimful.hf.weights import infinite_tensor
 from brimful.model.encoder import Encoder
 from brimful.model.heads import SequenceHead
 from brimful.model.shape import EncoderConfig
@@ -47,3 +51,19 @@ def transformers_reads(folder: ModelFolder, encoder: Encoder) -> bool:
     its Transformer."""
     named = folder.config_file.name == "config.json" and folder.values.get("model_type") in FAMILIES
     return named and named_tensors(folder, encoder)[2]
+
+
+@contextmanager
+def naming_weights(folder: ModelFolder) -> Iterator[None]:
+    """Let an error about a model's outputs that are not finite name its folder, and the tensor at fault.
+
+    The weights are looked at only then: at each loading, it would take longer than all the rest.
+    """
+    try:
+        yield
+    except NotFiniteError as error:
+        found = ""
+        with suppress(BrimfulError):  # a static model has other weights
+            found = infinite_tensor(folder.encoder_path)
+        message = f"{found} holds NaN or infinite numbers: fetch the model again, or train it again"
+        raise NotFiniteError(message if found else f"{folder}: {error}") from error

@@ -7,13 +7,12 @@ files of a vocabulary (`text.tokenizer`). A classifier that `transformers` has n
 """
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeGuard, TypeVar
 
 from brimful.console import warn
-from brimful.errors import BrimfulError, NotFiniteError
+from brimful.errors import BrimfulError
 from brimful.hf.config_json import FAMILIES, class_names, family_of, shape_of, write_config
 from brimful.hf.int8 import FILE as INT8
 from brimful.hf.int8 import forget_steps, products, read_steps
@@ -31,7 +30,7 @@ from brimful.hf.tensors import (
     to_hf,
     word_matrix,
 )
-from brimful.hf.weights import Source, infinite_tensor, is_equal, read_weights, weight_files
+from brimful.hf.weights import Source, is_equal, read_weights, weight_files
 from brimful.model.drawing import undrawn
 from brimful.model.encoder import Encoder
 from brimful.model.heads import (
@@ -177,22 +176,6 @@ def load_model(folder: ModelFolder | Path | str) -> tuple[Encoder, Head | None, 
         return encoder, None, None
     labels = class_names(folder, head.classes, where) if _is_labelled(head) else None
     return encoder, head.eval(), labels
-
-
-@contextmanager
-def naming_weights(folder: ModelFolder) -> Iterator[None]:
-    """Let an error about a model's outputs that are not finite name its folder, and the tensor at fault.
-
-    The weights are looked at only then: at each loading, it would take longer than all the rest.
-    """
-    try:
-        yield
-    except NotFiniteError as error:
-        found = ""
-        with suppress(BrimfulError):  # a static model has other weights
-            found = infinite_tensor(folder.encoder_path)
-        message = f"{found} holds NaN or infinite numbers: fetch the model again, or train it again"
-        raise NotFiniteError(message if found else f"{folder}: {error}") from error
 
 
 def load_pretrained(folder: ModelFolder | Path | str) -> tuple[Encoder, MaskedLMHead | None]:

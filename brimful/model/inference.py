@@ -185,7 +185,7 @@ def batches(
 
 
 def not_finite() -> NotFiniteError:
-    """The error of outputs that are NaN or infinite. It knows no folder: see `hf.folders.naming_weights`."""
+    """The error of outputs that are NaN or infinite. It knows no folder: see `source.naming_weights`."""
     return NotFiniteError(
         "the model's outputs are NaN or infinite: its weights are damaged, or too large for the precision"
     )

@@ -13,7 +13,8 @@ from tokenizers import Tokenizer
 from brimful.data.examples import Examples, check_length
 from brimful.device import default_device
 from brimful.errors import BrimfulError
-from brimful.hf.folders import load_encoder, naming_weights
+from brimful.exporting.source import naming_weights
+from brimful.hf.folders import load_encoder
 from brimful.hf.int8 import calibrated_precision
 from brimful.hf.model_folder import ModelFolder
 from brimful.hf.reading import reading_of
