@@ -71,7 +71,6 @@ def parse(schema: type, arguments: Sequence[str], prog: str) -> tuple[Any, Commo
                 prog=prog,
                 args=line.arguments,
                 default=default,
-                config=(tyro.conf.FlagCreatePairsOff,),
                 return_unknown_args=True,
             )
     except SystemExit as stop:

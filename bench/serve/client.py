@@ -281,8 +281,8 @@ def check(expected: list[str], tolerance: float) -> dict[str, Any]:
     for number, body in State.answers:
         for text, result in zip(State.good[number][0], json.loads(body)["results"], strict=True):
             scores, rows = result["scores"], predicted[text]
-            apart.append(min(abs(scores[row["label"]] - row["probability"]) for row in rows))
-            same += result["label"] in {row["label"] for row in rows}
+            apart.append(min(abs(scores[row["prediction"]] - row["probability"]) for row in rows))
+            same += result["prediction"] in {row["prediction"] for row in rows}
     State.answers = set()
     wrong = sum(not value <= tolerance for value in apart)
     return {"compared": len(apart), "same_label": same, "wrong": wrong, "furthest": max(apart)}

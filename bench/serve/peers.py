@@ -98,7 +98,7 @@ def answer(model: Callable[[list[str]], Scores], texts: Path, answers: Path) -> 
     """Write what a model says of a file of texts, as `brimful predict` would."""
     given = [json.loads(line)["text"] for line in texts.read_text(encoding="utf-8").splitlines()]
     found = [(max(scores, key=scores.__getitem__), scores) for scores in model(given)]
-    rows = [{"label": label, "probability": scores[label]} for label, scores in found]
+    rows = [{"prediction": label, "probability": scores[label]} for label, scores in found]
     answers.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     print(json.dumps({"texts": len(rows)}))
 
@@ -114,7 +114,9 @@ def main(kind: str, path: str, *files: str) -> None:
     def classify(body: dict[str, Any]) -> dict[str, Any]:
         texts = [body["text"]] if "text" in body else body["texts"]
         found = model(texts)
-        return {"results": [{"label": max(each, key=each.__getitem__), "scores": each} for each in found]}
+        return {
+            "results": [{"prediction": max(each, key=each.__getitem__), "scores": each} for each in found]
+        }
 
     listening = socket.create_server(("127.0.0.1", 0), backlog=2048)
     print(f"serving {kind} on http://127.0.0.1:{listening.getsockname()[1]}", flush=True)

@@ -73,7 +73,9 @@ class Side:
     def accuracy(self) -> float:
         """The share of right labels of `predict`."""
         rows = [json.loads(line) for line in self.expected().read_text(encoding="utf-8").splitlines()]
-        return statistics.fmean(row["label"] == label for row, label in zip(rows, self.labels, strict=True))
+        return statistics.fmean(
+            row["prediction"] == label for row, label in zip(rows, self.labels, strict=True)
+        )
 
     def serve(self) -> Server:
         """Start its server.

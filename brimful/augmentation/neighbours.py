@@ -56,7 +56,8 @@ class Neighbours:
             part = asked[start : start + _QUERIES]
             cosines = self.vectors[torch.tensor(part)] @ self.vectors.T
             for row, number in enumerate(part):
-                cosines[row, torch.from_numpy(self._barred(number))] = -torch.inf
+                cosines[row, torch.from_numpy(self._pieces(number))] = -torch.inf
+            cosines.masked_fill_(self.folded == self.folded[part, None], -torch.inf)
             cosines.masked_fill_(self.scripts != self.scripts[part, None], -torch.inf)
             best = cosines.topk(min(choices, len(self.words)), dim=1)
             for number, values, ids in zip(part, best.values.tolist(), best.indices.tolist(), strict=True):
@@ -71,6 +72,12 @@ class Neighbours:
         table = character_scripts()
         return torch.tensor([int(table[ord(word[0])]) for word in self.words], dtype=torch.uint8)
 
+    @cached_property
+    def folded(self) -> Tensor:
+        """int64 (words,): a number that words share which differ in capital letters alone."""
+        numbers: dict[str, int] = {}
+        return torch.tensor([numbers.setdefault(word.casefold(), len(numbers)) for word in self.words])
+
     def _find(self, word: str) -> int | None:
         for form in (word, word.lower(), word.casefold()):
             if form in self.number:
@@ -78,12 +85,11 @@ class Neighbours:
                 return number if self.vectors[number].any() else None
         return None
 
-    def _barred(self, number: int) -> np.ndarray:
-        """The words that are no neighbours of a word: itself and its pieces, int64."""
-        same = [number]
-        if self.parts is not None and self.pieces_of is not None and len(self.pieces_of[number]) > 1:
-            same += np.flatnonzero(np.isin(self.parts, self.pieces_of[number])).tolist()
-        return np.array(same)
+    def _pieces(self, number: int) -> np.ndarray:
+        """The words that are pieces of a word, int64."""
+        if self.parts is None or self.pieces_of is None:
+            return np.array([number])
+        return np.flatnonzero(np.isin(self.parts, self.pieces_of[number]))
 
 
 def read_vectors(path: str | Path) -> Neighbours:

@@ -40,7 +40,6 @@ from brimful.errors import BrimfulError, UsageError
 from brimful.extras import require
 from brimful.folder_lock import FolderLock
 from brimful.hf.model_folder import ModelFolder
-from brimful.judging.uncertainty import paired_bootstrap
 from brimful.model.shape import SHAPES
 from brimful.objectives.layer_losses import spread_layers
 from brimful.prediction.served import graph_file
@@ -339,8 +338,9 @@ class Demo:
             }
         comparisons = {}
         for name, (first, second) in pairs.items():
-            difference, error = paired_bootstrap(right[first], right[second])
-            comparisons[name] = {"difference": difference, "standard_error": error}
+            gains = right[first].astype(float) - right[second]
+            error = float(gains.std(ddof=1) / len(gains) ** 0.5)
+            comparisons[name] = {"difference": float(gains.mean()), "standard_error": error}
         held = [peak for peak in (peak_memory("self"), peak_memory("children")) if peak is not None]
         n = len(self.reviews.test)
         accuracy = {name: float(values.mean()) for name, values in right.items()}

@@ -1,6 +1,7 @@
 """The verb `brimful doctor`: how fast the machines of a training are, and which ranks to train on."""
 
 import os
+import shutil
 import socket
 import tempfile
 import time
@@ -93,6 +94,8 @@ def _host() -> dict[str, Any]:
     found: dict[str, Any] = {"processor": processor(), "cores": usable_cores()}
     found |= {"busy_cores": use.others, "stolen_cores": use.stolen, "load": use.load}
     found |= {"collectives": collectives(), "gpus": {}, "kinds": [], "missing": None}
+    if shutil.which("nvidia-smi") is None and not torch.cuda.is_available():
+        return found  # no GPU, and nothing to know of one
     try:
         found["gpus"] = gpus()
         kinds = parse_topology(nvidia_smi("topo", "-m"))

@@ -7,6 +7,7 @@ Pieces of the vocabulary can be dropped on the way.
 """
 
 import importlib.util
+import os
 import shutil
 from collections import Counter
 from collections.abc import Iterator
@@ -41,6 +42,7 @@ from brimful.hf.reading import TextReading, reading_of
 from brimful.hf.tensors import Head
 from brimful.hf.tokenizer_check import check_ids
 from brimful.model.heads import MaskedLMHead, PretrainingHead, SequenceHead
+from brimful.reports.load import megabytes_of
 from brimful.runs.snapshot import load_snapshot
 from brimful.seals import CONVERSION, PAGES, own_files
 from brimful.seals import EXPORT as RECORD
@@ -190,6 +192,7 @@ def _exported(config: ExportConfig) -> dict[str, Any]:
     gate = open_gate(config, form, source, encoder, head, labels, vectors, tables_of_run)
     if config.dry_run:
         return {"dry_run": True, "source": str(source), **facts}
+    facts["source"] = os.path.relpath(source.path.resolve(), out.resolve())
     if config.step is None:  # a checkpoint's weights are not those of the folder
         with naming_weights(source):
             facts["max_abs_hidden_difference"] = check_given(source, encoder, kept)
@@ -247,4 +250,5 @@ def _exported(config: ExportConfig) -> dict[str, Any]:
         facts |= {PAGES: {name: crc32(folder / name) for name in pages if name not in own}}
         record = commit(folder / RECORD, files, kind="export", **facts)
     size = sum(file["bytes"] for file in record["files"].values())
-    return {"out": str(out), "bytes": size, **{key: value for key, value in facts.items() if key != PAGES}}
+    facts |= {"out": str(out), "bytes": size, "megabytes": megabytes_of(record["files"])}
+    return {key: value for key, value in facts.items() if key != PAGES}

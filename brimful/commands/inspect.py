@@ -19,7 +19,7 @@ from brimful.config import build, read_yaml, verb
 from brimful.console import progress, visible
 from brimful.corpus.pipeline.duplicates import DECISIONS, read_decisions
 from brimful.corpus.pipeline.text import TextPart, TextRecord, text_path
-from brimful.corpus.shards import MANIFEST, Corpus, Shard
+from brimful.corpus.shards import MANIFEST, Corpus, Shard, how_to_prepare
 from brimful.errors import BrimfulError
 from brimful.randomness import derive_key, permutation
 from brimful.runs.directory import CONFIG
@@ -113,7 +113,7 @@ def inspect(config: InspectConfig) -> dict[str, Any]:
     if not (is_corpus or is_run) and (directory.is_dir() or config.batches or config.update):
         raise BrimfulError(
             f"{directory} holds no finished corpus (no {MANIFEST}) and no run (no {CONFIG});"
-            f" make a corpus with: brimful prepare TEXT --out {directory}"
+            f" make a corpus with: {how_to_prepare(directory)}"
         )
     if config.batches or config.update or (is_run and not is_corpus):
         return _rows(config, directory)

@@ -27,7 +27,7 @@ def show_predicted(result: Mapping[str, Any]) -> None:
     if "dry_run" in result:
         print(f"dry run: {texts} can be predicted")
         return
-    abstained = f", {result['abstained']:,} of them without a label" if "abstained" in result else ""
+    abstained = f", {result['abstained']:,} of them below --abstain-below" if "abstained" in result else ""
     speed = f"{result['tokens_per_second']:,.0f} tokens a second"
     how = f"{speed}, {result['precision']}"
     columns = f", columns {_some(result['columns'])}" if "columns" in result else ""
@@ -41,7 +41,7 @@ def _some(names: Sequence[str]) -> str:
 
 @verb(PredictConfig, show=show_predicted)
 def predict(config: PredictConfig) -> dict[str, Any]:
-    """Write a prediction for each text: the columns that the model's task has, such as label and probability.
+    """Write a prediction for each text: the columns of the model's task, such as prediction and probability.
 
     A static model is served by numpy and an export by onnxruntime or OpenVINO, both without torch.
     Probabilities are calibrated if the model's config.json has a temperature, which finetune fits on dev.
@@ -67,15 +67,13 @@ def predict(config: PredictConfig) -> dict[str, Any]:
         model = Predictions(served, config, layout)
     else:
         model = Vectors(served, config, layout)
-    texts, empty = 0, True
+    texts = 0
     for table in read_slices(model.read):
         # A first text can be too long, and windows can be impossible.
         crowds = table.second is not None and (model.overlap is not None or not model.windows)
         if len(table) and (crowds or not texts):
             served.encode(table if crowds else table.take([0]), served.overlap, served.tokenizer)
-        texts, empty = texts + len(table), empty and not any(table.texts)
-    if empty and Path(config.input).suffix == ".txt":
-        raise BrimfulError(f"{config.input} holds no text; expected one text a line")
+        texts += len(table)
     if config.dry_run:
         return {"dry_run": True, "texts": texts, **model.facts}
     started = time.perf_counter()

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, Literal, NamedTuple, NotRequired, TypedDict
 import numpy as np
 
 from brimful.errors import BrimfulError
-from brimful.storage import atomic_files, commit, read_commit, read_record, require_shape
+from brimful.storage import atomic_files, commit, is_empty, read_commit, read_record, require_shape
 from brimful.system import allow_open_files, open_files
 
 FORMAT_VERSION = 2
@@ -318,13 +318,20 @@ class Shard:
         return Origin(self.record["inputs"][number], self.record["begins"][number], record)
 
 
+def how_to_prepare(directory: Path) -> str:
+    """The command that prepares the text in a folder, or text elsewhere into a folder that is free."""
+    holds_text = directory.is_dir() and not is_empty(directory)
+    text, out = (directory, f"{directory}-prepared") if holds_text else ("TEXT", directory)
+    return f"brimful prepare {text} --out {out}"
+
+
 def require_prepared(directory: Path) -> None:
     """Refuse a folder that `prepare` has not finished.
 
     Raises:
         BrimfulError: it is none.
     """
-    remedy = f"make one with: brimful prepare TEXT --out {directory}"
+    remedy = f"make one with: {how_to_prepare(directory)}"
     if not directory.is_dir():
         remedy = "name the folder that prepare wrote" if directory.exists() else remedy
         raise BrimfulError(f"no prepared corpus: {directory} is not a folder; {remedy}")

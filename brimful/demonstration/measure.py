@@ -1,7 +1,10 @@
 """What the demo measures beside Brimful's own metrics: a classical baseline, and latencies."""
 
 import json
+import math
 import time
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -9,10 +12,11 @@ from tokenizers import Tokenizer
 
 from brimful.demonstration.reviews import Reviews
 from brimful.distillation.comparison import size_of
+from brimful.errors import BrimfulError
 from brimful.exporting.onnx_file import onnx_session
 from brimful.hf.model_folder import ModelFolder
 from brimful.judging.baselines import TFIDF_STRENGTHS
-from brimful.judging.speed import median_ms
+from brimful.judging.speed import medians_ms, speeds_of
 from brimful.prediction.served import graph_file
 from brimful.tasks.model import load_task_model
 
@@ -71,11 +75,18 @@ def onnx_latency(folder: Path, texts: list[str]) -> float:
 def packed_rate(run: Path, texts: list[str]) -> float:
     """Reviews a second of a run's model, many together, packed, on the CPU in float32."""
     model = load_task_model(ModelFolder.open(str(run), "model"))
-    return size_of(model, model.task.from_texts(texts, None)).speed.texts_per_second
+    return speeds_of({"": size_of(model).answer}, model.task.from_texts(texts, None))[""].texts_per_second
+
+
+def median_ms(call: Callable[[str], object], texts: Sequence[str]) -> float:
+    """Median milliseconds of a call over texts, after ten of them."""
+    return medians_ms([[partial(call, text)] for text in texts], 10, math.inf)[0]
 
 
 def right_answers(run: Path) -> np.ndarray:
     """bool (test,): which test reviews a run's model got right."""
-    lines = (run / "predictions.jsonl").read_text(encoding="utf-8").splitlines()
-    values = [json.loads(line) for line in lines]
-    return np.array([value["label"] == value["prediction"] for value in values])
+    path = run / "predictions.jsonl"
+    values = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    if any("gold" not in value for value in values):
+        raise BrimfulError(f"{path} has the key 'label' of an older version, now 'gold': make the run again")
+    return np.array([value["gold"] == value["prediction"] for value in values])

@@ -1,6 +1,6 @@
 """The students of a task beside their teacher, their baselines and TF-IDF."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,27 +8,29 @@ import torch
 
 from brimful.distillation.material import Material
 from brimful.judging.baselines import Tfidf, available, linear
-from brimful.judging.comparison import differences
-from brimful.judging.speed import Speed, speed_of
+from brimful.judging.comparison import Judged, fingerprint, measure_methods
+from brimful.judging.speed import Answer, Speed, speeds_of
 from brimful.judging.uncertainty import over_seeds
-from brimful.tables.table import Table
+from brimful.tasks.encoded import Encoded
 from brimful.tasks.model import TaskModel
+from brimful.tasks.task import Task
 
 
 @dataclass(frozen=True)
 class Size:
-    """What a model takes; the speed is of this machine's CPU, in float32."""
+    """What a model takes, and how it answers on this machine's CPU, in float32, for its speed."""
 
     parameters: int
     megabytes: float
-    speed: Speed
+    answer: Answer
 
 
-def size_of(model: TaskModel, table: Table) -> Size:
-    """The size of a model with layers, timed on the first texts of a table."""
+def size_of(model: TaskModel) -> Size:
+    """The size of a model with layers, which moves to the CPU."""
     model.to(torch.device("cpu"))
-    speed = speed_of(lambda part: model.rows(model.encode(part), "fp32"), table)
-    return Size(model.parameters, 4 * model.parameters / 1e6, speed)
+    return Size(
+        model.parameters, 4 * model.parameters / 1e6, lambda table: model.rows(model.encode(table), "fp32")
+    )
 
 
 def compared(
@@ -44,7 +46,7 @@ def compared(
     """
     data, task = material.data, material.data.task
     if material.sources.config.single and material.sources.first is not None:
-        sizes = sizes | {"teacher": size_of(material.sources.first.model, data.test.table)}
+        sizes = sizes | {"teacher": size_of(material.sources.first.model)}
     answers = dict(students) if taught is None else {**students, "teacher": [taught]}
     measured = {
         name: over_seeds([task.measure(each, data.test) for each in its]) for name, its in answers.items()
@@ -55,16 +57,38 @@ def compared(
         "task": task.name,
         "primary_metric": task.metrics[0].name,
         **measured,
-        "test": {"n": measured["student"]["n"]},
+        "test": {"n": measured["student"]["n"], "fingerprint": fingerprint(data.test.table)},
         "texts": material.count,
         **task.facts,
     }
     found["parameters"] = {name: size.parameters for name, size in sizes.items()}
     found["megabytes"] = {name: size.megabytes for name, size in sizes.items()}
-    speeds = {name: size.speed for name, size in sizes.items()}
+    timed = {name: size.answer for name, size in sizes.items()}
     if tfidf and available(task) is None and (rung := linear(task, data, Tfidf())):
         found["tfidf"], answers["tfidf"] = rung.metrics, [rung.answers]
-        speeds |= {} if rung.speed is None else {"tfidf": rung.speed}
+        timed |= {} if rung.answer is None else {"tfidf": rung.answer}
+    speeds = speeds_of(timed, data.test.table)
     for measure in Speed._fields:
         found[measure] = {name: getattr(speed, measure) for name, speed in speeds.items()}
-    return found | {"comparisons": differences(task, answers, data.test)}
+    return found | {"comparisons": _differences(task, answers, data.test)}
+
+
+def _differences(
+    task: Task, methods: Mapping[str, Sequence[Any]], test: Encoded
+) -> dict[str, dict[str, float]]:
+    """The primary metric of the first method minus each other one's, with its standard error.
+
+    Args:
+        methods: by name, the answers of each one's models, as for `measure_methods`.
+
+    Returns:
+        by `FIRST_minus_OTHER`: `difference` and `standard_error`.
+    """
+    first, *others = methods
+    judged = [[Judged(task, answers) for answers in models] for models in methods.values()]
+    measured = measure_methods(judged, test)
+    found = {}
+    for index, name in enumerate(others, 1):
+        difference, error = measured.difference(0, index)
+        found[f"{first}_minus_{name}"] = {"difference": difference, "standard_error": error}
+    return found

@@ -172,6 +172,10 @@ class LayeredOptions(CommonOptions):
         if self.student is not None:
             refuse_retired("student", self.student)
         require_positive(self, "batch", "micro_batch_tokens")
+        if self.trainer.keeps_best and not self.trainer.evaluate_every:
+            raise BrimfulError("the best of several evaluations is kept: set trainer.evaluate_every too")
+        if not self.layers.epochs and self.layers.losses != LayerLosses():
+            raise BrimfulError("layers.losses are those of a stage that is left out: give it --layers.epochs")
         for name in ("student_layers", "student_hidden"):
             if getattr(self, name) is not None:
                 require_positive(self, name)

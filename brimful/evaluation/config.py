@@ -74,6 +74,8 @@ class EvaluateConfig:
             raise BrimfulError("the same encoder is given twice")
         if (self.train is None) != (self.test is None):
             raise BrimfulError("a task needs --train and --test")
+        if self.dev and self.train is None:
+            raise BrimfulError("--dev is of a task, which needs --train and --test")
 
     def require_complete(self) -> None:
         """Refuse an evaluation of nothing.

@@ -10,7 +10,7 @@ from brimful.evaluation.plan import EvaluatePlan
 from brimful.finetuning.trainings import Finetuning, load_data
 from brimful.hf.folders import load_pretrained
 from brimful.judging import baselines
-from brimful.judging.comparison import Judged, measure_methods
+from brimful.judging.comparison import Judged, fingerprint, measure_methods
 from brimful.judging.uncertainty import over_seeds
 from brimful.runs.folder import RunFolder
 from brimful.runs.job import Summary
@@ -124,7 +124,7 @@ def _compared(models: dict[str, _Model], data: TaskData) -> dict[str, Any]:
         "task": task.name,
         "primary_metric": primary.name,
         "train": {"n": len(data.train)},
-        "test": {"n": len(data.test)},
+        "test": {"n": len(data.test), "fingerprint": fingerprint(data.test.table)},
         "leaked_test_texts": data.leaked,
         "models": records,
         "differences": [

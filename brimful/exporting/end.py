@@ -7,6 +7,7 @@ from typing import Any
 
 from brimful.console import counted
 from brimful.exporting.formats import FORMATS
+from brimful.reports.content import busy_note
 
 Result = Mapping[str, Any]
 
@@ -17,7 +18,7 @@ def show_export(result: Result) -> None:
     if "dry_run" in result:
         print(f"dry run: {result['source']} can be exported as {result['format']} ({model})")
         return
-    print(f"{result['out']}: {result['format']}, {result['bytes'] / 1e6:,.1f} MB; {_outputs(result)}")
+    print(f"{result['out']}: {result['format']}, {result['megabytes']:,.1f} MB; {_outputs(result)}")
     print(f"  {model}{_checkpoint(result)}")
     if (hidden := result.get("max_abs_hidden_difference")) is not None:
         print(f"  its hidden states are those of transformers within {hidden:.1e}")
@@ -25,9 +26,10 @@ def show_export(result: Result) -> None:
         _show_pruned(pruned)
     if gate := result.get("gate"):
         print(f"  {_lost(gate)} on {counted(gate['texts'], 'text')} of {gate['file']}")
+        busy = f", {note}" if (note := busy_note(gate.get("withheld"))) else ""
         print(
             f"  {gate['texts_per_second']:,.0f} texts a second, {gate['p50_ms']:.3g} ms for one, on"
-            f" {counted(gate['cores'], 'core')} of {gate['processor']}"
+            f" {counted(gate['cores'], 'core')} of {gate['processor']}{busy}"
         )
         if "in_int8" in gate:
             wider = ", ".join(gate["in_bf16"]) or "none"

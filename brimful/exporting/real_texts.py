@@ -18,7 +18,7 @@ from brimful.data.ragged import Ragged
 from brimful.errors import BrimfulError
 from brimful.exporting.convert import CALIBRATED
 from brimful.exporting.instructions import described_instructions
-from brimful.judging.comparison import Judged, measure_methods
+from brimful.judging.comparison import Judged, fingerprint, measure_methods
 from brimful.judging.review import scores_by_label
 from brimful.randomness import derive_key, permutation
 from brimful.tables.layouts import OWN_LAYOUT, FileLayout
@@ -158,7 +158,8 @@ def compare(task_model: TaskModel | None, texts: RealTexts, before: Candidate, a
         `file`, `part`, `texts`, `instructions`, the `loss` that `--most-loss` limits and what it is of
         (`loss_of`: the metric, predictions, or the cosine). Of a task: its name, `task`,
         `max_score_difference`, `equal_predictions` (of a regression `correlation`), and with labels
-        `metric`, `before`, `after`, `standard_error` of their paired difference, and `by_label`. Of an
+        `metric`, `before`, `after`, `standard_error` of their paired difference, `by_label`, and the
+        `fingerprint` of the rows. Of an
         encoder `mean_cosine` and `least_cosine`.
     """
     data = texts.data
@@ -202,6 +203,7 @@ def _measured(task_model: TaskModel, texts: RealTexts, answers: list[Any]) -> Fa
     metric = task.metrics[0]
     difference, error = measured.difference(1, 0)
     found: Facts = {
+        "fingerprint": fingerprint(data.table),
         "metric": metric.name,
         "before": float(measured.values[0]),
         "after": float(measured.values[1]),

@@ -32,7 +32,7 @@ from brimful.extras import require
 from brimful.hf.int8 import int8_needs, products
 from brimful.hf.model_folder import ModelFolder
 from brimful.hf.reading import TextReading
-from brimful.judging.speed import speed_of
+from brimful.judging.speed import speeds_of
 from brimful.model.encoder import Encoder
 from brimful.model.inference import batches, text_vectors
 from brimful.precision.formats import InferencePrecision
@@ -78,7 +78,8 @@ class TextGate:
 
     def judge(self, run: Run) -> Facts:
         """What an export loses that others run, as of `real_texts.compare`; and its speed, `texts_per_second`
-        of many together and `p50_ms` of one by itself, on `cores` of the `processor`.
+        of many together and `p50_ms` of one by itself, on `cores` of the `processor`, and `withheld`, as of
+        `judging.speed.Speed`.
 
         Raises:
             BrimfulError: it is more than it may lose.
@@ -128,8 +129,10 @@ class TextGate:
         return compare(self.model, self.compared, lambda given: self._outputs(given, "fp32"), candidate)
 
     def _speed(self, candidate: Candidate) -> Facts:
-        speed = speed_of(lambda table: candidate(self.encoded(table).examples), self.compared.data.table)
+        answer = {"": lambda table: candidate(self.encoded(table).examples)}
+        speed = speeds_of(answer, self.compared.data.table)[""]
         found = {"texts_per_second": speed.texts_per_second, "p50_ms": speed.latency_ms}
+        found |= {"withheld": speed.withheld}
         return found | {"processor": processor(), "cores": round(usable_cores())}
 
     def _outputs(self, examples: Examples, precision: InferencePrecision) -> Outputs:

@@ -155,8 +155,8 @@ class FinetuneConfig:
         """
         if self.pooling != "auto" and not pools:
             raise BrimfulError("pooling is for classifiers and regressions of whole texts: leave it out")
-        if self.dev == NO_DEV and self.chooses:
-            raise BrimfulError("--dev none goes with one learning rate and without --keep best: leave it out")
+        if self.dev == NO_DEV and (self.chooses or self.trainer.evaluate_every):
+            raise BrimfulError("--dev none goes with one learning rate, no --keep best, no evaluate_every")
         compares = len(self.settings) > 1 or self.ladder == "full"
         if self.trial_epochs and (self.dev or self.trainer.keeps_best or not compares):
             raise BrimfulError(

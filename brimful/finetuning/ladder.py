@@ -1,5 +1,6 @@
 """A fine-tuned model beside what else its labels can give (`judging.baselines`)."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -8,7 +9,7 @@ from brimful.finetuning.trainings import Finetuning, Trial, curve_rows, from_ran
 from brimful.hf.folders import load_pretrained
 from brimful.judging import baselines
 from brimful.judging.comparison import Judged, measure_methods
-from brimful.judging.speed import Speed, speed_of
+from brimful.judging.speed import Answer, speeds_of
 from brimful.tables.table import Table
 from brimful.tasks.model import TaskModel
 
@@ -19,15 +20,17 @@ class Ladder:
 
     Attributes:
         answers: of the model, for test.
+        judged: the models of all seeds, with their answers for test.
     """
 
     run_of: Finetuning
     best: Trial
     answers: Any
     model: TaskModel
+    judged: Sequence[Judged]
 
     def run(self) -> dict[str, Any]:
-        """`baselines`, the `Speed` of the fine-tuned model, and `label_curve`; what is not wanted, or has no
+        """`baselines`, the `Speed` of the kept model, and `label_curve`; what is not wanted, or has no
         ladder, is left out. Trainings take all ranks; the rest is the main rank's."""
         finetuning, config = self.run_of, self.run_of.config
         data, main = finetuning.data, finetuning.runtime.world.is_main
@@ -64,8 +67,10 @@ class Ladder:
         rungs |= {name: baselines.linear(task, data, each) for name, each in features.items()}
         rungs |= {"majority": baselines.majority(task, data)}
         there = {name: rung for name in baselines.RUNGS if (rung := rungs.get(name))}
-        answers = [self.answers, *(rung.answers for rung in there.values())]
-        measured = measure_methods([[Judged(task, one)] for one in answers], data.test)
+        others = [[Judged(task, rung.answers)] for rung in there.values()]
+        measured = measure_methods([self.judged, *others], data.test)
+        timed = {name: rung.answer for name, rung in there.items() if rung.answer}
+        speeds = speeds_of(timed | {"": self._answer(self.model)}, data.test.table)
         found: dict[str, dict[str, float]] = {}
         for number, (name, rung) in enumerate(there.items(), 1):
             difference, error = measured.difference(0, number)
@@ -74,14 +79,14 @@ class Ladder:
                 "difference": difference,
                 "standard_error": error,
                 "seconds": rung.seconds,
-                **({} if rung.speed is None else rung.speed._asdict()),
+                **(speeds[name]._asdict() if name in speeds else {}),
                 "rows": rung.rows,
                 **({} if rung.reads is None else {"reads": rung.reads}),
             }
-        return {"baselines": found, **self._speed(self.model)._asdict()}
+        return {"baselines": found, **speeds[""]._asdict()}
 
-    def _speed(self, model: TaskModel) -> Speed:
-        data, task = self.run_of.data, self.run_of.data.task
+    def _answer(self, model: TaskModel) -> Answer:
+        task = self.run_of.data.task
         tokenizer, runtime = model.encoder.tokenizer, self.run_of.runtime
         assert tokenizer is not None
 
@@ -89,7 +94,7 @@ class Ladder:
             one = task.encode(table, tokenizer, model.max_length, model.overlap, labelled=False)
             task.answers(model.outputs(one.examples, runtime.precision), one)
 
-        return speed_of(call, data.test.table)
+        return call
 
     def _random(self) -> baselines.Rung:
         """The same encoder from random weights."""
@@ -102,7 +107,7 @@ class Ladder:
         model = trainings.model(trial)
         answers, metrics = model.judge(data.test, finetuning.runtime.precision)
         rows = len(data.train)
-        return baselines.Rung(answers, metrics, trial.result.seconds, self._speed(model), rows=rows)
+        return baselines.Rung(answers, metrics, trial.result.seconds, self._answer(model), rows=rows)
 
     def _curve(self, features: dict[str, baselines.Features]) -> list[dict[str, Any]]:
         """The primary metric of each model by the number of labels: the first rows of one random order, with

@@ -9,9 +9,8 @@ from brimful.console import say, warn
 from brimful.errors import BrimfulError
 from brimful.finetuning.config import NO_DEV, FinetuneConfig, default_rate
 from brimful.finetuning.held_out import FILE, HeldOut
-from brimful.finetuning.start import starting_model
+from brimful.finetuning.start import TaskStart, starting_model
 from brimful.finetuning.trainings import load_data
-from brimful.hf.folders import load_pretrained
 from brimful.judging.baselines import available
 from brimful.judging.checks import Finding, described
 from brimful.judging.review import check_before
@@ -70,8 +69,8 @@ def plan(config: FinetuneConfig, folder: RunFolder) -> FinetunePlan:
     """
     ranks = folder.ranks
     runtime = Runtime.of(ranks, config.precision)
-    source = load_pretrained(config.encoder_folder)
-    encoder, asked = source[0], config
+    start = TaskStart.of(config.encoder_folder)
+    encoder, asked = start.encoder, config
     config = _resolved(config, encoder, runtime.precision)
     data = load_data(config, encoder, ranks)
     if any(labels > len(data.train) for labels in config.label_curve):
@@ -79,14 +78,14 @@ def plan(config: FinetuneConfig, folder: RunFolder) -> FinetunePlan:
             f"label_curve is {list(config.label_curve)}, and there are {len(data.train)} labels"
         )
     with undrawn():  # so that a wrong setting is refused now
-        _, head = starting_model(config, config.seed[0], data.task, source)
+        _, head = starting_model(config, config.seed[0], data.task, start)
     if not folder.resuming:
         asked.refuse_unread(pools=isinstance(head, SequenceHead))
         if config.label_curve and (why := available(data.task)) is not None:
             raise BrimfulError(f"label_curve draws the ladder's models too: {why}")
     held_out = HeldOut.of(config, data)
     if folder.announces:
-        _announce(asked, data, encoder, head)
+        _announce(asked, data, start, head)
         if held_out:
             say(_held_out_line(config, held_out, data))
     told: dict[str, Any] = {}
@@ -143,24 +142,28 @@ def _held_out_line(config: FinetuneConfig, held_out: HeldOut, data: TaskData) ->
     )
 
 
-def _announce(asked: FinetuneConfig, data: TaskData, encoder: Encoder, head: TaskHead) -> None:
-    """Say what a new run does.
-
-    Args:
-        asked: as the user gave it.
-    """
-    units = data.train.examples.units
-    say(f"fine-tuning on {len(data.train):,} examples of {data.task.description}, test {len(data.test):,}")
+def _announce(asked: FinetuneConfig, data: TaskData, start: TaskStart, head: TaskHead) -> None:
+    """Say what a new run does; `asked` is as the user gave it."""
+    units, task = data.train.examples.units, data.task
+    say(f"fine-tuning on {len(data.train):,} examples of {task.description}, test {len(data.test):,}")
     if asked.batch > units:
         warn(
             f"batch is {asked.batch:,} and train has {units:,} examples: one update shows them"
             f" {asked.batch / units:.1f} times"
         )
-    guessed = asked.pooling == "auto" and encoder.pooling is None and not encoder.config.modern
+    drawn = asked.initialisation == "random" or asked.reinit_top > 0
+    why = "" if drawn else start.why_new(head, task)
+    if why:
+        say(f"the head is new, since that of {asked.encoder} does not fit: {why}")
+    elif start.model is not None and not drawn:
+        say(f"{asked.encoder} is trained for these labels: its head goes on, too")
+        return
+    guessed = asked.pooling == "auto" and start.encoder.pooling is None and not start.encoder.config.modern
     if guessed and isinstance(head, SequenceHead) and not head.linear:
+        layer = "a new dense layer" if drawn or not start.fill(head, task) else "its trained dense layer"
         say(
-            f"{asked.encoder} says no pooling: a new dense layer reads the first token; an encoder that was"
-            " trained with the mean needs --pooling mean"
+            f"{asked.encoder} says no pooling: {layer} reads the first token; an encoder that was trained"
+            " with the mean needs --pooling mean"
         )
 
 

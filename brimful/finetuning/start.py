@@ -1,32 +1,87 @@
 """The model that a fine-tuning starts from."""
 
+from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Self
 
 import torch
 
 from brimful.errors import BrimfulError
 from brimful.finetuning.config import FinetuneConfig
-from brimful.hf.folders import load_pretrained
+from brimful.hf.folders import load_pretrained, named_tensors
+from brimful.hf.model_folder import ModelFolder
+from brimful.hf.tensors import classifier_weight, from_hf, to_hf
+from brimful.hf.weights import Source
 from brimful.model.drawing import discarded
 from brimful.model.encoder import Encoder
-from brimful.model.heads import MaskedLMHead
+from brimful.model.shape import EncoderConfig
+from brimful.tasks.model import TaskModel, load_task_model, reorder
 from brimful.tasks.task import Task, TaskHead
 
 
-def starting_model(
-    config: FinetuneConfig,
-    seed: int,
-    task: Task,
-    source: tuple[Encoder, MaskedLMHead | None] | None = None,
-) -> tuple[Encoder, TaskHead]:
-    """The model before training. The transform of a pretrained masked-LM head starts the new head, as when
-    `transformers` loads a ModernBERT checkpoint: the tensors have the same name.
+@dataclass(frozen=True)
+class TaskStart:
+    """What a folder gives a task: all its weights by their names in `transformers`, and the model whose head
+    goes on, or why that cannot be read."""
 
-    Args:
-        source: what the encoder's folder holds, whose weights the model takes over; else it is read.
-    """
-    encoder, pretraining_head = source or load_pretrained(config.encoder_folder)
+    encoder: Encoder
+    tensors: Mapping[str, Source]
+    model: TaskModel | None = None
+    unread: str = ""
+
+    @classmethod
+    def of(cls, folder: ModelFolder) -> Self:
+        """What a folder gives; raises as `load_pretrained`."""
+        encoder, model, unread = load_pretrained(folder)[0], None, ""
+        if folder.has_task:
+            try:
+                model = load_task_model(folder)
+            except BrimfulError as error:
+                unread = str(error)
+        return cls(encoder, named_tensors(folder, encoder)[0], model, unread)
+
+    def why_new(self, head: TaskHead, task: Task) -> str:
+        """Why the head of the folder's task does not go on in a new one; empty if it does or is absent."""
+        if self.model is None:
+            return self.unread
+        theirs = self.model.task
+        if type(theirs) is not type(task):
+            return f"it is for {theirs.name}"
+        if sorted(theirs.labels) != sorted(task.labels):
+            return f"it has other labels than the table: {', '.join(theirs.labels[:9])}"
+        ours, own = (getattr(each, "pooling", None) for each in (self.model.head, head))
+        same = self.model.head.classifier.weight.shape == head.classifier.weight.shape
+        return "" if same and ours == own else "it has another pooling or width"
+
+    def fill(self, head: TaskHead, task: Task) -> bool:
+        """Give a new head what the folder has of it, as `from_pretrained` does; say whether there is any."""
+        if self.model is None or self.why_new(head, task):
+            return start_transform(head, self.encoder.config, self.tensors)
+        head.load_state_dict(self.model.head.state_dict())
+        reorder(head, [self.model.task.labels.index(label) for label in task.labels])
+        return True
+
+
+def start_transform(head: TaskHead, config: EncoderConfig, tensors: Mapping[str, Source]) -> bool:
+    """Copy into a new head what a folder has of it before the classifier: BERT's trained pooler, in modern
+    the transform of a masked-LM head, that of any classifier. False where the head or the folder has none."""
+    own, last = to_hf(head, config), classifier_weight(type(head), config).removesuffix("weight")
+    wanted = [name for name in own if not name.startswith(last)]
+    fits = (name in tensors and tensors[name].shape == own[name].shape for name in wanted)
+    if not wanted or getattr(head, "linear", False) or not all(fits):
+        return False
+    from_hf(head, config, own | {name: tensors[name] for name in wanted})
+    return True
+
+
+def starting_model(
+    config: FinetuneConfig, seed: int, task: Task, start: TaskStart | None = None
+) -> tuple[Encoder, TaskHead]:
+    """The model before training, which takes over the weights of `start`, what the encoder's folder holds; by
+    default it is read."""
+    start = start or TaskStart.of(config.encoder_folder)
+    encoder = start.encoder
     if config.layers is not None:
         encoder = encoder.keep_layers(config.layers)
     torch.manual_seed(seed)
@@ -47,6 +102,6 @@ def starting_model(
         tensors = {name: value for name, value in encoder.state_dict().items() if not name.startswith(new)}
         fresh.load_state_dict(tensors, strict=not new, assign=True)
     head = task.new_head(fresh)
-    if config.initialisation == "pretrained" and pretraining_head is not None:
-        head.start_from(pretraining_head)
+    if not drawn:
+        start.fill(head, task)
     return fresh, head

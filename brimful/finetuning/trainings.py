@@ -160,7 +160,7 @@ class Finetuning:
         encoder, head = starting_model(config, seed, task)
         examples = training.examples
         steps = max(1, round(epochs * examples.units / config.batch))
-        loop = config.trainer.over(steps)
+        loop = config.trainer
         if loop.keeps_best and not loop.evaluate_every:
             loop = replace(loop, evaluate_every=max(1, round(examples.units / config.batch)))
 
@@ -171,7 +171,7 @@ class Finetuning:
                 example_stream(examples, config.batch, config.micro_batch_tokens, seed, self.runtime),
                 self.runtime,
                 folder,
-                config=loop,
+                config=loop.over(steps),
                 optimizer=config.optimizer.at(rate),
                 schedule=ScheduleConfig(**vars(config.schedule)),
                 seed=seed,

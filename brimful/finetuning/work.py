@@ -14,6 +14,7 @@ from brimful.finetuning.plan import FinetunePlan
 from brimful.finetuning.start import starting_model
 from brimful.finetuning.trainings import FEWEST, Finetuning, Trial
 from brimful.hf.folders import load_pretrained
+from brimful.judging.comparison import Judged, fingerprint, write_predictions
 from brimful.judging.review import review
 from brimful.judging.uncertainty import over_seeds
 from brimful.runs.folder import RunFolder
@@ -22,7 +23,6 @@ from brimful.runs.places import START
 from brimful.seals import seal
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.model import TaskModel
-from brimful.tasks.output import write_rows
 from brimful.tasks.task import Task
 from brimful.train.metrics import read_metrics, training_loss
 from brimful.train.verdict import verdict_of_trainings
@@ -56,20 +56,25 @@ def work(plan: FinetunePlan, folder: RunFolder) -> Summary:
         trial, compared = run.train_seed(seed)
         trials += compared
         chosen.append(trial)
-        judged = run.fitted_model(trial, compared)
-        fitted.append(judged.task)
-        tests.append({name: judged.judge(table, run.runtime.precision) for name, table in tables.items()})
+        model = run.fitted_model(trial, compared)
+        fitted.append(model.task)
+        tests.append({name: model.judge(table, run.runtime.precision) for name, table in tables.items()})
     index = max(range(len(chosen)), key=lambda i: run.primary.score(chosen[i].dev))
     best = chosen[index]
-    measured = {name: over_seeds([test[name][1] for test in tests]) for name in tables}
+    measured = {
+        name: over_seeds([test[name][1] for test in tests]) | {"fingerprint": fingerprint(table.table)}
+        for name, table in tables.items()
+    }
     task = fitted[index]
     model = replace(run.model(best), task=task)
     answers = tests[index][""][0]
+    judged = [Judged(task, test[""][0]) for task, test in zip(fitted, tests, strict=True)]
     reviewed: dict[str, Any] = {}
     if folder.ranks.is_main:
         if task.settings and data.dev is None:
             say(f"no dev rows to fit {', '.join(task.settings)}: give --dev, or {FEWEST} rows of train")
         start = load_pretrained(run.config.encoder_folder)[0].to(run.runtime.device)
+        say("calibrating, and looking for doubtful labels")
         of_dev = run.dev_answers(best, trials)
         reviewed, temperature = review(replace(data, task=task), answers, of_dev, start, run.runtime)
         model = replace(model, temperature=temperature)
@@ -107,12 +112,11 @@ def work(plan: FinetunePlan, folder: RunFolder) -> Summary:
         model.save(folder.path / "model", token_types=data.train.examples.typed)
         for name, table in tables.items():
             path = folder.path / f"predictions{name and f'-{name}'}.jsonl"
-            calibrated = model.calibrated(tests[index][name][0])
-            write_rows(path, task.compared_rows(calibrated, table))
+            write_predictions(path, task, model.calibrated(tests[index][name][0]), table)
         metrics = folder.path / "metrics.jsonl"
         shutil.copyfile(best.result.directory / "metrics.jsonl", metrics)
         summary |= training_loss(read_metrics(metrics))
-    summary |= Ladder(run, best, answers, model).run()
+    summary |= Ladder(run, best, answers, model, judged).run()
     return summary
 
 

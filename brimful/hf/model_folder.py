@@ -38,7 +38,7 @@ PROBLEMS = {
 """The endings of the names of the classes that have a task's head, and the problem_type where config.json has
 none."""
 
-POOLING, CLASSIFIER = "1_Pooling", "2_Dense"
+POOLING, CLASSIFIER, NORMALIZE = "1_Pooling", "2_Dense", "2_Normalize"
 """The subfolders of the modules that Brimful writes."""
 POOLINGS: "dict[str, TextPooling]" = {"mean": "mean", "cls": "first", "max": "max"}
 """The poolings of sentence-transformers, some also in `classifier_pooling` of config.json, and ours."""
@@ -88,9 +88,12 @@ class ModelFolder:
             folder = cls(candidate)
             if folder.config_file.is_file():
                 return folder
-        raise BrimfulError(
-            f"{path} holds no model: expected config.json and model.safetensors, or a finished run"
-        )
+        why = "expected config.json and model.safetensors, or a finished run"
+        if not path.is_dir():
+            why = "there is no such folder"
+        elif (path / "config.yaml").is_file() and not (path / "summary.json").is_file():
+            why = f"the run is not finished; continue it with --resume {path}"
+        raise BrimfulError(f"{path} holds no model: {why}")
 
     @cached_property
     def modules(self) -> list[tuple[str, str]]:
@@ -173,8 +176,7 @@ class ModelFolder:
     def text_length(self, config: "EncoderConfig") -> int:
         """The length, in tokens, at which to cut texts: max_seq_length of sentence-transformers, or else that
         of AutoTokenizer; at most the encoder's longest."""
-        settings: dict[str, Any] = transformer_settings(self.encoder_path) if self.modules else {}
-        length: Any = settings.get("max_seq_length")
+        length: Any = transformer_settings(self.encoder_path).get("max_seq_length") if self.modules else None
         if length is None:
             values = values_beside(self.encoder_path, TOKENIZER)
             length = values.get("model_max_length", values.get("max_len"))

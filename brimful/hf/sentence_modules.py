@@ -8,13 +8,12 @@ from pathlib import Path
 
 from torch import Tensor
 
-from brimful.hf.model_folder import CLASSIFIER, FLAGS, IDENTITY, POOLING, POOLINGS, ModelFolder
+from brimful.hf.model_folder import CLASSIFIER, FLAGS, IDENTITY, NORMALIZE, POOLING, POOLINGS, ModelFolder
 from brimful.hf.weights import NAMES
 from brimful.model.shape import TextPooling
 from brimful.storage import write_json, write_tensors
 from brimful.text.sentence_folder import MODULES, PROMPTS, SETTINGS, settings_file
 
-NORMALIZE = "2_Normalize"
 THEIRS = {ours: theirs for theirs, ours in POOLINGS.items()}
 """The names of our poolings in sentence-transformers."""
 
@@ -43,8 +42,7 @@ def write_modules(
         width: of the encoder.
         max_length: the length, in tokens, at which texts are cut.
         classifier: linear.weight (classes, width) and linear.bias, if there is one.
-        unit: whether vectors are scaled to length 1.
-        prompt: what stands before each text.
+        unit, prompt: as of `reading.TextReading`.
     """
     written = [("Transformer", ""), ("Pooling", POOLING)]
     write_json(folder / SETTINGS, {"max_seq_length": max_length, "do_lower_case": False})

@@ -1,6 +1,6 @@
 """`brimful.Encoder`: an encoder that reads and writes folders, and turns texts into vectors."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Self, get_args
 
@@ -114,8 +114,8 @@ class TextEncoder(Encoder):
     ) -> Examples:
         if self.tokenizer is None:
             raise BrimfulError("the encoder has no tokenizer: load it from a folder that has one")
-        if isinstance(texts, str):
-            raise BrimfulError("texts must be a list of strings, not a string")
+        if isinstance(texts, str | bytes | Mapping):
+            raise BrimfulError(f"texts must be a list of strings, not a {type(texts).__name__}")
         longest = self.config.max_length
         check_length(max_length, longest)
         given = [reading.prompt + text for text in texts] if reading else list(texts)

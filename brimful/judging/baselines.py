@@ -16,7 +16,7 @@ import numpy as np
 from brimful.console import say, warn
 from brimful.errors import BrimfulError
 from brimful.extras import missing
-from brimful.judging.speed import Speed, speed_of
+from brimful.judging.speed import Answer
 from brimful.model.encoder import Encoder
 from brimful.model.inference import text_vectors
 from brimful.randomness import derive_key, permutation
@@ -262,7 +262,7 @@ class Rung:
         answers: of the test rows.
         metrics: on the test rows.
         seconds: of training: reading the texts, choosing C, and fitting.
-        speed: where it was measured.
+        answer: how it answers other texts, for its speed; None: it is not timed.
         strength: the C that was chosen.
         rows: of train that it was fitted to.
         reads: the kind of features, where it was one of several.
@@ -271,7 +271,7 @@ class Rung:
     answers: np.ndarray
     metrics: dict[str, float]
     seconds: float
-    speed: Speed | None = None
+    answer: Answer | None = None
     strength: float | None = None
     rows: int = 0
     reads: str | None = None
@@ -326,9 +326,9 @@ def _linear(task: Task, data: TaskData, features: Features, *, timed: bool) -> R
     model = fit_model(features.fit(data.train.table), data.train.targets, strength)
     seconds = time.perf_counter() - started
     answers = model(features.of(data.test.table))
-    speed = speed_of(lambda table: model(features.new(table)), data.test.table) if timed else None
+    answer = (lambda table: model(features.new(table))) if timed else None
     metrics, reads = task.measure(answers, data.test), features.kind if len(features.kinds) > 1 else None
-    return Rung(answers, metrics, seconds, speed, strength, len(data.train), reads)
+    return Rung(answers, metrics, seconds, answer, strength, len(data.train), reads)
 
 
 def _choice(task: Task, data: TaskData, features: Features) -> tuple[str, float]:

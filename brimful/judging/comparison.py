@@ -1,13 +1,18 @@
 """Models side by side on the same test rows: how sure one can be that one is better."""
 
-from collections.abc import Callable, Mapping, Sequence
+import json
+from collections.abc import Callable, Sequence
+from hashlib import sha256
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from brimful.data.examples import Examples
 from brimful.judging.uncertainty import Uncertain, bootstrapped, jackknifed
+from brimful.tables.table import Table
 from brimful.tasks.encoded import Encoded
+from brimful.tasks.output import write_rows
 from brimful.tasks.task import Task
 
 MOST = 20_000
@@ -67,22 +72,14 @@ def _primary_of(task: Task, answers: Any, test: Encoded) -> Callable[[np.ndarray
     return task.primary_of(answers, test) or (of_arrays if isinstance(answers, np.ndarray) else of_lists)
 
 
-def differences(
-    task: Task, methods: Mapping[str, Sequence[Any]], test: Encoded
-) -> dict[str, dict[str, float]]:
-    """The primary metric of the first method minus each other one's, with its standard error.
+def fingerprint(table: Table) -> str:
+    """A hash of all rows, texts and labels, in any order: tables with the same one measure the same."""
+    rows = zip(table.keys(), table.labels or [None] * len(table), strict=True)
+    digests = sorted(sha256(json.dumps(row).encode()).digest() for row in rows)
+    return sha256(b"".join(digests)).hexdigest()[:16]
 
-    Args:
-        methods: by name, the answers of each one's models, as for `measure_methods`.
 
-    Returns:
-        by `FIRST_minus_OTHER`: `difference` and `standard_error`.
-    """
-    first, *others = methods
-    judged = [[Judged(task, answers) for answers in models] for models in methods.values()]
-    measured = measure_methods(judged, test)
-    found = {}
-    for index, name in enumerate(others, 1):
-        difference, error = measured.difference(0, index)
-        found[f"{first}_minus_{name}"] = {"difference": difference, "standard_error": error}
-    return found
+def write_predictions(path: Path, task: Task, answers: Any, data: Encoded) -> None:
+    """Write the target and the prediction of each row, with `row`, its number in the file that was read."""
+    rows = enumerate(task.compared_rows(answers, data))
+    write_rows(path, [{"row": data.table.number(place)} | row for place, row in rows])

@@ -198,7 +198,7 @@ def worst_errors(task: Task, answers: Any, data: Encoded) -> list[Row]:
     """
     found = []
     for row, compared in enumerate(task.compared_rows(answers, data)):
-        label, prediction = compared["label"], compared["prediction"]
+        label, prediction = compared["gold"], compared["prediction"]
         if size := _wrongness(label, prediction):
             shown = {
                 "row": data.table.number(row),
@@ -227,7 +227,7 @@ def scores_by_label(task: Task, answers: Any, data: Encoded) -> list[Summary]:
         return []
     support, predicted, hits = Counter[str](), Counter[str](), Counter[str]()
     for compared in task.compared_rows(answers, data):
-        wanted, found = (_labelled(compared[side]) for side in ("label", "prediction"))
+        wanted, found = (_labelled(compared[side]) for side in ("gold", "prediction"))
         for counts, items in ((support, wanted), (predicted, found), (hits, wanted & found)):
             counts.update(_label(item) for item in items)
     if not set(support) <= set(labels):  # joined labels, which stand for several

@@ -7,28 +7,8 @@ import numpy as np
 
 from brimful.randomness import derive_key, hash_words, shuffled_groups
 
-RESAMPLES = 10_000
 PARTS = 40
 """Parts of the examples that `jackknifed` leaves out in turn."""
-
-
-def paired_bootstrap(first: np.ndarray, second: np.ndarray) -> tuple[float, float]:
-    """Difference of two mean scores on the same examples, and its standard error.
-
-    The examples are resampled with the scores of both models kept together (Efron and Tibshirani, 1993;
-    paired: Koehn, 2004), so an example that is hard for both models adds nothing to the error.
-
-    Args:
-        first, second: bool or float (n,), the score of each example: whether the prediction is right, or a
-            squared error.
-    """
-    difference = first.astype(np.float64) - second.astype(np.float64)
-    n = len(difference)
-    draws = np.empty(RESAMPLES)
-    for resample in range(RESAMPLES):
-        chosen = hash_words(derive_key("bootstrap", resample), np.arange(n)) % np.uint64(n)
-        draws[resample] = difference[chosen].mean()
-    return float(difference.mean()), float(draws.std(ddof=1))
 
 
 class Uncertain(NamedTuple):
@@ -56,7 +36,8 @@ Measure = Callable[[np.ndarray], Sequence[float]]
 
 
 def bootstrapped(measure: Measure, n: int, resamples: int = 1000) -> Uncertain:
-    """As `paired_bootstrap`, for metrics that are no means over examples, such as F1 or a correlation."""
+    """The examples are resampled with the answers of all models kept together (Efron and Tibshirani, 1993;
+    paired: Koehn, 2004), so an example that is hard for all adds nothing to the error of a difference."""
     draws = []
     for resample in range(resamples):
         chosen = hash_words(derive_key("bootstrap", resample), np.arange(n)) % np.uint64(n)

@@ -21,6 +21,9 @@ TO_SET = (
     "a container with several ranks on GPUs: --shm-size=8g or --ipc=host",
 )
 
+OF_CPUS = 2
+"""How many of these concern ranks on CPUs too."""
+
 
 def find_problems(report: dict[str, Any]) -> list[str]:
     """What is wrong, each in a line: what, where, and what to do about it."""
@@ -82,7 +85,8 @@ def show_report(report: dict[str, Any]) -> None:
 
     for host in report["hosts"]:
         busy = "" if host["busy_cores"] is None else f", {host['busy_cores']:.1f} busy"
-        line(f"{host['name']}: ranks {_numbers(host['ranks'])}", "bold")
+        ranks_here = f": ranks {_numbers(host['ranks'])}" if len(report["devices"]) > 1 else ""
+        line(f"{host['name']}{ranks_here}", "bold")
         line(f"{host['processor']}, {host['cores']:g} usable cores{busy}; sums by {host['collectives']}")
         for kind in dict.fromkeys(each["kind"] for each in host["kinds"]):
             line(f"{kind}: GPUs {_pairs(each['gpus'] for each in host['kinds'] if each['kind'] == kind)}")
@@ -109,8 +113,10 @@ def show_report(report: dict[str, Any]) -> None:
     line("what is wrong" if report["findings"] else "nothing is wrong", "bold")
     for finding in report["findings"]:
         line(f"- {finding}", "yellow")
-    for each in ("what to set", *(f"- {setting}" for setting in TO_SET)):
-        line(each)
+    gpus = any("memory" in one for one in report["devices"]) or any(h["gpus"] for h in report["hosts"])
+    if gpus or len(report["devices"]) > 1:  # one process on CPUs has nothing to set
+        for each in ("what to set", *(f"- {setting}" for setting in (TO_SET if gpus else TO_SET[:OF_CPUS]))):
+            line(each)
 
 
 def giga(number: float) -> str:

@@ -81,12 +81,6 @@ class ClassifierHead(nn.Module):
         if config.modern:
             draw_normal(self.classifier.weight, config.hidden_size**-0.5, truncated=True)
 
-    def start_from(self, head: MaskedLMHead) -> None:
-        """Copy the transform of a masked-LM head, in modern; the other architectures share no transform."""
-        if self.modern:
-            self.dense.load_state_dict(head.dense.state_dict())
-            self.norm.load_state_dict(head.norm.state_dict())
-
     def classify(self, x: Tensor) -> Tensor:
         """x (N, hidden) -> logits (N, classes)."""
         return self.classifier(self.dropout(self.transform(x)))

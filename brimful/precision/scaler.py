@@ -1,22 +1,6 @@
 """Automatic loss scaling: a scale of the loss that keeps gradients within float16 and skips no step.
 
-The rule is Graphcore's. Gradients of weights and activations are counted in two bins by their size: up to
-`bin_edge`, and above it. If a larger proportion than `threshold` is above, the scale is halved; else it is
-doubled. Gradients beyond +-65504 are saturated, NaN becomes 0, and both count as above.
-`torch.amp.GradScaler` waits for an overflow and skips that step. This scaler usually acts before an
-overflow, and takes every step.
-
-    watch_modules(model)
-    scaler = AutomaticLossScaler()
-
-    scaler.scale(loss).backward()
-    scaler.step(optimizer)
-    scaler.update()
-
-An optimizer with `_step_supports_amp_scaling` takes scaled gradients: inside its step it divides them in
-float32 by its attribute `grad_scale`, a float32 scalar. (This is torch's contract for its fused optimizers;
-without the attribute, gradients are not scaled.) Clipping is part of the same division. `found_inf`, by which
-`GradScaler` tells an optimizer to skip a step, is never set.
+docs/loss-scaling.md has the rule, which is Graphcore's, and how the scaler is used.
 """
 
 from collections.abc import Iterable
@@ -241,8 +225,9 @@ class AutomaticLossScaler:
             if watching.is_counted_elsewhere(parameter):
                 continue
             numbers = _numbers(parameter.grad)
-            if not watching.is_watched(parameter) or parameter.grad.is_sparse:
-                numbers.copy_(watching.saturate_and_count(numbers))
+            skipped = watching.is_skipped(parameter)
+            if skipped or not watching.is_watched(parameter) or parameter.grad.is_sparse:
+                numbers.copy_(watching.saturate_and_count(numbers, counts=not skipped))
             elif numbers.dtype == torch.float16 or _has_ranks():  # whose reduction may be in float16
                 watching.mend(numbers)
         return gradients

@@ -7,8 +7,8 @@ and micro-batches, a compiled step keeps them, and nothing waits for the host. T
 `.half()`, optimizers, checkpoints, DDP and FSDP2 do not see it. A process has one set of counts.
 """
 
-from collections.abc import Callable, Iterable
-from functools import cache
+from collections.abc import Callable, Collection, Iterable
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -94,17 +94,19 @@ def saturate(gradient: Tensor, ends: Tensor) -> tuple[Tensor, Tensor]:
     return torch.where(gradient == gradient, gradient, 0.0).clamp(-limit, limit), counts
 
 
-def saturate_and_count(gradient: Tensor, padding: int = 0) -> Tensor:
+def saturate_and_count(gradient: Tensor, padding: int = 0, *, counts: bool = True) -> Tensor:
     """`saturate`, and add the counts to the counter, where autograd can't.
 
     Args:
         padding: how many of the numbers are zeros that are no gradients.
+        counts: False only saturates.
     """
     on_cpu = gradient.device.type == "cpu"
-    saturated, counts = (saturate if on_cpu else _compiled_saturate())(gradient, counter(gradient.device))
+    saturated, found = (saturate if on_cpu else _compiled_saturate())(gradient, counter(gradient.device))
     if padding:
-        counts[LOWER] -= padding
-    _add(counts)
+        found[LOWER] -= padding
+    if counts:
+        _add(found)
     return saturated
 
 
@@ -153,17 +155,16 @@ class _Watch(torch.autograd.Function):
         return saturate(gradient, *ctx.saved_tensors)
 
 
-def watch(tensor: Tensor) -> Tensor:
-    """Return the tensor so that its gradient is counted and saturated. Do not change it in place.
-
-    A complex tensor is returned as it is.
-    """
+def watch(tensor: Tensor, *, counts: bool = True) -> Tensor:
+    """Return the tensor so that its gradient is counted (unless not `counts`) and saturated. Do not change it
+    in place. A complex tensor is returned as it is."""
     if not (tensor.requires_grad and torch.is_grad_enabled()) or tensor.is_complex():
         return tensor
-    return _Watch.apply(tensor, counter(tensor.device))
+    ends = counter(tensor.device)
+    return _Watch.apply(tensor, ends if counts else ends.detach())
 
 
-def watch_modules(model: nn.Module, *, parameters: bool = True) -> None:
+def watch_modules(model: nn.Module, *, skip: Collection[nn.Module] = (), parameters: bool = True) -> None:
     """Watch a whole model: all parameters, and the inputs of each module that has parameters of its own.
 
     The gradient of a parameter is counted and saturated in each backward pass, before it is accumulated,
@@ -172,11 +173,16 @@ def watch_modules(model: nn.Module, *, parameters: bool = True) -> None:
     parameters must not change their input in place. Complex tensors are not watched.
 
     Args:
+        skip: modules of it whose gradients, and those of modules in them, are saturated and not counted. A
+            parameter that a module outside shares is counted.
         parameters: False leaves the parameters to the caller, who counts and saturates the gradients of each
             backward pass with `saturate_and_count`, and `mend`s their sums.
     """
+    skipped = {inner for module in skip for inner in module.modules()}
+    counted = {p for module in {*model.modules()} - skipped for p in module.parameters(recurse=False)}
     for parameter in model.parameters():
         counter(parameter.device)
+        parameter._is_skipped = parameter not in counted  # type: ignore[attr-defined]
         if not parameters:
             count_elsewhere([parameter])
         elif not isinstance(parameter, DTensor):
@@ -186,7 +192,8 @@ def watch_modules(model: nn.Module, *, parameters: bool = True) -> None:
             continue
         module._inputs_are_watched = True  # type: ignore[assignment]  # a copy of the module has it too
         if next(module.parameters(recurse=False), None) is not None:
-            module.register_forward_pre_hook(_watch_inputs, with_kwargs=True)
+            hook = partial(_watch_inputs, counts=module not in skipped)
+            module.register_forward_pre_hook(hook, with_kwargs=True)
         if isinstance(module, FSDPModule):
             module.register_forward_pre_hook(_UnshardedParameters(module))
 
@@ -194,7 +201,13 @@ def watch_modules(model: nn.Module, *, parameters: bool = True) -> None:
 def is_watched(parameter: Tensor) -> bool:
     """Whether a parameter's gradients are counted in each backward pass."""
     hooks = (parameter._backward_hooks or {}).values()  # a copied or unpickled parameter has no hooks
-    return _count_parameter in hooks or getattr(parameter, "_shard_is_watched", False)
+    known = _count_parameter in hooks or _saturate_parameter in hooks
+    return known or getattr(parameter, "_shard_is_watched", False)
+
+
+def is_skipped(parameter: Tensor) -> bool:
+    """Whether a parameter's gradients are saturated and not counted."""
+    return getattr(parameter, "_is_skipped", False)
 
 
 def is_counted_elsewhere(parameter: Tensor) -> bool:
@@ -202,50 +215,47 @@ def is_counted_elsewhere(parameter: Tensor) -> bool:
     return getattr(parameter, "_is_counted_elsewhere", False)
 
 
-def count_elsewhere(parameters: Iterable[Tensor]) -> None:
-    """What `watch_modules(parameters=False)` does for a model's parameters."""
+def count_elsewhere(parameters: Iterable[Tensor], elsewhere: bool = True) -> None:
+    """What `watch_modules(parameters=False)` does for a model's parameters; not `elsewhere` undoes it."""
     for parameter in parameters:
-        parameter._is_counted_elsewhere = True  # type: ignore[attr-defined]
+        parameter._is_counted_elsewhere = elsewhere  # type: ignore[attr-defined]
 
 
-def count_again(parameters: Iterable[Tensor]) -> None:
-    """Undo `count_elsewhere`."""
-    for parameter in parameters:
-        parameter._is_counted_elsewhere = False  # type: ignore[attr-defined]
-
-
-def _watch_inputs(module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
+def _watch_inputs(module: nn.Module, args: tuple, kwargs: dict[str, Any], *, counts: bool) -> tuple[Any, Any]:
     # Attention tests whether query, key and value are the same tensor, so each has one watched tensor. (They
     # are compared, not looked up by `id`: Dynamo would compile for the identity of each batch's tensors.)
     known: list[tuple[Tensor, Tensor]] = []
     return (
-        tuple(_watched(value, known) for value in args),
-        {name: _watched(value, known) for name, value in kwargs.items()},
+        tuple(_watched(value, known, counts) for value in args),
+        {name: _watched(value, known, counts) for name, value in kwargs.items()},
     )
 
 
-def _watched(value: Any, known: list[tuple[Tensor, Tensor]]) -> Any:
+def _watched(value: Any, known: list[tuple[Tensor, Tensor]], counts: bool) -> Any:
     # Not a function within the hook: if it calls itself, it holds the inputs until Python looks for cycles.
     if type(value) is tuple:  # e.g. the state of an LSTM
-        return tuple(_watched(part, known) for part in value)
+        return tuple(_watched(part, known, counts) for part in value)
     if not isinstance(value, Tensor) or not value.requires_grad:
         return value
     for tensor, result in known:
         if tensor is value:
             return result
-    known.append((value, watch(value)))
+    known.append((value, watch(value, counts=counts)))
     return known[-1][1]
 
 
 def _watch_parameter(parameter: Tensor) -> None:
     if parameter.requires_grad and not parameter.is_complex() and not is_watched(parameter):
-        parameter.register_hook(_count_parameter)
+        parameter.register_hook(_saturate_parameter if is_skipped(parameter) else _count_parameter)
 
 
-def _count_parameter(gradient: Tensor) -> Tensor | None:
+def _count_parameter(gradient: Tensor, *, counts: bool = True) -> Tensor | None:
     if gradient.is_sparse or isinstance(gradient, DTensor):
         return None
-    return saturate_and_count(gradient)
+    return saturate_and_count(gradient, counts=counts)
+
+
+_saturate_parameter = partial(_count_parameter, counts=False)
 
 
 class _UnshardedParameters:
@@ -258,5 +268,6 @@ class _UnshardedParameters:
     def __call__(self, module: nn.Module, args: tuple) -> None:
         for name, parameter in module.named_parameters():
             if parameter.requires_grad and not isinstance(parameter, DTensor):
+                parameter._is_skipped = is_skipped(self.sharded[name])  # type: ignore[attr-defined]
                 _watch_parameter(parameter)
                 self.sharded[name]._shard_is_watched = True  # type: ignore[attr-defined]

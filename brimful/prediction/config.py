@@ -65,7 +65,7 @@ class PredictConfig:
     """Number format of the computation. auto: bf16 on GPUs and CPUs that are faster at it, int8 of an export
     to int8, else fp32. Static models and exports to ONNX or OpenVINO have their own."""
     abstain_below: float | None = None
-    """Classification: leave the label empty where its probability is under this, and add a column abstained.
+    """Classification: add a column abstained, true where the probability of the prediction is under this.
     summary.json of a fine-tuning proposes values (abstain)."""
     dry_run: bool = False
     """Resolve and check everything, and do nothing."""

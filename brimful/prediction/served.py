@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from importlib import import_module
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -132,7 +133,7 @@ class Predictions:
             raise BrimfulError(f"--pooling is for encoders; {config.model} pools as it was trained")
         if config.abstain_below is not None and not model.task.abstains:
             raise BrimfulError(f"abstain_below is for classification; {config.model} does {model.task.name}")
-        self.array = Path(config.output).suffix == ARRAYS
+        self.array, self.numbers = Path(config.output).suffix == ARRAYS, count(1)
         if self.array and config.abstain_below is not None:
             raise BrimfulError(f"{config.output} holds scores and no labels; leave --abstain-below out")
         if self.array or config.scores:
@@ -157,7 +158,7 @@ class Predictions:
         if self.config.abstain_below is not None:
             rows = abstain(rows, self.config.abstain_below)
             self.found["abstained"] += sum(row["abstained"] for row in rows)
-        output.rows(rows)
+        output.rows([{"row": next(self.numbers)} | row for row in rows])
 
 
 class Vectors:
@@ -185,12 +186,10 @@ class Vectors:
 
 def _texts(table: Table) -> list[Row]:
     """The texts of each row, by column."""
-    if table.second is None:
-        return [{"text": text} for text in table.texts]
-    return [{"text": a, "text_b": b} for a, b in zip(table.texts, table.second, strict=True)]
+    columns = {"text": table.texts} | ({} if table.second is None else {"text_b": table.second})
+    return [dict(zip(columns, texts, strict=True)) for texts in zip(*columns.values(), strict=True)]
 
 
 def abstain(rows: Sequence[Row], below: float) -> list[Row]:
-    """Rows of predictions, with an empty label where the probability is under `below`."""
-    kept = [{"abstained": False}, {"label": "", "abstained": True}]
-    return [row | kept[row["probability"] < below] for row in rows]
+    """Rows with `abstained`: whether the probability is under `below`, and the prediction but a guess."""
+    return [row | {"abstained": row["probability"] < below} for row in rows]

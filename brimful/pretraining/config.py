@@ -197,6 +197,13 @@ class PretrainConfig:
                 "unpacked_keep=rows changes betas, and Muon has none for matrices: choose sequences"
             )
 
+        if self.trainer.keeps_best and not self.trainer.evaluate_every:
+            raise BrimfulError("the best of several evaluations is kept: set trainer.evaluate_every too")
+        for name, shape in (("power", "polynomial"), ("decay", "wsd")):
+            given = getattr(self.schedule, name) != getattr(ScheduleConfig, name)
+            if given and self.schedule.shape != shape:
+                raise BrimfulError(f"schedule.{name} is read by schedule.shape {shape} alone: leave it out")
+
     def _check_phases(self) -> None:
         lengths = {
             self.packing.max_length if phase.max_length is None else phase.max_length for phase in self.phases

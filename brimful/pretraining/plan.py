@@ -68,6 +68,11 @@ def plan(config: PretrainConfig, folder: RunFolder) -> PretrainPlan:
     require_wandb(config.trainer.wandb)
     verify = config.verify_data and folder.ranks.is_main
     corpora = open_sources(parse_sources(config.data or ()), verify=verify)
+    held_out = config.validation_tokens and any(corpus.part("validation") for corpus in corpora.values())
+    if config.trainer.evaluate_every and not held_out and folder.announces:
+        warn(
+            "trainer.evaluate_every does nothing: validation_tokens is 0, or the data has no validation part"
+        )
     return plan_on(config, corpora, folder, says=folder.ranks.is_main and (dry_run or not folder.resuming))
 
 

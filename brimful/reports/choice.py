@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from brimful.console import counted
 from brimful.reports.charts import Chart, Point, scatter_chart
 from brimful.reports.content import (
+    CLEAR,
     SPACE,
     Card,
     Headline,
@@ -17,6 +18,8 @@ from brimful.reports.content import (
     accuracy_error,
     branch,
     capitalized,
+    doubt,
+    is_busy,
     known_columns,
     metric,
     milliseconds,
@@ -27,7 +30,7 @@ from brimful.reports.content import (
     written,
     written_gap,
 )
-from brimful.reports.demo import CLEAR, MODELS, label_of, measured_of
+from brimful.reports.demo import MODELS, label_of, measured_of
 from brimful.reports.finetune import RUNGS
 from brimful.reports.load import Run, with_children
 
@@ -38,8 +41,11 @@ FASTER = 1.5
 MOST_ALTERNATIVES = 3
 """Of a card."""
 TEACHER = "Teacher"
-COSTS = ("latency_ms", "texts_per_second", "megabytes", "parameters")
-"""What a model takes, by its keys in a summary."""
+COSTS = {
+    "milliseconds": "latency_ms",
+    **{key: key for key in ("texts_per_second", "megabytes", "parameters", "withheld")},
+}
+"""What a model takes, by its names in `Candidate` and in a summary."""
 GUESSES = (RUNGS["majority"], "majority")
 
 
@@ -51,6 +57,9 @@ class Test:
     metric: str
     title: str
     n: float
+    rows: str
+    """The fingerprint of its texts and labels; of a summary that has none, the run, since its rows are not
+    known to be those of another."""
     higher_is_better: bool = True
     percent: bool = False
 
@@ -72,9 +81,11 @@ class Candidate:
     """A model that was measured on a test table.
 
     Attributes:
-        error: the standard error of `value` over test rows; of several seeds, the deviation over them.
+        error: the standard error of `value` over test rows and seeds, if it is known.
         of_differences: the standard error of the difference from other models, by label, where it was
             measured on the same rows.
+        turn: the run that measured the times, in turns with its other models.
+        withheld: the proportion of that time in which others had the cores; None: not known.
     """
 
     label: str
@@ -85,6 +96,13 @@ class Candidate:
     megabytes: float | None = None
     parameters: float | None = None
     of_differences: Mapping[str, float] = field(default_factory=dict)
+    turn: Path | None = None
+    withheld: float | None = None
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether it has a time."""
+        return bool(self.milliseconds or self.texts_per_second)
 
 
 @dataclass(frozen=True)
@@ -98,17 +116,33 @@ class Choice:
 
     def behind(self, other: Candidate) -> tuple[float, float | None]:
         """By how much a model is behind the best, and the standard error of that: paired where it was
-        measured so, else from the two models' own errors, which is too large rather than too small."""
+        measured so, else the least that it is known to be at most: the sum of those from a third model, or by
+        the two models' own errors."""
         best = self.candidates[0]
-        error = best.of_differences.get(other.label, other.of_differences.get(best.label))
-        if error is None and best.error is not None and other.error is not None:
-            error = math.hypot(best.error, other.error)
+        ours, theirs = best.of_differences, other.of_differences
+        error = ours.get(other.label, theirs.get(best.label))
+        if error is None:
+            bounds = [ours[third] + theirs[third] for third in ours.keys() & theirs.keys()]
+            if best.error is not None and other.error is not None:
+                bounds.append(math.hypot(best.error, other.error))
+            error = min(bounds, default=None)
         return abs(best.value - other.value), error
 
+    def in_words(self, other: Candidate) -> str:
+        """By how much a model is behind the best, for a sentence, and whether that is clear."""
+        return f"{self.test.in_words(self.behind(other)[0])} behind{doubt(*self.behind(other))}"
+
     def may_be_chance(self, other: Candidate) -> bool:
-        """Whether a model is not clearly behind the best."""
+        """Whether a model is known to be not clearly behind the best."""
         difference, error = self.behind(other)
         return error is not None and difference <= CLEAR * error
+
+    def time_of(self, one: Candidate, key: str = "milliseconds") -> float | None:
+        """A time that compares with those of the other models: measured in turns with them, or on a machine
+        that was not busy."""
+        turns = {other.turn for other in self.candidates if other.is_timed}
+        value: float | None = getattr(one, key)
+        return None if is_busy(one.withheld) and len(turns) > 1 else value
 
 
 def choice_of(runs: Sequence[Run]) -> Choice | None:
@@ -118,8 +152,8 @@ def choice_of(runs: Sequence[Run]) -> Choice | None:
     several runs, such as a teacher; it is taken once, with all that any of them says of it.
     """
     every: dict[Test, dict[tuple[str, float], Candidate]] = {}
-    finetuned = {run.path: run.name for run in with_children(runs) if run.kind == "finetune"}
-    for test, found in _of_runs(runs, finetuned):
+    trained = {run.path: run for run in with_children(runs) if run.kind in ("finetune", "distil")}
+    for test, found in _of_runs(runs, trained):
         known = every.setdefault(test, {})
         before = known.get((found.label, found.value))
         known[found.label, found.value] = _merged(before, found) if before else found
@@ -139,17 +173,10 @@ def _merged(first: Candidate, second: Candidate) -> Candidate:
         theirs: float | None = getattr(second, name)
         return theirs if ours is None else ours
 
-    numbers = {name: known(name) for name in ("error", "megabytes", "parameters")}
+    numbers: dict[str, Any] = {name: known(name) for name in ("error", "megabytes", "parameters")}
     timed = max((first, second), key=lambda one: bool(one.milliseconds) + bool(one.texts_per_second))
     pairs = {**second.of_differences, **first.of_differences}
-    return Candidate(
-        first.label,
-        first.value,
-        **numbers,
-        milliseconds=timed.milliseconds,
-        texts_per_second=timed.texts_per_second,
-        of_differences=pairs,
-    )
+    return replace(timed, value=first.value, **numbers, of_differences=pairs)
 
 
 def choice_headline(choice: Choice) -> Headline:
@@ -165,23 +192,19 @@ def choice_headline(choice: Choice) -> Headline:
         return Headline([sentence, _remedy(choice, models)], _cards(choice))
     costs = [
         *([f"{best.megabytes:,.1f}{SPACE}MB"] if best.megabytes else []),
-        *([f"{milliseconds(best.milliseconds)} a text"] if best.milliseconds else []),
+        *([f"{milliseconds(quick)} a text"] if (quick := choice.time_of(best)) else []),
     ]
     value = test.shown(best.value, best.error)
     sentences = [
         f"Ship {_inside(best.label)}: its {test.title} on {test.n:,.0f} test rows is {value}"
         + (f", at {' and '.join(costs)}." if costs else ".")
     ]
-    quick = _quick(choice)
     if others and others[0].label not in GUESSES:
-        doubt = ", which may be chance" if choice.may_be_chance(others[0]) else ""
-        lead = test.in_words(best.value - others[0].value)
-        sentences.append(f"{others[0].label} is next, {lead} behind{doubt}.")
-    if quick is not None and best.milliseconds and quick.milliseconds:
-        times = f"{best.milliseconds / quick.milliseconds:.1f} times as fast"
-        lead = test.in_words(best.value - quick.value)
-        tail = "" if quick is others[0] else f", and the {lead} that it is behind may be chance"
-        sentences.append(f"{quick.label} is {times}{tail}.")
+        sentences.append(f"{others[0].label} is next, {choice.in_words(others[0])}.")
+    if (found := _quick(choice)) is not None:
+        times, quicker = found
+        tail = "" if quicker is others[0] else f", and {choice.in_words(quicker)}"
+        sentences.append(f"{quicker.label} is {times:.1f} times as fast{tail}.")
     return Headline(sentences, _cards(choice))
 
 
@@ -195,32 +218,30 @@ def _remedy(choice: Choice, models: Sequence[Candidate]) -> str:
     better = "more labels, texts or epochs may bring a model ahead"
     if not models:
         return f"It can be trained with scikit-learn; {better}."
-    doubt = ", which may be chance" if choice.may_be_chance(models[0]) else ""
-    behind = choice.test.in_words(choice.behind(models[0])[0])
-    return f"The best model is {_inside(models[0].label)}, {behind} behind{doubt}; {better}."
+    return f"The best model is {_inside(models[0].label)}, {choice.in_words(models[0])}; {better}."
 
 
-def _quick(choice: Choice) -> Candidate | None:
-    """The fastest model that is not clearly behind the best, if it is much faster."""
-    best = choice.candidates[0]
-    found = [
-        one
-        for one in choice.candidates[1:]
-        if one.milliseconds
-        and best.milliseconds
-        and FASTER * one.milliseconds <= best.milliseconds
-        and choice.may_be_chance(one)
+def _quick(choice: Choice) -> tuple[float, Candidate] | None:
+    """The fastest model that is not clearly behind the best, if it is much faster: how many times, and it."""
+    best, *others = choice.candidates
+    slow = choice.time_of(best)
+    times = [
+        (slow / time, one)
+        for one in others
+        if slow and (time := choice.time_of(one)) and choice.may_be_chance(one)
     ]
-    return min(found, key=lambda one: one.milliseconds or math.inf, default=None)
+    fastest = max(times, key=lambda each: each[0], default=(0.0, best))
+    return fastest if fastest[0] >= FASTER else None
 
 
 def _cards(choice: Choice) -> list[Card]:
     test, (best, *others) = choice.test, choice.candidates
     name = capitalized(test.title)
     cards = [Card(name, test.shown(best.value, best.error), _alternatives(others, "value", test.shown))]
-    if best.milliseconds:
-        note = _alternatives(others, "milliseconds", milliseconds)
-        cards.append(Card("One text", milliseconds(best.milliseconds), note))
+    if one_text := choice.time_of(best):
+        compared = [one for one in others if choice.time_of(one)]
+        note = _alternatives(compared, "milliseconds", milliseconds)
+        cards.append(Card("One text", milliseconds(one_text), note))
     for key, label, show in (
         ("megabytes", "Size", lambda size: f"{size:,.1f}{SPACE}MB"),
         ("parameters", "Parameters", short),
@@ -255,8 +276,8 @@ def choice_table(choice: Choice) -> ReportTable:
             one.label,
             test.shown(one.value, one.error),
             test.gap(*choice.behind(one)) if place else "–",
-            milliseconds(one.milliseconds) if one.milliseconds else "–",
-            short(one.texts_per_second) if one.texts_per_second else "–",
+            _timed(choice, one, "milliseconds", milliseconds),
+            _timed(choice, one, "texts_per_second", short),
             f"{one.megabytes:,.1f}{SPACE}MB" if one.megabytes else "–",
             short(one.parameters) if one.parameters else "–",
         ]
@@ -265,14 +286,25 @@ def choice_table(choice: Choice) -> ReportTable:
     unit = ", points" if test.percent else ""
     name = capitalized(test.title)
     note = (
-        f"The same {test.n:,.0f} test rows, the best model first. ± of the metric: standard error over test"
-        " rows, or of several seeds the deviation over them; of a difference: paired where both models'"
-        f" answers were compared. Up to {CLEAR:g} standard errors may be chance."
+        f"The same {test.n:,.0f} test rows, the best model first. ± is the standard error over test rows, and"
+        " over seeds; of a difference: paired where both models' answers were compared, else at most that."
+        f" Up to {CLEAR:g} standard errors may be chance, and so may a difference without one."
     )
+    if any(one.is_timed and not choice.time_of(one) for one in choice.candidates):
+        note += " Busy: others had the cores while it was timed, so it does not compare."
     if choice.elsewhere:
-        note += f" Other test rows, which do not compare: {counted(choice.elsewhere, 'model')}."
+        said = "Other test rows, or rows that are not known to be the same, which do not compare"
+        note += f" {said}: {counted(choice.elsewhere, 'model')}."
     heads = ["Model", name, f"Behind the best{unit}", "One text", "Texts a second", "Size", "Parameters"]
     return ReportTable("Which model to ship", *known_columns(heads, rows), note, decides=True)
+
+
+def _timed(choice: Choice, one: Candidate, key: str, show: Callable[[float], str]) -> str:
+    """The cell of a time."""
+    value = choice.time_of(one, key)
+    if value is None and getattr(one, key):
+        return "busy"
+    return show(value) if value else "–"
 
 
 def scatter_of(choice: Choice) -> list[Chart]:
@@ -286,14 +318,14 @@ def scatter_of(choice: Choice) -> list[Chart]:
         points = [
             Point(one.label, value, one.value, one.error or 0.0)
             for one in choice.candidates
-            if (value := getattr(one, key))
+            if (value := choice.time_of(one, key))
         ]
         if len(points) < FEWEST:
             continue
         note = (
             f"{test.n:,.0f} test texts. {capitalized(words)}: from text to answer, on the machine that made"
-            " the run; compares only where that was one machine. Bars: standard error over test rows, or of"
-            " several seeds the deviation over them."
+            " the run; compares only where that was one machine. Bars: standard error over test rows and"
+            " seeds."
         )
         found.append(
             scatter_chart(
@@ -309,16 +341,35 @@ def scatter_of(choice: Choice) -> list[Chart]:
     return found
 
 
-def _of_runs(runs: Iterable[Run], finetuned: Mapping[Path, str]) -> Iterator[tuple[Test, Candidate]]:
+def _of_runs(runs: Iterable[Run], trained: Mapping[Path, Run]) -> Iterator[tuple[Test, Candidate]]:
+    """The models of runs and of those inside them.
+
+    Args:
+        trained: the runs that trained models, by their directories.
+    """
     for run in runs:
         found = list(_OF_KIND.get(run.kind, _of_run)(run))
-        if run.kind == "distil" and (teacher := _teacher_of(run, finetuned)):
+        if run.kind == "distil" and (teacher := _run_of(run.config.get("teacher"), trained)):
             found = [
-                (test, replace(one, label=teacher) if one.label == TEACHER else one) for test, one in found
+                (test, replace(one, label=teacher.name) if one.label == TEACHER else one)
+                for test, one in found
             ]
+        if run.kind == "export":
+            found = [(test, replace(one, of_differences=_from_source(run, trained))) for test, one in found]
         yield from found
         if run.kind != "demo" or not found:  # its own summary compares the runs inside it
-            yield from _of_runs(run.children, finetuned)
+            yield from _of_runs(run.children, trained)
+
+
+def _from_source(export: Run, trained: Mapping[Path, Run]) -> dict[str, float]:
+    """The standard error of an export's difference from its model, as its gate has measured it; nothing where
+    the model's metric is the mean over several seeds, which is not the kept model's."""
+    source = _run_of(export.path / str(export.summary.get("source")), trained)
+    error = metric(export.summary, "gate.standard_error")
+    if source is None or error is None:
+        return {}
+    own = branch(source.summary, "test" if source.kind == "finetune" else "student")
+    return {} if any(key.endswith("_runs") for key in own) else {source.name: error}
 
 
 def _of_demo(run: Run) -> Iterator[tuple[Test, Candidate]]:
@@ -326,7 +377,8 @@ def _of_demo(run: Run) -> Iterator[tuple[Test, Candidate]]:
     n = metric(run.summary, "test.n")
     if n is None:
         return
-    test = Test("classification", "accuracy", "accuracy", n, percent=True)
+    rows = _rows_of(run, branch(run.summary, "test"))
+    test = Test("classification", "accuracy", "accuracy", n, rows, percent=True)
     errors: dict[str, dict[str, float]] = {}
     for pair, compared in branch(run.summary, "comparisons").items():
         one, _, other = pair.partition("_minus_")
@@ -348,6 +400,7 @@ def _of_demo(run: Run) -> Iterator[tuple[Test, Candidate]]:
                     measured_of(run.summary, name, "size_mb"),
                     measured_of(run.summary, name, "parameters"),
                     errors.get(label, {}),
+                    run.path,
                 ),
             )
 
@@ -360,18 +413,30 @@ def _of_run(run: Run) -> Iterator[tuple[Test, Candidate]]:
     primary = next((one for one in task.metrics if one.name == chosen), task.metrics[0])
     if n is None:
         return
-    test = Test(task.name, primary.name, primary.title, n, primary.best == "highest", primary.percent)
+    rows = _rows_of(run, branch(run.summary, "test"))
+    test = Test(task.name, primary.name, primary.title, n, rows, primary.best == "highest", primary.percent)
     places = {"finetune": _of_finetune, "distil": _of_distil, "evaluate": _of_evaluate}[run.kind]
     for label, measured, costs, error_key in places(run):
         value = metric(measured, primary.name)
         if value is None:
             continue
-        error = metric(measured, f"{primary.name}_std")
-        if error is None and primary.name == "accuracy":
-            error = accuracy_error(value, n)
+        error = accuracy_error(value, n) if primary.name == "accuracy" else None
+        if error is not None:
+            error = math.hypot(error, _of_seeds(measured, primary.name))
         reference, of_difference = error_key
         pairs = {} if of_difference is None else {reference: of_difference}
-        yield test, Candidate(label, value, error, *costs, of_differences=pairs)
+        yield test, Candidate(label, value, error, of_differences=pairs, turn=run.path, **costs)
+
+
+def _rows_of(run: Run, measured: Mapping[str, Any]) -> str:
+    """What is known of the rows that a model was measured on: `Test.rows`."""
+    return str(measured.get("fingerprint") or run.path)
+
+
+def _of_seeds(measured: Any, name: str) -> float:
+    """The part of the standard error of a metric that seeds have in it; 0 of one seed."""
+    runs = measured.get(f"{name}_runs")
+    return (metric(measured, f"{name}_std") or 0.0) / math.sqrt(len(runs) if isinstance(runs, list) else 1)
 
 
 def _of_export(run: Run) -> Iterator[tuple[Test, Candidate]]:
@@ -387,55 +452,57 @@ def _of_export(run: Run) -> Iterator[tuple[Test, Candidate]]:
         or gate.get("part") not in ("test", "given")
     ):
         return
-    test = Test(task.name, primary.name, primary.title, n, primary.best == "highest", primary.percent)
+    rows = _rows_of(run, gate)
+    test = Test(task.name, primary.name, primary.title, n, rows, primary.best == "highest", primary.percent)
     error = accuracy_error(value, n) if primary.name == "accuracy" else None
     costs = _costs(run.summary | gate | {"latency_ms": gate.get("p50_ms")})
     form = plain(run.summary.get("format"))
     label = run.name if form in run.name else f"{run.name}, {form}"
-    yield test, Candidate(label, value, error, *costs)
+    yield test, Candidate(label, value, error, turn=run.path, **costs)
 
 
 _OF_KIND = {"demo": _of_demo, "export": _of_export}
 
-Costs = tuple[float | None, float | None, float | None, float | None]
-"""The milliseconds of one text, texts a second, megabytes, and parameters."""
+Costs = dict[str, Any]
+"""What `COSTS` names."""
 Found = tuple[str, Any, Costs, tuple[str, float | None]]
 """A model's label, its metrics, its costs, and another model's label with the standard error of the
 difference from it."""
 
 
 def _of_finetune(run: Run) -> Iterator[Found]:
-    yield run.name, run.summary.get("test"), _costs(run.summary), ("", None)
+    test = branch(run.summary, "test")
+    yield run.name, test, _costs(run.summary), ("", None)
+    # Summaries without a fingerprint are of a version whose errors were those of the kept model alone.
+    seeds = 0.0 if "fingerprint" in test else _of_seeds(test, str(run.summary.get("primary_metric")))
     for key, rung in branch(run.summary, "baselines").items():
         label = RUNGS.get(key, title(key))
         error = metric(rung, "standard_error")
+        error = None if error is None else math.hypot(error, seeds)
         yield label, rung, _costs(rung), (run.name, error)
 
 
 def _costs(measured: Any, model: str = "") -> Costs:
     """What a summary, or a part of it, says of its model, or of the one with a name."""
-    keys = (f"{key}.{model}" if model else key for key in COSTS)
-    one, many, size, count = (metric(measured, key) for key in keys)
-    return one, many, size, count
+    return {name: metric(measured, f"{key}.{model}" if model else key) for name, key in COSTS.items()}
 
 
-def _teacher_of(run: Run, finetuned: Mapping[Path, str]) -> str:
-    """The name of the run whose model is the only teacher of this one; empty if none is.
+def _run_of(given: Any, trained: Mapping[Path, Run]) -> Run | None:
+    """The run whose model a path names, alone; None if none is known.
 
     Args:
-        finetuned: names of runs by their directories.
+        trained: runs by their directories.
     """
-    given = run.config.get("teacher")
-    teachers = given if isinstance(given, list) else [given]
-    if len(teachers) != 1 or not teachers[0]:
-        return ""
-    path = Path(os.path.realpath(str(teachers[0])))
+    paths = given if isinstance(given, list) else [given]
+    if len(paths) != 1 or not paths[0]:
+        return None
+    path = Path(os.path.realpath(str(paths[0])))
     if path.name == "model":
         path = path.parent
     if os.path.exists(path):
-        return finetuned.get(path, "")
-    moved = [name for other, name in finetuned.items() if other.name == path.name]
-    return moved[0] if len(moved) == 1 else ""
+        return trained.get(path)
+    moved = [run for other, run in trained.items() if other.name == path.name]
+    return moved[0] if len(moved) == 1 else None
 
 
 def _of_distil(run: Run) -> Iterator[Found]:

@@ -1,12 +1,17 @@
 """The words of a page: metrics out of nested values, numbers as a person reads them, cards, tables, facts."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from brimful.tasks.task import Metric
 
 SPACE = "\u202f"
 """Narrow no-break space, between a number and its unit."""
+BUSY = 0.1
+"""The proportion of the time that others may have the cores before a speed is not the model's own."""
 SHOWN_ITEMS = 40
 SHOWN_CHARACTERS = 500
 
@@ -142,6 +147,45 @@ def written_gap(difference: float, error: float | None = None, *, share: bool, s
     text = f"{scale * round(difference, 9):{sign}{one}}"  # 0.1125 as it is written, not as it is stored
     text += "" if error is None else f"{SPACE}±{SPACE}{scale * error:{one}}"
     return text.replace("-", "\u2212")
+
+
+CLEAR = 2.0
+"""A difference of more standard errors than this is taken as more than chance."""
+
+
+def doubt(difference: float, error: float | None, form: str = ", {}") -> str:
+    """What a sentence adds to a difference; nothing if it is clear.
+
+    Args:
+        form: how the words are joined to what they are said of.
+    """
+    if error is None:
+        return form.format("with an unknown error")
+    return form.format("which may be chance") if abs(difference) <= CLEAR * error else ""
+
+
+def lead(record: Any, decisive: "Metric | None" = None) -> tuple[float | None, float | None]:
+    """By how much ours is better than theirs, and the standard error of that, from a record with their
+    `difference` (ours minus theirs): of a metric whose lowest is best, a negative difference is a lead."""
+    difference, error = metric(record, "difference"), metric(record, "standard_error")
+    if difference is not None and decisive is not None and decisive.best == "lowest":
+        difference = 0.0 - difference
+    return difference, error
+
+
+def decisive_metric(summary: Mapping[str, Any], metrics: "Sequence[Metric]") -> "Metric | None":
+    """The metric that decided, among those of a task."""
+    return next((one for one in metrics if one.name == summary.get("primary_metric")), None)
+
+
+def is_busy(withheld: float | None) -> bool:
+    """Whether a time is not the model's own, since others had the cores so much of it."""
+    return (withheld or 0.0) >= BUSY
+
+
+def busy_note(withheld: float | None) -> str:
+    """What stands beside a time that was measured while others had the cores."""
+    return f"on a machine busy {percent(withheld or 0.0)} of the time" if is_busy(withheld) else ""
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,12 @@ from typing import Any
 
 from brimful.reports.charts import Bar, Chart, bar_chart, error_chart
 from brimful.reports.content import (
+    CLEAR,
     Card,
     ReportTable,
     branch,
     card,
+    doubt,
     duration,
     metric,
     number,
@@ -38,9 +40,6 @@ COLUMNS = {
     "latency_ms": ("ms a review", "{:.2g}".format),
     "tokens_per_second": ("Tokens a second", short),
 }
-CLEAR = 2.0
-"""A difference of more standard errors than this is taken as more than chance."""
-
 Summary = Mapping[str, Any]
 
 
@@ -51,7 +50,11 @@ def demo_headline(summary: Summary) -> tuple[list[str], list[Card | None]]:
     slow = metric(summary, "models.teacher.latency_ms")
     n = metric(summary, "test.n")
     texts = f"of {n:,.0f} test reviews right" if n else "of the test reviews right"
-    kept = f"{percent(student / teacher)} of its teacher’s" if student is not None and teacher else ""
+    kept = ""
+    if student is not None and teacher:
+        error = metric(summary, "comparisons.student_minus_pretrained.standard_error")
+        kept = f"{percent(student / teacher)} of its teacher’s accuracy"
+        kept += doubt(student - teacher, error, " (a difference {})")
     faster = f" at {slow / fast:.1f} times the speed" if fast and slow else ""
     against = [
         *_against(summary, "random_init", "the same encoder from random weights"),
@@ -59,7 +62,7 @@ def demo_headline(summary: Summary) -> tuple[list[str], list[Card | None]]:
     ]
     sentence = f"The distilled student gets {percent(student)} {texts}" if student is not None else ""
     return [
-        f"{sentence}: {kept} accuracy{faster}." if kept else f"{sentence}." if sentence else "",
+        f"{sentence}: {kept}{faster}." if kept else f"{sentence}." if sentence else "",
         f"The pretrained encoder is {' and '.join(against)}." if against else "",
     ], [
         card("Student accuracy", student, lambda v: plus_minus(v, _error(summary, "student")), kept),
@@ -79,9 +82,9 @@ def _against(summary: Summary, other: str, words: str) -> list[str]:
     if ours is None or theirs is None:
         return []
     error = metric(summary, f"comparisons.pretrained_minus_{other}.standard_error")
-    doubt = " (which may be chance)" if error is not None and abs(ours - theirs) <= CLEAR * error else ""
     relation = "ahead of" if ours > theirs else "behind"
-    return [f"{100 * round(abs(ours - theirs), 9):.1f} points {relation} {words}{doubt}"]
+    gap = 100 * round(abs(ours - theirs), 9)
+    return [f"{gap:.1f} points {relation} {words}{doubt(ours - theirs, error, ' ({})')}"]
 
 
 def _models(summary: Summary) -> list[str]:

@@ -1,19 +1,24 @@
 """Students beside what a user would pick instead: their teacher, their baselines, TF-IDF."""
 
-from collections.abc import Container, Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from brimful.reports.content import (
     SPACE,
     ReportTable,
     branch,
     capitalized,
+    decisive_metric,
     known_columns,
+    lead,
     metric,
     short,
     written,
     written_gap,
 )
+
+if TYPE_CHECKING:
+    from brimful.tasks.task import Metric
 
 ROWS = (
     ("teacher", "teacher", "teacher"),
@@ -25,24 +30,24 @@ ROWS = (
 """Titles; keys of the summary for metrics; and for the model's size and time."""
 
 
-def distilled_tables(summary: Mapping[str, Any], shares: Container[str] = ()) -> list[ReportTable]:
+def distilled_tables(summary: Mapping[str, Any], metrics: "Sequence[Metric]" = ()) -> list[ReportTable]:
     """The metric of each model, the student's lead, size and time; none for an encoder without a task.
 
     Args:
-        shares: names of metrics that are shown as percentages.
+        metrics: of the task.
     """
     primary = summary.get("primary_metric")
     if not isinstance(primary, str):
         return []
-    share = primary in shares
+    decisive = decisive_metric(summary, metrics)
+    share = decisive is not None and decisive.percent
     rows = []
     for title, name, shape in ROWS:
         value = metric(summary, f"{name}.{primary}")
         if value is None:
             continue
         spread = metric(summary, f"{name}.{primary}_std")
-        lead = branch(branch(summary, "comparisons"), f"student_minus_{name}")
-        gap, error = metric(lead, "difference"), metric(lead, "standard_error")
+        gap, error = lead(branch(summary, "comparisons").get(f"student_minus_{name}"), decisive)
         parameters, megabytes, milliseconds, rate = (
             metric(summary, f"{key}.{shape}")
             for key in ("parameters", "megabytes", "latency_ms", "texts_per_second")
@@ -68,6 +73,7 @@ def distilled_tables(summary: Mapping[str, Any], shares: Container[str] = ()) ->
     columns, rows = known_columns(columns, rows)
     note = (
         "± of a metric: the deviation over seeds; of a difference: its standard error over test texts and"
-        " seeds, paired. One text, and texts a second: on the CPU of that machine, from text to answer."
+        " seeds, paired. One text, and texts a second: on the CPU of that machine, in turns, from text to"
+        " answer."
     )
     return [ReportTable(of, columns, rows, note, decides=True)] if rows else []

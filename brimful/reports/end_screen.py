@@ -1,6 +1,6 @@
 """What a run prints at its end: verdict, metrics and alternatives, from the same summary as the page."""
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from brimful.reports.content import ReportTable, kind_of
@@ -12,12 +12,12 @@ from brimful.reports.terminal_tables import print_tables
 from brimful.terminal import output_console
 
 Summary = Mapping[str, Any]
-TABLES: dict[str, Callable[[Summary, Container[str]], list[ReportTable]]] = {
+TABLES: dict[str, Callable[..., list[ReportTable]]] = {
     "finetune": ladder_tables,
     "distil": distilled_tables,
     "evaluate": evaluated_tables,
 }
-"""The alternatives, by the verb, given the metrics that are shares."""
+"""The alternatives, by the verb, given the metrics of the task."""
 
 
 def show_run(summary: Summary) -> None:
@@ -34,5 +34,5 @@ def show_run(summary: Summary) -> None:
     for card in verdict.cards:
         note = f"  ({card.note})" if card.note else ""
         console.print(f"  {card.label}: {card.value}{note}", highlight=False)
-    shares = {one.name for one in task.metrics if one.percent} if task is not None else ()
-    print_tables(TABLES[kind](summary, shares) if kind in TABLES else [])
+    metrics = () if task is None else task.metrics
+    print_tables(TABLES[kind](summary, metrics) if kind in TABLES else [])

@@ -1,16 +1,19 @@
 """Encoders side by side: their loss on held-out text, and every model of the task beside the best."""
 
-from collections.abc import Container, Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from brimful.reports.content import ReportTable, percent, written, written_gap
 
+if TYPE_CHECKING:
+    from brimful.tasks.task import Metric
 
-def evaluated_tables(summary: Mapping[str, Any], shares: Container[str] = ()) -> list[ReportTable]:
+
+def evaluated_tables(summary: Mapping[str, Any], metrics: "Sequence[Metric]" = ()) -> list[ReportTable]:
     """The losses on text, and the task's metric of every model.
 
     Args:
-        shares: names of metrics that are shown as percentages.
+        metrics: of the task.
     """
     tables = []
     if summary.get("text"):
@@ -27,7 +30,7 @@ def evaluated_tables(summary: Mapping[str, Any], shares: Container[str] = ()) ->
         tables.append(ReportTable("Held-out text, 15 % of the words masked", columns, rows))
     if models := summary.get("models"):
         name = summary["primary_metric"]
-        share = name in shares
+        share = any(one.percent for one in metrics if one.name == name)
         rows = [
             [
                 row["model"],

@@ -2,7 +2,7 @@
 odd in its tables, confusion, calibration, errors."""
 
 from collections.abc import Container, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from brimful.reports.charts import Chart, Line, heat_chart, line_chart
 from brimful.reports.content import (
@@ -12,8 +12,10 @@ from brimful.reports.content import (
     branch,
     capitalized,
     card,
+    decisive_metric,
     duration,
     known_columns,
+    lead,
     metric,
     number,
     percent,
@@ -23,6 +25,9 @@ from brimful.reports.content import (
     written,
     written_gap,
 )
+
+if TYPE_CHECKING:
+    from brimful.tasks.task import Metric
 
 RUNGS = {
     "majority": "Majority",
@@ -61,8 +66,12 @@ def trial_tables(summary: Summary, shares: Container[str] = ()) -> list[ReportTa
     return [ReportTable("Trials", _titles(names), rows)] if len(rows) > 1 else []
 
 
-def ladder_tables(summary: Summary, shares: Container[str] = ()) -> list[ReportTable]:
-    """The baselines beside the fine-tuned model, on the same rows."""
+def ladder_tables(summary: Summary, metrics: "Sequence[Metric]" = ()) -> list[ReportTable]:
+    """The baselines beside the fine-tuned model, on the same rows.
+
+    Args:
+        metrics: of the task.
+    """
     rungs = branch(summary, "baselines")
     if not rungs:
         return []
@@ -72,13 +81,14 @@ def ladder_tables(summary: Summary, shares: Container[str] = ()) -> list[ReportT
         "latency_ms": summary.get("latency_ms"),
         "texts_per_second": summary.get("texts_per_second"),
     }
+    shares = {one.name for one in metrics if one.percent}
     primary, *others = (title(name).capitalize() for name in names)
     share = names[:1] != [] and names[0] in shares
     better_by = f"Fine-tuned is better by{', points' if share else ''}"
     columns = ["Model", primary, better_by, *others, "Training", "One text", "Texts a second"]
     rows = []
     for name, rung in (rungs | {"finetuned": ours}).items():
-        gap, error = metric(rung, "difference"), metric(rung, "standard_error")
+        gap, error = lead(rung, decisive_metric(summary, metrics))
         better = "–"
         if gap is not None and error is not None:
             better = written_gap(gap, error, share=share, signed=True)
@@ -99,8 +109,8 @@ def ladder_tables(summary: Summary, shares: Container[str] = ()) -> list[ReportT
     columns, rows = known_columns(columns, rows)
     note = (
         "Same training, dev and test rows; of a large train, linear models take a part. ± is the standard"
-        " error of the difference from the kept model over test rows; the fine-tuned model's time is that of"
-        " all its trainings."
+        " error of the difference over test rows and seeds; the fine-tuned model's time is that of all its"
+        " trainings. Speeds were measured in turns."
     )
     return [ReportTable("The same labels, otherwise used", columns, rows, note, decides=True)]
 

@@ -10,9 +10,12 @@ from brimful.reports.content import (
     Headline,
     accuracy_error,
     branch,
+    busy_note,
     capitalized,
     card,
+    doubt,
     duration,
+    lead,
     metric,
     milliseconds,
     number,
@@ -23,6 +26,7 @@ from brimful.reports.content import (
     short,
     time_card,
     title,
+    written_gap,
 )
 from brimful.reports.demo import demo_headline
 from brimful.reports.finetune import RUNGS, calibration_card, held_out_sentence, rare_sentences
@@ -161,12 +165,34 @@ def _finetune(summary: Summary, task: "type[Task]") -> Parts:
     latency = metric(summary, "latency_ms")
     seconds = metric(summary, "seconds")
     took = f"Its training took {duration(seconds)}." if seconds is not None else ""
+    sentences = [*sentences[:1], *_more_tests(summary, primary), *sentences[1:]]
     sentences += [held_out_sentence(summary), took, *rare_sentences(summary), _bound(summary)]
+    one_text = [_rungs(summary, "latency_ms", milliseconds), busy_note(metric(summary, "withheld"))]
     return sentences, [
         _primary_card(summary, primary),
         calibration_card(summary),
-        card("One text", latency, milliseconds, _rungs(summary, "latency_ms", milliseconds)),
+        card("One text", latency, milliseconds, "; ".join(filter(None, one_text))),
     ]
+
+
+def _more_tests(summary: Summary, primary: "Metric") -> list[str]:
+    """What the other test tables have measured."""
+    told = []
+    for name, measured in branch(summary, "tests").items():
+        value, n = metric(measured, primary.name), metric(measured, "n")
+        if value is not None and n is not None:
+            shown = _shown_with_error(measured, primary, n)
+            told.append(f"On the {n:,.0f} rows of {plain(name)} the {primary.title} is {shown}.")
+    return told
+
+
+def _shown_with_error(measured: Any, primary: "Metric", n: float | None) -> str:
+    """A value of the metric that decided; with the deviation over seeds, or its standard error."""
+    value = metric(measured, primary.name) or 0.0
+    error = metric(measured, f"{primary.name}_std")
+    if error is None and primary.name == "accuracy":
+        error = accuracy_error(value, n)
+    return (plus_minus if primary.percent else _with_error)(value, error)
 
 
 def _primary(summary: Summary, task: "type[Task]") -> "Metric":
@@ -185,10 +211,7 @@ def _primary_card(summary: Summary, primary: "Metric") -> Card | None:
     value, n = metric(summary, f"test.{primary.name}"), metric(summary, "test.n")
     if value is None:
         return None
-    error = metric(summary, f"test.{primary.name}_std")
-    if error is None and primary.name == "accuracy":
-        error = accuracy_error(value, n)
-    shown = (plus_minus if primary.percent else _with_error)(value, error)
+    shown = _shown_with_error(branch(summary, "test"), primary, n)
     dev = metric(summary, f"dev.{primary.name}")
     note = _rungs(summary, primary.name, _shown(primary))
     if not note and dev is not None:
@@ -213,18 +236,23 @@ def _distil(summary: Summary, task: "type[Task]") -> Parts:
     small, large = metric(summary, "student.parameters"), metric(summary, "teacher.parameters")
     n = metric(summary, "test.n")
     sentence = ""
+    gap, error = lead(branch(summary, "comparisons").get("student_minus_teacher"))
     if student is not None and teacher is not None:
-        if primary.best == "highest" and teacher > 0:
+        if gap is not None and error is not None and (beside := doubt(gap, error)):
+            apart = written_gap(gap, error, share=primary.percent, signed=True)
+            unit = " points" if primary.percent else ""
+            sentence = f"The student’s {primary.title} is {apart}{unit} from its teacher’s{beside},"
+        elif primary.best == "highest" and teacher > 0:
             sentence = f"The student keeps {percent(student / teacher)} of its teacher’s {primary.title}"
         else:  # a ratio of errors, or with a negative correlation, would say nothing
             ours, theirs = map(_shown(primary), (student, teacher))
             sentence = f"The student’s {primary.title} is {ours} against its teacher’s {theirs}"
         sentence += f" with {percent(small / large)} of its parameters." if small and large else "."
-    error = metric(summary, f"student.{primary.name}_std")
-    if student is not None and error is None and primary.name == "accuracy":
-        error = accuracy_error(student, n)
-    written = plus_minus if primary.percent else _with_error
     fast, slow = (metric(summary, f"latency_ms.{model}") for model in ("student", "teacher"))
+    one_text = [
+        f"teacher {milliseconds(slow)}" if slow else "",
+        busy_note(metric(summary, "withheld.student")),
+    ]
     others = [f"teacher {_shown(primary)(teacher)}"] if teacher is not None else []
     for key, name in (("student_without_distillation", "from labels alone"), ("tfidf", RUNGS["tfidf"])):
         value = metric(summary, f"{key}.{primary.name}")
@@ -232,8 +260,13 @@ def _distil(summary: Summary, task: "type[Task]") -> Parts:
     seconds = metric(summary, "seconds")
     took = f"Its training took {duration(seconds)}." if seconds is not None else ""
     return [sentence, took, _bound(summary)], [
-        card(f"Student {primary.title}", student, lambda value: written(value, error), "; ".join(others)),
-        card("One text", fast, milliseconds, f"teacher {milliseconds(slow)}" if slow else ""),
+        card(
+            f"Student {primary.title}",
+            student,
+            lambda _: _shown_with_error(summary["student"], primary, n),
+            "; ".join(others),
+        ),
+        card("One text", fast, milliseconds, "; ".join(filter(None, one_text))),
         card("Student parameters", small, short, f"teacher {short(large)}" if large else ""),
     ]
 
@@ -251,8 +284,14 @@ def _evaluate(summary: Summary, task: "type[Task]") -> Parts:
     if not ordered:
         return _evaluated_text(summary)
     (best, name), *others = ordered
-    shown = _shown(primary)
-    return [f"{capitalized(name)} is the best of {counted(len(ordered), 'model')}."], [
+    shown, after = _shown(primary), ""
+    for row in rows:
+        gap, error = metric(row, "behind"), metric(row, "standard_error")
+        if others and gap is not None and plain(row.get("model")) == others[0][1]:
+            unit = " points" if primary.percent else ""
+            apart = written_gap(gap, share=primary.percent)
+            after = f"; {others[0][1]} is next, {apart}{unit} behind{doubt(gap, error)}"
+    return [f"{capitalized(name)} is the best of {counted(len(ordered), 'model')}{after}."], [
         Card(capitalized(primary.title), shown(best), "; ".join(f"{n} {shown(v)}" for v, n in others[:3]))
     ]
 
@@ -280,9 +319,11 @@ def _export(summary: Summary) -> Parts:
     )
     if before is not None and after is not None:
         change = f"{plain(gate.get('loss_of'))} goes from {before:.4f} to {after:.4f}"
-        sentence += f": {change}" + (f" (difference {after - before:+.4f} ± {error:.4f})" if error else "")
+        sentence += f": {change}" + (
+            f" (difference {after - before:+.4f} ± {error:.4f})" if error is not None else ""
+        )
     rate = metric(gate, "texts_per_second")
-    on = plain(gate.get("processor") or "")
+    on = " ".join(filter(None, [plain(gate.get("processor") or ""), busy_note(metric(gate, "withheld"))]))
     return [f"{sentence}."], [
         card("Equal predictions", metric(gate, "equal_predictions"), percent),
         card("One text", metric(gate, "p50_ms"), milliseconds, on),

@@ -1,6 +1,6 @@
 """A run directory, a prepared folder or an export as plain values: whatever files there are."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
@@ -14,7 +14,7 @@ from brimful.storage import read_json, require_shape
 from brimful.train.metrics import read_metrics
 
 if TYPE_CHECKING:
-    from brimful.tasks.task import Task
+    from brimful.tasks.task import Metric, Task
 
 CONFIG, METRICS, SUMMARY = "config.yaml", "metrics.jsonl", "summary.json"
 FILES = (CONFIG, METRICS, SUMMARY, MANIFEST, EXPORT)
@@ -73,6 +73,11 @@ class Run:
             self.summary.get("task") or self.config.get("task") or branch(self.summary, "gate").get("task")
         )
         return known_task(str(named or DEFAULT))
+
+    @property
+    def task_metrics(self) -> "tuple[Metric, ...]":
+        """Those of the task; none where it is unknown."""
+        return () if self.task is None else self.task.metrics
 
 
 def load_runs(directories: Sequence[Path]) -> list[Run]:
@@ -174,15 +179,19 @@ class _Export(TypedDict):
     files: dict[str, dict[str, float]]
 
 
+def megabytes_of(files: Mapping[str, Mapping[str, float]]) -> float:
+    """The size of the model among the files of an export, without its tokenizer and pages."""
+    return sum(file.get("bytes", 0) for name, file in files.items() if name.endswith(WEIGHTS)) / 1e6
+
+
 def _read_export(path: Path) -> dict[str, Any]:
     """What is known of an export, with the `megabytes` of its model."""
     record = _read_summary(path)
     if not record:
         return {}
     require_shape(record, _Export, path, "export the model again")
-    sizes = [file.get("bytes", 0) for name, file in record["files"].items() if name.endswith(WEIGHTS)]
     known = {key: value for key, value in record.items() if key not in ("files", "crc32", PAGES)}
-    return known | {"kind": "export", "megabytes": sum(sizes) / 1e6}
+    return known | {"kind": "export", "megabytes": megabytes_of(record["files"])}
 
 
 def _read_metrics(path: Path) -> Metrics:

@@ -152,11 +152,10 @@ def _prepared(run: Run) -> list[PageBlock]:
 
 
 def _finetuned(run: Run) -> list[PageBlock]:
-    summary, task = run.summary, run.task
-    titles = {one.name: one.title for one in task.metrics} if task is not None else {}
-    shares = _shares(run)
+    summary, metrics = run.summary, run.task_metrics
+    titles, shares = {one.name: one.title for one in metrics}, {one.name for one in metrics if one.percent}
     return [
-        PageBlock("Alternatives", ladder_tables(summary, shares), curve_charts(summary)),
+        PageBlock("Alternatives", ladder_tables(summary, metrics), curve_charts(summary)),
         PageBlock(
             "Metrics and labels",
             [*metrics_table(summary, titles, shares), *label_tables(summary)],
@@ -168,17 +167,12 @@ def _finetuned(run: Run) -> list[PageBlock]:
     ]
 
 
-def _shares(run: Run) -> set[str]:
-    """Names of metrics of a run's task that are shown as percentages."""
-    return {one.name for one in run.task.metrics if one.percent} if run.task is not None else set()
-
-
 def _distilled(run: Run) -> list[PageBlock]:
-    return [PageBlock("Alternatives", distilled_tables(run.summary, _shares(run)), [])]
+    return [PageBlock("Alternatives", distilled_tables(run.summary, run.task_metrics), [])]
 
 
 def _evaluated(run: Run) -> list[PageBlock]:
-    return [PageBlock("Models", evaluated_tables(run.summary, _shares(run)), [])]
+    return [PageBlock("Models", evaluated_tables(run.summary, run.task_metrics), [])]
 
 
 _OF_KIND: dict[str, Callable[[Run], list[PageBlock]]] = {

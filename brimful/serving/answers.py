@@ -79,12 +79,13 @@ def _routed(model: BatchModel, result: TextAnswer) -> Any:
     """What pipelines of text classification answer and routers read: the labels, the likeliest first; or an
     envelope of spans."""
     row = result.value
-    if "spans" in row:
+    if model.task == "token-classification":
         renamed = [
-            {("score" if key == "probability" else key): span[key] for key in span} for span in row["spans"]
+            {("score" if key == "probability" else key): span[key] for key in span}
+            for span in row["prediction"]
         ]
         return {"spans": renamed, **result.cut, "model": model.name}
-    scores = row["scores"] if "scores" in row else {"LABEL_0": row["value"]}
+    scores = row["scores"] if "scores" in row else {"LABEL_0": row["prediction"]}
     ranked = sorted(scores, key=lambda label: -scores[label])
     return [{"label": label, "score": scores[label]} for label in ranked]
 

@@ -55,7 +55,7 @@ class App:
     async def __call__(self, scope: Scope, receive: Receive, send: Callable[[Any], Any]) -> None:
         method, path, headers = scope["method"], scope["path"], dict(scope["headers"])
         client, shared = scope.get("state", {}).get(CLIENT), self.access.shared(headers)
-        name, answer = "", None
+        name, answer, arriving = "", None, until_read(receive)
         try:
             if method == "OPTIONS" and shared:  # a browser asks whether a page may
                 answer = 204, b"", list[tuple[bytes, bytes]]()
@@ -63,14 +63,14 @@ class App:
                 self.access.check(scope, headers)
                 if method == "POST" and path in self.posts:
                     name = self.posts[path][0]
-                    answer = await self._computed(path, headers, receive, client)
+                    answer = await self._computed(path, headers, arriving, client)
                 else:
                     answer = self._shown(method, path)
         except LeftError:
             pass
         except RefusedError as error:
             name, answer = name or "other", in_full(error, b"POST" if path in self.posts else b"GET, HEAD")
-            await discard(scope, headers, receive, error.status)
+            await discard(scope, headers, arriving, error.status)
         except Exception as error:
             say(f"serve: {path:.200}: {type(error).__name__}")
             name, answer = name or "other", in_full(RefusedError(500, "an error of the server"))
@@ -182,6 +182,19 @@ async def read_body(receive: Receive) -> bytes:
         if len(body) > BODY:
             raise RefusedError(413, TOO_LARGE)
     return bytes(body)
+
+
+def until_read(receive: Receive) -> Receive:
+    """The same; but after the end of a body it says that again, and does not wait for the client to leave."""
+    last: list[Any] = []
+
+    async def wrapped() -> Any:
+        message = last[0] if last else await receive()
+        if not message.get("more_body", False):
+            last[:] = [{**message, "body": b""}]
+        return message
+
+    return wrapped
 
 
 async def discard(scope: Scope, headers: Headers, receive: Receive, status: int) -> None:

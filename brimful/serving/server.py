@@ -28,6 +28,9 @@ SLICE = 1e-4
 """Seconds that a thread keeps Python's lock: 5 ms of refusals would hold up each operation of the engine."""
 BACKLOG = 2048
 """Clients that wait for a connection, and the most that get one in a turn of the loop."""
+INCOMPLETE = 1 << 20
+"""Bytes of a part of a request at which h11 says 400: a read more than `HEADERS`, at which `Connection` says
+431."""
 EVERY = 0.1
 """Seconds between two looks at deadlines and slow clients."""
 
@@ -69,10 +72,7 @@ class Process:
         options |= {"log_config": None, "log_level": "critical", "access_log": False}
         options |= {"server_header": False, "date_header": False, "timeout_keep_alive": KEPT}
         options["timeout_graceful_shutdown"] = int(PATIENCE)  # for clients that do not read their answers
-        options |= {
-            "backlog": BACKLOG,
-            "h11_max_incomplete_event_size": 1 << 20,
-        }  # Connection has a lower limit
+        options |= {"backlog": BACKLOG, "h11_max_incomplete_event_size": INCOMPLETE}
         options["http"] = partial(Connection, self.metrics, self.clients)
         app = App(self.service, self.metrics, Access(token, local, config.cors))
         self.server = uvicorn.Server(uvicorn.Config(app, **options))

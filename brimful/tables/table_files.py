@@ -138,6 +138,8 @@ def _checked(
             hint = nearest(missing, [str(name) for name in row])
             if first:
                 raise BrimfulError(f"{where} has no {missing!r}: {hint}")
+            if missing == columns.label and "prediction" in row:
+                hint = "it is a file of predictions; --columns.label prediction takes them for labels"
             raise BrimfulError(f"{path} has no column {missing!r} ({place} {number}): {hint}")
         label = None
         if labelled:

@@ -137,8 +137,8 @@ class Answers(PredictionForm):
         return self.candidates(prediction)[0].text
 
     def rows(self, answers: list[Prediction], data: Encoded) -> list[Row]:
-        """`id`, `answer`, its `start` and `probability`, `no_answer_margin` (None without any span), and the
-        `n_best` candidates."""
+        """`id`, `prediction`, its `start` and `probability`, `no_answer_margin` (None without any span), and
+        the `n_best` candidates."""
         assert isinstance(data.table, QuestionTable)
         rows = []
         for name, prediction in zip(data.table.ids, answers, strict=True):
@@ -146,7 +146,7 @@ class Answers(PredictionForm):
             rows.append(
                 {
                     "id": name,
-                    "answer": best[0].text,
+                    "prediction": best[0].text,
                     "start": best[0].start,
                     "probability": round(best[0].probability, 6),
                     "no_answer_margin": round(prediction.margin, 4) if prediction.spans else None,

@@ -31,8 +31,9 @@ class Classes(NamedLabels):
         return (weights / weights.sum(1, keepdims=True)).astype(np.float32)
 
     def rows(self, answers: np.ndarray, data: Encoded) -> list[Row]:
-        """`label` and its `probability`."""
-        return [{"label": label, "probability": round(value, DIGITS)} for label, value in self.best(answers)]
+        """`prediction`, a label, and its `probability`."""
+        best = self.best(answers)
+        return [{"prediction": label, "probability": round(value, DIGITS)} for label, value in best]
 
 
 FORM = Classes

@@ -137,9 +137,9 @@ class Classification(Classes, Task):
         return (logits - logits.mean(1, keepdims=True)).astype(np.float32)
 
     def compared_rows(self, answers: np.ndarray, data: Encoded) -> list[Row]:
-        """`label`, `prediction`, and the `probability` of the prediction."""
+        """`gold`, `prediction`, and the `probability` of the prediction."""
         return [
-            {"label": self.labels[label], "prediction": guess, "probability": value}
+            {"gold": self.labels[label], "prediction": guess, "probability": value}
             for label, (guess, value) in zip(data.targets["label"], self.best(answers), strict=True)
         ]
 

@@ -95,7 +95,8 @@ class PredictionForm(Protocol):
         return data.examples.mean_over_windows(outputs)
 
     def rows(self, answers: Any, data: Encoded) -> list[Row]:
-        """What `brimful predict` writes for each text. An exported model gives the head's outputs instead."""
+        """What `brimful predict` writes for each text: its `prediction`, and what else is known. An exported
+        model gives the head's outputs instead."""
 
     def scores(self, answers: Any) -> np.ndarray:
         """What `brimful predict --scores` writes for each text: a number for each of `labels`, float32

@@ -48,10 +48,10 @@ class LabelSets(NamedLabels):
             return (1 / (1 + np.exp(-answers.astype(np.float64)))).astype(np.float32)
 
     def rows(self, answers: np.ndarray, data: Encoded) -> list[Row]:
-        """`labels`, and the `probabilities` of those."""
+        """`prediction`, a list of labels, and the `probabilities` of those."""
         names, probabilities = self.found(answers)
         return [
-            {"labels": found, "probabilities": [round(float(p), 6) for p in each[logits > 0]]}
+            {"prediction": found, "probabilities": [round(float(p), 6) for p in each[logits > 0]]}
             for found, each, logits in zip(names, probabilities, answers, strict=True)
         ]
 

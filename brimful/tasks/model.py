@@ -1,6 +1,6 @@
 """A task model: an encoder with the head of a task."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from pathlib import Path
@@ -98,8 +98,8 @@ class TaskModel:
         Raises:
             BrimfulError: a text is not a string, or the task has no scores.
         """
-        if isinstance(texts, str) or isinstance(second, str):
-            raise BrimfulError("texts must be a list of strings, not a string")
+        for wrong in (each for each in (texts, second) if isinstance(each, str | bytes | Mapping)):
+            raise BrimfulError(f"texts must be a list of strings, not a {type(wrong).__name__}")
         given = None if second is None else list(second)
         table = self.task.from_texts(list(texts), given)
         if table.second is not None and len(table.second) != len(table):

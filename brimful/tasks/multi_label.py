@@ -121,10 +121,10 @@ class MultiLabel(LabelSets, Task):
         return torch.sigmoid(torch.from_numpy(answers)).numpy()
 
     def compared_rows(self, answers: np.ndarray, data: Encoded) -> list[Row]:
-        """`label` and `prediction`, both lists."""
+        """`gold` and `prediction`, both lists."""
         assert data.table.labels is not None
         rows = zip(data.table.labels, self.found(answers)[0], strict=True)
-        return [{"label": wanted, "prediction": found} for wanted, found in rows]
+        return [{"gold": wanted, "prediction": found} for wanted, found in rows]
 
 
 def label_sets(bits: np.ndarray, labels: int) -> np.ndarray:

@@ -170,12 +170,12 @@ class QuestionAnswering(Answers, Task):
         return float(threshold), float(totals[best] / len(margins))
 
     def compared_rows(self, answers: list[Prediction], data: Encoded) -> list[Row]:
-        """`id`, the texts of the right answers as `label`, and the predicted text as `prediction`."""
+        """`id`, the texts of the right answers as `gold`, and the predicted text as `prediction`."""
         assert isinstance(data.table, QuestionTable)
         assert data.table.labels is not None
         rows = zip(data.table.ids, data.table.labels, answers, strict=True)
         return [
-            {"id": name, "label": [a.text for a in gold], "prediction": self.text_of(prediction)}
+            {"id": name, "gold": [a.text for a in gold], "prediction": self.text_of(prediction)}
             for name, gold, prediction in rows
         ]
 

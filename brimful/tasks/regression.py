@@ -85,7 +85,7 @@ class Regression(Numbers, Task):
 
     def compared_rows(self, answers: np.ndarray, data: Encoded) -> list[Row]:
         pairs = zip(data.targets["label"].tolist(), answers[:, 0].tolist(), strict=True)
-        return [{"label": label, "prediction": value} for label, value in pairs]
+        return [{"gold": gold, "prediction": value} for gold, value in pairs]
 
 
 def _metric(name: str, answers: np.ndarray, labels: np.ndarray) -> float:

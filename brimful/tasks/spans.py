@@ -114,13 +114,14 @@ class Spans(PredictionForm):
         return found
 
     def rows(self, answers: list[list[Found]], data: Encoded) -> list[Row]:
-        """`spans`: of each its start and end in characters, its label, its text, and a probability.
+        """`prediction`, a list of spans: of each its start and end in characters, its label, its text, and a
+        probability.
 
         Of CoNLL columns, first the `text` that the words were joined to.
         """
         joined = isinstance(data.table, TaggedTable) and any(data.table.words)
         return [
-            ({"text": text} if joined else {}) | {"spans": [self._row(found, text) for found in spans]}
+            ({"text": text} if joined else {}) | {"prediction": [self._row(found, text) for found in spans]}
             for spans, text in zip(answers, data.table.texts, strict=True)
         ]
 

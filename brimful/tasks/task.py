@@ -217,4 +217,4 @@ class Task(PredictionForm, Protocol):
         raise BrimfulError(f"scores of whole texts cannot teach {self.name}: give one model as --teacher")
 
     def compared_rows(self, answers: Any, data: Encoded) -> list[Row]:
-        """What predictions.jsonl says of each test text: its target beside the prediction."""
+        """What predictions.jsonl says of each test text: its target, `gold`, beside the `prediction`."""

@@ -133,10 +133,10 @@ class TokenClassification(Spans, Task):
         }
 
     def compared_rows(self, answers: list[list[Found]], data: Encoded) -> list[Row]:
-        """The text, its spans as `label`, and the predicted ones as `prediction`."""
+        """The text, its spans as `gold`, and the predicted ones as `prediction`."""
         assert data.table.labels is not None
         rows = zip(data.table.texts, data.table.labels, self.rows(answers, data), strict=True)
-        return [{"text": text, "label": gold, "prediction": row["spans"]} for text, gold, row in rows]
+        return [{"text": text, "gold": gold, "prediction": row["prediction"]} for text, gold, row in rows]
 
 
 TASK = TokenClassification

@@ -21,8 +21,8 @@ class Numbers(PredictionForm):
         return answers
 
     def rows(self, answers: np.ndarray, data: Encoded) -> list[Row]:
-        """`value`."""
-        return [{"value": value} for value in answers[:, 0].tolist()]
+        """`prediction`, a number."""
+        return [{"prediction": value} for value in answers[:, 0].tolist()]
 
 
 FORM = Numbers

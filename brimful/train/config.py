@@ -21,7 +21,7 @@ class LoopConfig:
     """Updates between evaluations; 0 = at the end only."""
     keep: Literal["last", "best"] = "last"
     """The weights that a run ends with: those of its last update, or of its best evaluation by the primary
-    metric. best needs checkpoints."""
+    metric. best needs checkpoints and evaluate_every."""
     patience: int = 0
     """End after this many evaluations without a better primary metric; 0 = never. It sets keep to best."""
     checkpoint_every: int = incidental(0)

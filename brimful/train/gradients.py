@@ -169,9 +169,9 @@ class Gradients:
             parameter.grad = None
         self._ranks, self.flats = None, []
         if self.scaler:
-            from brimful.precision.watching import count_again
+            from brimful.precision.watching import count_elsewhere
 
-            count_again(self.parameters)
+            count_elsewhere(self.parameters, False)
 
     def metrics(self) -> dict[str, float]:
         """The metrics of loss scaling since the last call. All ranks call it."""

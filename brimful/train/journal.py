@@ -44,14 +44,15 @@ class Journal:
         self.writes = writes
         self.shows = shows
         self.metrics = MetricsLog(directory / "metrics.jsonl")
-        self.spikes = MetricsLog(directory / SPIKES)
+        self.spikes = MetricsLog(directory / SPIKES, "update")
         self.note = ""
 
     def begin(self, step: int) -> None:
         """Continue after `step` updates. Lines of later updates are dropped; they will be written again."""
         if self.writes:
             self.directory.mkdir(parents=True, exist_ok=True)
-            self.metrics.rewind(step or -1)
+            for log in (self.metrics, self.spikes):
+                log.rewind(step or -1)
         for sink in self.sinks:
             sink.begin(step)
 

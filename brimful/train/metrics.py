@@ -1,43 +1,4 @@
-"""What a run counts, and metrics.jsonl: one JSON object a line, from which curves and reports are made.
-
-A training line has
-
-    step                 updates done
-    loss.TERM            mean since the line before
-    accuracy             (and what else the objective watches) the proportion of labels in these updates that
-                         got the highest score; dropout is on, and ties count as right
-    learning_rate
-    gradient_norm        of the last update, before clipping
-    tokens               real tokens so far
-    tokens_per_second    real tokens, without evaluations and checkpoints
-    seconds              of training so far
-    fill                 real tokens divided by token slots
-    data_wait            the proportion of the time in which the main process waited for data
-    slowest_rank         with several ranks: the rank with the most time outside of sums over ranks
-    lag                  with several ranks: the proportion of the time in which a rank, on average, waits for
-                         the slowest one (train/pace.py)
-    communication        with several ranks: the proportion of the time that the slowest rank spends in sums
-    processor            on a CPU, since the line before (brimful/processors.py): the cores that the main
-                         process kept busy
-    others, stolen       on a CPU: of its cores, those that other processes kept busy, and those that the host
-                         of a virtual machine withheld (steal); absent where the system does not say
-    load                 on a CPU: the load average of the last minute
-    cores                on a CPU: those that the main process may use
-    quota                on a CPU: those that its control groups leave it, where they are fewer and used up
-    withheld             on a CPU: the proportion of the time of its threads in which others had their cores,
-                         or a quota withheld them
-    mfu                  model flops utilisation since the line before, if the device's peak is known: the
-                         flops that the model needs for real tokens, divided by what the devices can compute
-    tokens.SOURCE        of a mixture: real tokens so far
-    loss_scale           in fp16: the scale for the next update
-    upper_share          in fp16, since the line before: the proportion of gradients (of parameters and
-                         activations) above the edge of the upper bin
-    clipped_gradients    in fp16, since the line before: how many gradients were saturated
-    nan_gradients        in fp16, since the line before: how many were NaN
-
-An evaluation line has `step` and `validation.NAME`. TensorBoard and Weights & Biases (train/sinks.py) show
-the same names.
-"""
+"""What a run counts, and metrics.jsonl: one JSON object a line, whose keys docs/training.md explains."""
 
 import json
 import math
@@ -192,10 +153,14 @@ def values(scalars: "Sequence[Tensor]") -> list[float]:
 
 
 class MetricsLog:
-    """Appends lines to a file, each in one write."""
+    """Appends lines to a file, each in one write.
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    Args:
+        step: the key of the update in a line.
+    """
+
+    def __init__(self, path: Path, step: str = "step") -> None:
+        self.path, self.step = path, step
 
     def write(self, **values: Any) -> None:
         """Append one line."""
@@ -209,7 +174,7 @@ class MetricsLog:
         """Drop the lines after `step`, which a resumed run writes again, and lines without a step."""
         if self.path.exists():
             lines = read_metrics(self.path)
-            kept = [line for line in lines if isinstance(line.get("step"), int) and line["step"] <= step]
+            kept = [line for line in lines if isinstance(at := line.get(self.step), int) and at <= step]
             with atomic_file(self.path) as temporary:
                 temporary.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from brimful.augmentation import neighbours
-from brimful.augmentation.neighbours import embedding_neighbours, read_vectors
+from brimful.augmentation.neighbours import Neighbours, embedding_neighbours, read_vectors
 from brimful.augmentation.pieces import Pieces
 from brimful.errors import BrimfulError
 from builders.augmentation import ENGLISH, masked_lm
@@ -49,6 +49,16 @@ def test_only_the_first_words_of_a_file_are_read(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(neighbours, "WORDS", 3)
     file = write(tmp_path / "v.txt", ENGLISH, np.ones((len(ENGLISH), 2)))
     assert len(read_vectors(file).words) <= 4
+
+
+def test_a_word_is_not_its_own_neighbour_in_capitals(seed) -> None:
+    """In a cased vocabulary."""
+    words = ["good", "bad", "Good", "GOOD", "Bad", "straße", "STRASSE", "fine"]
+    vectors = torch.from_numpy(np.random.default_rng(seed).normal(size=(len(words), 3)))
+    vectors = torch.nn.functional.normalize(vectors.float(), dim=1)
+    known = Neighbours(words, vectors, {word: number for number, word in enumerate(words)})
+    for word, found in zip(words, known.nearest(words, 99), strict=True):
+        assert sorted(found) == sorted(other for other in words if other.casefold() != word.casefold())
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def answer(connection: socket.socket, count: int) -> bool:
     text = json.loads(body)["text"]
     time.sleep(PAUSE)
     scores = {"yes": 0.9 - len(text) / 100, "no": 0.1 + len(text) / 100}
-    content = json.dumps({"results": [{"label": "yes", "scores": scores}]}).encode()
+    content = json.dumps({"results": [{"prediction": "yes", "scores": scores}]}).encode()
     status = b"429 Too Many Requests" if count == 3 else b"200 OK"
     connection.sendall(b"HTTP/1.1 %b\r\ncontent-length: %d\r\n\r\n%b" % (status, len(content), content))
     return True
@@ -70,7 +70,7 @@ def address() -> Iterator[tuple[str, int]]:
 
 def test_each_request_has_an_outcome(address: tuple[str, int], tmp_path: Path):
     (tmp_path / "texts.json").write_text(json.dumps(TEXTS))
-    rows = [{"label": "yes", "probability": 0.9 - len(text) / 100} for text in TEXTS]
+    rows = [{"prediction": "yes", "probability": 0.9 - len(text) / 100} for text in TEXTS]
     expected = tmp_path / "rows.jsonl"
     expected.write_text("".join(json.dumps(row) + "\n" for row in rows))
     with Worker("bench.serve.client") as client:

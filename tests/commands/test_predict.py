@@ -105,9 +105,9 @@ def test_answers_are_those_of_the_texts_alone_in_every_format(classifier, tmp_pa
     assert len(rows) == len(TEXTS)
     for row, text in list(zip(rows, TEXTS, strict=True))[::6]:
         [alone] = model.predict([text], scores=True)
-        assert list(row) == ["text", "label", "probability", "scores"]
+        assert list(row) == ["row", "text", "prediction", "probability", "scores"]
         assert row["text"] == text
-        assert row["label"] == alone["label"] == max(row["scores"], key=row["scores"].get)
+        assert row["prediction"] == alone["prediction"] == max(row["scores"], key=row["scores"].get)
         assert row["probability"] == pytest.approx(alone["probability"], abs=2e-6)
         assert row["scores"] == pytest.approx(alone["scores"], abs=1e-6)
         assert sum(row["scores"].values()) == pytest.approx(1)
@@ -169,21 +169,22 @@ def test_spans_whose_first_texts_have_none(tagger, tmp_path, monkeypatch, suffix
     brimful.predict(model=str(tagger), input=str(source), output=str(output))
     rows = read(output)
     model = TaskModel.load(tagger)
-    assert [row["spans"] for row in rows[:5]] == [[]] * 5
-    assert any(row["spans"] for row in rows)
+    assert [row["row"] for row in rows] == list(range(1, 16))
+    assert [row["prediction"] for row in rows[:5]] == [[]] * 5
+    assert any(row["prediction"] for row in rows)
     wanted = model.predict(["", "", "", "", "", *TEXTS[:9], ""])
     for row, expected in zip(rows, wanted, strict=True):
         assert [
             (s["start"], s["end"], s["label"], s["text"], pytest.approx(s["probability"], abs=2e-6))
-            for s in row["spans"]
-        ] == [tuple(s.values()) for s in expected["spans"]]
+            for s in row["prediction"]
+        ] == [tuple(s.values()) for s in expected["prediction"]]
 
 
 def test_a_file_without_any_span_is_parquet_too(tagger, tmp_path):
     source = tmp_path / "texts.jsonl"
     source.write_text('{"text": ""}\n' * 3)
     brimful.predict(model=str(tagger), input=str(source), output=str(tmp_path / "out.parquet"))
-    assert read(tmp_path / "out.parquet") == [{"spans": []}] * 3
+    assert read(tmp_path / "out.parquet") == [{"row": row, "prediction": []} for row in (1, 2, 3)]
 
 
 def test_what_a_killed_predict_left_is_removed(classifier, tmp_path):
@@ -323,13 +324,18 @@ def test_texts_of_any_number_in_memory(classifier, monkeypatch):
     model = TaskModel.load(classifier)
     assert model.predict([]) == []
     together = model.predict(text for text in TEXTS)
-    assert [row["label"] for row in together] == [model.predict([text])[0]["label"] for text in TEXTS]
-    pairs = model.predict(TEXTS[:9], TEXTS[9:18])
-    assert [row["label"] for row in pairs] == [
-        model.predict([a], [b])[0]["label"] for a, b in zip(TEXTS[:9], TEXTS[9:18], strict=True)
+    assert [row["prediction"] for row in together] == [
+        model.predict([text])[0]["prediction"] for text in TEXTS
     ]
-    with pytest.raises(BrimfulError, match="list of strings"):
-        model.predict("w1")
+    pairs = model.predict(TEXTS[:9], TEXTS[9:18])
+    assert [row["prediction"] for row in pairs] == [
+        model.predict([a], [b])[0]["prediction"] for a, b in zip(TEXTS[:9], TEXTS[9:18], strict=True)
+    ]
+    encoder = brimful.Encoder.load(classifier)
+    for wrong in ("w1", b"w1", {"text": "w1"}):
+        for reads in (model.predict, encoder.embed):
+            with pytest.raises(BrimfulError, match=f"list of strings, not a {type(wrong).__name__}"):
+                reads(wrong)
     with pytest.raises(BrimfulError, match="2 texts cannot be paired with 1"):
         model.predict(["w1", "w2"], ["w3"])
 
@@ -342,7 +348,7 @@ def test_the_end_is_a_sentence(classifier, tmp_path, capsys):
     assert main([*map(str, line), "--abstain-below", "0.99"]) == 0
     number = r"[\d,.]+"
     assert re.fullmatch(
-        rf"70 texts in {number} s \({number} tokens a second, fp32\), \d+ of them without a label"
+        rf"70 texts in {number} s \({number} tokens a second, fp32\), \d+ of them below --abstain-below"
         rf" -> {re.escape(str(output))}\n",
         capsys.readouterr().out,
     )

@@ -103,6 +103,10 @@ def test_what_cannot_be_opened(tmp_path: Path) -> None:
         Corpus.open(tmp_path / "absent")
     with pytest.raises(BrimfulError, match=r"holds no finished corpus \(no MANIFEST.json\)"):
         Corpus.open(tmp_path)
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "a.txt").write_text("one")
+    with pytest.raises(BrimfulError, match=r"brimful prepare (\S+/texts) --out \1-prepared$"):
+        Corpus.open(tmp_path / "texts")
     write(tmp_path, [])
     with pytest.raises(BrimfulError, match="hold no document"):
         Corpus.open(tmp_path)

@@ -345,19 +345,18 @@ RANK = """
 import json, os, sys
 from pathlib import Path
 from brimful.distillation import comparison
-from brimful.distillation.static import work
 from brimful.commands.distil import distil
 from brimful.commands.distil_static import distil_static
 from brimful.distributed import world
-from brimful.judging.speed import speed_of
+from brimful.judging.speed import speeds_of
 
 folder, rank = Path(sys.argv[1]), os.environ["RANK"]
 os.environ["BRIMFUL_CACHE"] = str(folder / "cache")
 def counted(*arguments):
     with open(folder / f"timed-{rank}", "a") as file:
         file.write("once\\n")
-    return speed_of(*arguments)
-comparison.speed_of = work.speed_of = counted
+    return speeds_of(*arguments)
+comparison.speeds_of = counted
 stage = {"epochs": 1.0, "learning_rate": 1e-3}
 shape = {"layers": stage, "logits": stage, "baseline": "full"}
 with world():

@@ -128,13 +128,13 @@ def test_predict_takes_it_as_any_task_model(encoder, tmp_path):
         return [json.loads(line) for line in (tmp_path / name).read_text().splitlines()]
 
     rows = predicted("out.jsonl")
-    assert [row["label"] for row in rows] == [LABELS[best] for best in chances.argmax(1)]
+    assert [row["prediction"] for row in rows] == [LABELS[best] for best in chances.argmax(1)]
     np.testing.assert_allclose([row["probability"] for row in rows], chances.max(1), atol=1e-4)
     rows = predicted("scores.jsonl", scores=True)
     assert [row["text"] for row in rows] == texts
     np.testing.assert_allclose([row["scores"]["pos"] for row in rows], chances[:, 1], atol=1e-6)
     rows = predicted("sure.jsonl", abstain_below=0.999)
-    assert all((row["label"] == "") == row["abstained"] for row in rows)
+    assert all(row["abstained"] == (row["probability"] < 0.999) for row in rows)
     predict(
         model=str(tmp_path / "run"),
         input=str(tmp_path / "in.txt"),

@@ -8,7 +8,8 @@ from brimful.exporting.end import show_export
 
 RESULT = {
     "out": "de ploy",
-    "bytes": 14_138_210,
+    "bytes": 14_938_210,
+    "megabytes": 14.138210,
     "format": "onnx",
     "model": "BertForSequenceClassification",
     "parameters": 3_456_789,

@@ -74,7 +74,7 @@ def classifier(folder: Path, *, planted: bool) -> Path:
     model.save(folder / "model")
     rows = zip(TEXTS, model.predict(TEXTS), strict=True)
     surest = sorted(rows, key=lambda row: -row[1]["probability"])[:80]
-    lines = [f"{text}\t{row['label']}\n" for text, row in surest]
+    lines = [f"{text}\t{row['prediction']}\n" for text, row in surest]
     (folder / "test.tsv").write_text("text\tlabel\n" + "".join(lines))
     return folder
 
@@ -134,7 +134,9 @@ def test_spans_are_compared_by_label(tmp_path: Path) -> None:
     labels = ["O", "B-X", "I-X", "B-Y", "I-Y"]
     model = TaskModel(TokenClassification(labels), encoder, TokenHead(encoder, 5), 32)
     rows = model.predict(TEXTS)
-    lines = [json.dumps({"text": text, "spans": row["spans"]}) for text, row in zip(TEXTS, rows, strict=True)]
+    lines = [
+        json.dumps({"text": text, "spans": row["prediction"]}) for text, row in zip(TEXTS, rows, strict=True)
+    ]
     (tmp_path / "t.jsonl").write_text("\n".join(lines))
     table = read_file(model.task, tmp_path / "t.jsonl", labelled=True)
     data = model.task.encode(table, encoder.tokenizer, 32, None, labelled=True)

@@ -39,6 +39,11 @@ def test_a_run_with_another_folder_alone_opens_there(tmp_path: Path) -> None:
 def test_no_model_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(BrimfulError, match="holds no model: expected"):
         ModelFolder.open(tmp_path, "model")
+    with pytest.raises(BrimfulError, match="holds no model: there is no such folder"):
+        ModelFolder.open(tmp_path / "none", "model")
+    (tmp_path / "config.yaml").write_text("seed: 0\n")
+    with pytest.raises(BrimfulError, match="the run is not finished; continue it with --resume"):
+        ModelFolder.open(tmp_path, "model")
 
 
 @pytest.mark.parametrize(

@@ -443,7 +443,7 @@ def outputs_of(folder: str, scratch: Path) -> dict[str, Any]:
         brimful.predict(model=folder, input=str(scratch / "texts.txt"), output=str(scratch / "labels.jsonl"))
     assert models.last is not None
     lines = (scratch / "labels.jsonl").read_text(encoding="utf-8").splitlines()
-    labels = [json.loads(line)["label"] for line in lines]
+    labels = [json.loads(line)["prediction"] for line in lines]
     logits = models.last[: len(TEXTS)].tolist()
     return {"hidden": hidden_of(folder), "logits": logits, "labels": labels}
 

@@ -64,7 +64,7 @@ def test_the_new_task_is_trained_measured_and_predicted(task, tmp_path):
     assert summary["dev"]["exact"] > 0.7
     out = tmp_path / "out.jsonl"
     brimful.predict(model=tmp_path / "run", input=tmp_path / "test.tsv", output=out)
-    predicted = [json.loads(line)["grade"] for line in out.read_text().splitlines()]
+    predicted = [json.loads(line)["prediction"] for line in out.read_text().splitlines()]
     told = (tmp_path / "run" / "predictions.jsonl").read_text().splitlines()
     assert predicted == [json.loads(line)["prediction"] for line in told]
     brimful.report(runs=[str(tmp_path / "run")], out=str(tmp_path / "page.html"))

@@ -1,5 +1,6 @@
 """`brimful finetune` with one table: test and dev are cut from it, and whoever reads it again finds them."""
 
+import json
 import random
 from pathlib import Path
 
@@ -58,7 +59,8 @@ def test_one_table_is_enough(one, inputs, tmp_path, capsys):
     lines = Path(inputs["train"]).read_text().splitlines()
     answers = (one / "predictions.jsonl").read_text().splitlines()
     for row, answer in zip(held["test"], answers, strict=True):
-        assert f'"label": "{lines[row].split(chr(9))[1]}"' in answer
+        told = json.loads(answer)
+        assert (told["row"], told["gold"]) == (row, lines[row].split(chr(9))[1])
     kinds = {(finding["table"], finding["kind"]) for finding in summary["findings"]}
     assert not {"leakage", "near leakage"} & {kind for _, kind in kinds}
     assert summary["train"]["duplicates_in_test"] == summary["train"]["near_duplicates_in_test"] == 0

@@ -70,3 +70,9 @@ def test_how_a_dry_run_is_asked_for(corpus_dir: Path, tmp_path: Path, capsys) ->
     assert build(PretrainConfig, {"dry_run": "measured"}).dry_run == "measured"
     with pytest.raises(BrimfulError, match="dry_run"):
         build(PretrainConfig, {"dry_run": "timed"})
+
+
+def test_evaluations_that_measure_nothing_are_said(corpus_dir, tmp_path, call) -> None:
+    given = ("--data", corpus_dir, *SMALL, "--out", tmp_path / "dry", "--dry-run", "--validation-tokens", 0)
+    given += ("--trainer.evaluate-every", 5, "--trainer.checkpoint-every", 5)
+    assert "evaluate_every does nothing: validation_tokens is 0" in call("pretrain", *given).error

@@ -68,7 +68,7 @@ def test_two_rates_and_two_seeds_give_means_and_their_spread(finetuned):
     )
     assert tried == [(0, 1e-5), (0, 1e-3), (1, 1e-5), (1, 1e-3)]
     predictions = lines_of(finetuned / "predictions.jsonl")
-    hits = sum(row["label"] == row["prediction"] for row in predictions)
+    hits = sum(row["gold"] == row["prediction"] for row in predictions)
     assert hits / 50 in test["accuracy_runs"]
     assert read_metrics(finetuned / "metrics.jsonl")[-1]["loss.classification"] > 0
     assert summary["verdict"]["bound"] in ("input", "compute"), "one rank waits for no other"
@@ -84,8 +84,10 @@ def predictions(answer: Answer, path: Path) -> list[dict]:
     if path.suffix == ".jsonl":
         return [json.loads(line) for line in lines]
     split = [line.split("\t" if path.suffix == ".tsv" else ",") for line in lines]
-    assert split[0] == ["label", "probability"]
-    return [{"label": label, "probability": float(probability)} for label, probability in split[1:]]
+    assert split[0] == ["row", "prediction", "probability"]
+    return [
+        {"row": int(row), "prediction": label, "probability": float(value)} for row, label, value in split[1:]
+    ]
 
 
 def test_the_model_predicts_the_test_table_as_finetuning_did(finetuned, tables, tmp_path, call: Call):
@@ -95,7 +97,7 @@ def test_the_model_predicts_the_test_table_as_finetuning_did(finetuned, tables, 
     assert answer.value["texts"] == 50
     made = lines_of(out)
     told = lines_of(finetuned / "predictions.jsonl")
-    assert [row["label"] for row in made] == [row["prediction"] for row in told]
+    assert [row["prediction"] for row in made] == [row["prediction"] for row in told]
     assert [row["probability"] for row in made] == pytest.approx(
         [row["probability"] for row in told], abs=1e-5
     )
@@ -122,7 +124,7 @@ def test_predictions_are_in_order_and_those_of_single_texts(finetuned, tmp_path,
         alone = tmp_path / "alone.jsonl"
         answer = call("predict", "--model", finetuned / "model", "--input", single, "--output", alone)
         (expected,) = predictions(answer, alone)
-        assert together[index]["label"] == expected["label"]
+        assert together[index]["prediction"] == expected["prediction"]
         assert together[index]["probability"] == pytest.approx(expected["probability"], abs=2e-6)
 
 
@@ -163,7 +165,7 @@ def test_a_pair_task_reads_both_texts(pretrained, tables, tmp_path, call: Call):
         call("predict", "--model", tmp_path / "run", "--input", tables["pairs test"], "--output", out), out
     )
     told = [row["prediction"] for row in lines_of(tmp_path / "run" / "predictions.jsonl")]
-    assert [row["label"] for row in made] == told
+    assert [row["prediction"] for row in made] == told
     line = ("predict", "--model", tmp_path / "run", "--input", tables["test"], "--output", out)
     assert "the model's training table has pairs of texts" in call(*line).message
     export = call("export", tmp_path / "run", "--out", tmp_path / "deployed")
@@ -305,7 +307,7 @@ def test_a_finetuning_says_what_it_noticed(finetuned, tables):
     assert 0 <= calibration["ece_calibrated"] <= 1
     assert sum(calibration["bins"]["rows"]) == 50
     told = lines_of(finetuned / "predictions.jsonl")
-    wrong = [row for row in told if row["label"] != row["prediction"]]
+    wrong = [row for row in told if row["gold"] != row["prediction"]]
     assert sorted(row["probability"] for row in summary["errors"]) == sorted(
         row["probability"] for row in wrong
     )
@@ -329,7 +331,7 @@ def test_predictions_below_a_probability_are_left_open(finetuned, tables, tmp_pa
     made = lines_of(out)
     assert 0 < answer.value["abstained"] == sum(row["abstained"] for row in made) < 50
     for row, known in zip(made, told, strict=True):
-        assert row["label"] == ("" if row["abstained"] else known["label"])
+        assert row["prediction"] == known["prediction"]
         assert row["abstained"] == (row["probability"] < below)
     assert "from 0 to 1" in call(*line, "--abstain-below", 1.5).message
 

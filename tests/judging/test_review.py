@@ -164,10 +164,10 @@ def test_tables_are_checked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_an_empty_label_is_no_answer() -> None:
-    rows = [{"label": "a", "probability": 0.4}, {"label": "b", "probability": 0.5}]
+    rows = [{"prediction": "a", "probability": 0.4}, {"prediction": "b", "probability": 0.5}]
     assert abstain(rows, 0.5) == [
-        {"label": "", "probability": 0.4, "abstained": True},
-        {"label": "b", "probability": 0.5, "abstained": False},
+        {"prediction": "a", "probability": 0.4, "abstained": True},
+        {"prediction": "b", "probability": 0.5, "abstained": False},
     ]
 
 

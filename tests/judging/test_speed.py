@@ -1,10 +1,12 @@
 """How fast a model answers: what is timed, and for how long."""
 
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from brimful.judging.speed import MOST, SECONDS, TIMED, Speed, speed_of
+from brimful.judging.speed import MOST, SECONDS, TIMED, Speed, speeds_of
+from brimful.processors import Use
 from brimful.tables.table import Table
 
 
@@ -14,13 +16,16 @@ class Model:
     def __init__(self, seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
         self.seconds, self.now, self.sizes = seconds, 0.0, list[int]()
         monkeypatch.setattr("brimful.judging.speed.time.perf_counter", lambda: self.now)
+        use = Use(own=1.0, others=1.5, stolen=0.0, load=None, cores=2)
+        monkeypatch.setattr("brimful.judging.speed.Watch.look", lambda watch: use)
+        monkeypatch.setattr("brimful.judging.speed.usable_cores", lambda: 2.0)
 
     def answer(self, table: Table) -> None:
         self.sizes.append(len(table))
         self.now += self.seconds * (1 if len(table) == 1 else len(table) / 2)
 
     def speed(self, texts: int) -> Speed:
-        return speed_of(self.answer, Table(Path("texts"), ["a"] * texts, None, None))
+        return speeds_of({"": self.answer}, Table(Path("texts"), ["a"] * texts, None, None))[""]
 
 
 @pytest.mark.parametrize(
@@ -53,4 +58,20 @@ def test_a_slow_first_call_counts_for_neither(monkeypatch: pytest.MonkeyPatch) -
         seen.add(len(table))
 
     model.answer = answer  # type: ignore[method-assign]
-    assert model.speed(MOST) == Speed(1e3 * 2**-8, 2 * 2**8)
+    assert model.speed(MOST) == Speed(1e3 * 2**-8, 2 * 2**8, withheld=0.5)
+
+
+def test_models_take_turns_so_that_what_slows_one_slows_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that is three times as slow from the tenth text on: the ratio of two models stays."""
+    model = Model(0.0, monkeypatch)
+    asked = list[str]()
+
+    def answer(name: str, seconds: float, table: Table) -> None:
+        asked.append(name)
+        model.now += seconds * len(table) * (1 if len(asked) < 20 else 3)
+
+    table = Table(Path("texts"), ["a"] * TIMED, None, None)
+    found = speeds_of({"slow": partial(answer, "slow", 2**-6), "fast": partial(answer, "fast", 2**-8)}, table)
+    assert asked[:60] == ["slow", "fast"] * 30
+    assert found["slow"].latency_ms == 4 * found["fast"].latency_ms
+    assert found["fast"].texts_per_second == 4 * found["slow"].texts_per_second

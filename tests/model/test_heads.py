@@ -8,8 +8,9 @@ from transformers.models.modernbert import modeling_modernbert
 
 from brimful.errors import BrimfulError
 from brimful.exporting.padded import PaddedModel
+from brimful.finetuning.start import start_transform
 from brimful.hf.folders import HEADS, save_model
-from brimful.hf.tensors import from_hf
+from brimful.hf.tensors import from_hf, to_hf
 from brimful.model.encoder import Encoder
 from brimful.model.heads import (
     MaskedLMHead,
@@ -210,16 +211,20 @@ def test_a_pair_head_of_modern_is_its_classifier_of_the_first_token():
 
 @pytest.mark.parametrize("model_name", MODELS)
 @pytest.mark.parametrize("kind", [SequenceHead, TokenHead, SpanHead])
-def test_heads_of_modern_start_from_the_masked_lm_transform(model_name, kind):
-    """As where transformers loads a pretrained folder into the class of a task."""
+def test_heads_start_from_the_transforms_of_pretraining(model_name, kind):
+    """As where transformers loads a pretrained folder into the class of a task: in modern from the transform
+    of the masked-LM head, in BERT from the pooler."""
     encoder = small(model_name)
-    pretrained, head = MaskedLMHead(encoder), make_head(kind, encoder)
+    pretrained, head = PretrainingHead(encoder), make_head(kind, encoder)
     nn.init.uniform_(pretrained.norm.weight, 0.5, 2)
     before = {name: tensor.clone() for name, tensor in head.state_dict().items()}
-    head.start_from(pretrained)
+    taken = start_transform(head, encoder.config, to_hf(pretrained, encoder.config))
+    pooled = model_name in ("bert", "prenorm") and kind is SequenceHead
+    assert taken is (pooled or model_name == "modern")
+    source = pretrained.pair if pooled else pretrained
     for name, tensor in head.state_dict().items():
-        taken = model_name == "modern" and not name.startswith("classifier")
-        assert torch.equal(tensor, pretrained.state_dict()[name] if taken else before[name])
+        new = name.startswith("classifier") or not taken
+        assert torch.equal(tensor, before[name] if new else source.state_dict()[name])
 
 
 @pytest.mark.parametrize("model_name", ["bert", "modern"])

@@ -22,7 +22,6 @@ from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
 from brimful.distributed import World
 from brimful.errors import BrimfulError
-from brimful.judging.uncertainty import paired_bootstrap
 from brimful.model.encoder import Capture, Encoder
 from brimful.model.heads import MaskedLMHead, PretrainingHead, SequenceHead
 from brimful.model.shape import EncoderConfig
@@ -532,14 +531,3 @@ def test_classification_metrics_by_hand():
     assert figures["accuracy"] == pytest.approx(3 / 6)
     # class 0: 1 hit, 1 false, 2 missed; class 1: 2 hits, 1 false, 1 missed; class 2: 1 false
     assert figures["f1"] == pytest.approx((2 / 5 + 4 / 6 + 0) / 3)
-
-
-@pytest.mark.slow
-def test_paired_bootstrap_has_the_known_standard_error(seed):
-    random = np.random.default_rng(seed)
-    first, second = random.random(400) < 0.8, random.random(400) < 0.7
-    difference, error = paired_bootstrap(first, second)
-    exact = first.astype(float) - second
-    assert difference == pytest.approx(exact.mean())
-    assert error == pytest.approx(exact.std() / 20, rel=0.05)
-    assert paired_bootstrap(first, first) == (0.0, 0.0)

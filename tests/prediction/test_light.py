@@ -125,7 +125,7 @@ def test_an_export_to_openvino_predicts_what_that_to_onnx_does(folder_of, tmp_pa
     source = written(tmp_path, "")
     rows = [without_torch(each, source, tmp_path / "out.jsonl", "--scores") for each in (onnx_folder, folder)]
     for row, other in zip(*rows, strict=True):
-        assert row["label"] == other["label"]
+        assert row["prediction"] == other["prediction"]
         for label, score in row["scores"].items():
             assert abs(other["scores"][label] - score) < 0.02  # OpenVINO may compute in bfloat16
 
@@ -180,7 +180,7 @@ def test_a_static_model_needs_numpy_and_tokenizers_alone(static, tmp_path):
     expected = StaticModel.load(static).predict(TEXTS)
     rows = without_torch(static, source, tmp_path / "out.jsonl", "--scores")
     np.testing.assert_allclose([list(row["scores"].values()) for row in rows], expected, atol=1e-6)
-    assert [row["label"] for row in rows] == ["abc"[best] for best in expected.argmax(1)]
+    assert [row["prediction"] for row in rows] == ["abc"[best] for best in expected.argmax(1)]
     without_torch(static, source, tmp_path / "out.npy")
     np.testing.assert_allclose(np.load(tmp_path / "out.npy"), expected, atol=1e-6)
     rows = without_torch(static, source, tmp_path / "sure.jsonl", "--abstain-below", "0.9")
@@ -283,4 +283,5 @@ def test_a_folder_with_weights_beside_its_graph_is_read_with_torch(exported):
     output = exported.parent / "out.jsonl"
     brimful.predict(model=str(exported.parent / "model"), input=str(source), output=str(output))
     rows = [json.loads(line) for line in output.read_text().splitlines()]
-    assert rows == TaskModel.load(exported.parent / "model").predict(TEXTS)
+    told = TaskModel.load(exported.parent / "model").predict(TEXTS)
+    assert rows == [{"row": number} | row for number, row in enumerate(told, 1)]

@@ -10,8 +10,11 @@ import pytest
 from brimful.reports.charts import Chart, Point, scatter_chart
 from brimful.reports.choice import choice_headline, choice_of, choice_table, scatter_of
 from brimful.reports.distil import distilled_tables
+from brimful.reports.finetune import ladder_tables
 from brimful.reports.load import Run, load_run, load_runs
 from brimful.reports.page import render
+from brimful.tasks.classification import Classification
+from brimful.tasks.regression import Regression
 
 STUDENT: dict[str, Any] = {
     "kind": "distil",
@@ -21,7 +24,7 @@ STUDENT: dict[str, Any] = {
     "teacher": {"accuracy": 0.86, "parameters": 26_100_000},
     "student_layer_drop": {"accuracy": 0.843},
     "tfidf": {"accuracy": 0.82},
-    "test": {"n": 3436},
+    "test": {"n": 3436, "fingerprint": "rows"},
     "parameters": {"student": 12_100_000, "teacher": 26_100_000},
     "megabytes": {"student": 48.4, "teacher": 104.4},
     "latency_ms": {"student": 4.2, "teacher": 13.1, "tfidf": 1.2},
@@ -31,7 +34,7 @@ FINETUNED: dict[str, Any] = {
     "kind": "finetune",
     "task": "classification",
     "primary_metric": "accuracy",
-    "test": {"accuracy": 0.86, "n": 3436},
+    "test": {"accuracy": 0.86, "n": 3436, "fingerprint": "rows"},
     "latency_ms": 14.0,
     "baselines": {"frozen": {"accuracy": 0.846, "latency_ms": 12.0}, "majority": {"accuracy": 0.5}},
 }
@@ -49,7 +52,7 @@ def choice_charts(runs: list[Run]) -> list[Chart]:
 
 
 def test_students_stand_beside_teacher_and_baselines() -> None:
-    (table,) = distilled_tables(STUDENT | {"texts_per_second": {"teacher": 90}}, {"accuracy"})
+    (table,) = distilled_tables(STUDENT | {"texts_per_second": {"teacher": 90}}, Classification.metrics)
     rows = {row[0]: row[1:] for row in table.rows}
     assert [cell.replace("\u202f", " ") for cell in rows["Teacher"]] == [
         "86.0 %",
@@ -72,8 +75,12 @@ def test_exports_stand_in_the_picture_of_their_run(tmp_path: Path) -> None:
     """Those that the gate has compared on the same rows, by its metric, time and size."""
     runs = [load_run(saved(tmp_path, "small", STUDENT))]
     gate = {"task": "classification", "metric": "accuracy", "texts": 3436, "after": 0.847, "p50_ms": 2.0}
-    gate |= {"part": "test"}
-    others = {"deploy": gate | {"texts": 5}, "chosen_by": gate | {"part": "dev"}, "unknown": {"texts": 3436}}
+    gate |= {"part": "test", "fingerprint": "rows"}
+    others = {
+        "deploy": gate | {"texts": 5, "fingerprint": "others"},
+        "chosen_by": gate | {"part": "dev"},
+        "unknown": {"texts": 3436},
+    }
     for name, given in {"onnx-int8": gate, **others}.items():
         (tmp_path / name).mkdir()
         files = {"onnx/model_quantized.onnx": {"bytes": 12_000_000}, "tokenizer.json": {"bytes": 900_000}}
@@ -206,7 +213,89 @@ def test_models_of_other_rows_are_counted_and_not_compared(tmp_path: Path) -> No
     choice = choice_of([*runs, load_run(saved(tmp_path, "c", other))])
     assert choice is not None
     assert choice.elsewhere == 3
-    assert "Other test rows, which do not compare: 3 models" in choice_table(choice).note
+    assert "which do not compare: 3 models" in choice_table(choice).note
+
+
+def test_rows_are_the_same_by_their_texts_and_labels_and_not_by_their_number(tmp_path: Path) -> None:
+    """Summaries without a fingerprint are of rows that are not known to be the same."""
+    for name, rows in ("other", {"fingerprint": "others"}), ("old", {}):
+        test = {"test": {"accuracy": 0.9, "n": 3436} | rows}
+        runs = [saved(tmp_path, f"{name}-a", FINETUNED), saved(tmp_path, f"{name}-b", FINETUNED | test)]
+        choice = choice_of(list(map(load_run, runs)))
+        assert choice is not None
+        assert (len(choice.candidates), choice.elsewhere) == (3, 3)
+
+
+def test_a_metric_that_is_best_low_leads_by_being_lower() -> None:
+    """Differences in summaries are ours minus theirs."""
+    metrics = Regression().compared_by("mse").metrics
+    rung = {"mse": 1.0, "difference": -0.8, "standard_error": 0.1}
+    tuned = {"primary_metric": "mse", "test": {"mse": 0.2}, "baselines": {"majority": rung}}
+    assert ladder_tables(tuned, metrics)[0].rows[0][2].replace("\u202f", " ") == "+0.800 ± 0.100"
+    student = {"primary_metric": "mse", "student": {"mse": 0.3}, "teacher": {"mse": 0.2}}
+    student |= {"comparisons": {"student_minus_teacher": {"difference": 0.1, "standard_error": 0.1}}}
+    assert "\u22120.100" in distilled_tables(student, metrics)[0].rows[0][2]
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "words"),
+    [
+        ({"accuracy": 1.0}, {"accuracy": 0.95}, "5.0 points behind, with an unknown error."),
+        ({"accuracy": 0.95}, {"accuracy": 0.9}, "5.0 points behind, which may be chance."),
+        ({"accuracy": 0.9}, {"accuracy": 0.3}, "60.0 points behind."),
+        (
+            {"accuracy": 0.86, "accuracy_std": 0.03, "accuracy_runs": [0.83, 0.86, 0.89]},
+            {"accuracy": 0.85, "standard_error": 0.004},
+            "1.0 points behind, which may be chance.",
+        ),
+    ],
+)
+def test_chance_is_told_where_it_may_be_and_where_nobody_knows(
+    tmp_path: Path, ours: Any, theirs: Any, words: str
+) -> None:
+    rung = {"baselines": {"tfidf": theirs}}
+    run = load_run(saved(tmp_path, "a", FINETUNED | rung | {"test": ours | {"n": 20}}))
+    choice = choice_of([run])
+    assert choice is not None
+    assert choice_headline(choice).sentences[1] == f"TF-IDF + linear model is next, {words}"
+
+
+def exported(folder: Path, name: str, source: str, **gate: Any) -> Path:
+    (folder / name).mkdir()
+    known = {"task": "classification", "metric": "accuracy", "texts": 3436, "part": "test"}
+    record = {"format": name, "source": source, "gate": known | {"fingerprint": "rows"} | gate, "files": {}}
+    (folder / name / "export.json").write_text(json.dumps(record))
+    return folder / name
+
+
+def test_the_error_between_an_export_and_its_model_is_the_paired_one_of_the_gate(tmp_path: Path) -> None:
+    """Two exports of one model are apart by at most the sum of their errors."""
+    tuned = saved(tmp_path, "tuned", FINETUNED | {"baselines": {}})
+    runs = [
+        tuned,
+        exported(tmp_path, "onnx", "../tuned/model", after=0.862, standard_error=0.002),
+        exported(tmp_path, "onnx-int8", "../tuned/model", after=0.859, standard_error=0.003),
+    ]
+    choice = choice_of(load_runs(runs))
+    assert choice is not None
+    rows = {row[0]: row[2].replace("\u202f", " ") for row in choice_table(choice).rows}
+    assert rows == {"onnx": "–", "tuned": "0.2 ± 0.2", "onnx-int8": "0.3 ± 0.5"}
+
+
+def test_times_of_a_busy_machine_compare_within_one_run_alone(tmp_path: Path) -> None:
+    busy = FINETUNED | {"withheld": 0.6}
+    frozen = {"accuracy": 0.846, "latency_ms": 12.0, "withheld": 0.6}
+    busy["baselines"] = {"frozen": frozen, "tfidf": {"accuracy": 0.8, "latency_ms": 1.0, "withheld": 0.6}}
+    tuned = load_run(saved(tmp_path, "tuned", busy))
+    idle = load_run(exported(tmp_path, "onnx", "", after=0.859, p50_ms=2.0, withheld=0.0))
+    alone, together = choice_of([tuned]), choice_of([tuned, idle])
+    assert alone is not None
+    assert together is not None
+    assert [row[3] for row in choice_table(alone).rows] == ["14\u202fms", "12\u202fms", "1\u202fms"]
+    assert [row[3] for row in choice_table(together).rows] == ["busy", "2\u202fms", "busy", "busy"]
+    assert scatter_of(alone)
+    assert not scatter_of(together)
+    assert "times as fast" not in " ".join(choice_headline(together).sentences)
 
 
 def test_a_teacher_that_is_on_the_page_is_one_model(tmp_path: Path) -> None:

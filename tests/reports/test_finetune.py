@@ -20,6 +20,7 @@ from brimful.reports.finetune import (
 )
 from brimful.reports.load import load_run
 from brimful.reports.page import render
+from brimful.tasks.classification import Classification
 
 HOSTILE = "<script>alert(1)</script>"
 SUMMARY: dict[str, Any] = {
@@ -117,7 +118,7 @@ def test_metrics_stand_beside_those_of_dev_and_of_other_tables() -> None:
 def test_each_table_writes_a_metric_in_one_way() -> None:
     rung = {"accuracy": 0.608, "matthews": 0.4, "difference": 0.0923, "standard_error": 0.011}
     summary = {"test": {"accuracy": 0.7, "matthews": 0.41234, "n": 50}, "baselines": {"tfidf": rung}}
-    (table,) = ladder_tables(summary, {"accuracy"})
+    (table,) = ladder_tables(summary, Classification.metrics)
     assert table.columns[1:4] == ["Accuracy", "Fine-tuned is better by, points", "Matthews"]
     assert [[cell.replace("\u202f", " ") for cell in row[1:4]] for row in table.rows] == [
         ["60.8 %", "+9.2 ± 1.1", "0.400"],

@@ -247,7 +247,8 @@ def test_finetuning_shows_metrics_trials_and_leaks(tmp_path: Path, finetune_run:
 def test_demo_compares_the_models_and_shows_its_runs(tmp_path: Path, demo_run: Path) -> None:
     page = _Page(page_of(tmp_path, demo_run))
     for text in (
-        "80.0\u202f% of 3,486 test reviews right: 98.5\u202f% of its teacher’s accuracy at 2.2 times",
+        "80.0\u202f% of 3,486 test reviews right: 98.5\u202f% of its teacher’s accuracy (a difference",
+        "with an unknown error) at 2.2 times",
         "3.7 points ahead of the same encoder from random weights and 0.6 points behind TF-IDF with",
         "(which may be chance)",
         "17,369",

@@ -105,7 +105,13 @@ def test_none_is_held_out_of_a_small_corpus(tmp_path: Path, capsys: pytest.Captu
     paths, out = [str(tmp_path / "in.txt")], tmp_path / "out"
     found = prepare(paths=paths, out=str(out), tokenizer="train:200", workers=1, validation_share=1e-9)
     said = capsys.readouterr().err
-    assert "warning: none of 1 document was held out, so pretrain has no validation loss: raise" in said
+    assert (
+        "warning: none of 1 document was held out, so pretrain has no validation loss: a text file is" in said
+    )
+    assert "--read.split line" in said
+    lines = {"read": {"split": "line"}, "out": str(tmp_path / "lines")}
+    prepare(paths=paths, tokenizer="train:200", workers=1, validation_share=1e-9, **lines)
+    assert "has no validation loss: raise --validation-share" in capsys.readouterr().err
     show_summary(found)
     assert "held out none --validation-share" in " ".join(capsys.readouterr().out.split())
     prepare(paths=paths, out=str(tmp_path / "all"), tokenizer="train:200", workers=1, validation_share=0.0)

@@ -77,9 +77,15 @@ def test_a_bad_body_is_refused_in_one_line(server: Asked, body: Any, status: int
     assert len(message) < 300
 
 
+def test_a_mark_before_json_is_read(server: Asked) -> None:
+    assert server.post(CLASSIFY, b'\xef\xbb\xbf{"text": "w1"}\r\n').status_code == 200
+    for once in (b'{"text": "\\"text\\": 1"}', b'{"texts": ["text", "text", "texts"]}'):  # no field twice
+        assert server.post(CLASSIFY, once).status_code == 200
+
+
 def test_odd_texts_are_answered(server: Asked) -> None:
     for text in ("", "\x00", "a\x00b", "\u2028", "\U0010ffff"):
-        assert server.ask(CLASSIFY, text=text)["results"][0]["label"] in "abc"
+        assert server.ask(CLASSIFY, text=text)["results"][0]["prediction"] in "abc"
 
 
 def test_paths_and_methods_are_refused_as_json(server: Asked) -> None:
@@ -159,6 +165,16 @@ def test_a_full_queue_refuses_and_says_when_to_come_again(static: Path) -> None:
         assert [response.status_code for response in answered] == [200, 200]
 
 
+def test_a_client_that_closes_hears_what_is_refused_after_its_body_was_read(static: Path) -> None:
+    with asked(static) as server:
+
+        async def talk(client: Any) -> int:
+            post = client.post(CLASSIFY, json={"nothing": "w1"}, headers={"Connection": "close"})
+            return (await asyncio.wait_for(post, 30)).status_code
+
+        assert server.run(talk) == 422
+
+
 def test_a_deadline_passes_in_the_queue(static: Path) -> None:
     with asked(static, deadline=0.05) as server:
         release = threading.Event()
@@ -223,6 +239,7 @@ def test_a_batch_that_fails_fails_its_own_requests_alone(
         assert "w13" not in caplog.text
         assert server.get("/health").status_code == 200
         queue = server.service.queue
+        server.service.engine.call(lambda: None)  # between two batches
         assert (queue.requests, queue.tokens, queue._running) == (0, 0, {})
 
 
@@ -293,7 +310,7 @@ def test_a_swap_of_models_leaves_accepted_requests_with_theirs(static: Path, tmp
     texts = [f"w{i} w{i + 7}" for i in range(40)]
     with asked(static) as server, asked(tmp_path / "static") as other:
         old, new = (each.ask(CLASSIFY, texts=texts)["results"] for each in (server, other))
-        assert [each["label"] for each in old] != [each["label"] for each in new]
+        assert [each["prediction"] for each in old] != [each["prediction"] for each in new]
 
         async def talk(client: Any) -> list[Any]:
             release = threading.Event()

@@ -120,7 +120,7 @@ def folder(tmp_path: Path) -> Path:
 def test_a_static_model_is_served_without_torch_and_its_texts_are_in_no_log(folder: Path) -> None:
     with running(folder, code=CODE) as found:
         status, answer = found.request("POST", "/v1/classify", {"text": "w1 secret"})
-        assert (status, answer["results"][0]["label"] in "abc") == (200, True)
+        assert (status, answer["results"][0]["prediction"] in "abc") == (200, True)
         assert found.request("GET", "/health") == (200, {"status": "ready"})
         assert found.request("POST", "/v1/classify", {"text": "w1 secret", "x": 1})[0] == 422
         out, err = found.end()
@@ -191,7 +191,9 @@ def test_a_reload_answers_with_the_new_model_and_a_bad_one_changes_nothing(folde
         process.process.send_signal(signal.SIGHUP)
         assert "loaded again: static" in process.process.stderr.readline()
         _, after = process.request(*ask)
-        assert [each["label"] for each in after["results"]] != [each["label"] for each in before["results"]]
+        assert [each["prediction"] for each in after["results"]] != [
+            each["prediction"] for each in before["results"]
+        ]
         process.end()
 
 

@@ -87,7 +87,7 @@ def bars(tab: Tab) -> list[tuple[str, str]]:
 
 def test_a_distribution_is_shown_best_first_and_folded_beyond_ten(browser: Browser, server: Scripted) -> None:
     scores = {label: (n + 1) / 91 for n, label in enumerate(MANY)}
-    answering(server, classified(label="label 12", probability=13 / 91, scores=scores), "topics")
+    answering(server, classified(prediction="label 12", probability=13 / 91, scores=scores), "topics")
     tab = ask(browser, server)
     assert tab.text(".verdict") == "label 120.143"
     assert len([text for text in tab.texts(".bars li") if text]) == 10
@@ -103,14 +103,16 @@ def test_a_distribution_is_shown_best_first_and_folded_beyond_ten(browser: Brows
 
 
 def test_times_are_those_of_the_server(browser: Browser, server: Scripted) -> None:
-    answering(server, classified(label="label 1", probability=1.0, scores={"label 1": 1.0}), "topics")
+    answering(server, classified(prediction="label 1", probability=1.0, scores={"label 1": 1.0}), "topics")
     cards = dict(text.split("\n") for text in ask(browser, server).texts(".card"))
     assert float(cards.pop("total").removesuffix(" ms")) > 0
     assert cards == {"queue": "0.25 ms", "tokenize": "1.50 ms", "compute": "120 ms"}
 
 
 def test_an_abstention_is_no_label(browser: Browser, server: Scripted) -> None:
-    said = classified(label="", probability=0.4, abstained=True, scores={"label 0": 0.4, "label 1": 0.3})
+    said = classified(
+        prediction="label 0", probability=0.4, abstained=True, scores={"label 0": 0.4, "label 1": 0.3}
+    )
     answering(server, said, "topics")
     tab = ask(browser, server, abstain_below=".7")
     assert tab.text(".verdict") == "Abstains"
@@ -121,7 +123,7 @@ def test_an_abstention_is_no_label(browser: Browser, server: Scripted) -> None:
 
 def test_several_labels(browser: Browser, server: Scripted) -> None:
     scores = {"a": 0.9, "b": 0.00004, "c": 0.6}
-    answering(server, classified(labels=["a", "c"], probabilities=[0.9, 0.6], scores=scores), "tags")
+    answering(server, classified(prediction=["a", "c"], probabilities=[0.9, 0.6], scores=scores), "tags")
     tab = ask(browser, server)
     assert tab.text(".verdict") == "a, c"
     assert bars(tab) == [("a", "0.900"), ("c", "0.600"), ("b", "< 0.001")]
@@ -129,7 +131,7 @@ def test_several_labels(browser: Browser, server: Scripted) -> None:
 
 
 def test_a_value_of_a_pair(browser: Browser, server: Scripted) -> None:
-    answering(server, classified(value=-3.87124), "stars")
+    answering(server, classified(prediction=-3.87124), "stars")
     tab = ask(browser, server, text_b="another")
     assert tab.text(".verdict") == "−3.8712"
     assert server.asked[-1][2] == {"text": "a text", "text_b": "another"}
@@ -154,7 +156,7 @@ def test_spans_are_marked_where_they_are_in_code_points(browser: Browser, server
     spans = spans_in(
         text, ("PERSON", "Ada Lovelace"), ("PERSON", "王小明"), ("PLACE", "Köln"), ("PLACE", "𝒳")
     )
-    answering(server, classified(spans=spans), "names")
+    answering(server, classified(prediction=spans), "names")
     tab = ask(browser, server, text=text)
     assert tab.texts("mark") == [span["text"] for span in spans]
     assert tab.texts(".legend li") == ["PERSON 2", "PLACE 2"]
@@ -171,7 +173,7 @@ def test_spans_that_overlap_or_nest_are_all_seen(browser: Browser, server: Scrip
     spans = spans_in(
         text, ("PLACE", "London"), ("PERSON", "London School of Economics"), ("other", "Economics and Law")
     )
-    answering(server, classified(spans=spans), "names")
+    answering(server, classified(prediction=spans), "names")
     tab = ask(browser, server, text=text)
     marks = tab.evaluate("[...document.querySelectorAll('mark')].map((e) => [e.textContent, e.title])")
     assert marks == [
@@ -186,7 +188,7 @@ def test_spans_that_overlap_or_nest_are_all_seen(browser: Browser, server: Scrip
 def test_what_was_not_read_is_struck_through(browser: Browser, server: Scripted) -> None:
     text = "😀 read this, but not 😀 that"
     result = {
-        "label": "label 1",
+        "prediction": "label 1",
         "probability": 1.0,
         "scores": {"label 1": 1.0},
         "truncated_at": text.index(" but"),
@@ -200,7 +202,8 @@ def test_what_was_not_read_is_struck_through(browser: Browser, server: Scripted)
 def test_an_answer_is_marked_in_its_context(browser: Browser, server: Scripted) -> None:
     context = "😀 She moved in 1843."
     best = [{"text": "1843", "start": 15, "probability": 0.9}, {"text": "", "start": 0, "probability": 0.1}]
-    result = {"id": "0", "answer": "1843", "start": context.index("1843"), "probability": 0.9, "n_best": best}
+    place = context.index("1843")
+    result = {"id": "0", "prediction": "1843", "start": place, "probability": 0.9, "n_best": best}
     answering(server, classified(**result), "answers")
     tab = ask(browser, server, text="When?", text_b=context)
     assert tab.texts("mark") == ["1843"]
@@ -229,7 +232,7 @@ def test_two_vectors_have_a_cosine(browser: Browser, server: Scripted) -> None:
 def test_a_text_is_never_html(browser: Browser, server: Scripted) -> None:
     label = "<i>label</i>"
     spans = [{"label": label, "start": 0, "end": 30, "text": NASTY[:30], "probability": 0.5}]
-    answering(server, classified(spans=spans, truncated_at=60), "names")
+    answering(server, classified(prediction=spans, truncated_at=60), "names")
     tab = ask(browser, server, text=NASTY)
     assert tab.evaluate("document.querySelectorAll('.answer b, .answer img').length") == 0
     assert tab.texts(".tag") == [label]
@@ -242,7 +245,7 @@ def test_a_text_is_never_html(browser: Browser, server: Scripted) -> None:
 
 
 def test_the_curl_line_sends_what_the_page_sent(browser: Browser, server: Scripted) -> None:
-    answering(server, classified(label="label 1", probability=1.0, scores={"label 1": 1.0}), "topics")
+    answering(server, classified(prediction="label 1", probability=1.0, scores={"label 1": 1.0}), "topics")
     tab = ask(browser, server, text=NASTY, overflow="window")
     line = tab.evaluate("document.querySelector('#curl').textContent")
     shell = subprocess.run(
@@ -256,7 +259,7 @@ def test_the_curl_line_sends_what_the_page_sent(browser: Browser, server: Script
 
 
 def test_a_text_too_long_for_a_shell_goes_in_a_file(browser: Browser, server: Scripted) -> None:
-    answering(server, classified(label="label 1", probability=1.0, scores={"label 1": 1.0}), "topics")
+    answering(server, classified(prediction="label 1", probability=1.0, scores={"label 1": 1.0}), "topics")
     tab = browser.open(server.url)
     tab.wait("document.querySelector('#room')?.hidden === false")
     tab.evaluate("document.querySelector('#text').value = '巴'.repeat(40000)")
@@ -267,7 +270,9 @@ def test_a_text_too_long_for_a_shell_goes_in_a_file(browser: Browser, server: Sc
 
 
 def test_a_link_asks_the_same(browser: Browser, server: Scripted) -> None:
-    answering(server, classified(label="label 1", probability=1.0, scores={"label 1": 1.0}), "tags", "topics")
+    answering(
+        server, classified(prediction="label 1", probability=1.0, scores={"label 1": 1.0}), "tags", "topics"
+    )
     tab = ask(browser, server, text=NASTY, model="topics", text_b="b", overflow="reject", abstain_below=".25")
     first = server.asked[-1][2]
     link = tab.evaluate("document.querySelector('#link').textContent")
@@ -283,7 +288,7 @@ def test_a_link_asks_the_same(browser: Browser, server: Scripted) -> None:
 
 
 def test_the_form_is_what_the_chosen_model_takes(browser: Browser, server: Scripted) -> None:
-    answering(server, classified(value=1.0), *MODELS)
+    answering(server, classified(prediction=1.0), *MODELS)
     tab = browser.open(server.url)
     tab.wait("document.querySelector('#room')?.hidden === false")
     seen = {}
@@ -338,7 +343,11 @@ def test_a_token_is_asked_for_and_kept_in_memory_alone(browser: Browser, server:
             return Answer(
                 {"error": {"message": "the token is wrong", "type": "unauthorized", "code": 401}}, 401
             )
-        return listed("topics") if body is None else classified(label="a", probability=1.0, scores={"a": 1.0})
+        return (
+            listed("topics")
+            if body is None
+            else classified(prediction="a", probability=1.0, scores={"a": 1.0})
+        )
 
     server.answer = guarded
     tab = browser.open(f"{server.url}#text=hello")
@@ -359,7 +368,7 @@ def test_a_token_is_asked_for_and_kept_in_memory_alone(browser: Browser, server:
 
 
 def test_by_keyboard_and_for_screen_readers(browser: Browser, server: Scripted) -> None:
-    answering(server, classified(label="label 1", probability=1.0, scores={"label 1": 1.0}), "topics")
+    answering(server, classified(prediction="label 1", probability=1.0, scores={"label 1": 1.0}), "topics")
     tab = browser.open(server.url)
     tab.wait("document.activeElement?.id === 'text'")
     tab.call("Input.insertText", text="typed")
@@ -393,7 +402,7 @@ def test_at_two_widths_light_and_dark(browser: Browser, server: Scripted, width:
     spans = spans_in(
         text, ("PERSON", "half"), ("PLACE", "巴黎"), ("A-LABEL-WITHOUT-ANY-PLACE-TO-BREAK", "x" * 300)
     )
-    answering(server, classified(spans=spans, truncated_at=len(text) - 3), "names")
+    answering(server, classified(prediction=spans, truncated_at=len(text) - 3), "names")
     tab = browser.open(f"{server.url}#{urlencode({'text': text})}", width=width, dark=dark)
     tab.wait("document.querySelector('#curl')")
     assert tab.evaluate("document.documentElement.scrollWidth") <= width
@@ -460,18 +469,18 @@ def test_a_real_server(browser: Browser, small_models: Path) -> None:
         line = tab.evaluate("document.querySelector('#curl').textContent")
         environment = {**os.environ, "BRIMFUL_TOKEN": "open sesame"}
         said = subprocess.run(["bash", "-c", line], env=environment, capture_output=True, check=True)
-        assert json.loads(said.stdout)["results"][0]["label"] == row["label"]
+        assert json.loads(said.stdout)["results"][0]["prediction"] == row["prediction"]
 
         choose(tab, "names")
         tab.evaluate("document.querySelector('#send').click()")
         tab.wait("document.querySelector('#curl')")
         (row,) = TaskModel.load(folders[1]).predict([text])
-        assert row["spans"]
+        assert row["prediction"]
         tab.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
         shown = [line.split("\t") for line in tab.texts("tbody tr")]
         assert shown == [
             [span["label"], span["text"], f"{span['start']}–{span['end']}", f"{span['probability']:.3f}"]
-            for span in row["spans"]
+            for span in row["prediction"]
         ]
 
         choose(tab, "vectors")

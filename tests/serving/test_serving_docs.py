@@ -31,7 +31,7 @@ def run(code: str, url: str, names: dict[str, Any] | None = None) -> dict[str, A
 def test_texts_are_classified(topics: str, capsys: pytest.CaptureFixture[str]) -> None:
     answer = run(CODE[0], topics)["answer"]
     printed = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert [label for label, _ in printed] == [result["label"] for result in answer["results"]]
+    assert [label for label, _ in printed] == [result["prediction"] for result in answer["results"]]
     assert all(label in LABELS and 1 / 3 <= float(probability) <= 1 for label, probability in printed)
 
 

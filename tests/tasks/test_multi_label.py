@@ -68,7 +68,7 @@ def test_metrics_are_those_of_scikit_learn(seed: int):
         assert found[f"{kind}_f1"] == pytest.approx(expected)
     assert found["exact"] == pytest.approx(metrics.accuracy_score(wanted, answers > 0))
     row = TASK.rows(answers, data)[0]
-    assert row["labels"] == [name for name, logit in zip("abc", answers[0], strict=True) if logit > 0]
+    assert row["prediction"] == [name for name, logit in zip("abc", answers[0], strict=True) if logit > 0]
     assert all(p > 0.5 for p in row["probabilities"])
 
 

@@ -207,7 +207,7 @@ def test_no_answer_is_one_only_where_training_has_such_questions(
     TaskModel(task, encoder, task.new_head(encoder), 64).save(tmp_path / "model")
     for one in (task, TaskModel.load(tmp_path / "model").task):
         written = one.rows(answers, data)
-        assert {row["answer"] for row in written} == {"w0" if rows[1] else ""}
+        assert {row["prediction"] for row in written} == {"w0" if rows[1] else ""}
         assert ("" in [c["text"] for c in written[0]["n_best"]]) == (not rows[1])
         assert one.measure(answers, data)["exact"] == 0.5
 
@@ -292,9 +292,11 @@ def test_a_run_fits_the_threshold_and_its_model_keeps_it(tmp_path: Path, tokeniz
     written = [json.loads(line) for line in (out / "predictions.jsonl").read_text().splitlines()]
     table = read_questions(path, labelled=False)
     made = model.predict(table.texts, table.second)
-    assert [row["answer"] for row in made] == [row["prediction"] for row in written]
+    assert [row["prediction"] for row in made] == [row["prediction"] for row in written]
     for row in made:
-        assert (row["answer"] == "") == (row["no_answer_margin"] > threshold) or row["no_answer_margin"] == (
+        assert (row["prediction"] == "") == (row["no_answer_margin"] > threshold) or row[
+            "no_answer_margin"
+        ] == (
             pytest.approx(threshold, abs=1e-4)  # it is rounded
         )
 
@@ -306,7 +308,7 @@ def test_an_empty_context_has_no_margin(tmp_path: Path, tokenizer: Tokenizer):
     answers = TASK.answers(Ragged.of([np.ones((4, 2))], np.float32, (2,)), data)
     for task in (TASK, QuestionAnswering()):
         (row,) = task.rows(answers, data)
-        assert (row["answer"], row["probability"], row["no_answer_margin"]) == ("", 1.0, None)
+        assert (row["prediction"], row["probability"], row["no_answer_margin"]) == ("", 1.0, None)
         json.dumps(row, allow_nan=False)
 
 

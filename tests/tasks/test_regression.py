@@ -104,16 +104,16 @@ def test_a_value_is_learned_and_predicted(finetuned: Path, tmp_path: Path) -> No
     best = max(summary["trials"], key=lambda trial: trial["dev_pearson"])
     assert summary["learning_rate"] == best["learning_rate"]
     lines = [json.loads(line) for line in (finetuned / "predictions.jsonl").read_text().splitlines()]
-    errors = [(line["label"] - line["prediction"]) ** 2 for line in lines]
+    errors = [(line["gold"] - line["prediction"]) ** 2 for line in lines]
     assert summary["test"]["mse"] == pytest.approx(np.mean(errors))
-    assert set(lines[0]) == {"label", "prediction"}
+    assert set(lines[0]) == {"row", "gold", "prediction"}
     for name in ("out.jsonl", "out.csv"):
         predict(model=str(finetuned), input=str(finetuned.parent / "test.tsv"), output=str(tmp_path / name))
-    values = [json.loads(line)["value"] for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    values = [json.loads(line)["prediction"] for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert values == pytest.approx([line["prediction"] for line in lines], rel=1e-4)
     header, *rows = (tmp_path / "out.csv").read_text().splitlines()
-    assert header == "value"
-    assert [float(row) for row in rows] == values
+    assert header == "row,prediction"
+    assert [float(row.split(",")[1]) for row in rows] == values
 
 
 @pytest.mark.slow

@@ -116,7 +116,7 @@ def test_every_span_comes_back_with_its_characters(kind: str, data: st.DataObjec
     for span, _ in found:
         assert 0 <= span.start < span.end <= len(text)
         assert text[span.start : span.end].strip() == text[span.start : span.end]
-    row = TASK.rows([found], encoded)[0]["spans"]
+    row = TASK.rows([found], encoded)[0]["prediction"]
     assert [text[s["start"] : s["end"]] for s in row] == [s["text"] for s in row]
     for (first, _), (second, _) in pairwise(found):
         assert first.end <= second.start
@@ -323,7 +323,7 @@ def test_rows_of_conll_hold_the_text_that_their_spans_refer_to(tmp_path: Path):
     answers = [[Found(LabelledSpan(0, 2, "ORG"), 1.0)], []]
     columns, lines = (TASK.rows(answers, Encoded(table, None)) for table in tables)  # type: ignore[arg-type]
     assert [row["text"] for row in columns] == ["腾讯涨 OK", "Cola"]
-    assert [{"spans": row["spans"]} for row in columns] == lines
+    assert [{"prediction": row["prediction"]} for row in columns] == lines
 
 
 def test_words_that_share_a_token_are_one_unit():
@@ -390,7 +390,9 @@ def test_models_may_have_their_tags_in_any_order(tmp_path: Path):
     save_model(tmp_path / "theirs", encoder, head, names)
     found = load_task_model(tmp_path / "theirs")
     assert found.task.labels == tag_names([names[0][2:], names[1][2:]])
-    assert sorted(map(str, found.predict([TEXT])[0]["spans"])) == sorted(map(str, expected[0]["spans"]))
+    assert sorted(map(str, found.predict([TEXT])[0]["prediction"])) == sorted(
+        map(str, expected[0]["prediction"])
+    )
     save_model(tmp_path / "other", encoder, head, [f"LABEL_{number}" for number in range(5)])
     with pytest.raises(BrimfulError, match=r"config\.json: the tags LABEL_0, .* none of them is O"):
         load_task_model(tmp_path / "other")

@@ -5,9 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from brimful.distillation.task.config import DistilConfig
 from brimful.errors import BrimfulError
+from brimful.finetuning.config import FinetuneConfig
 from brimful.objectives.supervised import Supervised
-from brimful.train.config import TrainerConfig
+from brimful.optim.schedule import ScheduleConfig
+from brimful.pretraining.config import PretrainConfig
+from brimful.train.config import LoopConfig, TrainerConfig
 from brimful.train.trainer import Trainer
 from builders.training import TASK, KilledError, assert_same_bits, kill_at, trainer_of, weights
 
@@ -93,7 +97,15 @@ def test_a_run_that_died_after_its_last_update_is_over(tmp_path):
     assert_same_bits(weights(again), weights(whole))
 
 
-def test_the_best_weights_need_checkpoints():
+def test_the_best_weights_need_checkpoints_and_evaluations():
     for setting in ({"keep": "best"}, {"patience": 2}):
         with pytest.raises(BrimfulError, match="checkpoint_every"):
             TrainerConfig(**setting)
+        with pytest.raises(BrimfulError, match=r"set trainer\.evaluate_every"):
+            PretrainConfig(trainer=TrainerConfig(**setting, checkpoint_every=2))
+        with pytest.raises(BrimfulError, match=r"set trainer\.evaluate_every"):
+            DistilConfig(trainer=LoopConfig(**setting, checkpoint_every=2))
+        PretrainConfig(trainer=TrainerConfig(**setting, checkpoint_every=2, evaluate_every=2))
+        assert FinetuneConfig(trainer=LoopConfig(**setting, checkpoint_every=2)).chooses  # once an epoch
+    with pytest.raises(BrimfulError, match=r"schedule\.power is read by schedule.shape polynomial"):
+        PretrainConfig(schedule=ScheduleConfig(power=2.0))

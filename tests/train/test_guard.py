@@ -123,6 +123,7 @@ def test_a_run_that_skipped_is_resumed_without_the_update(seed, tmp_path):
         assert again.step == step
         again.run("test")
         assert again.guard.left_out == [12]
+        assert [spike["update"] for spike in spikes(folder)] == [13]
         assert_same_bits(weights(again), weights(whole))
 
 

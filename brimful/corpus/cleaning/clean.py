@@ -56,6 +56,7 @@ from brimful.errors import BrimfulError
 
 JOINED = "wrapped lines joined"
 TAGS_LEFT = "tags left where the text seems to speak of them (--clean.html always removes all)"
+ENTITIES_LEFT = "entities left in plain text (--clean.html always decodes them)"
 TAGS_ALONE = "tags removed that only their names show to be HTML (--clean.html never keeps all)"
 _CUTS = ("\n", "。", "！", "？", ". ", "! ", "? ", "；", "; ", " ")
 _EXAMPLES = 2
@@ -77,7 +78,7 @@ class CleanConfig:
     main_content: bool = False
     """Keep only the main content of HTML, as resiliparse finds it: good for articles, lossy for others."""
     entities: bool = True
-    """Decode entities in text that is not HTML. Off for text about HTML."""
+    """Decode entities in fields that are not HTML. Off for text about HTML; in text files they stay."""
     characters: bool = True
     """Replace control, private-use and replacement characters by spaces. Off: lone surrogates only."""
     invisible: bool = True
@@ -178,12 +179,15 @@ class Cleaner:
         self._rules = _rules(config)
         self._is_wanted = language_filter(config.languages) if config.languages else None
 
-    def __call__(self, raw: str, source: tuple[int, int], *, is_html: bool = False) -> list[str]:
+    def __call__(
+        self, raw: str, source: tuple[int, int], *, is_html: bool = False, is_prose: bool = False
+    ) -> list[str]:
         """Clean one raw document into none, one or (where it is too long) several.
 
         Args:
             source: number of the input and of the record in it; names the document in examples.
             is_html: the text comes from an HTML file.
+            is_prose: it comes from a text file, whose comments and entities are no accident.
         """
         if raw.count("\ufffd") > self.config.max_undecodable * len(raw):
             return self._drop("undecodable", raw, source)
@@ -191,7 +195,7 @@ class Cleaner:
         if has_lines:
             text = self._page_text(raw, source)
         else:
-            text, has_lines = self._field_text(raw, source)
+            text, has_lines = self._field_text(raw, source, is_prose)
         seen = survey(text)
         for rule in self._rules:
             if (rule.needs and not seen.found & rule.needs) or (has_lines and not rule.for_laid_out):
@@ -217,7 +221,7 @@ class Cleaner:
         mode = self.config.html
         return mode == "always" or (mode == "auto" and (is_html or begins_a_page(raw)))
 
-    def _field_text(self, raw: str, source: tuple[int, int]) -> tuple[str, bool]:
+    def _field_text(self, raw: str, source: tuple[int, int], is_prose: bool) -> tuple[str, bool]:
         """The text without its tags and entities, and whether tags laid out its lines."""
         config = self.config
         if config.html == "never":
@@ -227,6 +231,7 @@ class Cleaner:
         field = read_field(
             raw,
             entities=config.entities,
+            prose=is_prose,
             boilerplate=not config.boilerplate,
             main_content=config.main_content,
         )
@@ -235,6 +240,7 @@ class Cleaner:
         for issue, count, example in (
             (TAGS_LEFT, field.left, field.left_example),
             (TAGS_ALONE, field.doubtful, field.doubtful_example),
+            (ENTITIES_LEFT, field.kept_entities, field.entity_example),
         ):
             if count:
                 self.issues[issue] += count

@@ -69,6 +69,7 @@ class Field:
         entities: how many entities were decoded; in HTML, they are not counted.
         left: how many tags of known elements and of XML stayed, and an example.
         doubtful: how many of those that went may have belonged to the text, and an example.
+        kept_entities: how many stayed in prose, and an example.
     """
 
     text: str
@@ -79,21 +80,35 @@ class Field:
     doubtful: int = 0
     left_example: str = ""
     doubtful_example: str = ""
+    kept_entities: int = 0
+    entity_example: str = ""
 
 
 def read_field(
-    text: str, *, entities: bool = True, boilerplate: bool = False, main_content: bool = False
+    text: str,
+    *,
+    entities: bool = True,
+    prose: bool = False,
+    boilerplate: bool = False,
+    main_content: bool = False,
 ) -> Field:
     """The text of a field. Without `<` and `&`, it costs nothing.
 
     Args:
+        prose: it is no piece of a page: without tags that are surely HTML it speaks of its comments, and
+            without any tags of its entities, and they stay.
         entities: decode entities where there is no HTML, too, and look for HTML that was escaped.
         boilerplate, main_content: as for `read_page`.
     """
     field = Field(text)
     layout = {"boilerplate": boilerplate, "main_content": main_content}
     if "<" in text or ">" in text:
-        _strip(field, layout)
+        _strip(field, layout, prose=prose)
+    if prose and not field.tags:
+        field.kept_entities = decode_entities(text)[1]
+        place = max(text.find("&") - _EXAMPLE // 2, 0)
+        field.entity_example = text[place : place + 2 * _EXAMPLE]
+        return field
     if not entities or "&" not in text:
         return field
     if field.tags:
@@ -122,7 +137,7 @@ def _strip_shown(field: Field, source: str, layout: dict[str, bool]) -> None:
         _strip(field, layout, shown=True)
 
 
-def _strip(field: Field, layout: dict[str, bool], *, shown: bool = False) -> None:
+def _strip(field: Field, layout: dict[str, bool], *, shown: bool = False, prose: bool = False) -> None:
     text = field.text
     if not shown and (plain := plain_tags(text)):
         field.tags += plain
@@ -130,8 +145,11 @@ def _strip(field: Field, layout: dict[str, bool], *, shown: bool = False) -> Non
         field.text = read_page(_NAME_BEFORE.sub("&amp;", text) if "&" in text else text, **layout)
         return
     tags = find_tags(text, shown=shown)
+    if prose and not any(tag.markup and tag.is_strong for tag in tags):
+        for tag in tags:
+            tag.markup &= tag.name != "!"
     markup = _with_ends([tag for tag in tags if tag.markup], text)
-    left = [tag for tag in tags if not tag.markup and tag.is_remarkable]
+    left = [tag for tag in tags if not tag.markup and (tag.is_remarkable or (prose and tag.name == "!"))]
     field.left += len(left)
     if left and not field.left_example:
         field.left_example = _around(text, left[0])

@@ -24,8 +24,8 @@ BANDS, BAND_HASHES = 8, 4
 LEAST = 0.7
 MOST_CANDIDATES = 8
 """Compared texts of a band with equal hashes: boilerplate can make thousands equal."""
-LEAST_EQUAL = 14
-"""Of the 32 hashes, for the sets of a pair to be compared: with s = 0.7 one pair in 2,000 has fewer."""
+LEAST_EQUAL = 16
+"""Of the 32 hashes, for the sets of a candidate to be compared: with s = 0.7 one in 1,000 has fewer."""
 KEPT_SETS = 1 << 14
 """Texts whose runs are in memory; one takes eight bytes a byte."""
 AT_ONCE = 1 << 16

@@ -103,7 +103,7 @@ def _clean_rows(
     for number, span in enumerate(task.part.spans):
         issues = cleaner.issues = seen.issues.setdefault(span.path, Counter())
         cleaner.issue_examples = seen.issue_examples.setdefault(span.path, {})
-        is_html = form_of(span.path, [task.read.field]).kind == "html"
+        kind = form_of(span.path, [task.read.field]).kind
         for record, raw in read_documents(span, task.read, issues):
             if seen.read == task.limit:
                 return
@@ -113,7 +113,7 @@ def _clean_rows(
                 cleaner.counts["dropped: hostile"] += 1
                 continue
             try:
-                texts = cleaner(raw, (number, record), is_html=is_html)
+                texts = cleaner(raw, (number, record), is_html=kind == "html", is_prose=kind == "text")
             except MemoryError:
                 raise
             except Exception as error:  # a bug in one document must not stop a corpus of millions

@@ -21,7 +21,7 @@ from brimful.corpus.pipeline.inventory import open_inventory, require_corpus_pla
 from brimful.corpus.pipeline.lexicon import check_lexicon
 from brimful.corpus.pipeline.stages import CLEANING, Preparation, Settings
 from brimful.corpus.pipeline.tokenizer import TokenizerChoice, choices_of, peak_memory_mb
-from brimful.corpus.reading.inputs import Input, find_inputs
+from brimful.corpus.reading.inputs import Input, find_inputs, format_of
 from brimful.corpus.reading.read import check_encoding
 from brimful.corpus.words.segmenter import segmenter_name
 from brimful.corpus.words.word_lists import word_list
@@ -63,9 +63,13 @@ def prepare_corpus(config: PrepareConfig) -> dict[str, Any]:
         write_yaml(out / "config.yaml", config)
     documents = summary["documents"]
     if config.validation_share and not documents["validation"]:
+        cure = "raise --validation-share"
+        whole = config.read.split == "file" and all(format_of(each.path) == "text" for each in inputs)
+        if whole and len(inputs) * config.validation_share < 1:
+            cure = "a text file is one document, unless --read.split line makes each line one"
         warn(
             f"none of {counted(documents['kept'], 'document')} was held out, so pretrain has no validation"
-            " loss: raise --validation-share"
+            f" loss: {cure}"
         )
     memory = {"main": peak_memory_mb("self")}
     if config.engine == "local":

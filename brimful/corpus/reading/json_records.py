@@ -1,19 +1,5 @@
-"""Records of JSON in its usual forms: lines, arrays, an object that holds them, columns, several objects.
-
-=====================================================  ==================================================
-a file that holds                                      its records
-=====================================================  ==================================================
-`[{...}, {...}]`, or objects one after another         the objects
-`["...", "..."]`                                       the texts
-`[["text", "label"], [...]]`, `[[...], [...]]`         rows under the names, or numbered columns
-`{"data": [...], "version": ...}`                      those of the one list of records in it
-`{"columns": [...], "data": [[...]]}`                  pandas' "split"
-`{"text": [...], "label": [...]}`                      columns, as `datasets` writes them
-`{"text": {"0": ...}, "label": {"0": ...}}`            pandas' "columns"
-`{"0": {"text": ...}, "1": {...}}`                     pandas' "index"
-`{"data": [{"paragraphs": [{"context": ...}]}]}`       SQuAD's paragraphs
-=====================================================  ==================================================
-"""
+"""Records of JSON in its usual forms (docs/prepare.md): lines, arrays, objects one after another, the one
+list of records in an object, columns of `datasets` and pandas, SQuAD's paragraphs."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence

@@ -10,13 +10,12 @@ from brimful.data.examples import Examples
 from brimful.distillation.comparison import Size, compared
 from brimful.distillation.static.plan import DistilStaticPlan
 from brimful.distillation.static.training import token_vectors, train_static
-from brimful.judging.speed import speed_of
+from brimful.judging.comparison import write_predictions
 from brimful.model.encoder import Encoder
 from brimful.objectives.imitation import TEACHER
 from brimful.runs.folder import RunFolder
 from brimful.runs.job import Summary
 from brimful.tasks.encoded import Encoded
-from brimful.tasks.output import write_rows
 from brimful.tasks.static import StaticModel
 from brimful.tasks.task import LEAST
 from brimful.text.special_ids import special_ids
@@ -43,11 +42,10 @@ def work(plan: DistilStaticPlan, folder: RunFolder) -> Summary:
     on_dev = [{} if data.dev is None else task.measure(_answers(m, data.dev), data.dev) for m in models]
     best = max(range(len(models)), key=lambda index: task.metrics[0].score(on_dev[index]))
     model = models[best]
-    speed = speed_of(lambda part: model.predict(list(part.texts)), data.test.table)
     kept = sum(array.nbytes for array in (model.vectors, model.matrix, model.bias))
-    size = Size(model.parameters, kept / 1e6, speed)
+    size = Size(model.parameters, kept / 1e6, lambda table: model.predict(list(table.texts)))
     model.save(folder.path / "model")
-    write_rows(folder.path / "predictions.jsonl", task.compared_rows(answers["student"][best], data.test))
+    write_predictions(folder.path / "predictions.jsonl", task, answers["student"][best], data.test)
     found = compared(material, answers, taught, {"student": size}, tfidf=config.baseline != "none")
     return {"kind": "distil-static", **found, "seconds": seconds}
 

@@ -5,7 +5,6 @@ from typing import Literal
 
 from brimful.distillation.options import LayeredOptions, LayerStageConfig, StageConfig, TaskOptions
 from brimful.errors import BrimfulError
-from brimful.objectives.layer_losses import LayerLosses
 from brimful.types import Imitation
 
 
@@ -54,8 +53,3 @@ class DistilConfig(LogitOptions):
     """quick: for each seed, the same start learns from the labels alone too, where that is estimated to take
     under a third of the distillation's time; and TF-IDF under a linear model. full: the same whatever it
     takes, and the teacher's layers with its head, by outputs alone, where the student is another."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.layers.epochs and self.layers.losses != LayerLosses():
-            raise BrimfulError("layers.losses are those of a stage that is left out: give it --layers.epochs")

@@ -11,14 +11,13 @@ from brimful.distillation.task.config import DistilConfig
 from brimful.distillation.teachers import ModelTeacher
 from brimful.errors import BrimfulError, UsageError
 from brimful.finetuning.config import FinetuneConfig
-from brimful.finetuning.start import starting_model
+from brimful.finetuning.start import TaskStart, starting_model
 from brimful.hf.folders import load_pretrained
 from brimful.hf.model_folder import ModelFolder
 from brimful.model.encoder import Encoder
-from brimful.model.heads import MaskedLMHead
 from brimful.objectives.layer_losses import spread_layers
 from brimful.tasks.data import TaskData
-from brimful.tasks.model import TaskModel, load_task_model
+from brimful.tasks.model import TaskModel
 from brimful.tasks.task import Task
 
 CPU = torch.device("cpu")
@@ -76,33 +75,27 @@ class StudentStart:
         """
         task, config = data.task, self.config
         options = FinetuneConfig(dropout=0.0)
-        source: tuple[Encoder, MaskedLMHead | None]
-        origin: TaskModel | None = None  # whose head the student takes over
         if config.student is not None and not of_teacher:
-            folder = ModelFolder.open(config.student, "model")
-            origin = load_task_model(folder) if folder.has_task else None
-            source = load_pretrained(folder)
-            if origin is None and self.teacher is not None and source[0].pooling is None:
+            start = TaskStart.of(ModelFolder.open(config.student, "model"))
+            if start.model is None and self.teacher is not None and start.encoder.pooling is None:
                 options = replace(options, pooling=self.teacher.pooling)
-            model = starting_model(options, seed, task, source)
+            model = starting_model(options, seed, task, start)
         elif self.layers is None and not of_teacher:
             model = self._random(task, seed)
         else:
             assert self.teacher is not None
-            own = self.teacher.model.encoder.to(CPU)
+            theirs = self.teacher.model
             layers = self.dropped if of_teacher else self.layers
             assert layers is not None
-            source = (own, None)
+            start = TaskStart(theirs.encoder.to(CPU), {}, theirs)
             if self.of_origin and not of_teacher:
                 assert self.origin is not None
-                among = self.origin.layers or range(own.config.layers)
+                among = self.origin.layers or range(theirs.encoder.config.layers)
                 layers = tuple(among[layer] for layer in layers)
-                source = load_pretrained(self.origin_folder)
-            else:
-                origin = self.teacher.model
+                start = TaskStart.of(self.origin_folder)
             options = replace(options, pooling=self.teacher.pooling)
-            model = starting_model(options, seed, task, self._kept(*source, layers))
-        _take_head(model[1], origin, task)
+            start = replace(start, encoder=layers_of(config, start.encoder, layers))
+            model = starting_model(options, seed, task, start)
         pairs = data.train.table.second is not None
         return TaskModel(task, *model, self.max_length, self.overlap, pairs=pairs)
 
@@ -116,35 +109,12 @@ class StudentStart:
         assert self.origin is not None
         return encoder_before(self.origin, "give --student FOLDER or --initialisation teacher")
 
-    def _kept(
-        self, encoder: Encoder, head: MaskedLMHead | None, layers: tuple[int, ...]
-    ) -> tuple[Encoder, MaskedLMHead | None]:
-        """Layers of an encoder, in the student's width. A pretraining head fits no other width."""
-        kept = layers_of(self.config, encoder, layers)
-        return kept, head if kept.config.hidden_size == encoder.config.hidden_size else None
-
     def _random(self, task: Task, seed: int) -> tuple[Encoder, Any]:
         assert self.teacher is not None
         torch.manual_seed(seed)
         encoder = Encoder(student_shape(self.config, self.teacher.model.encoder.config))
         encoder.tokenizer, encoder.pooling = self.encoder.tokenizer, self.teacher.pooling
         return encoder, task.new_head(encoder)
-
-
-def _take_head(head: Any, model: TaskModel | None, task: Task) -> None:
-    """Copy the head of a model of the same task, where it has the same shape."""
-    if (
-        model is None
-        or type(model.task) is not type(task)
-        or sorted(model.task.labels) != sorted(task.labels)
-    ):
-        return
-    order = torch.tensor([model.task.labels.index(label) for label in task.labels])
-    found = dict(model.head.state_dict())
-    for name in ("classifier.weight", "classifier.bias"):
-        found[name] = found[name][order.to(found[name].device)]
-    if {k: v.shape for k, v in found.items()} == {k: v.shape for k, v in head.state_dict().items()}:
-        head.load_state_dict(found)
 
 
 def start_of(

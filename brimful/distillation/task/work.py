@@ -4,9 +4,9 @@ from brimful.distillation.comparison import compared, size_of
 from brimful.distillation.task.plan import DistilPlan
 from brimful.distillation.task.students import Students
 from brimful.distillation.trainings import StageTrainer
+from brimful.judging.comparison import write_predictions
 from brimful.runs.folder import RunFolder
 from brimful.runs.job import Summary
-from brimful.tasks.output import write_rows
 from brimful.train.verdict import verdict_of_trainings
 
 
@@ -34,7 +34,7 @@ def work(plan: DistilPlan, folder: RunFolder) -> Summary:
     if not runtime.world.is_main:
         return {}
     answers = {name: [one.answers for one in its] for name, its in trained.items()}
-    sizes = {name: size_of(model, data.test.table) for name, model in models.items()}
+    sizes = {name: size_of(model) for name, model in models.items()}
     summary = {
         "kind": "distil",
         **compared(material, answers, taught, sizes, tfidf=config.baseline != "none"),
@@ -43,5 +43,5 @@ def work(plan: DistilPlan, folder: RunFolder) -> Summary:
         "baseline_seconds": students.trainer.seconds - seconds,
     }
     best.model.to(runtime.device).save(folder.path / "model", token_types=data.train.examples.typed)
-    write_rows(folder.path / "predictions.jsonl", task.compared_rows(best.answers, data.test))
+    write_predictions(folder.path / "predictions.jsonl", task, best.answers, data.test)
     return summary | verdict_of_trainings(students.trainer.folders)

@@ -8,13 +8,39 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brimful.corpus.cleaning.clean import CleanConfig, Cleaner, Example
+from brimful.corpus.cleaning.clean import (
+    ENTITIES_LEFT,
+    TAGS_ALONE,
+    TAGS_LEFT,
+    CleanConfig,
+    Cleaner,
+    Example,
+)
 from brimful.errors import BrimfulError
 
 
 def clean(raw: str, *, is_html: bool = False, **config) -> tuple[list[str], Counter[str]]:
     cleaner = Cleaner(CleanConfig(**config))
     return cleaner(raw, (0, 0), is_html=is_html), cleaner.counts
+
+
+@pytest.mark.parametrize(
+    ("raw", "text", "left"),
+    [
+        ("The <!-- comment --> will cause this.", None, {TAGS_LEFT: 1}),
+        ("Write &gt; for a larger sign, &amp;lt; for less.", None, {ENTITIES_LEFT: 2}),
+        ("one <b>bold</b> <!-- word -->", "one bold <!-- word -->", {TAGS_LEFT: 1}),
+        ("<div>a &gt; b</div><!-- of a page -->", "a > b", {}),
+    ],
+)
+def test_prose_keeps_the_comments_and_entities_that_it_speaks_of(
+    raw: str, text: str | None, left: dict
+) -> None:
+    """Of a text file; a field of a record is a piece of a page."""
+    cleaner = Cleaner(CleanConfig())
+    assert cleaner(raw, (0, 0), is_prose=True) == [text or raw]
+    assert {issue: count for issue, count in cleaner.issues.items() if issue != TAGS_ALONE} == left
+    assert cleaner(raw, (0, 0)) != [raw]
 
 
 def needs(package: str) -> pytest.MarkDecorator:

@@ -68,7 +68,7 @@ def test_empty_lists() -> None:
 def templated(draw: random.Random, count: int, own: int) -> list[str]:
     """Texts of one template, of which `own` letters are theirs."""
     letters = "abcdefghijklmnopqrstuvwxyz "
-    frame = ["".join(draw.choices(letters, k=25)) for _ in range(6)]
+    frame = ["".join(draw.choices(letters, k=34)) for _ in range(4)]
     return ["".join(part + "".join(draw.choices(letters, k=own)) for part in frame) for _ in range(count)]
 
 
@@ -79,7 +79,7 @@ def parts_of(groups: np.ndarray, texts: list[str]) -> set[frozenset[str]]:
 def test_the_hashes_decide_which_sets_are_compared(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The groups are those of all candidates, and the sets of a text are made once."""
     draw = random.Random(seed)
-    texts = [*made_up(draw, 150), *templated(draw, 150, 8), *templated(draw, 100, 2)]
+    texts = [*made_up(draw, 150), *templated(draw, 300, 20), *templated(draw, 40, 1)]
     texts += [text[:-1] + "。" for text in texts[::4]]
     count = Counter[str]()
     for name in ("_runs", "_similarity"):
@@ -90,15 +90,18 @@ def test_the_hashes_decide_which_sets_are_compared(seed: int, monkeypatch: pytes
     assert count["_runs"] <= len(texts)
     monkeypatch.setattr(module, "LEAST_EQUAL", 0)
     assert parts_of(near_groups(texts, np.arange(len(texts))), texts) == parts_of(found, texts)
-    assert estimated < 0.9 * (count["_similarity"] - estimated)
+    assert estimated < 0.8 * (count["_similarity"] - estimated)
     similar = [(a, b) for a, b in combinations(range(len(texts)), 2) if reference(texts[a], texts[b]) >= 0.75]
     assert np.mean([found[a] == found[b] for a, b in similar]) > 0.95
 
 
 def test_the_order_of_texts_changes_nothing(seed: int) -> None:
     draw = random.Random(seed)
-    texts = list(dict.fromkeys([*templated(draw, 200, 4), *templated(draw, 200, 6), *made_up(draw, 50)]))
-    asked = templated(draw, 100, 4) + [text[:-1] + "。" for text in texts[::3]]
+    texts = [*templated(draw, 250, 2), *made_up(draw, 50)]
+    texts = list(
+        dict.fromkeys(texts)
+    )  # similar by 0.6 to 0.7: what a band holds decides which groups there are
+    asked = [text[:-1] + "。" for text in texts[::3]]
     groups, (match, alike) = near_groups(texts, np.arange(len(texts))), near_pairs(texts, asked)
     for _ in range(3):
         shuffled = draw.sample(texts, len(texts))
