@@ -56,6 +56,17 @@ for profile, examples in (("default", 15), ("thorough", 100)):
     )
 
 
+@pytest.fixture(scope="session", autouse=True)
+def one_format() -> Iterator[None]:
+    """`auto` on a CPU is fp32 in tests, whatever the processor: tests of bfloat16 ask for it."""
+    from brimful.precision import policy
+
+    found = policy.has_fast_bf16
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(policy, "has_fast_bf16", lambda device: device.type != "cpu" and found(device))
+        yield
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--hypothesis-seed") is None:

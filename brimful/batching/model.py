@@ -221,7 +221,7 @@ class BatchModel:
             about |= {"labels": [], "width": self.width}
         else:
             about |= {"labels": list(getattr(task, "kinds", task.labels)), "pairs": self.pairs}
-        about |= {"max_length": served.max_length, "overlap": served.overlap, "precision": served.precision()}
+        about |= {"max_length": served.max_length, "overlap": served.overlap, "precision": served.precision}
         about |= {"batch_tokens": self.budget, "batches_at_a_time": self.workers}
         return about | {"tokens_per_second": round(self.speed)}
 

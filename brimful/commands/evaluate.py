@@ -8,7 +8,7 @@ from brimful.evaluation.plan import open_evaluation, outlook, plan
 from brimful.evaluation.work import PREPARED, work
 from brimful.runs.job import Job
 
-JOB = Job(open_evaluation, plan, outlook, work, (PREPARED,))
+JOB = Job(open_evaluation, plan, outlook, work, (PREPARED,), keeps_inputs=True)
 
 
 @verb(EvaluateConfig)

@@ -92,7 +92,7 @@ def predict(config: PredictConfig) -> dict[str, Any]:
         **model.found,
         "tokens_per_second": tokens / seconds,
         "seconds": seconds,
-        "precision": served.precision(),
+        "precision": served.precision,
         "output": str(output),
     }
 

@@ -58,9 +58,9 @@ class EvaluateConfig:
     least maximum of the encoders if less."""
     overlap: int | None = None
     """Longer texts become windows that share this many tokens, as in finetune."""
-    precision: Precision = incidental("auto")
-    """Number format of the computation, in training too: fp32 for the most exact comparison. auto: on a GPU
-    as in finetune; on a CPU bf16 where that was measured to be faster, as for predict, else fp32."""
+    precision: Precision = "auto"
+    """Number format of the computation, in training too: fp32 for the most exact comparison. auto: that of
+    the device, as in finetune and predict."""
     dry_run: bool = incidental(False)
     """Check everything, and do nothing."""
 

@@ -4,10 +4,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from brimful.config import build, identity, read_yaml
-from brimful.console import say
+from brimful.console import say, warn
+from brimful.corpus.shards import MANIFEST
 from brimful.data.examples import check_length
 from brimful.distributed import World
 from brimful.errors import BrimfulError, UsageError
@@ -16,9 +15,16 @@ from brimful.folder_lock import FolderLock
 from brimful.hf.config_json import shape_of
 from brimful.hf.folders import load_pretrained
 from brimful.hf.model_folder import ModelFolder
-from brimful.precision.formats import Precision
-from brimful.precision.inference import faster_format
-from brimful.runs.directory import CONFIG, SUMMARY, model_files, named_files, read_summary
+from brimful.precision.policy import resolve
+from brimful.runs.directory import (
+    CONFIG,
+    INPUTS,
+    SUMMARY,
+    check_inputs,
+    model_files,
+    named_files,
+    read_summary,
+)
 from brimful.runs.folder import RunFolder
 from brimful.runs.job import Opened, RunPlan, Summary
 from brimful.storage import require_folder_place
@@ -43,12 +49,7 @@ class EvaluatePlan(RunPlan):
 
     @property
     def files(self) -> dict[str, Path]:
-        """The tables and the encoders."""
-        config = self.config
-        files = named_files(train=config.train, dev=config.dev, test=config.test)
-        for name, folder in self.folders.items():
-            files |= model_files(name, folder)
-        return files
+        return _files(self.config, self.folders)
 
 
 def open_evaluation(config: EvaluateConfig, ranks: World, lock: FolderLock) -> Opened[EvaluateConfig]:
@@ -67,7 +68,8 @@ def open_evaluation(config: EvaluateConfig, ranks: World, lock: FolderLock) -> O
     if max_length is None:
         folders = [ModelFolder.open(name, "encoder") for name in config.encoders]
         max_length = min(128, *(shape_of(folder).max_length for folder in folders))
-    config = replace(config, task=kind.name, max_length=max_length)
+    precision = resolve(config.precision, ranks.device)
+    config = replace(config, task=kind.name, max_length=max_length, precision=precision)
     opened = _opened(config, out)
     if opened.summary is not None or config.dry_run:
         return opened
@@ -80,11 +82,18 @@ def _opened(config: EvaluateConfig, out: Path) -> Opened[EvaluateConfig]:
     if not (out / CONFIG).is_file():
         require_folder_place(out)
         return Opened(config, out, False, again)
-    known = build(EvaluateConfig, read_yaml(out / CONFIG))
-    if identity(known) != identity(config):
-        raise BrimfulError(f"{out} holds an evaluation with other options; choose another --out")
+    known, asked = identity(build(EvaluateConfig, read_yaml(out / CONFIG))), identity(config)
+    if changed := [
+        f"{name} {known[name]}, not {value}" for name, value in asked.items() if known[name] != value
+    ]:
+        raise BrimfulError(
+            f"{out} holds an evaluation with other options ({'; '.join(changed)}); choose another --out"
+        )
     if not (out / SUMMARY).is_file():
         return Opened(config, out, True, again)
+    if not (out / INPUTS).is_file():
+        warn(f"{out} does not say which files it read: if they changed since, choose another --out")
+    check_inputs(out, _files(config, _open_folders(config)))
     say(f"{out} is finished")
     return Opened(config, out, False, again, read_summary(out))
 
@@ -95,15 +104,24 @@ def plan(config: EvaluateConfig, folder: RunFolder) -> EvaluatePlan:
     Raises:
         BrimfulError: an encoder or a text cannot be used.
     """
-    runtime = Runtime.of(folder.ranks, format_of(config.precision, folder.ranks.device))
-    folders = {name: ModelFolder.open(name, "encoder") for name in config.encoders}
+    runtime = Runtime.of(folder.ranks, config.precision)
+    folders = _open_folders(config)
     return EvaluatePlan(config, folders, _facts(config, folders), runtime)
 
 
-def format_of(asked: Precision, device: torch.device) -> Precision:
-    """The number format: on a CPU `auto` is what inference was measured to be faster in; on a GPU it stays,
-    and is resolved as in training."""
-    return faster_format(device) if asked == "auto" and device.type == "cpu" else asked
+def _open_folders(config: EvaluateConfig) -> dict[str, ModelFolder]:
+    return {name: ModelFolder.open(name, "encoder") for name in config.encoders}
+
+
+def _files(config: EvaluateConfig, folders: dict[str, ModelFolder]) -> dict[str, Path]:
+    """What decides the result: tables, texts and encoders."""
+    files = named_files(train=config.train, dev=config.dev, test=config.test)
+    for text in map(Path, config.text):
+        made = [text / MANIFEST] if (text / MANIFEST).is_file() else sorted(text.rglob("*"))
+        files |= {str(path): path for path in (made if text.is_dir() else [text]) if path.is_file()}
+    for name, folder in folders.items():
+        files |= model_files(name, folder)
+    return files
 
 
 def outlook(plan: EvaluatePlan) -> Summary:

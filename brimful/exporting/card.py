@@ -155,7 +155,8 @@ def _export(facts: Mapping[str, Any]) -> list[str]:
     if gate is None:
         return lines
     lines += [
-        f"- Compared with the model on {gate['texts']:,} texts of {gate['file']}, on {gate['instructions']}"
+        f"- Compared with the model in {gate['precision']} on {gate['texts']:,} texts of {gate['file']}, on"
+        f" {gate['instructions']}"
     ]
     if "metric" in gate:
         change = f"{gate['before']:.4f} before, {gate['after']:.4f} after"

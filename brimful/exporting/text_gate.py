@@ -45,6 +45,8 @@ from brimful.tasks.task import TaskHead
 
 MUCH = 0.05
 """The error of a product's outputs in int8, in units of their size, above which it stays in bfloat16."""
+REFERENCE: InferencePrecision = "fp32"
+"""The number format of the model that an export is compared with."""
 LOOKED_AT = 4
 """Batches by which the layers that lose most are found."""
 
@@ -126,7 +128,10 @@ class TextGate:
         return found | self._speed(lambda given: self._outputs(given, "int8"))
 
     def _compared(self, candidate: Candidate) -> Facts:
-        return compare(self.model, self.compared, lambda given: self._outputs(given, "fp32"), candidate)
+        """As `compare`. The model is in float32 on every processor, so that its own rounding counts nowhere;
+        `precision` says so."""
+        found = compare(self.model, self.compared, lambda given: self._outputs(given, REFERENCE), candidate)
+        return found | {"precision": REFERENCE}
 
     def _speed(self, candidate: Candidate) -> Facts:
         answer = {"": lambda table: candidate(self.encoded(table).examples)}

@@ -13,6 +13,7 @@ from brimful.model.drawing import Linear
 from brimful.model.encoder import Encoder
 from brimful.model.int8 import NARROW, WHOLE, Steps, missing
 from brimful.precision.formats import InferencePrecision
+from brimful.precision.policy import resolve
 from brimful.storage import write_tensors
 
 FILE = "int8.safetensors"
@@ -65,18 +66,18 @@ def _number(tensor: Tensor | None) -> float:
 def calibrated_precision(
     asked: InferencePrecision, encoder: Encoder, device: torch.device, named: object = "the encoder"
 ) -> InferencePrecision:
-    """int8 where it is asked for, or `auto` is and the encoder has steps and the device computes with them;
-    else what is asked for.
+    """The number format of a model's inference, however much it reads: int8 where it is asked for, or `auto`
+    is and the encoder has steps and the device computes with them; else as `resolve`.
 
     Args:
         device: that will compute.
         named: the folder, for errors.
 
     Raises:
-        BrimfulError: int8 is asked for, and the encoder or the device has not what it needs.
+        BrimfulError: the encoder or the device has not what the format needs.
     """
     if asked not in ("auto", "int8"):
-        return asked
+        return resolve(asked, device)
     steps = [linear.steps for linear in products(encoder).values() if linear.steps is not None]
     if not steps:
         if asked == "int8":
@@ -84,11 +85,11 @@ def calibrated_precision(
                 f"{named} is not calibrated for int8: `brimful export --format int8 --calibrate TEXTS` writes"
                 " a folder that is"
             )
-        return asked
+        return resolve(asked, device)
     need = int8_needs(device, max(each.largest for each in steps))
     if need is not None and asked == "int8":
         raise BrimfulError(f"int8 needs {need}; leave --precision out")
-    return asked if need else "int8"
+    return resolve(asked, device) if need else "int8"
 
 
 def int8_needs(device: torch.device, largest: int = NARROW) -> str | None:

@@ -15,7 +15,6 @@ from brimful.console import counted, say
 from brimful.extras import missing
 from brimful.judging import analysis
 from brimful.judging.checks import Finding, check_tables, check_unknown, lengths_of_encoded
-from brimful.judging.rare import rare_labels
 from brimful.model.encoder import Encoder
 from brimful.model.inference import text_vectors
 from brimful.randomness import derive_key, permutation
@@ -330,25 +329,19 @@ def review(
     task, test, dev = data.task, data.test, data.dev
     if not isinstance(task, Classification):
         by_label = scores_by_label(task, answers, test)
-        rare = [] if dev is None or dev_answers is None else rare_labels(task, dev_answers, dev, data.train)
         return {
             **({"by_label": by_label} if by_label else {}),
-            **({"rare_labels": rare} if rare else {}),
             "errors": worst_errors(task, answers, test),
         }, None
     fitted: Summary = {}
-    rare = []
     if dev_answers is None or dev is None:
         say("no dev rows: no temperature and no threshold for abstaining (give --dev)")
     else:
         fitted = calibrate(dev_answers, dev)
-        calibrated = dev_answers / np.float32(fitted["temperature"])
-        rare = rare_labels(task, calibrated, dev, data.train)
     temperature = fitted.get("temperature")
     told = {
         **review_classifier(answers, test, task.labels, fitted),
         "by_label": scores_by_label(task, answers, test),
-        **({"rare_labels": rare} if rare else {}),
         **doubtful_labels(encoder, data.train, task.labels, runtime),
         "errors": worst_errors(task, answers if temperature is None else answers / temperature, test),
     }

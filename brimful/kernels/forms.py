@@ -49,11 +49,14 @@ FORMS: dict[str, tuple[FastForm, ...]] = {
     "linear_cross_entropy": (FastForm(linear_cross_entropy.sum_and_hits, linear_cross_entropy.applies),),
     "products_of_run": (
         FastForm(inference_layer.LaidOut, inference_layer.run_applies),
+        FastForm(partial(inference_layer.LaidOut, copies=False), inference_layer.narrow_applies),
         FastForm(partial(inference_layer.LaidOut, integers=True), inference_layer.int8_applies),
         FastForm(products.OneDnn, products.run_applies),
         FastForm(partial(inference_layer.LaidOut, wide=True, copies=False), inference_layer.wide_applies),
     ),
     "products_of_service": (
+        FastForm(inference_layer.LaidOut, inference_layer.narrow_applies),
+        FastForm(partial(inference_layer.LaidOut, integers=True), inference_layer.int8_applies),
         FastForm(partial(inference_layer.LaidOut, wide=True), inference_layer.served_copies_apply),
         FastForm(partial(inference_layer.LaidOut, wide=True, copies=False), inference_layer.served_applies),
     ),

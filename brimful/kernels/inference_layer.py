@@ -26,14 +26,13 @@ from brimful.kernels import bfloat16, float32
 from brimful.kernels.bfloat16_layer import Rotation, is_as_made, takes
 from brimful.kernels.blockwise import attention
 from brimful.kernels.int8 import IntegerWeights
-from brimful.kernels.products import has_onednn_on_amd, onednn_is_faster
+from brimful.kernels.products import FEWEST, has_onednn_on_amd, onednn_is_faster
 from brimful.model.attention import CaptureFunction, Layout, SequenceLayout
 from brimful.model.drawing import Linear
 from brimful.model.inference import not_finite
 from brimful.model.int8 import is_wide
 from brimful.model.layer import Layer, Norm, kept_rows
 from brimful.precision.formats import InferencePrecision
-from brimful.precision.inference import FEWEST, lays_out_bf16
 
 EVEN = 32
 """Rows of a product are a multiple of this; others are left to ATen: oneDNN keeps what it compiles for every
@@ -62,12 +61,12 @@ class LaidOut:
     Args:
         wide: in float32, not bfloat16.
         integers: whether products whose module has `steps` are in int8.
-        copies: whether float32 weights are laid out too, as those in bfloat16 always are.
+        copies: whether weights are laid out. In bfloat16, products are the same to the bit without.
 
     Attributes:
         dtype: of what is between products: bfloat16, or float32.
         forms: the functions for it.
-        weights: the copies in `dtype`, laid out for oneDNN, by the identity of the module.
+        weights: the copies in `dtype`, by the identity of the module.
         finite: the identities of norms without NaN and infinity.
     """
 
@@ -96,8 +95,9 @@ class LaidOut:
     def weight(self, linear: Linear) -> Tensor:
         """The copy of a module's weight."""
         if id(linear) not in self.weights:
-            weight = linear.weight.detach().to(self.dtype)
-            copy = torch.ops.mkldnn._reorder_linear_weight(weight, FEWEST)
+            copy = linear.weight.detach().to(self.dtype)
+            if self.copies:
+                copy = torch.ops.mkldnn._reorder_linear_weight(copy, FEWEST)
             self.weights[id(linear)] = linear, copy  # the module too, so that no other one gets its id
         return self.weights[id(linear)][1]
 
@@ -154,15 +154,21 @@ class LaidOut:
         return self.product(self.product(y, layer.up, "gelu"), layer.down)
 
 
+def lays_out_bf16() -> bool:
+    """Whether oneDNN lays out weights in bfloat16 here: it refuses without AVX-512 or AVX-NE-CONVERT."""
+    known = torch.ops.mkldnn
+    has_all = all(hasattr(known, name) for name in ("_linear_pointwise", "_is_mkldnn_bf16_supported"))
+    return torch.backends.mkldnn.is_available() and has_all and known._is_mkldnn_bf16_supported()
+
+
+def narrow_applies(device: torch.device, tokens: int, precision: InferencePrecision) -> bool:
+    """Whether a run is in bfloat16, however short, so that a text has the same result in any."""
+    return precision == "bf16" and device.type == "cpu" and bfloat16.has_numba() and lays_out_bf16()
+
+
 def run_applies(device: torch.device, tokens: int, precision: InferencePrecision) -> bool:
-    """Whether `LaidOut` is faster for a run in bfloat16 over this many tokens."""
-    return (
-        precision == "bf16"
-        and device.type == "cpu"
-        and tokens >= FEWEST
-        and bfloat16.has_numba()
-        and lays_out_bf16()
-    )
+    """Whether its weights are laid out."""
+    return tokens >= FEWEST and narrow_applies(device, tokens, precision)
 
 
 def wide_applies(device: torch.device, tokens: int, precision: InferencePrecision) -> bool:

@@ -19,8 +19,7 @@ from brimful.model.heads import pool
 from brimful.model.int8 import is_wide
 from brimful.model.shape import TextPooling
 from brimful.precision.formats import InferencePrecision
-from brimful.precision.inference import resolve_inference
-from brimful.precision.policy import autocast
+from brimful.precision.policy import autocast, resolve
 
 TOKENS = 4096
 """Tokens in a batch: enough for fast matrix products, few enough for the cache."""
@@ -107,7 +106,7 @@ def run_by_sequence(
     Args:
         forward: a batch on `device` -> (S, C).
         examples: at least one.
-        precision: of the computation; auto: see `resolve_inference`.
+        precision: of the computation; auto: see `resolve`.
         finite: whether NaN and infinity are refused. Training judges models without.
 
     Returns:
@@ -196,7 +195,7 @@ def _run(
 ) -> Iterator[tuple[PackedBatch, np.ndarray]]:
     """Batches, in the order of packing, and what `forward` returns for each, float32 on the host."""
     tokens = int(examples.lengths.sum())
-    precision = resolve_inference(precision, device, tokens)
+    precision = resolve(precision, device)
     products = _outer_products.get() or within("products_of_run", device, tokens, precision)
     any_shape = precision == "fp32" and device.type == "cpu"  # torch's products are MKL's then
     fills = getattr(products, "fills", lambda tokens: not any_shape)

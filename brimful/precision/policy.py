@@ -1,6 +1,7 @@
 """The number format of a step's computation. Optimizer states are always float32."""
 
 from contextlib import AbstractContextManager, nullcontext
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -8,6 +9,7 @@ from torch import Tensor
 from brimful.errors import BrimfulError
 from brimful.precision.formats import InferencePrecision, Precision, Residual
 
+P = TypeVar("P", Precision, InferencePrecision)
 DTYPES: dict[str, torch.dtype] = {
     "fp32": torch.float32,
     "bf16": torch.bfloat16,
@@ -24,16 +26,17 @@ THRESHOLD = 1e-7
 
 
 def has_fast_bf16(device: torch.device) -> bool:
-    """Whether bfloat16 products are faster than float32 products: Ampere and later, AVX-512-BF16, AMX."""
+    """Whether bfloat16 products are the faster ones (docs/inference.md): Ampere, AVX-512-BF16 and AMX."""
     if device.type == "cuda":
         return torch.cuda.get_device_capability(device) >= (8, 0)
     if device.type != "cpu" or not hasattr(torch.cpu, "get_capabilities"):
         return False
-    return bool(torch.cpu.get_capabilities().get("avx512_bf16"))
+    can = torch.cpu.get_capabilities().get("avx512_bf16")
+    return bool(can) and getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", bool)()
 
 
-def resolve(precision: Precision, device: torch.device) -> Precision:
-    """Replace `auto` by the device's fastest format: on GPUs without bfloat16 products (V100, T4) float16.
+def resolve(precision: P, device: torch.device) -> P:
+    """Replace `auto` by what the device alone decides: of GPUs without bfloat16 products (V100, T4) float16.
 
     Raises:
         BrimfulError: bf16 on a GPU that does not have it.

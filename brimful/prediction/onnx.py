@@ -56,7 +56,7 @@ def open_model(folder: ModelFolder, opening: Opening) -> ServedTask | ServedEnco
             overlap=opening.overlap,
             tokenizer=tokenizer,
             outputs=lambda examples: graph.pooled(examples, reading.pooling),
-            precision=lambda: graph.precision,
+            precision=graph.precision,
             unit=unit,
             prompt=reading.prompt,
         )
@@ -87,7 +87,7 @@ def open_model(folder: ModelFolder, opening: Opening) -> ServedTask | ServedEnco
         outputs=lambda examples: graph.outputs(examples, order),
         answers=lambda outputs, data: calibrated(task.answers(outputs, data), saved.temperature),
         pairs=saved.pairs,
-        precision=lambda: graph.precision,
+        precision=graph.precision,
     )
 
 

@@ -1,9 +1,7 @@
 """Task models and encoders that predict: packed, with torch, on a GPU if there is one."""
 
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,8 +19,6 @@ from brimful.hf.reading import reading_of
 from brimful.model.door import within
 from brimful.model.encoder import Encoder
 from brimful.model.inference import sharing, text_vectors
-from brimful.precision.formats import InferencePrecision
-from brimful.precision.inference import FEWEST, resolve_inference
 from brimful.prediction.config import Device, Opening
 from brimful.prediction.served import ServedEncoder, ServedTask
 from brimful.tables.table import Table, require_pairs
@@ -43,7 +39,6 @@ def open_model(folder: ModelFolder, opening: Opening) -> ServedTask | ServedEnco
             device, or torch's build does not serve the GPU.
     """
     device = _device(opening.device)
-    resolve_inference(opening.precision, device, 0)  # refuses what the device does not have
     if folder.has_task:
         loaded = load_task_model(folder)
         model = replace(
@@ -63,7 +58,7 @@ def open_model(folder: ModelFolder, opening: Opening) -> ServedTask | ServedEnco
             with naming_weights(folder), numbers.products():
                 if model.encoder.device != device:
                     model.to(device)
-                return model.outputs(examples, numbers.precision_for(examples))
+                return model.outputs(examples, numbers.precision)
 
         assert model.encoder.tokenizer is not None
         return ServedTask(
@@ -75,7 +70,7 @@ def open_model(folder: ModelFolder, opening: Opening) -> ServedTask | ServedEnco
             outputs=outputs,
             answers=lambda outputs, data: model.calibrated(model.task.answers(outputs, data)),
             pairs=model.pairs,
-            precision=lambda: numbers.precision,
+            precision=numbers.precision,
             **_threads(device),
         )
     encoder = load_encoder(folder, Encoder)
@@ -91,8 +86,8 @@ def open_model(folder: ModelFolder, opening: Opening) -> ServedTask | ServedEnco
         with naming_weights(folder), numbers.products():
             if encoder.device != device:
                 encoder.to(device)
-            precision, each = numbers.precision_for(examples), replace(examples, texts=None)
-            return text_vectors(encoder, each, pooling=reading.pooling, precision=precision)
+            each = replace(examples, texts=None)
+            return text_vectors(encoder, each, pooling=reading.pooling, precision=numbers.precision)
 
     return ServedEncoder(
         width=shape.hidden_size,
@@ -100,7 +95,7 @@ def open_model(folder: ModelFolder, opening: Opening) -> ServedTask | ServedEnco
         overlap=opening.overlap,
         tokenizer=tokenizer,
         outputs=vectors,
-        precision=lambda: numbers.precision,
+        precision=numbers.precision,
         unit=reading.unit,
         prompt=reading.prompt,
         **_threads(device),
@@ -122,23 +117,13 @@ def _device(asked: Device) -> torch.device:
 
 
 class _Numbers:
-    """The number format of a model's computation.
-
-    Attributes:
-        precision: auto until it is decided: by the first slice of a file, so that all rows have the same, or
-            at once for a model that stays.
-    """
+    """The number format of a model's computation; of a model that stays, the copies of its weights too."""
 
     def __init__(self, opening: Opening, encoder: Encoder, device: torch.device, folder: ModelFolder) -> None:
-        self.device = device
         self.precision = calibrated_precision(opening.precision, encoder, device, folder)
-        self.products: Callable[[], AbstractContextManager[Any]] = nullcontext
-        if opening.stays:
-            self.precision = resolve_inference(self.precision, device, FEWEST)
-            name = "products_of_service" if self.precision == "fp32" else "products_of_run"
-            self.products = partial(sharing, within(name, device, FEWEST, self.precision))
+        self.shared = within("products_of_service", device, 0, self.precision)
+        self.stays = opening.stays
 
-    def precision_for(self, examples: Examples) -> InferencePrecision:
-        """The format of a slice."""
-        self.precision = resolve_inference(self.precision, self.device, int(examples.lengths.sum()))
-        return self.precision
+    def products(self) -> AbstractContextManager[None]:
+        """What a computation runs within."""
+        return sharing(self.shared) if self.stays else nullcontext()

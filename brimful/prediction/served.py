@@ -38,7 +38,7 @@ class Served:
         max_length, overlap: as in `tasks.model.TaskModel`.
         tokenizer: of its texts.
         outputs: of each example.
-        precision: the number format of the computation; auto until the first texts have decided it.
+        precision: the number format of the computation; auto: as the runtime of the export chooses.
         threads: of the computation, which callers at the same time may divide among them.
         on_threads: a context in which the calling thread computes on `count` threads.
     """
@@ -47,7 +47,7 @@ class Served:
     overlap: int | None
     tokenizer: Tokenizer
     outputs: Callable[[Examples], Any]
-    precision: Callable[[], str]
+    precision: str
     threads: int = 1
     on_threads: Callable[[int], AbstractContextManager[None]] = lambda _: nullcontext()
 

@@ -55,5 +55,5 @@ def open_model(folder: ModelFolder, opening: Opening) -> ServedTask:
         answers=lambda outputs, data: outputs,
         pairs=False,
         markers=False,
-        precision=lambda: "fp32",
+        precision="fp32",
     )

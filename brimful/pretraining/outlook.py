@@ -2,6 +2,7 @@
 
 import statistics
 import tempfile
+from bisect import bisect
 from collections.abc import Callable
 from contextlib import closing, redirect_stderr
 from dataclasses import asdict, replace
@@ -36,7 +37,7 @@ from brimful.start.initial import head_kind
 from brimful.system import peak_memory
 from brimful.train.metrics import read_metrics
 from brimful.train.objective import Objective
-from brimful.train.probe import TimedPass, choose_rows, longest_batch, rows_on_cpu, sizes_of
+from brimful.train.probe import longest_batch, rows_on_cpu, sizes_of
 from brimful.train.step_memory import Held, kept_products, room_of_a_pass, traced_pass
 
 SIZES = (16, 32, 80)
@@ -136,12 +137,12 @@ def memory(
     Returns:
         `rows_per_micro_batch`: of the run; where the run will choose, the most that the largest GPU holds.
         Bytes of what is held (see `Held`), of the `pass` and in `total`. `holds`: by the GB of a GPU, the
-        rows that it holds, or 0.
+        most rows that it holds, of those that divide the updates, or 0.
     """
     trainer, given = config.trainer, config.rows_per_micro_batch
     if given is None:
         given = rows_on_cpu(stream, shape.hidden_size)
-    sizes = sizes_of(stream) if given == "auto" else [given]
+    sizes = sizes_of(stream)
 
     @lru_cache
     def traced(rows: int) -> int:
@@ -152,8 +153,8 @@ def memory(
     holds = {}
     for size in SIZES:
         room = room_of_a_pass((size << 30) - CONTEXT - (held.total - held.later), held.later)
-        holds[str(size)], _ = choose_rows(sizes, lambda rows: TimedPass(rows, traced(rows), 1.0), room, 0.0)
-    rows = max(holds.values()) or sizes[0]
+        holds[str(size)] = ([0, *sizes])[bisect(sizes, room, key=traced)]
+    rows = max(*holds.values(), sizes[0]) if given == "auto" else given
     parts = asdict(held) | {"pass": traced(rows)}
     return {"rows_per_micro_batch": rows, **parts, "total": sum(parts.values()), "holds": holds}
 

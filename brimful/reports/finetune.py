@@ -38,15 +38,10 @@ RUNGS = {
 }
 """The models of the ladder, by their keys in a summary."""
 
-SHOWN_KEYS = (
-    *("by_label", "label_curve", "trials", "findings", "errors", "mislabelled", "abstain", "confused"),
-    "rare_labels",
-)
+SHOWN_KEYS = ("by_label", "label_curve", "trials", "findings", "errors", "mislabelled", "abstain", "confused")
 """Lists of summary.json that have a table or a sentence here."""
 SETTINGS = ("seed", "learning_rate", "epochs")
 """Of a trial; beside them stands its metric on dev, such as dev_accuracy."""
-MOST_RARE = 3
-"""Rare labels that have a sentence."""
 LARGEST_MAP = 20
 """Labels of a drawn confusion matrix; of more, the most frequent confusions are listed."""
 ROWS = 10
@@ -219,31 +214,6 @@ def held_out_sentence(summary: Summary) -> str:
         return ""
     parts = f"{test:,.0f} test rows" + (f" and {dev:,.0f} dev rows" if dev is not None else "")
     return f"The {parts} were held out of the training table; held_out_rows.json in the run names them."
-
-
-def rare_sentences(summary: Summary) -> list[str]:
-    """What dev says of labels that are rare and seldom found, and what would change that."""
-    told = []
-    for row in _records(summary, "rare_labels")[:MOST_RARE]:
-        sentence = (
-            f"{plain(row.get('label'))!r} is rare: {_plain(metric(row, 'train_rows'))} rows of train. On dev"
-            f" {_share(row.get('recall'))} of its {_plain(metric(row, 'dev_rows'))} rows are found (F1"
-            f" {_share(row.get('f1'))})"
-        )
-        if (limit := metric(row, "threshold")) is not None:
-            sentence += (
-                f"; with the label also given from a probability of {limit:.2g} on (predict --scores),"
-                f" {_share(row.get('threshold_recall'))} (F1 {_share(row.get('threshold_f1'))}"
-            )
-            before, after = (number(row.get(key)) for key in ("accuracy", "threshold_accuracy"))
-            if before is not None and after is not None:
-                sentence += f"; accuracy {percent(after)} instead of {percent(before)}"
-            sentence += ")"
-        else:
-            sentence += "; a threshold of its own would not pay"
-        weights = " --class-weights balanced was not tried." if row.get("weights_untried") is True else ""
-        told.append(f"{sentence}.{weights}")
-    return told
 
 
 def abstain_tables(summary: Summary) -> list[ReportTable]:

@@ -114,6 +114,7 @@ class Job(Generic[C, P]):
         outlook: what a dry run returns, and says.
         work: trains as planned; what it returns on the main rank is the summary.
         temporary: folders in the run that only a resume needs.
+        keeps_inputs: whether the finished run still says which files it read, since `open` asks.
     """
 
     open: Callable[[C, World, FolderLock], Opened[C]]
@@ -121,6 +122,7 @@ class Job(Generic[C, P]):
     outlook: Callable[[P], Summary]
     work: Callable[[P, RunFolder], Summary]
     temporary: tuple[str, ...] = ()
+    keeps_inputs: bool = False
 
     def run(self, config: C) -> Summary:
         """Run the verb, or continue what an interrupted run has begun.
@@ -158,12 +160,12 @@ class Job(Generic[C, P]):
                 raise
             ranks.barrier()  # every rank has read what is removed now
             if ranks.is_main:
-                finish(folder.path, summary, self.temporary)
+                finish(folder.path, summary, self.temporary, self.keeps_inputs)
             ranks.barrier()
             return ranks.from_main(summary)
 
 
-def finish(run: Path, summary: Summary, temporary: Sequence[str] = ()) -> None:
+def finish(run: Path, summary: Summary, temporary: Sequence[str] = (), keeps_inputs: bool = False) -> None:
     """Write the checksums of the run's models, then summary.json, which marks the run as finished.
 
     Args:
@@ -176,4 +178,5 @@ def finish(run: Path, summary: Summary, temporary: Sequence[str] = ()) -> None:
     for name in temporary:
         shutil.rmtree(run / name, ignore_errors=True)
     remove_results(run)
-    (run / INPUTS).unlink(missing_ok=True)
+    if not keeps_inputs:
+        (run / INPUTS).unlink(missing_ok=True)

@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from brimful.data.batch import PackedBatch
 from brimful.data.examples import Examples, warn_of_cut
 from brimful.data.ragged import Ragged
 from brimful.errors import BrimfulError
@@ -19,7 +21,6 @@ from brimful.model.encoder import Encoder
 from brimful.model.heads import SequenceHead, TokenHead
 from brimful.model.inference import run_by_sequence, run_by_token
 from brimful.precision.formats import InferencePrecision
-from brimful.precision.inference import resolve_inference
 from brimful.tables.slices import read_slices
 from brimful.tables.table import Table, require_pairs
 from brimful.tasks.encoded import Encoded
@@ -65,12 +66,18 @@ class TaskModel:
         return self
 
     def outputs(self, examples: Examples, precision: InferencePrecision, *, finite: bool = True) -> Outputs:
-        """The head's outputs for every example, in evaluation mode; as those of `model.inference`."""
+        """The head's outputs for every example, in evaluation mode; as those of `model.inference`. The head
+        computes in float32: 16 bits would round probabilities, one way or the other beside other texts."""
         encoder, head = self.encoder, self.head
         for module in (encoder, head):
             if module.training:  # to ask all modules takes a millisecond
                 module.eval()
-        forward = lambda batch: head(encoder(batch), batch)  # noqa: E731
+
+        def forward(batch: PackedBatch) -> Tensor:
+            hidden = encoder(batch).float()
+            with torch.autocast(hidden.device.type, enabled=False):
+                return head(hidden, batch)
+
         if not isinstance(head, TokenHead):
             return run_by_sequence(forward, examples, encoder.device, precision=precision, finite=finite)
         found = run_by_token(forward, examples, encoder.device, precision=precision, finite=finite)
@@ -113,7 +120,6 @@ class TaskModel:
         for some in read_slices(lambda take: table.take([row for row, *_ in take(rows)])):
             data = self.encode(some)
             cut += data.examples.cut
-            resolved = resolve_inference(resolved, self.encoder.device, int(data.examples.lengths.sum()))
             found += self.rows(data, resolved, scores=scores)
         warn_of_cut(cut, self.max_length, "replace(model, overlap=32) reads them in windows")
         return found

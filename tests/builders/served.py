@@ -35,6 +35,7 @@ def serving(*models: Path, token: str | None = None) -> Iterator[str]:
     if token is not None:
         environment["BRIMFUL_TOKEN"] = token
     command = [sys.executable, "-m", "brimful", "serve", *map(str, models), "--port", "0"]
+    command += ["--precision", "fp32"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
         try:
             assert process.stdout is not None

@@ -2,11 +2,14 @@
 
 import json
 import math
+import re
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load, save
 from torch.nn.functional import cross_entropy
 
 from brimful.cli import main
@@ -16,10 +19,9 @@ from brimful.commands.prepare import prepare
 from brimful.commands.report import report
 from brimful.errors import BrimfulError, UsageError
 from brimful.evaluation.held_out_text import mean_of_ratios
-from brimful.evaluation.plan import format_of
 from brimful.hf.folders import save_model
 from brimful.model.heads import MaskedLMHead
-from brimful.precision import inference
+from brimful.precision import policy
 from brimful.types import IGNORED
 from builders.thin_encoders import thin_encoder
 from builders.verbs import chained_documents, labelled_rows, write_table
@@ -252,35 +254,50 @@ def test_what_cannot_be_compared_is_refused(inputs, tmp_path, options, said):
     assert not (tmp_path / "out").exists()
 
 
-def test_a_finished_evaluation_needs_its_texts_no_more(inputs, tmp_path, capfd):
-    text = tmp_path / "text.txt"
-    text.write_bytes(Path(inputs["text"]).read_bytes())
-    line = ["evaluate", inputs["one"], "--text", str(text), "--out", str(tmp_path / "out")]
-    line += ["--max-length", "32", "--json"]
-    said = []
-    for _ in range(2):
-        assert main(line) == 0
-        said.append(json.loads(capfd.readouterr().out))
-        text.unlink(missing_ok=True)
-    assert said[0] == said[1]
+def test_a_finished_evaluation_answers_for_what_it_read_alone(inputs, tmp_path):
+    texts, table = tmp_path / "texts", tmp_path / "train.tsv"
+    weights = shutil.copytree(inputs["one"], tmp_path / "one") / "model.safetensors"
+    texts.mkdir()
+    shutil.copy(inputs["text"], texts)
+    shutil.copy(inputs["train"], table)
+    given = {"encoders": [str(weights.parent)], "text": [str(texts)], "train": str(table)}
+    given |= {"test": inputs["test"], "out": str(tmp_path / "out"), "precision": "fp32", "seeds": 0}
+    given |= {"max_length": 32, "text_tokens": 2000}
+    summary = evaluate(**given)
+    assert json.dumps(evaluate(**given)) == json.dumps(summary)
+    halved = save({name: tensor / 2 for name, tensor in load(weights.read_bytes()).items()})
+    for file, content in (
+        (weights, halved),
+        (table, table.read_bytes() + b"w1 w2\tx\n"),
+        (texts / "news.txt", b"w1 w2\n"),
+        (texts / "news.txt", None),
+        (texts / "more.txt", b"w1 w2\n"),
+    ):
+        before = file.read_bytes() if file.exists() else None
+        for now in (content, before):
+            file.unlink(missing_ok=True)
+            if now is not None:
+                file.write_bytes(now)
+            if now is content:
+                with pytest.raises(BrimfulError, match=re.escape(file.name)):
+                    evaluate(**given)
+    with pytest.raises(BrimfulError, match="precision fp32, not bf16"):
+        evaluate(**given | {"precision": "bf16"})
+    assert json.dumps(evaluate(**given)) == json.dumps(summary)
 
 
-def test_auto_is_left_to_training_on_a_gpu():
-    """Where a GPU has no bfloat16 products, training is in float16, and predictions are in float32."""
-    assert format_of("auto", torch.device("cuda")) == "auto"
-
-
-def test_auto_is_the_format_that_was_measured_to_be_faster(inputs, tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(inference, "has_fast_bf16", lambda device: True)
+def test_the_number_format_is_the_device_s(inputs, tmp_path, monkeypatch):
+    """What begins in one format on a machine does not end in another on the next."""
     given = {"encoders": [inputs["one"]], "text": [inputs["text"]], "max_length": 32}
-    for ratio, format in ((1.0, "fp32"), (3.0, "bf16")):
-        inference._kept_speedup.cache_clear()
-        (tmp_path / "cache" / "brimful" / "bf16.json").unlink(missing_ok=True)
-        monkeypatch.setattr(inference, "speedup", lambda ratio=ratio: ratio)
+    for fast, format in ((False, "fp32"), (True, "bf16")):
+        monkeypatch.setattr(policy, "has_fast_bf16", lambda device, fast=fast: fast)
         assert evaluate(**given, out=str(tmp_path / format))["precision"] == format
-    inference._kept_speedup.cache_clear()
     assert evaluate(**given, out=str(tmp_path / "asked"), precision="fp32")["precision"] == "fp32"
+    (tmp_path / "fp32" / "summary.json").unlink()
+    for change in (lambda: None, lambda: (tmp_path / "fp32" / "inputs.json").unlink()):
+        change()
+        with pytest.raises(BrimfulError, match="precision fp32, not bf16"):
+            evaluate(**given, out=str(tmp_path / "fp32"))
 
 
 def test_text_without_a_masked_word_is_refused(inputs, tmp_path):

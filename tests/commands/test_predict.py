@@ -345,7 +345,7 @@ def test_the_end_is_a_sentence(classifier, tmp_path, capsys):
     line = ["predict", "--model", classifier, "--input", written(tmp_path, ".txt"), "--output", output]
     assert main([*map(str, line), "--dry-run"]) == 0
     assert capsys.readouterr().out == "dry run: 70 texts can be predicted\n"
-    assert main([*map(str, line), "--abstain-below", "0.99"]) == 0
+    assert main([*map(str, line), "--abstain-below", "0.99", "--precision", "fp32"]) == 0
     number = r"[\d,.]+"
     assert re.fullmatch(
         rf"70 texts in {number} s \({number} tokens a second, fp32\), \d+ of them below --abstain-below"
@@ -361,6 +361,6 @@ def test_the_end_names_the_columns_of_an_array_and_the_number_format(classifier,
     said = capsys.readouterr().out
     assert "tokens a second, bf16) -> " in said
     assert said.endswith(f"scores.npy, columns {', '.join(labels)}\n")
-    assert main([*map(str, line), "--json"]) == 0
+    assert main([*map(str, line), "--precision", "fp32", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["precision"], found["columns"]) == ("fp32", labels)

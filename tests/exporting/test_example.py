@@ -154,6 +154,7 @@ def test_a_card_says_what_was_compared(difference: float | None, gated: bool) ->
     """Without transformers nothing is known on random texts, but the texts of an int8 export are read."""
     facts = {"model": "BertModel", "parameters": 10, "pieces": 5, "max_abs_logit_difference": difference}
     gate = {"texts": 80, "file": "test.tsv", "instructions": "VNNI", "equal_predictions": 0.99}
+    gate |= {"precision": "fp32"}
     gate |= {"metric": "accuracy", "before": 0.9, "after": 0.89, "standard_error": 0.01}
     gate |= {"texts_per_second": 1234.5, "p50_ms": 0.5, "processor": "EPYC", "cores": 2}
     facts |= {"gate": gate | {"in_int8": 7, "in_bf16": ["layers.0.up"]}} if gated else {}

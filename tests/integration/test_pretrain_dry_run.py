@@ -1,5 +1,6 @@
 """`brimful pretrain --dry-run`: what a run takes, for programs and for a person; and what is measured."""
 
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,10 @@ from brimful.config import build
 from brimful.errors import BrimfulError
 from brimful.pretraining import outlook as pretrain_dry_run
 from brimful.pretraining.config import PretrainConfig
+from brimful.train.step_memory import Held, room_of_a_pass
 from builders.verbs import SMALL, Call
+
+AUTO = ("--rows-per-micro-batch", "auto")
 
 
 def test_what_a_run_takes(corpus_dir: Path, tmp_path: Path, call: Call) -> None:
@@ -20,7 +24,7 @@ def test_what_a_run_takes(corpus_dir: Path, tmp_path: Path, call: Call) -> None:
     memory = found["memory"]
     parts = ("weights", "gradients", "average", "states", "passing", "pass")
     assert memory["total"] == sum(memory[part] for part in parts)
-    assert memory["holds"] == dict.fromkeys(("16", "32", "80"), memory["rows_per_micro_batch"])
+    assert list(memory["holds"]) == ["16", "32", "80"]
     assert "GB with micro-batches of" in said.error
 
     summary = call("pretrain", *given, "--out", tmp_path / "run").value
@@ -35,18 +39,27 @@ def test_what_a_run_takes(corpus_dir: Path, tmp_path: Path, call: Call) -> None:
 
 
 def test_the_most_rows_that_a_gpu_holds(corpus_dir: Path, tmp_path: Path, call: Call, monkeypatch) -> None:
-    """Of those that divide an update, for a run that will choose; else whether it holds the rows that are
-    given."""
+    """Of those that divide an update, by the memory of each, whatever rows this run has."""
     monkeypatch.setattr(pretrain_dry_run, "SIZES", (0, 1, 2))
     monkeypatch.setattr(pretrain_dry_run, "CONTEXT", 0)
     given = ("--data", corpus_dir, "--out", tmp_path / "dry", "--model", "tiny", "--precision", "fp32")
-    given += ("--rows-per-update", 16, "--packing.capacity", 8192, "--dry-run", "--rows-per-micro-batch")
-    found = call("pretrain", *given, "auto").value["memory"]
-    none, small, large = found["holds"].values()
-    assert none == 0 < small < large == found["rows_per_micro_batch"] <= 16
-    assert found["pass"] < 2 << 30
-    held = call("pretrain", *given, large).value["memory"]["holds"]
-    assert list(held.values()) == [0, 0, large]
+    given += ("--rows-per-update", 12, "--packing.capacity", 8192, "--dry-run")
+    sizes, taken, held = (1, 2, 3, 4, 6, 12), {}, []
+    for rows in sizes:
+        found = call("pretrain", *given, "--rows-per-micro-batch", rows).value["memory"]
+        assert found["rows_per_micro_batch"] == rows
+        taken[rows] = found["pass"]
+        held.append(found["holds"])
+    parts = Held(**{field.name: found[field.name] for field in fields(Held)})
+    wanted = {}
+    for size in (0, 1, 2):
+        room = room_of_a_pass((size << 30) - (parts.total - parts.later), parts.later)
+        wanted[str(size)] = max((rows for rows in sizes if taken[rows] <= room), default=0)
+    assert wanted["0"] == 0 < wanted["1"] < wanted["2"]
+    chooses, on_cpu = (call("pretrain", *given, *more).value["memory"] for more in (AUTO, ()))
+    assert [*held, chooses["holds"], on_cpu["holds"]] == 8 * [wanted]
+    assert chooses["rows_per_micro_batch"] == wanted["2"]
+    assert chooses["pass"] == taken[wanted["2"]]
 
 
 def test_a_measurement(corpus_dir: Path, tmp_path: Path, call: Call, monkeypatch) -> None:

@@ -71,7 +71,7 @@ def test_two_rates_and_two_seeds_give_means_and_their_spread(finetuned):
     hits = sum(row["gold"] == row["prediction"] for row in predictions)
     assert hits / 50 in test["accuracy_runs"]
     assert read_metrics(finetuned / "metrics.jsonl")[-1]["loss.classification"] > 0
-    assert summary["verdict"]["bound"] in ("input", "compute"), "one rank waits for no other"
+    assert summary["verdict"]["bound"] in ("input", "compute", "busy machine"), "one rank waits for no other"
 
 
 def test_a_separable_set_is_learned(finetuned):
@@ -93,7 +93,8 @@ def predictions(answer: Answer, path: Path) -> list[dict]:
 def test_the_model_predicts_the_test_table_as_finetuning_did(finetuned, tables, tmp_path, call: Call):
     """The best seed's model is the one in the folder."""
     out = tmp_path / "out.jsonl"
-    answer = call("predict", "--model", finetuned, "--input", tables["test"], "--output", out)
+    given = ("--model", finetuned, "--input", tables["test"], "--precision", "fp32")
+    answer = call("predict", *given, "--output", out)
     assert answer.value["texts"] == 50
     made = lines_of(out)
     told = lines_of(finetuned / "predictions.jsonl")

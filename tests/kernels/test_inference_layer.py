@@ -19,13 +19,12 @@ from brimful.errors import BrimfulError, NotFiniteError
 from brimful.exporting.calibration import calibrate
 from brimful.hf.int8 import FILE, products, read_steps, write_steps
 from brimful.kernels import inference_layer, int8
-from brimful.kernels.inference_layer import LaidOut
+from brimful.kernels.inference_layer import LaidOut, lays_out_bf16
 from brimful.model import inference
 from brimful.model.door import shut, within
 from brimful.model.encoder import Encoder
 from brimful.model.inference import batches, sharing, text_vectors
 from brimful.model.int8 import NARROW, WHOLE, Steps, is_wide, largest_weight, missing
-from brimful.precision.inference import lays_out_bf16, speedup
 from builders.encoders import VOCABULARY, random_row, small
 
 ALL = ["bert", "roberta", "electra", "prenorm", "modern"]
@@ -63,7 +62,7 @@ def distances(found: np.ndarray, wanted: np.ndarray) -> np.ndarray:
 
 @needs_bf16
 @pytest.mark.parametrize("model", ALL)
-def test_vectors_in_bf16_are_near_those_in_fp32_and_a_neighbour_changes_little(
+def test_vectors_in_bf16_are_near_those_in_fp32_and_a_neighbour_changes_nothing(
     model: str, examples: Examples, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     encoder = small(model).eval()
@@ -78,7 +77,7 @@ def test_vectors_in_bf16_are_near_those_in_fp32_and_a_neighbour_changes_little(
     alone = np.concatenate(
         [text_vectors(encoder, _alone(examples, i), precision="bf16") for i in (0, 40, 62)]
     )
-    assert distances(alone, found[[0, 40, 62]]).max() < 1e-3
+    np.testing.assert_allclose(alone, found[[0, 40, 62]], atol=5e-6)
 
 
 @pytest.fixture(params=[1, 2])
@@ -99,7 +98,7 @@ def test_vectors_in_fp32_are_those_of_the_plain_layer(
         found = text_vectors(encoder, examples)
         alone = np.concatenate([text_vectors(encoder, _alone(examples, i)) for i in (0, 40, 62)])
     np.testing.assert_allclose(found, wanted, atol=1e-5)
-    np.testing.assert_allclose(alone, found[[0, 40, 62]], atol=1e-6)
+    np.testing.assert_allclose(alone, found[[0, 40, 62]], atol=5e-6)
     on_torch = threads == 1 and not inference_layer.onednn_is_faster()
     assert bool(run.weights) is (copies and not on_torch)  # of texts by themselves, which have few tokens
 
@@ -193,7 +192,6 @@ def test_bf16_runs_where_onednn_has_no_products_of_it(
     encoder = small("bert").eval()
     found, wanted = (text_vectors(encoder, examples, precision=each) for each in ("bf16", "fp32"))
     assert distances(found, wanted).max() < 2e-3
-    assert 0.001 < speedup() < 100
 
 
 def test_a_run_in_int8_is_laid_out_however_short() -> None:
@@ -201,9 +199,11 @@ def test_a_run_in_int8_is_laid_out_however_short() -> None:
 
 
 @needs_bf16
-def test_a_short_run_is_left_to_autocast() -> None:
-    assert isinstance(within("products_of_run", CPU, 128, "bf16"), LaidOut)
-    assert not isinstance(within("products_of_run", CPU, 127, "bf16"), LaidOut)
+def test_a_short_run_in_bf16_has_the_same_products_of_weights_as_they_lie() -> None:
+    for name, tokens, copies in (("run", 128, True), ("run", 127, False), ("service", 1, True)):
+        run = within(f"products_of_{name}", CPU, tokens, "bf16")
+        assert isinstance(run, LaidOut)
+        assert run.copies is copies
     assert not isinstance(within("products_of_run", torch.device("cuda"), 1 << 20, "bf16"), LaidOut)
 
 

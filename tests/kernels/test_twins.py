@@ -19,11 +19,11 @@ import torch
 from torch import Tensor, nn
 
 from brimful.kernels import forms
+from brimful.kernels.inference_layer import lays_out_bf16
 from brimful.model.attention import SequenceLayout, attend
 from brimful.model.cross_entropy import linear_cross_entropy_and_hits
 from brimful.model.door import choose, shut, within
 from brimful.model.rotary import Rotary, rotate
-from brimful.precision.inference import lays_out_bf16
 from brimful.types import IGNORED
 from builders.encoders import random_row, small
 from builders.scores import never_small
@@ -82,7 +82,7 @@ def _layer(**changes: Any) -> Case:
     return Case(compute, [torch.randn(T, encoder.config.hidden_size), *weights], autocast=True)
 
 
-def _inference_layer(model: str) -> Case:
+def _inference_layer(model: str, tokens: int = 1 << 20) -> Case:
     """The second layer of an encoder in a run of inference."""
     encoder = small(model, layers=2).eval()
     layer, batch = encoder.layers[1], random_row([*LENGTHS, 21])  # a multiple of 32
@@ -92,7 +92,7 @@ def _inference_layer(model: str) -> Case:
     def compute(x: Tensor) -> Tensor:
         own = layer.to(x.dtype)
         turned = angles and tuple(table.to(x.dtype) for table in angles)
-        with torch.no_grad(), within("products_of_run", x.device, 1 << 20, "bf16"):
+        with torch.no_grad(), within("products_of_run", x.device, tokens, "bf16"):
             return own(x, layout, turned, None, None)
 
     return Case(compute, [torch.randn(len(batch.tokens), encoder.config.hidden_size)], autocast=True)
@@ -127,23 +127,26 @@ CASES: dict[tuple[str, int], list[Callable[[], Case]]] = {
     ("layer", 1): [_layer, lambda: _layer(global_every=3, local_attention=16)],
     ("linear_cross_entropy", 0): [_cross_entropy],
     ("products_of_run", 0): [partial(_inference_layer, "bert")],
-    ("products_of_run", 2): [lambda: _products("products_of_run", 1 << 20, "fp32")],
+    ("products_of_run", 1): [partial(_inference_layer, "bert", tokens=1)],
+    ("products_of_run", 3): [lambda: _products("products_of_run", 1 << 20, "fp32")],
     ("products_of_teacher", 0): [lambda: _products("products_of_teacher")],
 }
 """By the name of a form and its place among those of the name."""
 
 ELSEWHERE = {
-    ("products_of_run", 3): "layers in float32: tests/kernels/test_inference_layer.py",
-    ("products_of_service", 0): "the same, from copies",
-    ("products_of_service", 1): "the same",
-    ("products_of_run", 1): "int8 rounds more than bfloat16: tests/kernels/test_int8.py",
+    ("products_of_run", 4): "layers in float32: tests/kernels/test_inference_layer.py",
+    ("products_of_service", 0): "as of a run: tests/prediction/test_one_format.py",
+    ("products_of_service", 1): "as of a run",
+    ("products_of_service", 2): "layers in float32 from copies",
+    ("products_of_service", 3): "the same without",
+    ("products_of_run", 2): "int8 rounds more than bfloat16: tests/kernels/test_int8.py",
     ("layer", 2): "a compiled step on a GPU: tests/kernels/test_fused.py, tests/gpu",
     ("varlen", 0): "a backend of attention for GPUs: tests/model/test_attention.py, tests/gpu",
     ("flex", 0): "another: tests/model/test_attention.py, tests/gpu",
 }
 IN_16_BITS = (("gate", 0), ("layer", 0), ("layer", 1))
 """Forms that apply to bfloat16 alone."""
-LAID_OUT = (("layer", 0), ("products_of_run", 0))
+LAID_OUT = (("layer", 0), ("products_of_run", 0), ("products_of_run", 1))
 """Forms that need oneDNN's products of bfloat16."""
 
 

@@ -5,7 +5,7 @@ import torch
 
 from brimful.errors import BrimfulError
 from brimful.precision import policy
-from brimful.precision.policy import autocast, resolve
+from brimful.precision.policy import autocast, has_fast_bf16, resolve
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 
@@ -26,11 +26,24 @@ def test_auto_is_what_the_device_does_fast(monkeypatch, bf16, capability, on_cpu
     assert resolve("auto", CUDA) == on_cuda
 
 
-def test_auto_resolves_on_this_machine():
-    assert resolve("auto", CPU) == ("bf16" if policy.has_fast_bf16(CPU) else "fp32")
+@pytest.mark.parametrize(
+    ("processor", "onednn", "format"),
+    [
+        ({"avx2": True}, False, "fp32"),
+        ({"avx2": True, "avx512_f": True}, True, "fp32"),
+        ({"avx2": True, "avx512_f": True, "avx512_bf16": True}, True, "bf16"),
+        ({"avx2": True, "avx512_f": True, "avx512_bf16": True, "amx_bf16": True}, True, "bf16"),
+        ({"avx2": True, "avx512_f": True, "avx512_bf16": True}, False, "fp32"),  # ONEDNN_MAX_CPU_ISA=AVX2
+    ],
+)
+def test_the_processor_decides_by_its_instructions(monkeypatch, processor, onednn, format):
+    monkeypatch.setattr(policy, "has_fast_bf16", has_fast_bf16)
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: processor)
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: onednn)
+    assert resolve("auto", CPU) == format
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16", "int8"])
 def test_what_was_asked_for_is_kept_on_a_cpu(precision):
     assert resolve(precision, CPU) == precision
 

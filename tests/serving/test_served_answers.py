@@ -96,7 +96,9 @@ def test_answers_are_those_of_predict(model: str, folder: Path, server: Asked, t
 
 def test_questions_are_answered_in_their_contexts(folder: Path, server: Asked) -> None:
     contexts = TEXTS[1:]
-    rows = TaskModel.load(folder / "question-answering").predict(["w1 w2"] * len(contexts), contexts)
+    rows = TaskModel.load(folder / "question-answering").predict(
+        ["w1 w2"] * len(contexts), contexts, precision="fp32"
+    )
     body = {"texts": ["w1 w2"] * len(contexts), "texts_b": contexts, "model": "question-answering"}
     results = server.ask("/v1/classify", **body)["results"]
     for result, row in zip(results, rows, strict=True):
@@ -106,8 +108,8 @@ def test_questions_are_answered_in_their_contexts(folder: Path, server: Asked) -
 
 def test_pairs_and_single_texts_of_one_model_do_not_mix(folder: Path, server: Asked) -> None:
     model = TaskModel.load(folder / "multi-label")
-    single = model.predict(TEXTS, scores=True)
-    pairs = model.predict(TEXTS, TEXTS[::-1], scores=True)
+    single = model.predict(TEXTS, scores=True, precision="fp32")
+    pairs = model.predict(TEXTS, TEXTS[::-1], scores=True, precision="fp32")
 
     async def talk(client: Any) -> list[Any]:
         bodies = [

@@ -12,7 +12,8 @@ from brimful.distillation.origin import finetuning_of
 from brimful.distillation.recipe.config import DistilRecipeConfig
 from brimful.distillation.task.config import DistilConfig
 from brimful.errors import UsageError
-from brimful.runs.directory import run_once
+from brimful.hf.model_folder import ModelFolder
+from brimful.runs.directory import model_files, named_files, run_once
 from brimful.runs.folder import RunFolder
 from brimful.runs.job import RunPlan, Summary
 from brimful.tables.layouts import OWN
@@ -37,10 +38,21 @@ class RecipePlan(RunPlan):
     Attributes:
         config: resolved.
         checked: what the dry runs of the steps returned; empty for a run that is resumed.
+        encoder: of the first step.
     """
 
     config: DistilRecipeConfig
     checked: Summary
+    encoder: ModelFolder
+
+    @property
+    def files(self) -> dict[str, Path]:
+        """The encoder, and the tables that are given: all steps read the same ones, also after a stop."""
+        config = self.config
+        tables = named_files(
+            train=config.train, dev=config.dev, test=config.test, unlabelled=config.unlabelled
+        )
+        return tables | model_files("encoder", self.encoder)
 
 
 @dataclass(frozen=True)
@@ -67,7 +79,7 @@ class Recipe:
         steps = _steps(config, folder.path)
         checked = {} if folder.resuming and not config.dry_run else self._check(config, steps, folder.path)
         resolved = with_absolute_paths(config, data=absolute_sources(config.data))
-        return RecipePlan(resolved, checked)
+        return RecipePlan(resolved, checked, ModelFolder.open(steps.general["teacher"], "encoder"))
 
     def outlook(self, plan: RecipePlan) -> Summary:
         """What a dry run returns."""
