@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from brimful import cli
-from brimful.cli import entry, main
+from brimful.arguments import parse
+from brimful.cli import entry, load_schema, main
 from brimful.config import read_yaml
 from brimful.errors import BrimfulError, UsageError
 from brimful.retired import VERBS as RETIRED
@@ -190,6 +191,15 @@ def test_a_wrong_configuration_file(
     assert not out
     line = error_line(err)
     assert all(name in line for name in named), line
+
+
+@pytest.mark.parametrize("verb", ["serve", "prepare"])
+def test_a_switch_of_the_file_can_be_given_again_or_turned_off(verb: str, tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("dry_run: true\n")
+    needed = {"serve": ["m"], "prepare": ["a", "--out", "o"]}[verb]
+    given = [*needed, "--config", str(tmp_path / "a.yaml")]
+    for more, found in ([], True), (["--dry-run"], True), (["--no-dry-run"], False):
+        assert parse(load_schema(verb), [*given, *more], verb)[0].dry_run is found
 
 
 def test_a_required_option_may_come_from_either(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -320,7 +320,7 @@ def main() -> None:
     scale = QUICK if options.quick else Scale()
     bench = Bench(options.tasks, options.data.resolve(), work.resolve(), scale, quick=options.quick)
     facts = {
-        "command": "python -m bench.finetune.pooler --tasks FOLDER",
+        "command": f"python -m bench.finetune.pooler --tasks FOLDER --names {' '.join(options.names)}",
         "torch": torch.__version__,
         "device": "cpu",
         "threads": options.threads,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
+from itertools import repeat
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +21,6 @@ from brimful.prediction.config import Opening
 from brimful.prediction.served import ServedEncoder, ServedTask, open_served
 from brimful.tables.table import Table
 from brimful.tasks.encoded import Encoded
-from brimful.tasks.form import predicted_rows
 from brimful.text.beginnings import LONG, beginning
 from brimful.text.special_ids import named_as, truncation_side
 
@@ -61,12 +61,14 @@ class TokenizedText:
 
 class TextAnswer(NamedTuple):
     """What a model says of a text: the row of `predict`, or of an encoder the vector, float32 (width,); with
-    the tokens and windows that were read of it, and `TokenizedText.cut`."""
+    the tokens and windows that were read of it, `TokenizedText.cut`, and where the model is `scored`, a
+    number for each label, float32 (labels,)."""
 
     value: Any
     tokens: int
     windows: int
     cut: dict[str, int]
+    scores: np.ndarray | None
 
 
 class BatchModel:
@@ -74,7 +76,8 @@ class BatchModel:
 
     Attributes:
         task: its name; of an encoder, "embeddings", and `width` that of its vectors, else 0.
-        abstains, scored: whether rows have a probability, and whether they have one for each label.
+        abstains, scored: whether rows have a probability, and whether they have one for each of `labels`,
+            which are empty otherwise.
         pairs: whether it reads pairs of texts, if known.
         windows: whether it can read long texts in windows.
         workers: the most batches of it that are computed at the same time, each on its part of the cores.
@@ -85,7 +88,7 @@ class BatchModel:
     def __init__(self, name: str, served: ServedTask | ServedEncoder) -> None:
         self.name, self.served = name, served
         self.task, self.width = "embeddings", getattr(served, "width", 0)
-        self.abstains, self.scored, self.windows = False, False, True
+        self.abstains, self.scored, self.windows, self.labels = False, False, True, list[str]()
         self.pairs: bool | None = False
         self.budget, self.speed, self.pace = SMALLEST, 1.0, 1.0
         self._density = 0.5
@@ -97,6 +100,7 @@ class BatchModel:
             try:
                 task.scores(np.zeros((0, len(task.labels)), dtype=np.float32))
                 self.scored = task.problem_type != "regression"  # whose value is its score
+                self.labels = list(task.labels) if self.scored else []
             except BrimfulError:  # it has none
                 pass
         probe = self._table(["a"], ["a"] if self.pairs else None)
@@ -190,14 +194,18 @@ class BatchModel:
         by_token = given[0].ndim == 2
         joined: Any = Ragged.of(given, np.float32, given[0].shape[1:]) if by_token else np.stack(given)
         found = self.served.answers(joined, data)
+        scores: Any = repeat(None, len(readings))
         if isinstance(self.served, ServedEncoder):
             values: list[Any] = list(found)
         else:
-            values = predicted_rows(self.served.task, found, data, scores=self.scored)
+            values = self.served.task.rows(found, data)
+            scores = self.served.task.scores(found) if self.scored else scores
             for value in values:
                 value.pop("id", None)  # of a question: its number in the batch
-        each = zip(values, readings, strict=True)
-        return [TextAnswer(value, sum(text.lengths), len(text.lengths), text.cut) for value, text in each]
+        counts = ((sum(text.lengths), len(text.lengths), text.cut) for text in readings)
+        return [
+            TextAnswer(value, *count, row) for value, count, row in zip(values, counts, scores, strict=True)
+        ]
 
     def _examples(self, parts: Sequence[tuple[TokenizedText, int, int]]) -> Examples:
         places = [part for text, first, end in parts for part in (text.characters or [])[first:end]]

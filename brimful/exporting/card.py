@@ -1,11 +1,12 @@
 """README.md of an export: what is known of the model, and blanks for what only its owner knows."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from brimful.config import read_yaml
-from brimful.console import counted
+from brimful.console import counted, visible
 from brimful.exporting.example import Exported
 from brimful.exporting.formats import FORMATS
 from brimful.hf.int8 import FILE as STEPS
@@ -49,10 +50,10 @@ def card(
     options, summary = run.get("options", {}), run.get("summary", {})
     library = _LIBRARIES.get(export.format, export.format.partition("-")[0])
     lines = ["---", "license:  # fill in", "language:  # fill in", f"library_name: {library}"]
-    lines += [f"pipeline_tag: {_PIPELINES[export.kind]}", "---", "", f"# {name}", ""]
+    lines += [f"pipeline_tag: {_PIPELINES[export.kind]}", "---", "", f"# {_inert(name)}", ""]
     lines += [_what(export, facts), "", "## Use", "", f"    python example.py {_usage(export)}", ""]
     lines += [f"{_stored(export)} {_length(export)}"]
-    lines += ["", f"Labels: {', '.join(labels)}."] if labels else []
+    lines += ["", f"Labels: {', '.join(map(_inert, labels))}."] if labels else []
     lines += ["", "## Data", "", *_rows(options, _DATA)]
     lines += [f"- What the data are, who may use them, and whom they concern: {FILL_IN}", ""]
     lines += ["## Metrics", "", *_metrics(summary), "", "## Training", "", *_rows(options, _TRAINING)]
@@ -61,6 +62,15 @@ def card(
     lines += [f"- Licence of the model: {FILL_IN}", f"- Licence of the data: {FILL_IN}"]
     lines += [f"- What it is for, and what it must not be used for: {FILL_IN}", ""]
     return "\n".join(lines)
+
+
+def _inert(text: str) -> str:
+    """A name that means nothing to Markdown: what could is in a code span, on one line."""
+    if re.fullmatch(r"[\w .,:/+-]*", text):
+        return text
+    text, longest = visible(text), max(map(len, re.findall("`+", text)), default=0)
+    fence, room = "`" * (longest + 1), " " * (longest > 0)
+    return f"{fence}{room}{text}{room}{fence}"
 
 
 def _what(export: Exported, facts: Mapping[str, Any]) -> str:
@@ -116,7 +126,7 @@ def _shown(value: Any) -> str:
     if isinstance(value, Mapping):  # a corpus of a mixture
         return _shown(value.get("path", FILL_IN))
     if isinstance(value, str):
-        return Path(value).name
+        return _inert(Path(value).name)
     return f"{value:.6g}" if isinstance(value, float) else f"{value:,}"
 
 
@@ -155,7 +165,8 @@ def _export(facts: Mapping[str, Any]) -> list[str]:
     if gate is None:
         return lines
     lines += [
-        f"- Compared with the model in {gate['precision']} on {gate['texts']:,} texts of {gate['file']}, on"
+        f"- Compared with the model in {gate['precision']} on {gate['texts']:,} texts of"
+        f" {_inert(gate['file'])}, on"
         f" {gate['instructions']}"
     ]
     if "metric" in gate:
@@ -176,6 +187,6 @@ def _export(facts: Mapping[str, Any]) -> list[str]:
         lines += [f"- {gate['in_int8']} products in int8; in a wider format: {rest}"]
     by_label = gate.get("by_label", [])
     return lines + [
-        f"- {each['label']}: F1 {each['f1_before']:.4f} before, {each['f1_after']:.4f} after"
+        f"- {_inert(each['label'])}: F1 {each['f1_before']:.4f} before, {each['f1_after']:.4f} after"
         for each in by_label
     ]

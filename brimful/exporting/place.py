@@ -25,11 +25,16 @@ def require_export_place(out: Path, source: ModelFolder, form: FormatName) -> No
     """Refuse a folder that an export may not replace.
 
     Raises:
-        BrimfulError: it is the model itself, an export in another format, or holds something else.
+        BrimfulError: it is the model itself, an export in another format or a folder in one, or holds
+            something else.
     """
     require_folder_place(out, replaces=("an earlier export", _is_export))
     if out.resolve() == source.path.resolve():
         raise BrimfulError(f"{out} is the model itself; choose another --out")
+    if outer := next((each for each in out.resolve().parents if _is_export(each)), None):
+        raise BrimfulError(
+            f"{out} is in the export {outer}, which a later export replaces; choose another --out"
+        )
     known = read_object(out / EXPORT).get("format") if (out / EXPORT).is_file() else None
     if known not in (None, form):
         raise BrimfulError(

@@ -4,6 +4,7 @@ from base64 import b64encode
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from brimful.batching.model import BatchModel, TextAnswer
@@ -15,6 +16,8 @@ TEXTS, CHARACTERS = 2048, 200_000
 """The most texts of a request, and the most characters of a text."""
 OVERLAP = 32
 """Tokens that windows share where the model was trained without windows."""
+SCORES = 250_000
+"""The most scores of an answer: about 10 MB."""
 
 
 def job_of(model: BatchModel, body: Body, asked: Asked) -> QueuedRequest:
@@ -28,6 +31,14 @@ def job_of(model: BatchModel, body: Body, asked: Asked) -> QueuedRequest:
         raise RefusedError(422, f"{model.name} {problem}")
     if len(texts) > TEXTS:
         raise RefusedError(422, f"{len(texts):,} texts are more than the {TEXTS:,} of a request: divide it")
+    labels = len(model.labels)
+    scores = min(getattr(body, "top_k", None) or labels, labels) * len(texts)
+    if scores > SCORES:
+        raise RefusedError(
+            422,
+            f"{len(texts):,} texts of {labels:,} labels have more scores than the {SCORES:,} of an"
+            " answer: send fewer texts, or top_k for the likeliest labels alone",
+        )
     if model.pairs is not None and texts and (second is not None) != model.pairs:
         need = "text_b (or texts_b) beside text" if model.pairs else "text (or texts) alone"
         raise RefusedError(422, f"{model.name} reads {need}")
@@ -52,6 +63,8 @@ def _unfit(model: BatchModel, body: Body) -> str | None:
             return "is an encoder, which gives vectors: post to /v1/embeddings"
         if body.abstain_below is not None and not model.abstains:
             return f"does {model.task}; abstain_below is for classification"
+        if body.top_k is not None and not model.labels:
+            return f"does {model.task}; top_k is for classification"
         routed = model.scored or model.task in ("regression", "token-classification")
         if body.inputs is not None and not routed:
             return f"does {model.task}; inputs is for labels and spans"
@@ -68,10 +81,12 @@ def classified(model: BatchModel, body: ClassifyBody, results: Sequence[TextAnsw
         routed = [_routed(model, result) for result in results]
         return routed[0] if single else routed
     rows = [result.value for result in results]
+    if model.labels:
+        rows = [each.value | {"scores": _scores(model, each, body.top_k)} for each in results]
     if body.abstain_below is not None:
         rows = abstain(rows, body.abstain_below)
     about = ({"tokens": each.tokens, "windows": each.windows} | each.cut for each in results)
-    found = [row | more for row, more in zip(rows, about, strict=True)]
+    found = [_written(row | more) for row, more in zip(rows, about, strict=True)]
     return {"model": model.name, "results": found, "usage": {"tokens": sum(each.tokens for each in results)}}
 
 
@@ -85,9 +100,21 @@ def _routed(model: BatchModel, result: TextAnswer) -> Any:
             for span in row["prediction"]
         ]
         return {"spans": renamed, **result.cut, "model": model.name}
-    scores = row["scores"] if "scores" in row else {"LABEL_0": row["prediction"]}
-    ranked = sorted(scores, key=lambda label: -scores[label])
-    return [{"label": label, "score": scores[label]} for label in ranked]
+    scores = _scores(model, result, len(model.labels)) if model.labels else {"LABEL_0": row["prediction"]}
+    return _written([{"label": label, "score": score} for label, score in scores.items()])
+
+
+def _scores(model: BatchModel, result: TextAnswer, top_k: int | None) -> dict[str, float]:
+    """The scores of all labels in their order, or of the likeliest, the best first."""
+    assert result.scores is not None
+    ranked = [] if top_k is None else np.argsort(-result.scores, kind="stable")[:top_k].tolist()
+    values = result.scores.tolist()
+    return {model.labels[index]: values[index] for index in ranked or range(len(values))}
+
+
+def _written(row: Any) -> msgspec.Raw:
+    """A row as JSON: a call that wrote all of a large answer at once would hold up other threads."""
+    return msgspec.Raw(msgspec.json.encode(row))
 
 
 def embedded(model: BatchModel, body: EmbeddingsBody, results: Sequence[TextAnswer], single: bool) -> Any:
@@ -101,7 +128,7 @@ def embedded(model: BatchModel, body: EmbeddingsBody, results: Sequence[TextAnsw
         written = vector.tolist()
         if body.encoding_format == "base64":
             written = b64encode(vector.astype("<f4").tobytes()).decode()
-        data.append({"object": "embedding", "index": index, "embedding": written} | each.cut)
+        data.append(_written({"object": "embedding", "index": index, "embedding": written} | each.cut))
     tokens = sum(each.tokens for each in results)
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
     return {"object": "list", "model": model.name, "data": data, "usage": usage}

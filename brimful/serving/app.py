@@ -1,5 +1,6 @@
 """The application: a request's body in, JSON out, and every error as one line of JSON."""
 
+import asyncio
 import time
 from collections.abc import Callable
 from typing import Any
@@ -29,6 +30,8 @@ CLIENT = "brimful.client"
 BODY = 8 << 20
 """The most bytes of a body."""
 TOO_LARGE = f"the body has more than {BODY:,} bytes"
+LARGE = 10_000
+"""Numbers of an answer that is written beside the loop."""
 KINDS = {401: "unauthorized", 404: "not_found", 408: "timeout", 429: "overloaded", 500: "internal"}
 KINDS |= {503: "draining", 504: "timeout"}
 """The types of errors by status; of others, invalid_request."""
@@ -103,7 +106,9 @@ class App:
             job.has_left = client.is_closing
         await service.finish(job)
         self.metrics.texts.labels(model.name).inc(len(job.results))
-        status, content, about = as_json(form(model, body, job.results, asked.single))
+        write = lambda: as_json(form(model, body, job.results, asked.single))  # noqa: E731
+        is_large = len(job.results) * max(len(model.labels), model.width) > LARGE
+        status, content, about = await asyncio.to_thread(write) if is_large else write()
         parts = ("queue", job.queued), ("tokenize", job.tokenizing), ("compute", job.computing)
         timing = ", ".join(f"{name};dur={1e3 * seconds:.1f}" for name, seconds in parts)
         about.append((b"server-timing", timing.encode()))

@@ -51,6 +51,7 @@ class ClassifyBody(Body):
     text_b: str | None = None
     texts_b: list[str] | None = None
     abstain_below: Annotated[float, Meta(ge=0, le=1)] | None = None
+    top_k: Annotated[int, Meta(ge=1)] | None = None
 
     def asked(self) -> Asked:
         """The texts.
@@ -71,6 +72,8 @@ class ClassifyBody(Body):
             raise RefusedError(422, "text_b goes with text, and texts_b with texts")
         if self.inputs is not None and self.abstain_below is not None:
             raise RefusedError(422, "abstain_below goes with text or texts")
+        if self.inputs is not None and self.top_k is not None:
+            raise RefusedError(422, "top_k goes with text or texts")
         (texts,) = given.values()
         if isinstance(texts, str):
             return Asked([texts], None if self.text_b is None else [self.text_b], True)

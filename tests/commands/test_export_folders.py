@@ -279,6 +279,10 @@ def test_what_cannot_be_exported_is_refused(folder, tmp_path):
         export(run=str(folder), out=str(folder))
     with pytest.raises(BrimfulError, match="holds no model"):
         export(run=str(tmp_path / "mine"), out=str(tmp_path / "out"))
+    (tmp_path / "earlier").mkdir()
+    (tmp_path / "earlier" / "export.json").write_text("{}")
+    with pytest.raises(BrimfulError, match=r"is in the export .*earlier"):
+        export(run=str(folder), out=str(tmp_path / "earlier" / "x" / "y"))
     (folder / "vocab.txt").unlink()
     with pytest.raises(
         BrimfulError, match=r"no tokenizer in .*given .*: copy the files of the tokenizer there$"

@@ -233,3 +233,18 @@ def test_the_card_says_which_part_of_long_texts_is_read() -> None:
     assert "Texts are cut at 20 tokens, on the left." in left
     assert "Texts are read in windows of 20 tokens that share 8" in windows
     assert "are cut at" not in windows
+
+
+def test_names_mean_nothing_to_markdown() -> None:
+    """Each is a code span on one line, as CommonMark reads it; usual names stay as they are."""
+    odd = ["<img src=x>\n---\nlicense: evil\n```", "`a`", "*b*", "c\x1b[31m", "[d](e)"]
+    exported = Exported("hf", None, {}, 20, (0, "[PAD]"), None, True, "mean")
+    facts = {"model": "BertModel", "parameters": 9, "pieces": 8}
+    page = card(exported, "<m>", ["good", *odd], {"options": {"train": "a/<b>.tsv"}, "summary": {}}, facts)
+    usual = card(exported, "m", ["good"], {"options": {"train": "a/b.tsv"}, "summary": {}}, facts)
+    assert page.count("\n") == usual.count("\n")
+    (line,) = [each for each in page.split("\n") if each.startswith("Labels: ")]
+    assert line.startswith("Labels: good, ```` <img src=x>")
+    assert line.endswith("`` `a` ``, `*b*`, `c\\x1b[31m`, `[d](e)`.")
+    assert "# `<m>`" in page
+    assert "- train: `<b>.tsv`" in page

@@ -175,6 +175,25 @@ def test_a_client_that_closes_hears_what_is_refused_after_its_body_was_read(stat
         assert server.run(talk) == 422
 
 
+def test_an_answer_has_so_many_scores_at_most_and_the_likeliest_on_request(
+    static: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("brimful.serving.app.LARGE", 2)  # written in another thread
+    with asked(static) as server:
+        texts = [f"w{number}" for number in range(4)]
+        every = server.ask(CLASSIFY, texts=texts)["results"]
+        monkeypatch.setattr("brimful.serving.answers.SCORES", 8)
+        status, message = server.refused(CLASSIFY, {"texts": texts})
+        assert status == 422
+        assert "top_k" in message
+        for row, full in zip(server.ask(CLASSIFY, texts=texts, top_k=2)["results"], every, strict=True):
+            ranked = sorted(full["scores"].items(), key=lambda each: -each[1])
+            assert list(row["scores"].items()) == ranked[:2]
+            assert row | {"scores": 0} == full | {"scores": 0}
+        assert server.ask(CLASSIFY, text="w1", top_k=9)["results"][0]["scores"] == every[1]["scores"]
+        assert server.refused(CLASSIFY, {"texts": texts, "top_k": 0})[0] == 422
+
+
 def test_a_deadline_passes_in_the_queue(static: Path) -> None:
     with asked(static, deadline=0.05) as server:
         release = threading.Event()
