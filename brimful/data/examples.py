@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from tokenizers import Encoding, Tokenizer
 
-from brimful.console import warn
+from brimful.console import counted, warn
 from brimful.data.ragged import Chain, Ragged, ranges
 from brimful.errors import BrimfulError
 from brimful.text.beginnings import LONG, beginning, in_full
@@ -344,6 +344,13 @@ def warn_of_cut(cut: int, max_length: int, remedy: str) -> None:
     """
     if cut:
         warn(f"texts of more than {max_length:,} tokens are cut there; {remedy}")
+
+
+def warn_of_empty(texts: Sequence[str]) -> None:
+    """Say that texts in memory are empty, if any are: they are computed like all others."""
+    if empty := [number for number, text in enumerate(texts) if isinstance(text, str) and not text.strip()]:
+        verb = "is" if len(empty) == 1 else "are"
+        warn(f"{counted(len(empty), 'text')} (texts[{empty[0]}]{', ...' * (len(empty) > 1)}) {verb} empty")
 
 
 def _characters(encodings: Sequence[Encoding], second: bool) -> Ragged:

@@ -58,7 +58,11 @@ def work(plan: FinetunePlan, folder: RunFolder) -> Summary:
         chosen.append(trial)
         model = run.fitted_model(trial, compared)
         fitted.append(model.task)
-        tests.append({name: model.judge(table, run.runtime.precision) for name, table in tables.items()})
+        tests.append({})
+        for name, table in tables.items():
+            if folder.ranks.is_main:
+                say(f"test: {len(table):,} rows of {table.table.path.name}")
+            tests[-1][name] = model.judge(table, run.runtime.precision)
     index = max(range(len(chosen)), key=lambda i: run.primary.score(chosen[i].dev))
     best = chosen[index]
     measured = {

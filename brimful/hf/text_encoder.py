@@ -6,7 +6,7 @@ from typing import Self, get_args
 
 import numpy as np
 
-from brimful.data.examples import Examples, check_length, encode_texts, warn_of_cut
+from brimful.data.examples import Examples, check_length, encode_texts, warn_of_cut, warn_of_empty
 from brimful.errors import BrimfulError
 from brimful.hf.folders import load_encoder, save_model
 from brimful.hf.int8 import calibrated_precision
@@ -118,7 +118,9 @@ class TextEncoder(Encoder):
             raise BrimfulError(f"texts must be a list of strings, not a {type(texts).__name__}")
         longest = self.config.max_length
         check_length(max_length, longest)
-        given = [reading.prompt + text for text in texts] if reading else list(texts)
+        texts = list(texts)
+        warn_of_empty(texts)
+        given = [reading.prompt + text for text in texts] if reading else texts
         examples = encode_texts(self.tokenizer, given, max_length=max_length, pad=self.config.pad_id)
         remedy = "raise max_length" if max_length < longest else "the encoder takes no more"
         warn_of_cut(examples.cut, max_length, remedy)

@@ -320,6 +320,7 @@ def linear(task: Task, data: TaskData, features: Features, *, timed: bool = True
 def _linear(task: Task, data: TaskData, features: Features, *, timed: bool) -> Rung:
     """A linear model on features: their kind and its C are the best on dev by the primary metric, and then it
     is fitted to train. Without a dev table, dev is a fifth of train, as for learning rates."""
+    say(f"ladder: {features.name} on {len(data.train):,} rows")
     started = time.perf_counter()
     fit_model = partial(_MODELS[task.problem_type], len(task.labels))
     features.kind, strength = _choice(task, data, features)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from brimful.data.batch import PackedBatch
-from brimful.data.examples import Examples, warn_of_cut
+from brimful.data.examples import Examples, warn_of_cut, warn_of_empty
 from brimful.data.ragged import Ragged
 from brimful.errors import BrimfulError
 from brimful.hf.folders import HEADS, load_model, save_model
@@ -113,6 +113,7 @@ class TaskModel:
             raise BrimfulError(f"{len(table)} texts cannot be paired with {len(table.second)} second texts")
         if not len(table):
             return []
+        warn_of_empty(table.texts)
         rows = zip(range(len(table)), table.texts, table.second or repeat(""), strict=False)
         resolved = calibrated_precision(precision, self.encoder, self.encoder.device)
         found: list[Row] = []

@@ -67,6 +67,11 @@ def test_the_ladder_stands_on_the_same_rows(inputs, tmp_path, capsys, monkeypatc
     summary = finetune(**inputs, **SMALL | rates, out=str(tmp_path / "run"), label_curve=[20, 50])
     rungs = summary["baselines"]
     assert list(rungs) == ["majority", "tfidf", "frozen"]
+    out, err = capsys.readouterr()
+    steps = ("test: 60 rows", "calibrating", "ladder: TF-IDF on", "ladder: the frozen", "ladder: the time")
+    places = [err.index(step) for step in steps]  # what takes minutes after the last update
+    assert not out
+    assert places == sorted(places)
     monkeypatch.setenv("COLUMNS", "160")
     show_run(summary)
     screen = capsys.readouterr().out
