@@ -18,6 +18,7 @@ from brimful.model.drawing import Linear, draw_normal
 from brimful.model.encoder import Encoder
 from brimful.model.layer import initialize, norm
 from brimful.model.shape import Pooling, TextPooling
+from brimful.precision.policy import widen
 
 
 class MaskedLMHead(nn.Module):
@@ -57,6 +58,9 @@ class ClassifierHead(nn.Module):
     The transform of modern is the same as in its masked-LM head: dense, GeLU and norm.
     """
 
+    unit, zero = 1.0, 0.0
+    """Outputs are `unit * scores + zero`: a single value is learnt in units of its deviation."""
+
     def __init__(self, encoder: Encoder, classes: int, *, dropout: float | None, dense: bool) -> None:
         """
         Args:
@@ -82,8 +86,11 @@ class ClassifierHead(nn.Module):
             draw_normal(self.classifier.weight, config.hidden_size**-0.5, truncated=True)
 
     def classify(self, x: Tensor) -> Tensor:
-        """x (N, hidden) -> logits (N, classes)."""
-        return self.classifier(self.dropout(self.transform(x)))
+        """x (N, hidden) -> logits (N, classes); a single one in float32 at least, for values far from 0."""
+        x = self.dropout(self.transform(x))
+        if self.classes > 1:
+            return self.classifier(x)
+        return self.unit * (widen(F.linear(x, self.classifier.weight)) + self.classifier.bias) + self.zero
 
     def transform(self, x: Tensor) -> Tensor:
         """x (N, hidden) -> the input of the classifier, (N, hidden)."""

@@ -163,7 +163,7 @@ class LogitDistillation:
                 The teacher's are the target `TEACHER` of batches, float32 (S, C) or (T, C).
             primary_metric: the metric of `evaluate` that checkpoints are compared by.
             evaluate: measures the student on held-out examples.
-            labels: the task and the weight of its loss, whose mean is over all examples, labelled or not.
+            labels: the task and the weight of its loss, which is a mean as in fine-tuning.
         """
         self.coefficients = {"logits": 1.0} | ({labels[0].name: labels[1]} if labels else {})
         self.head = head
@@ -179,7 +179,8 @@ class LogitDistillation:
         return {}
 
     def normalizers(self, batch: PackedBatch) -> dict[str, float]:
-        return dict.fromkeys(self.coefficients, float(self._outputs(batch)))
+        of_labels = {self.labels[0].name: self.labels[0].weight(batch)} if self.labels else {}
+        return {"logits": float(self._outputs(batch)), **of_labels}
 
     def _outputs(self, batch: PackedBatch) -> int:
         """The head's outputs of real sequences, which stand first: one a sequence or one a token."""

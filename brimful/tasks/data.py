@@ -101,6 +101,7 @@ def load_task_data(
         return data
 
     everything = encoded(train_path)
+    task = task.learnt(everything)
     if test_path is not None:
         of_test = encoded(test_path)
     elif test_rows is not None:
