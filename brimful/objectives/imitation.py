@@ -16,7 +16,7 @@ from brimful.model.attention import Layout
 from brimful.model.door import within
 from brimful.model.encoder import Capture, Encoder
 from brimful.model.heads import SequenceHead, TokenHead, pool
-from brimful.model.shape import Pooling
+from brimful.model.shape import TextPooling
 from brimful.objectives.layer_losses import LayerLosses
 from brimful.objectives.pairwise import attention_score_sum, relation_sum, score_maps
 from brimful.objectives.supervised import Evaluate, Supervision, no_evaluation
@@ -216,7 +216,7 @@ class VectorDistillation:
     def __init__(
         self,
         student: Encoder,
-        pooling: Pooling,
+        pooling: TextPooling,
         width: int,
         loss: Literal["cosine", "mse"],
         primary_metric: PrimaryMetric | None = None,
@@ -229,7 +229,7 @@ class VectorDistillation:
             loss: how vectors are compared.
         """
         ours = student.config.hidden_size
-        self.pooling: Pooling = pooling
+        self.pooling: TextPooling = pooling
         self.cosine = loss == "cosine"
         self.primary_metric = primary_metric
         self.projections = nn.ModuleList([nn.Linear(ours, width, bias=False)] if ours != width else [])
