@@ -17,12 +17,11 @@ from brimful.judging import analysis
 from brimful.judging.checks import Finding, check_tables, check_unknown, lengths_of_encoded
 from brimful.model.encoder import Encoder
 from brimful.model.inference import text_vectors
-from brimful.randomness import derive_key, permutation
 from brimful.tables.labelled_spans import LabelledSpan
 from brimful.tasks.cache import content_hash, known_facts
 from brimful.tasks.classes import DIGITS
 from brimful.tasks.classification import Classification, probabilities
-from brimful.tasks.data import TaskData
+from brimful.tasks.data import TaskData, drawn
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.form import Row
 from brimful.tasks.task import Task
@@ -297,8 +296,7 @@ def doubtful_labels(encoder: Encoder, train: Encoded, labels: list[str], runtime
     if len(labels) > MOST_CLASSES:
         say(f"no search for mislabelled rows: it is for {MOST_CLASSES} classes or fewer, not {len(labels):,}")
         return {}
-    rows = np.sort(permutation(len(train), derive_key("doubtful labels"))[:DOUBTED])
-    data = train if len(rows) == len(train) else train.take(rows)
+    data = drawn(train, DOUBTED, "doubtful labels")
     truth = data.targets["label"]
     folds = analysis.deal_folds(data.table.groups())
     features = text_vectors(encoder, data.examples, precision=runtime.precision)
