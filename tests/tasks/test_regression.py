@@ -4,6 +4,7 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,6 +27,7 @@ from brimful.storage import read_json
 from brimful.tables.table import Table
 from brimful.tasks.model import TaskModel, fold, load_task_model, take_weights
 from brimful.tasks.regression import Regression
+from brimful.train.trainer import Trainer
 from builders.tables import labelled
 from builders.task_models import new_encoder
 from builders.thin_encoders import thin_encoder
@@ -204,6 +206,48 @@ def test_a_student_imitates_the_values(finetuned: Path, tmp_path: Path) -> None:
     assert "Predictions for 40 test texts have a Pearson correlation of" in text
     assert "Pearson correlation" in text.replace("a Pearson correlation of", "")
     assert "Student Pearson correlation" in text
+
+
+def values_of(run: Path) -> list[float]:
+    return [json.loads(line)["prediction"] for line in (run / "predictions.jsonl").read_text().splitlines()]
+
+
+def test_a_finished_regression_goes_on_from_its_values(finetuned: Path, tmp_path: Path) -> None:
+    """On labels of another unit too: one tiny update changes nothing that it predicts."""
+    lines = (finetuned.parent / "train.tsv").read_text().splitlines()
+    rows = [line.split("\t") for line in lines[1:]]
+    other = [f"{text}\t{1000 * float(label) + 7}" for text, label in rows]
+    (tmp_path / "other.tsv").write_text("\n".join([lines[0], *other]) + "\n")
+    given = {"encoder": str(finetuned), "task": "regression", "test": str(finetuned.parent / "test.tsv")}
+    given |= {"learning_rates": [1e-9], "epochs": 0.01, "dev": "none", "ladder": "none", "precision": "fp32"}
+    for train in (finetuned.parent / "train.tsv", tmp_path / "other.tsv"):
+        finetune(train=str(train), out=str(tmp_path / train.stem), dropout=0.0, **given)
+        assert values_of(tmp_path / train.stem) == pytest.approx(values_of(finetuned), abs=0.02)
+
+
+def test_a_stopped_regression_goes_on_to_the_same_bits(
+    finetuned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = {name: str(finetuned.parent / f"{name}.tsv") for name in ("train", "test")}
+    given = {"encoder": str(finetuned.parent / "encoder"), "task": "regression", "epochs": 1.0, **tables}
+    given |= {"learning_rates": [3e-3], "dev": "none", "ladder": "none", "precision": "fp32"}
+    given |= {"trainer": {"checkpoint_every": 2}}
+    finetune(**given, out=str(tmp_path / "straight"))
+    update = Trainer.train_step
+
+    def stopped(self: Trainer, *arguments: Any) -> Any:
+        if self.step == 4:
+            raise KeyboardInterrupt
+        return update(self, *arguments)
+
+    monkeypatch.setattr(Trainer, "train_step", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        finetune(**given, out=str(tmp_path / "run"))
+    monkeypatch.undo()
+    assert list((tmp_path / "run").rglob("checkpoints/step-*"))
+    finetune(resume=str(tmp_path / "run"))
+    weights = [tmp_path / name / "model" / "model.safetensors" for name in ("run", "straight")]
+    assert weights[0].read_bytes() == weights[1].read_bytes()
 
 
 def test_an_unknown_task_is_refused(finetuned: Path) -> None:
