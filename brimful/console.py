@@ -136,20 +136,25 @@ def progress(
         with progress_bar(title, total, done) as advance:
             yield advance
         return
-    started = printed = time.monotonic()
-    before, latest = done, ""
+    started = printed = since = time.monotonic()
+    before = first = done  # the first steps, until `since`, hold the start-up: they say little of the rest
+    latest = ""
 
     def advance_line(steps: int = 1, note: str = "", limit: float = math.inf) -> None:
-        nonlocal printed, done, latest
+        nonlocal printed, since, first, done, latest
         done += steps
         latest = note or latest
         now = time.monotonic()
+        if first == before:
+            first, since = done, now
         if now - printed >= SECONDS_BETWEEN_LINES and done > before:
             printed = now
-            left = (now - started) * (total - done) / (done - before)
-            place = f"{done:,} of {total:,}, {now - started:.0f} s, {left:.0f} s left"
+            left = (now - since) * (total - done) / (done - first) if done > first else math.inf
+            place = f"{done:,} of {total:,}, {now - started:.0f} s"
             if limit < left:
                 place = f"step {done:,}, {duration(seconds - limit)} of {duration(seconds)}"
+            elif done > first:
+                place += f", {left:.0f} s left"
             say(f"{title}: {place} {latest}".rstrip())
 
     yield advance_line

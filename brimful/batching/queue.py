@@ -175,7 +175,8 @@ class RequestQueue:
         self._stopped: Exception | None = None
         self.clock, self._over = clock, over
         self._lock = threading.RLock()
-        self._to_read, self._to_compute = threading.Condition(self._lock), threading.Condition(self._lock)
+        self._to_compute = threading.Condition(self._lock)
+        self._to_read = {long: threading.Condition(self._lock) for long in (False, True)}
         self._count = 0
         self._open: dict[int, QueuedRequest] = {}
         self._largest: QueuedRequest | None = None
@@ -214,7 +215,7 @@ class RequestQueue:
             expected, job.tokens = job.tokens, 0
             self._count_more(job, expected)
             self._await_reading(job)
-            self._to_read.notify_all()
+            self._wake_readers()
 
     def texts_to_read(self, *, long: bool = False) -> list[TextsToRead]:
         """The texts to tokenize next, the first first: about as many as make the batches that are wanted, and
@@ -370,11 +371,11 @@ class RequestQueue:
             while self._stopped is None:
                 if self._unread[long] and (long or self._wants_texts()):
                     found = self.texts_to_read(long=long)
-                    self._to_read.notify_all()  # the next text can be for the other thread
+                    self._wake_readers()  # the next text can be for the other thread
                     if found:
                         return found
                 else:
-                    self._to_read.wait()
+                    self._to_read[long].wait()
         return None
 
     def wait_for_batch(self) -> list[Windows] | Callable[[], None] | None:
@@ -384,7 +385,7 @@ class RequestQueue:
                 if self._calls:
                     return self._calls.popleft()[0]
                 found = self.batch()
-                self._to_read.notify_all()  # perhaps of jobs that are over, and of no batch
+                self._wake_readers()  # perhaps what was ready is of jobs that are over
                 if found:
                     return found
                 self._to_compute.wait()
@@ -395,7 +396,8 @@ class RequestQueue:
         with self._lock:
             self.closed, self._stopped = True, error
             self._end_calls(error)
-            self._to_read.notify_all()
+            for readers in self._to_read.values():
+                readers.notify()
             self._to_compute.notify_all()
         self.fail(list(self._open.values()), error)
 
@@ -421,6 +423,12 @@ class RequestQueue:
 
     def _await_reading(self, job: QueuedRequest) -> None:
         heappush(self._unread[job.characters_of(job.read) > LONG], (job.turn, job.number, job))
+
+    def _wake_readers(self) -> None:
+        """Wake the threads that have texts to tokenize; for nothing, one would only hold up the others."""
+        for long, line in self._unread.items():
+            if line:
+                self._to_read[long].notify()
 
     def _await_batch(self, text: QueuedText) -> None:
         line = self._ready.setdefault((text.job.model, text.job.second is None), [])

@@ -69,6 +69,7 @@ class Ladder:
         there = {name: rung for name in baselines.RUNGS if (rung := rungs.get(name))}
         others = [[Judged(task, rung.answers)] for rung in there.values()]
         measured = measure_methods([self.judged, *others], data.test)
+        say("ladder: the time of one text")
         timed = {name: rung.answer for name, rung in there.items() if rung.answer}
         speeds = speeds_of(timed | {"": self._answer(self.model)}, data.test.table)
         found: dict[str, dict[str, float]] = {}

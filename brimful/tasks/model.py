@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from brimful.data.batch import PackedBatch
-from brimful.data.examples import Examples, warn_of_cut
+from brimful.data.examples import Examples, warn_of_cut, warn_of_empty
 from brimful.data.ragged import Ragged
 from brimful.errors import BrimfulError
 from brimful.hf.folders import HEADS, load_model, save_model
@@ -113,6 +113,7 @@ class TaskModel:
             raise BrimfulError(f"{len(table)} texts cannot be paired with {len(table.second)} second texts")
         if not len(table):
             return []
+        warn_of_empty(table.texts)
         rows = zip(range(len(table)), table.texts, table.second or repeat(""), strict=False)
         resolved = calibrated_precision(precision, self.encoder, self.encoder.device)
         found: list[Row] = []
@@ -165,6 +166,7 @@ class TaskModel:
 
     def save(self, folder: Path, *, token_types: bool = True) -> None:
         """Write a Hugging Face folder that `load_task_model` reads; `token_types` as in `save_model`."""
+        fold(self.head)
         extra = {
             OVERLAP: self.overlap,
             TEMPERATURE: self.temperature,
@@ -190,6 +192,22 @@ def reorder(head: TaskHead, order: Sequence[int]) -> None:
     with torch.no_grad():
         for tensor in (head.classifier.weight, head.classifier.bias):
             tensor.copy_(tensor[list(order)])
+
+
+def fold(head: TaskHead) -> None:
+    """Multiply a head's unit into its weights and add its zero to the bias, in place: outputs stay."""
+    with torch.no_grad():
+        head.classifier.weight.mul_(head.unit)
+        head.classifier.bias.mul_(head.unit).add_(head.zero)
+    head.unit, head.zero = 1.0, 0.0
+
+
+def take_weights(head: TaskHead, tensors: Mapping[str, torch.Tensor]) -> None:
+    """Load the weights of a folded head into one of the same shape, with its unit and zero: outputs stay."""
+    head.load_state_dict(tensors)
+    with torch.no_grad():
+        head.classifier.weight.div_(head.unit)
+        head.classifier.bias.sub_(head.zero).div_(head.unit)
 
 
 def load_task_model(path: ModelFolder | Path | str) -> TaskModel:

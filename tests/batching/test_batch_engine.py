@@ -2,12 +2,14 @@
 
 import threading
 import time
+from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
 
 from brimful.batching.engine import BatchEngine
-from brimful.batching.queue import QueuedRequest, RequestQueue
+from brimful.batching.queue import LONG, QueuedRequest, RequestQueue
 
 WORKERS = 3
 PATIENCE = 60.0
@@ -94,3 +96,24 @@ def test_texts_of_those_who_left_hold_up_nobody() -> None:
     assert over.acquire(timeout=10)
     queue.stop(RuntimeError("over"))
     assert last.results == ["answered"]
+
+
+def test_the_thread_for_long_texts_sleeps_while_there_are_none() -> None:
+    """Each time that it woke, it would hold up the threads that have work."""
+    model, over = Waiting(1), threading.Semaphore(0)
+    queue = RequestQueue(100, lambda jobs: [over.release() for _ in jobs] and None)
+    woken = []
+    for long, readers in queue._to_read.items():
+        readers.wait = partial(counted, readers.wait, woken, long)
+    BatchEngine(queue, lambda rows, seconds: None)
+    for text in ["a", "a", "a" * (LONG + 1), "a"]:
+        queue.admit(QueuedRequest(model, [text]))
+        assert over.acquire(timeout=PATIENCE)
+    queue.stop(RuntimeError("over"))
+    assert woken.count(True) <= 2  # for its text, and at the end
+
+
+def counted(wait: Callable[[], bool], woken: list[bool], long: bool) -> None:
+    """A condition's `wait` that notes when it ends."""
+    wait()
+    woken.append(long)

@@ -304,6 +304,19 @@ def test_a_warning_says_that_texts_are_cut(classifier, plain, monkeypatch, capfd
 
 
 @pytest.mark.usefixtures("library")
+def test_a_warning_counts_empty_texts_in_memory(classifier, plain):
+    model, encoder = TaskModel.load(classifier), Encoder.load(plain)
+    for call in (model.predict, encoder.embed, encoder.encode):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            call(["w1", "w2"])
+        with pytest.warns(brimful.BrimfulWarning, match=r"^2 texts \(texts\[1\], \.\.\.\) are empty$"):
+            assert len(call(text for text in ["w1", "", " \n", "w2"])) == 4
+        with pytest.warns(brimful.BrimfulWarning, match=r"^1 text \(texts\[0\]\) is empty$"):
+            call(["", "w1"])
+
+
+@pytest.mark.usefixtures("library")
 def test_a_program_that_predicts_is_warned_once_and_may_filter_it(classifier, capfd):
     model = replace(TaskModel.load(classifier), max_length=16)
     with warnings.catch_warnings(record=True) as said:

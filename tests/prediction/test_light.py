@@ -19,6 +19,7 @@ from brimful.commands.export import export
 from brimful.exporting.convert import write_openvino
 from brimful.exporting.graph import write_onnx
 from brimful.hf.folders import save_model
+from brimful.hf.reading import TextReading
 from brimful.hf.text_encoder import TextEncoder
 from brimful.model.heads import MaskedLMHead, SequenceHead
 from brimful.prediction import onnx
@@ -147,14 +148,16 @@ def test_an_exported_encoder_writes_the_vectors_of_its_folder(tmp_path):
         assert ours.shape == (len(TEXTS), 48)
 
 
-def test_an_exported_encoder_writes_vectors_of_length_1(tmp_path):
+@pytest.mark.parametrize("unit", [False, True])
+def test_an_exported_encoder_writes_vectors_of_length_1_where_its_folder_does(tmp_path, unit):
     encoder = new_encoder()
-    save_model(tmp_path / "model", encoder, MaskedLMHead(encoder), max_length=60)
+    modules = {"pooling": "mean", "max_length": 60, "unit": unit}
+    save_model(tmp_path / "model", encoder, MaskedLMHead(encoder), modules=modules)
     export(run=str(tmp_path / "model"), out=str(tmp_path / "onnx"), format="onnx")
     source = written(tmp_path, "")
     brimful.predict(model=str(tmp_path / "onnx"), input=str(source), output=str(tmp_path / "out.npy"))
     wanted = TextEncoder.load(tmp_path / "model").embed(TEXTS)
-    wanted /= np.linalg.norm(wanted, axis=1, keepdims=True)
+    assert np.allclose(np.linalg.norm(wanted, axis=1), 1) == unit
     np.testing.assert_allclose(np.load(tmp_path / "out.npy"), wanted, atol=1e-5)
     assert "vectors that are pooled: leave --pooling out" in refusal(tmp_path / "onnx", pooling="mean")
     given = {"input": str(source), "output": str(tmp_path / "windows.npy"), "max_length": 8, "overlap": 2}
@@ -162,7 +165,7 @@ def test_an_exported_encoder_writes_vectors_of_length_1(tmp_path):
     windows = np.load(tmp_path / "windows.npy")
     assert windows.shape == wanted.shape
     assert np.abs(windows - wanted).max() > 0.01
-    np.testing.assert_allclose(np.linalg.norm(windows, axis=1), 1, atol=1e-5)
+    assert np.allclose(np.linalg.norm(windows, axis=1), 1) == unit
 
 
 @pytest.fixture
@@ -269,7 +272,7 @@ def test_a_graph_of_another_encoder_is_one_line(kind, exported, tmp_path):
     encoder.save(tmp_path / "vectors")
     (tmp_path / "vectors" / "onnx").mkdir()
     other = small("bert", vocabulary_size=encoder.config.vocabulary_size, hidden_size=24)
-    write_onnx(tmp_path / "other.onnx", other, None, token_types=False, pooling="mean")
+    write_onnx(tmp_path / "other.onnx", other, None, token_types=False, reading=TextReading(32))
     (tmp_path / "vectors" / "model.safetensors").unlink()
     put(tmp_path / "other.onnx", tmp_path / "vectors")
     assert "its outputs have 24 numbers, not 48" in refusal(tmp_path / "vectors")

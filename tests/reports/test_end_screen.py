@@ -48,3 +48,14 @@ def test_a_run_that_knows_its_own_rows_better_says_so(capsys: pytest.CaptureFixt
     assert remark in out
     assert "fewer epochs, more rows, or more dropout may help." in out
     assert "that of training" not in screen(summary | {"training_loss": 1.6}, capsys)
+
+
+def test_every_test_table_is_on_the_screen(capsys: pytest.CaptureFixture[str]) -> None:
+    tests = {"pages": {"accuracy": 0.519, "n": 1000}, "empty": {"n": 3}, "seeds": {"accuracy": 0.5, "n": 9}}
+    tests["seeds"]["accuracy_std"] = 0.25
+    summary = {"kind": "finetune", "task": "classification", "test": {"accuracy": 0.642, "n": 480}}
+    out = " ".join(screen(summary | {"tests": tests}, capsys).split())
+    assert "On the 1,000 rows of pages the accuracy is 51.9 ± 1.6 %." in out
+    assert "On the 9 rows of seeds the accuracy is 50.0 ± 25.0 %." in out
+    assert "empty" not in out
+    assert "rows of" not in screen(summary, capsys)
