@@ -21,6 +21,7 @@ from brimful.model.encoder import Encoder
 from brimful.model.heads import SequenceHead, TokenHead
 from brimful.model.inference import run_by_sequence, run_by_token
 from brimful.precision.formats import InferencePrecision
+from brimful.precision.policy import widen
 from brimful.tables.slices import read_slices
 from brimful.tables.table import Table, require_pairs
 from brimful.tasks.encoded import Encoded
@@ -74,7 +75,7 @@ class TaskModel:
                 module.eval()
 
         def forward(batch: PackedBatch) -> Tensor:
-            hidden = encoder(batch).float()
+            hidden = widen(encoder(batch))
             with torch.autocast(hidden.device.type, enabled=False):
                 return head(hidden, batch)
 

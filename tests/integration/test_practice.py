@@ -110,9 +110,9 @@ def test_matched_and_mismatched(encoder, tmp_path, capfd):
     files = {"model": out, "input": tmp_path / "test.tsv", "layout": "glue/mnli"}
     brimful.predict(**files, output=tmp_path / "out.tsv")
     first, *rows = [line.split("\t") for line in (tmp_path / "out.tsv").read_text().splitlines()]
-    assert first[0] == "label"
-    assert len(rows) == 2
-    assert {row[0] for row in rows} <= set(labels)
+    assert first[:2] == ["row", "prediction"]
+    assert [row[0] for row in rows] == ["1", "2"]
+    assert {row[1] for row in rows} <= set(labels)
 
 
 def test_a_layout_brings_its_task(encoder, tmp_path):
