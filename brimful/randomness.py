@@ -59,8 +59,11 @@ def permutation(size: int, key: np.uint64) -> np.ndarray:
 
 
 def shuffled_groups(groups: Sequence[object], key: np.uint64) -> np.ndarray:
-    """The place of each item's group in a random order of the groups, int64 (n,)."""
+    """The place of each item's group in a random order of the groups, int64 (n,): what is in a group's `repr`
+    decides, not where it stands."""
     number = {group: index for index, group in enumerate(dict.fromkeys(groups))}
+    digests = (hashlib.blake2b(repr(group).encode(), digest_size=8).digest() for group in number)
     places = np.empty(len(number), dtype=np.int64)
-    places[permutation(len(number), key)] = np.arange(len(number))
+    order = np.argsort(hash_words(key, np.frombuffer(b"".join(digests), dtype="<u8")), kind="stable")
+    places[order] = np.arange(len(number))
     return places[[number[group] for group in groups]]

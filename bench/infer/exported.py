@@ -11,6 +11,7 @@ from brimful.exporting.card import run_of
 from brimful.exporting.gate import run_of_export
 from brimful.exporting.padded_batches import padded_outputs
 from brimful.hf.model_folder import ModelFolder
+from brimful.hf.reading import reads_token_types
 from brimful.tables.layouts import Columns, find_layout
 from brimful.tables.table_files import read_file
 from brimful.tasks.model import load_task_model
@@ -36,7 +37,7 @@ def setup(format: str, scratch: str, run: str, test: str, texts: int) -> dict[st
     if format == "brimful":
         State.predict = lambda some: model.outputs(encode(some), "fp32")
     else:
-        types = folder.saved_settings(model.encoder.config)["token_types"]
+        types = reads_token_types(folder, model.encoder.config)
         graph = run_of_export(Path(scratch) / format, format, model.head, token_types=types)
         State.predict = lambda some: padded_outputs(graph, encode(some))
     State.predict(State.texts)

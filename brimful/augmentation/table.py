@@ -26,6 +26,7 @@ from brimful.data.ragged import Ragged
 from brimful.errors import BrimfulError
 from brimful.hf.folders import load_pretrained
 from brimful.hf.model_folder import ModelFolder
+from brimful.hf.reading import reads_token_types
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead
 from brimful.runs.directory import model_files, named_files
@@ -153,7 +154,7 @@ def _masked_lm(
         head.to(device),
         Pieces(encoder.tokenizer),
         max_length=folder.text_length(encoder.config),
-        pair=folder.reads_token_types(encoder.config),
+        pair=reads_token_types(folder, encoder.config),
         device=device,
     )
 

@@ -22,6 +22,7 @@ from brimful.prediction.served import ServedEncoder, ServedTask, open_served
 from brimful.tables.table import Table
 from brimful.tasks.encoded import Encoded
 from brimful.text.beginnings import LONG, beginning
+from brimful.text.special_ids import named_as, truncation_side
 
 SECONDS = 0.02
 """What a batch may take."""
@@ -44,8 +45,8 @@ class TokenizedText:
         tokens, segments, characters: of each of its windows, as in `data.examples.Examples`.
         overlap: tokens that they share.
         lengths: tokens of each window.
-        cut: `truncated_at`, and of the second text `truncated_at_b`: where reading stopped, in code points;
-            empty if all was read.
+        cut: `truncated_at`, and of the second text `truncated_at_b`: where reading stopped, in code points,
+            or where it began if the model cuts on the left; empty if all was read.
     """
 
     text: str
@@ -104,7 +105,7 @@ class BatchModel:
                 pass
         probe = self._table(["a"], ["a"] if self.pairs else None)
         self._pad = served.encode(probe, None, served.tokenizer).examples.pad
-        self._tokenizers = served.tokenizer, deepcopy(served.tokenizer)
+        self._tokenizers = served.tokenizer, named_as(deepcopy(served.tokenizer), served.tokenizer)
 
     def read(
         self, texts: list[str], second: list[str] | None, overlap: int | None, *, long: bool = False
@@ -119,7 +120,8 @@ class BatchModel:
             BrimfulError: as the task's `encode`.
         """
         served, given, tokenizer = self.served, texts, self._tokenizers[long]
-        if overlap is None and second is None and max(map(len, texts)) > LONG:
+        right = truncation_side(tokenizer) == "right"  # else places would count from where a part begins
+        if right and overlap is None and second is None and max(map(len, texts)) > LONG:
             texts = [beginning(tokenizer, text, served.max_length, "the text") for text in texts]
         examples = served.encode(self._table(texts, second), overlap, tokenizer).examples
         tokens, segments = list(examples.tokens), list(examples.segments)
@@ -152,10 +154,12 @@ class BatchModel:
         self.pace += min(1.0, seconds) * (self.workers * tokens / seconds - self.pace)
 
     def _cut(self, text: str, second: str | None, tokenizer: Tokenizer) -> dict[str, int]:
-        markers = isinstance(self.served, ServedEncoder) or self.served.markers
-        given = tokenizer, text, second, self.served.max_length
-        ends = zip(("truncated_at", "truncated_at_b"), ends_of_reading(*given, markers=markers), strict=True)
-        return {name: end for name, end in ends if end is not None}
+        markers, prompt = getattr(self.served, "markers", True), getattr(self.served, "prompt", "")
+        given = tokenizer, prompt + text, second, self.served.max_length
+        places = zip(("truncated_at", "truncated_at_b"), places_of_cuts(*given, markers=markers), strict=True)
+        found = {name: max(0, place - len(prompt)) for name, place in places if place is not None}
+        left = truncation_side(tokenizer) == "left"
+        return {name: place for name, place in found.items() if place or not left}  # else the prompt was cut
 
     def _table(self, texts: list[str], second: list[str] | None) -> Table:
         if isinstance(self.served, ServedTask):
@@ -288,11 +292,11 @@ def open_models(
     return found
 
 
-def ends_of_reading(
+def places_of_cuts(
     tokenizer: Tokenizer, text: str, second: str | None, max_length: int, *, markers: bool = True
 ) -> tuple[int | None, int | None]:
-    """Where a text or pair is cut that `encode_texts` reads without windows: how many characters of each are
-    read; None of one that is read to its end.
+    """Where a text or pair is cut that `encode_texts` reads without windows: the end of what is read of each,
+    or its beginning if the tokenizer cuts on the left; None of one that is read whole.
 
     Args:
         tokenizer: without truncation.
@@ -301,7 +305,8 @@ def ends_of_reading(
     whole = tokenizer.encode(text, second, add_special_tokens=markers)
     if len(whole) <= max_length:
         return None, None
-    tokenizer.enable_truncation(max_length)
+    left = truncation_side(tokenizer) == "left"
+    tokenizer.enable_truncation(max_length, direction=truncation_side(tokenizer))
     try:
         read = tokenizer.encode(text, second, add_special_tokens=markers)
     finally:
@@ -312,5 +317,7 @@ def ends_of_reading(
             [span for span, which in zip(each.offsets, each.sequence_ids, strict=True) if which == sequence]
             for each in (read, whole)
         )
-        found.append(max((end for _, end in have), default=0) if len(have) < len(had) else None)
+        nowhere = len((second or "") if sequence else text) if left else 0
+        place = (min if left else max)((span[not left] for span in have), default=nowhere)
+        found.append(place if len(have) < len(had) else None)
     return found[0], found[1]

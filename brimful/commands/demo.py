@@ -42,6 +42,7 @@ from brimful.folder_lock import FolderLock
 from brimful.hf.model_folder import ModelFolder
 from brimful.model.shape import SHAPES
 from brimful.objectives.layer_losses import spread_layers
+from brimful.prediction.served import graph_file
 from brimful.reports.demo import demo_tables
 from brimful.reports.terminal_tables import print_tables
 from brimful.runs.directory import CONFIG, SUMMARY, read_summary, run_once
@@ -308,7 +309,7 @@ class Demo:
         texts = [text for text, _ in self.reviews.test[:200]]
         models = {"tfidf": tfidf}
         for name, run in self.served.items():
-            graph = ModelFolder(self.out / "export" / f"{run}-onnx").graph_file
+            graph = graph_file(ModelFolder(self.out / "export" / f"{run}-onnx"))
             summary = read_json(self.out / run / SUMMARY)
             models[name] = {
                 "parameters": summary["student"]["parameters"]

@@ -32,16 +32,16 @@ from brimful.exporting.formats import FORMATS, FormatName, require_packages
 from brimful.exporting.gate import check_given, check_graph, check_written, run_of_export
 from brimful.exporting.graph import write_onnx
 from brimful.exporting.place import format_of, require_export_place
+from brimful.exporting.source import left_out, naming_weights, saved_settings
 from brimful.exporting.text_gate import open_gate
 from brimful.hf.config_json import family_of
-from brimful.hf.folders import HEADS, left_out, naming_weights, save_model
+from brimful.hf.folders import HEADS, save_model
 from brimful.hf.int8 import forget_steps, write_steps
 from brimful.hf.model_folder import ModelFolder
-from brimful.hf.sentence_modules import write_modules
+from brimful.hf.reading import TextReading, reading_of
 from brimful.hf.tensors import Head
 from brimful.hf.tokenizer_check import check_ids
 from brimful.model.heads import MaskedLMHead, PretrainingHead, SequenceHead
-from brimful.model.shape import Pooling
 from brimful.reports.load import megabytes_of
 from brimful.runs.snapshot import load_snapshot
 from brimful.seals import CONVERSION, PAGES, own_files
@@ -49,11 +49,11 @@ from brimful.seals import EXPORT as RECORD
 from brimful.start.vocabulary import keep_rows
 from brimful.storage import atomic_directory, commit, crc32, read_json, write_json
 from brimful.text.pruning import prune
-from brimful.text.sentence_folder import SETTINGS, transformer_settings
-from brimful.text.special_ids import special_tokens
+from brimful.text.sentence_folder import PROMPTS, SETTINGS, transformer_settings
+from brimful.text.special_ids import special_tokens, truncation_side
 from brimful.text.tokenizer import load as load_tokenizer
 
-_PROMPTS = "config_sentence_transformers.json"
+_DESCRIPTION = ("config.json", "tokenizer.json", "tokenizer_config.json")
 
 
 def _exported_head(head: Head | None, kind: FormatName, *, masked_lm: bool) -> Head | None:
@@ -85,19 +85,19 @@ def _exported_head(head: Head | None, kind: FormatName, *, masked_lm: bool) -> H
     )
 
 
-def _keep_description(folder: Path) -> None:
-    """Remove the weights of a model, and leave what describes it and its tokenizer."""
+def _keep_description(folder: Path, *, vectors: bool) -> None:
+    """Remove the weights of a model, and leave what describes it, its tokenizer, and its vectors."""
     for path in folder.iterdir():
-        if path.is_dir():
+        if path.is_dir() and not vectors:
             shutil.rmtree(path)
-        elif path.name not in ("config.json", "tokenizer.json", "tokenizer_config.json"):
+        elif path.name == "model.safetensors" or not (vectors or path.name in _DESCRIPTION):
             path.unlink()
 
 
 def _keep_settings(source: ModelFolder, folder: Path) -> None:
     """Copy what else a folder of sentence-transformers says: prompts, the similarity, lower case."""
-    if (source.path / _PROMPTS).is_file():
-        shutil.copyfile(source.path / _PROMPTS, folder / _PROMPTS)
+    if (source.path / PROMPTS).is_file():
+        shutil.copyfile(source.path / PROMPTS, folder / PROMPTS)
     if lower := transformer_settings(source.encoder_path).get("do_lower_case"):
         write_json(folder / SETTINGS, read_json(folder / SETTINGS) | {"do_lower_case": lower})
 
@@ -122,8 +122,8 @@ def export(config: ExportConfig) -> dict[str, Any]:
     The folder works alone: README.md is a model card, example.py predicts without Brimful. Where they were
     edited, a later export leaves them as they are.
 
-    Poolers and heads that Brimful does not know are left out, with a warning; so is what follows the pooling
-    of a folder of sentence-transformers, such as a normalization.
+    Poolers and heads that Brimful does not know are left out, with a warning; so is, in the format hf, what
+    makes vectors in a folder of sentence-transformers. Other formats keep it or are refused (`hf.reading`).
 
     Returns:
         `out` and its size in `bytes`; the `format`; the `model` (its class), its `parameters` and `pieces`;
@@ -163,6 +163,15 @@ def _exported(config: ExportConfig) -> dict[str, Any]:
     own = own_files(out / (RECORD if (out / RECORD).is_file() else CONVERSION))
     tokenizer = encoder.tokenizer or load_tokenizer(source.path)  # which says what is missing
     dropped = left_out(source, encoder, head)
+    head = _exported_head(head, form, masked_lm=config.masked_lm)
+    reading: TextReading | None = None
+    if head is None:
+        reading = reading_of(source, encoder.config)
+        if form == "hf":  # which has no place for it
+            dropped += [PROMPTS] if reading.prompt else []
+        else:
+            reading = reading.pooled(None, str(source), "--format hf writes its encoder alone")
+            dropped = [name for name in dropped if name not in {path for _, path in source.modules}]
     if dropped:
         warn(f"left out: {', '.join(dropped)}")
     facts: dict[str, Any] = {"format": form, **about}
@@ -173,39 +182,36 @@ def _exported(config: ExportConfig) -> dict[str, Any]:
         encoder.tokenizer = tokenizer = pruned.tokenizer
         kept = pruned.kept
         facts["pruned"] = asdict(pruned.statistics)
-    head = _exported_head(head, form, masked_lm=config.masked_lm)
     facts |= {
         "model": family_of(encoder.config).name + ("Model" if head is None else HEADS[type(head)]),
         "parameters": sum(p.numel() for module in (encoder, head) if module for p in module.parameters()),
         "pieces": tokenizer.get_vocab_size(),
         "left_out": dropped,
     }
-    vectors = form == "sentence-transformers" or (form != "hf" and head is None)
-    pooling: Pooling | None = (encoder.pooling or "mean") if vectors else None
-    gate = open_gate(config, form, source, encoder, head, labels, pooling, tables_of_run)
+    vectors = None if form == "hf" else reading
+    gate = open_gate(config, form, source, encoder, head, labels, vectors, tables_of_run)
     if config.dry_run:
         return {"dry_run": True, "source": str(source), **facts}
     facts["source"] = os.path.relpath(source.path.resolve(), out.resolve())
     if config.step is None:  # a checkpoint's weights are not those of the folder
         with naming_weights(source):
             facts["max_abs_hidden_difference"] = check_given(source, encoder, kept)
-    settings = source.saved_settings(encoder.config)
+    settings = saved_settings(source, encoder.config)
     # Without a head a graph makes vectors of single texts, as `Encoder.embed` does.
     typed = settings["token_types"] and head is not None
     with naming_weights(source), atomic_directory(out, own) as folder:
-        save_model(folder, encoder, head, labels, **settings)
-        if form in ("sentence-transformers", "int8") and head is None:
-            write_modules(folder, encoder.config.hidden_size, pooling or "mean", settings["max_length"])
-        if form == "sentence-transformers" and source.pooling:
+        modules = vectors.arguments if vectors else None
+        save_model(folder, encoder, head, labels, modules=modules, **settings)
+        if vectors and source.modules:
             _keep_settings(source, folder)
         if FORMATS[form].graph:
-            _keep_description(folder)
+            _keep_description(folder, vectors=vectors is not None)
             if isinstance(head, PretrainingHead):
                 warn("the graph has the scores of tokens; those of pairs are left out")
             # The graph in float32 is checked; what it becomes is compared on texts.
             traced = folder / (FORMATS[form].file if form == "onnx" else "traced/model.onnx")
-            write_onnx(traced, encoder, head, token_types=typed, pooling=pooling)
-            facts["max_abs_logit_difference"] = check_graph(traced, source, form, encoder, head, pooling)
+            write_onnx(traced, encoder, head, token_types=typed, reading=vectors)
+            facts["max_abs_logit_difference"] = check_graph(traced, source, form, encoder, head, vectors)
             if form != "onnx":
                 assert gate is not None
                 convert(form, traced, folder / FORMATS[form].file, gate.inputs)
@@ -214,7 +220,7 @@ def _exported(config: ExportConfig) -> dict[str, Any]:
             linear = isinstance(head, SequenceHead) and head.linear
             apart = form == "sentence-transformers" or (form == "int8" and (head is None or linear))
             weights: FormatName = "sentence-transformers" if apart else "hf"
-            facts["max_abs_logit_difference"] = check_written(folder, source, weights, encoder, head, pooling)
+            facts["max_abs_logit_difference"] = check_written(folder, source, weights, encoder, head, vectors)
         if form == "int8":
             assert gate is not None
             facts["gate"] = gate.judge_int8()
@@ -233,7 +239,8 @@ def _exported(config: ExportConfig) -> dict[str, Any]:
             special["pad"][::-1],
             special["mask"][0] if "mask" in special else None,
             typed,
-            pooling or encoder.pooling,
+            reading,
+            truncation_side(tokenizer),
         )
         page = card(exported, out.resolve().name, labels if head else None, run_of(source), facts)
         pages = {"README.md": page, "example.py": example(exported)}

@@ -17,6 +17,7 @@ from brimful.console import counted, warn
 from brimful.data.ragged import Chain, Ragged, ranges
 from brimful.errors import BrimfulError
 from brimful.text.beginnings import LONG, beginning, in_full
+from brimful.text.special_ids import truncation_side
 from brimful.types import IGNORED
 
 AT_ONCE = 4096
@@ -223,17 +224,17 @@ def encode_texts(
     A text without tokens (an empty text, with a tokenizer that adds no special tokens) is a single pad token.
 
     Args:
-        overlap: None cuts texts at `max_length` tokens. Otherwise a longer text becomes windows of at most
-            `max_length` tokens, and neighbours share `overlap` tokens of it; of a pair, the second text is
-            what the windows divide.
+        overlap: None cuts texts at `max_length` tokens, on their `truncation_side`. Otherwise a longer text
+            becomes windows of at most `max_length` tokens, and neighbours share `overlap` tokens of it; of a
+            pair, the second text is what the windows divide.
         characters: whether to keep the place of each token in its text.
         targets: of each text, by name; every window of a text has them.
         where: what messages call a text, by its number from 0.
 
     Raises:
-        BrimfulError: a text is not a string, holds half a surrogate pair, or has more characters
-            than `beginnings.MOST`; or windows of this length
-            cannot overlap by so much, or a first text leaves its second no more room than the overlap.
+        BrimfulError: a text is not a string, holds half a surrogate pair, or has more characters than
+            `beginnings.MOST`; or windows of this length cannot overlap by so much, or a first text leaves its
+            second no more room than the overlap.
     """
     before = tokenizer.truncation
     room = max_length - tokenizer.num_special_tokens_to_add(second is not None)
@@ -241,10 +242,11 @@ def encode_texts(
         raise BrimfulError(f"overlap is {overlap}: windows of {max_length} tokens can share 0 to {room - 1}")
     tokenizer.no_padding()
     tokenizer.no_truncation()
-    windows: dict[str, Any] = {} if overlap is None else {"stride": overlap}
-    if windows and second is not None:
-        windows["strategy"] = "only_second"
-    whole = overlap is not None or second is not None
+    side = truncation_side(tokenizer)
+    cutting: dict[str, Any] = {"direction": side} if overlap is None else {"stride": overlap}
+    if overlap is not None and second is not None:
+        cutting["strategy"] = "only_second"
+    whole = overlap is not None or second is not None or (characters and side == "left")
     texts = _within_reach(tokenizer, texts, max_length, whole, where)
     if second is not None:
         second = _within_reach(tokenizer, second, max_length, whole, where)
@@ -260,7 +262,7 @@ def encode_texts(
                     f"{where(index)}: the first text has {length} tokens, which leaves no room for windows of"
                     f" its second in {max_length}; raise max_length, or lower the overlap"
                 )
-        tokenizer.enable_truncation(max_length, **windows)
+        tokenizer.enable_truncation(max_length, **cutting)
         for start in range(0, max(len(inputs), 1), AT_ONCE):
             part = inputs[start : start + AT_ONCE]
             encodings = (tokenizer.encode_batch if characters else tokenizer.encode_batch_fast)(part)

@@ -17,6 +17,7 @@ from brimful.exporting.onnx_file import onnx_session
 from brimful.hf.model_folder import ModelFolder
 from brimful.judging.baselines import TFIDF_STRENGTHS
 from brimful.judging.speed import medians_ms, speeds_of
+from brimful.prediction.served import graph_file
 from brimful.tasks.model import load_task_model
 
 
@@ -61,7 +62,7 @@ def onnx_latency(folder: Path, texts: list[str]) -> float:
     """Median milliseconds from text to logits with onnxruntime, for one review at a time, with tokenizing."""
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     tokenizer.enable_truncation(128)
-    session = onnx_session(ModelFolder(folder).graph_file)
+    session = onnx_session(graph_file(ModelFolder(folder)))
 
     def call(text: str) -> None:
         encoding = tokenizer.encode(text)

@@ -13,7 +13,6 @@ from brimful.judging.speed import Answer, Speed, speeds_of
 from brimful.judging.uncertainty import over_seeds
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.model import TaskModel
-from brimful.tasks.task import Task
 
 
 @dataclass(frozen=True)
@@ -34,22 +33,32 @@ def size_of(model: TaskModel) -> Size:
 
 
 def compared(
-    material: Material, students: Mapping[str, list[Any]], taught: Any, sizes: dict[str, Size], *, tfidf: bool
+    material: Material,
+    students: Mapping[str, list[Judged]],
+    taught: Any,
+    sizes: dict[str, Size],
+    *,
+    tfidf: bool,
 ) -> dict[str, Any]:
     """What summary.json says of all models.
 
     Args:
-        students: the answers for test of each seed, by name; "student" comes first.
-        taught: the teachers' answers for test; None where they have none.
+        students: the task and the answers for test of each seed, by name; "student" comes first.
+        taught: the teachers' answers for test, which one teacher's own threshold decides; None without any.
         sizes: of models by name. The one teacher's is added.
         tfidf: whether TF-IDF under a linear model is fitted to the labels too, where the task has one.
     """
     data, task = material.data, material.data.task
+    judged, theirs = dict(students), task
     if material.sources.config.single and material.sources.first is not None:
-        sizes = sizes | {"teacher": size_of(material.sources.first.model)}
-    answers = dict(students) if taught is None else {**students, "teacher": [taught]}
+        model = material.sources.first.model
+        sizes = sizes | {"teacher": size_of(model)}
+        theirs = task.with_settings(model.task.settings)
+    if taught is not None:
+        judged["teacher"] = [Judged(theirs, taught)]
     measured = {
-        name: over_seeds([task.measure(each, data.test) for each in its]) for name, its in answers.items()
+        name: over_seeds([its.measure(answers, data.test) for its, answers in models])
+        for name, models in judged.items()
     }
     for name, size in sizes.items():
         measured[name] = measured.get(name, {}) | {"parameters": size.parameters}
@@ -65,28 +74,22 @@ def compared(
     found["megabytes"] = {name: size.megabytes for name, size in sizes.items()}
     timed = {name: size.answer for name, size in sizes.items()}
     if tfidf and available(task) is None and (rung := linear(task, data, Tfidf())):
-        found["tfidf"], answers["tfidf"] = rung.metrics, [rung.answers]
+        found["tfidf"], judged["tfidf"] = rung.metrics, [Judged(task, rung.answers)]
         timed |= {} if rung.answer is None else {"tfidf": rung.answer}
     speeds = speeds_of(timed, data.test.table)
     for measure in Speed._fields:
         found[measure] = {name: getattr(speed, measure) for name, speed in speeds.items()}
-    return found | {"comparisons": _differences(task, answers, data.test)}
+    return found | {"comparisons": _differences(judged, data.test)}
 
 
-def _differences(
-    task: Task, methods: Mapping[str, Sequence[Any]], test: Encoded
-) -> dict[str, dict[str, float]]:
+def _differences(methods: Mapping[str, Sequence[Judged]], test: Encoded) -> dict[str, dict[str, float]]:
     """The primary metric of the first method minus each other one's, with its standard error.
-
-    Args:
-        methods: by name, the answers of each one's models, as for `measure_methods`.
 
     Returns:
         by `FIRST_minus_OTHER`: `difference` and `standard_error`.
     """
     first, *others = methods
-    judged = [[Judged(task, answers) for answers in models] for models in methods.values()]
-    measured = measure_methods(judged, test)
+    measured = measure_methods(list(methods.values()), test)
     found = {}
     for index, name in enumerate(others, 1):
         difference, error = measured.difference(0, index)

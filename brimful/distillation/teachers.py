@@ -28,6 +28,7 @@ from brimful.tasks.encoded import Encoded
 from brimful.tasks.form import Outputs
 from brimful.tasks.model import TaskModel, load_task_model
 from brimful.tasks.task import Task
+from brimful.text.special_ids import truncation_side
 from brimful.text.tokenizer import tokenizer_hash
 from brimful.train.objective import Runtime
 
@@ -84,7 +85,9 @@ class ModelTeacher:
         assert theirs is not None
         if student.max_length > self.model.encoder.config.max_length:
             return False
-        if tokenizer_hash(ours) == tokenizer_hash(theirs):
+        if tokenizer_hash(ours) == tokenizer_hash(theirs) and truncation_side(ours) == truncation_side(
+            theirs
+        ):
             return True
         if ours.get_vocab() != theirs.get_vocab():
             return False

@@ -10,7 +10,7 @@ from brimful.console import counted, visible
 from brimful.exporting.example import Exported
 from brimful.exporting.formats import FORMATS
 from brimful.hf.int8 import FILE as STEPS
-from brimful.hf.model_folder import ModelFolder
+from brimful.hf.model_folder import OVERLAP, ModelFolder
 from brimful.reports.content import accuracy_error, metric
 from brimful.runs.directory import CONFIG, SUMMARY, read_summary
 
@@ -52,7 +52,7 @@ def card(
     lines = ["---", "license:  # fill in", "language:  # fill in", f"library_name: {library}"]
     lines += [f"pipeline_tag: {_PIPELINES[export.kind]}", "---", "", f"# {_inert(name)}", ""]
     lines += [_what(export, facts), "", "## Use", "", f"    python example.py {_usage(export)}", ""]
-    lines += [f"{_stored(export)} Texts are cut at {export.max_length} tokens."]
+    lines += [f"{_stored(export)} {_length(export)}"]
     lines += ["", f"Labels: {', '.join(map(_inert, labels))}."] if labels else []
     lines += ["", "## Data", "", *_rows(options, _DATA)]
     lines += [f"- What the data are, who may use them, and whom they concern: {FILL_IN}", ""]
@@ -95,6 +95,14 @@ def _stored(export: Exported) -> str:
         f"{file}, with the weights and the size of the format hf. Eight bits are only how Brimful computes"
         f" when it predicts, on x86 CPUs; the steps for it are in `{STEPS}`."
     )
+
+
+def _length(export: Exported) -> str:
+    """What becomes of long texts."""
+    if (shared := export.values.get(OVERLAP)) is not None:
+        told = f"Texts are read in windows of {export.max_length} tokens that share {shared}"
+        return f"{told} (`brimful predict`; example.py reads the first window)."
+    return f"Texts are cut at {export.max_length} tokens{', on the left' if export.side == 'left' else ''}."
 
 
 def _usage(export: Exported) -> str:
@@ -153,7 +161,7 @@ def _export(facts: Mapping[str, Any]) -> list[str]:
     lines = [] if difference is None else [f"- {said}: {difference:.1e}"]
     gate = facts.get("gate")
     if gate is None and difference is None:
-        return ["- Its outputs were not compared with the model's."]
+        return ["- It was not loaded with transformers, which was not installed."]
     if gate is None:
         return lines
     lines += [

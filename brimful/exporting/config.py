@@ -40,13 +40,13 @@ class ExportConfig:
     """For a run of pretrain, finished or not, or the training under way in one of finetune: the checkpoint
     after this many updates, or of the best evaluation. An average of weights is taken, if there is one."""
     format: FormatName | None = None
-    """The files to write, by what loads them; by default hf, and for a folder of sentence-transformers that
-    is no run sentence-transformers. hf: config.json, model.safetensors, tokenizer.json for `transformers`;
-    sentence-transformers: the same with a pooling, for encoders without a head and for classifiers of the
-    mean in BERT-like models, which `transformers` has no class for; onnx: onnx/model.onnx, the whole
-    model, of an encoder with its pooling and vectors of length 1; onnx-int8: onnx/model_quantized.onnx,
-    the matrix products in eight bits; openvino, openvino-int8: openvino/openvino_model.xml, the latter
-    quantised by NNCF; int8: as hf, with the steps by which `brimful predict` rounds."""
+    """The files to write, by what loads them; by default hf, and sentence-transformers for a folder of theirs
+    that is no run, and for classifiers of the mean in BERT-like models, which `transformers` has no class
+    for. hf: config.json, model.safetensors, tokenizer.json for `transformers`; sentence-transformers: the
+    same with a pooling, for these classifiers and for encoders without a head; onnx: onnx/model.onnx, the
+    whole model, of an encoder up to its vectors; onnx-int8: onnx/model_quantized.onnx, the matrix products
+    in eight bits; openvino, openvino-int8: openvino/openvino_model.xml, the latter quantised by NNCF;
+    int8: as hf, with the steps by which `brimful predict` rounds."""
     masked_lm: bool = False
     """Of a masked language model as a graph: the scores of the vocabulary for each token, and no vectors."""
     keep_pieces_of: tuple[str, ...] = ()

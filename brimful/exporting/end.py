@@ -40,7 +40,7 @@ def show_export(result: Result) -> None:
 def _outputs(result: Result) -> str:
     difference = result.get("max_abs_logit_difference")
     if difference is None:
-        return "its outputs were not compared with the model's"
+        return "not loaded with transformers, which is not installed"
     before = "before it is rounded, " if FORMATS[result["format"]].rounds else ""
     return f"{before}its outputs are the model's within {difference:.1e}"
 

@@ -7,9 +7,11 @@ from typing import Any
 from brimful.exporting.formats import FORMATS, FormatName
 from brimful.hf.folders import HEADS
 from brimful.hf.model_folder import PAIRS, SETTINGS, TEMPERATURE
+from brimful.hf.reading import TextReading
 from brimful.hf.tensors import Head
 from brimful.model.heads import MaskedLMHead, PretrainingHead, SequenceHead, SpanHead, TokenHead
-from brimful.model.shape import Pooling
+from brimful.model.shape import TextPooling
+from brimful.text.special_ids import Side
 
 _RUNTIMES = {
     "onnx": (
@@ -37,7 +39,8 @@ class Exported:
         pad: the id of the padding token and its name.
         mask: the name of the mask token, if there is one.
         token_types: whether they are an input.
-        pooling: of an encoder without a head.
+        reading: of an encoder without a head.
+        side: see `special_ids.truncation_side`.
     """
 
     format: FormatName
@@ -47,7 +50,8 @@ class Exported:
     pad: tuple[int, str]
     mask: str | None
     token_types: bool
-    pooling: Pooling | None
+    reading: TextReading | None
+    side: Side = "right"
 
     @property
     def reads_two(self) -> bool:
@@ -119,7 +123,10 @@ def _texts(export: Exported) -> list[str]:
         return ['texts = [tuple(sys.argv[1:3]) or ("One text.", "The other text of a pair.")]']
     if export.kind == "words":
         return [f'texts = sys.argv[1:] or ["A text with a {export.mask} in it."]']
-    return ['texts = sys.argv[1:] or ["One text.", "Another text."]']
+    texts = 'sys.argv[1:] or ["One text.", "Another text."]'
+    if export.reading and export.reading.prompt and export.format not in ("sentence-transformers", "int8"):
+        return [f"texts = [{export.reading.prompt!r} + text for text in {texts}]"]
+    return [f"texts = {texts}"]
 
 
 def _of_graph(export: Exported) -> tuple[list[str], list[str]]:
@@ -129,9 +136,10 @@ def _of_graph(export: Exported) -> tuple[list[str], list[str]]:
     one = export.reads_two or texts != "texts"
     padding = f'tokenizer.enable_padding(pad_id={export.pad[0]}, pad_token="{export.pad[1]}")'
     masks = '"attention_mask": [each.attention_mask for each in encoded]'
+    side = ', direction="left"' if export.side == "left" else ""
     return ["import numpy as np", f"import {name}", "from tokenizers import Tokenizer"], [
         'tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))',
-        f"tokenizer.enable_truncation({export.max_length})",
+        f"tokenizer.enable_truncation({export.max_length}{side})",
         *([] if one else [padding]),
         f"encoded = tokenizer.encode_batch({texts})",
         f'given = {{"input_ids": [each.ids for each in encoded], {masks}}}',
@@ -158,14 +166,8 @@ def _of_transformers(export: Exported) -> tuple[list[str], list[str]]:
     elif export.kind != "vectors":
         two = isinstance(export.head, PretrainingHead)
         body.append(f"outputs = found.{'prediction_logits' if two else 'logits'}.numpy()")
-    elif export.pooling == "first":
-        body.append("outputs = torch.nn.functional.normalize(found.last_hidden_state[:, 0]).numpy()")
     else:
-        body += [
-            'real = encoded["attention_mask"][:, :, None]',
-            "pooled = (found.last_hidden_state * real).sum(1) / real.sum(1)",
-            "outputs = torch.nn.functional.normalize(pooled).numpy()",
-        ]
+        body += _POOLED[export.reading.pooling if export.reading else "mean"]
     if export.kind in ("tokens", "answers", "words"):
         body.append("encoded = encoded.encodings")
     imports = ["import numpy as np", "import torch", f"from transformers import {kind}, AutoTokenizer"]
@@ -173,13 +175,23 @@ def _of_transformers(export: Exported) -> tuple[list[str], list[str]]:
 
 
 def _of_sentences(export: Exported) -> tuple[list[str], list[str]]:
-    unit = ", normalize_embeddings=True" if export.kind == "vectors" else ""
     return ["import numpy as np", "from sentence_transformers import SentenceTransformer"], [
         "model = SentenceTransformer(str(folder))",
-        f"outputs = model.encode(texts{unit})",
+        "outputs = model.encode(texts)",
     ]
 
 
+_POOLED: dict[TextPooling, list[str]] = {
+    "first": ["outputs = found.last_hidden_state[:, 0].numpy()"],
+    "mean": [
+        'real = encoded["attention_mask"][:, :, None]',
+        "outputs = ((found.last_hidden_state * real).sum(1) / real.sum(1)).numpy()",
+    ],
+    "max": [
+        'real = encoded["attention_mask"][:, :, None]',
+        "outputs = found.last_hidden_state.masked_fill(real == 0, -1e9).amax(1).numpy()",
+    ],
+}
 _NAMES = 'labels = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("id2label", {})'
 
 
@@ -189,6 +201,7 @@ def _read(export: Exported) -> list[str]:
     if export.kind == "vectors":
         return [
             "print(outputs.shape, outputs.dtype)",
+            "outputs = outputs / np.linalg.norm(outputs, axis=1, keepdims=True)",
             "print(np.round(outputs @ outputs.T, 4))  # cosines of the texts with each other",
         ]
     if export.kind == "values":

@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from safetensors.torch import load_file
 
 from brimful.console import warn
@@ -24,14 +23,15 @@ from brimful.errors import BrimfulError, is_out_of_memory
 from brimful.exporting.formats import FORMATS, FormatName
 from brimful.exporting.onnx_file import onnx_session
 from brimful.exporting.openvino_file import openvino_session
-from brimful.exporting.padded_batches import Run, session_run
-from brimful.hf.folders import HEADS, transformers_reads
+from brimful.exporting.padded_batches import Run, pooled, session_run
+from brimful.exporting.source import transformers_reads
+from brimful.hf.folders import HEADS
 from brimful.hf.model_folder import CLASSIFIER, ModelFolder
+from brimful.hf.reading import TextReading
 from brimful.hf.tensors import Head
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead, PairHead, PretrainingHead, SequenceHead, SpanHead, pool
-from brimful.model.inference import not_finite
-from brimful.model.shape import Pooling
+from brimful.model.inference import not_finite, of_length_1
 from brimful.paths import utf8_path
 from brimful.randomness import derive_key, hash_words
 from brimful.text.special_ids import special_ids
@@ -83,9 +83,7 @@ def _packed_logits(
     encoder: Encoder,
     head: Head | None,
     sequences: list[np.ndarray],
-    pooling: Pooling | None,
-    *,
-    unit: bool = False,
+    reading: TextReading | None,
 ) -> list[np.ndarray]:
     """Brimful's outputs for a packed batch: for each sequence (outputs,) or (length, width)."""
     batch = pack(sequences, max_length=max(map(len, sequences)), pad=encoder.config.pad_id)
@@ -93,9 +91,9 @@ def _packed_logits(
         hidden = encoder(batch)
         if isinstance(head, SequenceHead):
             return list(head(hidden, batch).numpy())
-        if pooling is not None:
-            vectors = pool(hidden, batch, pooling)
-            return list((F.normalize(vectors, dim=-1) if unit else vectors).numpy())
+        if reading is not None:
+            vectors = pool(hidden, batch, reading.pooling).numpy()
+            return list(of_length_1(vectors) if reading.unit else vectors)
         values = hidden if head is None else head(hidden)
     return [part.numpy() for part in values.split(list(batch.lengths))]
 
@@ -104,16 +102,13 @@ def max_difference(
     encoder: Encoder,
     head: Head | None,
     other: Forward,
-    pooling: Pooling | None = None,
-    *,
-    unit: bool = False,
+    reading: TextReading | None = None,
 ) -> Difference:
     """The difference between Brimful's packed outputs and `other`'s padded ones.
 
     Args:
         other: (input_ids, attention_mask), int64 (B, L) -> outputs of the shape that `PaddedModel` returns.
-        pooling: without a head, what makes a vector (B, hidden) of each sequence.
-        unit: whether these vectors have length 1.
+        reading: without a head, what makes a vector (B, hidden) of each sequence.
 
     Raises:
         NotFiniteError: Brimful's are NaN or infinite.
@@ -124,7 +119,7 @@ def max_difference(
     for row, sequence in enumerate(sequences):
         ids[row, : len(sequence)] = sequence
         mask[row, : len(sequence)] = 1
-    ours = _packed_logits(encoder, head, sequences, pooling, unit=unit)
+    ours = _packed_logits(encoder, head, sequences, reading)
     if not all(np.isfinite(each).all() for each in ours):
         raise not_finite()
     theirs = other(ids, mask)
@@ -186,14 +181,16 @@ def transformers_forward(folder: Path, head: Head | None, named: str = "the expo
 
 def sentence_forward(folder: Path) -> Forward:
     """What sentence-transformers computes from the folder's files, by AutoModel (imports transformers)."""
-    hidden_states, pooling = transformers_forward(folder, None), ModelFolder(folder).pooling
+    given, hidden_states = ModelFolder(folder), transformers_forward(folder, None)
+    unit = any(kind == "Normalize" for kind, _ in given.modules)
     path = folder / CLASSIFIER / "model.safetensors"
     dense = {name: tensor.numpy() for name, tensor in load_file(path).items()} if path.is_file() else {}
 
     def forward(ids: np.ndarray, mask: np.ndarray, types: np.ndarray | None = None) -> np.ndarray:
-        hidden, real = hidden_states(ids, mask, types), mask[:, :, None]
-        pooled = hidden[:, 0] if pooling == "first" else (hidden * real).sum(1) / real.sum(1)
-        return pooled @ dense["linear.weight"].T + dense["linear.bias"] if dense else pooled
+        vectors = pooled(hidden_states(ids, mask, types), mask, given.pooling or "mean")
+        if dense:
+            return vectors @ dense["linear.weight"].T + dense["linear.bias"]
+        return of_length_1(vectors) if unit else vectors
 
     return forward
 
@@ -255,7 +252,7 @@ def check_written(
     kind: FormatName,
     encoder: Encoder,
     head: Head | None,
-    pooling: Pooling | None,
+    reading: TextReading | None,
 ) -> float | None:
     """The largest absolute difference of an output of the written folder of weights from the model's; None if
     `transformers` is needed and not installed.
@@ -268,7 +265,7 @@ def check_written(
         return None
     try:
         forward = transformers_forward(folder, head) if kind == "hf" else sentence_forward(folder)
-        differences = [max_difference(encoder, head, forward, pooling)]
+        differences = [max_difference(encoder, head, forward, reading)]
         if kind == "hf" and isinstance(head, PretrainingHead):
             differences += _pair_difference(folder, encoder, head.pair)
     except OSError as error:
@@ -282,7 +279,7 @@ def check_graph(
     kind: FormatName,
     encoder: Encoder,
     head: Head | None,
-    pooling: Pooling | None,
+    reading: TextReading | None,
 ) -> float:
     """The largest absolute difference of an output of a graph from the model's, in the runtime of the format
     that it is written for or becomes.
@@ -294,7 +291,7 @@ def check_graph(
         BrimfulError: outputs differ.
     """
     forward = graph_forward(graph, in_openvino=kind.startswith("openvino"))
-    return _largest([max_difference(encoder, head, forward, pooling, unit=True)], source, kind)
+    return _largest([max_difference(encoder, head, forward, reading)], source, kind)
 
 
 def _largest(differences: list[Difference], source: ModelFolder, kind: FormatName) -> float:

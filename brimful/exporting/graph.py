@@ -6,34 +6,33 @@ from pathlib import Path
 
 import torch
 
-from brimful.exporting.onnx_file import VECTORS
 from brimful.exporting.padded import PaddedModel
+from brimful.hf.reading import VECTORS, TextReading
 from brimful.hf.tensors import Head
 from brimful.model.encoder import Encoder
-from brimful.model.shape import Pooling
 
 LARGEST_FILE = (1 << 31) - (1 << 26)
 """Bytes of weights in one ONNX file: protobuf holds 2 GiB, and the graph needs some."""
 
 
 def write_onnx(
-    path: Path, encoder: Encoder, head: Head | None, *, token_types: bool, pooling: Pooling | None = None
+    path: Path, encoder: Encoder, head: Head | None, *, token_types: bool, reading: TextReading | None = None
 ) -> None:
     """Trace the model with dynamic batch and length, into one file; the weights of a large one are beside it,
     in model.onnx.data. Needs onnx and onnxscript.
 
     Args:
         token_types: whether token_type_ids are an input; else all are 0.
-        pooling: without a head, the output is `VECTORS`, by this pooling; without one too, hidden states.
+        reading: without a head, the output is `VECTORS`, made so; without one too, hidden states.
     """
     # It would report the operators of packages that are not installed.
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
-    model = PaddedModel(encoder, head, pooling).eval()
+    model = PaddedModel(encoder, head, reading).eval()
     ids = torch.full((2, 8), encoder.config.pad_id, dtype=torch.int64)
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     if token_types:
         inputs["token_type_ids"] = torch.zeros_like(ids)
-    vectors = VECTORS if pooling else "last_hidden_state"
+    vectors = VECTORS if reading else "last_hidden_state"
     dynamic = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length", max=encoder.config.max_length)}
     path.parent.mkdir(parents=True, exist_ok=True)
     with warnings.catch_warnings():

@@ -3,9 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-VECTORS = "sentence_embedding"
-"""The output of an encoder's graph: pooled vectors of length 1, under the name that others look for."""
-
 
 def onnx_session(path: Path, *, spinning: bool = True) -> Any:
     """An onnxruntime session on the CPU, which chooses the number of its threads.

@@ -8,11 +8,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from brimful.data.batch import PackedBatch
+from brimful.hf.reading import TextReading
 from brimful.hf.tensors import Head
 from brimful.model.attention import Layout
 from brimful.model.encoder import Encoder
 from brimful.model.heads import SequenceHead
-from brimful.model.shape import Pooling
+from brimful.model.shape import TextPooling
 
 
 @dataclass(frozen=True)
@@ -56,17 +57,19 @@ class PaddedModel(nn.Module):
     `torch.onnx.export(..., dynamo=True)` traces it with dynamic B and L.
     """
 
-    def __init__(self, encoder: Encoder, head: Head | None = None, pooling: Pooling | None = None) -> None:
-        """pooling: without a head, what makes a vector of length 1 of each text; None gives hidden states."""
+    def __init__(
+        self, encoder: Encoder, head: Head | None = None, reading: TextReading | None = None
+    ) -> None:
+        """reading: without a head, what makes a vector of each text; None gives hidden states."""
         super().__init__()
         self.encoder = encoder
         self.head = head
-        self.pooling = pooling
+        self.reading = reading
 
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
     ) -> Tensor:
-        """Hidden states (B, L, hidden), or vectors of texts (B, hidden) with a pooling, or the head's logits:
+        """Hidden states (B, L, hidden), or vectors of texts (B, hidden) with a reading, or the head's logits:
         (B, L, scores), (B, classes) of a SequenceHead.
 
         Args:
@@ -88,14 +91,17 @@ class PaddedModel(nn.Module):
         hidden = self.encoder(batch, DenseLayout(real))
         if isinstance(self.head, SequenceHead):
             return self.head.classify(_pooled(hidden.view(B, L, -1), real, self.head.pooling))
-        if self.head is None and self.pooling is not None:
-            return F.normalize(_pooled(hidden.view(B, L, -1), real, self.pooling), dim=-1)
+        if self.head is None and self.reading is not None:
+            vectors = _pooled(hidden.view(B, L, -1), real, self.reading.pooling)
+            return F.normalize(vectors, dim=-1) if self.reading.unit else vectors
         return (hidden if self.head is None else self.head(hidden)).view(B, L, -1)
 
 
-def _pooled(hidden: Tensor, real: Tensor, pooling: Pooling) -> Tensor:
+def _pooled(hidden: Tensor, real: Tensor, pooling: TextPooling) -> Tensor:
     """hidden (B, L, hidden), real (B, L) -> (B, hidden)."""
     if pooling == "first":
         return hidden[:, 0]
+    if pooling == "max":
+        return hidden.masked_fill(~real[:, :, None], torch.finfo(hidden.dtype).min).amax(1)
     weights = real[:, :, None].to(hidden.dtype)
     return (hidden * weights).sum(1) / weights.sum(1)

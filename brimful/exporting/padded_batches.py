@@ -7,6 +7,7 @@ import numpy as np
 
 from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
+from brimful.model.shape import TextPooling
 
 SLOTS = 4096
 """Tokens and padding of a batch."""
@@ -22,6 +23,16 @@ def session_run(session: Any) -> Run:
     """What a session of onnxruntime or of OpenVINO computes from those of the inputs that it has."""
     names = [value.name for value in session.get_inputs()]
     return lambda inputs: session.run(None, {name: inputs[name] for name in names})[0]
+
+
+def pooled(hidden: np.ndarray, mask: np.ndarray, pooling: TextPooling) -> np.ndarray:
+    """Hidden states (B, L, C) and attention_mask (B, L) -> (B, C): as `model.heads.pool`."""
+    if pooling == "first":
+        return hidden[:, 0]
+    real = mask[:, :, None].astype(hidden.dtype)
+    if pooling == "max":
+        return np.where(real, hidden, -np.inf).max(1).astype(hidden.dtype)
+    return (hidden * real).sum(1) / real.sum(1)
 
 
 def padded_batches(examples: Examples) -> Iterator[tuple[list[int], Inputs]]:

@@ -14,8 +14,10 @@ if TYPE_CHECKING:
 
 
 def format_of(config: "ExportConfig", source: ModelFolder) -> FormatName:
-    """The format that is asked for, or the usual one of a folder."""
-    of_sentences = source.pooling and source.path == Path(config.run)
+    """The format that is asked for, or the usual one of a folder: that of sentence-transformers for a folder
+    of theirs that is no run, and for a classifier that `transformers` has no class for."""
+    linear = "problem_type" in source.values and source.has_classifier
+    of_sentences = linear or (source.modules and source.path == Path(config.run))
     return config.format or ("sentence-transformers" if of_sentences else "hf")
 
 

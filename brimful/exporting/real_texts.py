@@ -211,7 +211,8 @@ def _measured(task_model: TaskModel, texts: RealTexts, answers: list[Any]) -> Fa
         "loss": 0.0 - difference if metric.best == "highest" else difference,
         "loss_of": metric.title,
     }
-    labels = [{each["label"]: each for each in scores_by_label(task, one, data)} for one in answers]
+    scores = [scores_by_label(task, one, data).get("by_label", []) for one in answers]
+    labels = [{each["label"]: each for each in by_label} for by_label in scores]
     by_label = [
         {"label": name, "support": was["support"], "f1_before": was["f1"], "f1_after": labels[1][name]["f1"]}
         for name, was in labels[0].items()

@@ -31,10 +31,10 @@ from brimful.exporting.sensitivity import NAMED, described, layers_that_lose
 from brimful.extras import require
 from brimful.hf.int8 import int8_needs, products
 from brimful.hf.model_folder import ModelFolder
+from brimful.hf.reading import TextReading
 from brimful.judging.speed import speeds_of
 from brimful.model.encoder import Encoder
 from brimful.model.inference import batches, text_vectors
-from brimful.model.shape import Pooling
 from brimful.precision.formats import InferencePrecision
 from brimful.processors import processor, usable_cores
 from brimful.tables.table import Table
@@ -63,7 +63,7 @@ class TextGate:
 
     model: TaskModel | None
     encoder: Encoder
-    pooling: Pooling | None
+    reading: TextReading | None
     order: list[int] | None
     encoded: Callable[[Table], Encoded]
     compared: RealTexts
@@ -143,7 +143,9 @@ class TextGate:
     def _outputs(self, examples: Examples, precision: InferencePrecision) -> Outputs:
         """The model's outputs, packed."""
         if self.model is None:
-            return text_vectors(self.encoder, examples, pooling=self.pooling or "mean", precision=precision)
+            assert self.reading is not None
+            pooling, unit = self.reading.pooling, self.reading.unit
+            return text_vectors(self.encoder, examples, pooling=pooling, unit=unit, precision=precision)
         outputs = self.model.outputs(examples, precision)
         if self.order is None:
             return outputs
@@ -156,7 +158,7 @@ class TextGate:
         if not self.int8:
             return ""
         head = None if self.model is None else self.model.head
-        padded = PaddedModel(self.encoder, head, self.pooling).eval()
+        padded = PaddedModel(self.encoder, head, self.reading).eval()
         batches = [inputs for _, inputs in padded_batches(self.compared.data.examples)]
         chosen = batches[:: max(1, len(batches) // LOOKED_AT)][:LOOKED_AT]
         return described(layers_that_lose(padded, chosen))
@@ -169,14 +171,14 @@ def open_gate(
     encoder: Encoder,
     head: Any,
     labels: list[str] | None,
-    pooling: Pooling | None,
+    reading: TextReading | None,
     tables_of: Callable[[ModelFolder], RunTables],
 ) -> TextGate | None:
     """Read the texts; None where the format computes in float32 and the user names no texts.
 
     Args:
         encoder, head, labels: what is exported, of a task or nothing but an encoder.
-        pooling: of an encoder.
+        reading: of an encoder.
         tables_of: the tables of the run that made a model.
 
     Raises:
@@ -203,11 +205,13 @@ def open_gate(
             order = [labels.index(name) for name in model.task.labels]
         encoded, read = model.encode, encode_for(model)
     else:
-        tokenizer, max_length = encoder.tokenizer, source.text_length(encoder.config)
+        tokenizer = encoder.tokenizer
         assert tokenizer is not None
+        assert reading is not None
+        length, prompt = reading.max_length, reading.prompt
 
         def encoded(table: Table) -> Encoded:
-            return encode(table, tokenizer, max_length)
+            return encode(table, tokenizer, length, prompt=prompt)
 
         read = encode_texts_for(encoded)
     tasked = model is not None
@@ -221,7 +225,7 @@ def open_gate(
     return TextGate(
         model,
         encoder,
-        pooling,
+        reading,
         order,
         encoded,
         found.compared,

@@ -16,7 +16,7 @@ from brimful.hf.weights import Source
 from brimful.model.drawing import discarded
 from brimful.model.encoder import Encoder
 from brimful.model.shape import EncoderConfig
-from brimful.tasks.model import TaskModel, load_task_model, reorder
+from brimful.tasks.model import TaskModel, load_task_model, reorder, take_weights
 from brimful.tasks.task import Task, TaskHead
 
 
@@ -58,7 +58,7 @@ class TaskStart:
         """Give a new head what the folder has of it, as `from_pretrained` does; say whether there is any."""
         if self.model is None or self.why_new(head, task):
             return start_transform(head, self.encoder.config, self.tensors)
-        head.load_state_dict(self.model.head.state_dict())
+        take_weights(head, self.model.head.state_dict())
         reorder(head, [self.model.task.labels.index(label) for label in task.labels])
         return True
 

@@ -28,7 +28,7 @@ from brimful.tasks.data import (
     load_task_data,
 )
 from brimful.tasks.encoded import Encoded
-from brimful.tasks.model import TaskModel
+from brimful.tasks.model import TaskModel, fold
 from brimful.tasks.registry import task_of
 from brimful.tasks.task import Metric
 from brimful.train.objective import Runtime
@@ -223,6 +223,7 @@ class Finetuning:
         with undrawn():
             encoder, head = starting_model(self.config, trial.seed, self.data.task)
         trial.result.load({"encoder": encoder, "head": head})
+        fold(head)
         assert self.config.max_length is not None
         model = TaskModel(
             self.data.task,

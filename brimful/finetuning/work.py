@@ -75,8 +75,8 @@ def work(plan: FinetunePlan, folder: RunFolder) -> Summary:
     judged = [Judged(task, test[""][0]) for task, test in zip(fitted, tests, strict=True)]
     reviewed: dict[str, Any] = {}
     if folder.ranks.is_main:
-        if task.settings and data.dev is None:
-            say(f"no dev rows to fit {', '.join(task.settings)}: give --dev, or {FEWEST} rows of train")
+        if task.settings and task.calibrates and data.dev is None:
+            say(f"no dev rows to fit {next(iter(task.settings))}: give --dev, or {FEWEST} rows of train")
         start = load_pretrained(run.config.encoder_folder)[0].to(run.runtime.device)
         say("calibrating, and looking for doubtful labels")
         of_dev = run.dev_answers(best, trials)

@@ -316,3 +316,25 @@ def write_config(config: EncoderConfig, tokenizer: Tokenizer | None) -> dict[str
             "sliding_attention": {"rope_type": "default", "rope_theta": config.rope_theta_local},
         },
     }
+
+
+def class_names(folder: ModelFolder, classes: int, weights: str) -> list[str] | None:
+    """The names of a head's classes, from id2label of config.json; None if there are none.
+
+    Args:
+        weights: the file of the head, for messages.
+
+    Raises:
+        BrimfulError: it does not name these classes.
+    """
+    names = folder.values.get("id2label")
+    if not names:
+        return None
+    if not isinstance(names, dict) or not all(isinstance(name, str | int | float) for name in names.values()):
+        raise BrimfulError(f"{weights}: id2label of its config.json is not an object of names by number")
+    if names.keys() != {str(index) for index in range(classes)}:
+        raise BrimfulError(
+            f"{weights} has {classes} outputs, and id2label of its config.json {len(names)} names, from"
+            f" {min(names):.40} to {max(names):.40}: it must name 0 to {classes - 1}"
+        )
+    return [str(names[str(index)]) for index in range(classes)]

@@ -7,14 +7,13 @@ files of a vocabulary (`text.tokenizer`). A classifier that `transformers` has n
 """
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeGuard, TypeVar
 
 from brimful.console import warn
-from brimful.errors import BrimfulError, NotFiniteError
-from brimful.hf.config_json import FAMILIES, family_of, shape_of, write_config
+from brimful.errors import BrimfulError
+from brimful.hf.config_json import FAMILIES, class_names, family_of, shape_of, write_config
 from brimful.hf.int8 import FILE as INT8
 from brimful.hf.int8 import forget_steps, products, read_steps
 from brimful.hf.model_folder import CLASSIFIER, POOLINGS, ModelFolder
@@ -31,7 +30,7 @@ from brimful.hf.tensors import (
     to_hf,
     word_matrix,
 )
-from brimful.hf.weights import Source, infinite_tensor, is_equal, read_weights, weight_files
+from brimful.hf.weights import Source, is_equal, read_weights, weight_files
 from brimful.model.drawing import undrawn
 from brimful.model.encoder import Encoder
 from brimful.model.heads import (
@@ -105,7 +104,8 @@ def _load(folder: ModelFolder, kind: type[E]) -> tuple[E, dict[str, Source], str
     tensors, path, _ = named_tensors(folder, encoder)
     prefix = family_of(config).prefix
     from_hf(encoder, config, {name.removeprefix(prefix): t for name, t in tensors.items()}, path)
-    encoder.pooling = folder.pooling or POOLINGS.get(str(folder.values.get("classifier_pooling")))
+    told = folder.pooling or POOLINGS.get(str(folder.values.get("classifier_pooling")))
+    encoder.pooling = None if told == "max" else told  # which no classifier has
     file = tokenizer_file(place)
     if file is not None:
         encoder.tokenizer = read_tokenizer(place)
@@ -174,24 +174,8 @@ def load_model(folder: ModelFolder | Path | str) -> tuple[Encoder, Head | None, 
         from_hf(head, encoder.config, tensors, where)
     if head is None:
         return encoder, None, None
-    labels = folder.class_names(head.classes, where) if _is_labelled(head) else None
+    labels = class_names(folder, head.classes, where) if _is_labelled(head) else None
     return encoder, head.eval(), labels
-
-
-@contextmanager
-def naming_weights(folder: ModelFolder) -> Iterator[None]:
-    """Let an error about a model's outputs that are not finite name its folder, and the tensor at fault.
-
-    The weights are looked at only then: at each loading, it would take longer than all the rest.
-    """
-    try:
-        yield
-    except NotFiniteError as error:
-        found = ""
-        with suppress(BrimfulError):  # a static model has other weights
-            found = infinite_tensor(folder.encoder_path)
-        message = f"{found} holds NaN or infinite numbers: fetch the model again, or train it again"
-        raise NotFiniteError(message if found else f"{folder}: {error}") from error
 
 
 def load_pretrained(folder: ModelFolder | Path | str) -> tuple[Encoder, MaskedLMHead | None]:
@@ -231,31 +215,6 @@ def _head_kind(encoder: Encoder, name: str, tensors: dict[str, Source], where: s
         pair = hf_names(PairHead(encoder), encoder.config)
     both = pair <= tensors.keys() and (kind is PretrainingHead or not name)
     return PretrainingHead if both else MaskedLMHead
-
-
-def left_out(folder: ModelFolder, encoder: Encoder, head: Head | None) -> list[str]:
-    """The modules of a folder that `load_model`, which gave encoder and head, does not read: poolers, heads,
-    and the subfolders of modules of sentence-transformers. An encoder's have their names in the bare encoder.
-
-    Raises:
-        BrimfulError: the folder has no weights.
-    """
-    prefix = family_of(encoder.config).prefix
-    known = {name for module in (encoder, head) if module for name in hf_names(module, encoder.config)}
-    known |= {prefix + name for name in known}
-    names = named_tensors(folder, encoder)[0].keys() - known
-    decoder = decoder_weight(encoder.config).rpartition(".")[0]  # old folders have its bias twice
-    modules = {name.rpartition(".")[0] for name in names} - {decoder}
-    tensors = sorted(name.removeprefix(prefix) for name in modules)
-    linear = isinstance(head, SequenceHead) and head.linear
-    return tensors + folder.other_modules(classifier=linear)
-
-
-def transformers_reads(folder: ModelFolder, encoder: Encoder) -> bool:
-    """Whether `transformers` itself finds the encoder of a folder that `load_model` has read, or of that of
-    its Transformer."""
-    named = folder.config_file.name == "config.json" and folder.values.get("model_type") in FAMILIES
-    return named and named_tensors(folder, encoder)[2]
 
 
 def _new_head(
@@ -317,6 +276,7 @@ def save_model(
     problem_type: str | None = None,
     token_types: bool = True,
     extra: Mapping[str, Any] | None = None,
+    modules: Mapping[str, Any] | None = None,
 ) -> None:
     """Write a folder that `load_model` and the AutoModel classes of `transformers` load; atomically.
 
@@ -333,8 +293,9 @@ def save_model(
         problem_type: of a SequenceHead, as in `transformers`; by default "regression" for one class, else
             "single_label_classification".
         token_types: False for a model that was trained with type 0 alone: tokenizers then give no types, and
-            `ModelFolder.reads_token_types` says so.
+            `reading.reads_token_types` says so.
         extra: more keys of config.json.
+        modules: of an encoder: arguments of `write_modules`, which say how it makes vectors of texts.
 
     Raises:
         BrimfulError: the folder cannot be written, or holds anything but a model.
@@ -376,6 +337,8 @@ def save_model(
     with atomic_directory(directory) as temporary:
         _write(temporary / "config.json", values)
         write_tensors(temporary / "model.safetensors", tensors)
+        if modules is not None:
+            write_modules(temporary, config.hidden_size, **modules)
         if dense is not None:
             write_modules(temporary, config.hidden_size, "mean", max_length or config.max_length, dense)
         if encoder.tokenizer is not None:

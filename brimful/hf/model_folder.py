@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 from brimful.errors import BrimfulError
 from brimful.retired import refuse_retired
 from brimful.storage import read_object
+from brimful.text.folder_settings import CONFIG as TOKENIZER
+from brimful.text.folder_settings import values_beside
 from brimful.text.sentence_folder import modules, transformer_settings
-from brimful.text.tokenizer import gives_token_types
 
 if TYPE_CHECKING:
-    from brimful.model.shape import EncoderConfig, Pooling
+    from brimful.model.shape import EncoderConfig, TextPooling
 
 STATIC = "brimful static model"
 """The `kind` in the config.json of a static model."""
@@ -37,10 +38,10 @@ PROBLEMS = {
 """The endings of the names of the classes that have a task's head, and the problem_type where config.json has
 none."""
 
-POOLING, CLASSIFIER = "1_Pooling", "2_Dense"
+POOLING, CLASSIFIER, NORMALIZE = "1_Pooling", "2_Dense", "2_Normalize"
 """The subfolders of the modules that Brimful writes."""
-POOLINGS: "dict[str, Pooling]" = {"mean": "mean", "cls": "first"}
-"""The poolings of sentence-transformers, also in `classifier_pooling` of config.json, and ours."""
+POOLINGS: "dict[str, TextPooling]" = {"mean": "mean", "cls": "first", "max": "max"}
+"""The poolings of sentence-transformers, some also in `classifier_pooling` of config.json, and ours."""
 FLAGS = {
     "cls": "pooling_mode_cls_token",
     "mean": "pooling_mode_mean_tokens",
@@ -52,8 +53,6 @@ FLAGS = {
 """The key of each of their poolings in 1_Pooling/config.json before version 6, which reads them too."""
 IDENTITY = "torch.nn.modules.linear.Identity"
 """What a Dense without activation has as its activation."""
-_GRAPHS = ("onnx/model.onnx", "onnx/model_quantized.onnx", "model.onnx", "openvino/openvino_model.xml")
-"""Where an export to ONNX or OpenVINO has its graph; that of ONNX until 0.2.0 at the top."""
 _CONFIGS = ("config.json", "bert_config.json")
 """What the file is called; the second name is that of Google's folders and of those made after them."""
 
@@ -135,43 +134,10 @@ class ModelFolder:
             refuse_retired("task", "multiple-choice", f"{self}: ")
         return names[0]
 
-    def class_names(self, classes: int, weights: str) -> list[str] | None:
-        """The names of a head's classes, from id2label of config.json; None if there are none.
-
-        Args:
-            weights: the file of the head, for messages.
-
-        Raises:
-            BrimfulError: it does not name these classes.
-        """
-        names = self.values.get("id2label")
-        if not names:
-            return None
-        if not isinstance(names, dict) or {type(name) for name in names.values()} - {str, int, float, bool}:
-            raise BrimfulError(f"{weights}: id2label of its config.json is not an object of names by number")
-        if names.keys() != {str(index) for index in range(classes)}:
-            raise BrimfulError(
-                f"{weights} has {classes} outputs, and id2label of its config.json {len(names)} names, from"
-                f" {min(names):.40} to {max(names):.40}: it must name 0 to {classes - 1}"
-            )
-        return [str(names[str(index)]) for index in range(classes)]
-
     @property
     def is_static(self) -> bool:
         """Whether it is a static model's."""
         return self.values.get("kind") == STATIC
-
-    @property
-    def graph_file(self) -> Path:
-        """Where the graph of an export to ONNX or OpenVINO is."""
-        places = [self.path / name for name in _GRAPHS]
-        return next((place for place in places if place.is_file()), places[0])
-
-    @property
-    def is_graph(self) -> bool:
-        """Whether a file of ONNX or OpenVINO holds the model: it has no weights of its own."""
-        weights = (*self.path.glob("*.safetensors*"), *self.path.glob("pytorch_model*"))
-        return self.graph_file.is_file() and not weights
 
     @property
     def has_task(self) -> bool:
@@ -181,14 +147,23 @@ class ModelFolder:
         return named or ("problem_type" in self.values and self.has_classifier)
 
     @cached_property
-    def pooling(self) -> "Pooling | None":
-        """The pooling among the modules; None if there is none, or one that Brimful does not know."""
+    def pooling_values(self) -> dict[str, Any]:
+        """The settings of the Pooling among the modules; empty if there is none."""
         path = next((path for kind, path in self.modules if kind == "Pooling"), None)
-        if path is None:
-            return None
-        values = read_object(self.path / path / "config.json")
-        modes = values.get("pooling_mode") or [mode for mode, flag in FLAGS.items() if values.get(flag)]
-        modes = [modes] if isinstance(modes, str) else modes
+        return {} if path is None else read_object(self.path / path / "config.json")
+
+    @property
+    def pooling_modes(self) -> list[str]:
+        """What it gives, side by side, as sentence-transformers calls it; empty if there is none."""
+        values = self.pooling_values
+        flags = [mode for mode, flag in FLAGS.items() if values.get(flag)]
+        modes = values.get("pooling_mode") or flags or (["mean"] if values else [])
+        return [modes] if isinstance(modes, str) else list(map(str, modes))
+
+    @property
+    def pooling(self) -> "TextPooling | None":
+        """The pooling among the modules; None if there is none, or one that Brimful does not know."""
+        modes = self.pooling_modes
         return POOLINGS.get(modes[0]) if len(modes) == 1 else None
 
     @cached_property
@@ -198,34 +173,12 @@ class ModelFolder:
             return False
         return read_object(self.path / CLASSIFIER / "config.json").get("activation_function") == IDENTITY
 
-    def other_modules(self, *, classifier: bool) -> list[str]:
-        """The subfolders of modules that are not read: other poolings, and what follows a pooling.
-
-        Args:
-            classifier: whether the Dense was read, as the classifier.
-        """
-        read = {"Transformer", *(["Pooling"] if self.pooling else []), *(["Dense"] if classifier else [])}
-        return [path for kind, path in self.modules if kind not in read]
-
     def text_length(self, config: "EncoderConfig") -> int:
-        """The length, in tokens, at which to cut texts: that of the model's training if it is known, else the
-        encoder's longest."""
-        path = self.encoder_path / "tokenizer_config.json"
-        length = read_object(path).get("model_max_length") if path.is_file() else None
-        known = (length, transformer_settings(self.encoder_path).get("max_seq_length"))
-        return min([config.max_length, *(n for n in known if isinstance(n, int) and n >= 3)])
-
-    def reads_token_types(self, config: "EncoderConfig") -> bool:
-        """Whether the model tells token types apart, which pairs of texts have; not if its tokenizer gives no
-        token_type_ids: it was trained with type 0 alone."""
-        return config.reads_segments and gives_token_types(self.encoder_path)
-
-    def saved_settings(self, config: "EncoderConfig") -> dict[str, Any]:
-        """The arguments of `save_model` that write the encoder and its head again as they were."""
-        kept = (OVERLAP, TEMPERATURE, SETTINGS, PAIRS)
-        return {
-            "max_length": self.text_length(config),
-            "problem_type": self.values.get("problem_type"),
-            "token_types": self.reads_token_types(config),
-            "extra": {key: self.values[key] for key in kept if key in self.values},
-        }
+        """The length, in tokens, at which to cut texts: max_seq_length of sentence-transformers, or else that
+        of AutoTokenizer; at most the encoder's longest."""
+        length: Any = transformer_settings(self.encoder_path).get("max_seq_length") if self.modules else None
+        if length is None:
+            values = values_beside(self.encoder_path, TOKENIZER)
+            length = values.get("model_max_length", values.get("max_len"))
+        known = isinstance(length, int) and length >= 3
+        return min(length, config.max_length) if known else config.max_length

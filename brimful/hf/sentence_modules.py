@@ -8,11 +8,11 @@ from pathlib import Path
 
 from torch import Tensor
 
-from brimful.hf.model_folder import CLASSIFIER, FLAGS, IDENTITY, POOLING, POOLINGS, ModelFolder
+from brimful.hf.model_folder import CLASSIFIER, FLAGS, IDENTITY, NORMALIZE, POOLING, POOLINGS, ModelFolder
 from brimful.hf.weights import NAMES
-from brimful.model.shape import Pooling
+from brimful.model.shape import TextPooling
 from brimful.storage import write_json, write_tensors
-from brimful.text.sentence_folder import MODULES, SETTINGS, settings_file
+from brimful.text.sentence_folder import MODULES, PROMPTS, SETTINGS, settings_file
 
 THEIRS = {ours: theirs for theirs, ours in POOLINGS.items()}
 """The names of our poolings in sentence-transformers."""
@@ -22,12 +22,19 @@ def module_files(folder: ModelFolder) -> list[Path]:
     """The files of a folder that describe or hold its modules, without the encoder's."""
     names = ("config.json", *NAMES)
     inside = [folder.path / path / name for _, path in folder.modules if path for name in names]
-    found = (folder.path / MODULES, settings_file(folder.encoder_path), *inside)
+    found = (folder.path / MODULES, folder.path / PROMPTS, settings_file(folder.encoder_path), *inside)
     return [path for path in found if path is not None and path.is_file()]
 
 
 def write_modules(
-    folder: Path, width: int, pooling: Pooling, max_length: int, classifier: dict[str, Tensor] | None = None
+    folder: Path,
+    width: int,
+    pooling: TextPooling,
+    max_length: int,
+    classifier: dict[str, Tensor] | None = None,
+    *,
+    unit: bool = False,
+    prompt: str = "",
 ) -> None:
     """Write the files that make an encoder's folder one of sentence-transformers.
 
@@ -35,6 +42,7 @@ def write_modules(
         width: of the encoder.
         max_length: the length, in tokens, at which texts are cut.
         classifier: linear.weight (classes, width) and linear.bias, if there is one.
+        unit, prompt: as of `reading.TextReading`.
     """
     written = [("Transformer", ""), ("Pooling", POOLING)]
     write_json(folder / SETTINGS, {"max_seq_length": max_length, "do_lower_case": False})
@@ -48,6 +56,12 @@ def write_modules(
         values = sizes | {"bias": True, "activation_function": IDENTITY}
         write_json(folder / CLASSIFIER / "config.json", values)
         write_tensors(folder / CLASSIFIER / "model.safetensors", classifier)
+    if unit:
+        written.append(("Normalize", NORMALIZE))
+        (folder / NORMALIZE).mkdir()
+        write_json(folder / NORMALIZE / "config.json", {})
+    if prompt:
+        write_json(folder / PROMPTS, {"prompts": {"default": prompt}, "default_prompt_name": "default"})
     write_json(
         folder / MODULES,
         [

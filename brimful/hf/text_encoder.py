@@ -1,7 +1,8 @@
 """`brimful.Encoder`: an encoder that reads and writes folders, and turns texts into vectors."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Self, get_args
 
 import numpy as np
 
@@ -9,10 +10,14 @@ from brimful.data.examples import Examples, check_length, encode_texts, warn_of_
 from brimful.errors import BrimfulError
 from brimful.hf.folders import load_encoder, save_model
 from brimful.hf.int8 import calibrated_precision
+from brimful.hf.model_folder import ModelFolder
+from brimful.hf.reading import TextReading, reading_of
 from brimful.model.encoder import Encoder
 from brimful.model.inference import evaluating, run_by_token, text_vectors
-from brimful.model.shape import Pooling
+from brimful.model.shape import TextPooling
 from brimful.precision.formats import InferencePrecision
+
+_REMEDY = 'pooling="mean" (or "first", "max") makes vectors of the encoder alone'
 
 
 class TextEncoder(Encoder):
@@ -22,7 +27,16 @@ class TextEncoder(Encoder):
         config: its shape.
         tokenizer: the tokenizer of its vocabulary, or None; saved beside the weights.
         pooling: how texts became vectors in its training, or None if that is not known; saved too.
+        reading: how its folder makes vectors of texts; None if it comes from no folder.
     """
+
+    reading: TextReading | None = None
+
+    def keep_layers(self, indices: Sequence[int]) -> Self:
+        """As `Encoder.keep_layers`."""
+        student = super().keep_layers(indices)
+        student.reading = self.reading
+        return student
 
     @classmethod
     def load(cls, directory: Path | str) -> "TextEncoder":
@@ -32,7 +46,10 @@ class TextEncoder(Encoder):
         Raises:
             BrimfulError: the folder is incomplete, or holds a model of another type or shape.
         """
-        return load_encoder(directory, cls)
+        folder = ModelFolder.open(directory, "encoder")
+        encoder = load_encoder(folder, cls)
+        encoder.reading = reading_of(folder, encoder.config)
+        return encoder
 
     def save(self, directory: Path | str) -> None:
         """Write a Hugging Face folder that `AutoModel.from_pretrained` and `Encoder.load` read.
@@ -42,56 +59,69 @@ class TextEncoder(Encoder):
         Raises:
             BrimfulError: the folder cannot be written, or holds anything but a model.
         """
-        save_model(directory, self)
+        reading = self._reading()
+        more = reading.prompt or reading.unit or reading.pooling == "max"
+        modules = reading.arguments if more else None
+        save_model(directory, self, max_length=reading.max_length, modules=modules)
 
     def encode(self, texts: Iterable[str]) -> list[np.ndarray]:
-        """Hidden states of each text, float32 (tokens, hidden), special tokens included.
+        """Hidden states of each text, float32 (tokens, hidden), special tokens included, without a prompt.
 
-        Texts are cut at `config.max_length` tokens, with a warning. An empty text has
-        its special tokens.
+        Texts are cut where `embed` cuts them, with a warning. An empty text has its special tokens.
 
         Raises:
             BrimfulError: the encoder has no tokenizer.
         """
-        examples = self._examples(texts)
+        examples = self._examples(texts, self._reading().max_length)
         with evaluating(self):
             return run_by_token(self, examples, self.device)
 
     def embed(
         self,
         texts: Iterable[str],
-        pooling: Pooling | None = None,
+        pooling: TextPooling | None = None,
         max_length: int | None = None,
         precision: InferencePrecision = "auto",
     ) -> np.ndarray:
-        """One vector for each text, float32 (n, hidden): the mean over its tokens, or its first token.
+        """One vector for each text, float32 (n, hidden), as its folder says: pooling, the default prompt, a
+        scaling to length 1 (`hf.reading`).
 
         Args:
-            pooling: "mean" or "first"; by default as the encoder was trained, where that is known, else the
-                mean.
-            max_length: cut texts at this many tokens, special tokens included; by default at
-                `config.max_length`. A warning says that texts are cut.
+            pooling: "mean", "first" or "max"; by default the folder's, else as the encoder was trained, where
+                that is known, else the mean.
+            max_length: cut texts at this many tokens, prompt and special tokens included; by default at the
+                folder's length. A warning says that texts are cut.
 
         Raises:
-            BrimfulError: the encoder has no tokenizer, there is no such pooling, or `max_length` leaves no
-                room for a token between [CLS] and [SEP] or is longer than the encoder.
+            BrimfulError: the encoder has no tokenizer, there is no such pooling, the folder's own cannot be
+                computed, or `max_length` leaves no room for a token between [CLS] and [SEP] or is longer than
+                the encoder.
         """
-        if pooling not in (None, "mean", "first"):
-            raise BrimfulError(f"unknown pooling {pooling!r}: known: first, mean")
+        if pooling not in (None, *get_args(TextPooling)):
+            raise BrimfulError(
+                f"unknown pooling {pooling!r}: known: {', '.join(sorted(get_args(TextPooling)))}"
+            )
+        reading = self._reading().pooled(pooling, "the encoder's folder", _REMEDY)
         chosen = calibrated_precision(precision, self, self.device)
-        return text_vectors(self, self._examples(texts, max_length), pooling=pooling, precision=chosen)
+        examples = self._examples(texts, reading.max_length if max_length is None else max_length, reading)
+        return text_vectors(self, examples, pooling=reading.pooling, unit=reading.unit, precision=chosen)
 
-    def _examples(self, texts: Iterable[str], max_length: int | None = None) -> Examples:
+    def _reading(self) -> TextReading:
+        return self.reading or TextReading(self.config.max_length, pooling=self.pooling or "mean")
+
+    def _examples(
+        self, texts: Iterable[str], max_length: int, reading: TextReading | None = None
+    ) -> Examples:
         if self.tokenizer is None:
             raise BrimfulError("the encoder has no tokenizer: load it from a folder that has one")
         if isinstance(texts, str | bytes | Mapping):
             raise BrimfulError(f"texts must be a list of strings, not a {type(texts).__name__}")
         longest = self.config.max_length
-        max_length = longest if max_length is None else max_length
         check_length(max_length, longest)
         texts = list(texts)
         warn_of_empty(texts)
-        examples = encode_texts(self.tokenizer, texts, max_length=max_length, pad=self.config.pad_id)
+        given = [reading.prompt + text for text in texts] if reading else texts
+        examples = encode_texts(self.tokenizer, given, max_length=max_length, pad=self.config.pad_id)
         remedy = "raise max_length" if max_length < longest else "the encoder takes no more"
         warn_of_cut(examples.cut, max_length, remedy)
         return examples

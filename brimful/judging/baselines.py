@@ -19,9 +19,8 @@ from brimful.extras import missing
 from brimful.judging.speed import Answer
 from brimful.model.encoder import Encoder
 from brimful.model.inference import text_vectors
-from brimful.randomness import derive_key, permutation
 from brimful.tables.table import Table
-from brimful.tasks.data import TaskData, cut_part
+from brimful.tasks.data import TaskData, cut_part, drawn
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.task import Task
 from brimful.train.objective import Runtime
@@ -52,6 +51,10 @@ def available(task: Task) -> str | None:
     if task.problem_type not in _MODELS:
         return f"the baselines are for classes, several labels or a value of a text, and not for {task.name}"
     return missing("the ladder of baselines", "sklearn")
+
+
+class UnreadError(ValueError):
+    """No text has what a kind of features reads, such as words."""
 
 
 class Features(Protocol):
@@ -94,10 +97,13 @@ class Tfidf:
         for column, texts in enumerate(self._texts(table)):
             for name in self.kind.split(" and "):
                 vectorizer = CountVectorizer(**_READERS[name])
-                with suppress(ValueError):  # no text has a word
+                try:
                     counted.append((column, vectorizer, vectorizer.fit_transform(texts)))
+                except ValueError as error:
+                    if "empty vocabulary" not in str(error):
+                        raise
         if not counted:
-            raise ValueError("no text has any")
+            raise UnreadError("no text has any")
         frequency = np.concatenate([np.bincount(c.indices, minlength=c.shape[1]) for *_, c in counted])
         kept = np.zeros(len(frequency), dtype=bool)
         kept[np.argsort(-frequency, kind="stable")[:MOST_FEATURES]] = True
@@ -287,13 +293,6 @@ def majority(task: Task, data: TaskData) -> Rung:
     return Rung(answers, task.measure(answers, data.test), seconds, rows=len(data.train))
 
 
-def _drawn(data: Encoded, most: int) -> Encoded:
-    """`most` rows or fewer, in order; the same ones on every call."""
-    if len(data) <= most:
-        return data
-    return data.take(np.sort(permutation(len(data), derive_key("linear model"))[:most]))
-
-
 def linear(task: Task, data: TaskData, features: Features, *, timed: bool = True) -> Rung | None:
     """As `_linear`, with at most `MOST` rows of train, of many classes fewer; None for more than
     `MOST_OUTPUTS`, and where scikit-learn cannot fit the model, as to texts of spaces. A line says each."""
@@ -304,8 +303,9 @@ def linear(task: Task, data: TaskData, features: Features, *, timed: bool = True
     most = min(MOST, MOST_FITTED // outputs)
     if len(data.train) > most:
         say(f"{features.name} takes {most:,} of the {len(data.train):,} rows, drawn: all would take long")
-        dev = None if data.dev is None else _drawn(data.dev, most // 4)
-        data = replace(data, fit=_drawn(data.fit, most), dev=dev, train=_drawn(data.train, most))
+        fit, train = (drawn(part, most, "linear model") for part in (data.fit, data.train))
+        dev = None if data.dev is None else drawn(data.dev, most // 4, "linear model")
+        data = replace(data, fit=fit, dev=dev, train=train)
     try:
         rung = _linear(task, data, features, timed=timed)
     except ValueError as error:
@@ -350,7 +350,7 @@ def _choice(task: Task, data: TaskData, features: Features) -> tuple[str, float]
     middle, most, best = features.strengths[len(features.strengths) // 2], -np.inf, None
     for kind in features.kinds:
         features.kind = kind
-        with suppress(ValueError):  # no text has a word
+        with suppress(UnreadError):
             ours, theirs = features.fit(fit.table), features.of(dev.table)
             if (reached := score(middle)) > most:
                 most, best = reached, (kind, ours, theirs)

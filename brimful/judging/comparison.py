@@ -31,9 +31,8 @@ def measure_methods(methods: Sequence[Sequence[Judged]], test: Encoded) -> Uncer
 
     The covariance has two parts. That over test rows, with the trained models as they are, is by the paired
     bootstrap where an answer is a row of an array and there are at most `MOST`, else (many rows, spans,
-    answers to questions) by the jackknife, which measures 41 times instead of 1,001, and keeps the questions
-    on a context together. That over k seeds is the covariance of the metrics of each seed, over k: models of
-    the same seed are paired.
+    answers to questions) by the jackknife of whole contexts, which measures 41 times instead of 1,001. That
+    over k seeds is the covariance of the metrics of each seed, over k: models of the same seed are paired.
 
     Args:
         methods: of each its models, in the same order of seeds. A method without seeds, such as a linear

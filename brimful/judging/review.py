@@ -17,12 +17,11 @@ from brimful.judging import analysis
 from brimful.judging.checks import Finding, check_tables, check_unknown, lengths_of_encoded
 from brimful.model.encoder import Encoder
 from brimful.model.inference import text_vectors
-from brimful.randomness import derive_key, permutation
 from brimful.tables.labelled_spans import LabelledSpan
 from brimful.tasks.cache import content_hash, known_facts
 from brimful.tasks.classes import DIGITS
 from brimful.tasks.classification import Classification, probabilities
-from brimful.tasks.data import TaskData
+from brimful.tasks.data import TaskData, drawn
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.form import Row
 from brimful.tasks.task import Task
@@ -213,29 +212,33 @@ def worst_errors(task: Task, answers: Any, data: Encoded) -> list[Row]:
     return [shown for _, shown in found[:SHOWN]]
 
 
-def scores_by_label(task: Task, answers: Any, data: Encoded) -> list[Summary]:
-    """Precision, recall and F1 of each label of spans, classes or sets of labels, the most frequent first.
+def scores_by_label(task: Task, answers: Any, data: Encoded) -> Summary:
+    """How well each label of spans, classes or sets of labels is predicted.
 
     Returns:
-        `label`, `support` (how often it stands in the table), `precision`, `recall`, `f1`; a label that is
-        never predicted has a precision of 0. Empty for a task without labels, and for more than
-        `LARGEST_MATRIX` labels.
+        `by_label`, for at most `LARGEST_MATRIX` labels, the most frequent first: `label`, `support` (how
+        often it stands in the table), `precision`, `recall`, `f1`; and `never_predicted`, the labels that
+        stand there and that no prediction has. Nothing of a task without labels.
     """
     labels = task.facts.get("labels") or []
-    if not 0 < len(labels) <= LARGEST_MATRIX:
-        return []
+    if not labels:
+        return {}
     support, predicted, hits = Counter[str](), Counter[str](), Counter[str]()
     for compared in task.compared_rows(answers, data):
         wanted, found = (_labelled(compared[side]) for side in ("gold", "prediction"))
         for counts, items in ((support, wanted), (predicted, found), (hits, wanted & found)):
             counts.update(_label(item) for item in items)
     if not set(support) <= set(labels):  # joined labels, which stand for several
-        return []
-    told = []
+        return {}
+    lost = [label for label in labels if support[label] and not predicted[label]]
+    told: Summary = {"never_predicted": lost} if lost else {}
+    if len(labels) > LARGEST_MATRIX:
+        return told
+    told["by_label"] = []
     for label in sorted(labels, key=lambda label: -support[label]):
         precision, recall = (hits[label] / max(n[label], 1) for n in (predicted, support))
         f1 = 2 * hits[label] / max(support[label] + predicted[label], 1)
-        told.append(
+        told["by_label"].append(
             {"label": label, "support": support[label], "precision": precision, "recall": recall, "f1": f1}
         )
     return told
@@ -293,8 +296,7 @@ def doubtful_labels(encoder: Encoder, train: Encoded, labels: list[str], runtime
     if len(labels) > MOST_CLASSES:
         say(f"no search for mislabelled rows: it is for {MOST_CLASSES} classes or fewer, not {len(labels):,}")
         return {}
-    rows = np.sort(permutation(len(train), derive_key("doubtful labels"))[:DOUBTED])
-    data = train if len(rows) == len(train) else train.take(rows)
+    data = drawn(train, DOUBTED, "doubtful labels")
     truth = data.targets["label"]
     folds = analysis.deal_folds(data.table.groups())
     features = text_vectors(encoder, data.examples, precision=runtime.precision)
@@ -328,9 +330,8 @@ def review(
     """
     task, test, dev = data.task, data.test, data.dev
     if not isinstance(task, Classification):
-        by_label = scores_by_label(task, answers, test)
         return {
-            **({"by_label": by_label} if by_label else {}),
+            **scores_by_label(task, answers, test),
             "errors": worst_errors(task, answers, test),
         }, None
     fitted: Summary = {}
@@ -341,7 +342,7 @@ def review(
     temperature = fitted.get("temperature")
     told = {
         **review_classifier(answers, test, task.labels, fitted),
-        "by_label": scores_by_label(task, answers, test),
+        **scores_by_label(task, answers, test),
         **doubtful_labels(encoder, data.train, task.labels, runtime),
         "errors": worst_errors(task, answers if temperature is None else answers / temperature, test),
     }

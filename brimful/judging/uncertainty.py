@@ -47,11 +47,7 @@ def bootstrapped(measure: Measure, n: int, resamples: int = 1000) -> Uncertain:
 
 def jackknifed(measure: Measure, groups: Sequence[object]) -> Uncertain:
     """The same in few measurements, for metrics that take long: each leaves out one of 40 parts of the
-    examples, drawn at random (Efron and Tibshirani, 1993, chapter 11).
-
-    Args:
-        groups: of each example. Those of equal groups, such as questions on one context, are in one part:
-            their errors are alike. Of a single group each example may be in any part.
+    examples, drawn at random (Efron and Tibshirani, 1993, chapter 11). Those of equal groups are in one part.
     """
     place = shuffled_groups(groups if len(set(groups)) > 1 else range(len(groups)), derive_key("jackknife"))
     parts = min(PARTS, int(place.max()) + 1)

@@ -17,7 +17,8 @@ from brimful.errors import BrimfulError, nearest
 from brimful.model.drawing import Linear, draw_normal
 from brimful.model.encoder import Encoder
 from brimful.model.layer import initialize, norm
-from brimful.model.shape import Pooling
+from brimful.model.shape import Pooling, TextPooling
+from brimful.precision.policy import widen
 
 
 class MaskedLMHead(nn.Module):
@@ -57,6 +58,9 @@ class ClassifierHead(nn.Module):
     The transform of modern is the same as in its masked-LM head: dense, GeLU and norm.
     """
 
+    unit, zero = 1.0, 0.0
+    """Outputs are `unit * scores + zero`: a single value is learnt in units of its deviation."""
+
     def __init__(self, encoder: Encoder, classes: int, *, dropout: float | None, dense: bool) -> None:
         """
         Args:
@@ -82,8 +86,11 @@ class ClassifierHead(nn.Module):
             draw_normal(self.classifier.weight, config.hidden_size**-0.5, truncated=True)
 
     def classify(self, x: Tensor) -> Tensor:
-        """x (N, hidden) -> logits (N, classes)."""
-        return self.classifier(self.dropout(self.transform(x)))
+        """x (N, hidden) -> logits (N, classes); a single one in float32 at least, for values far from 0."""
+        x = self.dropout(self.transform(x))
+        if self.classes > 1:
+            return self.classifier(x)
+        return self.unit * (widen(F.linear(x, self.classifier.weight)) + self.classifier.bias) + self.zero
 
     def transform(self, x: Tensor) -> Tensor:
         """x (N, hidden) -> the input of the classifier, (N, hidden)."""
@@ -189,13 +196,17 @@ def pooling_of(encoder: Encoder) -> Pooling:
     return encoder.pooling or ("mean" if encoder.config.modern else "first")
 
 
-def pool(hidden: Tensor, batch: PackedBatch, pooling: Pooling) -> Tensor:
+def pool(hidden: Tensor, batch: PackedBatch, pooling: TextPooling) -> Tensor:
     """One vector for each sequence of a row: hidden (T, hidden) -> (S, hidden), finite in empty slots.
 
     The mean is summed in float32 or wider; on the CPU token by token, so that neighbours do not matter.
     """
     if pooling == "first":
         return hidden.index_select(0, batch.first_positions)
+    if pooling == "max":
+        index = batch.sequence_of_token[:, None].expand_as(hidden)
+        empty = hidden.new_zeros(batch.offsets.numel() - 1, hidden.shape[1])
+        return empty.scatter_reduce(0, index, hidden, "amax", include_self=False)
     dtype = torch.promote_types(hidden.dtype, torch.float32)
     sizes = (batch.offsets[1:] - batch.offsets[:-1]).clamp(min=1)
     total = hidden.new_zeros(sizes.numel(), hidden.shape[1], dtype=dtype)

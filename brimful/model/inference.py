@@ -17,7 +17,7 @@ from brimful.model.door import SWITCH, kernels, within
 from brimful.model.encoder import Encoder
 from brimful.model.heads import pool
 from brimful.model.int8 import is_wide
-from brimful.model.shape import Pooling
+from brimful.model.shape import TextPooling
 from brimful.precision.formats import InferencePrecision
 from brimful.precision.policy import autocast, resolve
 
@@ -44,13 +44,15 @@ def text_vectors(
     encoder: Encoder,
     examples: Examples,
     *,
-    pooling: Pooling | None = None,
+    pooling: TextPooling | None = None,
+    unit: bool = False,
     precision: InferencePrecision = "fp32",
 ) -> np.ndarray:
     """A vector of each text, on the encoder's device: its hidden states, pooled; of windows, the mean.
 
     Args:
         pooling: by default as the encoder was trained, where that is known, else the mean.
+        unit: whether vectors are scaled to length 1.
         precision: hidden states are pooled in float32.
 
     Returns:
@@ -69,7 +71,13 @@ def text_vectors(
             encoder.device,
             precision=precision,
         )
-    return examples.mean_over_windows(vectors)
+    vectors = examples.mean_over_windows(vectors)
+    return of_length_1(vectors) if unit else vectors
+
+
+def of_length_1(vectors: np.ndarray) -> np.ndarray:
+    """Vectors (n, width), each scaled to length 1; zeros stay zeros."""
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.float32(1e-12))
 
 
 @contextmanager
@@ -176,7 +184,7 @@ def batches(
 
 
 def not_finite() -> NotFiniteError:
-    """The error of outputs that are NaN or infinite. It knows no folder: see `hf.folders.naming_weights`."""
+    """The error of outputs that are NaN or infinite. It knows no folder: see `source.naming_weights`."""
     return NotFiniteError(
         "the model's outputs are NaN or infinite: its weights are damaged, or too large for the precision"
     )

@@ -8,7 +8,9 @@ from brimful.errors import BrimfulError, nearest
 Architecture = Literal["bert", "prenorm", "modern"]
 Variant = Literal["roberta", "xlm-roberta", "camembert", "electra"]
 Pooling = Literal["mean", "first"]
-"""What stands for a text: the mean of its tokens' hidden states, or its first token's."""
+"""What stands for a text in classifiers: the mean of its tokens' hidden states, or its first token's."""
+TextPooling = Literal["mean", "first", "max"]
+"""And in vectors, where it may also be the largest value of each unit."""
 
 
 @dataclass(frozen=True, kw_only=True)

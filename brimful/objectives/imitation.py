@@ -16,7 +16,7 @@ from brimful.model.attention import Layout
 from brimful.model.door import within
 from brimful.model.encoder import Capture, Encoder
 from brimful.model.heads import SequenceHead, TokenHead, pool
-from brimful.model.shape import Pooling
+from brimful.model.shape import TextPooling
 from brimful.objectives.layer_losses import LayerLosses
 from brimful.objectives.pairwise import attention_score_sum, relation_sum, score_maps
 from brimful.objectives.supervised import Evaluate, Supervision, no_evaluation
@@ -163,7 +163,7 @@ class LogitDistillation:
                 The teacher's are the target `TEACHER` of batches, float32 (S, C) or (T, C).
             primary_metric: the metric of `evaluate` that checkpoints are compared by.
             evaluate: measures the student on held-out examples.
-            labels: the task and the weight of its loss, whose mean is over all examples, labelled or not.
+            labels: the task and the weight of its loss, which is a mean as in fine-tuning.
         """
         self.coefficients = {"logits": 1.0} | ({labels[0].name: labels[1]} if labels else {})
         self.head = head
@@ -179,7 +179,8 @@ class LogitDistillation:
         return {}
 
     def normalizers(self, batch: PackedBatch) -> dict[str, float]:
-        return dict.fromkeys(self.coefficients, float(self._outputs(batch)))
+        of_labels = {self.labels[0].name: self.labels[0].weight(batch)} if self.labels else {}
+        return {"logits": float(self._outputs(batch)), **of_labels}
 
     def _outputs(self, batch: PackedBatch) -> int:
         """The head's outputs of real sequences, which stand first: one a sequence or one a token."""
@@ -215,7 +216,7 @@ class VectorDistillation:
     def __init__(
         self,
         student: Encoder,
-        pooling: Pooling,
+        pooling: TextPooling,
         width: int,
         loss: Literal["cosine", "mse"],
         primary_metric: PrimaryMetric | None = None,
@@ -228,7 +229,7 @@ class VectorDistillation:
             loss: how vectors are compared.
         """
         ours = student.config.hidden_size
-        self.pooling: Pooling = pooling
+        self.pooling: TextPooling = pooling
         self.cosine = loss == "cosine"
         self.primary_metric = primary_metric
         self.projections = nn.ModuleList([nn.Linear(ours, width, bias=False)] if ours != width else [])

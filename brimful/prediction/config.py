@@ -4,10 +4,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from brimful.errors import BrimfulError
+from brimful.model.shape import TextPooling
 from brimful.precision.formats import InferencePrecision
 from brimful.tables.layouts import TextColumns
 
-Pool = Literal["auto", "mean", "first"]
+Pool = Literal["auto", "mean", "first", "max"]
 Device = Literal["auto", "cpu", "cuda"]
 
 
@@ -24,7 +25,7 @@ class Opening:
     """
 
     model: str
-    pooling: Pool = "auto"
+    pooling: TextPooling | None = None
     max_length: int | None = None
     overlap: int | None = None
     precision: InferencePrecision = "auto"
@@ -54,8 +55,8 @@ class PredictConfig:
     """Write the texts and their `scores` too: the probability of each label, or the value of a regression.
     Such a file can teach a student (distil --teacher-scores)."""
     pooling: Pool = "auto"
-    """Of an encoder: whether a vector is the mean over the tokens or the first token. auto: as the encoder
-    was trained, where its folder says it; else the mean."""
+    """Of an encoder: whether a vector is the mean over the tokens, the first token, or the largest value of
+    each unit. auto: as its folder says; else the mean."""
     max_length: int | None = None
     """The most tokens of an example; by default the same as in training."""
     overlap: int | None = None
@@ -78,7 +79,7 @@ class PredictConfig:
         """How its model is opened."""
         return Opening(
             model=self.model,
-            pooling=self.pooling,
+            pooling=None if self.pooling == "auto" else self.pooling,
             max_length=self.max_length,
             overlap=self.overlap,
             precision=self.precision,

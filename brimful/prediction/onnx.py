@@ -6,14 +6,16 @@ from tokenizers import Tokenizer
 from brimful.data.examples import Examples, check_length
 from brimful.data.ragged import Ragged
 from brimful.errors import BrimfulError, NotFiniteError
-from brimful.exporting.onnx_file import VECTORS, onnx_session
+from brimful.exporting.onnx_file import onnx_session
 from brimful.exporting.openvino_file import openvino_session
-from brimful.exporting.padded_batches import Inputs, padded_batches, padded_outputs, session_run
+from brimful.exporting.padded_batches import Inputs, padded_batches, padded_outputs, pooled, session_run
 from brimful.extras import require
-from brimful.hf.config_json import shape_of
-from brimful.hf.model_folder import POOLINGS, PROBLEMS, ModelFolder
+from brimful.hf.config_json import class_names, shape_of
+from brimful.hf.model_folder import PROBLEMS, ModelFolder
+from brimful.hf.reading import VECTORS, reading_of
+from brimful.model.shape import TextPooling
 from brimful.prediction.config import Opening
-from brimful.prediction.served import ServedEncoder, ServedTask
+from brimful.prediction.served import ServedEncoder, ServedTask, graph_file
 from brimful.seals import check_seal
 from brimful.tables.table import Table, require_pairs
 from brimful.tasks.encoded import Encoded
@@ -30,7 +32,7 @@ def open_model(folder: ModelFolder, opening: Opening) -> ServedTask | ServedEnco
         BrimfulError: the runtime is not installed or cannot read the file, the folder is damaged, or the file
             gives neither a task's outputs nor vectors, or has a pooling of its own.
     """
-    if folder.graph_file.suffix == ".xml":
+    if graph_file(folder).suffix == ".xml":
         require(f"{folder}, a file of OpenVINO,", "openvino")
     else:
         require(f"{folder}, an ONNX file,", "onnxruntime")
@@ -39,22 +41,24 @@ def open_model(folder: ModelFolder, opening: Opening) -> ServedTask | ServedEnco
     graph = Graph(folder, shape.hidden_size)
     tokenizer = read_tokenizer(folder.encoder_path)
     require_rows(tokenizer, shape.vocabulary_size, str(folder.encoder_path / "tokenizer.json"))
-    max_length = folder.text_length(shape) if opening.max_length is None else opening.max_length
+    reading = reading_of(folder, shape)
+    max_length = reading.max_length if opening.max_length is None else opening.max_length
     check_length(max_length, shape.max_length)
     if graph.output in (VECTORS, "last_hidden_state"):  # the latter until 0.2.0
-        if graph.output == VECTORS and opening.pooling != "auto":
+        if graph.output == VECTORS and opening.pooling is not None:
             raise BrimfulError(f"{graph.path} gives vectors that are pooled: leave --pooling out")
-        told = POOLINGS.get(str(folder.values.get("classifier_pooling"))) or "mean"
-        pooling = told if opening.pooling == "auto" else opening.pooling
+        reading = reading.pooled(opening.pooling, opening.model)
+        unit = reading.unit or (graph.output == VECTORS and not folder.modules)  # as all were until 0.2.0
 
         return ServedEncoder(
             width=shape.hidden_size,
             max_length=max_length,
             overlap=opening.overlap,
             tokenizer=tokenizer,
-            outputs=lambda examples: graph.pooled(examples, pooling),
+            outputs=lambda examples: graph.pooled(examples, reading.pooling),
             precision=graph.precision,
-            unit=graph.output == VECTORS,
+            unit=unit,
+            prompt=reading.prompt,
         )
     suffixes = [problem for suffix, problem in PROBLEMS.items() if folder.class_name.endswith(suffix)]
     usual = suffixes[0] if suffixes else "single_label_classification"
@@ -63,7 +67,7 @@ def open_model(folder: ModelFolder, opening: Opening) -> ServedTask | ServedEnco
             f"{graph.path} gives {graph.output} of a {folder.class_name or 'model without a name'}, and no"
             " predictions; for vectors, export the encoder without --masked-lm"
         )
-    names = folder.class_names(graph.width, str(graph.path)) or [f"LABEL_{i}" for i in range(graph.width)]
+    names = class_names(folder, graph.width, str(graph.path)) or [f"LABEL_{i}" for i in range(graph.width)]
     task = from_folder(saved_form(folder, usual, graph.width), folder, names)
     saved = saved_settings(folder, task, of_texts=not graph.by_token)
     overlap = saved.overlap if opening.overlap is None else opening.overlap
@@ -103,7 +107,7 @@ class Graph:
             hidden: the width of vectors, which OpenVINO does not know before it has computed some.
         """
         self.folder = folder
-        self.path = folder.graph_file
+        self.path = graph_file(folder)
         in_openvino = self.path.suffix == ".xml"
         try:
             session = openvino_session(self.path) if in_openvino else onnx_session(self.path, spinning=False)
@@ -133,15 +137,13 @@ class Graph:
             return Ragged.of([], np.float32, (width,)) if self.by_token else empty
         return padded_outputs(self._run, examples, order)
 
-    def pooled(self, examples: Examples, pooling: str) -> np.ndarray:
-        """float32 (n, C): the first token's output, or the mean of all; or what the graph has pooled."""
+    def pooled(self, examples: Examples, pooling: TextPooling) -> np.ndarray:
+        """float32 (n, C): the outputs of each example's tokens, pooled; or what the graph has pooled."""
         found = np.zeros((len(examples), self.width), dtype=np.float32)
         for index, inputs in padded_batches(examples):
             values = self._run(inputs)
             if self.by_token:
-                real = inputs["attention_mask"][:, :, None].astype(np.float32)
-                mean = pooling == "mean"
-                values = (values * real).sum(1) / real.sum(1) if mean else values[:, 0]
+                values = pooled(values, inputs["attention_mask"], pooling)
             found[index] = values
         return found
 

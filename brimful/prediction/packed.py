@@ -8,13 +8,14 @@ import numpy as np
 import torch
 from tokenizers import Tokenizer
 
-from brimful.console import warn
 from brimful.data.examples import Examples, check_length
 from brimful.device import default_device
 from brimful.errors import BrimfulError
-from brimful.hf.folders import load_encoder, naming_weights
+from brimful.exporting.source import naming_weights
+from brimful.hf.folders import load_encoder
 from brimful.hf.int8 import calibrated_precision
 from brimful.hf.model_folder import ModelFolder
+from brimful.hf.reading import reading_of
 from brimful.model.door import within
 from brimful.model.encoder import Encoder
 from brimful.model.inference import sharing, text_vectors
@@ -77,10 +78,8 @@ def open_model(folder: ModelFolder, opening: Opening) -> ServedTask | ServedEnco
     tokenizer, shape = encoder.tokenizer, encoder.config
     if tokenizer is None:
         raise BrimfulError(f"{folder} has no tokenizer.json; add it beside config.json")
-    if others := folder.other_modules(classifier=False):
-        warn(f"{opening.model}: the vectors are without {', '.join(others)}, which is not read")
-    pooling = None if opening.pooling == "auto" else opening.pooling
-    max_length = folder.text_length(shape) if opening.max_length is None else opening.max_length
+    reading = reading_of(folder, shape).pooled(opening.pooling, opening.model)
+    max_length = reading.max_length if opening.max_length is None else opening.max_length
     check_length(max_length, shape.max_length)
 
     def vectors(examples: Examples) -> np.ndarray:
@@ -88,7 +87,7 @@ def open_model(folder: ModelFolder, opening: Opening) -> ServedTask | ServedEnco
             if encoder.device != device:
                 encoder.to(device)
             each = replace(examples, texts=None)
-            return text_vectors(encoder, each, pooling=pooling, precision=numbers.precision)
+            return text_vectors(encoder, each, pooling=reading.pooling, precision=numbers.precision)
 
     return ServedEncoder(
         width=shape.hidden_size,
@@ -97,6 +96,8 @@ def open_model(folder: ModelFolder, opening: Opening) -> ServedTask | ServedEnco
         tokenizer=tokenizer,
         outputs=vectors,
         precision=numbers.precision,
+        unit=reading.unit,
+        prompt=reading.prompt,
         **_threads(device),
     )
 

@@ -26,6 +26,9 @@ from brimful.tasks.encoded import Encoded, encode
 from brimful.tasks.form import Outputs, PredictionForm, Row, predicted_rows
 from brimful.tasks.output import ARRAYS, Output
 
+_GRAPHS = ("onnx/model.onnx", "onnx/model_quantized.onnx", "model.onnx", "openvino/openvino_model.xml")
+"""Where an export to ONNX or OpenVINO has its graph; that of ONNX until 0.2.0 at the top."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Served:
@@ -72,14 +75,16 @@ class ServedTask(Served):
 
 @dataclass(frozen=True, kw_only=True)
 class ServedEncoder(Served):
-    """An encoder; its outputs are vectors, float32 (n, width), of length 1 if they are `unit`."""
+    """An encoder; its outputs are vectors, float32 (n, width), in answers of length 1 if they are `unit`.
+    `prompt` stands before each text, and is read with it."""
 
     width: int
     unit: bool = False
+    prompt: str = ""
 
     def encode(self, table: Table, overlap: int | None, tokenizer: Tokenizer) -> Encoded:
         """The examples of a table, as of a task model."""
-        return encode(table, tokenizer, self.max_length, overlap=overlap)
+        return encode(table, tokenizer, self.max_length, overlap=overlap, prompt=self.prompt)
 
     def answers(self, outputs: np.ndarray, data: Encoded) -> np.ndarray:
         """float32 (texts, width); of a text in windows, the mean of theirs."""
@@ -87,6 +92,18 @@ class ServedEncoder(Served):
         if self.unit:  # which a mean is not
             found /= np.maximum(np.linalg.norm(found, axis=1, keepdims=True), np.float32(1e-12))
         return found
+
+
+def graph_file(folder: ModelFolder) -> Path:
+    """Where the graph of an export to ONNX or OpenVINO is."""
+    places = [folder.path / name for name in _GRAPHS]
+    return next((place for place in places if place.is_file()), places[0])
+
+
+def is_graph(folder: ModelFolder) -> bool:
+    """Whether a file of ONNX or OpenVINO holds the model: it has no weights of its own."""
+    weights = (*folder.path.glob("*.safetensors*"), *folder.path.glob("pytorch_model*"))
+    return graph_file(folder).is_file() and not weights
 
 
 def open_served(opening: Opening) -> ServedTask | ServedEncoder:
@@ -97,7 +114,7 @@ def open_served(opening: Opening) -> ServedTask | ServedEncoder:
             computes it is missing.
     """
     folder = ModelFolder.open(opening.model, "model")
-    engine = "static" if folder.is_static else "onnx" if folder.is_graph else "packed"
+    engine = "static" if folder.is_static else "onnx" if is_graph(folder) else "packed"
     found: ServedTask | ServedEncoder = import_module(f"brimful.prediction.{engine}").open_model(
         folder, opening
     )

@@ -216,6 +216,15 @@ def held_out_sentence(summary: Summary) -> str:
     return f"The {parts} were held out of the training table; held_out_rows.json in the run names them."
 
 
+def never_sentence(summary: Summary) -> str:
+    """The labels of test rows that no prediction has, of many the first."""
+    names = summary.get("never_predicted")
+    if not isinstance(names, list) or not names:
+        return ""
+    more = f" and {len(names) - ROWS:,} more" if len(names) > ROWS else ""
+    return f"Never predicted on test: {', '.join(map(plain, names[:ROWS]))}{more}."
+
+
 def abstain_tables(summary: Summary) -> list[ReportTable]:
     """Thresholds for abstaining, and what they keep and reach."""
     shares = ("target", "threshold", "dev_coverage", "dev_accuracy", "test_coverage", "test_accuracy")
@@ -227,7 +236,8 @@ def abstain_tables(summary: Summary) -> list[ReportTable]:
             "Answer only where the probability is high",
             ["Wanted accuracy", "Lowest probability", *_titles(shares[2:])],
             [[_share(row.get(key)) for key in shares] for row in abstain],
-            "Thresholds are chosen on dev: brimful predict --abstain-below.",
+            "Each is the lowest threshold that reaches the wanted accuracy on dev: on other rows the accuracy"
+            " is below it about as often as above. brimful predict --abstain-below.",
             decides=True,
         )
     ]

@@ -29,7 +29,7 @@ from brimful.reports.content import (
     written_gap,
 )
 from brimful.reports.demo import demo_headline
-from brimful.reports.finetune import RUNGS, calibration_card, held_out_sentence
+from brimful.reports.finetune import RUNGS, calibration_card, held_out_sentence, never_sentence
 from brimful.reports.load import Run
 from brimful.reports.prepared import prepared_headline
 from brimful.train.metrics import training_loss
@@ -166,7 +166,7 @@ def _finetune(summary: Summary, task: "type[Task]") -> Parts:
     seconds = metric(summary, "seconds")
     took = f"Its training took {duration(seconds)}." if seconds is not None else ""
     sentences = [*sentences[:1], *_more_tests(summary, primary), *sentences[1:]]
-    sentences += [held_out_sentence(summary), took, _bound(summary)]
+    sentences += [held_out_sentence(summary), took, never_sentence(summary), _bound(summary)]
     one_text = [_rungs(summary, "latency_ms", milliseconds), busy_note(metric(summary, "withheld"))]
     return sentences, [
         _primary_card(summary, primary),

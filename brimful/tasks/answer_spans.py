@@ -23,7 +23,7 @@ from brimful.tasks.form import Outputs, PredictionForm, Row
 from brimful.tasks.token_tags import without_spaces
 
 LONGEST_ANSWER = 30
-"""In tokens, as in BERT's own program for SQuAD."""
+"""In tokens, as in BERT's own program for SQuAD; a training table with longer ones raises it."""
 N_BEST = 20
 
 
@@ -65,9 +65,11 @@ class Answers(PredictionForm):
     Attributes:
         no_answer_threshold: no answer is the prediction where its margin is above this. None: a question
             always has an answer, as in SQuAD 1.1 and CMRC 2018.
+        max_answer_length: the most tokens of an answer (the word of `transformers`).
     """
 
     no_answer_threshold: float | None = None
+    max_answer_length: int = LONGEST_ANSWER
     name = "question-answering"
     problem_type = "question_answering"
     characters = True
@@ -89,14 +91,23 @@ class Answers(PredictionForm):
 
     @property
     def settings(self) -> dict[str, Any]:
-        return {} if self.no_answer_threshold is None else {"no_answer_threshold": self.no_answer_threshold}
+        found: dict[str, Any] = {}
+        if self.no_answer_threshold is not None:
+            found["no_answer_threshold"] = self.no_answer_threshold
+        if self.max_answer_length != LONGEST_ANSWER:
+            found["max_answer_length"] = self.max_answer_length
+        return found
 
     def with_settings(self, settings: Mapping[str, Any]) -> Self:
         threshold = settings.get("no_answer_threshold")
         if threshold is not None and not (type(threshold) in (int, float) and abs(threshold) < 1e30):
             raise BrimfulError("no_answer_threshold is not a number")
+        longest = settings.get("max_answer_length", LONGEST_ANSWER)
+        if not (type(longest) is int and 0 < longest < 2**31):
+            raise BrimfulError("max_answer_length is not a number of tokens")
         task = copy(self)
         object.__setattr__(task, "no_answer_threshold", threshold)
+        object.__setattr__(task, "max_answer_length", longest)
         return task
 
     @property
@@ -115,7 +126,7 @@ class Answers(PredictionForm):
             scores = outputs[example].astype(np.float64)
             nothing[row] = min(nothing[row], scores[0].sum())
             places = without_spaces(examples.characters[example], data.table.second[row])
-            for span, score in _best_spans(scores, places):
+            for span, score in _best_spans(scores, places, self.max_answer_length):
                 found[row][span] = max(score, found[row].get(span, -np.inf))
         return [
             Prediction(_best(spans, context), no_answer)
@@ -156,13 +167,15 @@ class Answers(PredictionForm):
         return rows
 
 
-def _best_spans(scores: np.ndarray, places: np.ndarray) -> Iterator[tuple[tuple[int, int], float]]:
+def _best_spans(
+    scores: np.ndarray, places: np.ndarray, longest: int
+) -> Iterator[tuple[tuple[int, int], float]]:
     """The characters and scores of the best spans of a window, from the logits (tokens, 2) of its tokens."""
     context = np.flatnonzero(places[:, 0] < places[:, 1])  # neither a special token nor white space
     starts, ends = (context[np.argsort(-scores[context, k], kind="stable")[:N_BEST]] for k in (0, 1))
     for start in starts.tolist():
         for end in ends.tolist():
-            if start <= end < start + LONGEST_ANSWER:
+            if start <= end < start + longest:
                 yield (int(places[start, 0]), int(places[end, 1])), float(scores[start, 0] + scores[end, 1])
 
 

@@ -48,6 +48,7 @@ from brimful.tasks.entries import (
     try_to_write,
 )
 from brimful.tasks.task import Task
+from brimful.text.special_ids import truncation_side
 
 VARIABLE = "BRIMFUL_CACHE"
 """Names the folder of the cache; `off` means that there is none."""
@@ -244,7 +245,7 @@ class TaskFiles:
         if key is not None:
             settings = {"labels": task.labels, "max_length": max_length, "overlap": overlap}
             words = hashlib.sha256(tokenizer.to_str().encode()).hexdigest()
-            key = {**key, **settings, "tokenizer": words}
+            key = {**key, **settings, "tokenizer": words, "side": truncation_side(tokenizer)}
         given, labelled = (table, tokenizer, max_length, overlap), self.labelled
         examples = self._once(
             key,

@@ -12,6 +12,7 @@ from brimful.distributed import ALONE, World
 from brimful.errors import BrimfulError
 from brimful.model.encoder import Encoder
 from brimful.objectives.supervised import Evaluate, no_evaluation
+from brimful.randomness import derive_key, hash_words
 from brimful.tables.layouts import OWN_LAYOUT, FileLayout
 from brimful.tables.table import Table, require_pairs
 from brimful.tasks.alike import FEWEST, cut_rows
@@ -101,6 +102,7 @@ def load_task_data(
         return data
 
     everything = encoded(train_path)
+    task = task.learnt(everything)
     if test_path is not None:
         of_test = encoded(test_path)
     elif test_rows is not None:
@@ -185,6 +187,15 @@ def divided(data: Encoded, rows: np.ndarray, name: str) -> tuple[Encoded, Encode
     path = part.table.path
     named = replace(part.table, path=path.with_name(f"{path.name}, its {name} rows"))
     return data.take(np.flatnonzero(~taken)), replace(part, table=named)
+
+
+def drawn(data: Encoded, most: int, name: str) -> Encoded:
+    """At most so many rows, in order. Their texts decide, so they are the same ones in any order of a table;
+    another `name` draws others."""
+    if len(data) <= most:
+        return data
+    order = np.argsort(hash_words(derive_key(name), data.table.fingerprints), kind="stable")
+    return data.take(np.sort(order[:most]))
 
 
 def example_stream(

@@ -49,16 +49,18 @@ def encode(
     overlap: int | None = None,
     characters: bool = False,
     targets: dict[str, np.ndarray] | None = None,
+    prompt: str = "",
 ) -> Encoded:
     """Token ids of each row, [CLS] text [SEP] (text_b [SEP]), at most `max_length` tokens.
 
     Args:
         overlap, characters, targets: as in `data.examples.encode_texts`.
+        prompt: what stands before each text.
     """
     pad = special_ids(tokenizer).pad
     examples = encode_texts(
         tokenizer,
-        table.texts,
+        [prompt + text for text in table.texts] if prompt else table.texts,
         table.second,
         max_length=max_length,
         pad=pad,

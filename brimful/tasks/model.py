@@ -166,6 +166,7 @@ class TaskModel:
 
     def save(self, folder: Path, *, token_types: bool = True) -> None:
         """Write a Hugging Face folder that `load_task_model` reads; `token_types` as in `save_model`."""
+        fold(self.head)
         extra = {
             OVERLAP: self.overlap,
             TEMPERATURE: self.temperature,
@@ -191,6 +192,22 @@ def reorder(head: TaskHead, order: Sequence[int]) -> None:
     with torch.no_grad():
         for tensor in (head.classifier.weight, head.classifier.bias):
             tensor.copy_(tensor[list(order)])
+
+
+def fold(head: TaskHead) -> None:
+    """Multiply a head's unit into its weights and add its zero to the bias, in place: outputs stay."""
+    with torch.no_grad():
+        head.classifier.weight.mul_(head.unit)
+        head.classifier.bias.mul_(head.unit).add_(head.zero)
+    head.unit, head.zero = 1.0, 0.0
+
+
+def take_weights(head: TaskHead, tensors: Mapping[str, torch.Tensor]) -> None:
+    """Load the weights of a folded head into one of the same shape, with its unit and zero: outputs stay."""
+    head.load_state_dict(tensors)
+    with torch.no_grad():
+        head.classifier.weight.div_(head.unit)
+        head.classifier.bias.sub_(head.zero).div_(head.unit)
 
 
 def load_task_model(path: ModelFolder | Path | str) -> TaskModel:

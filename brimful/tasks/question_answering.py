@@ -18,7 +18,7 @@ from brimful.model.heads import SpanHead
 from brimful.objectives.losses import count, require_no_temperature, span_cross_entropy_sum, squared_error_sum
 from brimful.tables.question_files import NOWHERE, QuestionTable
 from brimful.tables.table import Table
-from brimful.tasks.answer_spans import Answers, Prediction
+from brimful.tasks.answer_spans import LONGEST_ANSWER, Answers, Prediction
 from brimful.tasks.answers import cmrc_exact, exact, f1, lcs_f1
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.form import Row
@@ -50,8 +50,19 @@ class QuestionAnswering(Answers, Task):
         return cls(None if all(table.labels or []) else 0.0)
 
     def fitted(self, answers: list[Prediction], dev: Encoded) -> Self:
-        best = self._best_threshold(answers, _golds(dev))
-        return self.with_settings({"no_answer_threshold": best[0]}) if best else self
+        best = self._best_threshold(answers, _golds(dev)) if self.calibrates else None
+        return self.with_settings(self.settings | {"no_answer_threshold": best[0]}) if best else self
+
+    def learnt(self, train: Encoded) -> Self:
+        """Answers may be as long as the longest of train: what is labelled can be predicted."""
+        spans = train.examples.targets["span"]
+        assert isinstance(spans, np.ndarray)
+        longest = int((spans[:, 1] - spans[:, 0]).max(initial=0)) + 1
+        return self.with_settings(self.settings | {"max_answer_length": max(longest, LONGEST_ANSWER)})
+
+    @property
+    def calibrates(self) -> bool:
+        return self.no_answer_threshold is not None
 
     def new_head(self, encoder: Encoder) -> SpanHead:
         return SpanHead(encoder)
@@ -100,6 +111,13 @@ class QuestionAnswering(Answers, Task):
             warn(
                 f"{lost:,} of {len(table):,} answers of {table.path} fit no window;"
                 " raise --overlap or --max-length"
+            )
+        long = np.flatnonzero(spans[:, 1] - spans[:, 0] >= self.max_answer_length)
+        if len(rows := np.unique(examples.text_of_example[long])):
+            warn(
+                f"{len(rows):,} of {len(table):,} answers of {table.path} are longer than"
+                f" {self.max_answer_length} tokens, such as {table.where(int(rows[0]))}: predictions are as"
+                " long only where answers of train are"
             )
         return spans
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-import torch
 from scipy import stats
 from torch import Tensor
 
@@ -14,6 +13,7 @@ from brimful.errors import BrimfulError
 from brimful.model.encoder import Encoder
 from brimful.model.heads import SequenceHead
 from brimful.objectives.losses import require_no_temperature, squared_error_sum
+from brimful.precision.policy import widen
 from brimful.tables.table import Table
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.form import Row
@@ -24,7 +24,10 @@ from brimful.types import Imitation
 
 @dataclass(frozen=True)
 class Regression(Numbers, Task):
-    """One value; the loss is the squared error. A new head starts at the mean and spread of the labels."""
+    """One value; the loss is the squared error in units of the labels' deviation, from their mean.
+
+    So neither the unit of the labels nor an offset changes what is learnt.
+    """
 
     mean: float = 0.0
     deviation: float = 1.0
@@ -40,13 +43,11 @@ class Regression(Numbers, Task):
     @classmethod
     def from_table(cls, table: Table) -> Self:
         values = table.numbers().astype(np.float64)
-        return cls(float(values.mean()), float(values.std()))
+        return cls(float(values.mean()), float(values.std()) or 1.0)
 
     def new_head(self, encoder: Encoder) -> SequenceHead:
         head = SequenceHead(encoder, 1)
-        with torch.no_grad():
-            head.classifier.weight.mul_(self.deviation)
-            head.classifier.bias.fill_(self.mean)
+        head.unit, head.zero = self.deviation, self.mean
         return head
 
     def targets(self, table: Table) -> dict[str, np.ndarray]:
@@ -63,7 +64,10 @@ class Regression(Numbers, Task):
         return np.searchsorted(np.quantile(values, np.linspace(0.1, 0.9, 9)), values, side="right").tolist()
 
     def losses(self, outputs: Tensor, batch: PackedBatch) -> dict[str, Tensor]:
-        return {self.name: squared_error_sum(outputs[:, 0], batch.targets["label"])}
+        return {self.name: self._error(outputs[:, 0], batch.targets["label"])}
+
+    def _error(self, values: Tensor, targets: Tensor) -> Tensor:
+        return squared_error_sum(widen(values) / self.deviation, targets / self.deviation)
 
     def outputs_of(self, scores: np.ndarray) -> np.ndarray:
         """The values."""
@@ -71,7 +75,7 @@ class Regression(Numbers, Task):
 
     def imitation(self, loss: Imitation, temperature: float) -> Callable[[Tensor, Tensor], Tensor]:
         require_no_temperature(temperature, "a value has no temperature")
-        return squared_error_sum
+        return self._error
 
     def measure(self, answers: np.ndarray, data: Encoded) -> dict[str, float]:
         """The metrics and n. Predictions, or labels, that are all equal have a correlation of 0."""

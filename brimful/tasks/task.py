@@ -82,6 +82,10 @@ class Task(PredictionForm, Protocol):
             BrimfulError: the table cannot be trained on.
         """
 
+    def learnt(self, train: Encoded) -> Self:
+        """The task with what its labelled training examples decide."""
+        return self
+
     def fitted(self, answers: Any, dev: Encoded) -> Self:
         """The task with the settings that are best for the answers to dev, by the primary metric."""
         return self

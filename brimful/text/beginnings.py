@@ -1,8 +1,12 @@
-"""The beginning of a very long text: tokenizing takes about 140 bytes of memory for each character."""
+"""What is read of a text that is too long: its beginning, or its end where `truncation_side` is left.
+
+Of a very long text, no more is tokenized: it takes about 140 bytes of memory for each character.
+"""
 
 from typing import TYPE_CHECKING
 
 from brimful.errors import BrimfulError
+from brimful.text.special_ids import truncation_side
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -14,7 +18,8 @@ MOST = 16 << 20
 
 
 def beginning(tokenizer: "Tokenizer", text: str, tokens: int, name: str) -> str:
-    """A text, or so much of it that its first `tokens` tokens are those of the whole and more follow.
+    """A text, or so much of the part that is read that `tokens` tokens are those of the whole, and there are
+    more.
 
     Args:
         tokenizer: without truncation.
@@ -25,13 +30,14 @@ def beginning(tokenizer: "Tokenizer", text: str, tokens: int, name: str) -> str:
     """
     if len(text) <= LONG:
         return text
-    size = max(LONG // 16, 16 * tokens)
+    size, left = max(LONG // 16, 16 * tokens), truncation_side(tokenizer) == "left"
     while size < len(text):
         if size > MOST:
             break
-        words = tokenizer.encode(text[:size], add_special_tokens=False).word_ids
-        if len(words) > tokens + 1 and words[tokens] != words[-1]:  # the last word may be cut
-            return text[:size]
+        part = text[-size:] if left else text[:size]
+        words = tokenizer.encode(part, add_special_tokens=False).word_ids[:: -1 if left else 1]
+        if len(words) > tokens + 1 and words[tokens] != words[-1]:  # the word at the edge may be cut
+            return part
         size *= 4
     return in_full(text, name)
 

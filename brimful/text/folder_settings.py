@@ -10,10 +10,11 @@ import json
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from brimful.errors import BrimfulError
 from brimful.storage import read_object
+from brimful.text.special_ids import Side
 
 if TYPE_CHECKING:
     from tokenizers import AddedToken
@@ -71,6 +72,19 @@ def read_values(path: Path) -> dict[str, Any]:
 def values_beside(folder: Path, name: str) -> dict[str, Any]:
     """The same of a file that a folder may lack; empty without it."""
     return read_values(folder / name) if (folder / name).is_file() else {}
+
+
+def side_of(config: dict[str, Any], state: dict[str, Any] | None) -> Side:
+    """The side on which texts are cut: of tokenizer_config.json, or else of tokenizer.json.
+
+    Raises:
+        BrimfulError: there is no such side.
+    """
+    usual = ((state or {}).get("truncation") or {}).get("direction", "right").lower()
+    side: Side = config.get("truncation_side", usual)
+    if side not in get_args(Side):
+        raise BrimfulError(f"truncation_side of {CONFIG} is {json.dumps(side):.60}; write right or left")
+    return side
 
 
 def json_file(folder: Path, config: dict[str, Any]) -> Path | None:

@@ -29,9 +29,11 @@ from brimful.text.folder_settings import (
     json_file,
     read_settings,
     read_values,
+    side_of,
     token_name,
     values_beside,
 )
+from brimful.text.special_ids import remember_side
 from brimful.text.tokenizer_files import merge_pair, require_ids
 from brimful.text.vocabulary_files import read_vocabulary
 
@@ -135,6 +137,7 @@ def read_folder(folder: Path, given: Path | None = None) -> FolderTokenizer:
         _require_unknown(tokenizer, path)
         if "do_lower_case" not in settings.values:
             _warn_of_capitals(tokenizer, path)
+    remember_side(tokenizer, side_of(config, state))
     return FolderTokenizer(tokenizer, roles, settings.values.get("split_special_tokens") is True)
 
 

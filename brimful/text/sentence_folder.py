@@ -9,6 +9,7 @@ from brimful.text.folder_settings import read_values
 
 MODULES = "modules.json"
 SETTINGS = "sentence_bert_config.json"
+PROMPTS = "config_sentence_transformers.json"
 _KINDS = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 
 

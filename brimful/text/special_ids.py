@@ -7,8 +7,8 @@ the files beside it say is remembered for each tokenizer that is loaded (`rememb
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
+from typing import TYPE_CHECKING, Any, Literal
+from weakref import WeakKeyDictionary, WeakSet
 
 from brimful.errors import BrimfulError
 
@@ -40,6 +40,8 @@ _KEYS = {role: (f"{role}_token",) for role in NAMES} | {
     "sep": ("sep_token", "eos_token"),
 }
 """The keys of tokenizer_config.json and special_tokens_map.json, by the role of the token."""
+Side = Literal["right", "left"]
+_left: "WeakSet[Tokenizer]" = WeakSet()
 _said: "WeakKeyDictionary[Tokenizer, dict[str, str]]" = WeakKeyDictionary()
 _unknown: "WeakKeyDictionary[Tokenizer, int]" = WeakKeyDictionary()
 
@@ -73,6 +75,16 @@ def roles_of(tokenizer: "Tokenizer") -> dict[str, str]:
 def remember_roles(tokenizer: "Tokenizer", roles: dict[str, str]) -> None:
     """Keep what the files beside a tokenizer say."""
     _said[tokenizer] = roles
+
+
+def truncation_side(tokenizer: "Tokenizer") -> Side:
+    """Where a text that is too long loses tokens, as the files beside a tokenizer say."""
+    return "left" if tokenizer in _left else "right"
+
+
+def remember_side(tokenizer: "Tokenizer", side: Side) -> None:
+    """Keep what they say."""
+    (_left.add if side == "left" else _left.discard)(tokenizer)
 
 
 def _missing(role: str) -> BrimfulError:
@@ -130,8 +142,9 @@ def markers(tokenizer: "Tokenizer") -> set[str]:
 
 def named_as(tokenizer: "Tokenizer", other: "Tokenizer") -> "Tokenizer":
     """The tokenizer, which was made of another one: its special tokens have the names of the other's, and are
-    as plain in a text."""
+    as plain in a text, and a text is cut on the same side."""
     remember_roles(tokenizer, roles_of(other))
+    remember_side(tokenizer, truncation_side(other))
     tokenizer.encode_special_tokens = other.encode_special_tokens
     return tokenizer
 

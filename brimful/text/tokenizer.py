@@ -10,8 +10,8 @@ from brimful.console import warn
 from brimful.errors import BrimfulError
 from brimful.storage import atomic_file
 from brimful.text.folder_classes import tokenizer_class
-from brimful.text.folder_settings import ADDED, CONFIG, MAP, ROLES, values_beside
-from brimful.text.folder_tokenizer import chosen_class, read_folder
+from brimful.text.folder_settings import ADDED, CONFIG, MAP, ROLES, side_of, values_beside
+from brimful.text.folder_tokenizer import read_folder
 from brimful.text.lower_first import lower_first
 from brimful.text.markers import plain_markers
 from brimful.text.sentence_folder import lowers_text
@@ -19,10 +19,12 @@ from brimful.text.special_ids import (
     NAMES,
     name_of,
     remember_roles,
+    remember_side,
     roles_in,
     roles_of,
     special_ids,
     special_tokens,
+    truncation_side,
 )
 from brimful.text.tokenizer_files import MOST_IDS, ids_of_processor, require_ids
 
@@ -35,6 +37,7 @@ _CLASS = "PreTrainedTokenizerFast"
 _USUAL_CLASSES = {"WordPiece": "BertTokenizer", "BPE": "RobertaTokenizer", "Unigram": "XLMRobertaTokenizer"}
 """Classes that put ends around texts, by the kind of their vocabulary."""
 _SAVED = ("tokenizer_class", "model_max_length", "model_input_names", "clean_up_tokenization_spaces")
+_SIDE = "truncation_side"
 _LARGE = re.compile(rf'": ?\d{{{len(str(MOST_IDS))},}}')
 """What an id of a tokenizer.json that `MOST_IDS` forbids looks like."""
 _bare: set[Path] = set()
@@ -45,7 +48,8 @@ def load(path: str | Path) -> "Tokenizer":
 
     The ids are those of transformers' AutoTokenizer, whatever file of the folder has a setting, with one
     departure: a text that spells a marker of the model, such as [SEP], is plain text (`markers`). Texts are
-    lowered where sentence-transformers lowers them. Padding and truncation are switched off.
+    lowered where sentence-transformers lowers them. Padding and truncation are switched off; the side on
+    which texts are to be cut is remembered (`special_ids.truncation_side`).
 
     Args:
         path: file or folder. The settings beside a file count.
@@ -66,7 +70,9 @@ def read(path: str | Path) -> "Tokenizer":
         tokenizer.no_padding()
         tokenizer.no_truncation()
         tokenizer.encode_special_tokens = True
-        remember_roles(tokenizer, roles_in(values_beside(folder, CONFIG), tokenizer))
+        config = values_beside(folder, CONFIG)
+        remember_roles(tokenizer, roles_in(config, tokenizer))
+        remember_side(tokenizer, side_of(config, None))
         return tokenizer
     found = read_folder(folder, given)
     tokenizer, never = lower_first(found.tokenizer) if lowers_text(folder) else (found.tokenizer, set[str]())
@@ -77,6 +83,7 @@ def read(path: str | Path) -> "Tokenizer":
     names = {found.roles[key] for key in ROLES if key in found.roles} | ends | {*known.values()}
     plain = plain_markers(tokenizer, names | never, splits=found.splits)
     remember_roles(plain, roles)
+    remember_side(plain, truncation_side(found.tokenizer))
     if not ends and {"cls", "sep"} <= known.keys() and known["cls"] != known["sep"]:
         _warn_of_bare_texts(folder, known, type(tokenizer.model).__name__)
     return plain
@@ -98,7 +105,7 @@ def _is_own(folder: Path) -> bool:
     if lowers_text(folder):
         return False
     config = values_beside(folder, CONFIG)
-    keys = [key for key in config if key.removesuffix("_token") not in NAMES]
+    keys = [key for key in config if key.removesuffix("_token") not in (*NAMES, _SIDE)]
     if keys == [*_SAVED, "split_special_tokens"]:
         return config["split_special_tokens"] is True and config["tokenizer_class"] == _CLASS
     corpus = any((folder / name).is_file() for name in ("plan.json", "MANIFEST.json"))
@@ -150,20 +157,6 @@ def require_rows(tokenizer: "Tokenizer", rows: int, where: str) -> None:
         )
     if mask is not None and mask >= rows:
         remember_roles(tokenizer, {**roles_of(tokenizer), "mask": ""})
-
-
-def gives_token_types(folder: Path) -> bool:
-    """Whether the tokenizer of a folder gives a model token types (`token_type_ids`).
-
-    Its `model_input_names` say so, or else its class. A folder without a tokenizer counts as one that does.
-    """
-    names = values_beside(folder, CONFIG).get("model_input_names")
-    if isinstance(names, list):
-        return "token_type_ids" in names
-    if tokenizer_file(folder) is None:
-        return True
-    kind = chosen_class(folder)
-    return kind is not None and kind.token_types
 
 
 def tokenizer_file(directory: Path) -> Path | None:
@@ -240,6 +233,7 @@ def save(
         "model_input_names": ["input_ids", *(["token_type_ids"] if segments else []), "attention_mask"],
         "clean_up_tokenization_spaces": False,
         "split_special_tokens": True,
+        **({_SIDE: "left"} if truncation_side(tokenizer) == "left" else {}),
         **{f"{role}_token": name for role, (name, _) in special_tokens(tokenizer).items()},
     }
     with atomic_file(directory / "tokenizer_config.json") as temporary:

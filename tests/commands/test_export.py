@@ -105,7 +105,7 @@ def test_a_classifier_of_the_mean_is_exported_for_sentence_transformers(
     mean_model: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(BrimfulError, match="--format sentence-transformers or --format onnx") as caught:
-        export(run=str(mean_model), out=str(tmp_path / "out"))
+        export(run=str(mean_model), out=str(tmp_path / "out"), format="hf")
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "out").exists()
     result = export(run=str(mean_model), out=str(tmp_path / "out"), format="sentence-transformers")
@@ -158,7 +158,7 @@ def test_an_encoder_is_exported_for_sentence_transformers(model: Path, tmp_path:
             "format": "sentence-transformers",
         }
         assert export(**options)["max_abs_logit_difference"] < 1e-5
-        wanted = encoder.embed(texts, max_length=20, precision="fp32")
+        wanted = encoder.embed(texts, "mean", max_length=20, precision="fp32")
         np.testing.assert_allclose(sentence_vectors(tmp_path / "out", texts), wanted, atol=1e-5, rtol=1e-5)
         assert Encoder.load(tmp_path / "out").pooling == "mean"
     with pytest.raises(BrimfulError, match="no module for this SequenceHead: export it with --format hf"):
@@ -185,7 +185,7 @@ def test_onnx_asks_for_token_types_only_if_they_differ(model: Path, tmp_path: Pa
     batch = pack(list(ids), segments=list(types), max_length=40, pad=0)
     with torch.no_grad():
         hidden = encoder(batch)
-        vectors = torch.nn.functional.normalize(hidden.view(2, 6, -1).mean(1), dim=-1)
+        vectors = hidden.view(2, 6, -1).mean(1)
         wanted = vectors if head is None else head(hidden, batch)
     np.testing.assert_allclose(session.run(None, inputs)[0], wanted, atol=1e-5, rtol=1e-5)
 
@@ -196,7 +196,7 @@ def test_models_of_single_texts_have_no_input_for_token_types(
 ) -> None:
     """What is asked of the tracing, which the test above does."""
     asked: list[bool] = []
-    monkeypatch.setattr(exporting, "write_onnx", lambda *_, token_types, pooling: asked.append(token_types))
+    monkeypatch.setattr(exporting, "write_onnx", lambda *_, token_types, reading: asked.append(token_types))
     monkeypatch.setattr(exporting, "check_graph", lambda *_: 0.0)
     encoder, head, labels = load_model(model / "model")
     for token_types in (False, True):
@@ -379,7 +379,7 @@ def test_logits_that_differ_anywhere_are_noticed_and_nothing_is_written(
     """The difference is in the last sequence only. The graph is the model itself: tracing takes seconds."""
     written: list[PaddedModel] = []
 
-    def write(path: Path, encoder: Encoder, head: SequenceHead, *, token_types: bool, pooling: None) -> None:
+    def write(path: Path, encoder: Encoder, head: SequenceHead, *, token_types: bool, reading: None) -> None:
         written.append(PaddedModel(encoder, head).eval())
 
     def off(path: Path, *, in_openvino: bool):

@@ -3,6 +3,7 @@
 import json
 import runpy
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from brimful.exporting.card import card
 from brimful.exporting.example import Exported, example
 from brimful.exporting.formats import FORMATS
 from brimful.hf.folders import save_model
+from brimful.hf.reading import TextReading
 from brimful.model.heads import MaskedLMHead, SequenceHead, SpanHead, TokenHead
 from brimful.model.shape import EncoderConfig
 
@@ -156,9 +158,11 @@ def test_a_card_says_what_was_compared(difference: float | None, gated: bool) ->
     gate |= {"metric": "accuracy", "before": 0.9, "after": 0.89, "standard_error": 0.01}
     gate |= {"texts_per_second": 1234.5, "p50_ms": 0.5, "processor": "EPYC", "cores": 2}
     facts |= {"gate": gate | {"in_int8": 7, "in_bf16": ["layers.0.up"]}} if gated else {}
-    page = card(Exported("int8", None, {}, 32, (0, "[PAD]"), None, False, "mean"), "model", None, {}, facts)
+    page = card(
+        Exported("int8", None, {}, 32, (0, "[PAD]"), None, False, TextReading(32)), "model", None, {}, facts
+    )
     assert ("Largest difference of an output" in page) == (difference is not None)
-    assert ("outputs were not compared" in page) == (difference is None and not gated)
+    assert ("not loaded with transformers" in page) == (difference is None and not gated)
     assert ("on 80 texts of test.tsv, on VNNI" in page) == gated
     assert ("- accuracy: 0.9000 before, 0.8900 after" in page) == gated
     assert ("- 1,234 texts a second, 0.5 ms for one, on 2 cores of EPYC" in page) == gated
@@ -197,7 +201,7 @@ STUDENT = {"accuracy": 0.5, "accuracy_std": 0.012, "accuracy_runs": [0.49, 0.51]
     ],
 )
 def test_the_card_has_metrics_of_students_and_seeds(summary: dict[str, Any], lines: list[str]) -> None:
-    exported = Exported("hf", None, {}, 20, (0, "[PAD]"), None, True, "mean")
+    exported = Exported("hf", None, {}, 20, (0, "[PAD]"), None, True, TextReading(20))
     facts = {"model": "BertModel", "parameters": 9, "pieces": 8}
     page = card(exported, "m", None, {"options": {}, "summary": summary}, facts)
     assert "\n".join(["## Metrics", "", *lines, "", "## Training"]) in page
@@ -206,7 +210,9 @@ def test_the_card_has_metrics_of_students_and_seeds(summary: dict[str, Any], lin
 def test_the_card_of_int8_says_where_eight_bits_are() -> None:
     facts = {"model": "BertModel", "parameters": 9, "pieces": 8}
     pages = {
-        name: card(Exported(name, None, {}, 20, (0, "[PAD]"), None, True, "mean"), "m", None, {}, facts)
+        name: card(
+            Exported(name, None, {}, 20, (0, "[PAD]"), None, True, TextReading(20)), "m", None, {}, facts
+        )
         for name in ("int8", "onnx-int8")
     }
     assert (
@@ -217,6 +223,16 @@ def test_the_card_of_int8_says_where_eight_bits_are() -> None:
         "The model is `model.safetensors`, with the weights and the size of the format hf." in pages["int8"]
     )
     assert "on x86 CPUs; the steps for it are in `int8.safetensors`." in pages["int8"]
+
+
+def test_the_card_says_which_part_of_long_texts_is_read() -> None:
+    facts = {"model": "BertModel", "parameters": 9, "pieces": 8}
+    kept = {"side": "left"}, {"values": {"window_overlap": 8}}
+    plain = Exported("hf", None, {}, 20, (0, "[PAD]"), None, True, TextReading(20))
+    left, windows = (card(replace(plain, **each), "m", None, {}, facts) for each in kept)
+    assert "Texts are cut at 20 tokens, on the left." in left
+    assert "Texts are read in windows of 20 tokens that share 8" in windows
+    assert "are cut at" not in windows
 
 
 def test_names_mean_nothing_to_markdown() -> None:

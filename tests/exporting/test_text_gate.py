@@ -25,6 +25,7 @@ from brimful.exporting.real_texts import (
     require_little_loss,
 )
 from brimful.exporting.sensitivity import layers_that_lose
+from brimful.hf.reading import TextReading
 from brimful.hf.text_encoder import TextEncoder
 from brimful.model.heads import SequenceHead, TokenHead
 from brimful.processors import processor
@@ -116,7 +117,7 @@ def test_the_layer_with_an_outlier_loses_most() -> None:
     model = TaskModel(Classification(["a", "b"]), encoder, SequenceHead(encoder, 2), 32)
     examples = model.encode(model.task.from_texts(TEXTS[:20], None)).examples
     batches = [inputs for _, inputs in padded_batches(examples)]
-    padded = PaddedModel(encoder, None, "mean").eval()
+    padded = PaddedModel(encoder, None, TextReading(32)).eval()
     healthy = dict(layers_that_lose(padded, batches))
     before = {name: tensor.clone() for name, tensor in encoder.state_dict().items()}
     plant(encoder)

@@ -13,13 +13,14 @@ from tokenizers import Tokenizer, models
 from brimful import Encoder
 from brimful.console import recorded_warnings
 from brimful.errors import BrimfulError
+from brimful.exporting.source import left_out
 from brimful.hf.folders import (
-    left_out,
     load_model,
     load_pretrained,
     save_model,
 )
 from brimful.hf.model_folder import ModelFolder
+from brimful.hf.reading import reads_token_types
 from brimful.model.heads import (
     MaskedLMHead,
     PairHead,
@@ -206,8 +207,6 @@ def test_robertas_of_the_hub_are_read(tmp_path):
     assert encoder.position.weight.shape == (130, 32)
     assert head.dropout_rate == 0.3
     assert ModelFolder(tmp_path).text_length(encoder.config) == 128
-    (tmp_path / "sentence_bert_config.json").write_text('{"max_seq_length": 64}')
-    assert ModelFolder(tmp_path).text_length(encoder.config) == 64
     batch = random_row([4])
     batch.tokens.remainder_(70)
     with torch.no_grad():
@@ -382,11 +381,11 @@ def test_a_folder_knows_whether_it_reads_token_types(tmp_path, model_name):
     reads = model_name in ("bert", "prenorm", "electra")
     save_model(tmp_path / "model", encoder)
     # No tokenizer says otherwise.
-    assert ModelFolder(tmp_path / "model").reads_token_types(encoder.config) == reads
+    assert reads_token_types(ModelFolder(tmp_path / "model"), encoder.config) == reads
     encoder.tokenizer = word_tokenizer(model_name)
     for types in (True, False):
         save_model(tmp_path / "model", encoder, token_types=types)
-        assert ModelFolder(tmp_path / "model").reads_token_types(encoder.config) == (reads and types)
+        assert reads_token_types(ModelFolder(tmp_path / "model"), encoder.config) == (reads and types)
         tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "model")
         assert ("token_type_ids" in tokenizer("w1 w2")) == (reads and types)
 

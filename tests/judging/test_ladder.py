@@ -18,7 +18,7 @@ from brimful.finetuning.config import default_rate
 from brimful.finetuning.trainings import curve_rows
 from brimful.hf.folders import save_model
 from brimful.judging import comparison
-from brimful.judging.baselines import Tfidf, linear
+from brimful.judging.baselines import Tfidf, UnreadError, linear
 from brimful.judging.comparison import Judged, measure_methods
 from brimful.judging.uncertainty import bootstrapped, jackknifed
 from brimful.reports.end_screen import show_run
@@ -27,7 +27,7 @@ from brimful.tables.question_files import Answer, QuestionTable
 from brimful.tables.table import Table
 from brimful.tasks.answer_spans import Prediction, Scored
 from brimful.tasks.classification import WEIGHT, Classification
-from brimful.tasks.data import TaskData
+from brimful.tasks.data import TaskData, drawn
 from brimful.tasks.encoded import Encoded, encode
 from brimful.tasks.multi_label import MultiLabel
 from brimful.tasks.question_answering import QuestionAnswering
@@ -333,6 +333,29 @@ def test_a_column_of_empty_texts_is_no_obstacle_to_tfidf(seed):
     alone = Tfidf().fit(replace(table, second=None))
     assert (features.fit(table) != alone).nnz == 0
     assert features.of(replace(table, second=["word1"] * 20)).shape == alone.shape
+
+
+def test_what_tfidf_cannot_read_hides_no_other_error(seed, monkeypatch):
+    text = pytest.importorskip("sklearn.feature_extraction.text")
+    table = Table(Path("a.tsv"), ["", ""], None, None)
+    with pytest.raises(UnreadError):
+        Tfidf().fit(table)
+
+    def broken(*_: object) -> None:
+        raise ValueError("out of order")
+
+    monkeypatch.setattr(text.CountVectorizer, "fit_transform", broken)
+    with pytest.raises(ValueError, match="out of order"):
+        Tfidf().fit(table)
+
+
+def test_the_same_rows_are_drawn_in_any_order_of_a_table(seed):
+    data = made_up([f"word{number}" for number in range(60)], [0, 1] * 30)
+    found = drawn(data, 20, "a")
+    shuffled = drawn(data.take(np.random.default_rng(seed).permutation(60)), 20, "a")
+    assert len(found) == 20
+    assert set(found.table.texts) == set(shuffled.table.texts) != set(drawn(data, 20, "b").table.texts)
+    assert (np.diff(found.table.rows) > 0).all()
 
 
 def made_up(texts: list[str], labels: list[int]) -> Encoded:

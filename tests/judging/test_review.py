@@ -19,6 +19,7 @@ from brimful.judging.review import (
     worst_errors,
 )
 from brimful.prediction.served import abstain
+from brimful.reports.finetune import never_sentence
 from brimful.tables.labelled_spans import LabelledSpan
 from brimful.tables.table import Table
 from brimful.tasks.classification import Classification
@@ -68,7 +69,7 @@ def test_errors_of_other_tasks() -> None:
 def test_each_label_has_its_f1_and_support() -> None:
     classes, data = Classification(["a", "b"]), encoded(list("aaab"), label=np.array([0, 0, 0, 1]))
     answers = np.array([[1, 0], [1, 0], [0, 1], [0, 1]], dtype=np.float32)
-    told = scores_by_label(classes, answers, data)
+    told = scores_by_label(classes, answers, data)["by_label"]
     assert told == [
         {"label": "a", "support": 3, "precision": 1.0, "recall": pytest.approx(2 / 3), "f1": 0.8},
         {"label": "b", "support": 1, "precision": 0.5, "recall": 1.0, "f1": pytest.approx(2 / 3)},
@@ -76,15 +77,25 @@ def test_each_label_has_its_f1_and_support() -> None:
     task = TokenClassification(["O", "B-LOC", "I-LOC", "B-PER", "I-PER"])
     spans = encoded([[LabelledSpan(0, 3, "PER")], [LabelledSpan(3, 7, "LOC")]], ["Ann ran", "to Rome"])
     found = [[Found(LabelledSpan(0, 3, "PER"), 0.9)], [Found(LabelledSpan(0, 2, "LOC"), 0.5)]]
-    told = scores_by_label(task, found, spans)
+    told = scores_by_label(task, found, spans)["by_label"]
     assert [(one["label"], one["support"], one["f1"]) for one in told] == [("LOC", 1, 0.0), ("PER", 1, 1.0)]
     sets = encoded([["a"], ["a", "b"], []])
     answers = np.array([[1, -1], [-1, -1], [-1, -1]], dtype=np.float32)
-    told = scores_by_label(MultiLabel(["a", "b"]), answers, sets)
+    of_sets = scores_by_label(MultiLabel(["a", "b"]), answers, sets)
+    told = of_sets["by_label"]
+    assert of_sets["never_predicted"] == ["b"]
+    lost = scores_by_label(task, [found[0], []], spans)
+    assert never_sentence(lost) == "Never predicted on test: LOC."
+    assert never_sentence(scores_by_label(task, found, spans)) == ""
+    many = Classification([f"c{number:02}" for number in range(60)])
+    rows = encoded(many.labels, label=np.arange(60))
+    assert scores_by_label(many, np.eye(60, dtype=np.float32)[np.arange(60) // 2], rows) == {
+        "never_predicted": many.labels[30:]
+    }
     assert [(one["support"], one["recall"]) for one in told] == [(2, 0.5), (1, 0.0)]
-    assert scores_by_label(MultiLabel(["a", "b"]), answers[:1], encoded([["a|b"]])) == []
+    assert scores_by_label(MultiLabel(["a", "b"]), answers[:1], encoded([["a|b"]])) == {}
     values = encoded(["1"], label=np.array([1.0], dtype=np.float32))
-    assert scores_by_label(Regression(), np.zeros((1, 1), np.float32), values) == []
+    assert scores_by_label(Regression(), np.zeros((1, 1), np.float32), values) == {}
 
 
 def test_thresholds_are_chosen_on_dev_and_measured_on_test(seed: int) -> None:

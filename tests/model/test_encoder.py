@@ -384,7 +384,7 @@ def test_encode_and_embed_answer_in_input_order(seed):
         at_20 = embed(texts, pooling, max_length=20)
         np.testing.assert_array_equal(at_20, embed(cut, pooling))
     with pytest.raises(BrimfulError, match="pooling"):
-        embed(texts, "max")
+        embed(texts, "last")
     for length in (2, 129):
         with pytest.raises(BrimfulError, match=f"max_length is {length}: it must be from 3 to .* 128"):
             embed(texts, max_length=length)

@@ -7,6 +7,7 @@ gradients. In float64 they agree to 1e-10.
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -246,7 +247,9 @@ TARGETS: list[tuple[Task, Callable[[list[int], np.random.Generator], dict[str, n
     (TASK, lambda lengths, random: _weighted(len(lengths), random)),
     (
         MultiLabel(["a", "b"]),
-        lambda lengths, random: {"labels": random.integers(0, 2, (len(lengths), 2)).astype(np.float32)},
+        lambda lengths, random: {  # bits, of which the first says that there is a target
+            "labels": np.packbits(np.insert(random.integers(0, 2, (len(lengths), 2)), 0, 1, axis=1), axis=1)
+        },
     ),
     (
         TokenClassification(["O", "B-a", "I-a"]),
@@ -512,6 +515,34 @@ def test_logit_distillation_is_the_soft_cross_entropy(seed, temperature):
     target = (torch.from_numpy(logits).double() / temperature).softmax(-1)
     chances = (head(student(batch), batch) / temperature).log_softmax(-1)
     torch.testing.assert_close(means["logits"], -(target * chances).sum(-1).mean().detach())
+
+
+@pytest.mark.parametrize("which", range(len(TARGETS) + 2))
+def test_the_labels_of_a_distillation_have_the_loss_of_fine_tuning(seed, which):
+    """Of every task, over two micro-batches, with its own normalizer."""
+    lengths, random, encoder = np.array([5, 9, 1, 24]), np.random.default_rng(seed), encoder_of("bert")
+    more = [
+        (TASK, lambda lengths, random: {"label": random.integers(0, CLASSES, len(lengths))}),
+        (
+            Regression(),
+            lambda lengths, random: {"label": random.normal(size=len(lengths)).astype(np.float32)},
+        ),
+    ]
+    task, targets_of = [*TARGETS, *more][which]
+    head = randomise(task.new_head(encoder))
+    width = head.classes
+    theirs: Any = random.normal(size=(len(lengths), width)).astype(np.float32)
+    if not isinstance(head, SequenceHead):
+        theirs = Ragged.of([random.normal(size=(n, width)) for n in lengths], np.float32, (width,))
+    targets = targets_of(lengths, random)
+    examples = replace(examples_of(lengths, random), targets=targets | {TEACHER: theirs})
+    batches = [batch_of(examples, rows) for rows in (np.arange(1), np.arange(1, 4))]
+    distilled = LogitDistillation(head, task.imitation("mse", 1.0), labels=(task, 1.0))
+    found, expected = (
+        update(distilled, encoder, batches)[0],
+        update(Supervised(task, head), encoder, batches)[0],
+    )
+    torch.testing.assert_close(found[task.name], expected[task.name])
 
 
 def test_the_teacher_gets_no_gradient(seed):

@@ -147,14 +147,16 @@ def test_an_exported_encoder_writes_the_vectors_of_its_folder(tmp_path):
         assert ours.shape == (len(TEXTS), 48)
 
 
-def test_an_exported_encoder_writes_vectors_of_length_1(tmp_path):
+@pytest.mark.parametrize("unit", [False, True])
+def test_an_exported_encoder_writes_vectors_of_length_1_where_its_folder_does(tmp_path, unit):
     encoder = new_encoder()
-    save_model(tmp_path / "model", encoder, MaskedLMHead(encoder), max_length=60)
+    modules = {"pooling": "mean", "max_length": 60, "unit": unit}
+    save_model(tmp_path / "model", encoder, MaskedLMHead(encoder), modules=modules)
     export(run=str(tmp_path / "model"), out=str(tmp_path / "onnx"), format="onnx")
     source = written(tmp_path, "")
     brimful.predict(model=str(tmp_path / "onnx"), input=str(source), output=str(tmp_path / "out.npy"))
     wanted = TextEncoder.load(tmp_path / "model").embed(TEXTS)
-    wanted /= np.linalg.norm(wanted, axis=1, keepdims=True)
+    assert np.allclose(np.linalg.norm(wanted, axis=1), 1) == unit
     np.testing.assert_allclose(np.load(tmp_path / "out.npy"), wanted, atol=1e-5)
     assert "vectors that are pooled: leave --pooling out" in refusal(tmp_path / "onnx", pooling="mean")
     given = {"input": str(source), "output": str(tmp_path / "windows.npy"), "max_length": 8, "overlap": 2}
@@ -162,7 +164,7 @@ def test_an_exported_encoder_writes_vectors_of_length_1(tmp_path):
     windows = np.load(tmp_path / "windows.npy")
     assert windows.shape == wanted.shape
     assert np.abs(windows - wanted).max() > 0.01
-    np.testing.assert_allclose(np.linalg.norm(windows, axis=1), 1, atol=1e-5)
+    assert np.allclose(np.linalg.norm(windows, axis=1), 1) == unit
 
 
 @pytest.fixture

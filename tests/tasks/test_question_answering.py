@@ -12,7 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 
+from brimful.commands.distil import distil
 from brimful.commands.finetune import finetune
+from brimful.console import recorded_warnings
 from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
 from brimful.errors import BrimfulError
@@ -212,6 +214,42 @@ def test_no_answer_is_one_only_where_training_has_such_questions(
         assert one.measure(answers, data)["exact"] == 0.5
 
 
+def test_answers_are_as_long_as_the_longest_of_train(tmp_path: Path, tokenizer: Tokenizer):
+    """Of a context of 40 words, an answer of 36; the model's folder keeps the length, and others have 30."""
+    words = CONTEXT + " " + CONTEXT
+    answer = " ".join(words.split()[2:38])
+    row = {"id": "q", "question": "what", "context": words, "answers": [{"text": answer, "answer_start": 6}]}
+    table = read_questions(write(tmp_path / "a.jsonl", json.dumps(row)), labelled=True)
+    task = QuestionAnswering.from_table(table)
+    with recorded_warnings() as warned:
+        data = task.encode(table, tokenizer, 64, None, labelled=True)
+    assert "1 of 1 answers" in str(warned[0])
+    assert "longer than 30 tokens" in str(warned[0])
+    scores = np.zeros((data.examples.lengths[0], 2))
+    (first, last) = data.examples.targets["span"][0]
+    scores[first, 0] = scores[last, 1] = 9
+    outputs = Ragged.of([scores], np.float32, (2,))
+    assert task.measure(task.answers(outputs, data), data)["exact"] == 0
+    learnt = task.learnt(data)
+    assert not learnt.calibrates
+    encoder = small("bert")
+    encoder.tokenizer = tokenizer
+    TaskModel(learnt, encoder, task.new_head(encoder), 64).save(tmp_path / "model")
+    kept = TaskModel.load(tmp_path / "model").task
+    assert kept.settings == {"max_answer_length": 36}
+    assert kept.text_of(kept.answers(outputs, data)[0]) == answer
+    with recorded_warnings() as warned:
+        learnt.encode(table, tokenizer, 64, None, labelled=True)
+    assert not warned
+    assert TASK.with_settings(learnt.settings | {"no_answer_threshold": 1.0}).settings == {
+        "no_answer_threshold": 1.0,
+        "max_answer_length": 36,
+    }
+    for wrong in (0, 2.5, "36"):
+        with pytest.raises(BrimfulError, match="max_answer_length is not a number of tokens"):
+            TASK.with_settings({"max_answer_length": wrong})
+
+
 def test_the_threshold_is_the_best_of_dev(tmp_path: Path, tokenizer: Tokenizer, seed: int):
     random = np.random.default_rng(seed)
     rows = [[(0, "w0")] if number % 3 else [] for number in range(60)]
@@ -289,6 +327,17 @@ def test_a_run_fits_the_threshold_and_its_model_keeps_it(tmp_path: Path, tokeniz
     assert model.task.settings == {"no_answer_threshold": threshold}
     # Dev is test here, so the threshold of dev gives the best of test (summed in another order).
     assert summary["test"]["f1_runs"] == pytest.approx(summary["test"]["best_f1_runs"], rel=1e-12)
+    student = tmp_path / "student"
+    stage = {"epochs": 1.0}
+    given = {"student_layers": 1, "layers": stage, "logits": stage, "baseline": "full", "precision": "fp32"}
+    found = distil(teacher=str(out), dev=path, out=str(student), **given)
+    for name in ("teacher", "student", "student_without_distillation"):
+        assert found[name]["f1"] == pytest.approx(found[name]["best_f1"], rel=1e-12)
+    assert TaskModel.load(student).task.no_answer_threshold == found["no_answer_threshold"] != threshold
+    gap = found["student"]["f1"] - found["teacher"]["f1"]
+    assert found["comparisons"]["student_minus_teacher"]["difference"] == pytest.approx(gap)
+    other = distil(teacher=str(out), train=path, test=path, out=str(tmp_path / "no-dev"), **given)
+    assert other["no_answer_threshold"] == threshold  # the teacher's
     written = [json.loads(line) for line in (out / "predictions.jsonl").read_text().splitlines()]
     table = read_questions(path, labelled=False)
     made = model.predict(table.texts, table.second)

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,17 +15,22 @@ from brimful.commands.export import export
 from brimful.commands.finetune import finetune
 from brimful.commands.predict import predict
 from brimful.commands.report import report
+from brimful.data.example_batches import batch_of
+from brimful.data.examples import Examples
 from brimful.errors import BrimfulError
 from brimful.hf.folders import load_model, save_model
 from brimful.model.heads import SequenceHead
+from brimful.objectives.imitation import TEACHER, LogitDistillation
 from brimful.objectives.losses import squared_error_sum
 from brimful.storage import read_json
 from brimful.tables.table import Table
-from brimful.tasks.model import load_task_model
+from brimful.tasks.model import TaskModel, fold, load_task_model, take_weights
 from brimful.tasks.regression import Regression
 from builders.tables import labelled
+from builders.task_models import new_encoder
 from builders.thin_encoders import thin_encoder
 
+ALL = np.arange(8)
 EPOCHS = {"epochs": 2.0, "learning_rate": 1e-3}
 
 
@@ -68,6 +74,60 @@ def test_a_missing_value_has_no_loss_and_no_gradient() -> None:
     assert total.item() == 1 + 103**2
     assert values.grad is not None
     assert values.grad.tolist() == [2, 0, 206]
+
+
+@pytest.mark.parametrize(
+    ("unit", "zero"), [(1e-6, 0.0), (1e-3, 5.0), (1000.0, 0.0), (1.0, 2000.0), (10.0, 2e4)]
+)
+def test_unit_and_offset_of_the_labels_change_no_update(unit: float, zero: float) -> None:
+    """Each update, and what is predicted and saved after it, in that unit."""
+    random = np.random.default_rng(3)
+    labels, theirs = random.normal(size=(2, 8))
+    tokens = [random.integers(5, 90, length).astype(np.int32) for length in range(3, 11)]
+    segments = [np.zeros(len(each), np.uint8) for each in tokens]
+    examples = Examples(tokens, segments, {}, 32, 0)
+
+    def train(unit: float, zero: float) -> tuple[list[float], np.ndarray, TaskModel]:
+        task = Regression.from_table(table_of([str(label * unit + zero) for label in labels]))
+        targets = {
+            "label": (labels * unit + zero).astype(np.float32),
+            TEACHER: (theirs[:, None] * unit + zero),
+        }
+        batch = batch_of(
+            replace(examples, targets={k: v.astype(np.float32) for k, v in targets.items()}), ALL
+        )
+        encoder = new_encoder()
+        torch.manual_seed(1)
+        head = task.new_head(encoder)
+        optimizer = torch.optim.AdamW(head.parameters(), lr=0.01)
+        losses = []
+        objective = LogitDistillation(head, task.imitation("soft", 1.0), labels=(task, 1.0))
+        for _ in range(8):
+            sums = objective.loss(encoder, batch)
+            loss = sum(sums[name] / count for name, count in objective.normalizers(batch).items())
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(float(loss.detach()))
+        return losses, head(encoder(batch), batch)[:8].detach().numpy(), TaskModel(task, encoder, head, 32)
+
+    (losses, values, _), (others, found, model) = train(1.0, 0.0), train(unit, zero)
+    precision = 1e-4 + 1e-6 * abs(zero) / unit
+    assert others == pytest.approx(losses, rel=100 * precision)
+    assert losses[-1] < losses[0]
+    np.testing.assert_allclose((found - zero) / unit, values, atol=20 * precision)
+    fold(model.head)
+    batch = batch_of(examples, ALL)
+    kept = model.head(model.encoder(batch), batch)[:8].detach().numpy()
+    np.testing.assert_allclose(kept, found, rtol=1e-5, atol=1e-4 * unit)
+    again = replace(model.task, deviation=3 * unit, mean=zero - unit).new_head(model.encoder)
+    take_weights(again, model.head.state_dict())
+    np.testing.assert_allclose(
+        again(model.encoder(batch), batch)[:8].detach(), found, rtol=1e-5, atol=1e-4 * unit
+    )
+    with torch.autocast("cpu", dtype=torch.bfloat16):  # a value far from 0 keeps its digits
+        rounded = model.head(model.encoder(batch), batch)[:8].detach().float().numpy()
+    np.testing.assert_allclose((rounded - zero) / unit, (found - zero) / unit, atol=0.1)
 
 
 @pytest.fixture(scope="module")

@@ -12,10 +12,11 @@ from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizer
 
 from brimful.corpus.fragments.fast_tokenizer import FastTokenizer
 from brimful.errors import BrimfulError
+from brimful.hf.reading import gives_token_types
 from brimful.text.characters import code_points
 from brimful.text.lower_first import lower_first
 from brimful.text.special_ids import markers, special_ids, unknown_id
-from brimful.text.tokenizer import gives_token_types, load, read, require_rows, save, tokenizer_hash
+from brimful.text.tokenizer import load, read, require_rows, save, tokenizer_hash
 from builders.tokenizer_folders import BERT_NAMES, ROBERTA_NAMES, random_folder, random_text
 
 transformers = pytest.importorskip("transformers")

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -11,15 +12,18 @@ from brimful.distillation.teachers import rows_of_array
 from brimful.errors import BrimfulError
 from brimful.hf.folders import load_pretrained
 from brimful.hf.model_folder import ModelFolder
+from brimful.hf.reading import TextReading, reading_of
 from brimful.model.encoder import Encoder
 from brimful.model.inference import text_vectors
-from brimful.model.shape import Pooling
 from brimful.runs.directory import model_files
 from brimful.storage import crc32
 from brimful.tasks.cache import known_outputs
 from brimful.tasks.encoded import Encoded, encode
+from brimful.text.special_ids import truncation_side
 from brimful.text.tokenizer import tokenizer_hash
 from brimful.train.objective import Runtime
+
+_REMEDY = "give its vectors of your texts with --teacher-vectors"
 
 
 @dataclass(frozen=True)
@@ -36,10 +40,16 @@ class VectorTeacher:
     folder: ModelFolder | None
     path: Path
 
-    @property
-    def pooling(self) -> Pooling:
-        """How its vectors are made."""
-        return (self.encoder and self.encoder.pooling) or "mean"
+    @cached_property
+    def reading(self) -> TextReading | None:
+        """How its vectors are made; None of a file.
+
+        Raises:
+            BrimfulError: they cannot be.
+        """
+        if self.encoder is None or self.folder is None:
+            return None
+        return reading_of(self.folder, self.encoder.config).pooled(None, str(self.folder), _REMEDY)
 
     @property
     def files(self) -> dict[str, Path]:
@@ -50,17 +60,20 @@ class VectorTeacher:
 
     def length(self, student: Encoder) -> int:
         """The most tokens that it reads of a text; for a file, what suits the student."""
-        if self.encoder is None or self.folder is None:
-            return min(128, student.config.max_length)
-        return self.folder.text_length(self.encoder.config)
+        return min(128, student.config.max_length) if self.reading is None else self.reading.max_length
 
     def reads_as(self, student: Encoder, max_length: int) -> bool:
         """Whether the student's examples of at most `max_length` tokens are its own too."""
-        if self.encoder is None or self.length(student) < max_length:
+        if self.encoder is None or self.reading is None or self.reading.prompt:
             return False
-        assert self.encoder.tokenizer is not None
-        assert student.tokenizer is not None
-        return tokenizer_hash(self.encoder.tokenizer) == tokenizer_hash(student.tokenizer)
+        ours, theirs = student.tokenizer, self.encoder.tokenizer
+        assert ours is not None
+        assert theirs is not None
+        alike = tokenizer_hash(ours), truncation_side(ours)
+        return max_length <= self.reading.max_length and alike == (
+            tokenizer_hash(theirs),
+            truncation_side(theirs),
+        )
 
     def of_texts(
         self, parts: Sequence[Encoded], sizes: Sequence[int], student: Encoder, same: bool, runtime: Runtime
@@ -78,18 +91,19 @@ class VectorTeacher:
     def vectors(self, data: Encoded, student: Encoder, same: bool, runtime: Runtime) -> np.ndarray:
         """float32 (texts, width), of an encoder."""
         assert self.encoder is not None
-        assert self.folder is not None
-        encoder = self.encoder
+        encoder, reading = self.encoder, self.reading
+        assert reading is not None
         assert encoder.tokenizer is not None
-        data = data if same else encode(data.table, encoder.tokenizer, self.length(student))
+        if not same:
+            data = encode(data.table, encoder.tokenizer, reading.max_length, prompt=reading.prompt)
 
         def compute() -> np.ndarray:
             encoder.to(runtime.device)
-            return text_vectors(encoder, data.examples, precision=runtime.precision)
+            return text_vectors(encoder, data.examples, pooling=reading.pooling, precision=runtime.precision)
 
         files = {name: crc32(path) for name, path in self.files.items()}
         decides = {"model": files, "precision": runtime.precision, "device": runtime.device.type}
-        found = known_outputs(decides | {"pooling": self.pooling}, data, compute, runtime.world)
+        found = known_outputs(decides | {"pooling": reading.pooling}, data, compute, runtime.world)
         assert isinstance(found, np.ndarray)
         return found
 

@@ -11,6 +11,7 @@ from brimful.data.examples import Examples
 from brimful.distillation.encoder.plan import DistilEncoderPlan
 from brimful.distillation.trainings import StageTrainer, StreamedTexts
 from brimful.hf.folders import save_model
+from brimful.hf.reading import TextReading
 from brimful.model.inference import run_by_sequence
 from brimful.objectives.imitation import TEACHER, VectorDistillation
 from brimful.runs.folder import RunFolder
@@ -35,16 +36,19 @@ def work(plan: DistilEncoderPlan, folder: RunFolder) -> Summary:
     if texts is not None and (config.vectors.epochs or teacher.encoder is None):
         vectors = teacher.of_texts(parts, plan.texts.sizes, student, plan.same, runtime)
         texts, width = replace(texts, targets={TEACHER: vectors}), vectors.shape[1]
-    pooling = student.pooling or teacher.pooling
+    reading = teacher.reading or TextReading(plan.max_length)
+    pooling = student.pooling or reading.pooling
     objective = VectorDistillation(student, pooling, width, config.vectors.loss)
     trained = {"encoder": student, "projections": objective.projections}
+    modules: dict[str, Any] | None = None
     learned: Examples | StreamedTexts | None = texts if shards is None else shards
     if plan.layers is not None and learned is not None:
         trainer.train("layers", config.seed, config.layers, learned, student, plan.layers, trained)
     if texts is not None:
         trainer.train("vectors", config.seed, config.vectors, texts, student, objective, trained)
         if config.vectors.epochs:  # else how it makes vectors is as unknown as before
-            student.pooling = pooling
+            reading = replace(reading, max_length=plan.max_length, prompt="", pooling=pooling)
+            modules, student.pooling = reading.arguments, None if pooling == "max" else pooling
     measured: dict[str, Any] = {}
     if plan.texts.test is not None and teacher.encoder is not None:
         measured = {"test": _agreement(plan, plan.texts.test, objective)}
@@ -52,7 +56,7 @@ def work(plan: DistilEncoderPlan, folder: RunFolder) -> Summary:
         return {}
     models = {"student": student} | ({} if teacher.encoder is None else {"teacher": teacher.encoder})
     parameters = {name: sum(p.numel() for p in model.parameters()) for name, model in models.items()}
-    save_model(folder.path / "encoder", student, max_length=plan.max_length)
+    save_model(folder.path / "encoder", student, max_length=plan.max_length, modules=modules)
     return {
         "kind": "distil-encoder",
         **measured,

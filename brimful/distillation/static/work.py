@@ -1,7 +1,6 @@
 """The work of a static student: a linear classifier of token vectors, which numpy alone serves."""
 
 import time
-from typing import Any
 
 import numpy as np
 import torch
@@ -10,7 +9,7 @@ from brimful.data.examples import Examples
 from brimful.distillation.comparison import Size, compared
 from brimful.distillation.static.plan import DistilStaticPlan
 from brimful.distillation.static.training import token_vectors, train_static
-from brimful.judging.comparison import write_predictions
+from brimful.judging.comparison import Judged, write_predictions
 from brimful.model.encoder import Encoder
 from brimful.objectives.imitation import TEACHER
 from brimful.runs.folder import RunFolder
@@ -34,10 +33,10 @@ def work(plan: DistilStaticPlan, folder: RunFolder) -> Summary:
     chances = torch.softmax(logits / config.temperature, -1).numpy()
     vectors, labelled = token_vectors(plan.encoder), data.train.examples
     models = _students(plan, texts, chances, vectors)
-    answers: dict[str, list[Any]] = {"student": [_answers(model, data.test) for model in models]}
+    answers = {"student": [Judged(task, _answers(model, data.test)) for model in models]}
     if config.baseline != "none":
         alone = _students(plan, labelled, np.asarray(labelled.targets["label"]), vectors)
-        answers["student_without_distillation"] = [_answers(model, data.test) for model in alone]
+        answers["student_without_distillation"] = [Judged(task, _answers(m, data.test)) for m in alone]
     seconds = time.perf_counter() - started
     on_dev = [{} if data.dev is None else task.measure(_answers(m, data.dev), data.dev) for m in models]
     best = max(range(len(models)), key=lambda index: task.metrics[0].score(on_dev[index]))
@@ -45,7 +44,7 @@ def work(plan: DistilStaticPlan, folder: RunFolder) -> Summary:
     kept = sum(array.nbytes for array in (model.vectors, model.matrix, model.bias))
     size = Size(model.parameters, kept / 1e6, lambda table: model.predict(list(table.texts)))
     model.save(folder.path / "model")
-    write_predictions(folder.path / "predictions.jsonl", task, answers["student"][best], data.test)
+    write_predictions(folder.path / "predictions.jsonl", *answers["student"][best], data.test)
     found = compared(material, answers, taught, {"student": size}, tfidf=config.baseline != "none")
     return {"kind": "distil-static", **found, "seconds": seconds}
 

@@ -6,19 +6,24 @@ from typing import Any
 from brimful.data.examples import Examples
 from brimful.distillation.task.plan import DistilPlan
 from brimful.distillation.trainings import StageTrainer
+from brimful.judging.comparison import Judged
 from brimful.objectives.imitation import TEACHER, LayerDistillation, LogitDistillation
 from brimful.objectives.supervised import Supervised
 from brimful.tasks.data import evaluation
-from brimful.tasks.model import TaskModel
+from brimful.tasks.model import TaskModel, fold
 
 
 @dataclass(frozen=True)
 class Trained:
-    """A student of a seed, with its answers for test and its metrics on dev."""
+    """A student of a seed, with its answers for test and its metrics on dev, which its task is fitted to."""
 
     model: TaskModel
     answers: Any
     dev: dict[str, float]
+
+    @property
+    def judged(self) -> Judged:
+        return Judged(self.model.task, self.answers)
 
 
 class Students:
@@ -88,8 +93,16 @@ class Students:
     def _judged(self, student: TaskModel) -> Trained:
         data, runtime = self.data, self.trainer.runtime
         student.to(runtime.device)
-        answers = student.task.answers(student.outputs(data.test.examples, runtime.precision), data.test)
-        dev = {} if data.dev is None else student.judge(data.dev, runtime.precision)[1]
+        fold(student.head)
+        task, teacher, dev = student.task, self.start.teacher, dict[str, float]()
+        if data.dev is not None:
+            on_dev = student.judge(data.dev, runtime.precision)[0]
+            task = task.fitted(on_dev, data.dev)
+            dev = task.measure(on_dev, data.dev)
+        elif task.calibrates and teacher is not None:  # the best guess: it imitates the teacher's scores
+            task = task.with_settings(teacher.model.task.settings)
+        student = replace(student, task=task)
+        answers = task.answers(student.outputs(data.test.examples, runtime.precision), data.test)
         return Trained(student, answers, dev)
 
 

@@ -33,15 +33,16 @@ def work(plan: DistilPlan, folder: RunFolder) -> Summary:
     runtime.world.barrier()  # every rank has read the kept weights, and leaves the processors to the main one
     if not runtime.world.is_main:
         return {}
-    answers = {name: [one.answers for one in its] for name, its in trained.items()}
+    judged = {name: [one.judged for one in its] for name, its in trained.items()}
     sizes = {name: size_of(model) for name, model in models.items()}
     summary = {
         "kind": "distil",
-        **compared(material, answers, taught, sizes, tfidf=config.baseline != "none"),
+        **compared(material, judged, taught, sizes, tfidf=config.baseline != "none"),
+        **best.model.task.facts,
         "precision": runtime.precision,
         "seconds": seconds,
         "baseline_seconds": students.trainer.seconds - seconds,
     }
     best.model.to(runtime.device).save(folder.path / "model", token_types=data.train.examples.typed)
-    write_predictions(folder.path / "predictions.jsonl", task, best.answers, data.test)
+    write_predictions(folder.path / "predictions.jsonl", best.model.task, best.answers, data.test)
     return summary | verdict_of_trainings(students.trainer.folders)

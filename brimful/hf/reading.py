@@ -1,0 +1,132 @@
+"""How a folder reads a text and makes a vector of it, as sentence-transformers 6.2 does: decided here alone.
+
+Without modules.json, that is the mean over the tokens, or the first token where Brimful has trained it so.
+"""
+
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from brimful.console import warn
+from brimful.errors import BrimfulError
+from brimful.hf.model_folder import ModelFolder
+from brimful.model.shape import EncoderConfig, TextPooling
+from brimful.text.folder_settings import CONFIG, values_beside
+from brimful.text.folder_tokenizer import chosen_class
+from brimful.text.sentence_folder import PROMPTS, SETTINGS, transformer_settings
+from brimful.text.tokenizer import tokenizer_file
+
+REMEDY = "--pooling mean (or first, max) makes vectors of its encoder alone"
+VECTORS = "sentence_embedding"
+"""The name of a text's vector in sentence-transformers, and of the output of an export's graph."""
+
+
+@dataclass(frozen=True)
+class TextReading:
+    """From a text to its vector.
+
+    Attributes:
+        max_length: tokens at which texts are cut, the prompt and special tokens included. The side is their
+            tokenizer's (`text.special_ids.truncation_side`).
+        prompt: what stands before each text.
+        pooling: what of the hidden states is the vector.
+        unit: whether it is scaled to length 1.
+        problem: why sentence-transformers has other vectors, in words; empty if it has the same.
+    """
+
+    max_length: int
+    prompt: str = ""
+    pooling: TextPooling = "mean"
+    unit: bool = False
+    problem: str = ""
+
+    def pooled(self, pooling: TextPooling | None, named: str, remedy: str = REMEDY) -> "TextReading":
+        """The reading that is asked for.
+
+        Args:
+            pooling: None: the folder's own.
+            named, remedy: for messages: the folder, and what the user can do.
+
+        Raises:
+            BrimfulError: the folder's own cannot be computed.
+        """
+        if pooling is None:
+            if self.problem:
+                raise BrimfulError(f"{named}: {self.problem}; {remedy}")
+            return self
+        if self.problem:
+            warn(f"{named}: {self.problem}: left out, since --pooling names another way")
+        return replace(self, pooling=pooling, problem="")
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Of `sentence_modules.write_modules`, which write it into a folder."""
+        return {key: value for key, value in asdict(self).items() if key != "problem"}
+
+
+def reading_of(folder: ModelFolder, config: EncoderConfig) -> TextReading:
+    """What the files of a folder say.
+
+    Raises:
+        BrimfulError: a file cannot be read.
+    """
+    length, told = folder.text_length(config), folder.values.get("classifier_pooling")
+    if not folder.modules:
+        # transformers writes this key into every ModernBERT, of whose vectors it says nothing.
+        return TextReading(length, pooling="first" if told == "cls" and not config.modern else "mean")
+    values = values_beside(folder.path, PROMPTS)
+    name, prompts = values.get("default_prompt_name"), {"query": "", "document": ""}
+    prompts |= values.get("prompts") or {}
+    prompt = "" if name is None else prompts.get(name) or ""
+    problem = ""
+    if name is not None and name not in prompts:
+        problem = f"default_prompt_name of {PROMPTS} is {name!r}, which is none of its prompts"
+    elif values.get("truncate_dim") is not None:
+        problem = f"truncate_dim of {PROMPTS} cuts vectors, which is not done here"
+    unit = any(kind == "Normalize" for kind, _ in folder.modules)
+    problem = problem or _problem(folder, prompt)
+    return TextReading(length, prompt, folder.pooling or "mean", unit, problem)
+
+
+def _problem(folder: ModelFolder, prompt: str) -> str:
+    """What of the modules has no counterpart here."""
+    kinds = [kind for kind, _ in folder.modules]
+    for kind, path in folder.modules[2:]:
+        if kind != "Normalize":
+            return f"{path or kind} comes after its pooling, which is not computed here"
+    if kinds[:2] != ["Transformer", "Pooling"]:
+        return f"its modules are {', '.join(kinds)}, and not Transformer, Pooling"
+    settings = transformer_settings(folder.encoder_path)
+    for key in ("processor_kwargs", "tokenizer_args", "processing_kwargs"):
+        if settings.get(key):
+            return f"{key} of {SETTINGS} is not read"
+    if folder.pooling is None:
+        return f"its pooling is {' and '.join(folder.pooling_modes)}, and known are cls, mean, max"
+    if prompt and not folder.pooling_values.get("include_prompt", True):
+        return "its pooling leaves out the prompt (include_prompt), which is not done here"
+    for _, path in folder.modules[2:]:
+        if values_beside(folder.path / path, "config.json").get("module_input_name", VECTORS) != VECTORS:
+            return f"{path} scales something else than the vector (module_input_name)"
+    return ""
+
+
+def reads_token_types(folder: ModelFolder, config: EncoderConfig) -> bool:
+    """Whether the model makes a difference between token types, which pairs of texts have.
+
+    It does not if its tokenizer gives no token_type_ids: the model was trained with type 0 alone.
+    """
+    return config.reads_segments and gives_token_types(folder.encoder_path)
+
+
+def gives_token_types(folder: Path) -> bool:
+    """Whether the tokenizer of a folder gives a model token types (`token_type_ids`).
+
+    Its `model_input_names` say so, or else its class. A folder without a tokenizer counts as one that does.
+    """
+    names = values_beside(folder, CONFIG).get("model_input_names")
+    if isinstance(names, list):
+        return "token_type_ids" in names
+    if tokenizer_file(folder) is None:
+        return True
+    kind = chosen_class(folder)
+    return kind is not None and kind.token_types
