@@ -28,14 +28,13 @@ class Connection(H11Protocol):
 
     Attributes:
         clients: all connections; that whose client has been silent for longest is the first.
-        since: when its client began to keep the server waiting; `size`: bytes that it has sent since.
-        begun: the request whose headers were last to come; `unread`: bytes of answers at the last look.
+        awaited: what its client was to do at the last look, `since` when, and `size`: bytes that it has sent.
     """
 
     def __init__(self, metrics: Metrics, clients: dict["Connection", None], **given: Any) -> None:
         super().__init__(**given)
-        self.metrics, self.clients, self.begun, self.ended = metrics, clients, self.cycle, False
-        self.since, self.size, self.unread = self.loop.time(), 0, 0
+        self.metrics, self.clients, self.ended = metrics, clients, False
+        self.awaited, self.since, self.size = tuple[Any, ...](), self.loop.time(), 0
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -47,18 +46,13 @@ class Connection(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.clients[self] = self.clients.pop(self)
-        self.since, self.size = (self.loop.time(), 0) if self.is_idle else (self.since, self.size)
         self.size += len(data)
-        try:
-            super().data_received(data)
-        except h11.LocalProtocolError:  # nonsense behind the headers of a request that has its answer
-            self.transport.abort()
-        if self.cycle is not self.begun:
-            self.begun, self.since, self.size = self.cycle, self.loop.time(), 0
+        super().data_received(data)
         if self.owes and len(self.conn.trailing_data[0]) > HEADERS:
             self.hang_up(431, "the headers are too long")
-        elif self.size > DISCARDED:
-            self.hang_up(413, "the request is too long")
+
+    def send_400_response(self, msg: str) -> None:
+        self.hang_up(400, "the request is not HTTP/1.1")
 
     def eof_received(self) -> bool:  # type: ignore[override]
         self.ended = True  # `look` closes it, once its requests are answered
@@ -67,28 +61,24 @@ class Connection(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.clients.pop(self, None)
         super().connection_lost(None)  # after an error it would keep its timer, which keeps it
-        if self.conn.their_state is h11.ERROR:
-            self.metrics.requests.labels("early", "400").inc()
-        self.app_state, self.scope, self.cycle, self.begun = {}, None, None, None  # type: ignore[assignment]
 
     @property
     def owes(self) -> bool:
         """Whether no request waits for an answer, so that the client is to send."""
         return self.conn.their_state in (h11.IDLE, h11.SEND_BODY)
 
-    @property
-    def is_idle(self) -> bool:
-        """Whether nothing of a request is there."""
-        return self.conn.their_state is h11.IDLE and not self.conn.trailing_data[0]
-
     def look(self) -> None:
         """End it if its client does not send a request in time, or reads nothing of an answer."""
         now, unread = self.loop.time(), self.transport.get_write_buffer_size()
-        if unread != self.unread or not (self.owes or unread):
-            self.since, self.unread = now, unread
-        is_kept = unread > 0 or (self.is_idle and self.begun is not None)
+        is_idle = self.conn.their_state is h11.IDLE and not self.conn.trailing_data[0]
+        awaited = self.cycle, is_idle, unread
+        if awaited != self.awaited or not (self.owes or unread):
+            self.awaited, self.since, self.size = awaited, now, 0
+        is_kept = unread > 0 or (is_idle and self.cycle is not None)
         is_late = now - self.since > (KEPT if is_kept else PATIENCE + self.size / PACE)
-        if is_late and not is_kept:
+        if self.size > DISCARDED:
+            self.hang_up(413, "the request is too long")
+        elif is_late and not is_kept:
             self.hang_up(408, "the request was not sent in time")
         elif is_late or (self.ended and self.owes and not unread):
             self.transport.abort()
