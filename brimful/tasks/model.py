@@ -21,7 +21,6 @@ from brimful.model.encoder import Encoder
 from brimful.model.heads import SequenceHead, TokenHead
 from brimful.model.inference import run_by_sequence, run_by_token
 from brimful.precision.formats import InferencePrecision
-from brimful.precision.policy import widen
 from brimful.tables.slices import read_slices
 from brimful.tables.table import Table, require_pairs
 from brimful.tasks.encoded import Encoded
@@ -75,7 +74,7 @@ class TaskModel:
                 module.eval()
 
         def forward(batch: PackedBatch) -> Tensor:
-            hidden = widen(encoder(batch))
+            hidden = encoder(batch).to(head.classifier.weight.dtype)
             with torch.autocast(hidden.device.type, enabled=False):
                 return head(hidden, batch)
 
