@@ -237,7 +237,7 @@ def abstain_tables(summary: Summary) -> list[ReportTable]:
             ["Wanted accuracy", "Lowest probability", *_titles(shares[2:])],
             [[_share(row.get(key)) for key in shares] for row in abstain],
             "Each is the lowest threshold that reaches the wanted accuracy on dev: on other rows the accuracy"
-            " is below it about as often as above. brimful predict --abstain-below.",
+            " is below it more often than above. brimful predict --abstain-below.",
             decides=True,
         )
     ]

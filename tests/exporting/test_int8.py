@@ -41,7 +41,7 @@ def folder(tmp_path: Path) -> Path:
     model.save(tmp_path / "model")
     encoder.save(tmp_path / "encoder")
     rows = sorted(zip(TEXTS, model.predict(TEXTS), strict=True), key=lambda row: -row[1]["probability"])
-    lines = [f"{text}\t{row['label']}\n" for text, row in rows[:100]]
+    lines = [f"{text}\t{row['prediction']}\n" for text, row in rows[:100]]
     (tmp_path / "test.tsv").write_text("text\tlabel\n" + "".join(lines))
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS))
     return tmp_path

@@ -200,8 +200,8 @@ code = main(sys.argv[1:])
 heavy = {"torch._dynamo", "sympy", "numba", "scipy", "sklearn", "pyarrow", "rich"}
 print(sorted(heavy & set(sys.modules)), code)
 """
-    given = ["--model", str(tmp_path / "model"), "--input", str(written(tmp_path, "")), "--output"]
-    command = [sys.executable, "-c", code, "predict", *given, str(tmp_path / "out.jsonl")]
+    given = ["--model", str(tmp_path / "model"), "--input", str(written(tmp_path, "")), "--precision", "fp32"]
+    command = [sys.executable, "-c", code, "predict", *given, "--output", str(tmp_path / "out.jsonl")]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == f"{needed} 0"
 

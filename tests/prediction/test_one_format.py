@@ -66,18 +66,19 @@ def test_a_text_has_the_same_answer_from_every_verb_in_any_company(
     asks = task == "question-answering"
     rows = [{"question": text[:9], "context": text, "id": ""} if asks else {"text": text} for text in texts]
     many, named = written(tmp_path, rows, precision)
-    alone, named_alone = written(tmp_path, rows[:1], precision)
+    first = next(number for number, row in enumerate(many) if numbers(row))  # a text without spans has none
+    rows, texts = rows[first : first + 1], texts[first:]
+    alone, named_alone = written(tmp_path, rows, precision)
     model = TaskModel.load(tmp_path / "model")
-    columns = [[row["question"] for row in rows[:1]], [texts[0]]] if asks else [texts[:1]]
+    columns = [[row["question"] for row in rows], texts[:1]] if asks else [texts[:1]]
     in_python = model.predict(*columns, precision=precision)
     app = Asked(models=(str(tmp_path / "model"),), precision=precision)
     body = {"text": columns[0][0]} | ({"text_b": texts[0]} if asks else {})
     served = app.ask("/v1/classify", **body)["results"][0]
     told = app.get("/v1/models").json()["data"][0]["precision"]
     assert named == named_alone == told == format
-    wanted = numbers(many[0])
-    assert wanted
-    for found in (alone[0], in_python[0], {key: served[key] for key in many[0] if key in served}):
+    wanted = numbers(many[first])
+    for found in (alone[0], in_python[0], {key: served[key] for key in many[first] if key in served}):
         np.testing.assert_allclose(numbers(found), wanted, rtol=1e-5, atol=5e-6)
 
 

@@ -100,7 +100,7 @@ class Students:
             task = task.fitted(on_dev, data.dev)
             dev = task.measure(on_dev, data.dev)
         elif task.calibrates and teacher is not None:  # the best guess: it imitates the teacher's scores
-            task = task.with_settings(teacher.model.task.settings)
+            task = task.with_settings(task.settings | teacher.model.task.settings)
         student = replace(student, task=task)
         answers = task.answers(student.outputs(data.test.examples, runtime.precision), data.test)
         return Trained(student, answers, dev)
