@@ -28,7 +28,7 @@ from brimful.judging.config import CheckConfig
 from brimful.tables.layouts import find_layout
 from brimful.tables.table import Table
 from brimful.tables.table_files import read_file
-from brimful.tasks.encoded import encode
+from brimful.tasks.encoded import Encoded, encode
 from brimful.tasks.registry import task_of
 from brimful.tasks.task import Task
 from brimful.terminal import output_console
@@ -88,9 +88,10 @@ def check(config: CheckConfig) -> dict[str, Any]:
         encode(
             train.take([]), reader.tokenizer, reader.max_length, overlap=overlap
         )  # refuses windows that cannot be
+        before: list[Encoded] = []
         for table in tables:
             lengths = measure_lengths(table, reader.tokenizer)
-            found += _check_tokens(task, table, train, lengths, reader, overlap)
+            found += _check_tokens(task, table, train, before, lengths, reader, overlap)
             files[str(table.path)]["tokens"] = lengths.facts
     return {"findings": [asdict(finding) for finding in found], "files": files}
 
@@ -125,7 +126,13 @@ def _reader(config: CheckConfig) -> _Reader | None:
 
 
 def _check_tokens(
-    task: Task, table: Table, train: Table, lengths: Lengths, reader: _Reader, overlap: int | None
+    task: Task,
+    table: Table,
+    train: Table,
+    before: list[Encoded],
+    lengths: Lengths,
+    reader: _Reader,
+    overlap: int | None,
 ) -> list[Finding]:
     """All findings about the tokens of a table."""
     tokenizer, max_length = reader.tokenizer, reader.max_length
@@ -140,5 +147,5 @@ def _check_tokens(
     ]
     if len(crowded) < len(table):
         rest = table.take(np.setdiff1d(np.arange(len(table)), [*crowded])) if crowded else table
-        found += check_encoding(task, rest, train, tokenizer, max_length, overlap)
+        found += check_encoding(task, rest, train, before, tokenizer, max_length, overlap)
     return found

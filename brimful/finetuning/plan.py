@@ -97,7 +97,7 @@ def plan(config: FinetuneConfig, folder: RunFolder) -> FinetunePlan:
             say(f"{described(told['train']['tokens'])}; {limits} {encoder.config.max_length:,}")
         if held_out:
             told["held_out"] = held_out.counts
-    return FinetunePlan(config, data, runtime, told, held_out)
+    return FinetunePlan(_with_absolute_paths(config), data, runtime, told, held_out)
 
 
 def outlook(plan: FinetunePlan) -> Summary:
@@ -108,13 +108,26 @@ def outlook(plan: FinetunePlan) -> Summary:
 
 
 def _resolved(config: FinetuneConfig, encoder: Encoder, precision: Precision) -> FinetuneConfig:
-    """The configuration with everything that it needs to mean the same elsewhere."""
+    """The configuration with everything that it needs to mean the same elsewhere, but for its paths."""
     longest, hidden = encoder.config.max_length, encoder.config.hidden_size
     max_length = min(128, longest) if config.max_length is None else config.max_length
     kind = task_of(config.task, find_layout(config.layout, config.columns))
     overlap = config.overlap
     if overlap is None and kind.overlap is not None:
         overlap = min(kind.overlap, max_length // 4)
+    return replace(
+        config,
+        task=kind.name,
+        max_length=max_length,
+        overlap=overlap,
+        pooling=pooling_of(encoder) if config.pooling == "auto" else config.pooling,
+        learning_rates=config.learning_rates or (default_rate(hidden),),
+        precision=precision,
+    )
+
+
+def _with_absolute_paths(config: FinetuneConfig) -> FinetuneConfig:
+    """As config.yaml has it. What is said before has the paths as they were given."""
     train, dev, test = (path and absolute(path) for path in config.tables)
     return replace(
         config,
@@ -123,12 +136,6 @@ def _resolved(config: FinetuneConfig, encoder: Encoder, precision: Precision) ->
         dev=config.dev and (dev or NO_DEV),
         test=test,
         more_tests=tuple(map(absolute, config.more_tests)),
-        task=kind.name,
-        max_length=max_length,
-        overlap=overlap,
-        pooling=pooling_of(encoder) if config.pooling == "auto" else config.pooling,
-        learning_rates=config.learning_rates or (default_rate(hidden),),
-        precision=precision,
     )
 
 

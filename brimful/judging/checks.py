@@ -429,12 +429,23 @@ def lengths_of_encoded(data: Encoded, tokenizer: Tokenizer) -> Lengths:
 
 
 def check_encoding(
-    task: Task, table: Table, train: Table, tokenizer: Tokenizer, max_length: int, overlap: int | None
+    task: Task,
+    table: Table,
+    train: Table,
+    before: list[Encoded],
+    tokenizer: Tokenizer,
+    max_length: int,
+    overlap: int | None,
 ) -> list[Finding]:
-    """What finetune says when it encodes a labelled table, or why it stops at it."""
+    """What finetune says when it encodes a labelled table, or why it stops at it.
+
+    Args:
+        before: the tables that were encoded before, train first. This one is added.
+    """
     try:
         with recorded_warnings() as messages:
-            task.encode(table, tokenizer, max_length, overlap, labelled=True)
+            before.append(task.encode(table, tokenizer, max_length, overlap, labelled=True))
+            task.learnt(before[0], before[-1:])
         require_pairs(table, train.second is not None, train.path)
     except BrimfulError as error:
         return [Finding("refused", str(table.path), 1, f"finetune stops at this: {error}", [])]

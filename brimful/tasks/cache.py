@@ -243,7 +243,7 @@ class TaskFiles:
         table = self.read(path)
         key = self._tables[Path(path)][1]
         if key is not None:
-            settings = {"labels": task.labels, "max_length": max_length, "overlap": overlap, **task.settings}
+            settings = {"labels": task.labels, "max_length": max_length, "overlap": overlap}
             words = hashlib.sha256(tokenizer.to_str().encode()).hexdigest()
             key = {**key, **settings, "tokenizer": words, "side": truncation_side(tokenizer)}
         given, labelled = (table, tokenizer, max_length, overlap), self.labelled

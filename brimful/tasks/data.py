@@ -101,8 +101,7 @@ def load_task_data(
             warn_of_lost_ends(data.examples.cut, len(data), path, max_length, windows=windows)
         return data
 
-    everything = encoded(train_path)
-    task = task.learnt(everything)
+    whole = everything = encoded(train_path)
     if test_path is not None:
         of_test = encoded(test_path)
     elif test_rows is not None:
@@ -112,7 +111,9 @@ def load_task_data(
     dev = None if dev_path is None else encoded(dev_path)
     if dev_rows is not None:
         everything, dev = divided(everything, dev_rows, "dev")
-    return TaskData(task, everything, dev, everything, of_test, leaked, tuple(map(encoded, more_tests)))
+    more = tuple(map(encoded, more_tests))
+    others = [each for each in (of_test, dev, *more) if each is not None and ranks.is_main]
+    return TaskData(task.learnt(whole, others), everything, dev, everything, of_test, leaked, more)
 
 
 class TooFewRowsError(BrimfulError):

@@ -74,7 +74,7 @@ class TaskModel:
                 module.eval()
 
         def forward(batch: PackedBatch) -> Tensor:
-            hidden = encoder(batch).float()
+            hidden = encoder(batch).to(head.classifier.weight.dtype)
             with torch.autocast(hidden.device.type, enabled=False):
                 return head(hidden, batch)
 

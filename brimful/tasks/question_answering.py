@@ -1,7 +1,7 @@
 """Question answering: the span of a context that answers a question, or none (SQuAD, CMRC 2018), as
 `answer_spans` finds it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -53,12 +53,18 @@ class QuestionAnswering(Answers, Task):
         best = self._best_threshold(answers, _golds(dev)) if self.calibrates else None
         return self.with_settings(self.settings | {"no_answer_threshold": best[0]}) if best else self
 
-    def learnt(self, train: Encoded) -> Self:
+    def learnt(self, train: Encoded, others: Iterable[Encoded] = ()) -> Self:
         """Answers may be as long as the longest of train: what is labelled can be predicted."""
-        spans = train.examples.targets["span"]
-        assert isinstance(spans, np.ndarray)
-        longest = int((spans[:, 1] - spans[:, 0]).max(initial=0)) + 1
-        return self.with_settings(self.settings | {"max_answer_length": max(longest, LONGEST_ANSWER)})
+        limit = max(LONGEST_ANSWER, int(_answer_lengths(train).max(initial=0)))
+        for data in others:
+            long = np.flatnonzero(_answer_lengths(data) > limit)
+            if len(rows := np.unique(data.examples.text_of_example[long])):
+                warn(
+                    f"{len(rows):,} of {len(data):,} answers of {data.table.path} are longer than {limit}"
+                    f" tokens, such as {data.table.where(int(rows[0]))}: no prediction is, since no answer"
+                    " of train is"
+                )
+        return self.with_settings(self.settings | {"max_answer_length": limit})
 
     @property
     def calibrates(self) -> bool:
@@ -111,13 +117,6 @@ class QuestionAnswering(Answers, Task):
             warn(
                 f"{lost:,} of {len(table):,} answers of {table.path} fit no window;"
                 " raise --overlap or --max-length"
-            )
-        long = np.flatnonzero(spans[:, 1] - spans[:, 0] >= self.max_answer_length)
-        if len(rows := np.unique(examples.text_of_example[long])):
-            warn(
-                f"{len(rows):,} of {len(table):,} answers of {table.path} are longer than"
-                f" {self.max_answer_length} tokens, such as {table.where(int(rows[0]))}: predictions are as"
-                " long only where answers of train are"
             )
         return spans
 
@@ -196,6 +195,13 @@ class QuestionAnswering(Answers, Task):
             {"id": name, "gold": [a.text for a in gold], "prediction": self.text_of(prediction)}
             for name, gold, prediction in rows
         ]
+
+
+def _answer_lengths(data: Encoded) -> np.ndarray:
+    """int64 (examples,), the tokens of the answer; 1 where there is none."""
+    spans = data.examples.targets["span"]
+    assert isinstance(spans, np.ndarray)
+    return spans[:, 1] - spans[:, 0] + 1
 
 
 def _golds(data: Encoded) -> list[list[str]]:

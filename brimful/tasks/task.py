@@ -6,7 +6,7 @@ task with one prediction for each text.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, Self
@@ -82,8 +82,9 @@ class Task(PredictionForm, Protocol):
             BrimfulError: the table cannot be trained on.
         """
 
-    def learnt(self, train: Encoded) -> Self:
-        """The task with what its labelled training examples decide."""
+    def learnt(self, train: Encoded, others: Iterable[Encoded] = ()) -> Self:
+        """The task with what its labelled training examples decide; warns of labels of others that it cannot
+        predict then."""
         return self
 
     def fitted(self, answers: Any, dev: Encoded) -> Self:

@@ -93,7 +93,7 @@ def test_texts_of_those_who_left_hold_up_nobody() -> None:
     queue.expire()
     held.set()
     assert over.acquire(timeout=PATIENCE)
-    assert over.acquire(timeout=10)
+    assert over.acquire(timeout=PATIENCE)
     queue.stop(RuntimeError("over"))
     assert last.results == ["answered"]
 

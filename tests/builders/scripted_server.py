@@ -37,7 +37,7 @@ def scripted_server(answer: Callable[[str, Mapping[str, str], Any], Answer]) -> 
         def do_GET(self) -> None:
             if self.path == "/":
                 body, headers = page()
-                self.reply(200, headers, body)
+                self.reply(200, {name.decode(): value.decode() for name, value in headers}, body)
             else:
                 self.say(None)
 

@@ -7,6 +7,7 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 import brimful
+from brimful.config import read_yaml
 from brimful.errors import BrimfulError
 from brimful.tables.layouts import Columns, find_layout
 from brimful.tables.table_files import read_table
@@ -65,7 +66,8 @@ def test_the_class_of_a_document_longer_than_the_encoder(encoder, tmp_path, capf
     brimful.predict(model=tmp_path / "whole", input=files["test"], output=out, columns={"text": "body"})
     lines = (tmp_path / "whole" / "predictions.jsonl").read_text().splitlines()
     told = [json.loads(line)["prediction"] for line in lines]
-    assert read_table(out, labelled=True, layout=find_layout(None, Columns(text="label"))).labels == told
+    columns = Columns(text="prediction", label="prediction")
+    assert read_table(out, labelled=True, layout=find_layout(None, columns)).labels == told
 
 
 @pytest.mark.slow
@@ -91,7 +93,7 @@ def test_the_sentiment_of_an_entity(encoder, tmp_path):
     assert summary["labels"] == ["bad", "good"]
 
 
-def test_matched_and_mismatched(encoder, tmp_path, capfd):
+def test_matched_and_mismatched(encoder, tmp_path, capfd, monkeypatch):
     header = "index\tpairID\tsentence1\tsentence2"
     labels = ["contradiction", "neutral", "entailment"]
     for name in ("train", "dev_matched", "dev_mismatched"):
@@ -99,20 +101,22 @@ def test_matched_and_mismatched(encoder, tmp_path, capfd):
         rows.append('12\tp\t"w1\tw2\tneutral\t-')
         (tmp_path / f"{name}.tsv").write_text("\n".join([f"{header}\tlabel1\tgold_label", *rows]) + "\n")
     tests = {"test": tmp_path / "dev_matched.tsv", "more_tests": [tmp_path / "dev_mismatched.tsv"]}
-    train = {"encoder": encoder, "train": tmp_path / "train.tsv", "epochs": 0.3, **FAST}
+    monkeypatch.chdir(tmp_path)
+    train = {"encoder": encoder, "train": "train.tsv", "epochs": 0.3, **FAST}
     out = tmp_path / "run"
     summary = brimful.finetune(**train, **tests, out=out, layout="glue/mnli")
     assert summary["labels"] == ["entailment", "neutral", "contradiction"]
     assert (summary["test"]["n"], summary["tests"]["dev_mismatched"]["n"]) == (12, 12)
     assert len((out / "predictions-dev_mismatched.jsonl").read_text().splitlines()) == 12
-    assert "train.tsv: 1 row with the label - are left out" in capfd.readouterr().err
+    assert "warning: train.tsv: 1 row with the label - are left out" in capfd.readouterr().err
+    assert read_yaml(out / "config.yaml")["train"] == str(tmp_path / "train.tsv")
     (tmp_path / "test.tsv").write_text(header + "\n0\tp\tw1\tw2\n1\tp\tw3\tw4\n")
     files = {"model": out, "input": tmp_path / "test.tsv", "layout": "glue/mnli"}
     brimful.predict(**files, output=tmp_path / "out.tsv")
     first, *rows = [line.split("\t") for line in (tmp_path / "out.tsv").read_text().splitlines()]
-    assert first[0] == "label"
+    assert first[:2] == ["row", "prediction"]
     assert len(rows) == 2
-    assert {row[0] for row in rows} <= set(labels)
+    assert {row[1] for row in rows} <= set(labels)
 
 
 def test_a_layout_brings_its_task(encoder, tmp_path):

@@ -339,7 +339,7 @@ def test_a_server_that_still_loads(browser: Browser, server: Scripted) -> None:
 
 def test_a_token_is_asked_for_and_kept_in_memory_alone(browser: Browser, server: Scripted) -> None:
     def guarded(path: str, headers: Mapping[str, str], body: Any) -> Answer:
-        if headers.get("Authorization") != "Bearer open sesame":
+        if headers.get("Authorization") != "Bearer open-sesame":
             return Answer(
                 {"error": {"message": "the token is wrong", "type": "unauthorized", "code": 401}}, 401
             )
@@ -358,7 +358,7 @@ def test_a_token_is_asked_for_and_kept_in_memory_alone(browser: Browser, server:
     tab.press("Enter", 13)
     tab.wait("!document.querySelector('#trouble').hidden")
     assert tab.text("#trouble") == "the token is wrong"
-    tab.fill("#token", "open sesame")
+    tab.fill("#token", "open-sesame")
     tab.press("Enter", 13)
     tab.wait("document.querySelector('#curl')")
     assert tab.text(".verdict") == "a1.000"
@@ -455,10 +455,10 @@ def contrasts(tab: Tab) -> dict[str, float]:
 def test_a_real_server(browser: Browser, small_models: Path) -> None:
     folders = [small_models / name for name in ("topics", "names", "vectors")]
     text = f"w1 w2 w3 w80 w5 {NASTY}"
-    with serving(*folders, token="open sesame") as url:
+    with serving(*folders, token="open-sesame") as url:
         tab = browser.open(f"{url}#{urlencode({'text': text, 'model': 'topics'})}")
         tab.wait("document.querySelector('#door')?.hidden === false")
-        tab.fill("#token", "open sesame")
+        tab.fill("#token", "open-sesame")
         tab.press("Enter", 13)
         tab.wait("document.querySelector('#curl')")
         (row,) = TaskModel.load(folders[0]).predict([text], scores=True)
@@ -467,7 +467,7 @@ def test_a_real_server(browser: Browser, small_models: Path) -> None:
         assert tab.texts(".card")[1].startswith("queue")
 
         line = tab.evaluate("document.querySelector('#curl').textContent")
-        environment = {**os.environ, "BRIMFUL_TOKEN": "open sesame"}
+        environment = {**os.environ, "BRIMFUL_TOKEN": "open-sesame"}
         said = subprocess.run(["bash", "-c", line], env=environment, capture_output=True, check=True)
         assert json.loads(said.stdout)["results"][0]["prediction"] == row["prediction"]
 

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 
+from brimful.commands.check import check
 from brimful.commands.distil import distil
 from brimful.commands.finetune import finetune
 from brimful.console import recorded_warnings
@@ -22,7 +23,7 @@ from brimful.objectives.losses import span_cross_entropy_sum
 from brimful.tables.question_files import Answer, QuestionTable, read_questions
 from brimful.tasks.answer_spans import Prediction, Scored
 from brimful.tasks.answers import cmrc_exact, exact, f1, lcs_f1
-from brimful.tasks.cache import TaskFiles
+from brimful.tasks.data import load_task_data
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.model import TaskModel
 from brimful.tasks.question_answering import QuestionAnswering
@@ -222,10 +223,7 @@ def test_answers_are_as_long_as_the_longest_of_train(tmp_path: Path, tokenizer: 
     row = {"id": "q", "question": "what", "context": words, "answers": [{"text": answer, "answer_start": 6}]}
     table = read_questions(write(tmp_path / "a.jsonl", json.dumps(row)), labelled=True)
     task = QuestionAnswering.from_table(table)
-    with recorded_warnings() as warned:
-        data = task.encode(table, tokenizer, 64, None, labelled=True)
-    assert "1 of 1 answers" in str(warned[0])
-    assert "longer than 30 tokens" in str(warned[0])
+    data = task.encode(table, tokenizer, 64, None, labelled=True)
     scores = np.zeros((data.examples.lengths[0], 2))
     (first, last) = data.examples.targets["span"][0]
     scores[first, 0] = scores[last, 1] = 9
@@ -239,10 +237,15 @@ def test_answers_are_as_long_as_the_longest_of_train(tmp_path: Path, tokenizer: 
     kept = TaskModel.load(tmp_path / "model").task
     assert kept.settings == {"max_answer_length": 36}
     assert kept.text_of(kept.answers(outputs, data)[0]) == answer
-    for one, warnings in ((task, 1), (learnt, 0)):  # also of examples that are kept
-        with recorded_warnings() as warned:
-            TaskFiles(QuestionAnswering).encode(one, tmp_path / "a.jsonl", tokenizer, 64, None)
-        assert len(warned) == warnings
+    short = row | {"answers": [{"text": "w0", "answer_start": 0}]}
+    files = [str(tmp_path / "a.jsonl"), str(write(tmp_path / "short.jsonl", json.dumps(short)))]
+    for train, other in (files, files[::-1]):
+        checked = check(files=[train, other], encoder=str(tmp_path / "model"), task=task.name)["findings"]
+        with recorded_warnings() as lines:
+            load_task_data(QuestionAnswering, encoder, train, None, other, max_length=64, overlap=None)
+        for told in ([each["message"] for each in checked], lines):
+            long = [line for line in told if "1 of 1 answers" in line and "longer than 30 tokens" in line]
+            assert len(long) == (other == files[0])
     assert TASK.with_settings(learnt.settings | {"no_answer_threshold": 1.0}).settings == {
         "no_answer_threshold": 1.0,
         "max_answer_length": 36,
