@@ -1,11 +1,13 @@
 """The plan of an evaluation: which encoders, on which texts and tables."""
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from brimful.config import build, identity, read_yaml
 from brimful.console import say, warn
+from brimful.corpus.reading.inputs import files_of
 from brimful.corpus.shards import MANIFEST
 from brimful.data.examples import check_length
 from brimful.distributed import World
@@ -116,9 +118,10 @@ def _open_folders(config: EvaluateConfig) -> dict[str, ModelFolder]:
 def _files(config: EvaluateConfig, folders: dict[str, ModelFolder]) -> dict[str, Path]:
     """What decides the result: tables, texts and encoders."""
     files = named_files(train=config.train, dev=config.dev, test=config.test)
-    for text in map(Path, config.text):
-        made = [text / MANIFEST] if (text / MANIFEST).is_file() else sorted(text.rglob("*"))
-        files |= {str(path): path for path in (made if text.is_dir() else [text]) if path.is_file()}
+    for text in config.text:
+        made = Path(text) / MANIFEST
+        paths = [made] if made.is_file() else map(Path, files_of(text, Counter()))
+        files |= {str(path): path for path in paths if path.is_file()}
     for name, folder in folders.items():
         files |= model_files(name, folder)
     return files

@@ -260,6 +260,10 @@ def test_a_finished_evaluation_answers_for_what_it_read_alone(inputs, tmp_path):
     texts.mkdir()
     shutil.copy(inputs["text"], texts)
     shutil.copy(inputs["train"], table)
+    linked = tmp_path / "linked"
+    linked.mkdir()
+    shutil.copy(inputs["text"], linked / "far.txt")
+    (texts / "link").symlink_to(linked)
     given = {"encoders": [str(weights.parent)], "text": [str(texts)], "train": str(table)}
     given |= {"test": inputs["test"], "out": str(tmp_path / "out"), "precision": "fp32", "seeds": 0}
     given |= {"max_length": 32, "text_tokens": 2000}
@@ -272,6 +276,8 @@ def test_a_finished_evaluation_answers_for_what_it_read_alone(inputs, tmp_path):
         (texts / "news.txt", b"w1 w2\n"),
         (texts / "news.txt", None),
         (texts / "more.txt", b"w1 w2\n"),
+        (linked / "far.txt", b"w1 w2\n"),
+        (linked / "near.txt", b"w1 w2\n"),
     ):
         before = file.read_bytes() if file.exists() else None
         for now in (content, before):

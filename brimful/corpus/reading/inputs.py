@@ -154,7 +154,8 @@ def _glob(pattern: str) -> Iterator[str]:
             yield from _glob(os.path.join(glob.escape(parent), tail[0]))
 
 
-def _expand(path: str, left_out: Counter[str]) -> Iterator[str]:
+def files_of(path: str, left_out: Counter[str]) -> Iterator[str]:
+    """The files that a path of `find_inputs` names; those of a folder that are not read are counted."""
     if os.path.lexists(path):
         found = [path]
     elif glob.has_magic(path):
@@ -209,7 +210,7 @@ def find_inputs(paths: Iterable[str], out: str) -> list[Input]:
     inputs: dict[str, Input] = {}
     left_out: Counter[str] = Counter()
     for path in paths:
-        for file in _expand(path, left_out):
+        for file in files_of(path, left_out):
             place = os.path.realpath(file)
             if place not in inputs and (item := _state(os.path.abspath(file))):
                 if Path(place).is_relative_to(target):  # through a link
