@@ -122,9 +122,13 @@ class _CommandLine:
         return UsageError(f"{message} ({self.prog} --help)")
 
     def _in_full(self, argument: str) -> str:
-        """`--encoding` as `--read.encoding`, where one group alone has that option."""
+        """`--encoding` as `--read.encoding`, where one group alone has that option; a switch that can have a
+        value is turned off by the value False."""
         name, equals, value = argument.partition("=")
         flag = name.replace("_", "-")
+        switch = self.options.get(flag.replace("--no-", "--", 1))
+        if flag.startswith("--no-") and flag not in self.options and switch and bool in switch.types:
+            return f"{flag.replace('--no-', '--', 1)}=False" if not equals else argument
         if not argument.startswith("--") or flag in self.options:
             return argument
         groups = [full for full in self.options if full.rpartition(".")[2] == flag[2:] and "." in full]

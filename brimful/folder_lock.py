@@ -57,8 +57,9 @@ class FolderLock:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for place, descriptor, made in reversed(self._taken):
-            with suppress(OSError):
-                (place / LOCK).unlink()
+            with suppress(OSError):  # a folder put in its place may have the lock of another process
+                if os.path.samestat(os.fstat(descriptor), (place / LOCK).stat()):
+                    (place / LOCK).unlink()
             os.close(descriptor)
             _held.discard(place)
             with suppress(OSError):

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 from brimful.console import say
-from brimful.storage import commit, crc32, read_commit, read_record
+from brimful.storage import LOCK, commit, crc32, read_commit, read_record
 
 CHECKSUMS = "checksums.json"
 EXPORT = "export.json"
@@ -54,7 +54,7 @@ def own_files(record: Path) -> list[str]:
     folder = record.parent
     said = read_record(record, remedy="choose another folder")
     pages = {name for name, crc in said.get(PAGES, {}).items() if _has_crc(folder / name, crc)}
-    known = {record.name, *map(os.path.normpath, said["files"]), *pages}
+    known = {record.name, LOCK, *map(os.path.normpath, said["files"]), *pages}
     found: set[str] = set()
     for path in folder.rglob("*"):
         if path.is_symlink() or not path.is_dir() or not any(path.iterdir()):

@@ -108,7 +108,7 @@ def test_an_unknown_verb(verb: str, hint: str, capsys: pytest.CaptureFixture[str
         (["pretrain", "--shape.heads", "3"], ["--shape.heads", "mean --model.heads?"]),
         (["pretrain", "--qqqqqqqq"], ["--qqqqqqqq (brimful"]),
         (["pretrain", "extra"], ["extra"]),
-        (["pretrain", "--no-dry-run"], ["--no-dry-run"]),
+        (["pretrain", "--no-dry-run=3"], ["--no-dry-run"]),
         (["pack", "--histogram", "x", "--capacity", "3", "4"], ["4"]),
         # an option that is missing
         (["finetune"], ["--encoder", "--train", "--out"]),
@@ -193,10 +193,10 @@ def test_a_wrong_configuration_file(
     assert all(name in line for name in named), line
 
 
-@pytest.mark.parametrize("verb", ["serve", "prepare"])
+@pytest.mark.parametrize("verb", ["serve", "prepare", "pretrain"])
 def test_a_switch_of_the_file_can_be_given_again_or_turned_off(verb: str, tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("dry_run: true\n")
-    needed = {"serve": ["m"], "prepare": ["a", "--out", "o"]}[verb]
+    needed = {"serve": ["m"], "prepare": ["a", "--out", "o"]}.get(verb, ["--data", "a"])
     given = [*needed, "--config", str(tmp_path / "a.yaml")]
     for more, found in ([], True), (["--dry-run"], True), (["--no-dry-run"], False):
         assert parse(load_schema(verb), [*given, *more], verb)[0].dry_run is found

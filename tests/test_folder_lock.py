@@ -121,3 +121,18 @@ def test_a_file_system_without_locks_is_said(
     monkeypatch.setattr("fcntl.lockf", none)
     take(tmp_path / "run")
     assert "there are no locks of files here" in capfd.readouterr().err
+
+
+def test_a_folder_put_in_its_place_keeps_the_lock_of_another(tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    with FolderLock() as lock:
+        lock.take(folder)
+        folder.rename(tmp_path / "old")
+        folder.mkdir()
+        process, _ = holder(folder)
+    try:
+        with pytest.raises(BrimfulError, match=f"in use by process {process.pid}"):
+            take(folder)
+    finally:
+        process.kill()
+        process.communicate()

@@ -3,10 +3,10 @@
 A request (`QueuedRequest`, here a job) arrives. Its texts are tokenized in slices and computed in batches,
 which hold windows of one model's texts up to its token budget. A thread that is free takes what has the
 earliest turn: nothing waits for a slice or a batch to fill. The turn of a job's first text is its arrival;
-each later text or window has its turn `STRETCH` times as long after the one before as that takes to compute.
-So short jobs pass long ones, which have a batch for each `STRETCH` of others at least, and all of them while
-nobody else waits. A job is over once: answered, failed, late, or left by its client. What is left of its work
-is not done.
+each later text or window has its turn `STRETCH` times as long after the one before as that takes to tokenize
+or to compute. So short jobs pass long ones, which have a batch for each `STRETCH` of others at least, and all
+of them while nobody else waits. A job is over once: answered, failed, late, or left by its client. What is
+left of its work is not done.
 """
 
 import threading
@@ -99,11 +99,12 @@ class QueuedRequest:
 
 
 class TextsToRead(NamedTuple):
-    """Texts of a job to tokenize together, from number `first`, whose turn is `turn`."""
+    """Texts of a job to tokenize together, from number `first`, whose turn is `turn`; out at `since`."""
 
     job: QueuedRequest
     first: int
     turn: float
+    since: float
     texts: list[str]
     second: list[str] | None
 
@@ -242,17 +243,16 @@ class RequestQueue:
                 break
             heappop(line)
             part = slice(first, job.read)
-            found.append(TextsToRead(job, first, turn, job.texts[part], job.second and job.second[part]))
-            job.turn = self._turn_after(job, turn, job.expected * (job.read - first))
-            if job.read < len(job.texts):
-                self._await_reading(job)
+            second = job.second and job.second[part]
+            found.append(TextsToRead(job, first, turn, self.clock(), job.texts[part], second))
         return found
 
     def put(self, part: TextsToRead, readings: Sequence[Any]) -> None:
         """Texts that are tokenized, a reading each."""
         job = part.job
         with self._lock:
-            turn = max(part.turn, self.clock())  # while it was tokenized, it kept no one waiting
+            took = self.clock() - part.since
+            turn = max(part.turn, self.clock())  # while it was tokenized, it kept no batch waiting
             for place, reading in enumerate(readings, part.first):
                 if not job.is_over:
                     text, tokens = QueuedText(job, place, turn, reading), sum(reading.lengths)
@@ -260,6 +260,11 @@ class RequestQueue:
                     self._count_more(job, tokens - job.expected)
                     self._ready_tokens += self._first_batch(text)
                     self._await_batch(text)
+            if not job.is_over and job.read < len(job.texts):
+                took = max(took, job.expected * len(readings) / job.model.pace)
+                job.turn = self._turn_after(part.turn, took)
+                self._await_reading(job)
+                self._wake_readers()
             self._to_compute.notify_all()
 
     def batch(self) -> list[Windows]:
@@ -434,10 +439,10 @@ class RequestQueue:
         line = self._ready.setdefault((text.job.model, text.job.second is None), [])
         heappush(line, (text.turn, text.job.number, text.place, text))
 
-    def _turn_after(self, job: QueuedRequest, turn: float, tokens: int) -> float:
-        """The turn of what comes after so many tokens of a job; those that came before their turn cost it
-        nothing later."""
-        return min(turn, self.clock()) + STRETCH * tokens / float(job.model.pace)
+    def _turn_after(self, turn: float, seconds: float) -> float:
+        """The turn of what comes after work of so many seconds; what came before its turn costs a job nothing
+        later."""
+        return min(turn, self.clock()) + STRETCH * seconds
 
     def _take(self, text: QueuedText, room: int) -> Windows:
         """As many of a text's windows as there is room for, but at least one; the others wait again."""
@@ -447,7 +452,7 @@ class RequestQueue:
             tokens += lengths[text.taken]
             text.taken += 1
         if text.taken < len(lengths):
-            text.turn = self._turn_after(text.job, text.turn, tokens)
+            text.turn = self._turn_after(text.turn, tokens / float(text.job.model.pace))
             self._await_batch(text)
         else:
             text.job.waiting -= 1

@@ -34,6 +34,7 @@ from brimful.exporting.graph import write_onnx
 from brimful.exporting.place import format_of, require_export_place
 from brimful.exporting.source import left_out, naming_weights, saved_settings
 from brimful.exporting.text_gate import open_gate
+from brimful.folder_lock import FolderLock
 from brimful.hf.config_json import family_of
 from brimful.hf.folders import HEADS, save_model
 from brimful.hf.int8 import forget_steps, write_steps
@@ -135,12 +136,13 @@ def export(config: ExportConfig) -> dict[str, Any]:
 
     Raises:
         BrimfulError: there is no model, tokenizer or such checkpoint, the format has no place for its head or
-            needs a package or texts, the folder holds something else, outputs or ids differ, or too much is
-            lost on real texts.
+            needs a package or texts, the folder holds something else or another process exports to it,
+            outputs or ids differ, or too much is lost on real texts.
     """
     place = _inode(Path(config.out))
     try:
-        return _exported(config)
+        with FolderLock() as lock:
+            return _exported(config, lock)
     except KeyboardInterrupt as stopped:
         if _inode(Path(config.out)) == place:
             stopped.add_note("nothing was written")
@@ -152,7 +154,7 @@ def _inode(folder: Path) -> int | None:
     return folder.stat().st_ino if folder.exists() else None
 
 
-def _exported(config: ExportConfig) -> dict[str, Any]:
+def _exported(config: ExportConfig, lock: FolderLock) -> dict[str, Any]:
     if config.format:
         require_packages(config.format)
     out = Path(config.out)
@@ -160,6 +162,8 @@ def _exported(config: ExportConfig) -> dict[str, Any]:
     forget_steps(encoder)
     form = format_of(config, source)
     require_export_place(out, source, form)
+    if not config.dry_run:
+        lock.take(out)
     own = own_files(out / (RECORD if (out / RECORD).is_file() else CONVERSION))
     tokenizer = encoder.tokenizer or load_tokenizer(source.path)  # which says what is missing
     dropped = left_out(source, encoder, head)
@@ -228,7 +232,7 @@ def _exported(config: ExportConfig) -> dict[str, Any]:
         elif gate is not None:
             facts["gate"] = gate.judge(run_of_export(folder, form, head, token_types=typed))
         if importlib.util.find_spec("transformers"):
-            check_ids(source.path, folder, whole=kept is None)
+            check_ids(source.path, folder, settings["max_length"], whole=kept is None)
         files = sorted(path for path in folder.rglob("*") if path.is_file())
         special = special_tokens(tokenizer)
         exported = Exported(

@@ -13,10 +13,12 @@ class OpenVinoSession:
 
     Args:
         model: of OpenVINO.
+        rows: of its longest matrix of weights, which has the embeddings of the vocabulary.
     """
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, rows: int) -> None:
         self._model, self._own = model, threading.local()  # a request serves one thread at a time
+        self.rows = rows
 
     def get_inputs(self) -> list[Any]:
         """The `name` of each input."""
@@ -50,4 +52,7 @@ def openvino_session(path: Path, *, exact: bool = False) -> OpenVinoSession:
 
     core = openvino.Core()
     settings = {"INFERENCE_PRECISION_HINT": "f32"} if exact else {}
-    return OpenVinoSession(core.compile_model(core.read_model(path), "CPU", settings))
+    model = core.read_model(path)
+    shapes = [op.get_output_shape(0) for op in model.get_ops() if op.get_type_name() == "Constant"]
+    rows = max((shape[0] for shape in shapes if len(shape) > 1), default=0)
+    return OpenVinoSession(core.compile_model(model, "CPU", settings), rows)

@@ -5,7 +5,7 @@ from tokenizers import Tokenizer
 
 from brimful.data.examples import Examples, check_length
 from brimful.data.ragged import Ragged
-from brimful.errors import BrimfulError, NotFiniteError
+from brimful.errors import BrimfulError, NotFiniteError, is_out_of_memory
 from brimful.exporting.onnx_file import onnx_session
 from brimful.exporting.openvino_file import openvino_session
 from brimful.exporting.padded_batches import Inputs, padded_batches, padded_outputs, pooled, session_run
@@ -38,7 +38,7 @@ def open_model(folder: ModelFolder, opening: Opening) -> ServedTask | ServedEnco
         require(f"{folder}, an ONNX file,", "onnxruntime")
     check_seal(folder.path)
     shape = shape_of(folder)
-    graph = Graph(folder, shape.hidden_size)
+    graph = Graph(folder, shape.hidden_size, shape.vocabulary_size)
     tokenizer = read_tokenizer(folder.encoder_path)
     require_rows(tokenizer, shape.vocabulary_size, str(folder.encoder_path / "tokenizer.json"))
     reading = reading_of(folder, shape)
@@ -101,10 +101,11 @@ class Graph:
         precision: fp32 or int8; auto: as OpenVINO chooses.
     """
 
-    def __init__(self, folder: ModelFolder, hidden: int) -> None:
+    def __init__(self, folder: ModelFolder, hidden: int, vocabulary: int) -> None:
         """
         Args:
             hidden: the width of vectors, which OpenVINO does not know before it has computed some.
+            vocabulary: the ids that it has embeddings of.
         """
         self.folder = folder
         self.path = graph_file(folder)
@@ -128,6 +129,10 @@ class Graph:
                 f"{self.path} is no export of Brimful: its inputs are {', '.join(names)}, and its"
                 f" output has the shape {first.shape}"
             )
+        last = np.full((1, 1), vocabulary - 1, dtype=np.int64)
+        self._run({"input_ids": last, "attention_mask": np.ones_like(last), "token_type_ids": last * 0})
+        if in_openvino and session.rows < vocabulary:  # it computes ids that it does not have
+            raise self._is_of_another(f"it has {session.rows:,} embeddings at most, not {vocabulary:,}")
 
     def outputs(self, examples: Examples, order: list[int] | None) -> Outputs:
         """As `padded_outputs`; without examples (0, C), or no arrays (tokens, C)."""
@@ -148,10 +153,20 @@ class Graph:
         return found
 
     def _run(self, inputs: Inputs) -> np.ndarray:
-        values = self._computed(inputs)
+        try:
+            values = self._computed(inputs)
+        except Exception as error:
+            if is_out_of_memory(error):
+                raise
+            raise self._is_of_another(" ".join(str(error).split())) from error
+        if values.shape[-1] != self.width:
+            raise self._is_of_another(f"its outputs have {values.shape[-1]:,} numbers, not {self.width:,}")
         real = values[inputs["attention_mask"].astype(bool)] if values.ndim == 3 else values
         if not np.isfinite(real).all():
             raise NotFiniteError(
                 f"{self.folder}: the model's outputs are NaN or infinite: its weights are damaged"
             )
         return values
+
+    def _is_of_another(self, why: str) -> BrimfulError:
+        return BrimfulError(f"{self.path} is not the graph of {self.folder}: {why:.200}; export it again")

@@ -35,10 +35,10 @@ DryRun = bool | Literal["measured"]
 
 
 def _dry_run(texts: list[str]) -> DryRun:
-    """What follows `--dry-run`: nothing, or how."""
-    if texts not in ([], ["measured"]):
+    """What follows `--dry-run`: nothing, or how; False is what `--no-dry-run` stands for."""
+    if texts not in ([], ["measured"], ["False"]):
         raise ValueError
-    return "measured" if texts else True
+    return "measured" if texts == ["measured"] else not texts
 
 
 _DRY_RUN = tyro.constructors.PrimitiveConstructorSpec(

@@ -233,6 +233,25 @@ def test_texts_of_long_jobs_are_tokenized_in_slices_between_which_short_ones_pas
     assert len(world.read_texts) < 12  # and none after the client has left
 
 
+def test_short_jobs_pass_one_whose_texts_take_longer_to_tokenize_than_to_compute() -> None:
+    world = Simulation()
+    world.queue.most_tokens = 10**6
+    world.models[0].pace = 1e6
+    assert world.arrive(0, [[1]] * 400)
+    for _ in range(15):
+        world.read()
+        world.wait(0.25)  # in which a thread tokenizes
+        assert world.arrive(0, [[1]])
+        world.put()
+        world.read()
+        assert world.reading[0].job is world.jobs[-1]
+        world.wait(0.01)
+        while world.reading:
+            world.put()
+        while world.take():
+            world.compute()
+
+
 def test_a_text_that_takes_long_to_tokenize_has_a_line_of_its_own() -> None:
     world = Simulation()
     world.queue.most_tokens = 10**6

@@ -1,6 +1,9 @@
 """brimful export of folders from elsewhere: any form becomes one form, checked against transformers."""
 
 import json
+import os
+import subprocess
+import sys
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -292,6 +295,23 @@ def test_what_cannot_be_exported_is_refused(folder, tmp_path):
     with pytest.raises(BrimfulError, match="is a SentencePiece model"):
         export(run=str(folder), out=str(tmp_path / "out"))
     assert isinstance(load_model(folder)[1], MaskedLMHead)
+
+
+def test_a_second_export_to_a_folder_is_refused(folder, tmp_path, monkeypatch):
+    out, exported = tmp_path / "out", export(run=str(folder), out=str(tmp_path / "out"))
+    code = "import sys; from brimful.cli import main; sys.exit(main(sys.argv[1:]))"
+    second = [sys.executable, "-c", code, "export", str(folder), "--out", str(out)]
+    refused = []
+
+    def save_slowly(*given, **options):
+        refused.append(subprocess.run(second, capture_output=True, text=True))
+        save_model(*given, **options)
+
+    monkeypatch.setattr(exporting, "save_model", save_slowly)
+    assert export(run=str(folder), out=str(out))["bytes"] == exported["bytes"]
+    assert refused[0].returncode == 1
+    assert f"{out} is in use by process {os.getpid()}" in refused[0].stderr
+    assert not (out / ".lock").exists()
 
 
 def test_an_interrupt_says_what_was_written(folder, tmp_path, monkeypatch, capsys):

@@ -19,15 +19,16 @@ from brimful.commands.export import export
 from brimful.exporting.convert import write_openvino
 from brimful.exporting.graph import write_onnx
 from brimful.hf.folders import save_model
+from brimful.hf.reading import TextReading
 from brimful.hf.text_encoder import TextEncoder
-from brimful.model.heads import MaskedLMHead
+from brimful.model.heads import MaskedLMHead, SequenceHead
 from brimful.prediction import onnx
 from brimful.tasks.classes import Classes
 from brimful.tasks.classification import Classification
 from brimful.tasks.label_sets import LabelSets
 from brimful.tasks.multi_label import MultiLabel
 from brimful.tasks.static import StaticModel
-from builders.encoders import word_tokenizer
+from builders.encoders import small, word_tokenizer
 from builders.task_models import new_encoder, task_model
 
 BLOCKED = """
@@ -248,6 +249,33 @@ def test_what_is_wrong_with_an_onnx_folder_is_one_line(exported, monkeypatch):
     assert (
         refusal(exported) == f"{exported}: the model's outputs are NaN or infinite: its weights are damaged"
     )
+
+
+@pytest.mark.parametrize("kind", ["onnx", "openvino"])
+def test_a_graph_of_another_encoder_is_one_line(kind, exported, tmp_path):
+    """It has embeddings of fewer pieces, or makes vectors of another width."""
+    pytest.importorskip(kind.replace("onnx", "onnxruntime"))
+
+    def put(graph: Path, folder: Path) -> None:
+        (folder / "export.json").unlink(missing_ok=True)
+        if kind == "onnx":
+            shutil.copyfile(graph, folder / "onnx" / "model.onnx")
+        else:
+            shutil.rmtree(folder / "onnx", ignore_errors=True)
+            write_openvino(graph, folder / "openvino" / "openvino_model.xml")
+
+    narrow = small("bert", vocabulary_size=30, hidden_size=24, max_length=64)
+    write_onnx(tmp_path / "narrow.onnx", narrow, SequenceHead(narrow, 3), token_types=True)
+    put(tmp_path / "narrow.onnx", exported)
+    assert "is not the graph of" in refusal(exported)
+    encoder = new_encoder()
+    encoder.save(tmp_path / "vectors")
+    (tmp_path / "vectors" / "onnx").mkdir()
+    other = small("bert", vocabulary_size=encoder.config.vocabulary_size, hidden_size=24)
+    write_onnx(tmp_path / "other.onnx", other, None, token_types=False, reading=TextReading(32))
+    (tmp_path / "vectors" / "model.safetensors").unlink()
+    put(tmp_path / "other.onnx", tmp_path / "vectors")
+    assert "its outputs have 24 numbers, not 48" in refusal(tmp_path / "vectors")
 
 
 class _Infinite:

@@ -20,6 +20,10 @@ _MOST = 0.9
 _SAME = 0.9
 """Frequencies and tags are such if this proportion of the words before them are different."""
 _NUMBER = re.compile(r"[+-]?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?")
+_NO_COUNT = re.compile(r"[\s|;:=\x01](?:[+-]?(?:nan|NaN|inf|Inf|[Ii]nfinity)|-\d+(?:\.\d+)?)(?:\s+[a-z]+)?$")
+"""The end of a line that has no frequency where others have one; in tables negative costs are usual."""
+LONGEST_WORD = 1000
+"""Characters."""
 _NAMES = """
 a ad ag al an b bl c cc d df dg dl e eng f g gb gc gg gi gm gp h i j k l loc m mg mq n nb nba nbc nbp nf ng nh
 nhd nhm ni nic nis nit nl nm nmc nn nnd nnt np nr nrf nrfg nrj nrt ns nsf nt ntc ntcb ntcf ntch nth nto ntp
@@ -69,7 +73,7 @@ def word_list(path: str | Path, what: str) -> WordList:
         what: the name of such a file in messages.
 
     Raises:
-        BrimfulError: the file cannot be read or holds no word.
+        BrimfulError: the file cannot be read, holds no word, or has a line that cannot be one.
     """
     try:
         content = Path(path).read_bytes()
@@ -77,14 +81,29 @@ def word_list(path: str | Path, what: str) -> WordList:
         raise BrimfulError(f"cannot read the {what} {path}: {error.strerror}") from error
     notes: list[str] = []
     text = _decoded(content, path, what, notes)
+
+    def refuse(part: str, why: str) -> BrimfulError:
+        line = text.count("\n", 0, max(0, text.find(part))) + 1
+        return BrimfulError(f"{path}, line {line} has {why}: correct the {what}")
+
+    if "\0" in text:
+        raise refuse("\0", "a NUL character, as UTF-16 without a mark has, which is no text")
     words = _of_json(text)
     if words is None:
+        plain = len(notes)
         lines = [line.strip() for line in _RIME.sub("", text, count=1).splitlines()]
         lines = [line for line in lines if line and not _COMMENT.match(line)]
         words = _of_lines(lines, path, notes)
+        wrong = [line for line in lines if "\t" not in line and "," not in line and _NO_COUNT.search(line)]
+        if wrong and len(notes) > plain:
+            raise refuse(wrong[0], f"no frequency, as other lines have, in {wrong[0]!r:.60}")
     words = list(dict.fromkeys(word for word in map(str.strip, words) if word))
     if not words:
         raise BrimfulError(f"the {what} {path} is empty; write one word a line, or leave it out")
+    if len(longest := max(words, key=len)) > LONGEST_WORD:
+        raise refuse(longest, f"a word of {len(longest):,} characters, and {LONGEST_WORD:,} is the most")
+    if nul := next((word for word in words if "\0" in word), None):  # escaped in JSON
+        raise refuse(nul, f"a NUL character in the word {nul!r:.40}")
     return WordList(words, notes)
 
 

@@ -109,6 +109,33 @@ def test_what_is_no_text_is_refused(tmp_path: Path):
         word_list(tmp_path / "a.txt", "lexicon")
 
 
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"a 3\nb\0c 4\n", "line 2 has a NUL"),
+        ("北京\n无创dna\n".encode("utf-16-le"), "line 2 has a NUL"),
+        (b"a b\n# c\n" + b"x" * 1001, "line 3 has a word of 1,001 characters"),
+        (b"\nword 10 n\nother 5 n\nthird nan\n", "line 4 has no frequency"),
+        (b"word 10 n\nother -5 n\nthird 3\n", "line 2 has no frequency"),
+        (b"".join(b"w%d|10|n\n" % i for i in range(20)) + b"other|-inf\n", "line 21 has no frequency"),
+        (b'["a", "b\\u0000"]', "has a NUL"),
+    ],
+)
+def test_a_line_that_is_no_word_is_refused_by_its_number(content: bytes, said: str, tmp_path: Path):
+    (tmp_path / "a.txt").write_bytes(content)
+    with pytest.raises(BrimfulError, match=r"a\.txt.*" + said) as error:
+        word_list(tmp_path / "a.txt", "lexicon")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "content", ["hai nan\nscale -5\n好\n", "some\t-3.5\nother\t-10\nlast\t0\n", "好,-1,3\n坏,5,-20\n中,2,3\n"]
+)
+def test_words_and_costs_of_tables_may_look_like_that(content: str, tmp_path: Path):
+    (tmp_path / "a.txt").write_text(content, encoding="utf-8")
+    assert len(word_list(tmp_path / "a.txt", "lexicon").words) == 3
+
+
 def test_a_lexicon_of_which_nothing_occurs_is_said(tmp_path: Path):
     lines = [f"第{i}条：患者做了无创dna检查，云计算平台上线了边缘盒子产品。" for i in range(8)]
     (tmp_path / "text.txt").write_text("\n".join(lines), encoding="utf-8")
