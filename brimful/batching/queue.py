@@ -99,7 +99,7 @@ class QueuedRequest:
 
 
 class TextsToRead(NamedTuple):
-    """Texts of a job to tokenize together, from number `first`, whose turn is `turn`; they are out `since`."""
+    """Texts of a job to tokenize together, from number `first`, whose turn is `turn`; out at `since`."""
 
     job: QueuedRequest
     first: int

@@ -232,7 +232,7 @@ def _exported(config: ExportConfig, lock: FolderLock) -> dict[str, Any]:
         elif gate is not None:
             facts["gate"] = gate.judge(run_of_export(folder, form, head, token_types=typed))
         if importlib.util.find_spec("transformers"):
-            check_ids(source.path, folder, whole=kept is None)
+            check_ids(source.path, folder, settings["max_length"], whole=kept is None)
         files = sorted(path for path in folder.rglob("*") if path.is_file())
         special = special_tokens(tokenizer)
         exported = Exported(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from brimful.console import warn
 from brimful.errors import BrimfulError
 from brimful.text.sentence_folder import lowers_text
-from brimful.text.special_ids import markers
+from brimful.text.special_ids import markers, truncation_side
 from brimful.text.tokenizer import read, tokenizer_file
 
 if TYPE_CHECKING:
@@ -84,12 +84,13 @@ def _written(names: Iterable[str]) -> list[str]:
     return [around.replace("{}", name) for name in cases for around in _AROUND]
 
 
-def check_ids(source: Path, folder: Path, *, whole: bool = True) -> None:
+def check_ids(source: Path, folder: Path, max_length: int, *, whole: bool = True) -> None:
     """Compare ids with those of `transformers`, which must be installed.
 
     Args:
         source: the folder that was given.
         folder: the one that was written.
+        max_length: tokens at which its texts are cut.
         whole: whether it has all pieces of the source's; else only the written folder is compared.
 
     Raises:
@@ -99,6 +100,10 @@ def check_ids(source: Path, folder: Path, *, whole: bool = True) -> None:
     plain, spelled = sample_texts(tokenizer)
     theirs = _theirs(folder, plain + spelled)
     _compare(theirs, tokenizer, f"AutoTokenizer of {folder.name}")
+    tokenizer.enable_truncation(max_length, direction=truncation_side(tokenizer))
+    theirs = _theirs(folder, [" ".join(map(str, range(max_length)))], truncation=True)
+    _compare(theirs, tokenizer, f"AutoTokenizer of {folder.name}, which cuts it")
+    tokenizer.no_truncation()
     if not whole or tokenizer_file(source) is None:
         return
     try:
@@ -110,7 +115,9 @@ def check_ids(source: Path, folder: Path, *, whole: bool = True) -> None:
     _compare(theirs, tokenizer, f"AutoTokenizer of {source}")
 
 
-def _theirs(folder: Path, texts: Sequence[str], *, lowers: bool = False) -> list[_Encoded]:
+def _theirs(
+    folder: Path, texts: Sequence[str], *, lowers: bool = False, truncation: bool = False
+) -> list[_Encoded]:
     """What AutoTokenizer makes of each text and of each pair of neighbours, in lower case if it `lowers`."""
     import transformers
 
@@ -122,7 +129,7 @@ def _theirs(folder: Path, texts: Sequence[str], *, lowers: bool = False) -> list
         if second == "":
             continue  # transformers reads an empty second text as none
         given = [text if text is None or not lowers else text.lower() for text in (first, second)]
-        encoding = tokenizer(*given, return_token_type_ids=True)
+        encoding = tokenizer(*given, truncation=truncation, return_token_type_ids=True)
         found.append(_Encoded(first, second, encoding["input_ids"], encoding["token_type_ids"]))
     return found
 

@@ -317,10 +317,12 @@ def check_overlap(train: Table, other: Table, shared: Overlap) -> list[Finding]:
         row: source.keys() & set(texts) for row, texts in enumerate(sides_of(other)) if row not in known
     }
     if rows := [row for row, texts in common.items() if texts]:
-        first = source[min(common[rows[0]])]
+        text = min(common[rows[0]])
+        first = source[text]
+        shown = next(each for each in train.keys()[first] if normalised(each) == text)
         message = (
             f"{counted(len(rows), 'row')} with a text of {SOURCE} characters or more that is in train (row"
-            f" {other.number(rows[0])} and row {train.number(first)} there: {_quoted(train.texts[first])})"
+            f" {other.number(rows[0])} and row {train.number(first)} there: {_quoted(shown)})"
         )
         found.append(_finding("shared texts", other, rows, message))
     return found

@@ -244,7 +244,7 @@ def test_short_jobs_pass_one_whose_texts_take_longer_to_tokenize_than_to_compute
         assert world.arrive(0, [[1]])
         world.put()
         world.read()
-        assert [part.job for part in world.reading][0] is world.jobs[-1]
+        assert world.reading[0].job is world.jobs[-1]
         world.wait(0.01)
         while world.reading:
             world.put()

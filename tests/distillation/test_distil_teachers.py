@@ -15,6 +15,8 @@ from brimful.commands.distil_encoder import distil_encoder
 from brimful.commands.distil_recipe import distil_recipe
 from brimful.commands.predict import predict
 from brimful.config import read_yaml, write_yaml
+from brimful.distillation.encoder.config import DistilEncoderConfig
+from brimful.distillation.encoder.teacher import load_vector_teacher
 from brimful.distillation.task.config import DistilConfig
 from brimful.distillation.teachers import read_scores
 from brimful.errors import BrimfulError, UsageError
@@ -23,8 +25,11 @@ from brimful.hf.folders import load_model, save_model
 from brimful.storage import read_json
 from brimful.tables.table import Table
 from brimful.tasks.classification import Classification
+from brimful.tasks.encoded import encode
 from brimful.tasks.model import load_task_model
 from builders.distillation import CALM, EPOCH, ROWS, assert_same
+from builders.encoders import small, word_tokenizer
+from builders.training import RUNTIME
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +65,21 @@ def test_what_is_no_teacher_says_so(teacher, tmp_path):
         distil_encoder(out=str(tmp_path / "run"))
     with pytest.raises(UsageError, match=r"^--teacher-vectors needs --student FOLDER"):
         distil_encoder(teacher_vectors="v.npy", unlabelled=["a.txt"], out=str(tmp_path / "run"))
+
+
+def test_vectors_are_those_of_the_teacher_with_its_prompt(tmp_path: Path) -> None:
+    encoder = small("bert", layers=1, max_length=40)
+    encoder.tokenizer = word_tokenizer()
+    modules = {"pooling": "max", "max_length": 12, "prompt": "w7 w8 "}
+    save_model(tmp_path / "teacher", encoder, modules=modules)
+    teacher = load_vector_teacher(DistilEncoderConfig(teacher=str(tmp_path / "teacher")))
+    student = Encoder.load(tmp_path / "teacher")
+    assert not teacher.reads_as(student, 12)
+    texts = ["w1", "w2 w3", " ".join(f"w{n}" for n in range(20))]
+    data = encode(Table(Path("texts"), texts, None, None), student.tokenizer, 40)
+    found = teacher.vectors(data, student, False, RUNTIME)
+    np.testing.assert_allclose(found, student.embed(texts, precision="fp32"), atol=1e-6)
+    assert np.abs(found - student.embed([f"w9 {text}" for text in texts], precision="fp32")).max() > 1e-3
 
 
 def test_a_teacher_whose_encoder_has_moved_says_what_to_do(teacher, tmp_path):

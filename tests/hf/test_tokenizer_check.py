@@ -32,7 +32,7 @@ def source(tmp_path: Path) -> Path:
 def written(source: Path, tmp_path: Path) -> Path:
     folder = tmp_path / "written"
     folder.mkdir()
-    save(load(source), folder)
+    save(load(source), folder, model_max_length=20)
     return folder
 
 
@@ -49,7 +49,7 @@ def test_texts_are_of_all_kinds_and_spell_markers_and_added_tokens(written: Path
 
 
 def test_what_save_writes_passes(source: Path, written: Path) -> None:
-    check_ids(source, written)
+    check_ids(source, written, 20)
 
 
 def test_other_ids_than_the_source_has_fail_with_an_example(source: Path, written: Path) -> None:
@@ -57,8 +57,13 @@ def test_other_ids_than_the_source_has_fail_with_an_example(source: Path, writte
     with pytest.raises(
         BrimfulError, match=r"the ids of 'The quick.*differ from those of .*source at token 1"
     ):
-        check_ids(source, written)
-    check_ids(source, written, whole=False)
+        check_ids(source, written, 20)
+    check_ids(source, written, 20, whole=False)
+
+
+def test_a_folder_that_transformers_cuts_elsewhere_fails(source: Path, written: Path) -> None:
+    with pytest.raises(BrimfulError, match=r"the ids of '0 1 2.*written, which cuts it at token 18"):
+        check_ids(source, written, 19)
 
 
 @pytest.mark.parametrize("length", ["", [], {"x": 1}])
@@ -66,7 +71,7 @@ def test_a_source_whose_tokenizer_fails_at_a_text_is_not_compared(
     source: Path, written: Path, capsys: pytest.CaptureFixture[str], length: Any
 ) -> None:
     write(source / "tokenizer_config.json", {"do_lower_case": True, "model_max_length": length})
-    check_ids(source, written)
+    check_ids(source, written, 20)
     assert f"{source}: transformers cannot use the tokenizer" in capsys.readouterr().err
 
 
@@ -75,7 +80,7 @@ def test_a_folder_whose_markers_transformers_finds_fails(source: Path, written: 
     config |= {"split_special_tokens": False, "later": 1}
     write(written / "tokenizer_config.json", config)
     with pytest.raises(BrimfulError, match=r"the ids of '.*' differ from those of AutoTokenizer of written"):
-        check_ids(source, written)
+        check_ids(source, written, 20)
 
 
 def test_texts_are_lowered_where_sentence_transformers_does(source: Path, tmp_path: Path) -> None:
@@ -89,5 +94,5 @@ def test_texts_are_lowered_where_sentence_transformers_does(source: Path, tmp_pa
     lowered = tmp_path / "lowered"
     lowered.mkdir()
     save(load(source), lowered)
-    check_ids(source, lowered)
+    check_ids(source, lowered, 512)
     assert load(lowered).encode("ABC").ids == load(lowered).encode("abc").ids

@@ -263,7 +263,7 @@ def test_pairs_in_the_other_order_and_shared_texts_are_found_across_files() -> N
     found = {finding.kind: finding for finding in check_tables(train, [other], None)[0]}
     assert (found["leakage"].count, found["leakage"].rows) == (1, [1])
     assert (found["shared texts"].count, found["shared texts"].rows) == (1, [2])
-    assert "row 2 and row 1 there" in found["shared texts"].message
+    assert "row 2 and row 1 there: 'the harbour" in found["shared texts"].message
     assert "shared rows" in {finding.kind for finding in check_shared(train, other)}
 
 
