@@ -199,10 +199,6 @@ class PretrainConfig:
 
         if self.trainer.keeps_best and not self.trainer.evaluate_every:
             raise BrimfulError("the best of several evaluations is kept: set trainer.evaluate_every too")
-        for name, shape in (("power", "polynomial"), ("decay", "wsd")):
-            given = getattr(self.schedule, name) != getattr(ScheduleConfig, name)
-            if given and self.schedule.shape != shape:
-                raise BrimfulError(f"schedule.{name} is read by schedule.shape {shape} alone: leave it out")
 
     def _check_phases(self) -> None:
         lengths = {

@@ -50,6 +50,8 @@ class Connection(H11Protocol):
         super().data_received(data)
         if self.owes and len(self.conn.trailing_data[0]) > HEADERS:
             self.hang_up(431, "the headers are too long")
+        elif self.size > DISCARDED:
+            self.hang_up(413, "the request is too long")
 
     def send_400_response(self, msg: str) -> None:
         self.hang_up(400, "the request is not HTTP/1.1")
@@ -76,9 +78,7 @@ class Connection(H11Protocol):
             self.awaited, self.since, self.size = awaited, now, 0
         is_kept = unread > 0 or (is_idle and self.cycle is not None)
         is_late = now - self.since > (KEPT if is_kept else PATIENCE + self.size / PACE)
-        if self.size > DISCARDED:
-            self.hang_up(413, "the request is too long")
-        elif is_late and not is_kept:
+        if is_late and not is_kept:
             self.hang_up(408, "the request was not sent in time")
         elif is_late or (self.ended and self.owes and not unread):
             self.transport.abort()

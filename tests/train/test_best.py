@@ -9,7 +9,6 @@ from brimful.distillation.task.config import DistilConfig
 from brimful.errors import BrimfulError
 from brimful.finetuning.config import FinetuneConfig
 from brimful.objectives.supervised import Supervised
-from brimful.optim.schedule import ScheduleConfig
 from brimful.pretraining.config import PretrainConfig
 from brimful.train.config import LoopConfig, TrainerConfig
 from brimful.train.trainer import Trainer
@@ -107,5 +106,3 @@ def test_the_best_weights_need_checkpoints_and_evaluations():
             DistilConfig(trainer=LoopConfig(**setting, checkpoint_every=2))
         PretrainConfig(trainer=TrainerConfig(**setting, checkpoint_every=2, evaluate_every=2))
         assert FinetuneConfig(trainer=LoopConfig(**setting, checkpoint_every=2)).chooses  # once an epoch
-    with pytest.raises(BrimfulError, match=r"schedule\.power is read by schedule.shape polynomial"):
-        PretrainConfig(schedule=ScheduleConfig(power=2.0))
