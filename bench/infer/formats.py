@@ -37,7 +37,7 @@ RUNS = ((1, 20), (10, 50), (100, 50), (40, 256))
 VOCABULARY = 8000
 FORMATS: tuple[InferencePrecision, ...] = ("fp32", "bf16")
 TOKENS = 2000
-"""Of short runs so many are read in a turn that these are together."""
+"""Short runs are repeated within a turn until they have this many tokens together."""
 
 
 def examples(count: int, length: int) -> Examples:

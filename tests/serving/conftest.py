@@ -7,12 +7,21 @@ import pytest
 
 from builders.served import serving, write_models
 from builders.shared import made_once
+from builders.static_folder import save_static
 
 
 @pytest.fixture(scope="session")
 def small_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of `write_models`."""
     return made_once(tmp_path_factory, "served", write_models)
+
+
+@pytest.fixture(scope="session")
+def static(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of `save_static`."""
+    return (
+        made_once(tmp_path_factory, "served-static", lambda folder: save_static(folder / "static")) / "static"
+    )
 
 
 @pytest.fixture(scope="session")

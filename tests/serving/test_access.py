@@ -10,18 +10,9 @@ from brimful.errors import BrimfulError
 from brimful.serving.access import token_of_environment
 from brimful.serving.config import ServeConfig
 from builders.http_app import Asked, asked
-from builders.shared import made_once
-from builders.static_folder import save_static
 
 CLASSIFY = "/v1/classify"
 JSON = {"Content-Type": "application/json"}
-
-
-@pytest.fixture(scope="module")
-def static(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return (
-        made_once(tmp_path_factory, "served-static", lambda folder: save_static(folder / "static")) / "static"
-    )
 
 
 @pytest.fixture(scope="module")

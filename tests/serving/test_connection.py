@@ -12,9 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from builders.shared import made_once
 from builders.sockets import Running, answered, running, text_of
-from builders.static_folder import save_static
 
 CODE = """
 import gc
@@ -36,15 +34,8 @@ MEGABYTE = 1 << 20
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return (
-        made_once(tmp_path_factory, "served-static", lambda folder: save_static(folder / "static")) / "static"
-    )
-
-
-@pytest.fixture(scope="module")
-def server(folder: Path) -> Iterator[Running]:
-    with running(folder, code=CODE) as found:
+def server(static: Path) -> Iterator[Running]:
+    with running(static, code=CODE) as found:
         yield found
         out, err = found.end()
     alive, code = out.splitlines()[-1].split()

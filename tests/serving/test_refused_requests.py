@@ -16,19 +16,10 @@ from brimful.batching.model import BatchModel
 from brimful.errors import NotFiniteError
 from brimful.tasks.static import StaticModel
 from builders.http_app import Asked, asked
-from builders.shared import made_once
-from builders.static_folder import save_static
 from builders.task_models import new_encoder, task_model
 
 CLASSIFY, EMBEDDINGS = "/v1/classify", "/v1/embeddings"
 MEGABYTE = 1 << 20
-
-
-@pytest.fixture(scope="module")
-def static(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return (
-        made_once(tmp_path_factory, "served-static", lambda folder: save_static(folder / "static")) / "static"
-    )
 
 
 @pytest.fixture(scope="module")
