@@ -128,7 +128,7 @@ class TextGate:
         return found | self._speed(lambda given: self._outputs(given, "int8"))
 
     def _compared(self, candidate: Candidate) -> Facts:
-        """As `compare`. The model is in float32 on every processor, so that its own rounding counts nowhere;
+        """As `compare`. The model is in float32 on every processor, so that its own rounding does not count;
         `precision` says so."""
         found = compare(self.model, self.compared, lambda given: self._outputs(given, REFERENCE), candidate)
         return found | {"precision": REFERENCE}
