@@ -27,13 +27,13 @@ import torch
 from bench.common.corpora import DATA, Document, fetch, pages, records, write_document
 from bench.common.processes import machine_facts
 from bench.common.study import kept, table
+from brimful.base.console import say
+from brimful.base.storage import read_json, write_json
 from brimful.commands.finetune import finetune
 from brimful.commands.prepare import prepare
 from brimful.commands.pretrain import pretrain
-from brimful.console import say
 from brimful.demonstration.measure import right_answers
 from brimful.demonstration.reviews import find_reviews, load_reviews, write_reviews
-from brimful.storage import read_json, write_json
 
 HANDBOOKS = ("debian-handbook/html/en-US", "debian-handbook/html/zh-CN")
 DOCUMENTATION = (*HANDBOOKS, *(f"python3.11/html/{part}" for part in ("faq", "howto", "tutorial")))

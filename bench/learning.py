@@ -25,12 +25,12 @@ from bench.common.corpora import DATA
 from bench.common.pretraining import Trial, final, frequency_loss, prepare_texts, run_trials
 from bench.common.processes import machine_facts
 from bench.common.study import Run, by_arm, paired, spread, table
+from brimful.base.storage import write_json
 from brimful.data.config import PackingConfig
 from brimful.data.mixture import open_sources, parse_sources
 from brimful.demonstration.reviews import find_reviews, load_reviews
 from brimful.pretraining.config import PretrainConfig
 from brimful.pretraining.plan import make_sources
-from brimful.storage import write_json
 
 STUDIES = ("packing", "betas", "residual")
 PRESET = {"model": "tiny", "architecture": "modern"}

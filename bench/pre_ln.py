@@ -17,7 +17,7 @@ from bench.common.corpora import DATA
 from bench.common.pretraining import Trial, final, frequency_loss, prepare_texts, run_trials
 from bench.common.processes import machine_facts
 from bench.common.study import Run, by_arm, paired, spread, table
-from brimful.storage import write_json
+from brimful.base.storage import write_json
 
 RATES, SEEDS, UPDATES = (1e-3, 3e-3, 1e-2), (0, 1, 2), 800
 ARCHITECTURES = {"post-LN": "bert", "pre-LN": "prenorm"}

@@ -6,13 +6,13 @@ are resolved when first used (PEP 562), so `import brimful` is quick and `brimfu
 
 from typing import TYPE_CHECKING, Any
 
-from brimful.lazy import lazy_names
-from brimful.retired import VERBS as RETIRED
-from brimful.verbs import VERBS, python_name
+from brimful.base.lazy import lazy_names
+from brimful.base.retired import VERBS as RETIRED
+from brimful.cli.verbs import VERBS, python_name
 
 if TYPE_CHECKING:
-    from brimful.errors import BrimfulError as BrimfulError
-    from brimful.errors import BrimfulWarning as BrimfulWarning
+    from brimful.base.errors import BrimfulError as BrimfulError
+    from brimful.base.errors import BrimfulWarning as BrimfulWarning
     from brimful.hf.text_encoder import TextEncoder
     from brimful.tasks.model import TaskModel as TaskModel
 
@@ -24,8 +24,8 @@ _named, _names, __all__ = lazy_names(
         **{name: f"commands.{name}" for name in map(python_name, VERBS)},
         "Encoder": "hf.text_encoder:TextEncoder",
         "TaskModel": "tasks.model",
-        "BrimfulError": "errors",
-        "BrimfulWarning": "errors",
+        "BrimfulError": "base.errors",
+        "BrimfulWarning": "base.errors",
     },
 )
 

@@ -1,5 +1,5 @@
 """`python -m brimful`, for torchrun."""
 
-from brimful.cli import entry
+from brimful.cli.main import entry
 
 entry()

@@ -177,7 +177,7 @@ def corpus_dir(raw_texts: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 def _kept_workers() -> Iterator[None]:
     """`prepare` hands its workers on to the next one in this process. The pools of tests/corpus/engines are
     real ones, and so are those of processes that tests start."""
-    from brimful.console import printed
+    from brimful.base.console import printed
     from brimful.corpus.engines import local_pool
     from builders.kept_workers import KeptPool, end_kept
 
@@ -190,7 +190,7 @@ def _kept_workers() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def _printed() -> Iterator[None]:
     """Messages and warnings are lines on stderr, as of a command line. `library` is for others."""
-    from brimful.console import printed
+    from brimful.base.console import printed
 
     with printed():
         yield
@@ -199,7 +199,7 @@ def _printed() -> Iterator[None]:
 @pytest.fixture
 def library() -> Iterator[None]:
     """No command line: a program calls, which decides about messages and warnings."""
-    from brimful import console
+    from brimful.base import console
 
     before, console._printing = console._printing, []
     yield

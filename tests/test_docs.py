@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from brimful.arguments import HELP
-from brimful.cli import load_schema
-from brimful.options import Common, options_of
-from brimful.verbs import VERBS
+from brimful.cli.arguments import HELP
+from brimful.cli.main import load_schema
+from brimful.cli.options import Common, options_of
+from brimful.cli.verbs import VERBS
 
 ROOT = Path(__file__).parents[1]
 PAGES = [

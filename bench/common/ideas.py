@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bench.common.reference import sdpa
+from brimful.base.types import IGNORED
 from brimful.data.batch import PackedBatch
 from brimful.model import layer as layers
 from brimful.model.attention import Layout, SequenceLayout
@@ -20,7 +21,6 @@ from brimful.model.cross_entropy import linear_cross_entropy
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead
 from brimful.train.memory import keep_freed_memory
-from brimful.types import IGNORED
 
 PACKING, HEAD, CROSS_ENTROPY = "packing", "masked-only head", "chunked cross-entropy"
 KEPT = "masked-only last layer"

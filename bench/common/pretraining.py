@@ -17,20 +17,20 @@ import torch
 from tokenizers import Tokenizer
 
 from bench.common.study import Run, kept
+from brimful.base.config import build, config_hash
+from brimful.base.errors import BrimfulError
+from brimful.base.storage import atomic_file
 from brimful.commands.prepare import prepare
 from brimful.commands.pretrain import pretrain
-from brimful.config import build, config_hash
 from brimful.corpus.pipeline.config import PrepareConfig
 from brimful.corpus.shards import Corpus
+from brimful.corpus.text.special_ids import special_ids
 from brimful.data.mixture import open_sources, parse_sources
-from brimful.errors import BrimfulError
 from brimful.hf.folders import save_model
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead
 from brimful.model.shape import EncoderConfig
 from brimful.pretraining.config import PretrainConfig
-from brimful.storage import atomic_file
-from brimful.text.special_ids import special_ids
 from brimful.train import journal
 from brimful.train.metrics import MetricsLog, read_metrics
 

@@ -8,7 +8,7 @@ from tokenizers.models import WordLevel
 
 from bench.common.workload import VOCABULARY
 from brimful.corpus.shards import Corpus, TokenBatch, write_manifest, write_shard
-from brimful.text.tokenizer import load, tokenizer_hash
+from brimful.corpus.text.tokenizer import load, tokenizer_hash
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 WORD, SENTENCE = 0.7, 0.05  # proportions of tokens that start one, as in English with 30,000 pieces

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from brimful.storage import atomic_file
+from brimful.base.storage import atomic_file
 
 Run = dict[str, Any]
 

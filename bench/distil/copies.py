@@ -24,7 +24,7 @@ import numpy as np
 
 from bench.common.processes import machine_facts
 from bench.common.record import Record
-from brimful.randomness import derive_key, hash_words
+from brimful.base.randomness import derive_key, hash_words
 
 WORDS, LENGTH = 2000, 40
 """Distinct words, and the most of a text."""

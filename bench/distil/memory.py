@@ -27,11 +27,11 @@ from bench.common.corpora import DATA
 from bench.common.processes import machine_facts
 from bench.common.record import Record
 from bench.common.wheels import minilm
+from brimful.base.randomness import derive_key, hash_words
+from brimful.corpus.text.tokenizer import load
 from brimful.data.example_batches import batch_of
-from brimful.randomness import derive_key, hash_words
 from brimful.tasks.cache import VARIABLE, TaskFiles
 from brimful.tasks.classification import Classification
-from brimful.text.tokenizer import load
 
 TENSORS = 3
 """int64 tensors of a padded example: ids, mask and segments."""

@@ -29,13 +29,13 @@ from bench.common.corpora import DATA, fetch, gather
 from bench.common.processes import machine_facts
 from bench.common.study import by_arm, kept, paired, spread, table
 from bench.common.wheels import MINILM, minilm
+from brimful.base.console import say
+from brimful.base.storage import write_json
 from brimful.commands.finetune import finetune
 from brimful.commands.prepare import prepare
 from brimful.commands.pretrain import pretrain
-from brimful.console import say
 from brimful.demonstration.reviews import same_text
 from brimful.hf.folders import load_pretrained, save_model
-from brimful.storage import write_json
 
 SOURCES = {
     "mrpc/msr_paraphrase_train.txt": "61a88818ec384d84",

@@ -19,12 +19,12 @@ from sklearn.linear_model import LogisticRegression
 from bench.common.processes import machine_facts
 from bench.common.record import Record
 from brimful.data.examples import Examples
-from brimful.judging.baselines import Tfidf, linear
-from brimful.judging.uncertainty import paired_bootstrap
 from brimful.tables.table import Table
 from brimful.tasks.classification import Classification
 from brimful.tasks.data import TaskData
 from brimful.tasks.encoded import Encoded
+from brimful.tasks.judging.baselines import Tfidf, linear
+from brimful.tasks.judging.uncertainty import paired_bootstrap
 
 VOCABULARIES = (5_000, 20_000, 80_000)
 WORDS, OWN_WORDS, OWN_SHARE = 40, 30, 0.05

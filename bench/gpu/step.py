@@ -20,14 +20,14 @@ from bench.common.peers import masked_lm
 from bench.common.workload import CAPACITY, Sequences, make_sequences, model_config, packed, padded
 from bench.gpu.cases import Case
 from bench.gpu.kernels import shares
+from brimful.base.errors import is_out_of_memory
+from brimful.base.torch_compile import set_up_compiler
 from brimful.data.batch import PackedBatch
-from brimful.errors import is_out_of_memory
 from brimful.model.encoder import Encoder
 from brimful.model.flops import STORED, step_flops
 from brimful.model.heads import MaskedLMHead
 from brimful.precision.formats import Precision
 from brimful.precision.policy import resolve_residual
-from brimful.torch_compile import set_up_compiler
 from brimful.train.utilisation import peak_of
 
 WARM_UPS, REPEATS, STEADY = 5, 20, 2.0

@@ -9,7 +9,7 @@ from bench.common.peers import have_transformers
 from bench.common.turns import Answer, serve
 from bench.gpu.cases import Case
 from bench.gpu.step import Measurement, matrix_rate
-from brimful.errors import is_out_of_memory
+from brimful.base.errors import is_out_of_memory
 
 device = torch.device("cpu")
 measured: list[Measurement] = []

@@ -48,9 +48,9 @@ from bench.common.turns import Worker, WorkerError
 from bench.common.wheels import MINILM, minilm
 from bench.infer import texts
 from brimful import Encoder
+from brimful.base.errors import BrimfulError
 from brimful.commands.export import export
 from brimful.data.examples import encode_texts
-from brimful.errors import BrimfulError
 from brimful.exporting.formats import FormatName
 from brimful.exporting.instructions import described_instructions
 from brimful.tables.table_files import read_texts

@@ -21,8 +21,8 @@ import torch
 from bench.common.processes import machine_facts
 from bench.common.record import Record
 from bench.common.turns import Worker
+from brimful.base.errors import BrimfulError
 from brimful.commands.export import export
-from brimful.errors import BrimfulError
 from brimful.exporting.card import run_of
 from brimful.exporting.formats import FORMATS
 from brimful.exporting.instructions import described_instructions

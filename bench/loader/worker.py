@@ -12,6 +12,7 @@ import torch
 from tokenizers import Tokenizer
 
 from bench.common.turns import Answer, serve
+from brimful.base.types import Cursor
 from brimful.corpus.shards import Corpus
 from brimful.data.config import MaskingConfig, PackingConfig
 from brimful.data.loader import prefetch
@@ -21,7 +22,6 @@ from brimful.data.rows import RowStream
 from brimful.pretraining.config import PretrainConfig
 from brimful.pretraining.plan import make_sources
 from brimful.pretraining.work import make_stream
-from brimful.types import Cursor
 
 TURN = 2.0  # seconds at least, so that a turn holds many updates
 STEP = 0.03

@@ -183,7 +183,7 @@ def textbook_rows(lengths: np.ndarray, capacity: int, clock: Clock, longest: boo
 def brimful_rows(lengths: np.ndarray, capacity: int, clock: Clock, plan: str) -> Rows:
     """Lengths -> histogram -> plan -> rows of indices, random within equal lengths."""
     from brimful import packing
-    from brimful.randomness import derive_key
+    from brimful.base.randomness import derive_key
 
     make = getattr(packing, plan)
 

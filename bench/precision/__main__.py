@@ -24,7 +24,7 @@ from bench.common.corpora import DATA
 from bench.common.processes import machine_facts
 from bench.common.study import kept
 from bench.precision.study import FULL, QUICK, SHARE, SHOCK, WINDOW, Size, results, train, trials
-from brimful.storage import write_json
+from brimful.base.storage import write_json
 
 STUDIES = ("window", "start", "shock", "formats")
 

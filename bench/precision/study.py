@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from bench.common.study import Run, by_arm, paired, spread, table
 from bench.precision.scalers import ConstantScale, Hysteresis, TorchScaler
-from brimful.config import config_hash
+from brimful.base.config import config_hash
 from brimful.data.batch import PackedBatch, pack
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead

@@ -6,7 +6,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from brimful.system import kernel_file
+from brimful.base.system import kernel_file
 
 READY = re.compile(r" on http://([^:]+):(\d+)$", re.MULTILINE)
 PATIENCE = 120.0

@@ -24,10 +24,10 @@ from bench.speedrun.records import FORMAT, compared, digest, misses, shown
 from bench.speedrun.runs import OURS, RIVAL, Runs
 from bench.speedrun.search import TRIALS, search
 from bench.speedrun.text import ENGLISH, TARGETS, TOY, make_text
-from brimful.console import say, warn
-from brimful.errors import BrimfulError
+from brimful.base.console import say, warn
+from brimful.base.errors import BrimfulError
+from brimful.base.storage import write_json
 from brimful.model.shape import SHAPES
-from brimful.storage import write_json
 
 STEPS = ("text", "record", "show")
 FOLDER = Path("bench/results")

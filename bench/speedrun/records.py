@@ -13,8 +13,8 @@ from typing import Any
 from bench.common.study import Run, spread
 from bench.speedrun.runs import OURS, SEED, ended
 from bench.speedrun.search import TRIALS
-from brimful.errors import BrimfulError
-from brimful.storage import read_object
+from brimful.base.errors import BrimfulError
+from brimful.base.storage import read_object
 
 FORMAT = 5
 SEEDS = 3

@@ -18,10 +18,10 @@ from typing import Any
 from bench.common.processes import processor, state_of_the_code, time_of_others
 from bench.common.study import Run, kept
 from bench.speedrun.text import HeldOut, Track, score, tokenizer_of
-from brimful.config import config_hash
-from brimful.console import say
-from brimful.errors import BrimfulError
-from brimful.storage import read_json
+from brimful.base.config import config_hash
+from brimful.base.console import say
+from brimful.base.errors import BrimfulError
+from brimful.base.storage import read_json
 
 OURS, RIVAL = "brimful", "modernbert"
 SEED = 100  # of the trials of a search; no record has it

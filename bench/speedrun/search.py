@@ -6,9 +6,9 @@ from typing import Any
 
 from bench.speedrun.runs import OURS, SEED, Runs, Settings
 from bench.speedrun.text import Track
-from brimful.console import say
-from brimful.errors import BrimfulError
-from brimful.randomness import derive_key, uniform
+from brimful.base.console import say
+from brimful.base.errors import BrimfulError
+from brimful.base.randomness import derive_key, uniform
 
 TRIALS = 4  # the fewest of a record's search
 SHARE = {True: 1 / 8, False: 1 / 2}  # the seconds of a trial of Brimful and of the rival, of the target's

@@ -15,17 +15,17 @@ import torch
 from tokenizers import Tokenizer
 
 from bench.common.corpora import Document, fetch, write_document
+from brimful.base.errors import BrimfulError
+from brimful.base.randomness import derive_key, permutation
+from brimful.base.storage import atomic_file
+from brimful.base.types import IGNORED
 from brimful.commands.prepare import prepare
 from brimful.corpus.shards import Corpus
+from brimful.corpus.text.special_ids import special_ids
+from brimful.corpus.text.tokenizer import load
 from brimful.data.blocks import Blocks
 from brimful.data.config import SPECIAL_TOKENS, MaskingConfig, PackingConfig, SequencesConfig
 from brimful.data.reader import BlockSlice, SequenceReader
-from brimful.errors import BrimfulError
-from brimful.randomness import derive_key, permutation
-from brimful.storage import atomic_file
-from brimful.text.special_ids import special_ids
-from brimful.text.tokenizer import load
-from brimful.types import IGNORED
 
 MASK_RATE = 0.15
 TARGETS = ("early", "middle", "late")

@@ -15,13 +15,13 @@ import torch
 
 from bench.speedrun import rival
 from bench.speedrun.text import Track
+from brimful.base.config import build
+from brimful.base.errors import BrimfulError
+from brimful.base.storage import write_json
 from brimful.commands.pretrain import pretrain
-from brimful.config import build
-from brimful.errors import BrimfulError
 from brimful.hf.folders import save_model
 from brimful.optim.schedule import Schedule
 from brimful.pretraining.config import PretrainConfig
-from brimful.storage import write_json
 from brimful.train.trainer import Trainer
 
 MOST = 1_000_000  # more updates than any training makes before its time is over

@@ -6,8 +6,8 @@ from inspect import getfile
 from pathlib import Path
 from typing import Any
 
-from brimful.distributed import ALONE
-from brimful.errors import BrimfulError
+from brimful.base.distributed import ALONE
+from brimful.base.errors import BrimfulError
 from brimful.tasks.cache import code_hash, kept_entry
 from brimful.tasks.entries import Entry
 

@@ -13,13 +13,13 @@ import torch
 from tokenizers import Tokenizer
 
 from brimful.augmentation.pieces import Pieces
+from brimful.base.types import Advance
+from brimful.corpus.text.special_ids import mask_id
 from brimful.data.batch import PackedBatch, pack
 from brimful.data.example_batches import GRAIN
 from brimful.model.door import within
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead
-from brimful.text.special_ids import mask_id
-from brimful.types import Advance
 
 TOKENS = {"cpu": 2048, "cuda": 16_384}
 """Tokens in a forward pass, by the type of the device."""

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from brimful.config import require_positive, require_seeds
-from brimful.errors import BrimfulError
+from brimful.base.config import require_positive, require_seeds
+from brimful.base.errors import BrimfulError
 from brimful.tables.layouts import TextColumns
 
 

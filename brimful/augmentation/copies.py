@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from brimful.augmentation.table import CandidateTable
-from brimful.randomness import derive_key, hash_words, uniform
-from brimful.text.characters import WORD, character_classes
+from brimful.base.randomness import derive_key, hash_words, uniform
+from brimful.corpus.text.characters import WORD, character_classes
 
 _UNIT = 1.0 / (1 << 53)
 

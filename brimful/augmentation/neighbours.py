@@ -13,10 +13,10 @@ from torch import Tensor
 
 from brimful.augmentation.pieces import GLUED, SPACED, Pieces
 from brimful.augmentation.words import is_word
+from brimful.base.errors import BrimfulError
+from brimful.corpus.text.characters import HAN, character_classes, character_scripts
+from brimful.corpus.text.special_ids import unknown_id
 from brimful.data.ragged import Ragged
-from brimful.errors import BrimfulError
-from brimful.text.characters import HAN, character_classes, character_scripts
-from brimful.text.special_ids import unknown_id
 
 WORDS = 100_000
 """The most words among which neighbours are looked for: the first of a file, the most frequent of the texts.

@@ -19,11 +19,12 @@ from brimful.augmentation.neighbours import Neighbours, embedding_neighbours, re
 from brimful.augmentation.pieces import Pieces
 from brimful.augmentation.stop_words import stop_words
 from brimful.augmentation.words import Words, token_ranges
-from brimful.console import progress, say, warn
+from brimful.base.console import progress, say, warn
+from brimful.base.errors import BrimfulError
+from brimful.corpus.text.special_ids import special_ids, unknown_id
 from brimful.corpus.words.word_lists import word_list
 from brimful.data.examples import AT_ONCE
 from brimful.data.ragged import Ragged
-from brimful.errors import BrimfulError
 from brimful.hf.folders import load_pretrained
 from brimful.hf.model_folder import ModelFolder
 from brimful.hf.reading import reads_token_types
@@ -32,7 +33,6 @@ from brimful.model.heads import MaskedLMHead
 from brimful.runs.directory import model_files, named_files
 from brimful.tables.columns import Column
 from brimful.tasks.entries import Entry
-from brimful.text.special_ids import special_ids, unknown_id
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from functools import lru_cache
 
 import numpy as np
 
+from brimful.corpus.text.characters import SPACE, character_classes, code_points
 from brimful.corpus.words.segmenter import Segmenter
-from brimful.text.characters import SPACE, character_classes, code_points
 
 
 @lru_cache(maxsize=1 << 18)

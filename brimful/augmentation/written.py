@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Self
 
-from brimful.console import counted, warn
-from brimful.errors import BrimfulError, nearest
-from brimful.paths import utf8_path
-from brimful.storage import atomic_file, sweep
+from brimful.base.console import counted, warn
+from brimful.base.errors import BrimfulError, nearest
+from brimful.base.paths import utf8_path
+from brimful.base.storage import atomic_file, sweep
 from brimful.tables.file_rows import FORMATS, all_rows
 from brimful.tables.layouts import FileLayout
 from brimful.tables.text_files import readable

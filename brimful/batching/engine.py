@@ -8,10 +8,10 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
+from brimful.base.console import say
+from brimful.base.errors import BrimfulError, is_out_of_memory
 from brimful.batching.model import BatchModel
 from brimful.batching.queue import QueuedText, RefusedError, RequestQueue, TextsToRead, Windows
-from brimful.console import say
-from brimful.errors import BrimfulError, is_out_of_memory
 
 Part = TextsToRead | Windows | QueuedText
 """Of a request."""

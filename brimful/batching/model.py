@@ -14,15 +14,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from tokenizers import Tokenizer
 
+from brimful.base.errors import BrimfulError
+from brimful.corpus.text.beginnings import LONG, beginning
+from brimful.corpus.text.special_ids import named_as, truncation_side
 from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
-from brimful.errors import BrimfulError
 from brimful.prediction.config import Opening
 from brimful.prediction.served import ServedEncoder, ServedTask, open_served
 from brimful.tables.table import Table
 from brimful.tasks.encoded import Encoded
-from brimful.text.beginnings import LONG, beginning
-from brimful.text.special_ids import named_as, truncation_side
 
 SECONDS = 0.02
 """What a batch may take."""

@@ -9,10 +9,10 @@ from brimful.augmentation.config import AugmentTableConfig
 from brimful.augmentation.copies import copies
 from brimful.augmentation.table import candidate_files, candidate_table
 from brimful.augmentation.written import RowFile, read_rows
-from brimful.config import verb
-from brimful.console import progress
-from brimful.device import default_device
-from brimful.errors import BrimfulError
+from brimful.base.config import verb
+from brimful.base.console import progress
+from brimful.base.device import default_device
+from brimful.base.errors import BrimfulError
 from brimful.tables.layouts import find_layout
 
 

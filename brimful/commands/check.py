@@ -6,13 +6,19 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from brimful.config import verb
-from brimful.console import counted, recorded_warnings
+from brimful.base.config import verb
+from brimful.base.console import counted, recorded_warnings
+from brimful.base.errors import BrimfulError, UsageError
+from brimful.base.terminal import output_console
+from brimful.corpus.text.tokenizer import load
 from brimful.data.examples import check_length, without_room
-from brimful.errors import BrimfulError, UsageError
 from brimful.hf.config_json import shape_of
 from brimful.hf.model_folder import ModelFolder
-from brimful.judging.checks import (
+from brimful.tables.layouts import find_layout
+from brimful.tables.table import Table
+from brimful.tables.table_files import read_file
+from brimful.tasks.encoded import Encoded, encode
+from brimful.tasks.judging.checks import (
     Finding,
     Lengths,
     check_encoding,
@@ -24,15 +30,9 @@ from brimful.judging.checks import (
     label_counts,
     measure_lengths,
 )
-from brimful.judging.config import CheckConfig
-from brimful.tables.layouts import find_layout
-from brimful.tables.table import Table
-from brimful.tables.table_files import read_file
-from brimful.tasks.encoded import Encoded, encode
+from brimful.tasks.judging.config import CheckConfig
 from brimful.tasks.registry import task_of
 from brimful.tasks.task import Task
-from brimful.terminal import output_console
-from brimful.text.tokenizer import load
 
 
 def show_findings(result: dict[str, Any]) -> None:

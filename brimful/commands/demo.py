@@ -22,6 +22,15 @@ from typing import Any
 
 import torch
 
+from brimful.base.config import Verb, build, read_yaml, verb
+from brimful.base.console import say
+from brimful.base.distributed import World
+from brimful.base.errors import BrimfulError, UsageError
+from brimful.base.extras import require
+from brimful.base.folder_lock import FolderLock
+from brimful.base.storage import read_json, require_folder_place, temporary_path, write_json
+from brimful.base.system import peak_memory
+from brimful.base.terminal import console, output_console
 from brimful.commands.distil import distil
 from brimful.commands.export import RECORD, export
 from brimful.commands.finetune import finetune
@@ -29,16 +38,10 @@ from brimful.commands.predict import predict
 from brimful.commands.prepare import prepare
 from brimful.commands.pretrain import pretrain
 from brimful.commands.report import report
-from brimful.config import Verb, build, read_yaml, verb
-from brimful.console import say
 from brimful.demonstration.config import DemoConfig
 from brimful.demonstration.general_encoder import PACKAGE, REQUIREMENT, find_weights, unpack
 from brimful.demonstration.measure import onnx_latency, packed_rate, right_answers, tfidf_baseline
 from brimful.demonstration.reviews import Reviews, find_reviews, load_reviews, write_reviews
-from brimful.distributed import World
-from brimful.errors import BrimfulError, UsageError
-from brimful.extras import require
-from brimful.folder_lock import FolderLock
 from brimful.hf.model_folder import ModelFolder
 from brimful.model.shape import SHAPES
 from brimful.objectives.layer_losses import spread_layers
@@ -49,9 +52,6 @@ from brimful.runs.directory import CONFIG, SUMMARY, read_summary, run_once
 from brimful.runs.folder import RunFolder
 from brimful.runs.job import Job, Opened, RunPlan, Summary
 from brimful.runs.signals import StoppedError
-from brimful.storage import read_json, require_folder_place, temporary_path, write_json
-from brimful.system import peak_memory
-from brimful.terminal import console, output_console
 from brimful.train.metrics import read_metrics
 
 STAGES = ("prepare", "pretrain", "finetune", "distil", "export")

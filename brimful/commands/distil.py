@@ -7,7 +7,7 @@ unlabelled text of the same kind is as good as the training table.
 
 from typing import Any
 
-from brimful.config import verb
+from brimful.base.config import verb
 from brimful.distillation.task.config import DistilConfig
 from brimful.distillation.task.plan import outlook, plan
 from brimful.distillation.task.work import work

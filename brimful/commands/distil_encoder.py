@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from brimful.config import verb
+from brimful.base.config import verb
 from brimful.distillation.encoder.config import DistilEncoderConfig
 from brimful.distillation.encoder.plan import BLOCKS, outlook, plan
 from brimful.distillation.encoder.work import work

@@ -2,10 +2,10 @@
 
 from typing import Any
 
+from brimful.base.config import verb
 from brimful.commands.distil import distil
 from brimful.commands.distil_encoder import distil_encoder
 from brimful.commands.finetune import finetune
-from brimful.config import verb
 from brimful.distillation.recipe.config import DistilRecipeConfig
 from brimful.distillation.recipe.steps import Recipe
 from brimful.runs.job import Job, resumable

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from brimful.config import verb
+from brimful.base.config import verb
 from brimful.distillation.static.config import DistilStaticConfig
 from brimful.distillation.static.plan import outlook, plan
 from brimful.distillation.static.work import work

@@ -13,12 +13,14 @@ from typing import Any
 
 import torch
 
-from brimful.config import build, verb
+from brimful.base.config import build, verb
+from brimful.base.distributed import World, world
+from brimful.base.errors import BrimfulError
+from brimful.base.processors import Watch, processor, usable_cores
 from brimful.corpus.shards import PARTS, Corpus
+from brimful.corpus.text.tokenizer import load as load_tokenizer
 from brimful.data.mixture import open_sources, parse_sources
 from brimful.data.reader import SequenceReader
-from brimful.distributed import World, world
-from brimful.errors import BrimfulError
 from brimful.machine.bursts import burst
 from brimful.machine.config import DoctorConfig
 from brimful.machine.findings import find_problems, show_report
@@ -30,8 +32,6 @@ from brimful.precision.policy import DTYPES, resolve
 from brimful.pretraining.config import PretrainConfig
 from brimful.pretraining.plan import make_sources
 from brimful.pretraining.work import make_stream
-from brimful.processors import Watch, processor, usable_cores
-from brimful.text.tokenizer import load as load_tokenizer
 
 WATCHED_SECONDS = 1.0
 """For how long other processes are watched."""

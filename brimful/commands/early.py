@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from brimful.base.errors import BrimfulError
+from brimful.base.storage import require_folder_place
 from brimful.corpus.shards import require_prepared
 from brimful.data.mixture import parse_sources
-from brimful.errors import BrimfulError
 from brimful.exporting.formats import require_packages
 from brimful.exporting.place import format_of, require_export_place
 from brimful.hf.model_folder import ModelFolder
 from brimful.runs.places import CONFIG, START, require_options, require_run, require_run_place
-from brimful.storage import require_folder_place
 from brimful.tables.layouts import find_layout
 from brimful.tables.table_files import glance
 from brimful.tables.text_files import readable

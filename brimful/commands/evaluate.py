@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from brimful.config import verb
+from brimful.base.config import verb
 from brimful.evaluation.config import EvaluateConfig
 from brimful.evaluation.plan import open_evaluation, outlook, plan
 from brimful.evaluation.work import PREPARED, work

@@ -17,12 +17,20 @@ from typing import Any
 
 import numpy as np
 
-from brimful.config import verb
-from brimful.console import warn
+from brimful.base.config import verb
+from brimful.base.console import warn
+from brimful.base.errors import BrimfulError
+from brimful.base.folder_lock import FolderLock
+from brimful.base.seals import CONVERSION, PAGES, own_files
+from brimful.base.seals import EXPORT as RECORD
+from brimful.base.storage import atomic_directory, commit, crc32, read_json, write_json
 from brimful.corpus.reading.read import check_encoding
 from brimful.corpus.reading.texts import read_texts
+from brimful.corpus.text.pruning import prune
+from brimful.corpus.text.sentence_folder import PROMPTS, SETTINGS, transformer_settings
+from brimful.corpus.text.special_ids import special_tokens, truncation_side
+from brimful.corpus.text.tokenizer import load as load_tokenizer
 from brimful.distillation.run_tables import tables_of_run
-from brimful.errors import BrimfulError
 from brimful.exporting.card import card, run_of
 from brimful.exporting.config import ExportConfig
 from brimful.exporting.convert import convert
@@ -34,7 +42,6 @@ from brimful.exporting.graph import write_onnx
 from brimful.exporting.place import format_of, require_export_place
 from brimful.exporting.source import left_out, naming_weights, saved_settings
 from brimful.exporting.text_gate import open_gate
-from brimful.folder_lock import FolderLock
 from brimful.hf.config_json import family_of
 from brimful.hf.folders import HEADS, save_model
 from brimful.hf.int8 import forget_steps, write_steps
@@ -45,14 +52,7 @@ from brimful.hf.tokenizer_check import check_ids
 from brimful.model.heads import MaskedLMHead, PretrainingHead, SequenceHead
 from brimful.reports.load import megabytes_of
 from brimful.runs.snapshot import load_snapshot
-from brimful.seals import CONVERSION, PAGES, own_files
-from brimful.seals import EXPORT as RECORD
 from brimful.start.vocabulary import keep_rows
-from brimful.storage import atomic_directory, commit, crc32, read_json, write_json
-from brimful.text.pruning import prune
-from brimful.text.sentence_folder import PROMPTS, SETTINGS, transformer_settings
-from brimful.text.special_ids import special_tokens, truncation_side
-from brimful.text.tokenizer import load as load_tokenizer
 
 _DESCRIPTION = ("config.json", "tokenizer.json", "tokenizer_config.json")
 

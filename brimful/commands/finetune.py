@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from brimful.config import verb
+from brimful.base.config import verb
 from brimful.finetuning.config import FinetuneConfig
 from brimful.finetuning.plan import outlook, plan
 from brimful.finetuning.work import work

@@ -14,25 +14,25 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 import numpy as np
 from rich.text import Text
 
+from brimful.base.config import build, read_yaml, verb
+from brimful.base.console import progress, visible
+from brimful.base.errors import BrimfulError
+from brimful.base.randomness import derive_key, permutation
+from brimful.base.storage import read_commit, read_record, require_shape
+from brimful.base.terminal import output_console
 from brimful.commands.inspect_verify import verify_folder
-from brimful.config import build, read_yaml, verb
-from brimful.console import progress, visible
 from brimful.corpus.pipeline.duplicates import DECISIONS, read_decisions
 from brimful.corpus.pipeline.text import TextPart, TextRecord, text_path
 from brimful.corpus.shards import MANIFEST, Corpus, Shard, how_to_prepare
-from brimful.errors import BrimfulError
-from brimful.randomness import derive_key, permutation
 from brimful.runs.directory import CONFIG
-from brimful.storage import read_commit, read_record, require_shape
-from brimful.terminal import output_console
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
     from brimful.data.rows import RowStream
     from brimful.pretraining.config import PretrainConfig
+from brimful.base.types import Cursor
 from brimful.commands.inspect_config import InspectConfig
-from brimful.types import Cursor
 
 EXCERPT = 200
 _AGAIN = "run prepare again"
@@ -196,13 +196,13 @@ def _open_batches(directory: Path, seed: int) -> Iterator[_Batches]:
         BrimfulError: the run is not one of pretrain, or its data cannot be opened.
     """
 
+    from brimful.corpus.text.tokenizer import load
     from brimful.data.mixture import open_sources, parse_sources
     from brimful.data.reader import SequenceReader
     from brimful.pretraining.config import PretrainConfig
     from brimful.pretraining.plan import make_sources
     from brimful.pretraining.work import make_stream
     from brimful.runs import checkpoint
-    from brimful.text.tokenizer import load
     from brimful.train.journal import SPIKES
     from brimful.train.metrics import read_metrics
     from brimful.train.probe import rows_on_cpu
@@ -241,7 +241,7 @@ def _run_config(directory: Path) -> "PretrainConfig":
 
 
 def _findings(config: InspectConfig, corpus: Corpus) -> dict[str, Any]:
-    from brimful.text.tokenizer import load
+    from brimful.corpus.text.tokenizer import load
 
     directory = corpus.directory
     tokenizer = load(corpus.tokenizer_path)

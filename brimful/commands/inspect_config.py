@@ -5,8 +5,8 @@ from typing import Annotated
 
 import tyro
 
-from brimful.config import require_positive
-from brimful.errors import UsageError
+from brimful.base.config import require_positive
+from brimful.base.errors import UsageError
 
 
 @dataclass(frozen=True, kw_only=True)

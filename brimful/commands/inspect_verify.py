@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from brimful.console import counted, progress, say
+from brimful.base.console import counted, progress, say
+from brimful.base.errors import BrimfulError
+from brimful.base.seals import CHECKSUMS, CONVERSION, EXPORT
+from brimful.base.storage import read_commit, read_json, read_object, read_record, require_shape
 from brimful.corpus.pipeline.inventory import FOLDERS, PLAN
 from brimful.corpus.shards import MANIFEST, ManifestRecord
-from brimful.errors import BrimfulError
-from brimful.seals import CHECKSUMS, CONVERSION, EXPORT
-from brimful.storage import read_commit, read_json, read_object, read_record, require_shape
 
 
 def verify_folder(directory: Path) -> dict[str, Any]:

@@ -8,10 +8,12 @@ import numpy as np
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
+from brimful.base.config import verb
+from brimful.base.console import progress, say, warn
+from brimful.base.errors import BrimfulError
+from brimful.base.storage import write_json
+from brimful.base.terminal import output_console
 from brimful.commands.pack_sources import histogram_counts, npy_counts, shard_counts, text_counts
-from brimful.config import verb
-from brimful.console import progress, say, warn
-from brimful.errors import BrimfulError
 from brimful.packing.comparison import (
     DEPTHS,
     NNLSHP_DEPTHS,
@@ -24,8 +26,6 @@ from brimful.packing.comparison import (
 from brimful.packing.config import Algorithm, Depth, PackConfig
 from brimful.packing.histogram import checked_counts
 from brimful.packing.plot import draw_plan, percent
-from brimful.storage import write_json
-from brimful.terminal import output_console
 
 LONGEST = 512
 WIDTH = 100

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import numpy as np
 
-from brimful.console import warn
+from brimful.base.console import warn
+from brimful.base.errors import BrimfulError
+from brimful.base.randomness import derive_key
+from brimful.base.storage import read_json
 from brimful.corpus.shards import Corpus
 from brimful.data.config import SPECIAL_TOKENS, SequencesConfig
 from brimful.data.sequences import cut_documents
-from brimful.errors import BrimfulError
 from brimful.packing.histogram import PUBLISHED, checked_lengths, count_lengths
-from brimful.randomness import derive_key
-from brimful.storage import read_json
 
 
 def histogram_counts(name: str | Path) -> np.ndarray:
@@ -77,10 +77,10 @@ def text_counts(path: Path, tokenizer: Path, max_length: int) -> np.ndarray:
     Raises:
         BrimfulError: no such table or tokenizer, or one that cannot be used.
     """
+    from brimful.corpus.text.special_ids import special_ids
+    from brimful.corpus.text.tokenizer import load
     from brimful.data.examples import encode_texts
     from brimful.tables.table_files import read_table
-    from brimful.text.special_ids import special_ids
-    from brimful.text.tokenizer import load
 
     table = read_table(path, labelled=False)
     loaded = load(tokenizer)

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from brimful.config import verb
-from brimful.console import counted, progress, recorded_warnings, visible
-from brimful.errors import BrimfulError
+from brimful.base.config import verb
+from brimful.base.console import counted, progress, recorded_warnings, visible
+from brimful.base.errors import BrimfulError
 from brimful.prediction.config import PredictConfig
 from brimful.prediction.served import Predictions, ServedTask, Vectors, open_served
 from brimful.tables.layouts import find_layout

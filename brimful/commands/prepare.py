@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from brimful.config import verb
+from brimful.base.config import verb
 from brimful.corpus.pipeline.config import PrepareConfig
 from brimful.corpus.pipeline.preparing import prepare_corpus
 from brimful.reports.prepare_table import show_summary

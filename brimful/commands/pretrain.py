@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from brimful.config import verb
+from brimful.base.config import verb
 from brimful.pretraining.config import PretrainConfig
 from brimful.pretraining.outlook import outlook
 from brimful.pretraining.plan import plan

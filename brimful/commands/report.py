@@ -6,10 +6,10 @@ from typing import Annotated, Any
 
 import tyro
 
-from brimful.config import verb
-from brimful.errors import BrimfulError, UsageError
-from brimful.extras import require
-from brimful.storage import atomic_file, require_file_place
+from brimful.base.config import verb
+from brimful.base.errors import BrimfulError, UsageError
+from brimful.base.extras import require
+from brimful.base.storage import atomic_file, require_file_place
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from brimful.config import verb
-from brimful.console import counted
-from brimful.extras import require
+from brimful.base.config import verb
+from brimful.base.console import counted
+from brimful.base.extras import require
 from brimful.runs.signals import starting
 from brimful.serving.config import ServeConfig
 

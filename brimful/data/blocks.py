@@ -15,19 +15,19 @@ from typing import TypedDict
 
 import numpy as np
 
-from brimful.compiled import compiled
-from brimful.config import config_hash
+from brimful.base.compiled import compiled
+from brimful.base.config import config_hash
+from brimful.base.draws import shuffled_index
+from brimful.base.randomness import derive_key, permutation
+from brimful.base.storage import atomic_files, commit, find_commit
 from brimful.corpus.shards import Corpus, map_file
 from brimful.data.config import PackingConfig, SequencesConfig
 from brimful.data.pairs import pair_stretches
 from brimful.data.sequences import SEQUENCE_ARRAYS, Sequences, cut_documents, single_segments
-from brimful.draws import shuffled_index
 from brimful.packing.assignment import assign
 from brimful.packing.cutting.plan import cutting_stock
 from brimful.packing.histogram import Plan, count_lengths, padded_efficiency
 from brimful.packing.pack_first import best_fit
-from brimful.randomness import derive_key, permutation
-from brimful.storage import atomic_files, commit, find_commit
 
 BLOCK_TOKENS = 64_000_000
 BLOCK_ROWS = 1000

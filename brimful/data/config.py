@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from brimful.errors import BrimfulError
+from brimful.base.errors import BrimfulError
 from brimful.packing.histogram import LARGEST_CAPACITY
 
 SPECIAL_TOKENS = 2

@@ -12,6 +12,8 @@ from itertools import pairwise
 
 import numpy as np
 
+from brimful.base.randomness import derive_key, permutation
+from brimful.base.types import Cursor
 from brimful.data.batch import PackedBatch
 from brimful.data.example_batches import batch_of, rounded_batch
 from brimful.data.examples import Examples
@@ -20,8 +22,6 @@ from brimful.data.slots import SequenceSlots, sampled_updates, slots_needed
 from brimful.packing.assignment import assign
 from brimful.packing.histogram import count_lengths
 from brimful.packing.pack_first import best_fit
-from brimful.randomness import derive_key, permutation
-from brimful.types import Cursor
 
 
 def packed(examples: Examples, index: np.ndarray, tokens: int, key: np.uint64) -> list[np.ndarray]:

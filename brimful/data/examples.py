@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from tokenizers import Encoding, Tokenizer
 
-from brimful.console import counted, warn
+from brimful.base.console import counted, warn
+from brimful.base.errors import BrimfulError
+from brimful.base.types import IGNORED
+from brimful.corpus.text.beginnings import LONG, beginning, in_full
+from brimful.corpus.text.special_ids import truncation_side
 from brimful.data.ragged import Chain, Ragged, ranges
-from brimful.errors import BrimfulError
-from brimful.text.beginnings import LONG, beginning, in_full
-from brimful.text.special_ids import truncation_side
-from brimful.types import IGNORED
 
 AT_ONCE = 4096
 """Texts whose encodings are in memory at a time; a token takes 150 bytes there, and 5 in an example."""

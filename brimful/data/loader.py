@@ -15,8 +15,8 @@ from typing import NamedTuple, Protocol
 
 import torch
 
+from brimful.base.types import Cursor
 from brimful.data.batch import PackedBatch
-from brimful.types import Cursor
 
 SWITCH_SECONDS = 3e-4
 """Seconds until the thread gets the interpreter's lock back from a step that computes in Python. The thread

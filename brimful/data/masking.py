@@ -11,10 +11,10 @@ from functools import lru_cache
 
 import numpy as np
 
-from brimful.compiled import compiled
+from brimful.base.compiled import compiled
+from brimful.base.draws import mix_word
+from brimful.base.types import IGNORED
 from brimful.data.config import MaskingConfig, Unit
-from brimful.draws import mix_word
-from brimful.types import IGNORED
 
 LONGEST_SPAN = 10
 _GEOMETRIC = 0.2 * 0.8 ** np.arange(LONGEST_SPAN)

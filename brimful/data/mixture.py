@@ -7,9 +7,9 @@ from pathlib import Path
 
 import tyro
 
+from brimful.base.errors import BrimfulError
 from brimful.corpus.shards import Corpus
-from brimful.errors import BrimfulError
-from brimful.text.tokenizer import load, tokenizer_hash
+from brimful.corpus.text.tokenizer import load, tokenizer_hash
 
 _LARGEST_WEIGHT = 1e15
 """Bounds that keep sums and quotients of proportions and tokens within the range and precision of float64."""

@@ -8,11 +8,11 @@ first segment, from another document, and every token is in one sequence.
 
 import numpy as np
 
-from brimful.compiled import compiled
+from brimful.base.compiled import compiled
+from brimful.base.draws import mix_word
+from brimful.base.randomness import hash_words
 from brimful.data.config import PAIR_SPECIAL_TOKENS, SPECIAL_TOKENS
 from brimful.data.sequences import Sequences, Stretches
-from brimful.draws import mix_word
-from brimful.randomness import hash_words
 
 NO_PAIR = -100
 _TRIES = 32

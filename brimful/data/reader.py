@@ -10,17 +10,17 @@ import numpy as np
 import torch
 from tokenizers import Tokenizer
 
-from brimful.compiled import compiled_briefly
+from brimful.base.compiled import compiled_briefly
+from brimful.base.errors import BrimfulError
+from brimful.base.randomness import hash_words
+from brimful.base.types import IGNORED
 from brimful.corpus.shards import Corpus
+from brimful.corpus.text.special_ids import mask_id, special_ids
 from brimful.data.batch import PackedBatch, blank
 from brimful.data.config import PAIR_SPECIAL_TOKENS, SPECIAL_TOKENS, MaskingConfig
 from brimful.data.masking import MaskingVocabulary, mask_tokens
 from brimful.data.pairs import NO_PAIR
 from brimful.data.sequences import Sequences
-from brimful.errors import BrimfulError
-from brimful.randomness import hash_words
-from brimful.text.special_ids import mask_id, special_ids
-from brimful.types import IGNORED
 
 UNUSED = re.compile(
     r"[\[<]\|?(unused|reserved|reserved_special_token|extra_id)[ _-]*\d+\|?[\]>]|madeupword\d+", re.IGNORECASE

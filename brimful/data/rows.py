@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from brimful.base.randomness import derive_key, uniform
+from brimful.base.types import Cursor
 from brimful.data.batch import PackedBatch
 from brimful.data.blocks import Block
 from brimful.data.config import Phase
@@ -24,8 +26,6 @@ from brimful.packing.assignment import assign
 from brimful.packing.dealing import deal
 from brimful.packing.histogram import count_lengths
 from brimful.packing.pack_first import best_fit
-from brimful.randomness import derive_key, uniform
-from brimful.types import Cursor
 
 ROWS_PER_GROUP = 4
 """The fewest rows among which attention costs are balanced; with fewer, more ranks could be balanced."""

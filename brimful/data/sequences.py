@@ -10,11 +10,11 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from brimful.compiled import compiled
+from brimful.base.compiled import compiled
+from brimful.base.draws import mix_word
+from brimful.base.randomness import hash_words
 from brimful.corpus.shards import Corpus
 from brimful.data.config import SPECIAL_TOKENS, SequencesConfig
-from brimful.draws import mix_word
-from brimful.randomness import hash_words
 
 _UNIT = 1.0 / (1 << 32)
 _S32, _LOW = np.uint64(32), np.uint64(0xFFFFFFFF)

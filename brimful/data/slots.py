@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Mapping
 
 import numpy as np
 
-from brimful.console import say
+from brimful.base.console import say
 
 STEP = 8
 """S is a multiple of this, so that matrices with a row for each slot are aligned."""

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from brimful.base.errors import BrimfulError
 from brimful.corpus.shards import Corpus
 from brimful.data.blocks import Block, Blocks
-from brimful.errors import BrimfulError
 
 Place = dict[str, Any]
 """The state of a source: {"max_length": of the open block, "epoch", "block", "row": the next row, "tokens":

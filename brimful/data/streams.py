@@ -4,7 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from brimful.console import warn
+from brimful.base.console import warn
+from brimful.base.errors import BrimfulError
+from brimful.base.randomness import derive_key
+from brimful.base.storage import sweep
 from brimful.corpus.shards import Corpus
 from brimful.data.batch import PackedBatch
 from brimful.data.blocks import Blocks
@@ -12,9 +15,6 @@ from brimful.data.config import PackingConfig, Phase, SequencesConfig
 from brimful.data.mixture import DataSource
 from brimful.data.reader import BlockSlice, SequenceReader
 from brimful.data.sources import Source
-from brimful.errors import BrimfulError
-from brimful.randomness import derive_key
-from brimful.storage import sweep
 
 
 def training_sources(

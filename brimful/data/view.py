@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from rich.text import Text
 
-from brimful.console import counted, visible
+from brimful.base.console import counted, visible
+from brimful.base.terminal import output_console
+from brimful.base.types import IGNORED
+from brimful.corpus.text.characters import WORD, character_classes, code_points
 from brimful.data.config import PAIR_SPECIAL_TOKENS, SPECIAL_TOKENS
 from brimful.data.pairs import NO_PAIR
 from brimful.data.rows import Row, RowStream
 from brimful.data.sequences import Sequences
-from brimful.terminal import output_console
-from brimful.text.characters import WORD, character_classes, code_points
-from brimful.types import IGNORED
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

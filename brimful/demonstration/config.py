@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from brimful.config import require_seeds
-from brimful.errors import BrimfulError
+from brimful.base.config import require_seeds
+from brimful.base.errors import BrimfulError
 
 
 @dataclass(frozen=True, kw_only=True)

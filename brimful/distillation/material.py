@@ -7,7 +7,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from brimful.console import counted, say, warn
+from brimful.base.console import counted, say, warn
+from brimful.base.distributed import World
+from brimful.base.errors import BrimfulError, UsageError
 from brimful.data.examples import Examples
 from brimful.distillation.options import TaskOptions
 from brimful.distillation.origin import finetuning_of
@@ -20,8 +22,6 @@ from brimful.distillation.teachers import (
     order_of_labels,
     read_scores,
 )
-from brimful.distributed import World
-from brimful.errors import BrimfulError, UsageError
 from brimful.finetuning.config import FinetuneConfig
 from brimful.finetuning.held_out import FILE, HeldOut, read_held_out
 from brimful.hf.model_folder import ModelFolder

@@ -6,14 +6,14 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import tyro
 
-from brimful.config import incidental, require_positive, require_seeds
-from brimful.errors import BrimfulError
+from brimful.base.config import incidental, require_positive, require_seeds
+from brimful.base.errors import BrimfulError
+from brimful.base.retired import refuse_retired
 from brimful.finetuning.config import TASK_TRAINER
 from brimful.objectives.layer_losses import LayerLosses
 from brimful.optim.config import DecayConfig
 from brimful.optim.schedule import CurveConfig
 from brimful.precision.formats import Precision
-from brimful.retired import refuse_retired
 from brimful.tables.layouts import OWN, Columns
 from brimful.tasks.names import TASK_HELP, require_task_name
 from brimful.train.config import LoopConfig

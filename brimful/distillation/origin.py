@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from brimful.config import build, read_yaml
-from brimful.errors import BrimfulError
+from brimful.base.config import build, read_yaml
+from brimful.base.errors import BrimfulError
 from brimful.finetuning.config import FinetuneConfig
 from brimful.hf.model_folder import ModelFolder
 from brimful.runs.directory import CONFIG

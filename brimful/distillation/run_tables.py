@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from brimful.config import build, read_yaml
-from brimful.console import warn
+from brimful.base.config import build, read_yaml
+from brimful.base.console import warn
+from brimful.base.errors import BrimfulError
 from brimful.distillation.material import Sources, held_out_of, tables_of
 from brimful.distillation.origin import finetuning_of
 from brimful.distillation.task.config import DistilConfig
-from brimful.errors import BrimfulError
 from brimful.exporting.real_texts import RunTables
 from brimful.finetuning.held_out import FILE, HeldOut, read_held_out
 from brimful.hf.model_folder import ModelFolder

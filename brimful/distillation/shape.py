@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
+from brimful.base.errors import BrimfulError
 from brimful.distillation.options import LayeredOptions
-from brimful.errors import BrimfulError
 from brimful.model.encoder import Encoder
 from brimful.model.shape import EncoderConfig
 from brimful.objectives.layer_losses import spread_layers

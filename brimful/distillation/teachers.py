@@ -13,13 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from brimful.console import say
-from brimful.errors import BrimfulError, nearest
+from brimful.base.console import say
+from brimful.base.errors import BrimfulError, nearest
+from brimful.base.storage import crc32
+from brimful.corpus.text.special_ids import truncation_side
+from brimful.corpus.text.tokenizer import tokenizer_hash
 from brimful.hf.model_folder import ModelFolder
 from brimful.model.heads import SequenceHead, pooling_of
 from brimful.model.shape import Pooling
 from brimful.runs.directory import model_files
-from brimful.storage import crc32
 from brimful.tables.file_rows import FORMATS, rows_of_file
 from brimful.tables.table import Table
 from brimful.tables.text_files import readable
@@ -28,8 +30,6 @@ from brimful.tasks.encoded import Encoded
 from brimful.tasks.form import Outputs
 from brimful.tasks.model import TaskModel, load_task_model
 from brimful.tasks.task import Task
-from brimful.text.special_ids import truncation_side
-from brimful.text.tokenizer import tokenizer_hash
 from brimful.train.objective import Runtime
 
 TEXT, TEXT_B = "text", "text_b"

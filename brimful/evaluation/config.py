@@ -5,8 +5,8 @@ from typing import Annotated
 
 import tyro
 
-from brimful.config import incidental, require_positive
-from brimful.errors import BrimfulError, UsageError
+from brimful.base.config import incidental, require_positive
+from brimful.base.errors import BrimfulError, UsageError
 from brimful.finetuning.config import NO_DEV, TASK_TRAINER, FinetuneConfig
 from brimful.precision.formats import Precision
 from brimful.tables.layouts import OWN, Columns

@@ -10,19 +10,19 @@ from typing import Any, TypedDict
 import numpy as np
 import torch
 
-from brimful.console import say
+from brimful.base.console import say
+from brimful.base.errors import BrimfulError
+from brimful.base.storage import read_record
 from brimful.corpus.pipeline.config import PrepareConfig
 from brimful.corpus.pipeline.preparing import prepare_corpus
 from brimful.corpus.shards import MANIFEST, Corpus
+from brimful.corpus.text.tokenizer import tokenizer_hash
 from brimful.data.config import MaskingConfig, PackingConfig, SequencesConfig
 from brimful.data.reader import SequenceReader
 from brimful.data.streams import validation_batches
-from brimful.errors import BrimfulError
 from brimful.hf.folders import load_pretrained
 from brimful.hf.model_folder import ModelFolder
 from brimful.objectives.masked_lm import MaskedLM
-from brimful.storage import read_record
-from brimful.text.tokenizer import tokenizer_hash
 from brimful.train.objective import Runtime
 
 CAPACITY = 1024

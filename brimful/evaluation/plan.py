@@ -5,15 +5,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from brimful.config import build, identity, read_yaml
-from brimful.console import say, warn
+from brimful.base.config import build, identity, read_yaml
+from brimful.base.console import say, warn
+from brimful.base.distributed import World
+from brimful.base.errors import BrimfulError, UsageError
+from brimful.base.folder_lock import FolderLock
+from brimful.base.storage import require_folder_place
 from brimful.corpus.reading.inputs import files_of
 from brimful.corpus.shards import MANIFEST
 from brimful.data.examples import check_length
-from brimful.distributed import World
-from brimful.errors import BrimfulError, UsageError
 from brimful.evaluation.config import EvaluateConfig
-from brimful.folder_lock import FolderLock
 from brimful.hf.config_json import shape_of
 from brimful.hf.folders import load_pretrained
 from brimful.hf.model_folder import ModelFolder
@@ -29,7 +30,6 @@ from brimful.runs.directory import (
 )
 from brimful.runs.folder import RunFolder
 from brimful.runs.job import Opened, RunPlan, Summary
-from brimful.storage import require_folder_place
 from brimful.tables.layouts import find_layout
 from brimful.tasks.registry import task_of
 from brimful.train.objective import Runtime

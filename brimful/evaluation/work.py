@@ -4,17 +4,17 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
-from brimful.console import say
+from brimful.base.console import say
 from brimful.evaluation.held_out_text import evaluate_text
 from brimful.evaluation.plan import EvaluatePlan
 from brimful.finetuning.trainings import Finetuning, load_data
 from brimful.hf.folders import load_pretrained
-from brimful.judging import baselines
-from brimful.judging.comparison import Judged, fingerprint, measure_methods
-from brimful.judging.uncertainty import over_seeds
 from brimful.runs.folder import RunFolder
 from brimful.runs.job import Summary
 from brimful.tasks.data import TaskData
+from brimful.tasks.judging import baselines
+from brimful.tasks.judging.comparison import Judged, fingerprint, measure_methods
+from brimful.tasks.judging.uncertainty import over_seeds
 from brimful.tasks.registry import task_of
 from brimful.tasks.task import Task
 

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from brimful.config import read_yaml
-from brimful.console import counted, visible
+from brimful.base.config import read_yaml
+from brimful.base.console import counted, visible
 from brimful.exporting.example import Exported
 from brimful.exporting.formats import FORMATS
 from brimful.hf.int8 import FILE as STEPS

@@ -5,10 +5,10 @@ from typing import Annotated
 
 import tyro
 
+from brimful.base.errors import BrimfulError
+from brimful.base.types import Step
 from brimful.corpus.reading.read import ReadConfig
-from brimful.errors import BrimfulError
 from brimful.exporting.formats import FormatName
-from brimful.types import Step
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from brimful.console import counted
+from brimful.base.console import counted
 from brimful.exporting.formats import FORMATS
 from brimful.reports.content import busy_note
 

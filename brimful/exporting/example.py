@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from brimful.corpus.text.special_ids import Side
 from brimful.exporting.formats import FORMATS, FormatName
 from brimful.hf.folders import HEADS
 from brimful.hf.model_folder import PAIRS, SETTINGS, TEMPERATURE
@@ -11,7 +12,6 @@ from brimful.hf.reading import TextReading
 from brimful.hf.tensors import Head
 from brimful.model.heads import MaskedLMHead, PretrainingHead, SequenceHead, SpanHead, TokenHead
 from brimful.model.shape import TextPooling
-from brimful.text.special_ids import Side
 
 _RUNTIMES = {
     "onnx": (

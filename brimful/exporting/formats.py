@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from brimful.extras import require
+from brimful.base.extras import require
 
 FormatName = Literal["hf", "sentence-transformers", "onnx", "onnx-int8", "openvino", "openvino-int8", "int8"]
 

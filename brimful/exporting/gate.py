@@ -17,9 +17,12 @@ import numpy as np
 import torch
 from safetensors.torch import load_file
 
-from brimful.console import warn
+from brimful.base.console import warn
+from brimful.base.errors import BrimfulError, is_out_of_memory
+from brimful.base.paths import utf8_path
+from brimful.base.randomness import derive_key, hash_words
+from brimful.corpus.text.special_ids import special_ids
 from brimful.data.batch import pack
-from brimful.errors import BrimfulError, is_out_of_memory
 from brimful.exporting.formats import FORMATS, FormatName
 from brimful.exporting.onnx_file import onnx_session
 from brimful.exporting.openvino_file import openvino_session
@@ -32,9 +35,6 @@ from brimful.hf.tensors import Head
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead, PairHead, PretrainingHead, SequenceHead, SpanHead, pool
 from brimful.model.inference import not_finite, of_length_1
-from brimful.paths import utf8_path
-from brimful.randomness import derive_key, hash_words
-from brimful.text.special_ids import special_ids
 
 TOLERANCE = 1e-4
 """The largest `Difference.relative` that an export may have, in float32."""

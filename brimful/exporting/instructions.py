@@ -4,8 +4,8 @@ import os
 import platform
 import re
 
+from brimful.base.system import kernel_file
 from brimful.model.int8 import INSTRUCTIONS
-from brimful.system import kernel_file
 
 _KNOWN = (
     "amx_int8",

@@ -3,11 +3,11 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from brimful.errors import BrimfulError
+from brimful.base.errors import BrimfulError
+from brimful.base.seals import CONVERSION, EXPORT
+from brimful.base.storage import read_object, require_folder_place
 from brimful.exporting.formats import FormatName
 from brimful.hf.model_folder import ModelFolder
-from brimful.seals import CONVERSION, EXPORT
-from brimful.storage import read_object, require_folder_place
 
 if TYPE_CHECKING:
     from brimful.exporting.config import ExportConfig

@@ -12,20 +12,20 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import softmax
 
-from brimful.console import warn
+from brimful.base.console import warn
+from brimful.base.errors import BrimfulError
+from brimful.base.randomness import derive_key, permutation
 from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
-from brimful.errors import BrimfulError
 from brimful.exporting.convert import CALIBRATED
 from brimful.exporting.instructions import described_instructions
-from brimful.judging.comparison import Judged, fingerprint, measure_methods
-from brimful.judging.review import scores_by_label
-from brimful.randomness import derive_key, permutation
 from brimful.tables.layouts import OWN_LAYOUT, FileLayout
 from brimful.tables.table_files import read_file, read_texts
 from brimful.tasks.data import divided
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.form import Outputs
+from brimful.tasks.judging.comparison import Judged, fingerprint, measure_methods
+from brimful.tasks.judging.review import scores_by_label
 from brimful.tasks.model import TaskModel
 
 MOST = 4000

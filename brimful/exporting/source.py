@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from brimful.errors import BrimfulError, NotFiniteError
+from brimful.base.errors import BrimfulError, NotFiniteError
 from brimful.hf.config_json import FAMILIES, family_of
 from brimful.hf.folders import named_tensors
 from brimful.hf.model_folder import OVERLAP, PAIRS, SETTINGS, TEMPERATURE, ModelFolder

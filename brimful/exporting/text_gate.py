@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from brimful.base.errors import BrimfulError
+from brimful.base.extras import require
+from brimful.base.processors import processor, usable_cores
 from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
-from brimful.errors import BrimfulError
 from brimful.exporting.calibration import calibrate
 from brimful.exporting.config import ExportConfig
 from brimful.exporting.formats import FORMATS, FormatName
@@ -28,18 +30,16 @@ from brimful.exporting.real_texts import (
     require_little_loss,
 )
 from brimful.exporting.sensitivity import NAMED, described, layers_that_lose
-from brimful.extras import require
 from brimful.hf.int8 import int8_needs, products
 from brimful.hf.model_folder import ModelFolder
 from brimful.hf.reading import TextReading
-from brimful.judging.speed import speeds_of
 from brimful.model.encoder import Encoder
 from brimful.model.inference import batches, text_vectors
 from brimful.precision.formats import InferencePrecision
-from brimful.processors import processor, usable_cores
 from brimful.tables.table import Table
 from brimful.tasks.encoded import Encoded, encode
 from brimful.tasks.form import Outputs
+from brimful.tasks.judging.speed import speeds_of
 from brimful.tasks.model import TaskModel, load_task_model
 from brimful.tasks.task import TaskHead
 

@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from brimful.config import incidental, require_positive, require_seeds
-from brimful.errors import BrimfulError
+from brimful.base.config import incidental, require_positive, require_seeds
+from brimful.base.errors import BrimfulError
 from brimful.hf.model_folder import ModelFolder
 from brimful.optim.config import DecayConfig
 from brimful.optim.schedule import CurveConfig

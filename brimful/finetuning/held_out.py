@@ -7,9 +7,9 @@ from typing import Any, TypedDict
 
 import numpy as np
 
-from brimful.errors import BrimfulError
+from brimful.base.errors import BrimfulError
+from brimful.base.storage import crc32, read_object, require_shape, write_json
 from brimful.finetuning.config import FinetuneConfig
-from brimful.storage import crc32, read_object, require_shape, write_json
 from brimful.tasks.data import TaskData
 
 FILE = "held_out_rows.json"

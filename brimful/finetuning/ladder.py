@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from brimful.console import say
+from brimful.base.console import say
 from brimful.finetuning.trainings import Finetuning, Trial, curve_rows, from_random
 from brimful.hf.folders import load_pretrained
-from brimful.judging import baselines
-from brimful.judging.comparison import Judged, measure_methods
-from brimful.judging.speed import Answer, speeds_of
 from brimful.tables.table import Table
+from brimful.tasks.judging import baselines
+from brimful.tasks.judging.comparison import Judged, measure_methods
+from brimful.tasks.judging.speed import Answer, speeds_of
 from brimful.tasks.model import TaskModel
 
 

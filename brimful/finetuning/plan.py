@@ -5,15 +5,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from brimful.console import say, warn
-from brimful.errors import BrimfulError
+from brimful.base.console import say, warn
+from brimful.base.errors import BrimfulError
 from brimful.finetuning.config import NO_DEV, FinetuneConfig, default_rate
 from brimful.finetuning.held_out import FILE, HeldOut
 from brimful.finetuning.start import TaskStart, starting_model
 from brimful.finetuning.trainings import load_data
-from brimful.judging.baselines import available
-from brimful.judging.checks import Finding, described
-from brimful.judging.review import check_before
 from brimful.model.drawing import undrawn
 from brimful.model.encoder import Encoder
 from brimful.model.heads import SequenceHead, pooling_of
@@ -23,6 +20,9 @@ from brimful.runs.folder import RunFolder
 from brimful.runs.job import RunPlan, Summary
 from brimful.tables.layouts import find_layout
 from brimful.tasks.data import TaskData
+from brimful.tasks.judging.baselines import available
+from brimful.tasks.judging.checks import Finding, described
+from brimful.tasks.judging.review import check_before
 from brimful.tasks.registry import task_of
 from brimful.tasks.task import TaskHead
 from brimful.train.objective import Runtime

@@ -6,16 +6,16 @@ from typing import Any
 
 from rich.text import Text
 
-from brimful.config import build, read_yaml
-from brimful.console import visible
+from brimful.base.config import build, read_yaml
+from brimful.base.console import visible
+from brimful.base.errors import BrimfulError
+from brimful.base.terminal import output_console
 from brimful.data.example_stream import ExampleStream
-from brimful.errors import BrimfulError
 from brimful.finetuning.config import NO_DEV, FinetuneConfig
 from brimful.finetuning.held_out import FILE
 from brimful.finetuning.trainings import load_data, trainings
 from brimful.hf.folders import load_pretrained
 from brimful.runs.directory import CONFIG
-from brimful.terminal import output_console
 from brimful.train.journal import SPIKES
 from brimful.train.metrics import read_metrics
 

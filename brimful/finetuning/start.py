@@ -7,7 +7,7 @@ from typing import Self
 
 import torch
 
-from brimful.errors import BrimfulError
+from brimful.base.errors import BrimfulError
 from brimful.finetuning.config import FinetuneConfig
 from brimful.hf.folders import load_pretrained, named_tensors
 from brimful.hf.model_folder import ModelFolder

@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from brimful.console import say, warn
-from brimful.distributed import ALONE, World
+from brimful.base.console import say, warn
+from brimful.base.distributed import ALONE, World
+from brimful.base.randomness import derive_key, permutation
 from brimful.finetuning.config import FinetuneConfig
 from brimful.finetuning.start import starting_model
 from brimful.model.drawing import undrawn
 from brimful.model.encoder import Encoder
 from brimful.objectives.supervised import Supervised
 from brimful.optim.schedule import ScheduleConfig
-from brimful.randomness import derive_key, permutation
 from brimful.runs.folder import Result, RunFolder
 from brimful.tables.layouts import find_layout
 from brimful.tasks.classification import WEIGHT

@@ -8,20 +8,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from brimful.console import say
+from brimful.base.console import say
+from brimful.base.seals import seal
 from brimful.finetuning.ladder import Ladder
 from brimful.finetuning.plan import FinetunePlan
 from brimful.finetuning.start import starting_model
 from brimful.finetuning.trainings import FEWEST, Finetuning, Trial
 from brimful.hf.folders import load_pretrained
-from brimful.judging.comparison import Judged, fingerprint, write_predictions
-from brimful.judging.review import review
-from brimful.judging.uncertainty import over_seeds
 from brimful.runs.folder import RunFolder
 from brimful.runs.job import Summary
 from brimful.runs.places import START
-from brimful.seals import seal
 from brimful.tasks.encoded import Encoded
+from brimful.tasks.judging.comparison import Judged, fingerprint, write_predictions
+from brimful.tasks.judging.review import review
+from brimful.tasks.judging.uncertainty import over_seeds
 from brimful.tasks.model import TaskModel
 from brimful.tasks.task import Task
 from brimful.train.metrics import read_metrics, training_loss

@@ -8,11 +8,11 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from brimful.console import warn
-from brimful.errors import BrimfulError
+from brimful.base.console import warn
+from brimful.base.errors import BrimfulError
+from brimful.corpus.text.special_ids import special_ids
 from brimful.hf.model_folder import ModelFolder
 from brimful.model.shape import Architecture, EncoderConfig, Variant
-from brimful.text.special_ids import special_ids
 
 
 @dataclass(frozen=True)

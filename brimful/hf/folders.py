@@ -11,8 +11,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeGuard, TypeVar
 
-from brimful.console import warn
-from brimful.errors import BrimfulError
+from brimful.base.console import warn
+from brimful.base.errors import BrimfulError
+from brimful.base.seals import CHECKSUMS, check_seal
+from brimful.base.storage import atomic_directory, read_object, require_folder_place, write_tensors
+from brimful.corpus.text.tokenizer import read as read_tokenizer
+from brimful.corpus.text.tokenizer import require_rows, tokenizer_file
+from brimful.corpus.text.tokenizer import save as save_tokenizer
 from brimful.hf.config_json import FAMILIES, class_names, family_of, shape_of, write_config
 from brimful.hf.int8 import FILE as INT8
 from brimful.hf.int8 import forget_steps, products, read_steps
@@ -43,11 +48,6 @@ from brimful.model.heads import (
     TokenHead,
 )
 from brimful.model.shape import Pooling
-from brimful.seals import CHECKSUMS, check_seal
-from brimful.storage import atomic_directory, read_object, require_folder_place, write_tensors
-from brimful.text.tokenizer import read as read_tokenizer
-from brimful.text.tokenizer import require_rows, tokenizer_file
-from brimful.text.tokenizer import save as save_tokenizer
 
 E = TypeVar("E", bound=Encoder)
 

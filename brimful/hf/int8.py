@@ -7,14 +7,14 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from brimful.errors import BrimfulError
+from brimful.base.errors import BrimfulError
+from brimful.base.storage import write_tensors
 from brimful.model.door import SWITCH, kernels
 from brimful.model.drawing import Linear
 from brimful.model.encoder import Encoder
 from brimful.model.int8 import NARROW, WHOLE, Steps, missing
 from brimful.precision.formats import InferencePrecision
 from brimful.precision.policy import resolve
-from brimful.storage import write_tensors
 
 FILE = "int8.safetensors"
 

@@ -9,12 +9,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from brimful.errors import BrimfulError
-from brimful.retired import refuse_retired
-from brimful.storage import read_object
-from brimful.text.folder_settings import CONFIG as TOKENIZER
-from brimful.text.folder_settings import values_beside
-from brimful.text.sentence_folder import modules, transformer_settings
+from brimful.base.errors import BrimfulError
+from brimful.base.retired import refuse_retired
+from brimful.base.storage import read_object
+from brimful.corpus.text.folder_settings import CONFIG as TOKENIZER
+from brimful.corpus.text.folder_settings import values_beside
+from brimful.corpus.text.sentence_folder import modules, transformer_settings
 
 if TYPE_CHECKING:
     from brimful.model.shape import EncoderConfig, TextPooling

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from typing import TypeVar
 
-from brimful.errors import BrimfulError
+from brimful.base.errors import BrimfulError
 
 T = TypeVar("T")
 

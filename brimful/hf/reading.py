@@ -7,14 +7,14 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from brimful.console import warn
-from brimful.errors import BrimfulError
+from brimful.base.console import warn
+from brimful.base.errors import BrimfulError
+from brimful.corpus.text.folder_settings import CONFIG, values_beside
+from brimful.corpus.text.folder_tokenizer import chosen_class
+from brimful.corpus.text.sentence_folder import PROMPTS, SETTINGS, transformer_settings
+from brimful.corpus.text.tokenizer import tokenizer_file
 from brimful.hf.model_folder import ModelFolder
 from brimful.model.shape import EncoderConfig, TextPooling
-from brimful.text.folder_settings import CONFIG, values_beside
-from brimful.text.folder_tokenizer import chosen_class
-from brimful.text.sentence_folder import PROMPTS, SETTINGS, transformer_settings
-from brimful.text.tokenizer import tokenizer_file
 
 REMEDY = "--pooling mean (or first, max) makes vectors of its encoder alone"
 VECTORS = "sentence_embedding"

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from torch import Tensor
 
+from brimful.base.storage import write_json, write_tensors
+from brimful.corpus.text.sentence_folder import MODULES, PROMPTS, SETTINGS, settings_file
 from brimful.hf.model_folder import CLASSIFIER, FLAGS, IDENTITY, NORMALIZE, POOLING, POOLINGS, ModelFolder
 from brimful.hf.weights import NAMES
 from brimful.model.shape import TextPooling
-from brimful.storage import write_json, write_tensors
-from brimful.text.sentence_folder import MODULES, PROMPTS, SETTINGS, settings_file
 
 THEIRS = {ours: theirs for theirs, ours in POOLINGS.items()}
 """The names of our poolings in sentence-transformers."""

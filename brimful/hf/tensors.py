@@ -8,7 +8,7 @@ from collections.abc import Container, Iterator, Mapping
 
 from torch import Tensor
 
-from brimful.errors import BrimfulError
+from brimful.base.errors import BrimfulError
 from brimful.hf.config_json import family_of
 from brimful.hf.weights import Source, fill
 from brimful.model.encoder import Encoder

@@ -6,8 +6,8 @@ from typing import Self, get_args
 
 import numpy as np
 
+from brimful.base.errors import BrimfulError
 from brimful.data.examples import Examples, check_length, encode_texts, warn_of_cut, warn_of_empty
-from brimful.errors import BrimfulError
 from brimful.hf.folders import load_encoder, save_model
 from brimful.hf.int8 import calibrated_precision
 from brimful.hf.model_folder import ModelFolder

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from brimful.console import warn
-from brimful.errors import BrimfulError
-from brimful.text.sentence_folder import lowers_text
-from brimful.text.special_ids import markers, truncation_side
-from brimful.text.tokenizer import read, tokenizer_file
+from brimful.base.console import warn
+from brimful.base.errors import BrimfulError
+from brimful.corpus.text.sentence_folder import lowers_text
+from brimful.corpus.text.special_ids import markers, truncation_side
+from brimful.corpus.text.tokenizer import read, tokenizer_file
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

@@ -21,9 +21,9 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from brimful.errors import BrimfulError
-from brimful.paths import utf8_path
-from brimful.storage import read_json
+from brimful.base.errors import BrimfulError
+from brimful.base.paths import utf8_path
+from brimful.base.storage import read_json
 
 NAMES = ("model.safetensors", "pytorch_model.bin")
 """The files that weights are in, each also as an index of several; the first that is there is read."""

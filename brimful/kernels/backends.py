@@ -9,10 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from brimful.base.torch_compile import Compiled
+from brimful.base.torch_compile import lacks as compiler_lacks
 from brimful.data.batch import PackedBatch
 from brimful.model.attention import Layout
-from brimful.torch_compile import Compiled
-from brimful.torch_compile import lacks as compiler_lacks
 
 HALF = (torch.float16, torch.bfloat16)
 

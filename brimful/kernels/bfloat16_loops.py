@@ -14,7 +14,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from brimful.compiled import compiled, compiled_floats, compiled_fused
+from brimful.base.compiled import compiled, compiled_floats, compiled_fused
 
 LEAST = np.float32(-80.0)
 """2 ** it is no probability that counts; products with it are normal numbers, which CPUs multiply faster."""

@@ -21,10 +21,10 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
+from brimful.base.workers import run, workers
 from brimful.kernels import short_attention
 from brimful.kernels.bfloat16 import applies
 from brimful.kernels.short_attention import TensorRows, groups
-from brimful.workers import run, workers
 
 GROUPED = 512
 """The longest sequence that is computed in a group with others, in bfloat16 on a CPU."""

@@ -29,12 +29,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from brimful.base.errors import BrimfulError
+from brimful.base.torch_compile import Compiled
+from brimful.base.types import IGNORED
+from brimful.base.workers import run, workers
 from brimful.data.batch import STEP
-from brimful.errors import BrimfulError
 from brimful.kernels import bfloat16
-from brimful.torch_compile import Compiled
-from brimful.types import IGNORED
-from brimful.workers import run, workers
 
 GROUP = 64 << 20
 """On a CPU: bytes of scores in memory at a time."""

@@ -16,8 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from brimful.base.system import kernel_file
 from brimful.precision.formats import Precision
-from brimful.system import kernel_file
 
 FEWEST = 4096
 """Tokens in a run below which products are left to torch: laying out the weights would cost what it gains."""

@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from brimful.base.workers import workers
 from brimful.kernels.bfloat16 import numbers
-from brimful.workers import workers
 
 STEP = 32
 """Matrix units take 32 numbers at a time."""

@@ -6,7 +6,7 @@ its backward pass 0.8, with the probabilities.
 
 import numpy as np
 
-from brimful.compiled import compiled, compiled_floats, compiled_fused
+from brimful.base.compiled import compiled, compiled_floats, compiled_fused
 from brimful.kernels.bfloat16_loops import LEAST, LOG2_E, exp2, narrow, widen
 
 _LN_2 = np.float32(0.6931471805599453)

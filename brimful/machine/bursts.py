@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from brimful.errors import is_out_of_memory
+from brimful.base.errors import is_out_of_memory
 from brimful.train.memory import available_memory
 
 SECONDS, SLICES = 1.0, 10

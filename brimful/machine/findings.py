@@ -6,9 +6,9 @@ from typing import Any
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from brimful.console import visible
+from brimful.base.console import visible
+from brimful.base.terminal import output_console
 from brimful.machine.bursts import slow_ones
-from brimful.terminal import output_console
 
 MOST = 8
 """Ranks up to which a matrix of pairs is printed: it fits 80 columns."""

@@ -5,7 +5,7 @@ import subprocess
 import torch
 import torch.distributed as dist
 
-from brimful.errors import BrimfulError
+from brimful.base.errors import BrimfulError
 
 
 def collectives() -> str:

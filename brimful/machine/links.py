@@ -12,8 +12,8 @@ from typing import NamedTuple
 import torch
 import torch.distributed as dist
 
-from brimful.distributed import World
-from brimful.errors import BrimfulError
+from brimful.base.distributed import World
+from brimful.base.errors import BrimfulError
 
 SIZES = (1 << 20, 16 << 20)
 """Bytes of the all-reduces that are checked. The largest is timed."""

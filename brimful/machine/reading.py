@@ -4,8 +4,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from brimful.base.system import forget_cached
 from brimful.data.loader import Stream
-from brimful.system import forget_cached
 
 MOST_BYTES, CHUNK = 256 << 20, 1 << 20
 """Bytes that are read from the disk, in all and at a time."""

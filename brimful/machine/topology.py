@@ -3,7 +3,7 @@
 import re
 from itertools import combinations
 
-from brimful.errors import BrimfulError
+from brimful.base.errors import BrimfulError
 
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*m")  # the driver underlines the header, even in a file
 

@@ -20,8 +20,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from brimful.base.errors import BrimfulError, nearest
 from brimful.data.batch import PackedBatch
-from brimful.errors import BrimfulError, nearest
 from brimful.model.door import choose, kernels
 
 CaptureFunction = Callable[[Tensor, Tensor, Tensor], None]

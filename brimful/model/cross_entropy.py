@@ -4,8 +4,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from brimful.base.types import IGNORED
 from brimful.model.door import choose
-from brimful.types import IGNORED
 
 
 def cross_entropy_sum(scores: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib import import_module
 from typing import Any
 
-from brimful.errors import BrimfulError
+from brimful.base.errors import BrimfulError
 
 SWITCH = "BRIMFUL_KERNELS"
 _is_shut = os.environ.get(SWITCH) == "off"

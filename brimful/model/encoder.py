@@ -16,9 +16,9 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from brimful.console import warn
+from brimful.base.console import warn
+from brimful.base.errors import BrimfulError
 from brimful.data.batch import PackedBatch
-from brimful.errors import BrimfulError
 from brimful.model.attention import CaptureFunction, Layout, choose_backend
 from brimful.model.drawing import Embedding, Linear, undrawn
 from brimful.model.layer import Layer, Norm, dropout, initialize, norm

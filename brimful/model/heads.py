@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from brimful.base.errors import BrimfulError, nearest
 from brimful.data.batch import PackedBatch
-from brimful.errors import BrimfulError, nearest
 from brimful.model.drawing import Linear, draw_normal
 from brimful.model.encoder import Encoder
 from brimful.model.layer import initialize, norm

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from brimful.base.errors import BrimfulError, NotFiniteError
 from brimful.data.batch import PackedBatch
 from brimful.data.example_batches import rounded_batch
 from brimful.data.examples import Examples
-from brimful.errors import BrimfulError, NotFiniteError
 from brimful.model.door import SWITCH, kernels, within
 from brimful.model.encoder import Encoder
 from brimful.model.heads import pool

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from brimful.base.types import PrimaryMetric
 from brimful.data.batch import PackedBatch
 from brimful.model.attention import Layout
 from brimful.model.door import within
@@ -22,7 +23,6 @@ from brimful.objectives.pairwise import attention_score_sum, relation_sum, score
 from brimful.objectives.supervised import Evaluate, Supervision, no_evaluation
 from brimful.precision.policy import widen
 from brimful.train.objective import Runtime
-from brimful.types import PrimaryMetric
 
 TEACHER = "teacher"
 """The target that holds what the teacher says of each example: float32, of a sequence or of each token."""

@@ -11,10 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from brimful.base.errors import BrimfulError
+from brimful.base.types import IGNORED, Imitation
 from brimful.data.batch import PackedBatch
-from brimful.errors import BrimfulError
 from brimful.precision.policy import widen
-from brimful.types import IGNORED, Imitation
 
 
 def count(labels: Tensor) -> float:

@@ -5,6 +5,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from brimful.base.types import IGNORED, LossMean, PrimaryMetric
 from brimful.data.batch import PackedBatch
 from brimful.model.attention import Layout
 from brimful.model.cross_entropy import cross_entropy_sum, hits, linear_cross_entropy_and_hits
@@ -14,7 +15,6 @@ from brimful.model.heads import MaskedLMHead, PretrainingHead
 from brimful.objectives.losses import count
 from brimful.objectives.sampled_softmax import sample_vocabulary
 from brimful.train.objective import Runtime
-from brimful.types import IGNORED, LossMean, PrimaryMetric
 
 EVALUATED = 1024
 """Predictions whose logits an evaluation holds at a time."""

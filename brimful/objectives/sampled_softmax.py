@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from brimful.types import IGNORED
+from brimful.base.types import IGNORED
 
 FREQUENT = 1 / 4
 """The fraction of the sampled vocabulary that has the highest biases."""

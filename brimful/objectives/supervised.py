@@ -5,12 +5,12 @@ from typing import ClassVar, Protocol
 
 from torch import Tensor, nn
 
+from brimful.base.types import PrimaryMetric
 from brimful.data.batch import PackedBatch
 from brimful.model.attention import Layout
 from brimful.model.encoder import Encoder
 from brimful.model.heads import SequenceHead, TokenHead
 from brimful.train.objective import Runtime
-from brimful.types import PrimaryMetric
 
 Evaluate = Callable[[Encoder, Runtime], dict[str, float]]
 """Metrics of an encoder on held-out data, as `Objective.evaluate` returns them."""

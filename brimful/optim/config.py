@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from brimful.errors import BrimfulError
+from brimful.base.errors import BrimfulError
 
 
 @dataclass(frozen=True, kw_only=True)

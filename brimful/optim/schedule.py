@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Literal
 
-from brimful.errors import BrimfulError
+from brimful.base.errors import BrimfulError
 
 
 def require_warmup(value: float, name: str) -> None:

@@ -9,7 +9,7 @@ Row r then holds the sequences `order[row_offsets[r]:row_offsets[r + 1]]`. Names
 
 from typing import TYPE_CHECKING
 
-from brimful.lazy import lazy_names
+from brimful.base.lazy import lazy_names
 
 if TYPE_CHECKING:
     from brimful.packing.assignment import assign as assign

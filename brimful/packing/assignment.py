@@ -6,10 +6,10 @@ others in each epoch, while the plan, which sees only lengths, stays the same.
 
 import numpy as np
 
-from brimful.compiled import compiled
-from brimful.draws import shuffle_bits, shuffle_word, shuffle_words
+from brimful.base.compiled import compiled
+from brimful.base.draws import shuffle_bits, shuffle_word, shuffle_words
+from brimful.base.randomness import hash_words
 from brimful.packing.histogram import Plan
-from brimful.randomness import hash_words
 
 _AT_ONCE = 1 << 20  # lengths counted at a time: bincount widens them to int64
 

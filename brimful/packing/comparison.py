@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from brimful.draws import shuffled_index
+from brimful.base.draws import shuffled_index
+from brimful.base.randomness import derive_key, hash_words, permutation
 from brimful.packing.bounds import lower_bound
 from brimful.packing.config import Algorithm, Depth
 from brimful.packing.cutting.plan import cutting_stock
@@ -16,7 +17,6 @@ from brimful.packing.histogram import Plan, count_lengths
 from brimful.packing.least_squares import nnlshp
 from brimful.packing.online import pack_stream
 from brimful.packing.pack_first import best_fit, lpfhp, spfhp
-from brimful.randomness import derive_key, hash_words, permutation
 
 PLANNERS: dict[Algorithm, Callable[[np.ndarray, int, Depth], Plan]] = {
     "spfhp": spfhp,

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from brimful.errors import BrimfulError, UsageError
+from brimful.base.errors import BrimfulError, UsageError
 from brimful.packing.histogram import check_limits
 from brimful.packing.plot import check_picture
 

@@ -7,9 +7,9 @@ with eight sequences of 64. The update waits for the rank whose rows cost most.
 
 import numpy as np
 
-from brimful.draws import shuffled_index
-from brimful.errors import BrimfulError
-from brimful.randomness import derive_key, permutation
+from brimful.base.draws import shuffled_index
+from brimful.base.errors import BrimfulError
+from brimful.base.randomness import derive_key, permutation
 
 
 def row_costs(row_offsets: np.ndarray, order: np.ndarray, lengths: np.ndarray) -> np.ndarray:

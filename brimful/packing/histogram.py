@@ -13,7 +13,7 @@ from typing import NoReturn
 
 import numpy as np
 
-from brimful.errors import BrimfulError
+from brimful.base.errors import BrimfulError
 
 PUBLISHED = {"wikipedia-512": Path(__file__).parent / "histograms" / "wikipedia-512.json"}
 """Histograms that come with this package, by name; each file says where its counts are from."""

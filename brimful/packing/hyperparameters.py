@@ -14,7 +14,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from brimful.errors import BrimfulError, nearest
+from brimful.base.errors import BrimfulError, nearest
 
 Keep = Literal["sequences", "rows"]
 

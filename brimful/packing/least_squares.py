@@ -14,8 +14,8 @@ from collections import Counter
 
 import numpy as np
 
-from brimful.compiled import compiled
-from brimful.errors import BrimfulError
+from brimful.base.compiled import compiled
+from brimful.base.errors import BrimfulError
 from brimful.packing.bounds import lower_bound
 from brimful.packing.histogram import Plan, check_limits, checked_counts
 

@@ -8,7 +8,7 @@ from itertools import islice
 
 import numpy as np
 
-from brimful.errors import BrimfulError
+from brimful.base.errors import BrimfulError
 from brimful.packing.histogram import check_limits, checked_lengths, depth_limit
 
 

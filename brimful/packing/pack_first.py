@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from brimful.compiled import compiled
+from brimful.base.compiled import compiled
 from brimful.packing.bounds import lower_bound
 from brimful.packing.histogram import Plan, check_limits, checked_counts, depth_limit
 

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from brimful.errors import BrimfulError
-from brimful.extras import require
+from brimful.base.errors import BrimfulError
+from brimful.base.extras import require
+from brimful.base.storage import atomic_file
 from brimful.packing.histogram import Plan
-from brimful.storage import atomic_file
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

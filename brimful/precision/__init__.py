@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from brimful.lazy import lazy_names
+from brimful.base.lazy import lazy_names
 
 if TYPE_CHECKING:
     from brimful.precision.narrow import NarrowWeights as NarrowWeights

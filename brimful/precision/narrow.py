@@ -17,10 +17,10 @@ import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
-from brimful.errors import BrimfulError
+from brimful.base.errors import BrimfulError
+from brimful.base.randomness import derive_key
+from brimful.base.types import Rounding
 from brimful.precision.rounding import round_stochastically
-from brimful.randomness import derive_key
-from brimful.types import Rounding
 
 CHUNK = 4 << 20
 """Elements whose weights and gradients are float32 at a time: 32 MiB. A larger parameter is alone."""

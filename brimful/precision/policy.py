@@ -6,7 +6,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from brimful.errors import BrimfulError
+from brimful.base.errors import BrimfulError
 from brimful.precision.formats import InferencePrecision, Precision, Residual
 
 P = TypeVar("P", Precision, InferencePrecision)

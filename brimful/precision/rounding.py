@@ -1,7 +1,7 @@
 """Stochastic rounding of float32 to 16 bits: up or down at random, so that the mean is the number itself.
 
 Nearest rounding loses every update below half the spacing of the format. Here a small update rounds up with a
-small probability. The random bits are a hash of counters (`brimful.randomness`) under a key: the same on
+small probability. The random bits are a hash of counters (`brimful.base.randomness`) under a key: the same on
 every rank and kind of device, and independent of torch's generators.
 
 Floor: 6 bytes per number, 4 read and 2 written. In addition each number needs 16 random bits, made by about
@@ -18,8 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from brimful.errors import BrimfulError
-from brimful.randomness import hash_words
+from brimful.base.errors import BrimfulError
+from brimful.base.randomness import hash_words
 
 _WORDS = 1 << 15
 _BLOCK = 4 * _WORDS
@@ -38,7 +38,7 @@ def round_stochastically(source: Tensor, dtype: torch.dtype, key: int) -> Tensor
     Args:
         source: float32, of any shape.
         dtype: bfloat16 or float16.
-        key: 64 bits, from `brimful.randomness.derive_key`. A number's random bits are a function of the key,
+        key: 64 bits, from `base.randomness.derive_key`. A number's random bits are a function of the key,
             its place and, in the last block, the length of the block.
 
     Returns:
@@ -117,7 +117,7 @@ def _counters(device: torch.device) -> Tensor:
 
 
 def _mix(x: Tensor) -> Tensor:
-    """`brimful.randomness.mix` on int64, in place. A shift copies the sign bit, so the copies are masked."""
+    """`base.randomness.mix` on int64, in place. A shift copies the sign bit, so the copies are masked."""
     x.add_(0x9E3779B97F4A7C15 - (1 << 64))
     room = torch.empty_like(x)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, None)):

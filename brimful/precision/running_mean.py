@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
-from brimful.errors import BrimfulError
+from brimful.base.errors import BrimfulError
 
 
 class RunningMean:

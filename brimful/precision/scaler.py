@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
-from brimful.errors import BrimfulError
+from brimful.base.errors import BrimfulError
 from brimful.precision import watching
 from brimful.precision.formats import MAX_SCALE, MIN_SCALE
 from brimful.precision.norm import gradient_norm

@@ -113,7 +113,7 @@ def saturate_and_count(gradient: Tensor, padding: int = 0, *, counts: bool = Tru
 @cache
 def _compiled_saturate() -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
     """`saturate` in two kernels instead of ten; any number of gradients shares one compilation."""
-    from brimful.torch_compile import Compiled  # for GPUs alone
+    from brimful.base.torch_compile import Compiled  # for GPUs alone
 
     return Compiled(saturate, "the count of gradients", dynamic=True)
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from brimful.errors import BrimfulError
+from brimful.base.errors import BrimfulError
 from brimful.model.shape import TextPooling
 from brimful.precision.formats import InferencePrecision
 from brimful.tables.layouts import TextColumns

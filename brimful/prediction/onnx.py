@@ -3,26 +3,26 @@
 import numpy as np
 from tokenizers import Tokenizer
 
+from brimful.base.errors import BrimfulError, NotFiniteError, is_out_of_memory
+from brimful.base.extras import require
+from brimful.base.seals import check_seal
+from brimful.corpus.text.tokenizer import read as read_tokenizer
+from brimful.corpus.text.tokenizer import require_rows
 from brimful.data.examples import Examples, check_length
 from brimful.data.ragged import Ragged
-from brimful.errors import BrimfulError, NotFiniteError, is_out_of_memory
 from brimful.exporting.onnx_file import onnx_session
 from brimful.exporting.openvino_file import openvino_session
 from brimful.exporting.padded_batches import Inputs, padded_batches, padded_outputs, pooled, session_run
-from brimful.extras import require
 from brimful.hf.config_json import class_names, shape_of
 from brimful.hf.model_folder import PROBLEMS, ModelFolder
 from brimful.hf.reading import VECTORS, reading_of
 from brimful.model.shape import TextPooling
 from brimful.prediction.config import Opening
 from brimful.prediction.served import ServedEncoder, ServedTask, graph_file
-from brimful.seals import check_seal
 from brimful.tables.table import Table, require_pairs
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.form import Outputs
 from brimful.tasks.saved import calibrated, from_folder, saved_form, saved_settings
-from brimful.text.tokenizer import read as read_tokenizer
-from brimful.text.tokenizer import require_rows
 
 
 def open_model(folder: ModelFolder, opening: Opening) -> ServedTask | ServedEncoder:

@@ -8,9 +8,10 @@ import numpy as np
 import torch
 from tokenizers import Tokenizer
 
+from brimful.base.device import default_device
+from brimful.base.errors import BrimfulError
+from brimful.base.workers import threads
 from brimful.data.examples import Examples, check_length
-from brimful.device import default_device
-from brimful.errors import BrimfulError
 from brimful.exporting.source import naming_weights
 from brimful.hf.folders import load_encoder
 from brimful.hf.int8 import calibrated_precision
@@ -25,7 +26,6 @@ from brimful.tables.table import Table, require_pairs
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.form import Outputs
 from brimful.tasks.model import load_task_model
-from brimful.workers import threads
 
 THREADS = torch.get_num_threads()
 """Read once: beside a batch that has few, other threads would see these."""

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
+from brimful.base.errors import BrimfulError
 from brimful.data.examples import Examples
-from brimful.errors import BrimfulError
 from brimful.hf.model_folder import ModelFolder
 from brimful.prediction.config import Opening, PredictConfig
 from brimful.tables.layouts import FileLayout, require_task

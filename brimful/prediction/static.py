@@ -3,9 +3,9 @@
 import numpy as np
 from tokenizers import Tokenizer
 
+from brimful.base.errors import BrimfulError, NotFiniteError
 from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
-from brimful.errors import BrimfulError, NotFiniteError
 from brimful.hf.model_folder import ModelFolder
 from brimful.prediction.config import Opening
 from brimful.prediction.served import ServedTask

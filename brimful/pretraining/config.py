@@ -7,10 +7,12 @@ from typing import Annotated, Any, Literal
 import tyro
 from tokenizers import Tokenizer
 
-from brimful.config import incidental, require_positive, require_seeds
+from brimful.base.config import incidental, require_positive, require_seeds
+from brimful.base.errors import BrimfulError
+from brimful.base.types import LossMean
+from brimful.corpus.text.special_ids import special_ids
 from brimful.data.config import MaskingConfig, PackingConfig, Phase, SequencesConfig
 from brimful.data.mixture import SOURCES, DataSource
-from brimful.errors import BrimfulError
 from brimful.model.shape import EncoderConfig, preset
 from brimful.optim.config import OptimizerConfig
 from brimful.optim.schedule import Cycle, Schedule, ScheduleConfig
@@ -18,10 +20,8 @@ from brimful.packing.hyperparameters import Keep
 from brimful.precision.formats import Precision
 from brimful.pretraining.recipe import Recipe, defaults
 from brimful.start.config import InitialConfig
-from brimful.text.special_ids import special_ids
 from brimful.train.config import TrainerConfig
 from brimful.train.phases import PhaseConfig, data_phases, parse_phase, schedule_cycles
-from brimful.types import LossMean
 
 _PHASES = tyro.constructors.PrimitiveConstructorSpec(
     nargs="*",

@@ -14,14 +14,15 @@ from typing import Any
 
 import torch
 
-from brimful.config import read_yaml
-from brimful.console import recorded_warnings, say, warn
+from brimful.base.config import read_yaml
+from brimful.base.console import recorded_warnings, say, warn
+from brimful.base.distributed import World
+from brimful.base.environment import number_of
+from brimful.base.errors import BrimfulError
+from brimful.base.system import peak_memory
 from brimful.corpus.shards import PARTS, Corpus
 from brimful.data.config import Phase
 from brimful.data.rows import RowStream
-from brimful.distributed import World
-from brimful.environment import number_of
-from brimful.errors import BrimfulError
 from brimful.model.encoder import Encoder
 from brimful.model.shape import EncoderConfig
 from brimful.objectives.masked_lm import MaskedLM
@@ -34,7 +35,6 @@ from brimful.runs.directory import start_run
 from brimful.runs.folder import RunFolder
 from brimful.runs.job import Summary
 from brimful.start.initial import head_kind
-from brimful.system import peak_memory
 from brimful.train.metrics import read_metrics
 from brimful.train.objective import Objective
 from brimful.train.probe import longest_batch, rows_on_cpu, sizes_of

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from brimful.console import counted, say, warn
+from brimful.base.console import counted, say, warn
 from brimful.corpus.shards import Corpus
+from brimful.corpus.text.tokenizer import load as load_tokenizer
 from brimful.data.mixture import open_sources, parse_sources
 from brimful.data.pairs import NO_PAIR
 from brimful.data.reader import SequenceReader
@@ -26,7 +27,6 @@ from brimful.runs.folder import RunFolder
 from brimful.runs.job import RunPlan
 from brimful.runs.places import START
 from brimful.start.initial import Initial, new_model, trained_model
-from brimful.text.tokenizer import load as load_tokenizer
 from brimful.train.objective import Runtime
 from brimful.train.sinks import require_wandb
 

@@ -8,8 +8,9 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-from brimful.config import to_dict
-from brimful.console import say, warn
+from brimful.base.config import to_dict
+from brimful.base.console import say, warn
+from brimful.base.seals import seal
 from brimful.corpus.shards import Corpus
 from brimful.data.reader import SequenceReader
 from brimful.data.rows import RowStream
@@ -26,7 +27,6 @@ from brimful.runs.directory import start_run
 from brimful.runs.folder import RunFolder
 from brimful.runs.job import Summary
 from brimful.runs.places import START
-from brimful.seals import seal
 from brimful.start.initial import count_pieces, start_from_data
 from brimful.train.metrics import read_metrics, training_loss
 from brimful.train.micro_batch import MicroBatches

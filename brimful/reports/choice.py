@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from brimful.console import counted
+from brimful.base.console import counted
 from brimful.reports.charts import Chart, Point, scatter_chart
 from brimful.reports.content import (
     CLEAR,

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from brimful.base.terminal import output_console
 from brimful.reports.content import ReportTable, kind_of
 from brimful.reports.distil import distilled_tables
 from brimful.reports.evaluated import evaluated_tables
 from brimful.reports.finetune import ladder_tables
 from brimful.reports.headline import OF_TASK, headline_of
 from brimful.reports.terminal_tables import print_tables
-from brimful.terminal import output_console
 
 Summary = Mapping[str, Any]
 TABLES: dict[str, Callable[..., list[ReportTable]]] = {

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from brimful.console import counted
+from brimful.base.console import counted
 from brimful.reports.content import (
     SPACE,
     Card,

@@ -5,12 +5,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
-from brimful.config import read_yaml
+from brimful.base.config import read_yaml
+from brimful.base.errors import BrimfulError
+from brimful.base.seals import EXPORT, PAGES
+from brimful.base.storage import read_json, require_shape
 from brimful.corpus.shards import MANIFEST
-from brimful.errors import BrimfulError
 from brimful.reports.content import branch, kind_of
-from brimful.seals import EXPORT, PAGES
-from brimful.storage import read_json, require_shape
 from brimful.train.metrics import read_metrics
 
 if TYPE_CHECKING:

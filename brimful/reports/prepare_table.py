@@ -6,9 +6,9 @@ from typing import Any
 
 from rich.table import Table
 
-from brimful.console import counted, visible
+from brimful.base.console import counted, visible
+from brimful.base.terminal import output_console
 from brimful.corpus.reading.inputs import split_suffix
-from brimful.terminal import output_console
 
 SHOWN = 10
 """Files, and kinds of files, that a dry run names."""

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from brimful.console import counted
+from brimful.base.console import counted
 from brimful.reports.charts import Bar, Chart, bar_chart, histogram_chart
 from brimful.reports.content import (
     SPACE,

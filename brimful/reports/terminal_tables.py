@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
+from brimful.base.terminal import output_console
 from brimful.reports.content import ReportTable
-from brimful.terminal import output_console
 
 LONGEST_HEADING = 16
 """Characters of a line of a heading."""

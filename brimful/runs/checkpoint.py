@@ -14,12 +14,11 @@ from typing import Any, NotRequired, TypedDict
 import torch
 from safetensors.torch import load_file
 
-from brimful.console import say, warn
-from brimful.distributed import World
-from brimful.errors import BrimfulError
-from brimful.paths import utf8_path
-from brimful.runs.host_copies import HostCopies
-from brimful.storage import (
+from brimful.base.console import say, warn
+from brimful.base.distributed import World
+from brimful.base.errors import BrimfulError
+from brimful.base.paths import utf8_path
+from brimful.base.storage import (
     atomic_directory,
     commit,
     read_commit,
@@ -28,6 +27,7 @@ from brimful.storage import (
     temporary_path,
     write_tensors,
 )
+from brimful.runs.host_copies import HostCopies
 from brimful.version import VERSION
 
 FORMAT = 2

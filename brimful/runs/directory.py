@@ -6,23 +6,23 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from brimful.config import build, read_yaml, write_yaml
-from brimful.console import say
-from brimful.distributed import World
-from brimful.errors import BrimfulError, UsageError
-from brimful.folder_lock import FolderLock
-from brimful.hf.model_folder import ModelFolder
-from brimful.hf.sentence_modules import module_files
-from brimful.hf.weights import weight_files
-from brimful.runs.places import CONFIG, has, require_options, require_run, require_run_place
-from brimful.storage import (
+from brimful.base.config import build, read_yaml, write_yaml
+from brimful.base.console import say
+from brimful.base.distributed import World
+from brimful.base.errors import BrimfulError, UsageError
+from brimful.base.folder_lock import FolderLock
+from brimful.base.storage import (
     crc32,
     read_object,
     require_shape,
     sweep,
     write_json,
 )
-from brimful.text.tokenizer import tokenizer_files
+from brimful.corpus.text.tokenizer import tokenizer_files
+from brimful.hf.model_folder import ModelFolder
+from brimful.hf.sentence_modules import module_files
+from brimful.hf.weights import weight_files
+from brimful.runs.places import CONFIG, has, require_options, require_run, require_run_place
 
 SUMMARY = "summary.json"
 MODELS = ("encoder", "model")

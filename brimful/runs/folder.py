@@ -16,13 +16,11 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from brimful.console import say, warn
-from brimful.distributed import World
-from brimful.errors import BrimfulError
-from brimful.paths import utf8_path
-from brimful.runs.checkpoint import FORMAT, check_format
-from brimful.runs.signals import StoppedError, elected, stop_request
-from brimful.storage import (
+from brimful.base.console import say, warn
+from brimful.base.distributed import World
+from brimful.base.errors import BrimfulError
+from brimful.base.paths import utf8_path
+from brimful.base.storage import (
     atomic_directory,
     commit,
     read_commit,
@@ -31,6 +29,8 @@ from brimful.storage import (
     sweep,
     write_tensors,
 )
+from brimful.runs.checkpoint import FORMAT, check_format
+from brimful.runs.signals import StoppedError, elected, stop_request
 
 _RESULT = "result"
 _RECORD = "result.json"

@@ -18,9 +18,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
-from brimful.config import config_hash, identity
-from brimful.distributed import World, world
-from brimful.folder_lock import FolderLock
+from brimful.base.config import config_hash, identity
+from brimful.base.distributed import World, world
+from brimful.base.folder_lock import FolderLock
+from brimful.base.seals import seal
+from brimful.base.storage import write_json
 from brimful.runs.directory import (
     CONFIG,
     INPUTS,
@@ -35,8 +37,6 @@ from brimful.runs.directory import (
 from brimful.runs.folder import RunFolder, remove_results
 from brimful.runs.restart import restarted
 from brimful.runs.signals import StoppedError, starting
-from brimful.seals import seal
-from brimful.storage import write_json
 
 Summary = dict[str, Any]
 """What summary.json holds."""

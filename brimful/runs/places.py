@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from brimful.errors import BrimfulError, UsageError
-from brimful.storage import require_folder_place
+from brimful.base.errors import BrimfulError, UsageError
+from brimful.base.storage import require_folder_place
 
 CONFIG = "config.yaml"
 START = "start"

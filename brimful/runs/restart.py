@@ -13,12 +13,12 @@ from typing import Any, TypeVar
 
 import torch.distributed as dist
 
-from brimful.config import build
-from brimful.console import say
-from brimful.distributed import World
-from brimful.environment import number_of
+from brimful.base.config import build
+from brimful.base.console import say
+from brimful.base.distributed import World
+from brimful.base.environment import number_of
+from brimful.base.storage import is_empty
 from brimful.runs.directory import CONFIG, RunConfig
-from brimful.storage import is_empty
 
 C = TypeVar("C", bound=RunConfig)
 

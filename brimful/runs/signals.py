@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from brimful.console import say
-from brimful.environment import rank_and_size
-from brimful.errors import BrimfulError
-from brimful.system import signals
+from brimful.base.console import say
+from brimful.base.environment import rank_and_size
+from brimful.base.errors import BrimfulError
+from brimful.base.system import signals
 
 SIGNALS = signals("SIGINT", "SIGTERM", "SIGUSR1")
 

@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from brimful.console import say
-from brimful.errors import BrimfulError
+from brimful.base.console import say
+from brimful.base.errors import BrimfulError
+from brimful.base.types import Step
 from brimful.hf.folders import load_model
 from brimful.hf.model_folder import ModelFolder
 from brimful.hf.tensors import Head
@@ -15,7 +16,6 @@ from brimful.model.encoder import Encoder
 from brimful.runs import checkpoint
 from brimful.runs.checkpoint import AVERAGE, WEIGHTS
 from brimful.runs.places import START
-from brimful.types import Step
 
 
 class Snapshot(NamedTuple):

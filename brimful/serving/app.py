@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
+from brimful.base.console import say
 from brimful.batching.model import BatchModel
 from brimful.batching.queue import LeftError, RefusedError
 from brimful.batching.service import Service
-from brimful.console import say
 from brimful.serving.access import Access
 from brimful.serving.answers import classified, embedded, job_of
 from brimful.serving.bodies import ClassifyBody, EmbeddingsBody, decoded

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import tyro
 
-from brimful.config import require_positive
-from brimful.errors import BrimfulError, UsageError
+from brimful.base.config import require_positive
+from brimful.base.errors import BrimfulError, UsageError
 from brimful.precision.formats import InferencePrecision
 from brimful.prediction.config import Device, Opening
 

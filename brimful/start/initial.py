@@ -9,11 +9,12 @@ import numpy as np
 import torch
 from tokenizers import Tokenizer
 
+from brimful.base.errors import BrimfulError
 from brimful.corpus.frequencies import piece_frequencies
 from brimful.corpus.shards import Corpus
+from brimful.corpus.text.tokenizer import load
 from brimful.corpus.tokenize.extension import other_parts, spellings
 from brimful.data.config import SequencesConfig
-from brimful.errors import BrimfulError
 from brimful.hf.folders import load_pretrained
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead, PretrainingHead
@@ -22,7 +23,6 @@ from brimful.start.config import InitialConfig
 from brimful.start.initial_weights import know_the_vocabulary, look_at_neighbours
 from brimful.start.neighbourhoods import piece_vectors
 from brimful.start.vocabulary import extend_vocabulary
-from brimful.text.tokenizer import load
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from brimful.errors import BrimfulError
+from brimful.base.errors import BrimfulError
 from brimful.model.drawing import undrawn
 from brimful.model.encoder import Encoder
 from brimful.model.layer import Layer

@@ -15,10 +15,10 @@ from itertools import pairwise
 import numpy as np
 import torch
 
-from brimful.compiled import compiled, compiled_fused
+from brimful.base.compiled import compiled, compiled_fused
+from brimful.base.workers import run_loops, threads, workers
 from brimful.corpus.frequencies import sampled_runs
 from brimful.corpus.shards import Corpus
-from brimful.workers import run_loops, threads, workers
 
 WINDOW = 4
 SAMPLE = 16_000_000

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from itertools import accumulate, islice, pairwise
 from pathlib import Path
 
-from brimful.console import counted, recorded_warnings, warn
-from brimful.errors import BrimfulError
+from brimful.base.console import counted, recorded_warnings, warn
+from brimful.base.errors import BrimfulError
 from brimful.tables.labelled_spans import OUTSIDE
 from brimful.tables.text_files import text_lines
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from brimful.console import counted, warn
+from brimful.base.console import counted, warn
+from brimful.base.errors import BrimfulError
 from brimful.corpus.reading.delimited import open_sheet
 from brimful.corpus.reading.dialects import Dialect, Shown
 from brimful.corpus.reading.faults import NOT_RECORD, Refusing
@@ -15,7 +16,6 @@ from brimful.corpus.reading.forms import Form, form_of
 from brimful.corpus.reading.json_records import Named, check_keys, json_line, json_records
 from brimful.corpus.reading.tables import plain_file, rows_of_columns
 from brimful.corpus.reading.values import cell
-from brimful.errors import BrimfulError
 from brimful.tables.layouts import OWN_LAYOUT, FileLayout
 from brimful.tables.text_files import first_lines, text_lines
 

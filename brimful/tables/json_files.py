@@ -7,8 +7,8 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from brimful.console import recorded_warnings
-from brimful.errors import BrimfulError
+from brimful.base.console import recorded_warnings
+from brimful.base.errors import BrimfulError
 from brimful.tables.file_rows import check_characters, json_lines
 from brimful.tables.text_files import suffix_of, text_lines, whole_text
 

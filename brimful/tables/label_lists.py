@@ -14,8 +14,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from brimful.console import counted, recorded_warnings, warn
-from brimful.errors import BrimfulError
+from brimful.base.console import counted, recorded_warnings, warn
+from brimful.base.errors import BrimfulError
 from brimful.tables.file_rows import PLACES, all_rows, open_rows
 from brimful.tables.layouts import FileLayout
 from brimful.tables.table import Table

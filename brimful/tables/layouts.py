@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from brimful.errors import BrimfulError, nearest
-from brimful.retired import refuse_retired
+from brimful.base.errors import BrimfulError, nearest
+from brimful.base.retired import refuse_retired
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,8 +14,8 @@ from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
 
-from brimful.console import counted, visible, warn
-from brimful.text.characters import normalised
+from brimful.base.console import counted, visible, warn
+from brimful.corpus.text.characters import normalised
 
 _MOST_BROKEN = 0.01
 """A reading may take the text from this proportion of the spans that have it as they stand."""

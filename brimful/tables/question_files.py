@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from brimful.console import counted, warn
-from brimful.errors import BrimfulError
+from brimful.base.console import counted, warn
+from brimful.base.errors import BrimfulError
 from brimful.tables.file_rows import all_rows, check_characters, json_lines
 from brimful.tables.json_files import SUFFIXES, has_escapes, in_lines, json_values
 from brimful.tables.layouts import OWN_LAYOUT

@@ -16,7 +16,7 @@ Marks stand before or behind their labels, with one of several characters betwee
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from brimful.errors import BrimfulError
+from brimful.base.errors import BrimfulError
 from brimful.tables.labelled_spans import OUTSIDE, LabelledSpan
 
 CONTINUED = "X"

@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from brimful.errors import BrimfulError
+from brimful.base.errors import BrimfulError
 
 
 class Given(NamedTuple):

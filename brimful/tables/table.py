@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from brimful.errors import BrimfulError, nearest
+from brimful.base.errors import BrimfulError, nearest
 from brimful.tables.columns import Column
 
 _LARGEST = float(np.finfo(np.float32).max)

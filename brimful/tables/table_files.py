@@ -7,8 +7,8 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from brimful.console import counted, recorded_warnings, warn
-from brimful.errors import BrimfulError, nearest
+from brimful.base.console import counted, recorded_warnings, warn
+from brimful.base.errors import BrimfulError, nearest
 from brimful.tables.file_rows import PLACES, NumberedRows, is_text, open_rows
 from brimful.tables.layouts import OWN_LAYOUT, FileLayout
 from brimful.tables.table import Table, Take, everything

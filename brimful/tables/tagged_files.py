@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from brimful.console import counted, warn
+from brimful.base.console import counted, warn
+from brimful.base.errors import BrimfulError
 from brimful.corpus.reading.tables import plain_file
-from brimful.errors import BrimfulError
 from brimful.tables.conll import check_tags, joined, read_sentences
 from brimful.tables.file_rows import all_rows
 from brimful.tables.json_files import SUFFIXES, in_lines, records

@@ -5,11 +5,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from brimful.console import counted, visible, warn
+from brimful.base.console import counted, visible, warn
+from brimful.base.errors import BrimfulError
 from brimful.corpus.reading.archives import member_of
 from brimful.corpus.reading.inputs import Span, split_suffix
 from brimful.corpus.reading.lines import BINARY, READ_AS, UNDECODABLE, UNICODE_END, read_runs
-from brimful.errors import BrimfulError
 
 _SHOWN = 5
 _RUN = 1 << 16

@@ -14,11 +14,11 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from brimful.console import warn
+from brimful.base.console import warn
+from brimful.base.randomness import derive_key, hash_words
 from brimful.corpus.dedup.near_pairs import near_groups, near_pairs
-from brimful.randomness import derive_key, hash_words
+from brimful.corpus.text.characters import normalised
 from brimful.tables.table import Table
-from brimful.text.characters import normalised
 
 LETTERS = 8
 """Of texts with fewer letters, numbers and punctuation count: as near pairs have runs of eight bytes."""

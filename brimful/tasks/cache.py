@@ -21,12 +21,13 @@ import numpy as np
 import tokenizers
 from tokenizers import Tokenizer
 
-from brimful.compiled import sources_of
-from brimful.config import config_hash, to_dict
-from brimful.console import recorded_warnings, warn
+from brimful.base.compiled import sources_of
+from brimful.base.config import config_hash, to_dict
+from brimful.base.console import recorded_warnings, warn
+from brimful.base.distributed import ALONE, World
+from brimful.base.errors import BrimfulError
+from brimful.corpus.text.special_ids import truncation_side
 from brimful.data.ragged import Ragged
-from brimful.distributed import ALONE, World
-from brimful.errors import BrimfulError
 from brimful.tables.layouts import OWN_LAYOUT, FileLayout
 from brimful.tables.slices import read_slices
 from brimful.tables.table import Table
@@ -48,7 +49,6 @@ from brimful.tasks.entries import (
     try_to_write,
 )
 from brimful.tasks.task import Task
-from brimful.text.special_ids import truncation_side
 
 VARIABLE = "BRIMFUL_CACHE"
 """Names the folder of the cache; `off` means that there is none."""

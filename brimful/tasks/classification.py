@@ -9,8 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from brimful.base.errors import BrimfulError
+from brimful.base.types import Imitation
 from brimful.data.batch import PackedBatch
-from brimful.errors import BrimfulError
 from brimful.model.cross_entropy import cross_entropy_sum, hits
 from brimful.objectives.losses import class_imitation
 from brimful.tables.table import Table
@@ -18,7 +19,6 @@ from brimful.tasks.classes import Classes
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.form import Row
 from brimful.tasks.task import LEAST, Metric, Task
-from brimful.types import Imitation
 
 WEIGHT = "weight"
 """The target that weighs an example in the loss: float32 (n,)."""

@@ -5,14 +5,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from brimful.console import warn
+from brimful.base.console import warn
+from brimful.base.distributed import ALONE, World
+from brimful.base.errors import BrimfulError
+from brimful.base.randomness import derive_key, hash_words
 from brimful.data.example_stream import ExampleStream
 from brimful.data.examples import Examples, check_length
-from brimful.distributed import ALONE, World
-from brimful.errors import BrimfulError
 from brimful.model.encoder import Encoder
 from brimful.objectives.supervised import Evaluate, no_evaluation
-from brimful.randomness import derive_key, hash_words
 from brimful.tables.layouts import OWN_LAYOUT, FileLayout
 from brimful.tables.table import Table, require_pairs
 from brimful.tasks.alike import FEWEST, cut_rows

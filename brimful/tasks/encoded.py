@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Tokenizer
 
-from brimful.console import warn
+from brimful.base.console import warn
+from brimful.corpus.text.special_ids import special_ids
 from brimful.data.examples import Examples, encode_texts
 from brimful.data.ragged import Ragged
 from brimful.tables.table import Table
-from brimful.text.special_ids import special_ids
 
 
 @dataclass(frozen=True)

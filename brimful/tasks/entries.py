@@ -13,10 +13,10 @@ from typing import IO, Any, TypedDict
 
 import numpy as np
 
+from brimful.base.errors import BrimfulError
+from brimful.base.storage import atomic_directory, commit, find_commit, sweep
 from brimful.data.examples import Examples, as_ragged
 from brimful.data.ragged import Ragged
-from brimful.errors import BrimfulError
-from brimful.storage import atomic_directory, commit, find_commit, sweep
 from brimful.tables.columns import Column
 from brimful.tables.table import Table
 

@@ -18,8 +18,8 @@ from typing import Any, ClassVar, Protocol, Self
 import numpy as np
 from tokenizers import Tokenizer
 
+from brimful.base.errors import BrimfulError
 from brimful.data.ragged import Ragged
-from brimful.errors import BrimfulError
 from brimful.tables.table import Table
 from brimful.tasks.encoded import Encoded, encode
 

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from brimful.base.errors import BrimfulError
 from brimful.data.batch import PackedBatch
 from brimful.data.examples import Examples, warn_of_cut, warn_of_empty
 from brimful.data.ragged import Ragged
-from brimful.errors import BrimfulError
 from brimful.hf.folders import HEADS, load_model, save_model
 from brimful.hf.int8 import calibrated_precision
 from brimful.hf.model_folder import OVERLAP, PAIRS, PROBLEMS, SETTINGS, TEMPERATURE, ModelFolder

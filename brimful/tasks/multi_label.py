@@ -10,8 +10,9 @@ import torch.nn.functional as F
 from scipy import sparse
 from torch import Tensor
 
+from brimful.base.errors import BrimfulError
+from brimful.base.types import Imitation
 from brimful.data.batch import PackedBatch
-from brimful.errors import BrimfulError
 from brimful.objectives.losses import class_imitation
 from brimful.precision.policy import widen
 from brimful.tables.label_lists import known_parts
@@ -20,7 +21,6 @@ from brimful.tasks.encoded import Encoded
 from brimful.tasks.form import Row
 from brimful.tasks.label_sets import LabelSets
 from brimful.tasks.task import LEAST, Metric, Task
-from brimful.types import Imitation
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from typing import Any
 import tyro
 
 import brimful.tasks
-from brimful.errors import BrimfulError, nearest
-from brimful.retired import refuse_retired
+from brimful.base.errors import BrimfulError, nearest
+from brimful.base.retired import refuse_retired
 
 DEFAULT = "classification"
 """The task where neither --task nor a layout names one, and of runs of an earlier version."""

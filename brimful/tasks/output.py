@@ -9,8 +9,8 @@ from typing import IO, TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from brimful.errors import BrimfulError
-from brimful.storage import atomic_file, sweep
+from brimful.base.errors import BrimfulError
+from brimful.base.storage import atomic_file, sweep
 from brimful.tasks.form import Row
 
 if TYPE_CHECKING:

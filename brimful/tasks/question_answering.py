@@ -9,10 +9,11 @@ import numpy as np
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from brimful.console import warn
+from brimful.base.console import warn
+from brimful.base.errors import BrimfulError
+from brimful.base.types import IGNORED, Imitation
 from brimful.data.batch import PackedBatch
 from brimful.data.examples import Examples
-from brimful.errors import BrimfulError
 from brimful.model.encoder import Encoder
 from brimful.model.heads import SpanHead
 from brimful.objectives.losses import count, require_no_temperature, span_cross_entropy_sum, squared_error_sum
@@ -23,7 +24,6 @@ from brimful.tasks.answers import cmrc_exact, exact, f1, lcs_f1
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.form import Row
 from brimful.tasks.task import Metric, Task
-from brimful.types import IGNORED, Imitation
 
 SCORES = {"f1": f1, "exact": exact, "lcs_f1": lcs_f1, "cmrc_exact": cmrc_exact}
 """Of a prediction and a right answer, by the name of the metric that is their mean."""

@@ -1,6 +1,6 @@
 """From the name of a task to the task; no other one is imported."""
 
-from brimful.errors import BrimfulError
+from brimful.base.errors import BrimfulError
 from brimful.tables.layouts import OWN_LAYOUT, FileLayout, require_task
 from brimful.tasks.names import DEFAULT, require_task_name, task_module, task_names
 from brimful.tasks.task import Task

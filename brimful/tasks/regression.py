@@ -8,8 +8,9 @@ import numpy as np
 from scipy import stats
 from torch import Tensor
 
+from brimful.base.errors import BrimfulError
+from brimful.base.types import Imitation
 from brimful.data.batch import PackedBatch
-from brimful.errors import BrimfulError
 from brimful.model.encoder import Encoder
 from brimful.model.heads import SequenceHead
 from brimful.objectives.losses import require_no_temperature, squared_error_sum
@@ -19,7 +20,6 @@ from brimful.tasks.encoded import Encoded
 from brimful.tasks.form import Row
 from brimful.tasks.task import Metric, Task
 from brimful.tasks.values import Numbers
-from brimful.types import Imitation
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple, TypeVar
 
-from brimful.errors import BrimfulError
+from brimful.base.errors import BrimfulError
 from brimful.hf.model_folder import OVERLAP, PAIRS, SETTINGS, TEMPERATURE, ModelFolder
 from brimful.tasks.form import PredictionForm
 from brimful.tasks.names import problem_types, task_module

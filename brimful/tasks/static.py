@@ -11,12 +11,12 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from brimful.errors import BrimfulError, NotFiniteError
+from brimful.base.errors import BrimfulError, NotFiniteError
+from brimful.base.seals import check_seal
+from brimful.base.storage import atomic_directory, read_object, require_folder_place, write_json
+from brimful.corpus.text import tokenizer as tokenizers
+from brimful.corpus.text.beginnings import beginning
 from brimful.hf.model_folder import STATIC
-from brimful.seals import check_seal
-from brimful.storage import atomic_directory, read_object, require_folder_place, write_json
-from brimful.text import tokenizer as tokenizers
-from brimful.text.beginnings import beginning
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from brimful.compiled import compiled
+from brimful.base.compiled import compiled
 from brimful.tables.labelled_spans import OUTSIDE
 from brimful.tables.schemes import CONTINUED, Tag, read_tags
 

@@ -15,16 +15,16 @@ import numpy as np
 from tokenizers import Tokenizer
 from torch import Tensor
 
+from brimful.base.errors import BrimfulError, nearest
+from brimful.base.types import Direction, Imitation, PrimaryMetric
 from brimful.data.batch import PackedBatch
 from brimful.data.examples import AT_ONCE, Examples
-from brimful.errors import BrimfulError, nearest
 from brimful.model.encoder import Encoder
 from brimful.model.heads import SequenceHead, TokenHead
 from brimful.tables.labelled_spans import label_names_of
 from brimful.tables.table import Table
 from brimful.tasks.encoded import Encoded, encode
 from brimful.tasks.form import PredictionForm, Row
-from brimful.types import Direction, Imitation, PrimaryMetric
 
 TaskHead = SequenceHead | TokenHead
 """Hidden states (T, hidden) and their batch -> outputs of each sequence (S, C), or of each token (T, C)."""

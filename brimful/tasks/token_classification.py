@@ -9,11 +9,12 @@ import numpy as np
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from brimful.console import warn
+from brimful.base.console import warn
+from brimful.base.errors import BrimfulError
+from brimful.base.types import IGNORED, Imitation
 from brimful.data.batch import PackedBatch
 from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
-from brimful.errors import BrimfulError
 from brimful.model.cross_entropy import cross_entropy_sum
 from brimful.model.encoder import Encoder
 from brimful.model.heads import TokenHead
@@ -24,7 +25,6 @@ from brimful.tasks.form import Row
 from brimful.tasks.spans import Found, Spans
 from brimful.tasks.task import Metric, Task
 from brimful.tasks.token_tags import tag_names, tags_of_spans, without_spaces
-from brimful.types import IGNORED, Imitation
 
 
 @dataclass(frozen=True)

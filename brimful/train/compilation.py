@@ -16,12 +16,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from brimful.base.errors import BrimfulError
+from brimful.base.torch_compile import Compiled, lacks, warn_once
+from brimful.base.types import Compile
 from brimful.data.batch import PackedBatch
-from brimful.errors import BrimfulError
 from brimful.model.attention import Layout
 from brimful.model.encoder import Encoder
-from brimful.torch_compile import Compiled, lacks, warn_once
-from brimful.types import Compile
 
 Loss = Callable[[Encoder, PackedBatch, Layout], dict[str, Tensor]]
 

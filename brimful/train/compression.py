@@ -20,9 +20,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from brimful.distributed import World, all_gather, all_to_all
+from brimful.base.distributed import World, all_gather, all_to_all
+from brimful.base.types import Compression
 from brimful.precision.policy import DTYPES
-from brimful.types import Compression
 
 _SCALE = 2
 """The 16-bit places behind each part that hold its power of two, a float32."""

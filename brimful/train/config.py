@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from brimful.config import incidental, require_positive
-from brimful.errors import BrimfulError
+from brimful.base.config import incidental, require_positive
+from brimful.base.errors import BrimfulError
+from brimful.base.types import Compile, Compression, Rounding, SpikePolicy
 from brimful.precision.formats import MAX_SCALE, MIN_SCALE, Precision, Residual
-from brimful.types import Compile, Compression, Rounding, SpikePolicy
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
-from brimful.distributed import World
+from brimful.base.distributed import World
 from brimful.train.compression import CompressedSum, Compression
 
 R = TypeVar("R")

@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, TypeVar
 import torch
 from torch import Tensor, nn
 
+from brimful.base.distributed import World
+from brimful.base.types import Compression
 from brimful.data.batch import PackedBatch
-from brimful.distributed import World
 from brimful.precision.norm import gradient_norm
 from brimful.train.data_parallel import DataParallel
 from brimful.train.flat import Flat, flatten
-from brimful.types import Compression
 
 if TYPE_CHECKING:
     from brimful.precision.scaler import AutomaticLossScaler

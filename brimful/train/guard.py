@@ -11,9 +11,9 @@ from typing import Any
 
 from torch import Tensor
 
-from brimful.distributed import World
+from brimful.base.distributed import World
+from brimful.base.types import Cursor, SpikePolicy
 from brimful.train.metrics import Window, values
-from brimful.types import Cursor, SpikePolicy
 
 MEMORY = 64
 """The running mean and deviation of the loss cover about this many updates."""

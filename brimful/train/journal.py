@@ -6,11 +6,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from brimful.console import warn
+from brimful.base.console import warn
+from brimful.base.types import SpikePolicy
 from brimful.train.guard import Spike
 from brimful.train.metrics import MetricsLog, Totals, Window
 from brimful.train.sinks import Sink
-from brimful.types import SpikePolicy
 
 SPIKES = "spikes.jsonl"
 

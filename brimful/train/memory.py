@@ -5,8 +5,8 @@ import mmap
 import os
 from pathlib import Path
 
-from brimful.control_groups import read_groups
-from brimful.system import kernel_file, library_function, limits_addresses
+from brimful.base.control_groups import read_groups
+from brimful.base.system import kernel_file, library_function, limits_addresses
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 MOST = 2**31 - 1

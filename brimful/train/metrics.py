@@ -7,16 +7,16 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from brimful.errors import BrimfulError
+from brimful.base.errors import BrimfulError
+from brimful.base.storage import atomic_file, cannot_write
+from brimful.base.types import Cursor
 from brimful.model.flops import Shape, scored_pieces, step_flops
-from brimful.storage import atomic_file, cannot_write
-from brimful.types import Cursor
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from brimful.base.distributed import World
     from brimful.data.batch import PackedBatch
-    from brimful.distributed import World
     from brimful.model.shape import EncoderConfig
 
 

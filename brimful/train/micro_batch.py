@@ -12,9 +12,9 @@ from typing import Any, Literal, Protocol
 
 import torch
 
-from brimful.console import warn
-from brimful.distributed import World
-from brimful.errors import BrimfulError, is_out_of_memory
+from brimful.base.console import warn
+from brimful.base.distributed import World
+from brimful.base.errors import BrimfulError, is_out_of_memory
 
 
 class CountedPhase(Protocol):

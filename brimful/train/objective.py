@@ -12,15 +12,15 @@ from typing import ClassVar, Protocol
 import torch
 from torch import Tensor, nn
 
+from brimful.base.distributed import World
+from brimful.base.errors import BrimfulError
+from brimful.base.types import PrimaryMetric
 from brimful.data.batch import PackedBatch
-from brimful.distributed import World
-from brimful.errors import BrimfulError
 from brimful.model.attention import Layout
 from brimful.model.encoder import Encoder
 from brimful.precision.formats import Precision
 from brimful.precision.policy import DTYPES, autocast, resolve
 from brimful.train.config import TrainerConfig, check_precision
-from brimful.types import PrimaryMetric
 
 
 @dataclass(frozen=True)

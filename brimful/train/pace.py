@@ -14,8 +14,8 @@ from dataclasses import asdict
 
 import torch
 
-from brimful.distributed import World
-from brimful.processors import Watch, usable_cores
+from brimful.base.distributed import World
+from brimful.base.processors import Watch, usable_cores
 
 
 class Pace:

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from brimful.config import require_positive
+from brimful.base.config import require_positive
+from brimful.base.errors import BrimfulError
 from brimful.data.config import PackingConfig, Phase
-from brimful.errors import BrimfulError
 from brimful.optim.schedule import Cycle, require_warmup
 
 

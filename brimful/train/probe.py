@@ -26,11 +26,11 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
-from brimful.console import say
+from brimful.base.console import say
+from brimful.base.environment import number_of
+from brimful.base.errors import BrimfulError, is_out_of_memory
 from brimful.data.batch import PackedBatch
 from brimful.data.rows import RowStream
-from brimful.environment import number_of
-from brimful.errors import BrimfulError, is_out_of_memory
 from brimful.optim.config import OptimizerConfig
 from brimful.train.compilation import loss_function
 from brimful.train.determinism import deterministic

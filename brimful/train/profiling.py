@@ -18,9 +18,9 @@ import torch
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from brimful.console import counted, say, warn
-from brimful.distributed import World
-from brimful.storage import atomic_file
+from brimful.base.console import counted, say, warn
+from brimful.base.distributed import World
+from brimful.base.storage import atomic_file
 from brimful.train.traces import COMMUNICATION, MARK, Sums, aligned, merged, sums_of
 
 T = TypeVar("T")

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from brimful.errors import BrimfulError
-from brimful.extras import missing, require
-from brimful.storage import cannot_write
+from brimful.base.errors import BrimfulError
+from brimful.base.extras import missing, require
+from brimful.base.storage import cannot_write
 
 
 class Sink(Protocol):

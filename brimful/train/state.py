@@ -6,13 +6,13 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import Tensor, nn
 
+from brimful.base.randomness import derive_key
 from brimful.model.encoder import Encoder
 from brimful.optim.build import build_optimizers
 from brimful.optim.config import OptimizerConfig
 from brimful.optim.ema import WeightAverage
 from brimful.precision.narrow import NarrowWeights
 from brimful.precision.policy import DTYPES
-from brimful.randomness import derive_key
 from brimful.runs.checkpoint import AVERAGE, OPTIMIZER, WEIGHTS
 from brimful.train.config import TrainerConfig
 from brimful.train.objective import Objective, Runtime

@@ -16,15 +16,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from brimful.console import counted, progress, say
+from brimful.base.console import counted, progress, say
+from brimful.base.environment import number_of
+from brimful.base.errors import BrimfulError
+from brimful.base.processors import Watch
+from brimful.base.randomness import derive_key
 from brimful.data.loader import Stream, Update, prefetch
-from brimful.environment import number_of
-from brimful.errors import BrimfulError
 from brimful.model.encoder import Encoder
 from brimful.optim.config import OptimizerConfig
 from brimful.optim.schedule import Cycle, Schedule, ScheduleConfig
-from brimful.processors import Watch
-from brimful.randomness import derive_key
 from brimful.runs import checkpoint
 from brimful.runs.signals import StoppedError, StopRequest, elected, stop_request
 from brimful.train.compilation import loss_function, resolve_compile

@@ -9,7 +9,7 @@ import torch
 from brimful.augmentation import neighbours
 from brimful.augmentation.neighbours import Neighbours, embedding_neighbours, read_vectors
 from brimful.augmentation.pieces import Pieces
-from brimful.errors import BrimfulError
+from brimful.base.errors import BrimfulError
 from builders.augmentation import ENGLISH, masked_lm
 
 

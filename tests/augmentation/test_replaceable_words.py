@@ -6,7 +6,7 @@ import pytest
 from brimful.augmentation.pieces import GLUED, SPACED, Pieces
 from brimful.augmentation.stop_words import BUILT_IN, stop_words
 from brimful.augmentation.words import Words, is_word, token_ranges
-from brimful.errors import BrimfulError
+from brimful.base.errors import BrimfulError
 from builders.augmentation import byte_level, wordpiece
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from brimful.base.errors import BrimfulError
 from brimful.batching.model import BatchModel, TokenizedText, open_models
-from brimful.errors import BrimfulError
 from brimful.prediction.config import Opening
 from brimful.prediction.served import open_served
 from builders.served import write_models

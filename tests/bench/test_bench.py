@@ -30,11 +30,11 @@ from bench.common.workload import (
 )
 from bench.step.comparison import figures
 from bench.step.variants import Cell, Step, Variant
+from brimful.base.types import IGNORED
 from brimful.data.masking import prediction_slots
 from brimful.model.encoder import Encoder
 from brimful.model.flops import STORED, step_flops
 from brimful.model.heads import MaskedLMHead
-from brimful.types import IGNORED
 from builders.bench import ROOT, bench
 
 

@@ -11,7 +11,7 @@ from bench import learning, pre_ln
 from bench.common.pretraining import ClockedLog, Trial
 from bench.common.study import paired, spread
 from bench.learning import FULL, QUICK, arms_of, compared
-from brimful.config import build
+from brimful.base.config import build
 from brimful.pretraining.config import PretrainConfig
 
 

@@ -19,15 +19,15 @@ from bench.speedrun.runs import OURS, RIVAL, Runs, ended
 from bench.speedrun.search import TRIALS, search, shapes_of, start
 from bench.speedrun.text import ENGLISH, REPEATED, TOY, grams, make_text, occurs, score, tokenizer_of
 from bench.speedrun.training import Points, config
+from brimful.base.errors import BrimfulError
+from brimful.base.types import IGNORED
 from brimful.corpus.shards import Corpus
+from brimful.corpus.text.special_ids import SpecialIds, mask_id
 from brimful.data.batch import pack
-from brimful.errors import BrimfulError
 from brimful.hf.folders import load_pretrained
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead
 from brimful.model.shape import preset
-from brimful.text.special_ids import SpecialIds, mask_id
-from brimful.types import IGNORED
 from builders.bench import ROOT
 
 SIDES = (OURS, RIVAL)

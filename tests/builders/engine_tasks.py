@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from brimful.base.errors import BrimfulError
 from brimful.corpus.engines.engine import Engine, EngineConfig
-from brimful.errors import BrimfulError
 
 Task = tuple[int, str]  # number, a folder for marks
 

@@ -3,8 +3,8 @@
 from itertools import groupby
 from typing import Any
 
+from brimful.base.types import IGNORED
 from brimful.data.batch import PackedBatch
-from brimful.types import IGNORED
 
 ALL = 10**6
 """Tokens to show: every one."""

@@ -5,9 +5,9 @@ from typing import Any
 
 import torch
 
+from brimful.corpus.text.tokenizer import load
 from brimful.model.encoder import Encoder
 from brimful.model.shape import EncoderConfig
-from brimful.text.tokenizer import load
 
 
 def thin_encoder(tokenizer_folder: Path, seed: int = 0, **changes: Any) -> Encoder:

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
+from brimful.base.distributed import World
 from brimful.data.example_stream import ExampleStream
 from brimful.data.examples import Examples
-from brimful.distributed import World
 from brimful.model.encoder import Encoder
 from brimful.model.heads import SequenceHead
 from brimful.model.shape import EncoderConfig

@@ -5,8 +5,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from brimful.base.distributed import World
+from brimful.base.types import Cursor
 from brimful.data.batch import PackedBatch, blank
-from brimful.distributed import World
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead
 from brimful.model.shape import preset
@@ -18,7 +19,6 @@ from brimful.train.config import TrainerConfig
 from brimful.train.metrics import read_metrics
 from brimful.train.objective import Runtime
 from brimful.train.trainer import Trainer
-from brimful.types import Cursor
 
 VOCABULARY, LONGEST, SLOTS = 90, 24, 64
 ALONE = World(0, 1, torch.device("cpu"))

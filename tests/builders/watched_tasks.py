@@ -6,8 +6,8 @@ import signal
 import time
 from pathlib import Path
 
+from brimful.base.storage import atomic_file
 from brimful.corpus.engines.watchdog import Watchdog
-from brimful.storage import atomic_file
 
 Task = tuple[str, int, float]  # path of the output, documents, seconds
 

@@ -10,7 +10,7 @@ from zipfile import ZipFile
 
 import pytest
 
-from brimful.storage import atomic_directory
+from brimful.base.storage import atomic_directory
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "brimful-tests"
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import brimful
-from brimful.cli import main
+from brimful.cli.main import main
 from brimful.tasks.output import write_rows
 from builders.encoders import small, word_tokenizer
 

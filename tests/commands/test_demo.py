@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from brimful.base.errors import BrimfulError, UsageError
 from brimful.commands.demo import STAGES, Demo, demo, show_result
 from brimful.demonstration.config import DemoConfig
 from brimful.demonstration.reviews import load_reviews, same_text, write_reviews
-from brimful.errors import BrimfulError, UsageError
 from brimful.runs.directory import start_run
 from brimful.runs.signals import StoppedError
 from brimful.train.metrics import MetricsLog

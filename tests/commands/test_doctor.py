@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 import torch
 
-from brimful.cli import main
+from brimful.base.distributed import World
+from brimful.base.system import usable_cores
+from brimful.cli.main import main
 from brimful.commands import doctor as module
-from brimful.distributed import World
 from brimful.machine import bursts, reading
 from brimful.machine import findings as doctor_page
 from brimful.machine.findings import find_problems, show_report
-from brimful.system import usable_cores
 from builders.hosts import Host, limit, missing, two_hosts
 from builders.machines import on_gpus
 from builders.verbs import ROOT, command, run
@@ -33,7 +33,7 @@ def brief(monkeypatch):
 
 
 def _narrow():
-    from brimful.terminal import output_console
+    from brimful.base.terminal import output_console
 
     console = output_console()
     console.width = 80

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from brimful.cli import load_schema, load_verb
+from brimful.base.config import build
+from brimful.base.errors import BrimfulError
+from brimful.base.storage import write_json
+from brimful.cli.main import load_schema, load_verb
 from brimful.commands.early import check
-from brimful.config import build
-from brimful.errors import BrimfulError
 from brimful.hf.folders import save_model
-from brimful.storage import write_json
 from builders.encoders import small, word_tokenizer
 
 NEW = {"encoder": "encoder", "train": "table.tsv", "out": "new"}
@@ -78,7 +78,7 @@ def test_the_verb_says_the_same(
 def test_they_cost_no_torch(place: Path) -> None:
     lines = [[verb, *flags(options)] for verb, options, _ in MISTAKES]
     code = (
-        "import json, sys\nfrom brimful.cli import main\n"
+        "import json, sys\nfrom brimful.cli.main import main\n"
         "print([main(line) for line in json.load(sys.stdin)])\n"
         "print(sorted({'torch', 'numba', 'scipy'} & set(sys.modules)))"
     )

@@ -12,17 +12,17 @@ import torch
 from safetensors.torch import load, save
 from torch.nn.functional import cross_entropy
 
-from brimful.cli import main
+from brimful.base.errors import BrimfulError, UsageError
+from brimful.base.types import IGNORED
+from brimful.cli.main import main
 from brimful.commands.evaluate import evaluate
 from brimful.commands.finetune import finetune
 from brimful.commands.prepare import prepare
 from brimful.commands.report import report
-from brimful.errors import BrimfulError, UsageError
 from brimful.evaluation.held_out_text import mean_of_ratios
 from brimful.hf.folders import save_model
 from brimful.model.heads import MaskedLMHead
 from brimful.precision import policy
-from brimful.types import IGNORED
 from builders.thin_encoders import thin_encoder
 from builders.verbs import chained_documents, labelled_rows, write_table
 

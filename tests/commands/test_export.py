@@ -15,13 +15,14 @@ from safetensors.torch import load_file
 from tokenizers import Tokenizer
 
 from brimful import Encoder
+from brimful.base.errors import BrimfulError
+from brimful.base.storage import read_json
 from brimful.commands import export as exporting
 from brimful.commands.export import export
 from brimful.commands.pretrain import pretrain
 from brimful.corpus.tokenize.training import train
 from brimful.data.batch import pack
 from brimful.data.examples import encode_texts
-from brimful.errors import BrimfulError
 from brimful.exporting import gate as export_check
 from brimful.exporting import graph
 from brimful.exporting.gate import max_difference, sample_sequences
@@ -36,7 +37,6 @@ from brimful.model.heads import (
     TokenHead,
 )
 from brimful.model.shape import EncoderConfig
-from brimful.storage import read_json
 from brimful.tasks.model import TaskModel, load_task_model
 
 TEXTS = ["the room was clean and quiet", "这本书很好看", "not worth the money", "价格太高"] * 10

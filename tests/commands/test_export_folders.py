@@ -14,11 +14,14 @@ import transformers
 from safetensors.torch import load_file
 
 from brimful import Encoder
-from brimful.cli import main
+from brimful.base.errors import BrimfulError
+from brimful.base.storage import atomic_directory
+from brimful.cli.main import main
 from brimful.commands import export as exporting
 from brimful.commands.export import export
+from brimful.corpus.text.special_ids import special_ids
+from brimful.corpus.text.tokenizer import load
 from brimful.corpus.tokenize.training import train
-from brimful.errors import BrimfulError
 from brimful.exporting import gate as export_check
 from brimful.exporting.gate import Difference
 from brimful.hf.folders import load_model, save_model
@@ -27,9 +30,6 @@ from brimful.hf.reading import reads_token_types
 from brimful.hf.sentence_modules import write_modules
 from brimful.model.heads import MaskedLMHead, PretrainingHead, SequenceHead
 from brimful.runs.directory import model_files
-from brimful.storage import atomic_directory
-from brimful.text.special_ids import special_ids
-from brimful.text.tokenizer import load
 from builders.encoders import small
 
 TEXTS = ["the room was clean and quiet", "这本书很好看", "not worth the money", "价格太高"] * 10
@@ -299,7 +299,7 @@ def test_what_cannot_be_exported_is_refused(folder, tmp_path):
 
 def test_a_second_export_to_a_folder_is_refused(folder, tmp_path, monkeypatch):
     out, exported = tmp_path / "out", export(run=str(folder), out=str(tmp_path / "out"))
-    code = "import sys; from brimful.cli import main; sys.exit(main(sys.argv[1:]))"
+    code = "import sys; from brimful.cli.main import main; sys.exit(main(sys.argv[1:]))"
     second = [sys.executable, "-c", code, "export", str(folder), "--out", str(out)]
     refused = []
 

@@ -10,21 +10,21 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer
 
-from brimful.cli import main
+from brimful.base.config import build, read_yaml, write_yaml
+from brimful.base.errors import BrimfulError
+from brimful.base.types import Cursor
+from brimful.cli.main import main
 from brimful.commands.inspect import inspect, show_findings
 from brimful.commands.prepare import prepare
 from brimful.commands.pretrain import pretrain
-from brimful.config import build, read_yaml, write_yaml
 from brimful.corpus.shards import Corpus
 from brimful.data.batch import PackedBatch
 from brimful.data.mixture import open_sources, parse_sources
 from brimful.data.reader import SequenceReader
 from brimful.data.rows import RowStream
-from brimful.errors import BrimfulError
 from brimful.pretraining.config import PretrainConfig
 from brimful.pretraining.plan import make_sources
 from brimful.pretraining.work import make_stream
-from brimful.types import Cursor
 from builders.inspection import ALL, Updates, check_rows
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from brimful.cli import main
+from brimful.base.errors import BrimfulError
+from brimful.base.storage import commit
+from brimful.cli.main import main
 from brimful.commands.inspect import inspect
-from brimful.errors import BrimfulError
-from brimful.storage import commit
 
 
 def verify(directory: str) -> dict[str, Any]:

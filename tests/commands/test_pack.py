@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from brimful.cli import main
+from brimful.base.randomness import derive_key
+from brimful.cli.main import main
 from brimful.commands.pack_sources import text_counts
 from brimful.corpus.shards import Corpus
 from brimful.data.config import SequencesConfig
 from brimful.data.sequences import cut_documents
 from brimful.packing.comparison import Comparison, best_fit_by_capacity, draw_lengths
 from brimful.packing.histogram import count_lengths
-from brimful.randomness import derive_key
 
 KEYS = [
     *("algorithm", "capacity", "depth", "rows", "sequences", "tokens", "efficiency", "packing_factor"),

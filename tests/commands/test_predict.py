@@ -17,11 +17,11 @@ from safetensors.torch import load_file, save_file
 
 import brimful
 from brimful import BrimfulError, Encoder, TaskModel
-from brimful.cli import main
+from brimful.base.storage import temporary_path
+from brimful.cli.main import main
 from brimful.hf.folders import save_model
 from brimful.model.heads import SequenceHead, SpanHead, TokenHead
 from brimful.prediction import packed
-from brimful.storage import temporary_path
 from brimful.tables import slices
 from brimful.tasks.question_answering import QuestionAnswering
 from builders.encoders import small, word_tokenizer

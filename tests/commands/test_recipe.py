@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from brimful.arguments import parse
+from brimful.base.config import build, read_yaml
+from brimful.base.errors import BrimfulError, UsageError
+from brimful.cli.arguments import parse
 from brimful.commands.pretrain import pretrain
-from brimful.config import build, read_yaml
-from brimful.errors import BrimfulError, UsageError
 from brimful.pretraining.config import PretrainConfig
 
 FAST = ("muon", 2e-3, 0.02, 0.3, None, 0.05)

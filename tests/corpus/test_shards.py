@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from brimful.base.errors import BrimfulError
 from brimful.corpus.shards import MANIFEST, Corpus, Shard, TokenBatch, write_manifest, write_shard
-from brimful.errors import BrimfulError
 
 SPECIFICATION = Path(__file__).parents[2] / "docs" / "shard-format.md"
 
@@ -228,7 +228,7 @@ def open_with_limit(directory: Path, hard: int) -> subprocess.CompletedProcess[s
 import resource
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, {hard}))
 from brimful.corpus.shards import Corpus
-from brimful.errors import BrimfulError
+from brimful.base.errors import BrimfulError
 try:
     print(Corpus.open({str(directory)!r}).tokens)
 except BrimfulError as error:

@@ -137,7 +137,7 @@ def play(recorder: Path, tmp_path: Path) -> Callable[..., subprocess.CompletedPr
     ) -> subprocess.CompletedProcess:
         # As the command does, but without unloading the device, which may abort.
         script = (
-            "import os, sys; from brimful.cli import main; status = main(sys.argv[1:]);"
+            "import os, sys; from brimful.cli.main import main; status = main(sys.argv[1:]);"
             "sys.stdout.flush(); sys.stderr.flush(); os._exit(status or 0)"
         )
         return subprocess.run(

@@ -15,15 +15,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chi2, norm
 
+from brimful.base.errors import BrimfulError
+from brimful.base.storage import sweep
 from brimful.corpus.shards import Corpus, map_file
 from brimful.data import blocks as blocks_module
 from brimful.data.blocks import Block, Blocks
 from brimful.data.config import PAIR_SPECIAL_TOKENS, SPECIAL_TOKENS, PackingConfig, SequencesConfig
 from brimful.data.sequences import SEQUENCE_ARRAYS
-from brimful.errors import BrimfulError
 from brimful.packing.cutting.plan import cutting_stock
 from brimful.packing.histogram import count_lengths
-from brimful.storage import sweep
 from builders.corpora import Document, corpora, write_corpus
 
 PACKING = PackingConfig(max_length=48, capacity=192)

@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
+from brimful.base.errors import BrimfulError
 from brimful.data.batch import PackedBatch
 from brimful.data.example_batches import batch_of, rounded
 from brimful.data.example_stream import ExampleStream
 from brimful.data.examples import Examples, encode_texts
 from brimful.data.ragged import Ragged
-from brimful.errors import BrimfulError
 from builders.batches import check_invariants
 
 PAD = 0

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 
+from brimful.base.types import Cursor
 from brimful.data.batch import PackedBatch, pack
 from brimful.data.loader import Update, prefetch
-from brimful.types import Cursor
 
 CPU = torch.device("cpu")
 DEPTHS = [0, 1, 2, 7]

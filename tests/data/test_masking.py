@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.stats import chisquare
 
+from brimful.base.errors import BrimfulError
+from brimful.base.randomness import derive_key, hash_words
+from brimful.base.types import IGNORED
 from brimful.data.config import MaskingConfig, Unit
 from brimful.data.masking import MaskingVocabulary, mask_tokens, prediction_slots
-from brimful.errors import BrimfulError
-from brimful.randomness import derive_key, hash_words
-from brimful.types import IGNORED
 
 MASK = 4
 SPECIAL = [0, 2, 3, MASK]

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from brimful import storage
-from brimful.config import build, read_yaml, write_yaml
+from brimful.base import storage
+from brimful.base.config import build, read_yaml, write_yaml
+from brimful.base.errors import BrimfulError
 from brimful.data import blocks as blocks_module
 from brimful.data.config import PackingConfig, Phase
 from brimful.data.mixture import DataSource, parse_source, parse_sources
-from brimful.errors import BrimfulError
 from brimful.pretraining.config import PretrainConfig
 from brimful.train.phases import PhaseConfig, parse_phase
 from builders.streams import contents, toy_corpus, toy_stream

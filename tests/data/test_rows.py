@@ -13,15 +13,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from brimful import storage
+from brimful.base import storage
+from brimful.base.errors import BrimfulError
+from brimful.base.types import IGNORED, Cursor
 from brimful.corpus.shards import Corpus
 from brimful.data import blocks as blocks_module
 from brimful.data import rows as rows_module
 from brimful.data.batch import STEP
 from brimful.data.config import MaskingConfig, PackingConfig, Phase, SequencesConfig
 from brimful.data.rows import Row, RowStream
-from brimful.errors import BrimfulError
-from brimful.types import IGNORED, Cursor
 from builders.batches import check_invariants
 from builders.streams import (
     SPECIAL,

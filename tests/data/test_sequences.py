@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom, chi2
 
+from brimful.base.errors import BrimfulError
+from brimful.base.randomness import derive_key
 from brimful.corpus.shards import Corpus
 from brimful.data.config import SequencesConfig
 from brimful.data.sequences import Sequences, Stretches, cut_documents, single_segments
-from brimful.errors import BrimfulError
-from brimful.randomness import derive_key
 from builders.corpora import Document, corpora, kinds, write_corpus
 
 FALSE_ALARM = 1e-8

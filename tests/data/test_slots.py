@@ -13,7 +13,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from brimful import storage
+from brimful.base import storage
+from brimful.base.randomness import derive_key
 from brimful.data import blocks as blocks_module
 from brimful.data import example_stream
 from brimful.data import rows as rows_module
@@ -29,7 +30,6 @@ from brimful.model.heads import MaskedLMHead, SequenceHead
 from brimful.objectives.masked_lm import MaskedLM
 from brimful.packing.histogram import PUBLISHED, count_lengths
 from brimful.packing.pack_first import best_fit
-from brimful.randomness import derive_key
 from builders.compiled import encoder_of, row_stream
 from builders.streams import of_rank, toy_corpus, toy_stream
 

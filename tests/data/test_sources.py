@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from brimful import storage
-from brimful.console import recorded_warnings
+from brimful.base import storage
+from brimful.base.console import recorded_warnings
+from brimful.base.errors import BrimfulError
 from brimful.corpus.shards import Corpus
 from brimful.data import blocks as blocks_module
 from brimful.data.blocks import Block, Blocks
 from brimful.data.config import PackingConfig, SequencesConfig
 from brimful.data.sources import BlockRows, Place, Source, mix
 from brimful.data.streams import validation_batches
-from brimful.errors import BrimfulError
 from builders.streams import finish_planning, toy_corpus, toy_source
 
 SHORT = PackingConfig(max_length=24, capacity=96)

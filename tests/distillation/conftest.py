@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from brimful import Encoder
-from brimful.config import write_yaml
+from brimful.base.config import write_yaml
+from brimful.corpus.text.tokenizer import load
 from brimful.finetuning.config import FinetuneConfig
 from brimful.hf.folders import save_model
 from brimful.model.heads import SequenceHead
 from brimful.model.shape import EncoderConfig
-from brimful.text.tokenizer import load
 from builders.distillation import ROWS
 
 

@@ -10,19 +10,19 @@ import numpy as np
 import pytest
 
 from brimful import Encoder
-from brimful.cli import main
+from brimful.base.config import read_yaml
+from brimful.base.distributed import ALONE
+from brimful.base.errors import BrimfulError
+from brimful.base.storage import read_json
+from brimful.cli.main import main
 from brimful.commands.distil import distil
 from brimful.commands.distil_encoder import distil_encoder
 from brimful.commands.distil_recipe import distil_recipe
-from brimful.config import read_yaml
 from brimful.corpus.shards import Corpus
+from brimful.corpus.text.special_ids import special_ids
 from brimful.distillation.encoder.shards import ShardTexts
-from brimful.distributed import ALONE
-from brimful.errors import BrimfulError
 from brimful.hf.folders import load_model
 from brimful.runs.folder import RunFolder
-from brimful.storage import read_json
-from brimful.text.special_ids import special_ids
 from brimful.train.metrics import read_metrics
 from brimful.train.objective import Runtime
 from builders.distillation import EPOCH, ROWS, STILL

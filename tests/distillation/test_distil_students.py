@@ -8,6 +8,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from brimful import Encoder
+from brimful.base.distributed import ALONE
+from brimful.base.errors import BrimfulError, UsageError
+from brimful.base.storage import read_json
 from brimful.commands.distil import distil
 from brimful.commands.distil_encoder import distil_encoder
 from brimful.commands.distil_static import distil_static
@@ -18,14 +21,11 @@ from brimful.distillation.shape import student_shape
 from brimful.distillation.task.config import DistilConfig
 from brimful.distillation.task.cost import share_of_labels
 from brimful.distillation.task.plan import plan
-from brimful.distributed import ALONE
-from brimful.errors import BrimfulError, UsageError
 from brimful.hf.folders import load_model, save_model
 from brimful.model.shape import EncoderConfig
 from brimful.objectives.layer_losses import LayerLosses, spread_layers
 from brimful.reports.distil import distilled_tables
 from brimful.runs.folder import RunFolder
-from brimful.storage import read_json
 from brimful.tasks.static import StaticModel
 from brimful.train.metrics import read_metrics
 from builders.distillation import CALM, EPOCH, ROWS, STILL, assert_same
@@ -347,8 +347,8 @@ from pathlib import Path
 from brimful.distillation import comparison
 from brimful.commands.distil import distil
 from brimful.commands.distil_static import distil_static
-from brimful.distributed import world
-from brimful.judging.speed import speeds_of
+from brimful.base.distributed import world
+from brimful.tasks.judging.speed import speeds_of
 
 folder, rank = Path(sys.argv[1]), os.environ["RANK"]
 os.environ["BRIMFUL_CACHE"] = str(folder / "cache")

@@ -10,19 +10,19 @@ import pytest
 import torch
 
 from brimful import Encoder
+from brimful.base.config import read_yaml, write_yaml
+from brimful.base.errors import BrimfulError, UsageError
+from brimful.base.storage import read_json
 from brimful.commands.distil import distil
 from brimful.commands.distil_encoder import distil_encoder
 from brimful.commands.distil_recipe import distil_recipe
 from brimful.commands.predict import predict
-from brimful.config import read_yaml, write_yaml
 from brimful.distillation.encoder.config import DistilEncoderConfig
 from brimful.distillation.encoder.teacher import load_vector_teacher
 from brimful.distillation.task.config import DistilConfig
 from brimful.distillation.teachers import read_scores
-from brimful.errors import BrimfulError, UsageError
 from brimful.finetuning.held_out import HeldOut
 from brimful.hf.folders import load_model, save_model
-from brimful.storage import read_json
 from brimful.tables.table import Table
 from brimful.tasks.classification import Classification
 from brimful.tasks.encoded import encode

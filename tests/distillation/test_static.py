@@ -11,14 +11,14 @@ import pytest
 import torch
 
 from brimful import Encoder
+from brimful.base.errors import BrimfulError
 from brimful.commands.export import export
 from brimful.commands.predict import predict
+from brimful.corpus.text.tokenizer import load
 from brimful.distillation.static.config import StaticTraining
 from brimful.distillation.static.training import starting_vectors, token_vectors, train_static
-from brimful.errors import BrimfulError
 from brimful.model.shape import EncoderConfig
 from brimful.tasks.static import StaticModel, token_ids
-from brimful.text.tokenizer import load
 
 TEXTS = [
     "good fine nice day",

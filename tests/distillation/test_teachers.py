@@ -10,11 +10,12 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
+from brimful.base.distributed import ALONE
+from brimful.base.types import IGNORED
 from brimful.data.example_batches import batch_of
 from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
 from brimful.distillation.teachers import averaged, read_scores
-from brimful.distributed import ALONE
 from brimful.objectives.losses import class_imitation
 from brimful.tables.table import Table
 from brimful.tasks.cache import known_outputs
@@ -22,7 +23,6 @@ from brimful.tasks.classification import Classification
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.multi_label import MultiLabel
 from brimful.tasks.regression import Regression
-from brimful.types import IGNORED
 
 TWO = Classification(["a", "b"])
 

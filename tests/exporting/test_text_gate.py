@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from brimful import BrimfulError, TaskModel
+from brimful.base.processors import processor
 from brimful.commands.export import export
 from brimful.data.ragged import Ragged
 from brimful.exporting.instructions import described_instructions
@@ -28,7 +29,6 @@ from brimful.exporting.sensitivity import layers_that_lose
 from brimful.hf.reading import TextReading
 from brimful.hf.text_encoder import TextEncoder
 from brimful.model.heads import SequenceHead, TokenHead
-from brimful.processors import processor
 from brimful.tables.layouts import Columns, find_layout
 from brimful.tables.table_files import read_file
 from brimful.tasks.classification import Classification

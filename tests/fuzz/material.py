@@ -149,9 +149,9 @@ def _write_models() -> None:
     """A folder of each family, with a masked-LM head and a tokenizer in several forms."""
     import torch
 
+    from brimful.corpus.text.tokenizer import load
     from brimful.hf.folders import load_model, save_model
     from brimful.model.heads import MaskedLMHead
-    from brimful.text.tokenizer import load
 
     for family in FAMILIES:
         torch.manual_seed(1)

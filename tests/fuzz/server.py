@@ -78,7 +78,7 @@ def prepare_parent() -> None:
 
 def call(line: str) -> int:
     """Run a command line here; `NAME=value` before it sets the environment."""
-    from brimful.cli import main
+    from brimful.cli.main import main
 
     words = shlex.split(line)
     while "=" in words[0]:

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from brimful.base.errors import BrimfulError
 from brimful.data.batch import PackedBatch, pack
-from brimful.errors import BrimfulError
 from brimful.model.attention import attend, backends, choose_backend
 
 pytestmark = [

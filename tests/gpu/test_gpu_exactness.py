@@ -12,13 +12,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from brimful.base.torch_compile import set_up_compiler
+from brimful.base.types import IGNORED
 from brimful.data.batch import PackedBatch, pack
 from brimful.model.cross_entropy import linear_cross_entropy
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead
 from brimful.model.shape import preset
-from brimful.torch_compile import set_up_compiler
-from brimful.types import IGNORED
 
 pytestmark = [
     pytest.mark.gpu,

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 import torch
 
+from brimful.base.types import IGNORED, Cursor
 from brimful.data.batch import PackedBatch, pack
 from brimful.data.loader import prefetch
-from brimful.types import IGNORED, Cursor
 
 pytestmark = [
     pytest.mark.gpu,

@@ -12,7 +12,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from brimful.distributed import World
+from brimful.base.distributed import World
 from brimful.train import data_parallel
 from brimful.train.gradients import Gradients
 from builders.ranks import ROOT, on_two_ranks
@@ -35,7 +35,7 @@ from pathlib import Path
 sys.path.insert(0, {str(ROOT / "tests")!r})
 import torch
 import torch.distributed as dist
-from brimful import distributed
+from brimful.base import distributed
 from brimful.train import data_parallel
 from builders.uneven import uneven_trainer
 

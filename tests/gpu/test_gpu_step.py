@@ -17,8 +17,9 @@ import pytest
 import torch
 from torch._dynamo.utils import counters
 
+from brimful.base.errors import BrimfulError
+from brimful.base.types import IGNORED
 from brimful.data.batch import PackedBatch, pack
-from brimful.errors import BrimfulError
 from brimful.kernels.linear_cross_entropy import SMALL
 from brimful.model.attention import Layout, choose_backend
 from brimful.model.cross_entropy import linear_cross_entropy
@@ -28,7 +29,6 @@ from brimful.model.shape import preset
 from brimful.train.compilation import loss_function
 from brimful.train.determinism import deterministic
 from brimful.train.flat import flatten
-from brimful.types import IGNORED
 
 pytestmark = [
     pytest.mark.gpu,

@@ -11,8 +11,8 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models
 
 from brimful import Encoder
-from brimful.console import recorded_warnings
-from brimful.errors import BrimfulError
+from brimful.base.console import recorded_warnings
+from brimful.base.errors import BrimfulError
 from brimful.exporting.source import left_out
 from brimful.hf.folders import (
     load_model,

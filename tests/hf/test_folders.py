@@ -12,8 +12,8 @@ from hf.test_families import FAMILIES, KINDS, their_config
 from safetensors.torch import load_file
 
 from brimful import Encoder
+from brimful.base.errors import BrimfulError
 from brimful.commands.export import export
-from brimful.errors import BrimfulError
 from brimful.hf.folders import load_model
 from brimful.hf.model_folder import ModelFolder
 from brimful.model.heads import MaskedLMHead, PretrainingHead

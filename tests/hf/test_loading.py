@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 
 from brimful import Encoder
-from brimful.errors import BrimfulError
+from brimful.base.errors import BrimfulError
 from brimful.exporting.source import left_out
 from brimful.hf import weights as hf_weights
 from brimful.hf.folders import load_model, save_model

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from brimful.errors import BrimfulError
+from brimful.base.errors import BrimfulError
 from brimful.hf import model_folder
 from brimful.hf.folders import HEADS
 from brimful.hf.model_folder import PROBLEMS, STATIC, ModelFolder

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from brimful import Encoder
-from brimful.console import recorded_warnings
-from brimful.errors import BrimfulError
+from brimful.base.console import recorded_warnings
+from brimful.base.errors import BrimfulError
 from brimful.hf.folders import load_model, save_model
 from brimful.model.heads import SequenceHead, TokenHead
 from brimful.tasks.model import load_task_model

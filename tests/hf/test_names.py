@@ -11,8 +11,8 @@ from hf.test_families import FAMILIES, FOLDERS, KINDS, ROBERTAS, their_config
 from safetensors.torch import load_file, save_file, save_model
 
 from brimful import Encoder
-from brimful.console import recorded_warnings
-from brimful.errors import BrimfulError
+from brimful.base.console import recorded_warnings
+from brimful.base.errors import BrimfulError
 from brimful.hf.folders import load_model, load_pretrained
 from brimful.model.heads import MaskedLMHead, PretrainingHead, SequenceHead
 from builders.encoders import random_row, run_peer

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from brimful.errors import BrimfulError
+from brimful.base.errors import BrimfulError
+from brimful.corpus.text.tokenizer import load, save
 from brimful.hf.tokenizer_check import check_ids, sample_texts
-from brimful.text.tokenizer import load, save
 
 pytest.importorskip("transformers")
 

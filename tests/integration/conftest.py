@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from brimful.cli import main
+from brimful.cli.main import main
 from builders.shared import made_once
 from builders.verbs import SMALL, Answer, Call, chained_documents, command, start, write_table
 

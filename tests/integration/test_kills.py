@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from brimful.base.seals import check_seal
+from brimful.base.storage import TEMPORARY, sweep
 from brimful.runs import checkpoint
-from brimful.seals import check_seal
-from brimful.storage import TEMPORARY, sweep
 from builders.disks import mounted
 from builders.verbs import SMALL, WEIGHTS, Call, command, kill_when, sha256, start, steps_and_losses
 
@@ -25,7 +25,7 @@ ALL_AT_ONCE = (
 SLOW_DISK = """
 import sys, time
 from brimful.runs import checkpoint
-from brimful.cli import main
+from brimful.cli.main import main
 commit = checkpoint.commit
 def slow(*files, **facts):
     time.sleep(0.2)

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from brimful import Encoder, prepare
 from brimful.commands.export import export
 from brimful.corpus.shards import Corpus
-from brimful.text.tokenizer import load
+from brimful.corpus.text.tokenizer import load
 from builders.encoders import small
 
 LINES = [

@@ -6,15 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from brimful.cli import main
+from brimful.base.config import build, read_yaml, write_yaml
+from brimful.base.errors import BrimfulError, UsageError
+from brimful.base.storage import read_json, write_json
+from brimful.cli.main import main
 from brimful.commands.distil import distil
 from brimful.commands.distil_recipe import distil_recipe
 from brimful.commands.export import export
 from brimful.commands.finetune import finetune
 from brimful.commands.inspect import inspect
-from brimful.config import build, read_yaml, write_yaml
 from brimful.distillation.run_tables import tables_of_run
-from brimful.errors import BrimfulError, UsageError
 from brimful.finetuning.config import FinetuneConfig
 from brimful.finetuning.held_out import FILE, read_held_out
 from brimful.finetuning.trainings import load_data
@@ -22,7 +23,6 @@ from brimful.hf.folders import load_pretrained, save_model
 from brimful.hf.model_folder import ModelFolder
 from brimful.reports.headline import headline
 from brimful.reports.load import load_run
-from brimful.storage import read_json, write_json
 from brimful.tables.table_files import read_file
 from brimful.tasks.alike import alike_rows
 from brimful.tasks.classification import Classification

@@ -7,8 +7,8 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 import brimful
-from brimful.config import read_yaml
-from brimful.errors import BrimfulError
+from brimful.base.config import read_yaml
+from brimful.base.errors import BrimfulError
 from brimful.tables.layouts import Columns, find_layout
 from brimful.tables.table_files import read_table
 from brimful.tasks.output import write_rows

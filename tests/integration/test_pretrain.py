@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from brimful.config import build, read_yaml
-from brimful.errors import BrimfulError
+from brimful.base.config import build, read_yaml
+from brimful.base.errors import BrimfulError
+from brimful.base.storage import read_json
 from brimful.pretraining.config import PretrainConfig
-from brimful.storage import read_json
 from brimful.train.metrics import read_metrics
 from builders.verbs import (
     SMALL,

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from brimful.cli import main
-from brimful.config import build
-from brimful.errors import BrimfulError
+from brimful.base.config import build
+from brimful.base.errors import BrimfulError
+from brimful.cli.main import main
 from brimful.pretraining import outlook as pretrain_dry_run
 from brimful.pretraining.config import PretrainConfig
 from brimful.train.step_memory import Held, room_of_a_pass

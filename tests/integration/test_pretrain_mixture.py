@@ -10,8 +10,8 @@ import torch
 import yaml
 from transformers import BertForPreTraining
 
-from brimful.cli import main
-from brimful.storage import read_json
+from brimful.base.storage import read_json
+from brimful.cli.main import main
 from brimful.train.metrics import read_metrics
 from builders.verbs import (
     SMALL,

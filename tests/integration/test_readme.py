@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from brimful.cli import main
+from brimful.cli.main import main
 
 ROOT = Path(__file__).parents[2]
 GOOD, BAD = ("很好", "满意", "great"), ("很差", "失望", "awful")

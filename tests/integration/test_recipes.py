@@ -10,11 +10,11 @@ import pytest
 import torch
 from transformers import AutoModelForMaskedLM
 
-from brimful.cli import load_verb
+from brimful.base.config import build, read_yaml
+from brimful.cli.main import load_verb
 from brimful.commands.finetune import finetune
 from brimful.commands.prepare import prepare
 from brimful.commands.pretrain import pretrain
-from brimful.config import build, read_yaml
 from brimful.optim.lamb import Lamb
 from brimful.optim.muon import Muon
 from brimful.pretraining import work

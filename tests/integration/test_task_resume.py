@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file, save_file
 
-from brimful.cli import main
+from brimful.base.seals import CHECKSUMS
+from brimful.base.storage import read_json
+from brimful.cli.main import main
 from brimful.hf.folders import save_model
 from brimful.runs.signals import SIGNALS
-from brimful.seals import CHECKSUMS
-from brimful.storage import read_json
 from brimful.train.metrics import read_metrics
 from brimful.train.trainer import Trainer
 from builders.thin_encoders import thin_encoder

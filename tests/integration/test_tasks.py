@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from brimful.cli import main
+from brimful.base.storage import read_json
+from brimful.cli.main import main
 from brimful.hf.folders import load_model
-from brimful.storage import read_json
 from brimful.train.metrics import read_metrics
 from builders.shared import made_once
 from builders.verbs import SMALL, Answer, Call, labelled_rows, made_up_words, run, write_table

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import special
 
-from brimful.compiled import compiled
+from brimful.base.compiled import compiled
 from brimful.kernels.bfloat16 import add_transposed, gate, numbers, rotate, score_gradients
 from brimful.kernels.bfloat16_loops import exp2, gelu_and_slope, highest, narrow, widen
 

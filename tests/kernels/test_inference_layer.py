@@ -13,9 +13,9 @@ import pytest
 import torch
 from torch.nn.utils import prune
 
-from brimful import workers
+from brimful.base import workers
+from brimful.base.errors import BrimfulError, NotFiniteError
 from brimful.data.examples import Examples
-from brimful.errors import BrimfulError, NotFiniteError
 from brimful.exporting.calibration import calibrate
 from brimful.hf.int8 import FILE, products, read_steps, write_steps
 from brimful.kernels import inference_layer, int8

@@ -12,10 +12,10 @@ from torch._dynamo.testing import CompileCounterWithBackend
 from torch.autograd.graph import saved_tensors_hooks
 from torch.profiler import ProfilerActivity, profile
 
-from brimful.errors import BrimfulError
+from brimful.base.errors import BrimfulError
+from brimful.base.types import IGNORED
 from brimful.kernels import linear_cross_entropy as module
 from brimful.model.cross_entropy import linear_cross_entropy
-from brimful.types import IGNORED
 from builders.scores import never_small
 
 SHAPES = [(1, 1, 1), (7, 5, 3), (40, 300, 8), (70, 33, 16), (5, 64, 1)]

@@ -18,13 +18,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from brimful.base.types import IGNORED
 from brimful.kernels import forms
 from brimful.kernels.inference_layer import lays_out_bf16
 from brimful.model.attention import SequenceLayout, attend
 from brimful.model.cross_entropy import linear_cross_entropy_and_hits
 from brimful.model.door import choose, shut, within
 from brimful.model.rotary import Rotary, rotate
-from brimful.types import IGNORED
 from builders.encoders import random_row, small
 from builders.scores import never_small
 

@@ -5,7 +5,7 @@ import stat
 
 import pytest
 
-from brimful.errors import BrimfulError
+from brimful.base.errors import BrimfulError
 from brimful.machine.host import collectives, gpus, nvidia_smi
 
 

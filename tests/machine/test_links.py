@@ -5,8 +5,8 @@ from itertools import combinations
 import pytest
 import torch
 
-from brimful.distributed import World
-from brimful.errors import BrimfulError
+from brimful.base.distributed import World
+from brimful.base.errors import BrimfulError
 from brimful.machine import links
 from brimful.machine.links import ALONE, ranks_to_train_on, rounds, slow_pairs
 

@@ -4,7 +4,7 @@ from itertools import combinations
 
 import pytest
 
-from brimful.errors import BrimfulError
+from brimful.base.errors import BrimfulError
 from brimful.machine.topology import parse_topology
 
 LEGEND = """

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.attention.flex_attention import create_block_mask
 
+from brimful.base.errors import BrimfulError
 from brimful.data.batch import PackedBatch, pack
-from brimful.errors import BrimfulError
 from brimful.exporting.padded import DenseLayout
 from brimful.kernels import blockwise
 from brimful.kernels.backends import FlexLayout, VarlenLayout

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from brimful.errors import BrimfulError
-from brimful.torch_compile import Compiled, warn_once
+from brimful.base.errors import BrimfulError
+from brimful.base.torch_compile import Compiled, warn_once
 
 
 @pytest.fixture(autouse=True)

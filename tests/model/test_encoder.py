@@ -12,8 +12,8 @@ from torch import Tensor
 from transformers.models.modernbert import modeling_modernbert
 
 from brimful import Encoder
+from brimful.base.errors import BrimfulError
 from brimful.data.batch import pack
-from brimful.errors import BrimfulError
 from brimful.hf.config_json import write_config
 from brimful.hf.tensors import from_hf
 from brimful.model.attention import SequenceLayout, attend

@@ -6,7 +6,7 @@ import transformers
 from torch import nn
 from transformers.models.modernbert import modeling_modernbert
 
-from brimful.errors import BrimfulError
+from brimful.base.errors import BrimfulError
 from brimful.exporting.padded import PaddedModel
 from brimful.finetuning.start import start_transform
 from brimful.hf.folders import HEADS, save_model

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from brimful.base.workers import threads
 from brimful.data.example_batches import batch_of
 from brimful.data.examples import Examples
 from brimful.kernels.inference_layer import LaidOut
@@ -14,7 +15,6 @@ from brimful.model.heads import SequenceHead
 from brimful.model.inference import batches as micro_batches
 from brimful.model.inference import run_by_sequence, sharing, text_vectors
 from brimful.model.shape import EncoderConfig
-from brimful.workers import threads
 from builders.encoders import small
 
 

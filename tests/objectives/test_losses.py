@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from transformers.models.modernbert import modeling_modernbert
 
+from brimful.base.types import IGNORED
 from brimful.data.batch import PackedBatch, pack
 from brimful.hf.folders import HEADS, save_model
 from brimful.hf.tensors import from_hf
@@ -30,7 +31,6 @@ from brimful.objectives.masked_lm import (
     predicted_sequences,
     prediction_weights,
 )
-from brimful.types import IGNORED
 from builders.encoders import MODELS, VOCABULARY, random_row, rotate_in_full, run_peer, small
 
 CLASSES = 3

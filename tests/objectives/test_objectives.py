@@ -16,13 +16,14 @@ import torch.nn.functional as F
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from brimful.base.distributed import World
+from brimful.base.errors import BrimfulError
+from brimful.base.types import IGNORED
 from brimful.commands.pretrain import pretrain
 from brimful.data.batch import PackedBatch, pack
 from brimful.data.example_batches import batch_of
 from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
-from brimful.distributed import World
-from brimful.errors import BrimfulError
 from brimful.model.encoder import Capture, Encoder
 from brimful.model.heads import MaskedLMHead, PretrainingHead, SequenceHead
 from brimful.model.shape import EncoderConfig
@@ -38,7 +39,6 @@ from brimful.tasks.regression import Regression
 from brimful.tasks.task import Task
 from brimful.tasks.token_classification import TokenClassification
 from brimful.train.objective import Objective, Runtime
-from brimful.types import IGNORED
 from builders.encoders import word_tokenizer
 from builders.tables import labelled
 

@@ -6,15 +6,15 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from brimful.base.distributed import World
+from brimful.base.types import IGNORED
 from brimful.data.batch import PackedBatch, pack
-from brimful.distributed import World
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead
 from brimful.objectives.masked_lm import MaskedLM
 from brimful.objectives.sampled_softmax import sample_vocabulary
 from brimful.train.metrics import count_batches
 from brimful.train.objective import Runtime
-from brimful.types import IGNORED
 from builders.encoders import VOCABULARY, small
 from builders.scores import never_small
 

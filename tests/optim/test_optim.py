@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from brimful.errors import BrimfulError
+from brimful.base.errors import BrimfulError
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead
 from brimful.model.shape import EncoderConfig

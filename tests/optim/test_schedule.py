@@ -10,8 +10,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from transformers import get_scheduler
 
-from brimful.config import build
-from brimful.errors import BrimfulError
+from brimful.base.config import build
+from brimful.base.errors import BrimfulError
 from brimful.optim.schedule import Cycle, Schedule, ScheduleConfig
 from brimful.pretraining.config import PretrainConfig
 

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from brimful.base.draws import shuffled_index
+from brimful.base.randomness import derive_key, hash_words
 from brimful.commands.pack_sources import histogram_counts
-from brimful.draws import shuffled_index
 from brimful.packing.assignment import assign
 from brimful.packing.histogram import Plan, count_lengths
 from brimful.packing.pack_first import best_fit, spfhp
-from brimful.randomness import derive_key, hash_words
 
 
 @st.composite

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import Bounds, LinearConstraint, milp
 
+from brimful.base.errors import BrimfulError
 from brimful.commands.pack_sources import histogram_counts
-from brimful.errors import BrimfulError
 from brimful.packing.bounds import lower_bound
 from brimful.packing.cutting import plan as units
 from brimful.packing.cutting import program as relaxation

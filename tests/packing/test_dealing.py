@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brimful.errors import BrimfulError
+from brimful.base.errors import BrimfulError
+from brimful.base.randomness import derive_key, permutation
 from brimful.packing.assignment import assign
 from brimful.packing.dealing import deal, imbalance, row_costs
 from brimful.packing.histogram import count_lengths
 from brimful.packing.pack_first import best_fit
-from brimful.randomness import derive_key, permutation
 
 
 def skewed_rows(seed: int, capacity: int = 512) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

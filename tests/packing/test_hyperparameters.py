@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brimful.errors import BrimfulError
+from brimful.base.errors import BrimfulError
 from brimful.packing.hyperparameters import suggest
 
 FACTORS = st.floats(1, 300)

@@ -6,8 +6,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy import optimize
 
+from brimful.base.errors import BrimfulError
 from brimful.commands.pack_sources import histogram_counts
-from brimful.errors import BrimfulError
 from brimful.packing.histogram import Plan
 from brimful.packing.least_squares import nnls, nnlshp
 

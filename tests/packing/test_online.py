@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from brimful.base.errors import BrimfulError
 from brimful.commands.pack_sources import histogram_counts
-from brimful.errors import BrimfulError
 from brimful.packing.comparison import draw_lengths
 from brimful.packing.histogram import count_lengths
 from brimful.packing.online import pack_stream

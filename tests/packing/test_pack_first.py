@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from brimful.base.errors import BrimfulError
+from brimful.base.storage import read_json
 from brimful.commands.pack_sources import histogram_counts
-from brimful.errors import BrimfulError
 from brimful.packing.bounds import lower_bound
 from brimful.packing.histogram import PUBLISHED, Plan, count_lengths, padded_efficiency
 from brimful.packing.pack_first import best_fit, lpfhp, spfhp
-from brimful.storage import read_json
 
 
 @st.composite

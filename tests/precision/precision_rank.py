@@ -14,7 +14,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compr
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-from brimful.errors import BrimfulError
+from brimful.base.errors import BrimfulError
 from brimful.precision import AutomaticLossScaler, NarrowWeights, RunningMean, rank_factor, watch_modules
 
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from brimful.errors import BrimfulError
+from brimful.base.errors import BrimfulError
 from brimful.hf.int8 import calibrated_precision
 from brimful.model.door import shut
 from brimful.model.int8 import Steps, missing

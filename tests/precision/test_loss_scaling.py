@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from brimful.errors import BrimfulError
+from brimful.base.errors import BrimfulError
 from brimful.precision import AutomaticLossScaler, watch, watch_modules
 from builders.watched import LARGEST, Step, convolutional, histogram
 
@@ -430,7 +430,7 @@ def test_the_general_core_imports_little_else():
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300
     )
     assert done.stdout.strip() == str(
-        ["brimful", "brimful.errors", "brimful.lazy"]
+        ["brimful", "brimful.base.errors", "brimful.base.lazy"]
         + [
             f"brimful.precision{name}"
             for name in (
@@ -444,5 +444,5 @@ def test_the_general_core_imports_little_else():
                 ".watching",
             )
         ]
-        + ["brimful.randomness", "brimful.retired", "brimful.types", "brimful.verbs"]
+        + ["brimful.base.randomness", "brimful.base.retired", "brimful.base.types", "brimful.cli.verbs"]
     )

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from brimful.distributed import World
-from brimful.errors import BrimfulError
+from brimful.base.distributed import World
+from brimful.base.errors import BrimfulError
 from brimful.optim.pull import pull_to_start
 from brimful.train.config import TrainerConfig
 from brimful.train.gradients import Gradients
@@ -156,7 +156,7 @@ import sys
 from pathlib import Path
 sys.path.insert(0, {str(ROOT / "tests")!r})
 import torch
-from brimful.distributed import world
+from brimful.base.distributed import world
 from brimful.optim.pull import pull_to_start
 from brimful.train.objective import Runtime
 from builders.training import trainer_of, weights

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from brimful.errors import BrimfulError
+from brimful.base.errors import BrimfulError
 from brimful.precision import policy
 from brimful.precision.policy import autocast, has_fast_bf16, resolve
 

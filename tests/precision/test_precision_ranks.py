@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 import brimful
-from brimful.errors import BrimfulError
+from brimful.base.errors import BrimfulError
 from brimful.precision import RunningMean
 
 SCRIPT = Path(__file__).with_name("precision_rank.py")

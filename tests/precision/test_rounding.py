@@ -8,11 +8,11 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from brimful.errors import BrimfulError
+from brimful.base.errors import BrimfulError
+from brimful.base.randomness import derive_key, hash_words
 from brimful.optim.lamb import Lamb
 from brimful.optim.muon import Muon
 from brimful.precision import AutomaticLossScaler, NarrowWeights, narrow, round_stochastically, watch_modules
-from brimful.randomness import derive_key, hash_words
 
 DTYPES = [torch.bfloat16, torch.float16]
 BLOCK = 4 << 15  # numbers under one key

@@ -39,7 +39,7 @@ class Refused:
         if name in self.refused:
             raise ImportError(name)
 sys.meta_path.insert(0, Refused())
-from brimful.cli import main
+from brimful.cli.main import main
 sys.exit(main(sys.argv[1:]))
 """
 RANDOM = np.random.default_rng(3)
@@ -195,7 +195,7 @@ def test_a_task_model_loads_neither_a_compiler_nor_other_tasks(task, needed, tmp
     task_model(task).save(tmp_path / "model")
     code = """
 import sys
-from brimful.cli import main
+from brimful.cli.main import main
 code = main(sys.argv[1:])
 heavy = {"torch._dynamo", "sympy", "numba", "scipy", "sklearn", "pyarrow", "rich"}
 print(sorted(heavy & set(sys.modules)), code)
@@ -292,7 +292,7 @@ class _Infinite:
 
 
 def test_without_onnxruntime_it_says_what_to_install(exported, monkeypatch):
-    monkeypatch.setattr("brimful.extras.find_spec", lambda name: None)
+    monkeypatch.setattr("brimful.base.extras.find_spec", lambda name: None)
     assert "needs onnxruntime: pip install 'brimful[onnx]'" in refusal(exported)
 
 

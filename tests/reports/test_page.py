@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import yaml
 
-from brimful.cli import main
+from brimful.base.errors import BrimfulError, UsageError
+from brimful.cli.main import main
 from brimful.commands.report import report
-from brimful.errors import BrimfulError, UsageError
 from brimful.reports.content import duration, facts, percent, plain, plus_minus, points, short, tick
 from brimful.reports.load import load_run
 from brimful.tasks.regression import Regression

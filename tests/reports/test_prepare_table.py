@@ -7,9 +7,9 @@ import pytest
 
 from brimful.commands.prepare import prepare
 from brimful.corpus.pipeline.tokenizer import TokenizerChoice, choices_of
+from brimful.corpus.text.tokenizer import save
 from brimful.corpus.tokenize.training import train
 from brimful.reports.prepare_table import show_summary
-from brimful.text.tokenizer import save
 
 TEXTS = [
     "Das Café ist schön, die Straße ist lang. " * 3,

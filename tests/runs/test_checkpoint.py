@@ -12,10 +12,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from brimful.errors import BrimfulError
+from brimful.base.errors import BrimfulError
+from brimful.base.storage import sweep
 from brimful.runs import checkpoint
 from brimful.runs.checkpoint import Writer, load_latest, save
-from brimful.storage import sweep
 
 
 @pytest.fixture

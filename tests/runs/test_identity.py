@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from brimful.config import identity, incidental
+from brimful.base.config import identity, incidental
 from brimful.distillation.encoder.config import DistilEncoderConfig
 from brimful.distillation.recipe.config import DistilRecipeConfig
 from brimful.distillation.static.config import DistilStaticConfig

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brimful.distributed import ALONE
-from brimful.errors import BrimfulError
+from brimful.base.distributed import ALONE
+from brimful.base.errors import BrimfulError
+from brimful.base.storage import read_json, write_json
 from brimful.runs.checkpoint import require_like
 from brimful.runs.directory import INPUTS, SUMMARY, check_inputs, read_summary
 from brimful.runs.folder import Result, RunFolder
-from brimful.storage import read_json, write_json
 from brimful.train.metrics import read_metrics
 from brimful.train.verdict import TASK, speed
 

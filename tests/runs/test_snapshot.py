@@ -12,13 +12,15 @@ import torch
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
 
-from brimful.cli import main
+from brimful.base.errors import BrimfulError
+from brimful.base.seals import CHECKSUMS
+from brimful.cli.main import main
 from brimful.commands.export import export
 from brimful.commands.finetune import finetune
 from brimful.commands.inspect import inspect
 from brimful.commands.pretrain import pretrain
+from brimful.corpus.text.tokenizer import load
 from brimful.data.batch import PackedBatch
-from brimful.errors import BrimfulError
 from brimful.hf.folders import load_model, save_model
 from brimful.model.encoder import Encoder
 from brimful.model.shape import EncoderConfig
@@ -26,8 +28,6 @@ from brimful.objectives.masked_lm import MaskedLM
 from brimful.objectives.supervised import Supervised
 from brimful.runs import checkpoint
 from brimful.runs.snapshot import load_snapshot
-from brimful.seals import CHECKSUMS
-from brimful.text.tokenizer import load
 from brimful.train.metrics import read_metrics
 from brimful.train.trainer import Trainer
 from builders.inspection import ALL, check_rows

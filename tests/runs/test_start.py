@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from brimful.cli import main
+from brimful.cli.main import main
 from brimful.runs.signals import StoppedError, starting
 from builders.verbs import SMALL
 
@@ -24,7 +24,7 @@ def signalled(what, arguments):
         at, number = number, 0
         os.kill(os.getpid(), at)
 sys.addaudithook(signalled)
-from brimful.cli import entry
+from brimful.cli.main import entry
 entry()
 """
 

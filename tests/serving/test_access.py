@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from brimful.errors import BrimfulError
+from brimful.base.errors import BrimfulError
 from brimful.serving.access import token_of_environment
 from brimful.serving.config import ServeConfig
 from builders.http_app import Asked, asked

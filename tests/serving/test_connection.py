@@ -18,7 +18,7 @@ CODE = """
 import gc
 import sys
 gc.disable()
-from brimful.cli import main
+from brimful.cli.main import main
 from brimful.serving import connection
 connection.PATIENCE, connection.CONNECTIONS, connection.PACE = 1.0, 20, 4 << 20
 code = main(sys.argv[1:])

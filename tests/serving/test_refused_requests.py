@@ -12,8 +12,8 @@ from typing import Any
 import httpx2
 import pytest
 
+from brimful.base.errors import NotFiniteError
 from brimful.batching.model import BatchModel
-from brimful.errors import NotFiniteError
 from brimful.tasks.static import StaticModel
 from builders.http_app import Asked, asked
 from builders.task_models import new_encoder, task_model

@@ -26,7 +26,7 @@ ASK = b"POST /v1/classify HTTP/1.1\r\nHost: localhost\r\nContent-Type: applicati
 LIVE = b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"
 CODE = """
 import sys
-from brimful.cli import main
+from brimful.cli.main import main
 from brimful.serving import connection
 connection.PATIENCE = 1.0
 code = main(sys.argv[1:])
@@ -37,7 +37,7 @@ PATIENT = CODE.replace("PATIENCE = 1.0", "PATIENCE = 60.0")
 DYING = """
 import sys
 from brimful.batching.model import BatchModel
-from brimful.cli import main
+from brimful.cli.main import main
 compute = BatchModel.answers
 def answers(self, readings, outputs):
     if readings[0].text == "die":
@@ -52,7 +52,7 @@ GATED = """
 import sys
 import time
 from pathlib import Path
-from brimful.cli import main
+from brimful.cli.main import main
 from brimful.serving import server
 opened, loads = server.open_models, []
 def open_models(openings, call):
@@ -70,7 +70,7 @@ SIGNALLED = """
 import os
 import signal
 import sys
-from brimful.cli import main
+from brimful.cli.main import main
 from brimful.commands import early
 from brimful.serving import server
 where, _, name = os.environ["PLACE"].rpartition(".")
@@ -88,7 +88,7 @@ BUSY = """
 import asyncio
 import sys
 import time
-from brimful.cli import main
+from brimful.cli.main import main
 from brimful.serving import connection, server
 look, made = server.Process._look, server.Connection.connection_made
 counts = [0]

@@ -11,19 +11,19 @@ import transformers
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
 
-from brimful.arguments import parse
+from brimful.base.config import build, read_yaml
+from brimful.base.errors import BrimfulError
+from brimful.cli.arguments import parse
 from brimful.commands.prepare import prepare
 from brimful.commands.pretrain import pretrain
-from brimful.config import build, read_yaml
+from brimful.corpus.text.special_ids import special_ids
+from brimful.corpus.text.tokenizer import load, save
 from brimful.corpus.tokenize.training import train
 from brimful.data.example_batches import batch_of
 from brimful.data.examples import encode_texts
-from brimful.errors import BrimfulError
 from brimful.model.heads import PretrainingHead
 from brimful.pretraining.config import PretrainConfig
 from brimful.pretraining.plan import initial_model
-from brimful.text.special_ids import special_ids
-from brimful.text.tokenizer import load, save
 from brimful.train.metrics import read_metrics
 from brimful.train.trainer import Trainer
 from builders.encoders import run_peer

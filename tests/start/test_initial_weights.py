@@ -8,10 +8,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from brimful.base.config import build, read_yaml
+from brimful.base.errors import BrimfulError
 from brimful.commands.pretrain import pretrain
-from brimful.config import build, read_yaml
 from brimful.corpus.shards import Corpus
-from brimful.errors import BrimfulError
 from brimful.model.encoder import Capture, Encoder
 from brimful.model.heads import MaskedLMHead
 from brimful.model.shape import preset

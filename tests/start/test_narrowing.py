@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import LayerNorm
 
 from brimful import Encoder
-from brimful.errors import BrimfulError
+from brimful.base.errors import BrimfulError
 from brimful.model.drawing import Linear
 from brimful.start.narrowing import narrow
 from tests.builders.encoders import MODELS, random_row, small

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from brimful.console import recorded_warnings
-from brimful.errors import BrimfulError
+from brimful.base.console import recorded_warnings
+from brimful.base.errors import BrimfulError
 from brimful.tables.conll import joined
 from brimful.tables.labelled_spans import LabelledSpan
 from brimful.tables.tagged_files import TaggedTable, read_tagged

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from brimful.console import recorded_warnings
-from brimful.errors import BrimfulError
+from brimful.base.console import recorded_warnings
+from brimful.base.errors import BrimfulError
 from brimful.tables.layouts import Columns, find_layout
 from brimful.tasks.multi_label import MultiLabel, label_sets
 

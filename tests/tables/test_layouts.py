@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from brimful.console import recorded_warnings
-from brimful.errors import BrimfulError
+from brimful.base.console import recorded_warnings
+from brimful.base.errors import BrimfulError
 from brimful.tables.layouts import LAYOUTS, Columns, find_layout, require_task
 from brimful.tables.table_files import read_file, read_table, read_texts
 from brimful.tasks.classification import Classification

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from brimful.console import recorded_warnings
+from brimful.base.console import recorded_warnings
 from brimful.tables.labelled_spans import LabelledSpan
 from brimful.tables.tagged_files import TaggedTable, read_tagged
 

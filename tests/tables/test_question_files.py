@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from brimful.console import recorded_warnings
+from brimful.base.console import recorded_warnings
 from brimful.tables.question_files import NOWHERE, Answer, QuestionTable, read_questions
 from brimful.tasks.question_answering import QuestionAnswering
 from builders.encoders import pair_template

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from brimful.errors import BrimfulError
+from brimful.base.errors import BrimfulError
 from brimful.tables.schemes import Tag, read_tags, spans_of
 
 FORMS = {  # how a mark and a label make a name, and what each mark is called

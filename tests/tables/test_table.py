@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from brimful.console import recorded_warnings
-from brimful.errors import BrimfulError
+from brimful.base.console import recorded_warnings
+from brimful.base.errors import BrimfulError
+from brimful.corpus.text.special_ids import special_ids
 from brimful.tables.question_files import read_questions
 from brimful.tables.table import Table
 from brimful.tables.table_files import read_table, read_texts
@@ -22,7 +23,6 @@ from brimful.tables.tagged_files import read_tagged
 from brimful.tasks.classification import Classification, label_names
 from brimful.tasks.encoded import encode
 from brimful.tasks.output import write_rows
-from brimful.text.special_ids import special_ids
 
 
 def write(path: Path, data: str | bytes) -> Path:

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brimful.console import recorded_warnings
+from brimful.base.console import recorded_warnings
+from brimful.base.errors import BrimfulError
 from brimful.corpus.reading.inputs import Span
 from brimful.corpus.reading.read import ReadConfig, read_documents
-from brimful.errors import BrimfulError
 from brimful.tables.file_rows import rows_of_file
 from brimful.tables.table_files import read_table
 from brimful.tasks.output import FORMATS, write_rows

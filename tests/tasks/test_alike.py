@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brimful.judging.checks import overlap
 from brimful.tables.question_files import QuestionTable
 from brimful.tables.table import Table
 from brimful.tasks.alike import alike_rows, cut_rows, held_out_copies, rows_alike
+from brimful.tasks.judging.checks import overlap
 
 WORDS = [f"{a}{b}{c}n" for a in "bdfgk" for b in "aeiou" for c in "lmrst"]
 

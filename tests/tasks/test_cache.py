@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from brimful.console import recorded_warnings
+from brimful.base.console import recorded_warnings
+from brimful.base.errors import BrimfulError
 from brimful.data.ragged import Ragged
-from brimful.errors import BrimfulError
-from brimful.judging import review
 from brimful.tables import slices
 from brimful.tables.columns import Column
 from brimful.tables.layouts import find_layout
@@ -26,6 +25,7 @@ from brimful.tasks.alike import alike_rows
 from brimful.tasks.cache import TaskFiles, cache_folder
 from brimful.tasks.classification import Classification
 from brimful.tasks.encoded import Encoded
+from brimful.tasks.judging import review
 from brimful.tasks.registry import find_task
 from brimful.tasks.task import Task
 from builders.ranks import on_two_ranks
@@ -292,7 +292,7 @@ RANK = """
 import sys
 from pathlib import Path
 import torch.distributed as dist
-from brimful.distributed import World
+from brimful.base.distributed import World
 from brimful.tasks.alike import alike_rows
 from brimful.tasks.cache import TaskFiles
 from brimful.tables.layouts import find_layout

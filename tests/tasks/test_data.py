@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from brimful.errors import BrimfulError
+from brimful.base.errors import BrimfulError
 from brimful.tables.labelled_spans import LabelledSpan
 from brimful.tables.question_files import Answer, QuestionTable
 from brimful.tables.table import Table

@@ -8,13 +8,13 @@ import torch
 
 import brimful
 from brimful import Encoder
-from brimful.distributed import World
+from brimful.base.distributed import World
 from brimful.hf.folders import save_model
 from brimful.hf.sentence_modules import write_modules
-from brimful.judging.baselines import Frozen
 from brimful.model.inference import text_vectors
 from brimful.tables.table import Table
 from brimful.tasks.encoded import encode
+from brimful.tasks.judging.baselines import Frozen
 from brimful.train.objective import Runtime
 from builders.encoders import small, word_tokenizer
 

@@ -7,9 +7,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from brimful.base.errors import BrimfulError
 from brimful.data.batch import pack
 from brimful.data.example_batches import batch_of
-from brimful.errors import BrimfulError
 from brimful.tables.table import Table
 from brimful.tasks.multi_label import MultiLabel, label_sets
 from builders.tables import bits_of, labelled

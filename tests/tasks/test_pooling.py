@@ -8,17 +8,17 @@ import pytest
 import torch
 
 from brimful import Encoder
+from brimful.base.config import read_yaml
+from brimful.base.errors import BrimfulError
 from brimful.commands.distil import distil
 from brimful.commands.export import export
 from brimful.commands.finetune import finetune
 from brimful.commands.predict import predict
-from brimful.config import read_yaml
-from brimful.errors import BrimfulError
+from brimful.corpus.text.tokenizer import load
 from brimful.hf.folders import load_model, save_model
 from brimful.hf.model_folder import ModelFolder
 from brimful.hf.reading import reads_token_types
 from brimful.model.shape import EncoderConfig
-from brimful.text.tokenizer import load
 
 
 @pytest.fixture(scope="module")

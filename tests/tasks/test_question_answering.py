@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 
+from brimful.base.console import recorded_warnings
+from brimful.base.errors import BrimfulError
 from brimful.commands.check import check
 from brimful.commands.distil import distil
 from brimful.commands.finetune import finetune
-from brimful.console import recorded_warnings
 from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
-from brimful.errors import BrimfulError
 from brimful.objectives.losses import span_cross_entropy_sum
 from brimful.tables.question_files import Answer, QuestionTable, read_questions
 from brimful.tasks.answer_spans import Prediction, Scored

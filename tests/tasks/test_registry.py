@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import brimful.tasks
-from brimful.errors import BrimfulError
+from brimful.base.errors import BrimfulError
 from brimful.tasks.names import problem_types, task_names
 from brimful.tasks.registry import find_task
 

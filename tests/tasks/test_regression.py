@@ -11,6 +11,8 @@ import pytest
 import torch
 from scipy import stats
 
+from brimful.base.errors import BrimfulError
+from brimful.base.storage import read_json
 from brimful.commands.distil import distil
 from brimful.commands.export import export
 from brimful.commands.finetune import finetune
@@ -18,12 +20,10 @@ from brimful.commands.predict import predict
 from brimful.commands.report import report
 from brimful.data.example_batches import batch_of
 from brimful.data.examples import Examples
-from brimful.errors import BrimfulError
 from brimful.hf.folders import load_model, save_model
 from brimful.model.heads import SequenceHead
 from brimful.objectives.imitation import TEACHER, LogitDistillation
 from brimful.objectives.losses import squared_error_sum
-from brimful.storage import read_json
 from brimful.tables.table import Table
 from brimful.tasks.model import TaskModel, fold, load_task_model, take_weights
 from brimful.tasks.regression import Regression

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
-from brimful.console import recorded_warnings
+from brimful.base.console import recorded_warnings
+from brimful.base.errors import BrimfulError
 from brimful.data.ragged import Ragged
-from brimful.errors import BrimfulError
 from brimful.hf.folders import save_model
 from brimful.model.encoder import Encoder
 from brimful.model.heads import TokenHead

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from brimful.base.types import IGNORED
 from brimful.kernels import linear_cross_entropy as module
 from brimful.model.cross_entropy import cross_entropy_sum, hits, linear_cross_entropy_and_hits
 from brimful.model.heads import MaskedLMHead
@@ -14,7 +15,6 @@ from brimful.train.config import TrainerConfig
 from brimful.train.metrics import read_metrics
 from brimful.train.objective import Objective
 from brimful.train.trainer import Trainer
-from brimful.types import IGNORED
 from builders.compiled import encoder_of, row_stream
 from builders.scores import never_small
 from builders.training import RUNTIME, trainer_of

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from brimful.base.errors import BrimfulError
 from brimful.distillation.task.config import DistilConfig
-from brimful.errors import BrimfulError
 from brimful.finetuning.config import FinetuneConfig
 from brimful.objectives.supervised import Supervised
 from brimful.pretraining.config import PretrainConfig

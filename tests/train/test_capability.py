@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from brimful.distributed import World
-from brimful.errors import BrimfulError
+from brimful.base.distributed import World
+from brimful.base.errors import BrimfulError
 from brimful.kernels.backends import FlexLayout, VarlenLayout
 from brimful.model.attention import SequenceLayout, choose_backend
 from brimful.precision.policy import resolve_residual

@@ -16,12 +16,12 @@ from torch._dynamo.utils import counters
 from torch._functorch.aot_autograd import make_boxed_func
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 
+from brimful.base.distributed import World
+from brimful.base.errors import BrimfulError
 from brimful.data.batch import PackedBatch, pack
 from brimful.data.example_stream import ExampleStream
 from brimful.data.examples import Examples
 from brimful.data.rows import RowStream
-from brimful.distributed import World
-from brimful.errors import BrimfulError
 from brimful.kernels.backends import FlexLayout, VarlenLayout
 from brimful.model.attention import Layout, SequenceLayout
 from brimful.model.encoder import Encoder
@@ -362,13 +362,13 @@ def test_a_trainer_compiles_when_told_to(seed, tmp_path, counter):
 def test_auto_compiles_on_cuda_only_and_where_it_can(monkeypatch):
     cuda = torch.device("cuda")
     assert not resolve_compile("auto", CPU)
-    monkeypatch.setattr("brimful.torch_compile.find_spec", lambda name: object())
+    monkeypatch.setattr("brimful.base.torch_compile.find_spec", lambda name: object())
     monkeypatch.setattr("shutil.which", lambda name: name)
     assert resolve_compile("auto", cuda)
     assert resolve_compile(True, CPU)
     assert not resolve_compile(False, cuda)
     assert not resolve_compile("auto", cuda, possible=False)
-    monkeypatch.setattr("brimful.torch_compile.find_spec", lambda name: None)
+    monkeypatch.setattr("brimful.base.torch_compile.find_spec", lambda name: None)
     assert not resolve_compile("auto", cuda)
     with pytest.raises(BrimfulError, match="needs Triton"):
         resolve_compile(True, cuda)

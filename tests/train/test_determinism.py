@@ -147,7 +147,7 @@ from pathlib import Path
 import numpy as np, torch
 from brimful.data.examples import Examples
 from brimful.data.example_stream import ExampleStream
-from brimful.distributed import World
+from brimful.base.distributed import World
 from brimful.model.encoder import Encoder
 from brimful.model.shape import preset
 from brimful.model.heads import SequenceHead

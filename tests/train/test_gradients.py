@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from brimful.distributed import World
+from brimful.base.distributed import World
 from brimful.precision import RunningMean, watching
 from brimful.precision.scaler import AutomaticLossScaler
 from brimful.train.flat import ALIGNMENT, flatten
@@ -97,7 +97,7 @@ import sys, torch, torch.distributed as dist
 from pathlib import Path
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-from brimful.distributed import world
+from brimful.base.distributed import world
 from brimful.train import data_parallel
 from brimful.train.gradients import Gradients
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from brimful.errors import BrimfulError
+from brimful.base.errors import BrimfulError
 from brimful.objectives.supervised import Supervised
 from brimful.optim.ema import WeightAverage
 from brimful.runs import checkpoint
@@ -217,7 +217,7 @@ import test_guard as toy
 from builders import training
 import torch
 from brimful.data.example_stream import ExampleStream
-from brimful.distributed import world
+from brimful.base.distributed import world
 
 torch.set_num_threads(1)
 directory, seed = Path(sys.argv[1]), int(sys.argv[2])

@@ -11,11 +11,11 @@ import torch
 from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
 
+from brimful.base.distributed import World
+from brimful.base.errors import BrimfulError
 from brimful.corpus.shards import Corpus
 from brimful.data.config import PackingConfig, Phase
 from brimful.data.rows import RowStream
-from brimful.distributed import World
-from brimful.errors import BrimfulError
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead
 from brimful.model.shape import preset
@@ -225,7 +225,7 @@ from datetime import timedelta
 from pathlib import Path
 import torch.distributed as dist
 import test_micro_batch as toy
-from brimful.distributed import world
+from brimful.base.distributed import world
 
 dist.init_process_group("gloo", timeout=timedelta(seconds=60))
 with world() as ranks:
@@ -455,7 +455,7 @@ import torch
 import torch.distributed as dist
 from torch._dynamo.testing import CompileCounterWithBackend
 import test_micro_batch as toy
-from brimful.distributed import world
+from brimful.base.distributed import world
 from brimful.train import compilation, data_parallel, probe
 
 counter = CompileCounterWithBackend("aot_eager")

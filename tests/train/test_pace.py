@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
+from brimful.base.distributed import ALONE, World
 from brimful.corpus.frequencies import entropy, piece_counts
-from brimful.distributed import ALONE, World
 from brimful.train.pace import Pace, compare
 from brimful.train.verdict import PRETRAINING, speed
 from builders.ranks import on_two_ranks
@@ -62,7 +62,7 @@ RANK = """
 import json, sys, time
 from pathlib import Path
 sys.path.insert(0, "tests")
-from brimful.distributed import world
+from brimful.base.distributed import world
 from brimful.train.objective import Runtime
 from brimful.train.metrics import read_metrics
 from builders.training import trainer_of

@@ -8,24 +8,24 @@ from pathlib import Path
 import pytest
 import torch
 
+from brimful.base.distributed import World
+from brimful.base.storage import read_json
+from brimful.base.types import IGNORED
 from brimful.data import blocks as blocks_module
 from brimful.data.batch import PackedBatch
 from brimful.data.config import PackingConfig, Phase
 from brimful.data.loader import Update
-from brimful.distributed import World
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead
 from brimful.model.shape import preset
 from brimful.objectives.masked_lm import MaskedLM
 from brimful.optim.config import OptimizerConfig
 from brimful.optim.schedule import Cycle, ScheduleConfig
-from brimful.storage import read_json
 from brimful.train import trainer as trainer_module
 from brimful.train.config import TrainerConfig
 from brimful.train.metrics import read_metrics
 from brimful.train.objective import Runtime
 from brimful.train.trainer import StepResult, Trainer
-from brimful.types import IGNORED
 from builders.ranks import on_two_ranks
 from builders.streams import ORDINARY, SPECIAL, toy_corpus, toy_stream
 
@@ -236,7 +236,7 @@ from datetime import timedelta
 from pathlib import Path
 import torch.distributed as dist
 import test_phases as toy
-from brimful.distributed import world
+from brimful.base.distributed import world
 
 dist.init_process_group("gloo", timeout=timedelta(seconds=60))
 with world() as ranks:

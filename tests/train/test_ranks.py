@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from brimful.errors import BrimfulError
+from brimful.base.errors import BrimfulError
 from brimful.train.config import TrainerConfig
 from builders.ranks import ROOT, on_ranks
 from builders.uneven import NotANumberOnce, curve, uneven_trainer
@@ -29,7 +29,7 @@ import json, shutil, sys
 from pathlib import Path
 sys.path.insert(0, {str(ROOT / "tests")!r})
 import torch, torch.distributed as dist
-from brimful.distributed import world
+from brimful.base.distributed import world
 from brimful.train import compression, data_parallel
 from brimful.train.compression import CompressedSum
 from builders.uneven import NotANumberOnce, uneven_trainer

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from brimful.distributed import World
-from brimful.errors import BrimfulError
+from brimful.base.distributed import World
+from brimful.base.errors import BrimfulError
 from brimful.pretraining.config import PretrainConfig
 from brimful.pretraining.plan import resolved as resolved_by_plan
 from brimful.runs.folder import RunFolder

@@ -6,8 +6,8 @@ from itertools import pairwise
 import pytest
 import torch
 
-from brimful.distributed import World
-from brimful.errors import BrimfulError
+from brimful.base.distributed import World
+from brimful.base.errors import BrimfulError
 from brimful.optim.lamb import Lamb
 from brimful.optim.muon import Muon
 from brimful.train.config import TrainerConfig
@@ -137,7 +137,7 @@ RANK = f"""
 import json, sys
 from pathlib import Path
 sys.path.insert(0, {str(ROOT / "tests")!r})
-from brimful.distributed import world
+from brimful.base.distributed import world
 from brimful.train.objective import Runtime
 from builders.training import trainer_of
 directory, seed = Path(sys.argv[1]), int(sys.argv[2])

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 
-from brimful.errors import BrimfulError
+from brimful.base.errors import BrimfulError
 from brimful.train.metrics import read_metrics
 from brimful.train.sinks import TensorBoard, WeightsAndBiases, require_wandb, sinks
 from builders.training import KilledError, examples_of, kill_at, trainer_of

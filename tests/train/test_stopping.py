@@ -29,7 +29,7 @@ RANK = """
 import json, os, signal, sys, time
 from pathlib import Path
 sys.path.insert(0, "tests")
-from brimful.distributed import world
+from brimful.base.distributed import world
 from brimful.runs import checkpoint
 from brimful.runs.signals import StoppedError
 from brimful.train.objective import Runtime

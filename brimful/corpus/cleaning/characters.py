@@ -7,8 +7,8 @@ import unicodedata
 from collections.abc import Callable
 from operator import ne
 
+from brimful.base.errors import BrimfulError
 from brimful.corpus.cleaning.survey import CLASSES, INVISIBLE, LINE_BREAK, UNWANTED
-from brimful.errors import BrimfulError
 
 _FIND_UNWANTED = re.compile(f"[{CLASSES[UNWANTED]}]")
 _FIND_SURROGATE = re.compile("[\ud800-\udfff]")

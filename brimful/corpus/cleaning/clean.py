@@ -26,7 +26,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from brimful.config import require_positive
+from brimful.base.config import require_positive
+from brimful.base.errors import BrimfulError
 from brimful.corpus.cleaning.characters import (
     blank_surrogates,
     blank_unwanted,
@@ -52,7 +53,6 @@ from brimful.corpus.cleaning.survey import (
     survey,
 )
 from brimful.corpus.cleaning.wrapped import join_wrapped_lines
-from brimful.errors import BrimfulError
 
 JOINED = "wrapped lines joined"
 TAGS_LEFT = "tags left where the text seems to speak of them (--clean.html always removes all)"

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from brimful.errors import BrimfulError
-from brimful.system import has_timers
-from brimful.text.characters import EAST_ASIAN, HANGUL, LATIN, one_of
+from brimful.base.errors import BrimfulError
+from brimful.base.system import has_timers
+from brimful.corpus.text.characters import EAST_ASIAN, HANGUL, LATIN, one_of
 
 # A pattern that goes wrong goes wrong on repeated characters: on 64 of them it would run for years.
 _PROBES = ("a", "A", "0", " ", "_", "-", ".", "/", "中")

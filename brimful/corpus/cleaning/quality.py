@@ -3,8 +3,8 @@
 import re
 from collections.abc import Callable
 
-from brimful.errors import BrimfulError, nearest
-from brimful.text.characters import HAN_OR_KANA, one_of
+from brimful.base.errors import BrimfulError, nearest
+from brimful.corpus.text.characters import HAN_OR_KANA, one_of
 
 _LETTERS = re.compile(r"[^\W\d_]")
 _HAN_OR_KANA = re.compile(one_of(HAN_OR_KANA) + "+")

@@ -150,6 +150,6 @@ def _squeeze(codes: np.ndarray, table: np.ndarray, out: np.ndarray) -> int:
 
 @functools.cache
 def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    from brimful.compiled import compiled
+    from brimful.base.compiled import compiled
 
     return compiled(function)

@@ -5,7 +5,7 @@ import functools
 from importlib.metadata import version
 from pathlib import Path
 
-from brimful.config import config_hash
+from brimful.base.config import config_hash
 
 _FOLDERS = ("cleaning", "reading")
 
@@ -19,7 +19,7 @@ def cleaning_version() -> str:
     """
     folder = Path(__file__).parents[1]
     files = [path for name in _FOLDERS for path in sorted((folder / name).glob("*.py"))]
-    files.append(folder.parent / "text" / "characters.py")
+    files.append(folder / "text" / "characters.py")
     code = [[path.name, code_of(path.read_text(encoding="utf-8"))] for path in files]
     return config_hash([code, version("resiliparse")])
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from brimful.randomness import mix
+from brimful.base.randomness import mix
 
 
 def fold(hashes: np.ndarray) -> np.ndarray:

@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
+from brimful.base.errors import BrimfulError
+from brimful.base.storage import temporary_path
 from brimful.corpus.dedup.bands import fold
-from brimful.errors import BrimfulError
-from brimful.storage import temporary_path
 
 BANDS, BAND_HASHES = 14, 8
 SHINGLE_WORDS = 5

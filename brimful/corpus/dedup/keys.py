@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from brimful.randomness import mix
+from brimful.base.randomness import mix
 
 FNV_OFFSET = 0xCBF29CE484222325
 FNV_PRIME = 0x100000001B3
@@ -101,6 +101,6 @@ def _scan(
 
 @functools.cache
 def _compiled() -> Callable[..., None]:
-    from brimful.compiled import compiled
+    from brimful.base.compiled import compiled
 
     return compiled(_scan)

@@ -13,10 +13,10 @@ from hashlib import blake2b
 
 import numpy as np
 
-from brimful.compiled import compiled
+from brimful.base.compiled import compiled
+from brimful.base.draws import mix_word
+from brimful.base.randomness import derive_key, hash_words
 from brimful.corpus.dedup.bands import fold
-from brimful.draws import mix_word
-from brimful.randomness import derive_key, hash_words
 
 RUN = 8
 """Bytes of a run, which is one uint64."""

@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, Self, TypeVar
 
-from brimful.console import progress, warn
+from brimful.base.console import progress, warn
+from brimful.base.errors import BrimfulError
+from brimful.base.system import usable_cores
 from brimful.corpus.engines.outcomes import Died, Done, Failed, Lost, Outcome
-from brimful.errors import BrimfulError
-from brimful.system import usable_cores
 
 MOST_LOSSES = 3
 """A task during which this many machines were lost is not tried again: it may be what ends them."""

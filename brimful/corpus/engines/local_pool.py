@@ -18,9 +18,9 @@ from multiprocessing import connection
 from socket import socketpair
 from typing import Any
 
-from brimful.console import printed, prints
+from brimful.base.console import printed, prints
+from brimful.base.errors import BrimfulError
 from brimful.corpus.engines.outcomes import Died, Outcome, attempt, pack, unpack
-from brimful.errors import BrimfulError
 
 PROGRAM = """
 import sys

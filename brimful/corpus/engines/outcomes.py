@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from brimful.errors import BrimfulError
+from brimful.base.errors import BrimfulError
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ from contextlib import ExitStack, redirect_stdout
 from socket import create_connection
 from typing import Any
 
+from brimful.base.errors import BrimfulError
+from brimful.base.extras import require
 from brimful.corpus.engines.outcomes import Died, Failed, Lost, Outcome, pack, unpack
-from brimful.errors import BrimfulError
-from brimful.extras import require
 
 
 def _remote_attempt() -> Callable[[str, list[str], bytes], bytes]:

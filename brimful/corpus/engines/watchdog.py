@@ -22,9 +22,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from brimful.errors import BrimfulError
-from brimful.storage import cannot_write, read_json, write_json
-from brimful.system import has_timers
+from brimful.base.errors import BrimfulError
+from brimful.base.storage import cannot_write, read_json, write_json
+from brimful.base.system import has_timers
 
 MOST_HOSTILE = 100
 # The timer is set anew when this fraction of its time has passed, not for each document: a system call costs

@@ -29,8 +29,8 @@ from brimful.corpus.fragments.kinds import (
     WORD,
     matrix_of_cuts,
 )
-from brimful.text.folding import DROPPED, MARKS_AFTER
-from brimful.text.markers import is_cut_of_markers
+from brimful.corpus.text.folding import DROPPED, MARKS_AFTER
+from brimful.corpus.text.markers import is_cut_of_markers
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

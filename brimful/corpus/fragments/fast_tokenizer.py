@@ -14,7 +14,7 @@ import numpy as np
 
 from brimful.corpus.fragments.cuts import Cuts, safe_cuts
 from brimful.corpus.fragments.kinds import PLAIN_HAN
-from brimful.text.characters import code_points
+from brimful.corpus.text.characters import code_points
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from brimful.compiled import compiled
+from brimful.base.compiled import compiled
 from brimful.corpus.fragments.kinds import PLAIN_HAN, SEPARATOR
 
 LONGEST_FRAGMENT = 32

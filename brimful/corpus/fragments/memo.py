@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from brimful.compiled import compiled
+from brimful.base.compiled import compiled
 from brimful.corpus.fragments.find import LONGEST_FRAGMENT, PIECE, Rules, add, empty_table, find
-from brimful.text.characters import code_points
+from brimful.corpus.text.characters import code_points
 
 # The most fragments and characters that are remembered, beside the pieces.
 FRAGMENTS = 1 << 19

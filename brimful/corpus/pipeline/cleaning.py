@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from brimful.config import config_hash
+from brimful.base.config import config_hash
 from brimful.corpus.cleaning.clean import CleanConfig, Cleaner
 from brimful.corpus.cleaning.version import cleaning_version
 from brimful.corpus.dedup.duplicates import LINE_BYTES, DedupConfig

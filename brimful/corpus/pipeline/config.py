@@ -5,13 +5,13 @@ from typing import Annotated, Literal
 
 import tyro
 
-from brimful.config import require_positive
+from brimful.base.config import require_positive
+from brimful.base.errors import BrimfulError
 from brimful.corpus.cleaning.clean import CleanConfig
 from brimful.corpus.dedup.duplicates import DedupConfig
 from brimful.corpus.reading.read import ReadConfig
 from brimful.corpus.tokenize.training import Han, Model
 from brimful.corpus.words.segmenter import Language
-from brimful.errors import BrimfulError
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from brimful.config import config_hash
+from brimful.base.config import config_hash
+from brimful.base.storage import Record, atomic_files, cannot_write, commit
 from brimful.corpus.dedup.duplicates import RECORD, DedupConfig, mark_duplicates, mark_recurring
 from brimful.corpus.pipeline.inventory import Generation
 from brimful.corpus.pipeline.text import TextPart, find_made
 from brimful.corpus.shards import map_file, read_bits
-from brimful.storage import Record, atomic_files, cannot_write, commit
 
 DECISIONS = ("kept", "duplicate", "near duplicate")
 # Raise this with every change of a decision: decisions of an earlier version are then made again.

@@ -13,11 +13,19 @@ from typing import Any, Literal, TypedDict
 
 import numpy as np
 
+from brimful.base.errors import BrimfulError
+from brimful.base.storage import (
+    LOCK,
+    TEMPORARY,
+    cannot_write,
+    commit,
+    crc32,
+    read_commit,
+    require_folder_place,
+)
 from brimful.corpus.reading.inputs import Input, Span, is_packed
 from brimful.corpus.reading.read import ReadConfig
 from brimful.corpus.reading.spans import divide
-from brimful.errors import BrimfulError
-from brimful.storage import LOCK, TEMPORARY, cannot_write, commit, crc32, read_commit, require_folder_place
 
 Split = Literal["train", "validation"]
 

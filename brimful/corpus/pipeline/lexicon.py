@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from brimful.console import counted, warn
+from brimful.base.console import counted, warn
 from brimful.corpus.pipeline.text import TextPart
 from brimful.corpus.words.segmenter import Language, Segmenter, entries_found, read_lexicon
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from brimful.console import visible, warn
+from brimful.base.console import visible, warn
+from brimful.base.errors import BrimfulError
 from brimful.corpus.pipeline.duplicates import DECISIONS
 from brimful.corpus.reading.lines import READ_AS, UNDECODABLE
 from brimful.corpus.reading.nonsense import kind
 from brimful.corpus.tokenize.vocabulary_fit import lacking_characters, quality
-from brimful.errors import BrimfulError
 
 WARNINGS_SHOWN = 20
 FILES_NAMED = 3

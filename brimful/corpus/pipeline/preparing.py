@@ -10,8 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from brimful.config import config_hash, to_dict, write_yaml
-from brimful.console import counted, warn
+from brimful.base.config import config_hash, to_dict, write_yaml
+from brimful.base.console import counted, warn
+from brimful.base.folder_lock import FolderLock
+from brimful.base.system import has_timers
 from brimful.corpus.cleaning.clean import Cleaner
 from brimful.corpus.cleaning.version import cleaning_version
 from brimful.corpus.dedup.duplicates import NearKeys
@@ -25,8 +27,6 @@ from brimful.corpus.reading.inputs import Input, find_inputs, format_of
 from brimful.corpus.reading.read import check_encoding
 from brimful.corpus.words.segmenter import segmenter_name
 from brimful.corpus.words.word_lists import word_list
-from brimful.folder_lock import FolderLock
-from brimful.system import has_timers
 
 # Where and how the work is done; the output does not depend on these.
 VOLATILE = (

@@ -11,8 +11,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypedDict
 
-from brimful.config import config_hash
-from brimful.console import counted, say, warn
+from brimful.base.config import config_hash
+from brimful.base.console import counted, say, warn
+from brimful.base.errors import BrimfulError
+from brimful.base.storage import find_commit, sweep
 from brimful.corpus.cleaning.clean import CleanConfig
 from brimful.corpus.dedup.duplicates import DedupConfig
 from brimful.corpus.engines.engine import Engine
@@ -34,8 +36,6 @@ from brimful.corpus.pipeline.tokenizing import TokenizeTask, in_split, tokenize_
 from brimful.corpus.reading.read import ReadConfig
 from brimful.corpus.shards import MANIFEST, write_manifest
 from brimful.corpus.words.segmenter import Language
-from brimful.errors import BrimfulError
-from brimful.storage import find_commit, sweep
 
 Record = dict[str, Any]
 CLEANING = "cleaning version"  # its name among the settings in MANIFEST.json

@@ -17,12 +17,12 @@ from typing import Any, BinaryIO, TypedDict
 
 import numpy as np
 
-from brimful.console import warn
+from brimful.base.console import warn
+from brimful.base.paths import utf8_path
+from brimful.base.storage import atomic_files, commit, find_commit
 from brimful.corpus.dedup.duplicates import BANDS, LINE_BYTES, DedupConfig, NearKeys
 from brimful.corpus.dedup.keys import compute_keys
 from brimful.corpus.shards import map_file
-from brimful.paths import utf8_path
-from brimful.storage import atomic_files, commit, find_commit
 
 ROW_GROUP_CHARACTERS = 1 << 21
 ROWS_AT_ONCE = 1024

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from brimful.console import say
+from brimful.base.console import say
+from brimful.base.errors import BrimfulError
+from brimful.base.system import peak_memory
 from brimful.corpus.pipeline.duplicates import read_decisions
 from brimful.corpus.pipeline.inventory import Inventory
 from brimful.corpus.pipeline.text import TextPart
+from brimful.corpus.text.special_ids import mask_id, named_as
+from brimful.corpus.text.tokenizer import load, save, tokenizer_hash
 from brimful.corpus.tokenize.extension import MOST_CHARACTERS, extend, require_extensible
 from brimful.corpus.tokenize.training import Han, Model, smallest_vocabulary, train, with_nfkc
-from brimful.errors import BrimfulError
-from brimful.system import peak_memory
-from brimful.text.special_ids import mask_id, named_as
-from brimful.text.tokenizer import load, save, tokenizer_hash
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -217,6 +217,6 @@ def tokens_a_guess(directory: Path, names: Sequence[str]) -> float:
 
 
 def peak_memory_mb(of: Literal["self", "children"]) -> int | None:
-    """See `brimful.system.peak_memory`."""
+    """See `brimful.base.system.peak_memory`."""
     peak = peak_memory(of)
     return None if peak is None else peak >> 20

@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from brimful.config import config_hash
+from brimful.base.config import config_hash
+from brimful.base.errors import BrimfulError
+from brimful.base.randomness import derive_key, uniform
 from brimful.corpus.pipeline.duplicates import read_decisions, read_dropped
 from brimful.corpus.pipeline.inventory import DocumentRange, ShardDocuments, Split
 from brimful.corpus.pipeline.text import TextPart, find_made
 from brimful.corpus.shards import ShardRecord, TokenBatch, write_shard
+from brimful.corpus.text.tokenizer import load, tokenizer_hash
 from brimful.corpus.tokenize.encode import TextTokenizer
 from brimful.corpus.words.segmenter import Language, Segmenter, read_lexicon
-from brimful.errors import BrimfulError
-from brimful.randomness import derive_key, uniform
-from brimful.text.tokenizer import load, tokenizer_hash
 
 # Raise this with every change of tokens or bits: shards of an earlier version are then made again.
 RULES = 1

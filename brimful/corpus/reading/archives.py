@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
+from brimful.base.errors import BrimfulError
 from brimful.corpus.reading.inputs import split_suffix
-from brimful.errors import BrimfulError
 
 CHUNK = 1 << 18
 # A file whose name says nothing of them may still begin with these.

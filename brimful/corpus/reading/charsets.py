@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
 
-from brimful.errors import BrimfulError
+from brimful.base.errors import BrimfulError
 
 EXAMPLES = "utf-8, gb18030, big5, shift_jis, euc-kr, windows-1251, utf-16"
 

@@ -10,9 +10,9 @@ import unicodedata
 from collections.abc import Iterator
 from itertools import filterfalse
 
+from brimful.base.errors import BrimfulError
 from brimful.corpus.reading.charsets import Charset, Decoder, charset
 from brimful.corpus.reading.nonsense import excerpt
-from brimful.errors import BrimfulError
 
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8"),

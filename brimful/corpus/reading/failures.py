@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
-from brimful.errors import BrimfulError
+from brimful.base.errors import BrimfulError
 
 # Errors of the file. Libraries use 0 and None for a damaged file.
 _OF_THE_FILE = {

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from brimful.console import warn
-from brimful.errors import BrimfulError
+from brimful.base.console import warn
+from brimful.base.errors import BrimfulError
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from brimful.console import visible, warn
+from brimful.base.console import visible, warn
+from brimful.base.errors import BrimfulError
 from brimful.corpus.reading.failures import check_machine
-from brimful.errors import BrimfulError
 
 FORMATS = {
     ".txt": "text",

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-from brimful.console import visible
+from brimful.base.console import visible
 from brimful.corpus.reading.faults import CUT_JSON, NOT_JSON, NOT_RECORD, REPEATED, Report
 
 # A value of more characters is no record; a file in which records are not found one by one is held whole.

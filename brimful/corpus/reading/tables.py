@@ -9,14 +9,14 @@ from contextlib import contextmanager
 from itertools import count
 from typing import Any
 
+from brimful.base.errors import BrimfulError, nearest
+from brimful.base.paths import utf8_path
+from brimful.base.system import forget_read
 from brimful.corpus.reading.archives import compression_of, read_chunks
 from brimful.corpus.reading.failures import check_machine
 from brimful.corpus.reading.faults import Counting
 from brimful.corpus.reading.inputs import Span
 from brimful.corpus.reading.values import joined
-from brimful.errors import BrimfulError, nearest
-from brimful.paths import utf8_path
-from brimful.system import forget_read
 
 MOST_ROWS = 1024
 BATCH_BYTES = 1 << 24

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from brimful.base.storage import read_commit
 from brimful.corpus.cleaning.markup import read_page
 from brimful.corpus.reading.forms import form_of
 from brimful.corpus.reading.inputs import Span, find_inputs
 from brimful.corpus.reading.read import ReadConfig, read_documents
 from brimful.corpus.reading.tables import NoFieldError
-from brimful.storage import read_commit
 
 _PART = re.compile(r"(^|/)text/part-\d+\.parquet$")
 """The clean text of a prepared corpus."""

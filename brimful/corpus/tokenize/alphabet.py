@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from brimful.text.characters import BERT_HAN, SPACE, character_classes, code_points
+from brimful.corpus.text.characters import BERT_HAN, SPACE, character_classes, code_points
 
 # The alphabet covers this fraction of the text. Rarer characters get the entries that the trainer leaves.
 ALPHABET_COVERAGE = 0.9998

@@ -10,9 +10,9 @@ import numpy as np
 
 from brimful.corpus.fragments.fast_tokenizer import FastTokenizer
 from brimful.corpus.shards import TokenBatch
+from brimful.corpus.text.characters import SCRIPTS, character_scripts, code_points
+from brimful.corpus.text.special_ids import unknown_id
 from brimful.corpus.words.segmenter import Segmenter, word_starts
-from brimful.text.characters import SCRIPTS, character_scripts, code_points
-from brimful.text.special_ids import unknown_id
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

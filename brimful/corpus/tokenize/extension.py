@@ -12,11 +12,11 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from brimful.base.errors import BrimfulError
+from brimful.corpus.text.characters import IDEOGRAPHS, one_of
+from brimful.corpus.text.special_ids import named_as, unknown_id
+from brimful.corpus.text.tokenizer_pipelines import LONGEST_PIECE
 from brimful.corpus.tokenize.training import thinned
-from brimful.errors import BrimfulError
-from brimful.text.characters import IDEOGRAPHS, one_of
-from brimful.text.special_ids import named_as, unknown_id
-from brimful.text.tokenizer_pipelines import LONGEST_PIECE
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

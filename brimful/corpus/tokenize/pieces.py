@@ -13,10 +13,10 @@ fewer tokens, each with more meaning. The differences from BERT's WordPiece:
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from brimful.base.errors import BrimfulError
+from brimful.corpus.text.folding import Folding, normalizer
+from brimful.corpus.text.tokenizer_pipelines import LONGEST_PIECE, LONGEST_RUN, drop_long_words
 from brimful.corpus.tokenize.alphabet import Alphabet
-from brimful.errors import BrimfulError
-from brimful.text.folding import Folding, normalizer
-from brimful.text.tokenizer_pipelines import LONGEST_PIECE, LONGEST_RUN, drop_long_words
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

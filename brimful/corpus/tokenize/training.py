@@ -13,12 +13,10 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, dropwhile
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from brimful.console import say
-from brimful.corpus.tokenize.alphabet import Alphabet
-from brimful.corpus.tokenize.pieces import train_pieces
-from brimful.errors import BrimfulError
-from brimful.text.folding import Folding, normalizer
-from brimful.text.tokenizer_pipelines import (
+from brimful.base.console import say
+from brimful.base.errors import BrimfulError
+from brimful.corpus.text.folding import Folding, normalizer
+from brimful.corpus.text.tokenizer_pipelines import (
     LONGEST_PIECE,
     LONGEST_WORD,
     SPECIAL_TOKENS,
@@ -30,6 +28,8 @@ from brimful.text.tokenizer_pipelines import (
     with_special_tokens,
     without_long_words,
 )
+from brimful.corpus.tokenize.alphabet import Alphabet
+from brimful.corpus.tokenize.pieces import train_pieces
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

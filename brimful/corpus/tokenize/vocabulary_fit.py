@@ -7,8 +7,8 @@ language (vocabularies of 2,000 to 30,000, trained on 3 million characters).
 from collections import Counter
 from collections.abc import Mapping
 
-from brimful.console import counted
-from brimful.text.characters import SCRIPTS, character_scripts
+from brimful.base.console import counted
+from brimful.corpus.text.characters import SCRIPTS, character_scripts
 
 SHOWN = 8
 LEAST_FRACTION = 0.001

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from brimful.compiled import compiled
+from brimful.base.compiled import compiled
 
 _ZERO_WIDTH_JOINER = 0x200D
 

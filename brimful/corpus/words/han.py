@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from brimful.base.errors import BrimfulError
 from brimful.corpus.fragments.kinds import SEPARATOR, WORD, matrix_of_cuts
-from brimful.errors import BrimfulError
 
 if TYPE_CHECKING:
     from brimful.corpus.fragments.memo import Values

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from brimful.compiled import compiled
-from brimful.text.characters import code_points
+from brimful.base.compiled import compiled
+from brimful.corpus.text.characters import code_points
 
 # Lengths of the prefixes in the filter. Each entry has one prefix there, the longest it is long enough for.
 _PREFIXES = (2, 4, 8, 12)

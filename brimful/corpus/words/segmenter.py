@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from brimful.corpus.text.characters import HAN, MARK, SINGLE, SPACE, character_classes, code_points
 from brimful.corpus.words.word_lists import word_list
-from brimful.text.characters import HAN, MARK, SINGLE, SPACE, character_classes, code_points
 
 if TYPE_CHECKING:
     from brimful.corpus.words.han import HanSegmenter

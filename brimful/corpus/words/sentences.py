@@ -9,9 +9,9 @@ import unicodedata
 
 import numpy as np
 
-from brimful.compiled import compiled
-from brimful.text.characters import EAST_ASIAN as EAST_ASIAN_RANGES
-from brimful.text.characters import code_points
+from brimful.base.compiled import compiled
+from brimful.corpus.text.characters import EAST_ASIAN as EAST_ASIAN_RANGES
+from brimful.corpus.text.characters import code_points
 
 # Traits of characters, as bits.
 TERMINATOR, FULL, CLOSER, SPACE, LOWER, UPPER, DIGIT, EAST_ASIAN, NO_WORD = (1 << bit for bit in range(9))

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from brimful.errors import BrimfulError
+from brimful.base.errors import BrimfulError
 
 _MOST = 0.9
 """A separator is one if this proportion of the lines has it."""

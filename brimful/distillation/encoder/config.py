@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from brimful.config import incidental, require_seeds
+from brimful.base.config import incidental, require_seeds
+from brimful.base.errors import BrimfulError
 from brimful.distillation.options import LayeredOptions, StageConfig
-from brimful.errors import BrimfulError
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,15 +10,15 @@ from typing import Any
 
 import torch
 
-from brimful.console import say
+from brimful.base.console import say
+from brimful.base.distributed import World
+from brimful.base.errors import BrimfulError, UsageError
 from brimful.data.examples import check_length
 from brimful.distillation.encoder.config import DistilEncoderConfig
 from brimful.distillation.encoder.shards import ShardTexts, absolute_sources
 from brimful.distillation.encoder.teacher import VectorTeacher, load_vector_teacher
 from brimful.distillation.options import with_absolute_paths
 from brimful.distillation.shape import kept_layers, layers_of, student_shape
-from brimful.distributed import World
-from brimful.errors import BrimfulError, UsageError
 from brimful.hf.folders import load_pretrained
 from brimful.hf.model_folder import ModelFolder
 from brimful.model.encoder import Encoder

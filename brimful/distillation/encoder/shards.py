@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from brimful.base.errors import BrimfulError
+from brimful.corpus.text.tokenizer import load, tokenizer_hash
 from brimful.data.config import MaskingConfig, PackingConfig, Phase, SequencesConfig
 from brimful.data.mixture import open_sources, parse_sources
 from brimful.data.reader import SequenceReader
 from brimful.data.rows import RowStream
 from brimful.data.streams import training_sources
-from brimful.errors import BrimfulError
 from brimful.model.encoder import Encoder
-from brimful.text.tokenizer import load, tokenizer_hash
 from brimful.train.objective import Runtime
 
 UNMASKED = MaskingConfig(mask_share=0.0, random_share=0.0)

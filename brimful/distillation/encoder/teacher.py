@@ -7,20 +7,20 @@ from pathlib import Path
 
 import numpy as np
 
+from brimful.base.errors import BrimfulError
+from brimful.base.storage import crc32
+from brimful.corpus.text.special_ids import truncation_side
+from brimful.corpus.text.tokenizer import tokenizer_hash
 from brimful.distillation.encoder.config import DistilEncoderConfig
 from brimful.distillation.teachers import rows_of_array
-from brimful.errors import BrimfulError
 from brimful.hf.folders import load_pretrained
 from brimful.hf.model_folder import ModelFolder
 from brimful.hf.reading import TextReading, reading_of
 from brimful.model.encoder import Encoder
 from brimful.model.inference import text_vectors
 from brimful.runs.directory import model_files
-from brimful.storage import crc32
 from brimful.tasks.cache import known_outputs
 from brimful.tasks.encoded import Encoded, encode
-from brimful.text.special_ids import truncation_side
-from brimful.text.tokenizer import tokenizer_hash
 from brimful.train.objective import Runtime
 
 _REMEDY = "give its vectors of your texts with --teacher-vectors"

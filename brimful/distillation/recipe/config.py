@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from brimful.config import incidental
+from brimful.base.config import incidental
+from brimful.base.errors import BrimfulError
 from brimful.distillation.task.config import LogitOptions
-from brimful.errors import BrimfulError
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,13 +5,13 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from brimful.config import to_dict
+from brimful.base.config import to_dict
+from brimful.base.errors import UsageError
 from brimful.distillation.encoder.shards import absolute_sources
 from brimful.distillation.options import with_absolute_paths
 from brimful.distillation.origin import finetuning_of
 from brimful.distillation.recipe.config import DistilRecipeConfig
 from brimful.distillation.task.config import DistilConfig
-from brimful.errors import UsageError
 from brimful.hf.model_folder import ModelFolder
 from brimful.runs.directory import model_files, named_files, run_once
 from brimful.runs.folder import RunFolder

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from brimful.config import require_positive
+from brimful.base.config import require_positive
+from brimful.base.errors import BrimfulError
 from brimful.distillation.options import TaskOptions
-from brimful.errors import BrimfulError
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from brimful.console import say
+from brimful.base.console import say
+from brimful.base.errors import BrimfulError
 from brimful.distillation.material import Material, Sources, open_sources, read_material
 from brimful.distillation.options import with_absolute_paths
 from brimful.distillation.origin import encoder_before
 from brimful.distillation.static.config import DistilStaticConfig
 from brimful.distillation.teachers import ModelTeacher
-from brimful.errors import BrimfulError
 from brimful.hf.folders import load_pretrained
 from brimful.model.encoder import Encoder
 from brimful.runs.directory import model_files

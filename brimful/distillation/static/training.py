@@ -14,14 +14,14 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from brimful.base.errors import BrimfulError
+from brimful.base.randomness import derive_key, permutation
+from brimful.corpus.text.special_ids import special_ids
 from brimful.data.examples import Examples
 from brimful.distillation.static.config import StaticTraining
-from brimful.errors import BrimfulError
 from brimful.model.encoder import Encoder
 from brimful.model.inference import text_vectors
-from brimful.randomness import derive_key, permutation
 from brimful.tasks.static import StaticModel
-from brimful.text.special_ids import special_ids
 
 
 def token_vectors(encoder: Encoder) -> np.ndarray:

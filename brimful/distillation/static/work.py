@@ -5,19 +5,19 @@ import time
 import numpy as np
 import torch
 
+from brimful.corpus.text.special_ids import special_ids
 from brimful.data.examples import Examples
 from brimful.distillation.comparison import Size, compared
 from brimful.distillation.static.plan import DistilStaticPlan
 from brimful.distillation.static.training import token_vectors, train_static
-from brimful.judging.comparison import Judged, write_predictions
 from brimful.model.encoder import Encoder
 from brimful.objectives.imitation import TEACHER
 from brimful.runs.folder import RunFolder
 from brimful.runs.job import Summary
 from brimful.tasks.encoded import Encoded
+from brimful.tasks.judging.comparison import Judged, write_predictions
 from brimful.tasks.static import StaticModel
 from brimful.tasks.task import LEAST
-from brimful.text.special_ids import special_ids
 
 
 def work(plan: DistilStaticPlan, folder: RunFolder) -> Summary:

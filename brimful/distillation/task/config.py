@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from brimful.base.errors import BrimfulError
+from brimful.base.types import Imitation
 from brimful.distillation.options import LayeredOptions, LayerStageConfig, StageConfig, TaskOptions
-from brimful.errors import BrimfulError
-from brimful.types import Imitation
 
 
 @dataclass(frozen=True, kw_only=True)

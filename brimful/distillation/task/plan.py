@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from brimful.console import say
+from brimful.base.console import say
 from brimful.distillation.material import Material, open_sources, read_material
 from brimful.distillation.options import with_absolute_paths
 from brimful.distillation.task.config import DistilConfig, LogitStageConfig

@@ -5,11 +5,11 @@ from typing import Any
 
 import torch
 
+from brimful.base.errors import BrimfulError, UsageError
 from brimful.distillation.origin import encoder_before
 from brimful.distillation.shape import kept_layers, layers_of, student_shape
 from brimful.distillation.task.config import DistilConfig
 from brimful.distillation.teachers import ModelTeacher
-from brimful.errors import BrimfulError, UsageError
 from brimful.finetuning.config import FinetuneConfig
 from brimful.finetuning.start import TaskStart, starting_model
 from brimful.hf.folders import load_pretrained

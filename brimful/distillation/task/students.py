@@ -6,10 +6,10 @@ from typing import Any
 from brimful.data.examples import Examples
 from brimful.distillation.task.plan import DistilPlan
 from brimful.distillation.trainings import StageTrainer
-from brimful.judging.comparison import Judged
 from brimful.objectives.imitation import TEACHER, LayerDistillation, LogitDistillation
 from brimful.objectives.supervised import Supervised
 from brimful.tasks.data import evaluation
+from brimful.tasks.judging.comparison import Judged
 from brimful.tasks.model import TaskModel, fold
 
 

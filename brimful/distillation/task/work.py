@@ -4,9 +4,9 @@ from brimful.distillation.comparison import compared, size_of
 from brimful.distillation.task.plan import DistilPlan
 from brimful.distillation.task.students import Students
 from brimful.distillation.trainings import StageTrainer
-from brimful.judging.comparison import write_predictions
 from brimful.runs.folder import RunFolder
 from brimful.runs.job import Summary
+from brimful.tasks.judging.comparison import write_predictions
 from brimful.train.verdict import verdict_of_trainings
 
 

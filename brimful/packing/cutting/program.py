@@ -14,8 +14,8 @@ import numpy as np
 from scipy.optimize import linprog
 from scipy.sparse import csc_array, diags_array, hstack
 
+from brimful.base.randomness import derive_key, uniform
 from brimful.packing.cutting.knapsack import best_patterns, count_steps
-from brimful.randomness import derive_key, uniform
 
 _ONE = 1 << 40  # a row's worth in the integer duals
 _KEEP = 3  # columns kept from one program to the next, for each length

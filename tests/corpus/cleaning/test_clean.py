@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from brimful.base.errors import BrimfulError
 from brimful.corpus.cleaning.clean import (
     ENTITIES_LEFT,
     TAGS_ALONE,
@@ -16,7 +17,6 @@ from brimful.corpus.cleaning.clean import (
     Cleaner,
     Example,
 )
-from brimful.errors import BrimfulError
 
 
 def clean(raw: str, *, is_html: bool = False, **config) -> tuple[list[str], Counter[str]]:

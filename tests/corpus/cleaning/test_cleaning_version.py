@@ -4,11 +4,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+from brimful.base.storage import commit, read_json
 from brimful.commands.prepare import prepare
 from brimful.corpus.cleaning.version import cleaning_version, code_of
 from brimful.corpus.pipeline.stages import CLEANING
 from brimful.corpus.shards import MANIFEST
-from brimful.storage import commit, read_json
 
 
 def test_the_version_of_cleaning_follows_its_code() -> None:

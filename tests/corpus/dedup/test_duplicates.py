@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from brimful.base.randomness import mix
 from brimful.corpus.dedup.bands import fold
 from brimful.corpus.dedup.duplicates import (
     BAND_HASHES,
@@ -20,7 +21,6 @@ from brimful.corpus.dedup.duplicates import (
     shingles,
 )
 from brimful.corpus.dedup.keys import FNV_OFFSET, FNV_PRIME, compute_keys
-from brimful.randomness import mix
 
 texts_strategy = st.lists(st.text(st.sampled_from("ab中文é \n。"), max_size=30), max_size=8)
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from brimful.base.errors import BrimfulError
 from brimful.corpus.engines import local_pool
 from brimful.corpus.engines.engine import Engine, EngineConfig
 from brimful.corpus.engines.outcomes import Done, Lost, Outcome
-from brimful.errors import BrimfulError
 from builders.engine_tasks import (
     ENVIRONMENT,
     Task,

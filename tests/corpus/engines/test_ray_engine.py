@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from brimful.base.errors import BrimfulError
 from brimful.corpus.engines.engine import Engine, EngineConfig
 from brimful.corpus.engines.watchdog import explained
-from brimful.errors import BrimfulError
 from builders.engine_tasks import (
     ENVIRONMENT,
     die_always,

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from brimful.base.errors import BrimfulError
 from brimful.corpus.engines import watchdog as module
 from brimful.corpus.engines.engine import Engine, EngineConfig
 from brimful.corpus.engines.watchdog import Watchdog, explained
-from brimful.errors import BrimfulError
 from builders.watched_tasks import lines, watch, watch_path
 
 RUN = """

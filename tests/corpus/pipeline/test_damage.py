@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from brimful.base.errors import BrimfulError
+from brimful.base.storage import read_json, write_json
 from brimful.commands.inspect import inspect
 from brimful.commands.prepare import prepare
 from brimful.corpus.pipeline import inventory
 from brimful.corpus.reading.texts import read_texts
 from brimful.corpus.shards import Corpus
-from brimful.errors import BrimfulError
-from brimful.storage import read_json, write_json
 
 WORDS = [
     "the",

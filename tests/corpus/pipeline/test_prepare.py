@@ -14,6 +14,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from brimful.base.errors import BrimfulError
+from brimful.base.storage import read_json
 from brimful.commands.prepare import prepare
 from brimful.corpus.dedup.duplicates import DedupConfig
 from brimful.corpus.pipeline import cleaning, inventory, stages
@@ -21,9 +23,7 @@ from brimful.corpus.pipeline.cleaning import CleanTask, clean_part
 from brimful.corpus.pipeline.manifest import WRONG_ENCODING
 from brimful.corpus.pipeline.text import CleanText, TextWriter
 from brimful.corpus.shards import MANIFEST, Corpus, Origin
-from brimful.errors import BrimfulError
-from brimful.storage import read_json
-from brimful.text.tokenizer import load
+from brimful.corpus.text.tokenizer import load
 from builders.disks import mounted
 
 WORDS = [

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from brimful.base.errors import BrimfulError
 from brimful.corpus.reading.charsets import Decoder, charset
 from brimful.corpus.reading.detection import by_bytes, by_page
-from brimful.errors import BrimfulError
 
 # The beginning of SHA-256 of what the indexes of the standard (commit a985b62) give for each pair of bytes,
 # and in EUC-JP for each three that begin with 0x8F; U+FFFD where they have nothing.

@@ -15,10 +15,10 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from brimful.console import recorded_warnings
+from brimful.base.console import recorded_warnings
+from brimful.base.errors import BrimfulError
 from brimful.corpus.reading.inputs import Span, find_inputs
 from brimful.corpus.reading.read import ReadConfig, read_documents
-from brimful.errors import BrimfulError
 from brimful.tables.table_files import read_table
 
 ROWS = [("the room was clean", "1"), ("很好", "0"), ("and, so, on", "1")]

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from brimful.base.errors import BrimfulError
 from brimful.corpus.reading.inputs import Span, find_inputs
 from brimful.corpus.reading.read import ReadConfig, read_documents
-from brimful.errors import BrimfulError
 
 
 def write(path: Path, data: bytes = b"x") -> Path:

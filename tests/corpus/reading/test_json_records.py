@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from brimful.base.errors import BrimfulError
 from brimful.corpus.reading.faults import Counting
 from brimful.corpus.reading.inputs import Span
 from brimful.corpus.reading.json_records import json_records
 from brimful.corpus.reading.read import ReadConfig, read_documents
-from brimful.errors import BrimfulError
 from brimful.tables.table_files import read_table
 
 ROWS = [{"text": "a b", "label": 1}, {"text": "很好, 好", "label": 0}, {"text": 'c "d"', "label": 1}]

@@ -18,10 +18,10 @@ import zstandard
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from brimful.base.errors import BrimfulError
 from brimful.corpus.reading.inputs import Input, Span
 from brimful.corpus.reading.read import ReadConfig, check_encoding, read_documents
 from brimful.corpus.reading.spans import divide
-from brimful.errors import BrimfulError
 
 
 def read(path: Path, **config) -> tuple[list[tuple[int, str]], Counter[str]]:

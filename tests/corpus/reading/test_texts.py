@@ -7,9 +7,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from brimful.base.errors import BrimfulError
 from brimful.corpus.reading.read import ReadConfig
 from brimful.corpus.reading.texts import read_texts
-from brimful.errors import BrimfulError
 
 
 def test_every_format_of_a_folder(tmp_path: Path) -> None:

@@ -12,12 +12,12 @@ from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_to
 
 from brimful.corpus.fragments import memo
 from brimful.corpus.fragments.fast_tokenizer import FastTokenizer
+from brimful.corpus.text.characters import code_points
+from brimful.corpus.text.folding import Folding, normalizer
 from brimful.corpus.tokenize.encode import TextTokenizer
 from brimful.corpus.tokenize.pieces import train_pieces
 from brimful.corpus.tokenize.training import train
 from brimful.corpus.words.segmenter import Segmenter
-from brimful.text.characters import code_points
-from brimful.text.folding import Folding, normalizer
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "<s>"]
 TEXTS = [

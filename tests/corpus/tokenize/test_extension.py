@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from tokenizers import AddedToken, Tokenizer, models
 
+from brimful.base.errors import BrimfulError
 from brimful.commands.prepare import prepare
+from brimful.corpus.text.tokenizer import load, tokenizer_hash
+from brimful.corpus.text.tokenizer_pipelines import SPECIAL_TOKENS
 from brimful.corpus.tokenize.extension import extend, other_parts, spellings
 from brimful.corpus.tokenize.training import train
-from brimful.errors import BrimfulError
-from brimful.text.tokenizer import load, tokenizer_hash
-from brimful.text.tokenizer_pipelines import SPECIAL_TOKENS
 
 KINDS = [("wordpiece", "characters"), ("wordpiece", "pieces"), ("bpe", "characters"), ("bpe", "pieces")]
 OLD, NEW = "abdegiklmnor", "cfhjpqstuvwxyz"

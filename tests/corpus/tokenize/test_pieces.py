@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from brimful.corpus.text.tokenizer import save, tokenizer_hash
 from brimful.corpus.tokenize.pieces import LONGEST_PIECE, LONGEST_RUN
 from brimful.corpus.tokenize.training import train
-from brimful.text.tokenizer import save, tokenizer_hash
 
 TEXTS = [
     *["这家酒店的服务员态度非常好，就是价格不便宜！"] * 5,
@@ -21,7 +21,7 @@ PROGRAM = """
 import sys
 from test_pieces import TEXTS
 from brimful.corpus.tokenize.training import train
-from brimful.text.tokenizer import tokenizer_hash
+from brimful.corpus.text.tokenizer import tokenizer_hash
 print(tokenizer_hash(train(TEXTS, 120, han="pieces")))
 """
 

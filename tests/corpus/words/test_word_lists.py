@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from brimful.base.console import recorded_warnings
+from brimful.base.errors import BrimfulError
 from brimful.commands.prepare import prepare
-from brimful.console import recorded_warnings
 from brimful.corpus.words.word_lists import word_list
-from brimful.errors import BrimfulError
 
 WORDS = [
     "无创dna",

@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
+from brimful.base.errors import BrimfulError
+from brimful.corpus.text.characters import HAN, character_classes, code_points
 from brimful.corpus.tokenize.encode import TextTokenizer
 from brimful.corpus.tokenize.training import train
 from brimful.corpus.words.han import HanSegmenter
 from brimful.corpus.words.segmenter import Segmenter, read_lexicon, segmenter_name, word_starts
 from brimful.corpus.words.sentences import sentence_spans
-from brimful.errors import BrimfulError
-from brimful.text.characters import HAN, character_classes, code_points
 
 TEXTS = [
     "顺利的无创dna检测crying了",

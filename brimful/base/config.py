@@ -1,0 +1,439 @@
+"""Configurations are strict dataclasses, read from YAML files and from keywords; unknown keys are errors.
+
+A verb is a function of one frozen dataclass. `verb` lets Python callers pass keywords instead:
+`pretrain(data="data", out="run", trainer={"steps": 10})` equals the YAML file with those keys.
+"""
+
+import dataclasses
+import functools
+import hashlib
+import json
+import os
+import re
+import types
+import typing
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import msgspec
+import yaml
+
+from brimful.base.errors import BrimfulError, nearest
+from brimful.base.retired import instead_of, is_forgotten
+from brimful.base.storage import atomic_file
+
+C = TypeVar("C")
+R = TypeVar("R")
+
+
+REPEATED = 100_000
+"""The most values that the aliases of a YAML file may repeat."""
+
+
+class _Loader(yaml.SafeLoader):
+    """SafeLoader that reads `1e-3` as a number (YAML 1.1 requires `1.0e-3`)."""
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        kind = node.tag.rpartition(":")[2]
+        if kind in ("binary", "omap", "pairs", "set"):
+            raise _refused(node, f"no setting is a {kind}")
+        try:
+            return super().construct_object(node, deep)
+        except (ValueError, TypeError, LookupError, AttributeError, OverflowError) as error:  # `!!float x`
+            shown = repr(node.value[:40]) if isinstance(node.value, str) else "this"
+            raise _refused(node, f"{shown} is no {kind}") from error
+
+
+class _Dumper(yaml.SafeDumper):
+    """SafeDumper that quotes the text '1e-3', which `_Loader` would read as a number, and escapes line ends,
+    which it would fold into spaces."""
+
+    def represent_str(self, data: str) -> yaml.ScalarNode:
+        style = '"' if re.search("[\n\r\x85\u2028\u2029]", data) else None
+        return self.represent_scalar("tag:yaml.org,2002:str", data, style)
+
+
+_Dumper.add_representer(str, _Dumper.represent_str)
+
+for _class in (_Loader, _Dumper):
+    _class.add_implicit_resolver(
+        "tag:yaml.org,2002:float",
+        re.compile(r"^[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"),
+        list("-+0123456789."),
+    )
+
+
+def read_yaml(path: Path | str) -> dict[str, Any]:
+    """Read a YAML mapping: UTF-8, or UTF-16 with a byte order mark.
+
+    Raises:
+        BrimfulError: the file is absent, not YAML, or not a mapping; a key stands twice; aliases repeat more
+            than `REPEATED` values or contain themselves; a text holds a character that no file name can.
+    """
+    try:
+        content = Path(path).read_bytes()
+    except OSError as error:
+        raise BrimfulError(f"cannot read {path}: {error.strerror}") from error
+    try:
+        text = content.decode("utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig")
+        value = _parse(text)
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise BrimfulError(f"{path}, line {line}: not UTF-8; save the file as UTF-8") from error
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        code = f"U+{ord(text[error.position]):04X}"
+        raise BrimfulError(f"{path}, line {line}: the character {code} may not stand in YAML") from error
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f", line {mark.line + 1}" if mark else ""
+        problem = (error.problem or error.context or "").replace(
+            "found unhashable key", "a key must be a text"
+        )
+        if problem.startswith("but "):
+            problem = f"{error.context}, {problem}"
+        raise BrimfulError(f"{path}{where} is not valid YAML: {problem}") from error
+    except RecursionError as error:
+        raise BrimfulError(f"{path} is nested too deeply to hold settings") from error
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise BrimfulError(f"{path} must hold a mapping of keys to values, not a {type(value).__name__}")
+    return value
+
+
+def _parse(text: str) -> Any:
+    loader = _Loader(text)
+    try:
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        sizes: dict[int, int] = {}
+        if _size(node, sizes) > len(sizes) + REPEATED:
+            raise _refused(node, f"its aliases repeat more than {REPEATED:,} values")
+        return loader.construct_document(node)
+    finally:
+        loader.dispose()
+
+
+def _refused(node: yaml.Node, problem: str) -> yaml.MarkedYAMLError:
+    return yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
+
+
+def _size(node: yaml.Node, sizes: dict[int, int]) -> int:
+    """How many values a node has, those of its aliases each time; checks keys and texts.
+
+    Args:
+        sizes: of the nodes that are known, by identity; 0 for those that are being counted.
+    """
+    if sizes.setdefault(id(node), 1) == 0:
+        raise _refused(node, "an alias that contains itself")
+    if isinstance(node, yaml.ScalarNode):
+        # Python has U+DC80 to U+DCFF for the bytes of a path that are not UTF-8.
+        if odd := re.search("[\0\ud800-\udc7f\udd00-\udfff]", node.value):
+            raise _refused(node, f"the character U+{ord(odd[0]):04X} may not stand in a text")
+    elif sizes[id(node)] == 1:
+        sizes[id(node)] = 0
+        total = 1 + sum(_size(part, sizes) for part in _parts(node))
+        sizes[id(node)] = total
+    return sizes[id(node)]
+
+
+def _parts(node: yaml.Node) -> list[yaml.Node]:
+    if isinstance(node, yaml.SequenceNode):
+        return node.value
+    keys = Counter((key.tag, key.value) for key, _ in node.value if isinstance(key, yaml.ScalarNode))
+    for key, _ in node.value:
+        if (count := keys[key.tag, str(key.value)]) > 1:
+            raise _refused(key, f"the key {key.value} stands {count} times")
+    return [part for pair in node.value for part in pair]
+
+
+@contextmanager
+def settings_from(path: Path | str | None, *, alone: bool = False) -> Iterator[None]:
+    """Let errors about the settings of a YAML file name the file.
+
+    Args:
+        path: the file; None if there is none.
+        alone: no settings but those of the file are in play, so each error inside is about them. Otherwise,
+            those are that speak of one of its keys as a setting, or of a text that is one of its values.
+    """
+    try:
+        yield
+    except BrimfulError as error:
+        message = str(error)
+        if path is None or str(path) in message:
+            raise
+        keys = [key for key, value in flat(read_yaml(path)).items() if _speaks_of(message, key, value)]
+        if not (keys or alone):
+            raise
+        where = f"{', '.join(keys)} in {path}" if keys else str(path)
+        raise type(error)(f"{message} ({where})") from error
+
+
+def _speaks_of(message: str, key: str, value: Any) -> bool:
+    name = re.escape(key).replace("_", "[_-]")
+    last = re.escape(key.rpartition(".")[2]).replace("_", "[_-]")
+    mention = rf"\bkey ({name})\b|--({name})(?![\w-])|(?<![\w-])({name}|{last})( is |=|: | must )"
+    if "_" in key.rpartition(".")[2]:
+        mention += rf"|(?<![\w-]){last}(?![\w-])"
+    if re.search(mention, message):
+        return True
+    texts = [value] if isinstance(value, str) else value if isinstance(value, list) else []
+    return any(
+        isinstance(text, str)
+        and text
+        and re.search(rf"(?<![\w./-]){re.escape(text)}(?![\w./-]|, line)", message)
+        for text in texts
+    )
+
+
+def write_yaml(path: Path | str, config: Any) -> None:
+    """Write a configuration as YAML, atomically; `build(type(config), read_yaml(path))` gives it back."""
+    with atomic_file(path) as temporary:
+        text = yaml.dump(to_dict(config), Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+        temporary.write_text(text, encoding="utf-8")
+
+
+def to_dict(config: Any) -> dict[str, Any]:
+    """The configuration as plain JSON values."""
+    return msgspec.to_builtins(config)
+
+
+def config_hash(config: Any) -> str:
+    """A short hash of a configuration (or any JSON value) that names what was made with it."""
+    value = msgspec.to_builtins(config)
+    try:
+        text = msgspec.json.encode(value, order="sorted")
+    except UnicodeEncodeError:  # a path that is not UTF-8
+        text = json.dumps(value, sort_keys=True).encode()
+    return hashlib.sha256(text).hexdigest()[:16]
+
+
+def incidental(default: Any) -> Any:
+    """The default of a configuration field that does not decide a run's result.
+
+    All other fields count in `identity`, so a new field counts unless it is marked, and a run that was
+    interrupted before the field existed does not resume.
+    """
+    return dataclasses.field(default=default, metadata={"decides": False})
+
+
+def identity(config: Any) -> Any:
+    """The configuration as plain JSON values, at every level without its `incidental` fields.
+
+    It is what decides a run's bits, beside its data: a run resumes only with the same identity.
+    """
+    if dataclasses.is_dataclass(config):
+        fields = [field for field in dataclasses.fields(config) if field.metadata.get("decides", True)]
+        return {field.name: identity(getattr(config, field.name)) for field in fields}
+    if isinstance(config, list | tuple):
+        return [identity(item) for item in config]
+    return to_dict(config)
+
+
+def _dataclass_of(annotation: Any) -> type | None:
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        inner = [part for part in typing.get_args(annotation) if dataclasses.is_dataclass(part)]
+        annotation = inner[0] if inner else None
+    return annotation if dataclasses.is_dataclass(annotation) else None  # type: ignore[return-value]
+
+
+def _items_of(annotation: Any) -> Any:
+    """The annotation of the items, if this is a tuple of dataclasses or a union with one."""
+    for part in (annotation, *typing.get_args(annotation)):
+        if typing.get_origin(part) is tuple and _dataclass_of(item := typing.get_args(part)[0]):
+            return item
+    return None
+
+
+def _convert(value: Any, annotation: Any, place: str) -> Any:
+    """The value in the type of its annotation; paths may stand for strings."""
+    if isinstance(value, list | tuple):
+        value = [os.fspath(item) if isinstance(item, os.PathLike) else item for item in value]
+    elif isinstance(value, os.PathLike):
+        value = os.fspath(value)
+    try:
+        return msgspec.convert(value, annotation, strict=True)
+    except msgspec.ValidationError as error:
+        message, _, inner = str(error).replace("`", "").partition(" - at $")
+        remedy = instead_of(place, value) if isinstance(value, str) else None
+        raise BrimfulError(remedy or f"key {place}{inner}: {message[0].lower()}{message[1:]}") from error
+
+
+def _build(
+    schema: type[C],
+    values: Mapping[str, Any],
+    where: str,
+    missing: Any,
+    default: Any = None,
+    finished: bool = False,
+) -> C:
+    """`default` is an instance that fills in what `values` leaves out: a group's default in its parent."""
+    hints = typing.get_type_hints(schema)
+    fields = {field.name: field for field in dataclasses.fields(schema)}  # type: ignore[arg-type]
+    made: dict[str, Any] = {}
+    for key, value in values.items():
+        name = str(key).replace("-", "_")
+        if name not in fields and is_forgotten(where + name, value, finished=finished):
+            continue
+        if name not in fields:
+            remedy = instead_of(where + name, groups=())
+            raise BrimfulError(remedy or f"unknown key {where}{key!s}: {nearest(name, fields)}")
+        inner = _dataclass_of(hints[name])
+        if inner is not None and isinstance(value, Mapping):
+            made[name] = _build(inner, value, f"{where}{name}.", missing, fields[name].default, finished)
+        elif (item := _items_of(hints[name])) is not None and isinstance(value, list | tuple):
+            made[name] = tuple(
+                _item(part, item, f"{where}{name}[{i}]", missing) for i, part in enumerate(value)
+            )
+        else:
+            if isinstance(value, Mapping):
+                _point_to_group(value, hints, where + name)
+            made[name] = _convert(value, hints[name], where + name)
+    if isinstance(default, schema):
+        made = {name: getattr(default, name) for name in fields} | made
+    for name, field in fields.items():
+        required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+        if required and name not in made:
+            if missing is None:
+                raise BrimfulError(f"key {where}{name} is required")
+            made[name] = missing
+    return schema(**made) if missing is None else _unchecked(schema, made)
+
+
+def _point_to_group(values: Mapping[str, Any], hints: Mapping[str, Any], place: str) -> None:
+    """Raise where a key that takes one value is given the keys of another group."""
+    for group, hint in hints.items():
+        inner = _dataclass_of(hint)
+        if inner and values and set(values) <= {field.name for field in dataclasses.fields(inner)}:
+            raise BrimfulError(f"key {place} takes one value; put {', '.join(values)} under {group}")
+
+
+def _item(value: Any, annotation: Any, place: str, missing: Any) -> Any:
+    inner = _dataclass_of(annotation)
+    assert inner is not None
+    if isinstance(value, inner):
+        return value
+    if isinstance(value, Mapping):
+        return _build(inner, value, f"{place}.", missing)
+    return _convert(value, annotation, place)
+
+
+def _unchecked(schema: type[C], values: Mapping[str, Any]) -> C:
+    """An instance made without `__post_init__`, whose checks would fail on missing values."""
+    made = object.__new__(schema)
+    for field in dataclasses.fields(schema):  # type: ignore[arg-type]
+        if field.name in values:
+            value = values[field.name]
+        elif field.default_factory is not dataclasses.MISSING:
+            value = field.default_factory()
+        else:
+            value = field.default
+        object.__setattr__(made, field.name, value)
+    return made
+
+
+def build(
+    schema: type[C],
+    values: Mapping[str, Any],
+    *,
+    missing: Any = None,
+    flags: Mapping[str, Any] | None = None,
+    finished: bool = False,
+) -> C:
+    """Make a configuration from plain values, checking every key and type.
+
+    A schema may have a class method `defaults`: what `values` leaves out is as it says, for these values.
+
+    Args:
+        schema: a dataclass, whose fields may be dataclasses.
+        values: nested mappings; a key may be written with hyphens or underscores.
+        missing: stands for an absent required key. The command line fills it in and builds the configuration
+            again, which runs its checks. Without `missing`, an absent required key is an error.
+        flags: options that the command line will set, by key, which `defaults` sees too.
+        finished: the values are those of a finished run, of which retired options are left out.
+
+    Raises:
+        BrimfulError: an unknown key (with the nearest valid one), a wrong type, an absent key.
+    """
+    defaults: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = getattr(schema, "defaults", None)
+    if defaults is not None:
+        _build(schema, values, "", object())  # checks the types of the values, which `defaults` then reads
+        values = _over(defaults(flat(values) | flat(flags or {})), values)
+    return _build(schema, values, "", missing, finished=finished)
+
+
+def flat(values: Mapping[str, Any], where: str = "") -> dict[str, Any]:
+    """{"masking": {"final-rate": 0.2}} -> {"masking.final_rate": 0.2}."""
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        name = where + str(key).replace("-", "_")
+        found |= flat(value, f"{name}.") if isinstance(value, Mapping) else {name: value}
+    return found
+
+
+def _over(defaults: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """The defaults, with the values in place of those that they give."""
+    made = dict(defaults)
+    for key, value in values.items():
+        name = str(key).replace("-", "_")
+        under = made.pop(name, None)
+        both = isinstance(under, Mapping) and isinstance(value, Mapping)
+        made[str(key)] = _over(under, value) if both else value
+    return made
+
+
+def require_positive(config: Any, *names: str, group: str = "") -> None:
+    """Refuse a whole number below 1 in the fields `names`; the message puts `group` before the name.
+
+    Raises:
+        BrimfulError: the first such field and its value.
+    """
+    for name in names:
+        if getattr(config, name) < 1:
+            raise BrimfulError(f"{group}{name} is {getattr(config, name)}: it must be at least 1")
+
+
+def require_seeds(*seeds: int) -> None:
+    """Refuse a seed that does not fit the 64 bits of torch's and Brimful's keys.
+
+    Raises:
+        BrimfulError: the first such seed.
+    """
+    for seed in seeds:
+        if not -(1 << 63) <= seed < 1 << 64:
+            raise BrimfulError(f"seed is {seed}: it must fit 64 bits, from -2^63 to 2^64 - 1")
+
+
+class Verb(Generic[C, R]):
+    """A function of one configuration. Python callers may give keywords instead."""
+
+    def __init__(
+        self, schema: type[C], run: Callable[[C], R], show: Callable[[R], None] | None = None
+    ) -> None:
+        self.schema = schema
+        self.run = run
+        self.show = show
+        functools.update_wrapper(self, run)
+
+    def __call__(self, config: C | None = None, /, **values: Any) -> R:
+        if config is None:
+            config = build(self.schema, values)
+        elif values:
+            raise TypeError("give a configuration or keywords, not both")
+        return self.run(config)
+
+
+def verb(
+    schema: type[C], show: Callable[[R], None] | None = None
+) -> Callable[[Callable[[C], R]], Verb[C, R]]:
+    """Mark `run(config: schema)` as a verb of the command line and of `import brimful`.
+
+    Args:
+        show: prints the result for a person; without it, the command line lists the values.
+    """
+    return lambda run: Verb(schema, run, show)

@@ -1,0 +1,162 @@
+"""Messages, warnings and progress: lines on stderr of a command; without one, `logging` and `warnings`."""
+
+import logging
+import math
+import os
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from brimful.base.errors import BrimfulWarning
+from brimful.base.types import Advance
+
+LOGGER = logging.getLogger("brimful")
+
+SECONDS_BETWEEN_LINES = 10.0
+_YELLOW = "\x1b[33m"
+
+
+def visible(text: str) -> str:
+    """Text of a corpus, safe for a terminal: control characters and bidi overrides become escapes."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def counted(number: int, noun: str) -> str:
+    """1 row, 1,000 rows."""
+    return f"{number:,} {noun}" + ("s" if number != 1 else "")
+
+
+_printing: list[set[str]] = []
+"""The warnings that were printed, of each `printed` that is open."""
+
+
+@contextmanager
+def printed() -> Iterator[None]:
+    """A context, such as a command line, in which messages, warnings and progress are lines on stderr.
+
+    Each warning is printed once. Outside, messages and progress go to the logger `brimful` at INFO, and
+    warnings to `warnings`, so that a caller from Python decides about them.
+    """
+    _printing.append(set())
+    try:
+        yield
+    finally:
+        _printing.pop()
+
+
+def prints() -> bool:
+    """Whether `printed` is open."""
+    return bool(_printing)
+
+
+def duration(seconds: float) -> str:
+    """45 s, 12 min, 3.5 h."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def say(message: str, style: str = "") -> None:
+    """Say one line to the user. The text may come from a corpus, so control characters become escapes.
+
+    Args:
+        style: is put before it on a terminal with colours.
+    """
+    text = "\n".join(map(visible, message.split("\n")))
+    if not _printing:
+        LOGGER.info("%s", text)
+        return
+    if style and _on_terminal() and "NO_COLOR" not in os.environ:
+        text = f"{style}{text}\x1b[0m"
+    print(text, file=sys.stderr)
+
+
+def _on_terminal() -> bool:
+    return sys.stderr.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
+
+
+_recording: list[list[str]] = []
+
+
+@contextmanager
+def recorded_warnings() -> Iterator[list[str]]:
+    """Collect the lines of `warn`, which then go nowhere else."""
+    lines: list[str] = []
+    _recording.append(lines)
+    try:
+        yield lines
+    finally:
+        _recording.pop()
+
+
+def warn(message: str) -> None:
+    """Say one line that the user should notice."""
+    if _recording:
+        _recording[-1].append(message)
+    elif not _printing:
+        warnings.warn(visible(message), BrimfulWarning, stacklevel=_level_of_caller())
+    elif message not in _printing[-1]:
+        _printing[-1].add(message)
+        say(f"warning: {message}", _YELLOW)
+
+
+def _level_of_caller() -> int:
+    """The stack level, seen from `warn`, of Brimful's caller. Between its functions there may be torch's."""
+    level, found = 1, 1
+    frame = sys._getframe(1)
+    while (outer := frame.f_back) is not None:
+        level += 1
+        if frame.f_globals.get("__name__", "").partition(".")[0] == "brimful":
+            found = level
+        frame = outer
+    return found
+
+
+@contextmanager
+def progress(
+    title: str, total: int, *, done: int = 0, seconds: float = math.inf, shown: bool = True
+) -> Iterator[Advance]:
+    """A progress bar on a terminal; elsewhere (a log file, CI) a line every ten seconds, with the last note.
+
+    Such lines are printed where `printed` is open, and logged where it is not.
+
+    Args:
+        done: steps that were done before, as in a resumed run.
+        seconds: that all may take. Where they end sooner than the steps, they are shown in place of `total`.
+        shown: False on ranks that print nothing.
+    """
+    if not shown:
+        yield lambda steps=1, note="", limit=math.inf: None
+        return
+    if _on_terminal():
+        from brimful.base.terminal import progress_bar  # rich takes a tenth of a second in each process
+
+        with progress_bar(title, total, done) as advance:
+            yield advance
+        return
+    started = printed = since = time.monotonic()
+    before = first = done  # the first steps, until `since`, hold the start-up: they say little of the rest
+    latest = ""
+
+    def advance_line(steps: int = 1, note: str = "", limit: float = math.inf) -> None:
+        nonlocal printed, since, first, done, latest
+        done += steps
+        latest = note or latest
+        now = time.monotonic()
+        if first == before:
+            first, since = done, now
+        if now - printed >= SECONDS_BETWEEN_LINES and done > before:
+            printed = now
+            left = (now - since) * (total - done) / (done - first) if done > first else math.inf
+            place = f"{done:,} of {total:,}, {now - started:.0f} s"
+            if limit < left:
+                place = f"step {done:,}, {duration(seconds - limit)} of {duration(seconds)}"
+            elif done > first:
+                place += f", {left:.0f} s left"
+            say(f"{title}: {place} {latest}".rstrip())
+
+    yield advance_line
+    steps = f"{done:,} of {total:,}" if seconds == math.inf or done >= total else f"{done:,} steps"
+    say(f"{title}: {steps} in {time.monotonic() - started:.1f} s")

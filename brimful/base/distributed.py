@@ -1,0 +1,273 @@
+"""Ranks: this process among the processes of a distributed run, and the sums that they share.
+
+`torchrun` starts the ranks and sets RANK, LOCAL_RANK and WORLD_SIZE. Without it there is one rank. Gradients
+are summed, not averaged: each loss is divided by the normalizer of the whole update before it is
+differentiated, so the sum over ranks is already the mean over the update.
+"""
+
+import os
+import re
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from types import FrameType
+from typing import Any
+from uuid import uuid4
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from brimful.base.device import default_device
+from brimful.base.environment import rank_and_size
+from brimful.base.errors import BrimfulError
+
+LONGEST_WAIT = 86400.0
+"""Seconds in a collective outside of training, where one rank may work for hours while the others wait."""
+LONGEST_START = 1800.0
+"""Seconds that ranks wait for the last one to start; also torch's limit for its store."""
+ANSWER_SECONDS = 0.02
+"""Between two looks of the main rank for ranks that ask to join."""
+_OF_RANKS = re.compile(r"gloo/transport|[Cc]onnection (closed|reset) by|Timed out waiting|DistBackendError")
+
+
+@dataclass(frozen=True)
+class World:
+    """This process and its peers.
+
+    Attributes:
+        rank: from 0 to size - 1.
+        size: the number of processes.
+        device: the device of this process.
+    """
+
+    rank: int
+    size: int
+    device: torch.device
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this process writes files and talks to the user."""
+        return self.rank == 0
+
+    def sum(self, values: list[float]) -> list[float]:
+        """The sum of each value over all ranks, in float64 on the CPU: no device waits for it."""
+        if self.size == 1:
+            return values
+        tensor = torch.tensor(values, dtype=torch.float64)
+        dist.all_reduce(tensor)
+        return tensor.tolist()
+
+    def sum_each(self, *groups: Mapping[str, float]) -> list[dict[str, float]]:
+        """Mappings, with each value summed over all ranks in one all-reduce; the ranks' keys are the same."""
+        sums = iter(self.sum([value for group in groups for value in group.values()]))
+        return [dict(zip(group, sums, strict=False)) for group in groups]
+
+    def least(self, value: int) -> int:
+        """The smallest of the ranks' values."""
+        if self.size == 1:
+            return value
+        tensor = torch.tensor(value)
+        dist.all_reduce(tensor, dist.ReduceOp.MIN)
+        return int(tensor)
+
+    def gather(self, value: Any) -> list[Any]:
+        """The value of each rank, in the order of the ranks. It may be anything that can be pickled."""
+        if self.size == 1:
+            return [value]
+        values: list[Any] = [None] * self.size
+        dist.all_gather_object(values, value)
+        return values
+
+    def from_main(self, value: Any) -> Any:
+        """The main rank's value, on every rank. It may be anything that can be pickled."""
+        if self.size == 1:
+            return value
+        values = [value]
+        dist.broadcast_object_list(values, 0)
+        return values[0]
+
+    def barrier(self) -> None:
+        """Wait for all ranks."""
+        if self.size > 1:
+            dist.barrier()
+
+    @contextmanager
+    def waits(self, seconds: float) -> Iterator[None]:
+        """A context in which a rank waits at most `seconds` in a collective; 0 = `LONGEST_WAIT`, as outside.
+
+        Then gloo raises an error, which `world` explains, and NCCL's watchdog ends the process.
+        """
+        if self.size == 1:
+            yield
+            return
+        _limit_waits(seconds or LONGEST_WAIT)
+        try:
+            yield
+        finally:
+            _limit_waits(LONGEST_WAIT)
+
+
+def all_gather(whole: Tensor, own: Tensor) -> Any:
+    """Begin to gather equal parts of all ranks into one tensor; `wait` on the result.
+
+    Args:
+        whole: contiguous, as many numbers as all parts together.
+        own: this rank's part, contiguous, in memory of its own.
+    """
+    if own.device.type == "cpu":
+        size = dist.get_world_size()
+        return _Exchange([own.view(-1)] * size, whole.view(-1).chunk(size))
+    gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor  # renamed in torch 2.13
+    return gather(whole.view(-1), own.view(-1), async_op=True)
+
+
+def all_to_all(received: Tensor, sent: Tensor) -> Any:
+    """Begin to send each rank its part of `sent`; `wait` on the result.
+
+    Args:
+        received: the part from each rank, contiguous, as large as `sent`.
+        sent: contiguous, an equal part for each rank.
+    """
+    if sent.device.type == "cpu":
+        size = dist.get_world_size()
+        return _Exchange(sent.view(-1).chunk(size), received.view(-1).chunk(size))
+    return dist.all_to_all_single(received, sent, async_op=True)
+
+
+class _Exchange:
+    """A tensor sent to each rank and one received from each, in both directions at the same time.
+
+    A rank's word that it is ready to receive waits behind the data that it already sends to the same rank. So
+    all receives come first. Gloo's own collectives begin with sends, and take up to twice as long on a slow
+    link (docs/performance.md).
+    """
+
+    def __init__(self, sent: Sequence[Tensor], received: Sequence[Tensor]) -> None:
+        own, size = dist.get_rank(), len(sent)
+        received[own].copy_(sent[own])
+        peers = [(own + step) % size for step in range(1, size)]  # not all begin with the same rank
+        self._works = [dist.irecv(received[rank], rank) for rank in peers]
+        self._works += [dist.isend(sent[rank], rank) for rank in peers]
+
+    def wait(self) -> None:
+        for work in self._works:
+            work.wait(_limit_of_waits())  # type: ignore[union-attr]
+
+
+ALONE = World(0, 1, torch.device("cpu"))
+"""A process without peers."""
+
+
+@contextmanager
+def world() -> Iterator[World]:
+    """Join the ranks that torchrun started, or be the only rank. On exit, leave them.
+
+    Raises:
+        BrimfulError: see `default_device` and `rank_and_size`; or another rank has ended or keeps this one
+            waiting.
+    """
+    rank, size = rank_and_size()
+    device = default_device()
+    on_cuda = device.type == "cuda"
+    if on_cuda:
+        # Torch reads this once, at the first product, and a later verb of this process may be deterministic.
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.cuda.set_device(device)
+    if size == 1 or dist.is_initialized():
+        yield World(rank, size, device)
+        return
+    store, _, _ = next(dist.rendezvous("env://"))
+    name = common_name(store, rank, size)
+    dist.init_process_group(
+        "cpu:gloo,cuda:nccl" if on_cuda else "gloo",
+        store=dist.PrefixStore(name, store),
+        rank=rank,
+        world_size=size,
+    )
+    unhandled = signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    if unhandled and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, _terminate)
+    try:
+        _limit_waits(LONGEST_WAIT)
+        if on_cuda:
+            dist.all_reduce(torch.zeros(1, device=device))  # NCCL takes its memory first
+        yield World(rank, size, device)
+    except RuntimeError as error:
+        if not is_of_ranks(error):
+            raise
+        raise BrimfulError(f"rank {rank} {_trouble(error)}; the run can go on with --resume") from error
+    finally:
+        if signal.getsignal(signal.SIGTERM) == _terminate:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        dist.destroy_process_group()
+
+
+def _limit_waits(seconds: float) -> None:
+    dist.distributed_c10d._set_pg_timeout(timedelta(seconds=seconds), dist.group.WORLD)
+
+
+def _limit_of_waits() -> timedelta:
+    """Gloo's limit for collectives, which its sends and receives do not know."""
+    assert dist.group.WORLD is not None
+    return dist.group.WORLD._get_backend(torch.device("cpu")).options._timeout
+
+
+def is_of_ranks(error: BaseException | None) -> bool:
+    """Whether a collective failed because another rank has ended, or has not come."""
+    return isinstance(error, RuntimeError) and bool(_OF_RANKS.search(f"{type(error).__name__}: {error}"))
+
+
+def _trouble(error: RuntimeError) -> str:
+    reason = re.sub(r"^\[\S+\] ", "", str(error).strip().splitlines()[0]).partition(". This is")[0]
+    if "Timed out" in reason:
+        return f"has waited in vain for another rank, as long as trainer.hang_limit allows ({reason})"
+    return f"has lost another rank, which torchrun names ({reason})"
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    """End by SIGTERM, as without a handler; but not on the way to the line about another rank's end, upon
+    which torchrun sends it."""
+    if not is_of_ranks(sys.exc_info()[1]):
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+
+
+def common_name(store: dist.Store, rank: int, size: int) -> str:
+    """A name that these ranks share, and none before them. All ranks call it.
+
+    torchrun's store outlives the ranks, with the addresses that they have left there. No number will do: each
+    machine counts its own restarts, and a process may join several times. So each rank asks under a name of
+    its own. The main rank answers all questions that it finds, old ones too, until all ranks have read an
+    answer.
+
+    Args:
+        store: the same one for all ranks; it may hold anything that earlier ranks have left.
+
+    Raises:
+        BrimfulError: a rank has not come within half an hour.
+    """
+    own = f"brimful {uuid4().hex}"
+    if rank:
+        store.set(f"brimful asks {rank}", own)
+        try:
+            name = store.get(f"answer to {own}").decode()
+        except dist.DistStoreError as error:
+            raise BrimfulError(f"rank {rank} has waited for rank 0 in vain: is it running?") from error
+        store.set(f"{name} is known to {rank}", "")
+        return name
+    missing, end = set(range(1, size)), time.monotonic() + LONGEST_START
+    while missing := {other for other in missing if not store.check([f"{own} is known to {other}"])}:
+        if time.monotonic() > end:
+            ranks = ", ".join(map(str, sorted(missing)))
+            raise BrimfulError(f"rank 0 has waited for rank {ranks} in vain: are they running?")
+        for other in missing:
+            if store.check([f"brimful asks {other}"]):
+                store.set(f"answer to {store.get(f'brimful asks {other}').decode()}", own)
+        time.sleep(ANSWER_SECONDS)
+    return own

@@ -1,0 +1,74 @@
+"""Draws inside compiled loops: the hash of `randomness` for one word, and the keyed shuffle."""
+
+import numpy as np
+
+from brimful.base.compiled import compiled
+from brimful.base.randomness import hash_words, splitmix
+
+# With fewer rounds or bits, neighbours stay related, and small ranges get some orders more often than others.
+_ROUNDS, _LEAST_BITS = 6, 6
+_ONE = np.uint64(1)
+
+mix_word = compiled(splitmix)
+"""`randomness.mix` of one uint64."""
+
+
+@compiled
+def shuffle_bits(size: int) -> np.uint64:
+    """A shuffle of range(size) walks through range(2**bits), which is never tiny."""
+    bits = _LEAST_BITS
+    while (size - 1) >> bits > 0:
+        bits += 1
+    return np.uint64(bits)
+
+
+def shuffle_words(keys: np.uint64 | np.ndarray) -> np.ndarray:
+    """uint64 (..., 2 * rounds): an odd multiplier and an addend for each round of the shuffle under a key."""
+    words = hash_words(np.asarray(keys)[..., None], np.arange(2 * _ROUNDS))
+    words[..., ::2] |= _ONE
+    return words
+
+
+@compiled
+def shuffle_word(x: np.uint64, size: np.uint64, bits: np.uint64, words: np.ndarray) -> np.uint64:
+    """Where the shuffle of range(size) puts x.
+
+    A round is a bijection of words of a few bits: times an odd number, plus a number, and the upper half laid
+    over the lower by exclusive or. A result outside range(size) goes through the rounds again, as in Kensler,
+    "Correlated Multi-Jittered Sampling" (Pixar Technical Memo 13-01, 2013).
+
+    Args:
+        bits: `shuffle_bits(size)`.
+        words: `shuffle_words` of the key, uint64 (2 * rounds,).
+    """
+    mask, half = (_ONE << bits) - _ONE, (bits + _ONE) >> _ONE
+    while True:
+        for i in range(0, len(words), 2):
+            x = (x * words[i] + words[i + 1]) & mask
+            x ^= x >> half
+        if x < size:
+            return x
+
+
+@compiled
+def _shuffle(indices: np.ndarray, size: int, words: np.ndarray) -> np.ndarray:
+    places = np.empty(len(indices), np.int64)
+    bits = shuffle_bits(size)
+    for n in range(len(indices)):
+        places[n] = np.int64(shuffle_word(np.uint64(indices[n]), np.uint64(size), bits, words))
+    return places
+
+
+def shuffled_index(key: np.uint64, index: np.ndarray, size: int) -> np.ndarray:
+    """Where the shuffle of range(size) under `key` puts each index, int64: a permutation without a table.
+
+    Args:
+        index: int, of any shape, in range(size).
+
+    Raises:
+        ValueError: an index is outside range(size).
+    """
+    index = np.asarray(index)
+    if index.size and not 0 <= index.min() <= index.max() < size:
+        raise ValueError(f"an index is outside range({size})")
+    return _shuffle(index.ravel().astype(np.int64), size, shuffle_words(key)).reshape(index.shape)

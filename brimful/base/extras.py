@@ -1,0 +1,47 @@
+"""Packages beyond the core, which pip brings on request, and the line that says how."""
+
+from importlib.util import find_spec
+
+from brimful.base.errors import BrimfulError
+
+EXTRAS = {
+    "matplotlib": "report",
+    "nncf": "openvino",
+    "onnx": "onnx",
+    "onnxruntime": "onnx",
+    "onnxscript": "onnx",
+    "openvino": "openvino",
+    "prometheus_client": "serve",
+    "ray": "ray",
+    "sklearn": "tasks",
+    "snownlp": "demo",
+    "tensorboardX": "tensorboard",
+    "transformers": "hf",
+    "uvicorn": "serve",
+    "wandb": "wandb",
+}
+"""The extra in pyproject.toml that brings a package, by the package's module."""
+_CALLED = {"sklearn": "scikit-learn", "prometheus_client": "prometheus-client", "wandb": "W&B", "ray": "Ray"}
+
+
+def missing(what: str, *modules: str, extra: str | None = None) -> str | None:
+    """The line that says which of these modules `what` lacks, and how to install it; None: it has them all.
+
+    Args:
+        extra: that brings them all; by default the first missing one's.
+    """
+    for module in modules:
+        if find_spec(module) is None:
+            called = _CALLED.get(module, module)
+            return f"{what} needs {called}: pip install 'brimful[{extra or EXTRAS[module]}]'"
+    return None
+
+
+def require(what: str, *modules: str, extra: str | None = None) -> None:
+    """Check that modules can be imported, without importing them.
+
+    Raises:
+        BrimfulError: one of them is not installed; see `missing`.
+    """
+    if line := missing(what, *modules, extra=extra):
+        raise BrimfulError(line)

@@ -1,0 +1,97 @@
+"""One process a folder: a lock that ends with its process, even by kill -9.
+
+It is a POSIX record lock (fcntl) on the file .lock in the folder. Processes that the owner forks do not share
+it, and NFS passes it on to other machines. A system or file system without locks gets none, with a warning.
+"""
+
+import errno
+import os
+import socket
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from brimful.base.console import warn
+from brimful.base.errors import BrimfulError
+from brimful.base.storage import LOCK, cannot_write
+from brimful.base.system import lock_file
+
+_TAKEN = (errno.EACCES, errno.EAGAIN)
+_NONE = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
+_held: set[Path] = set()
+"""The folders of this process. It may not open their locks again: to close such a file gives the lock up."""
+
+
+class FolderLock:
+    """The locks that a verb holds until it ends; a context manager.
+
+    A verb that another one calls in the same process may work in the same folder.
+    """
+
+    def __init__(self) -> None:
+        self._taken: list[tuple[Path, int, list[Path]]] = []
+
+    def take(self, folder: Path) -> None:
+        """Keep a folder to this process. A new one is created, and removed at the end if nothing is in it.
+
+        Raises:
+            BrimfulError: another process works there, or the folder cannot be written.
+        """
+        place = folder.resolve()
+        if place in _held:
+            return
+        made = [above for above in (place, *place.parents) if not above.exists()]
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+            descriptor = _locked(place / LOCK, folder)
+        except OSError as error:
+            raise cannot_write(folder, error) from error
+        _held.add(place)
+        self._taken.append((place, descriptor, made))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for place, descriptor, made in reversed(self._taken):
+            with suppress(OSError):  # a folder put in its place may have the lock of another process
+                if os.path.samestat(os.fstat(descriptor), (place / LOCK).stat()):
+                    (place / LOCK).unlink()
+            os.close(descriptor)
+            _held.discard(place)
+            with suppress(OSError):
+                for folder in made:
+                    folder.rmdir()
+
+
+def _locked(path: Path, folder: Path) -> int:
+    """An open file at `path` that is locked and holds the names of this machine and this process."""
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        try:
+            lock_file(descriptor)
+        except OSError as error:
+            owner = os.pread(descriptor, 200, 0).decode(errors="replace").strip()
+            os.close(descriptor)
+            if error.errno in _TAKEN:
+                raise BrimfulError(
+                    f"{folder} is in use by {owner or 'another process'}: wait until it ends, or stop it"
+                ) from error
+            if error.errno not in _NONE:
+                raise
+            warn(f"{folder}: there are no locks of files here, so no other process may work in it")
+            return os.open(path, os.O_RDWR)
+        try:
+            if os.path.samestat(os.fstat(descriptor), path.stat()):
+                os.ftruncate(descriptor, 0)
+                os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
+                return descriptor
+        except FileNotFoundError:
+            pass
+        except OSError:  # a full disk
+            os.close(descriptor)
+            raise
+        os.close(descriptor)  # its owner before has removed it since it was opened

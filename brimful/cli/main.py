@@ -1,0 +1,210 @@
+"""`brimful VERB ...`: each verb is a function of one configuration dataclass, whose fields are its flags.
+
+The result goes to stdout; progress, warnings and errors go to stderr. A verb's configuration is imported when
+the verb is called, and what does its work once the options are right: help and mistakes never load torch.
+"""
+
+import contextlib
+import importlib
+import io
+import json
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from brimful.base.console import printed, visible
+from brimful.base.environment import number_of
+from brimful.base.errors import BrimfulError, UsageError, is_out_of_memory, nearest
+from brimful.base.retired import VERBS as RETIRED
+from brimful.base.system import signals
+from brimful.cli.verbs import SCHEMAS, VERBS, python_name
+from brimful.runs.signals import starting
+from brimful.version import VERSION
+
+LONGEST_SHOWN = 500
+"""Characters of a path in an error; of a longer one, its ends."""
+
+
+def load_verb(verb: str) -> Any:
+    """The function behind a verb (imports its module)."""
+    name = python_name(verb)
+    return _load(f"commands.{name}:{name}")
+
+
+def load_schema(verb: str) -> type:
+    """The configuration of a verb (imports its module, and not what does the work)."""
+    schema: type = _load(SCHEMAS[verb])
+    return schema
+
+
+def _load(place: str) -> Any:
+    module, _, name = place.partition(":")
+    return getattr(importlib.import_module(f"brimful.{module}"), name)
+
+
+def _help() -> str:
+    width = max(map(len, VERBS))
+    verbs = "\n".join(f"  {name:<{width}}  {summary}" for name, summary in VERBS.items())
+    return (
+        "usage: brimful VERB [OPTIONS]\n\n"
+        "From raw text to a small, fast, deployed BERT-style encoder.\n\n"
+        f"{verbs}\n\n"
+        "brimful VERB --help shows a verb's main options and an example; --help-all shows all options.\n"
+        "--encoding is enough for --read.encoding where no other option has that name. Every verb takes\n"
+        "--config FILE.yaml, and options override the file. --json prints one JSON value on stdout. Verbs\n"
+        "that write take --dry-run, which only checks.\n"
+        "--print-completion bash (or zsh) writes a script that completes verbs and options.\n"
+    )
+
+
+def _completion(shells: Sequence[str]) -> str:
+    from brimful.cli.completion import script
+
+    return script(shells, {verb: load_schema(verb) for verb in VERBS})
+
+
+def _show(result: Any, indent: str = "") -> None:
+    """Print a result for a person: nested keys indented, long lists cut."""
+    for key, value in result.items():
+        if isinstance(value, dict):
+            print(f"{indent}{key}")
+            _show(value, indent + "  ")
+        elif isinstance(value, float):
+            print(f"{indent}{key}: {value:,.4f}" if abs(value) < 1000 else f"{indent}{key}: {value:,.0f}")
+        elif isinstance(value, int) and not isinstance(value, bool):
+            print(f"{indent}{key}: {value:,}")
+        elif isinstance(value, list) and value and isinstance(value[0], dict):
+            print(f"{indent}{key}{' (the first 10)' if len(value) > 10 else ''}")
+            for item in value[:10]:
+                print(f"{indent}  {_in_one_line(item)}")
+        elif isinstance(value, list):
+            shown = [str(item) for item in value[:10]]
+            print(f"{indent}{key}: {', '.join(shown)}{' ...' if len(value) > 10 else ''}")
+        else:
+            print(f"{indent}{key}: {value}")
+
+
+def _in_one_line(item: dict[str, Any]) -> str:
+    return "; ".join(f"{key} {value}" for key, value in item.items() if value is not None)
+
+
+def _run(name: str, arguments: Sequence[str]) -> None:
+    number_of("RANK", 0)  # before any work
+    with starting():
+        from brimful.cli.arguments import naming_options, parse
+
+        options, common = parse(load_schema(name), arguments, f"brimful {name}")
+        with naming_options(options, common.config):
+            _load("commands.early:check")(name, options)
+        verb = load_verb(name)
+    # Under --json, stdout has the result alone.
+    aside = contextlib.redirect_stdout(sys.stderr) if common.json else contextlib.nullcontext()
+    with naming_options(options, common.config), aside:
+        result = verb(options)
+    if number_of("RANK", 0):
+        return  # under torchrun all ranks have the result, and the main rank prints it
+    if common.json:
+        # Whatever the terminal or the file cannot hold is written as an escape, which is JSON too.
+        text = json.dumps(result, ensure_ascii=False)
+        encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+        print(text if _fits(text, encoding) else json.dumps(result))
+    else:
+        (verb.show or _shown(result))(result)
+
+
+def _shown(result: Any) -> Callable[[Any], None]:
+    """How a result is printed whose verb does not say it: the end of a run, or each value."""
+    if "kind" not in result:
+        return _show
+    from brimful.reports.end_screen import show_run
+
+    return show_run
+
+
+def _fits(text: str, encoding: str) -> bool:
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command line; returns its exit code: 0 done, 1 error, 2 usage, 130 interrupted."""
+    with printed():
+        return _main(list(sys.argv[1:] if arguments is None else arguments))
+
+
+def _main(arguments: list[str]) -> int:
+    debug = "--debug" in arguments
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a name or a text may hold what a terminal cannot show
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        if not arguments or arguments[0] in ("-h", "--help", "help"):
+            print(_help(), end="")
+            return 0
+        if arguments[0] in ("-V", "--version"):
+            print(f"brimful {VERSION}")
+            return 0
+        if arguments[0] == "--print-completion":
+            print(_completion(arguments[1:]), end="")
+            return 0
+        name, *rest = arguments
+        if name in RETIRED:
+            raise UsageError(f"{name} is retired: {RETIRED[name]}")
+        if name not in VERBS:
+            raise UsageError(f"unknown verb {name!r}: {nearest(name, VERBS)}")
+        if name == "serve":  # which reads its folders later, and heeds the signal then
+            for number in signals("SIGHUP"):
+                signal.signal(number, signal.SIG_IGN)
+        _run(name, rest)
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else 2
+    except (KeyboardInterrupt, SystemError) as error:
+        # Ctrl-C in a compiled loop arrives as a SystemError.
+        causes = error, error.__cause__ or error.__context__
+        if not any(isinstance(cause, KeyboardInterrupt) for cause in causes):
+            raise
+        print("; ".join(["brimful: interrupted", *getattr(error, "__notes__", [])[-1:]]), file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        return 141
+    except (BrimfulError, OSError, MemoryError) as error:
+        if debug:
+            traceback.print_exc()
+        print(f"brimful: {visible(_one_line(error))}", file=sys.stderr)
+        return error.exit_code if isinstance(error, BrimfulError) else 1
+    except RuntimeError as error:
+        if debug or not is_out_of_memory(error):
+            raise
+        print(f"brimful: {_one_line(MemoryError())}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _one_line(error: BaseException) -> str:
+    if isinstance(error, MemoryError):
+        return "out of memory; lower rows_per_micro_batch, micro_batch_tokens or workers"
+    if isinstance(error, OSError) and error.strerror:
+        where = str(error.filename or "")
+        where = where if len(where) <= LONGEST_SHOWN else f"{where[:40]} ... {where[-40:]}"
+        return f"{where}: {error.strerror}" if where else error.strerror
+    return " ".join(str(error).split())
+
+
+def entry() -> None:
+    """The console script."""
+    if "OMP_WAIT_POLICY" not in os.environ:  # libgomp reads it when torch is imported
+        os.environ.setdefault("GOMP_SPINCOUNT", "20000")
+    code = main()
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except BrokenPipeError:  # the reader left; what is still buffered is dropped silently
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 141
+    sys.exit(code)

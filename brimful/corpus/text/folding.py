@@ -1,0 +1,133 @@
+"""What a trained tokenizer drops and folds before it looks for pieces.
+
+Control characters and invisible ones go, the same ones that cleaning removes. Joiners stay, unlike in BERT:
+Persian and Mongolian tell words apart by them. Case and marks stay unless the user asks for `--lowercase`.
+
+Folding then takes accents from Latin, Greek and Cyrillic letters, and from no other script: there the marks
+are vowels and tones. Where a language writes accents, they tell its words apart (schon, schön; мой, мои).
+A script keeps its accents where more than one letter in `ACCENTED` has one: English has one in thousands,
+Dutch one in a thousand, Italian one in a hundred, the others more.
+"""
+
+import functools
+import re
+import unicodedata
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from brimful.corpus.text.characters import LATIN, Ranges, code_points, fill
+
+ACCENTED = 500
+"""If more than one letter in this many has an accent, the language writes accents."""
+DROPPED = (
+    r"[\p{Cc}\p{Co}\x{AD}\x{200B}\x{200E}\x{200F}\x{202A}-\x{202E}\x{2060}-\x{2069}\x{FEFF}\x{FFF9}-\x{FFFD}"
+    r"&&[^\t-\r\x{85}]]"
+)
+"""The characters that go: those that cleaning removes, but for whitespace."""
+MARKS_AFTER = re.compile(r"\(\?<=\[(\\p\{\w+\})+\]\)\\p\{Mn\}\+")
+"""The regular expressions that `normalizer` writes for the accents of some scripts."""
+_SCRIPTS: dict[str, Ranges] = {
+    "Latin": LATIN,
+    "Greek": [(0x370, 0x3FF), (0x1F00, 0x1FFF)],
+    "Cyrillic": [(0x400, 0x52F), (0x1C80, 0x1C8F), (0xA640, 0xA69F)],
+}
+_OTHER = len(_SCRIPTS)
+_DOTLESS = "ı"
+
+
+@dataclass(frozen=True)
+class Folding:
+    """How case and accents are folded.
+
+    Attributes:
+        accents: the scripts whose accents go, of Latin, Greek and Cyrillic.
+        rates: of the scripts that occur, the fraction of letters with accents.
+        dotless: whether I is the capital of ı, and İ of i, as in Turkish.
+    """
+
+    accents: tuple[str, ...]
+    rates: tuple[tuple[str, float], ...] = ()
+    dotless: bool = False
+
+    @classmethod
+    def of(cls, texts: Iterable[str]) -> Self:
+        """The folding that loses no word of the languages in these texts."""
+        scripts, accented, marks = _tables()
+        letters = np.zeros((_OTHER + 1, 2), np.int64)
+        dotless = 0
+        for text in texts:
+            composed = unicodedata.normalize("NFC", text)
+            codes = code_points(composed)
+            found = scripts[codes]
+            np.add.at(letters, (found, accented[codes].astype(np.intp)), 1)
+            letters[:, 1] += np.bincount(found[:-1][marks[codes[1:]]], minlength=_OTHER + 1)
+            dotless += composed.count(_DOTLESS)
+        totals = letters.sum(axis=1)
+        rates = {name: letters[i, 1] / totals[i] for i, name in enumerate(_SCRIPTS) if totals[i]}
+        return cls(
+            tuple(name for name, rate in rates.items() if rate * ACCENTED <= 1),
+            tuple((name, float(rate)) for name, rate in rates.items()),
+            bool(dotless * ACCENTED > totals[0]),
+        )
+
+    def __str__(self) -> str:
+        accents = [
+            f"{name} accents {'go' if name in self.accents else 'stay'} ({rate:.2%} of its letters have one)"
+            for name, rate in self.rates
+        ]
+        return "; ".join(["--lowercase folds case", *accents])
+
+
+@functools.cache
+def _tables() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Of every code point: the index of its script, uint8; whether it is a letter with an accent, bool;
+    whether it is a mark, bool; each (0x110000,)."""
+    scripts = np.full(0x110000, _OTHER, np.uint8)
+    accented, marks = np.zeros(0x110000, bool), np.zeros(0x110000, bool)
+    for index, ranges in enumerate(_SCRIPTS.values()):
+        fill(scripts, ranges, index)
+    for code in range(0x20000):
+        character = chr(code)
+        marks[code] = unicodedata.category(character) == "Mn"
+        if scripts[code] != _OTHER:
+            if unicodedata.category(character)[0] != "L":
+                scripts[code] = _OTHER
+            accented[code] = len(unicodedata.normalize("NFD", character)) > 1
+    return scripts, accented, marks
+
+
+def normalizer(folding: Folding | None, *, drop: bool = True, han_apart: bool) -> Any:
+    """The normalizer of a trained tokenizer, or None where it changes nothing.
+
+    Args:
+        folding: None keeps case and accents.
+        drop: whether control and invisible characters go.
+        han_apart: whether Han characters get spaces around them, as in BERT.
+    """
+    from tokenizers import Regex, normalizers
+
+    steps: list[Any] = [normalizers.Replace(Regex(DROPPED), "")] if drop else []
+    if folding is not None:
+        if folding.accents:
+            scripts = "".join(rf"\p{{{script}}}" for script in folding.accents)
+            marks = normalizers.Replace(Regex(rf"(?<=[{scripts}])\p{{Mn}}+"), "")
+            steps += [normalizers.NFD(), marks, normalizers.NFC()]
+        if folding.dotless:
+            steps += [normalizers.Replace("I", _DOTLESS), normalizers.Replace("İ", "i")]
+    if folding is not None or han_apart:
+        steps.append(
+            normalizers.BertNormalizer(
+                clean_text=False,
+                handle_chinese_chars=han_apart,
+                strip_accents=False,
+                lowercase=folding is not None,
+            )
+        )
+    if folding is not None and any(name == "Greek" for name, _ in folding.rates):
+        steps.append(normalizers.Replace("ς", "σ"))  # of a word in capitals, every Σ becomes σ
+    if len(steps) < 2:
+        return steps[0] if steps else None
+    return normalizers.Sequence(steps)

@@ -1,0 +1,163 @@
+"""The special tokens of a tokenizer: which piece has which role.
+
+A tokenizer.json does not say which token has which role, and takes long to read where it is large. So what
+the files beside it say is remembered for each tokenizer that is loaded (`remember_roles`).
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+from weakref import WeakKeyDictionary, WeakSet
+
+from brimful.base.errors import BrimfulError
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+
+@dataclass(frozen=True)
+class SpecialIds:
+    """Ids of the special tokens; `unk` is None where the tokenizer can spell everything, `mask` where the
+    vocabulary has none."""
+
+    pad: int
+    unk: int | None
+    cls: int
+    sep: int
+    mask: int | None
+
+
+NAMES = {
+    "pad": ("[PAD]", "<pad>"),
+    "unk": ("[UNK]", "<unk>"),
+    "cls": ("[CLS]", "<s>", "<cls>"),
+    "sep": ("[SEP]", "</s>", "<sep>"),
+    "mask": ("[MASK]", "<mask>"),
+}
+_KEYS = {role: (f"{role}_token",) for role in NAMES} | {
+    "cls": ("cls_token", "bos_token"),
+    "sep": ("sep_token", "eos_token"),
+}
+"""The keys of tokenizer_config.json and special_tokens_map.json, by the role of the token."""
+Side = Literal["right", "left"]
+_left: "WeakSet[Tokenizer]" = WeakSet()
+_said: "WeakKeyDictionary[Tokenizer, dict[str, str]]" = WeakKeyDictionary()
+_unknown: "WeakKeyDictionary[Tokenizer, int]" = WeakKeyDictionary()
+
+
+def special_tokens(tokenizer: "Tokenizer") -> dict[str, tuple[str, int]]:
+    """The names and ids of the special tokens that the vocabulary has, by role: those that the files beside
+    it say, else those of BERT or RoBERTa."""
+    found = {}
+    for role in NAMES:
+        name = name_of(tokenizer, role)
+        index = None if name is None else tokenizer.token_to_id(name)
+        if name is not None and index is not None:
+            found[role] = (name, index)
+        elif role in ("pad", "cls", "sep"):
+            raise _missing(role)
+    return found
+
+
+def name_of(tokenizer: "Tokenizer", role: str) -> str | None:
+    """The name of a special token that the vocabulary has; None where it has none."""
+    roles = roles_of(tokenizer)
+    candidates = (roles[role],) if role in roles else NAMES[role]
+    return next((name for name in candidates if name and tokenizer.token_to_id(name) is not None), None)
+
+
+def roles_of(tokenizer: "Tokenizer") -> dict[str, str]:
+    """What the files beside a tokenizer say of its special tokens: names by role; empty if nothing."""
+    return _said.get(tokenizer, {})
+
+
+def remember_roles(tokenizer: "Tokenizer", roles: dict[str, str]) -> None:
+    """Keep what the files beside a tokenizer say."""
+    _said[tokenizer] = roles
+
+
+def truncation_side(tokenizer: "Tokenizer") -> Side:
+    """Where a text that is too long loses tokens, as the files beside a tokenizer say."""
+    return "left" if tokenizer in _left else "right"
+
+
+def remember_side(tokenizer: "Tokenizer", side: Side) -> None:
+    """Keep what they say."""
+    (_left.add if side == "left" else _left.discard)(tokenizer)
+
+
+def _missing(role: str) -> BrimfulError:
+    looked = ", ".join(NAMES[role])
+    keys = " or ".join(_KEYS[role])
+    return BrimfulError(
+        f"the tokenizer has no {role} token (looked for {looked}); name it as {keys} in tokenizer_config.json"
+    )
+
+
+def special_ids(tokenizer: "Tokenizer") -> SpecialIds:
+    """Ids of the special tokens, under the names that the files beside the tokenizer say, or else those of
+    BERT ([CLS]) or RoBERTa (<s>).
+
+    Raises:
+        BrimfulError: one that an encoder needs is missing.
+    """
+    ids = {role: index for role, (_, index) in special_tokens(tokenizer).items()}
+    return SpecialIds(ids["pad"], ids.get("unk"), ids["cls"], ids["sep"], ids.get("mask"))
+
+
+def mask_id(tokenizer: "Tokenizer") -> int:
+    """The id of the mask token.
+
+    Raises:
+        BrimfulError: a special token is missing.
+    """
+    found = special_ids(tokenizer).mask
+    if found is None:
+        raise _missing("mask")
+    return found
+
+
+def unknown_id(tokenizer: "Tokenizer") -> int:
+    """The id of the unknown token, or -1 where the tokenizer can spell everything."""
+    if tokenizer not in _unknown:
+        model = json.loads(tokenizer.to_str())["model"]
+        name = model.get("unk_token")
+        found = tokenizer.token_to_id(name) if name else model.get("unk_id")
+        _unknown[tokenizer] = -1 if found is None else found
+    return _unknown[tokenizer]
+
+
+def named_specials(tokenizer: "Tokenizer") -> set[int]:
+    """Ids of the pieces that have the name of a special token."""
+    names = {name for names in NAMES.values() for name in names} | {*roles_of(tokenizer).values()}
+    names.discard("")
+    return {index for name in names if (index := tokenizer.token_to_id(name)) is not None}
+
+
+def markers(tokenizer: "Tokenizer") -> set[str]:
+    """The names of the model's own special tokens, which no text of a loaded tokenizer gets."""
+    return {token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special}
+
+
+def named_as(tokenizer: "Tokenizer", other: "Tokenizer") -> "Tokenizer":
+    """The tokenizer, which was made of another one: its special tokens have the names of the other's, and are
+    as plain in a text, and a text is cut on the same side."""
+    remember_roles(tokenizer, roles_of(other))
+    remember_side(tokenizer, truncation_side(other))
+    tokenizer.encode_special_tokens = other.encode_special_tokens
+    return tokenizer
+
+
+def roles_in(names: Mapping[str, Any], tokenizer: "Tokenizer") -> dict[str, str]:
+    """The special tokens that the vocabulary has, by role.
+
+    Args:
+        names: as tokenizer_config.json has them, by its keys (`cls_token`).
+    """
+    found = {}
+    for role, keys in _KEYS.items():
+        name = next((names[key] for key in keys if names.get(key)), None)
+        if isinstance(name, str) and tokenizer.token_to_id(name) is not None:
+            found[role] = name
+    return found

@@ -1,0 +1,121 @@
+"""What stands around a vocabulary: normaliser, pre-tokenizer, decoder and special tokens of each kind.
+
+- `bert`: BERT's WordPiece pipeline.
+- `byte_level`: GPT-2's bytes as letters, as RoBERTa and ModernBERT have them; every text can be spelled.
+
+In `byte_level`, runs of Han characters are cut from their surroundings: one by one, as BERT has it, or in
+runs of at most 32, so that encoding time stays linear.
+"""
+
+import json
+import re
+from typing import TYPE_CHECKING, Any, Literal
+
+from brimful.base.errors import BrimfulError
+from brimful.corpus.text.folding import Folding, normalizer
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+Han = Literal["characters", "pieces"]
+SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+LONGEST_WORD = 100
+LONGEST_RUN = 32
+LONGEST_PIECE = 4
+_LONG_RUN = re.compile(rf"\S{{{LONGEST_WORD + 1},}}")
+
+
+def bert_normalizer(lowercase: bool) -> Any:
+    """BERT's: control characters out, spaces around Han characters; uncased also without accents."""
+    from tokenizers import normalizers
+
+    return normalizers.BertNormalizer(
+        clean_text=True, handle_chinese_chars=True, strip_accents=None, lowercase=lowercase
+    )
+
+
+def bert(vocabulary: dict[str, int], lowercase: bool) -> "Tokenizer":
+    """The BERT pipeline around a WordPiece vocabulary.
+
+    Raises:
+        BrimfulError: the vocabulary lacks a special token.
+    """
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+    missing = [token for token in SPECIAL_TOKENS if token not in vocabulary]
+    if missing:
+        raise BrimfulError(f"the vocabulary lacks {', '.join(missing)}; a BERT vocabulary needs them all")
+    model = models.WordPiece(vocabulary, unk_token="[UNK]", max_input_chars_per_word=LONGEST_WORD)
+    tokenizer = Tokenizer(model)
+    tokenizer.normalizer = bert_normalizer(lowercase)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    return with_special_tokens(tokenizer)
+
+
+def byte_level(model: Any, folding: Folding | None, han: Han) -> "Tokenizer":
+    """The pipeline of byte-level BPE, without special tokens. Text is left as it is but for `folding`."""
+    from tokenizers import Tokenizer, decoders, pre_tokenizers
+
+    tokenizer = Tokenizer(model)
+    if folding is not None:
+        tokenizer.normalizer = normalizer(folding, drop=False, han_apart=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [_han_apart(han), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
+
+
+def _han_apart(han: Han) -> Any:
+    from tokenizers import Regex, pre_tokenizers
+
+    longest = 1 if han == "characters" else LONGEST_RUN
+    return pre_tokenizers.Split(Regex(rf"\p{{Han}}{{1,{longest}}}"), "isolated")
+
+
+def drop_long_words() -> Any:
+    """A pre-tokenizer for training: corrupt text has words that would take the trainer's time and memory."""
+    from tokenizers import Regex, pre_tokenizers
+
+    return pre_tokenizers.Split(Regex(rf"\A(?m:.){{{LONGEST_WORD + 1},}}\z"), "removed")
+
+
+def without_long_words(text: str, pre_tokenizer: Any) -> str:
+    """The same for one text, in Python: only the few overlong runs between spaces are cut."""
+    return _LONG_RUN.sub(
+        lambda run: "".join(
+            word for word, _ in pre_tokenizer.pre_tokenize_str(run[0]) if len(word) <= LONGEST_WORD
+        ),
+        text,
+    )
+
+
+def with_special_tokens(tokenizer: "Tokenizer") -> "Tokenizer":
+    """Mark BERT's special tokens, and put them around texts and pairs."""
+    from tokenizers import processors
+
+    vocabulary = tokenizer.get_vocab(with_added_tokens=False)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[(token, vocabulary[token]) for token in ("[CLS]", "[SEP]")],
+    )
+    tokenizer.add_special_tokens(sorted(SPECIAL_TOKENS, key=vocabulary.__getitem__))
+    return tokenizer
+
+
+def with_nfkc(tokenizer: "Tokenizer") -> "Tokenizer":
+    """A copy that normalises by NFKC before all else; the tokenizer itself if it does so already.
+
+    A SentencePiece character map (`Precompiled`) counts as NFKC: its default is NFKC and a little more.
+    """
+    from tokenizers import Tokenizer
+
+    state = json.loads(tokenizer.to_str())
+    present = state["normalizer"]
+    steps = [] if present is None else present.get("normalizers", [present])
+    if any(step["type"] in ("NFKC", "Precompiled") for step in steps):
+        return tokenizer
+    state["normalizer"] = {"type": "Sequence", "normalizers": [{"type": "NFKC"}, *steps]}
+    return Tokenizer.from_str(json.dumps(state))

@@ -1,0 +1,372 @@
+"""The ladder: what else the same labels can give, beside a fine-tuned encoder. It needs scikit-learn.
+
+Each rung is trained on the same rows as the encoder. What it has to choose is chosen on the same dev rows,
+and it is measured on the same test rows.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+
+from brimful.base.console import say, warn
+from brimful.base.errors import BrimfulError
+from brimful.base.extras import missing
+from brimful.model.encoder import Encoder
+from brimful.model.inference import text_vectors
+from brimful.tables.table import Table
+from brimful.tasks.data import TaskData, cut_part, drawn
+from brimful.tasks.encoded import Encoded
+from brimful.tasks.judging.speed import Answer
+from brimful.tasks.task import Task
+from brimful.train.objective import Runtime
+
+TFIDF_STRENGTHS = (1.0, 3.0, 10.0, 30.0)
+"""C of the logistic regressions on TF-IDF that are tried: large is weak regularisation."""
+FROZEN_STRENGTHS = (0.001, 0.01, 0.1, 1.0, 10.0)
+"""The same on embeddings, whose features have a deviation of 1."""
+MOST = 50_000
+"""Rows of train, and a quarter of them of dev, that a linear model takes: other ranks wait for it."""
+MOST_FEATURES = 200_000
+"""Features of TF-IDF."""
+MOST_OUTPUTS = 1_000
+"""Classes or labels of a linear model: its time grows with them."""
+MOST_FITTED = 5_000_000
+"""Rows times classes or labels that it takes."""
+RUNGS = ("majority", "tfidf", "frozen", "random")
+"""The models of the ladder, by their keys in a summary and in its order."""
+LARGE = 20.0
+"""A logit that stands for certainty, where a label never changes in training."""
+
+Fitted = Callable[[Any], np.ndarray]
+"""Features (n, features) -> answers (n, outputs), as `Task.measure` takes them."""
+
+
+def available(task: Task) -> str | None:
+    """Why there is no ladder; None if there is one."""
+    if task.problem_type not in _MODELS:
+        return f"the baselines are for classes, several labels or a value of a text, and not for {task.name}"
+    return missing("the ladder of baselines", "sklearn")
+
+
+class UnreadError(ValueError):
+    """No text has what a kind of features reads, such as words."""
+
+
+class Features(Protocol):
+    """How a baseline reads texts."""
+
+    name: str
+    """What a message calls them."""
+    kinds: Sequence[str]
+    """The ways to read texts, to choose from."""
+    kind: str
+    """The one that `fit` takes."""
+    strengths: tuple[float, ...]
+    """C to choose from."""
+
+    def fit(self, table: Table) -> Any:
+        """The features of a training table, on which these features then depend."""
+
+    def of(self, table: Table) -> Any:
+        """The features of other texts."""
+
+    def new(self, table: Table) -> Any:
+        """The same, computed again, as a user would wait for them."""
+
+
+class Tfidf:
+    """Words and pairs of words, runs of one to three characters, or both, by TF-IDF, each with a norm of 1;
+    of pairs each text has its own. At most `MOST_FEATURES`, those that most texts of training have."""
+
+    name = "TF-IDF"
+    kinds: Sequence[str] = ("words", "characters", "words and characters")
+    kind = kinds[-1]
+    strengths: tuple[float, ...] = TFIDF_STRENGTHS
+
+    def fit(self, table: Table) -> Any:
+        from scipy.sparse import hstack
+        from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
+
+        self._reads_second = any(table.second or ())
+        counted = []
+        for column, texts in enumerate(self._texts(table)):
+            for name in self.kind.split(" and "):
+                vectorizer = CountVectorizer(**_READERS[name])
+                try:
+                    counted.append((column, vectorizer, vectorizer.fit_transform(texts)))
+                except ValueError as error:
+                    if "empty vocabulary" not in str(error):
+                        raise
+        if not counted:
+            raise UnreadError("no text has any")
+        frequency = np.concatenate([np.bincount(c.indices, minlength=c.shape[1]) for *_, c in counted])
+        kept = np.zeros(len(frequency), dtype=bool)
+        kept[np.argsort(-frequency, kind="stable")[:MOST_FEATURES]] = True
+        self.found, self._blocks, read = len(kept), [], []
+        ends = np.cumsum([counts.shape[1] for *_, counts in counted])
+        for (column, vectorizer, counts), part in zip(counted, np.split(kept, ends[:-1]), strict=True):
+            if part.any():
+                names = vectorizer.get_feature_names_out()[part]
+                vectorizer.vocabulary_ = {name: place for place, name in enumerate(names)}
+                weights = TfidfTransformer(sublinear_tf=True).fit(counts[:, part])
+                self._blocks.append((column, vectorizer, weights))
+                read.append(weights.transform(counts[:, part]))
+        return hstack(read).tocsr()
+
+    def of(self, table: Table) -> Any:
+        from scipy.sparse import hstack
+
+        texts = self._texts(table)
+        return hstack(
+            [weights.transform(count.transform(texts[column])) for column, count, weights in self._blocks]
+        ).tocsr()
+
+    def new(self, table: Table) -> Any:
+        return self.of(table)
+
+    def _texts(self, table: Table) -> list[Sequence[str]]:
+        return [table.texts, table.second] if self._reads_second and table.second else [table.texts]
+
+
+_READERS: dict[str, dict[str, Any]] = {
+    "words": {"token_pattern": r"(?u)\b\w+\b", "ngram_range": (1, 2)},
+    "characters": {"analyzer": "char", "ngram_range": (1, 3)},
+}
+
+
+class Frozen:
+    """Embeddings by an encoder that is not trained, each dimension with the deviation 1 in training.
+
+    They are pooled as the encoder was trained, where that is known, else by the mean.
+
+    Args:
+        encode: texts -> examples, without targets.
+    """
+
+    name = "the frozen encoder"
+    kinds: Sequence[str] = ("vectors",)
+    kind = "vectors"
+    strengths: tuple[float, ...] = FROZEN_STRENGTHS
+
+    def __init__(self, encoder: Encoder, encode: Callable[[Table], Encoded], runtime: Runtime) -> None:
+        self.encoder = encoder.to(runtime.device).eval()
+        self.encode = encode
+        self.runtime = runtime
+        self._known: dict[tuple[str, str], np.ndarray] = {}
+
+    def fit(self, table: Table) -> np.ndarray:
+        found = self._embeddings(table)
+        self._mean, self._deviation = found.mean(0), found.std(0) + 1e-6
+        return self.of(table)
+
+    def of(self, table: Table) -> np.ndarray:
+        return (self._embeddings(table) - self._mean) / self._deviation
+
+    def new(self, table: Table) -> np.ndarray:
+        return (self._embed(table) - self._mean) / self._deviation
+
+    def _embeddings(self, table: Table) -> np.ndarray:
+        """float32 (n, hidden); a text that was embedded before is not embedded again."""
+        keys = table.keys()
+        new = [row for row, key in enumerate(keys) if key not in self._known]
+        if new:
+            self._known |= zip((keys[row] for row in new), self._embed(table.take(new)), strict=True)
+        return np.stack([self._known[key] for key in keys])
+
+    def _embed(self, table: Table) -> np.ndarray:
+        return text_vectors(self.encoder, self.encode(table).examples, precision=self.runtime.precision)
+
+
+def _constant(row: np.ndarray) -> Fitted:
+    return lambda features: np.repeat(row[None].astype(np.float32), features.shape[0], 0)
+
+
+def _logistic(features: Any, labels: np.ndarray, strength: float, weights: Any = None) -> Any:
+    """Logistic regression; of sparse features in the dual, for two classes, which takes few passes."""
+    from scipy.sparse import issparse
+    from sklearn.linear_model import LogisticRegression
+
+    dual = {"solver": "liblinear", "dual": True, "tol": 0.1, "random_state": 0} if issparse(features) else {}
+    return LogisticRegression(C=strength, max_iter=1000, **dual).fit(features, labels, weights)
+
+
+def _classes(outputs: int, features: Any, targets: dict[str, np.ndarray], strength: float | None) -> Fitted:
+    """Logistic regression, of sparse features of each class against all others; without a strength, the
+    shares of the classes whatever the text is."""
+    from scipy.sparse import issparse
+
+    labels, weights = targets["label"], None
+    if "weight" in targets:  # a training weighs windows, this model rows
+        counts = np.bincount(labels, minlength=outputs)
+        weights = (len(labels) / (outputs * np.maximum(counts, 1)))[labels]
+    shares = np.bincount(labels, weights=weights, minlength=outputs) / len(labels)
+    classes = np.unique(labels)
+    if strength is None or len(classes) == 1:
+        return _constant(np.log(np.maximum(shares, np.exp(-LARGE))))
+    if issparse(features) and len(classes) > 2:
+        models = [_logistic(features, labels == one, strength, weights) for one in classes]
+        return lambda x: _scores(models, x, classes, outputs)
+    model = _logistic(features, labels, strength, weights)
+
+    def answers(x: Any) -> np.ndarray:
+        found = np.full((x.shape[0], outputs), -LARGE, dtype=np.float32)
+        found[:, model.classes_] = np.log(np.maximum(model.predict_proba(x), np.exp(-LARGE)))
+        return found
+
+    return answers
+
+
+def _labels(outputs: int, features: Any, targets: dict[str, np.ndarray], strength: float | None) -> Fitted:
+    """A logistic regression for each label."""
+    fitted: list[Callable[[Any], np.ndarray]] = []
+    for label in np.unpackbits(targets["labels"], axis=1, count=1 + outputs)[:, 1:].T:
+        share = np.clip(label.mean(), np.exp(-LARGE), 1 - np.exp(-LARGE))
+        if strength is None or len(np.unique(label)) == 1:
+            fitted.append(_constant(np.log([share / (1 - share)])))
+            continue
+        model = _logistic(features, label, strength)
+        fitted.append(partial(_scores, [model], places=[0], outputs=1))
+    return lambda x: np.concatenate([one(x) for one in fitted], 1).astype(np.float32)
+
+
+def _scores(models: Sequence[Any], features: Any, places: Any, outputs: int) -> np.ndarray:
+    """Log-odds by models of yes or no, float32 (n, outputs); what has no model is out of the question."""
+    found = np.full((features.shape[0], outputs), -LARGE, dtype=np.float32)
+    for place, model in zip(places, models, strict=True):
+        found[:, place] = model.decision_function(features)
+    return found
+
+
+def _value(outputs: int, features: Any, targets: dict[str, np.ndarray], strength: float | None) -> Fitted:
+    """Ridge regression, whose penalty is 1 / C."""
+    from sklearn.linear_model import Ridge
+
+    values = targets["label"].astype(np.float64)
+    if strength is None:
+        return _constant(values.mean(keepdims=True))
+    model = Ridge(alpha=1 / strength).fit(features, values)
+    return lambda x: model.predict(x)[:, None].astype(np.float32)
+
+
+_MODELS = {
+    "single_label_classification": _classes,
+    "multi_label_classification": _labels,
+    "regression": _value,
+}
+
+
+@dataclass(frozen=True)
+class Rung:
+    """A baseline that is trained.
+
+    Attributes:
+        answers: of the test rows.
+        metrics: on the test rows.
+        seconds: of training: reading the texts, choosing C, and fitting.
+        answer: how it answers other texts, for its speed; None: it is not timed.
+        strength: the C that was chosen.
+        rows: of train that it was fitted to.
+        reads: the kind of features, where it was one of several.
+    """
+
+    answers: np.ndarray
+    metrics: dict[str, float]
+    seconds: float
+    answer: Answer | None = None
+    strength: float | None = None
+    rows: int = 0
+    reads: str | None = None
+
+
+def majority(task: Task, data: TaskData) -> Rung:
+    """The same answer to every text: the shares of the classes, or the mean."""
+    started = time.perf_counter()
+    targets = {name: values for name, values in data.train.targets.items() if name != "weight"}
+    answer = _MODELS[task.problem_type](len(task.labels), None, targets, None)
+    answers = answer(np.empty((len(data.test), 0)))
+    seconds = time.perf_counter() - started
+    return Rung(answers, task.measure(answers, data.test), seconds, rows=len(data.train))
+
+
+def linear(task: Task, data: TaskData, features: Features, *, timed: bool = True) -> Rung | None:
+    """As `_linear`, with at most `MOST` rows of train, of many classes fewer; None for more than
+    `MOST_OUTPUTS`, and where scikit-learn cannot fit the model, as to texts of spaces. A line says each."""
+    outputs = max(len(task.labels), 1)
+    if outputs > MOST_OUTPUTS:
+        say(f"no linear model on {features.name}: {outputs:,} labels; {MOST_OUTPUTS:,} would take long")
+        return None
+    most = min(MOST, MOST_FITTED // outputs)
+    if len(data.train) > most:
+        say(f"{features.name} takes {most:,} of the {len(data.train):,} rows, drawn: all would take long")
+        fit, train = (drawn(part, most, "linear model") for part in (data.fit, data.train))
+        dev = None if data.dev is None else drawn(data.dev, most // 4, "linear model")
+        data = replace(data, fit=fit, dev=dev, train=train)
+    try:
+        rung = _linear(task, data, features, timed=timed)
+    except ValueError as error:
+        warn(f"no linear model on {features.name}: {error}")
+        return None
+    if isinstance(features, Tfidf):
+        more = f", the {MOST_FEATURES:,} of {features.found:,} features that most texts have"
+        say(f"TF-IDF reads {features.kind}{more if features.found > MOST_FEATURES else ''}")
+    return rung
+
+
+def _linear(task: Task, data: TaskData, features: Features, *, timed: bool) -> Rung:
+    """A linear model on features: their kind and its C are the best on dev by the primary metric, and then it
+    is fitted to train. Without a dev table, dev is a fifth of train, as for learning rates."""
+    say(f"ladder: {features.name} on {len(data.train):,} rows")
+    started = time.perf_counter()
+    fit_model = partial(_MODELS[task.problem_type], len(task.labels))
+    features.kind, strength = _choice(task, data, features)
+    model = fit_model(features.fit(data.train.table), data.train.targets, strength)
+    seconds = time.perf_counter() - started
+    answers = model(features.of(data.test.table))
+    answer = (lambda table: model(features.new(table))) if timed else None
+    metrics, reads = task.measure(answers, data.test), features.kind if len(features.kinds) > 1 else None
+    return Rung(answers, metrics, seconds, answer, strength, len(data.train), reads)
+
+
+def _choice(task: Task, data: TaskData, features: Features) -> tuple[str, float]:
+    """The kind and the C that are best on dev, or on a fifth of train: the kind at one C, then its C. The
+    last kind and 1 where train is too small for that, or where no kind can read it."""
+    fit_model = partial(_MODELS[task.problem_type], len(task.labels))
+    fit, dev = data.fit, data.dev
+    if dev is None:
+        try:
+            fit, dev = cut_part(task, data.train, "dev")
+        except BrimfulError:  # too few rows
+            return features.kinds[-1], 1.0
+
+    def score(strength: float) -> float:
+        answers = fit_model(ours, fit.targets, strength)(theirs)
+        return task.metrics[0].score(task.measure(answers, dev))
+
+    middle, most, best = features.strengths[len(features.strengths) // 2], -np.inf, None
+    for kind in features.kinds:
+        features.kind = kind
+        with suppress(UnreadError):
+            ours, theirs = features.fit(fit.table), features.of(dev.table)
+            if (reached := score(middle)) > most:
+                most, best = reached, (kind, ours, theirs)
+    if best is None:
+        return features.kinds[-1], 1.0
+    kind, ours, theirs = best
+    scores = {strength: most if strength == middle else score(strength) for strength in features.strengths}
+    return kind, max(scores, key=lambda one: scores[one])
+
+
+def frozen(encoder: Encoder, task: Task, data: TaskData, overlap: int | None, runtime: Runtime) -> Frozen:
+    """The features of an encoder that reads texts as the fine-tuned one does."""
+    assert encoder.tokenizer is not None
+    tokenizer, max_length = encoder.tokenizer, data.train.examples.max_length
+
+    def encode(table: Table) -> Encoded:
+        return task.encode(table, tokenizer, max_length, overlap, labelled=False)
+
+    return Frozen(encoder, encode, runtime)

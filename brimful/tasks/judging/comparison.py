@@ -1,0 +1,84 @@
+"""Models side by side on the same test rows: how sure one can be that one is better."""
+
+import json
+from collections.abc import Callable, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from brimful.data.examples import Examples
+from brimful.tables.table import Table
+from brimful.tasks.encoded import Encoded
+from brimful.tasks.judging.uncertainty import Uncertain, bootstrapped, jackknifed
+from brimful.tasks.output import write_rows
+from brimful.tasks.task import Task
+
+MOST = 20_000
+"""Test rows that the bootstrap resamples; of more, the jackknife leaves out groups."""
+
+
+class Judged(NamedTuple):
+    """A model's answers to the test rows, and its task, which may have settings that were fitted on dev."""
+
+    task: Task
+    answers: Any
+
+
+def measure_methods(methods: Sequence[Sequence[Judged]], test: Encoded) -> Uncertain:
+    """The primary metric of methods, each the mean over the models of its seeds.
+
+    The covariance has two parts. That over test rows, with the trained models as they are, is by the paired
+    bootstrap where an answer is a row of an array and there are at most `MOST`, else (many rows, spans,
+    answers to questions) by the jackknife of whole contexts, which measures 41 times instead of 1,001. That
+    over k seeds is the covariance of the metrics of each seed, over k: models of the same seed are paired.
+
+    Args:
+        methods: of each its models, in the same order of seeds. A method without seeds, such as a linear
+            model, has one.
+    """
+
+    measures = [[_primary_of(task, answers, test) for task, answers in models] for models in methods]
+
+    def means(rows: np.ndarray) -> list[float]:
+        return [float(np.mean([measure(rows) for measure in models])) for models in measures]
+
+    if isinstance(methods[0][0].answers, np.ndarray) and len(test) <= MOST:
+        found = bootstrapped(means, len(test))
+    else:
+        found = jackknifed(means, test.table.groups())
+    seeds = max(map(len, methods))
+    if seeds == 1:
+        return found
+    every = np.arange(len(test))
+    runs = [np.broadcast_to([measure(every) for measure in models], seeds) for models in measures]
+    return found._replace(covariance=found.covariance + np.atleast_2d(np.cov(np.array(runs))) / seeds)
+
+
+def _primary_of(task: Task, answers: Any, test: Encoded) -> Callable[[np.ndarray], float]:
+    """The primary metric as a function of rows of test, int64, some several times."""
+
+    def of_arrays(rows: np.ndarray) -> float:
+        blank = [np.zeros(1, dtype=np.int32)] * len(rows)
+        targets: dict[str, Any] = {name: values[rows] for name, values in test.targets.items()}
+        drawn = Encoded(test.table, Examples(blank, blank, targets, 1, 0))
+        return task.measure(answers[rows], drawn)[task.metrics[0].name]
+
+    def of_lists(rows: np.ndarray) -> float:
+        return task.measure([answers[row] for row in rows], test.take(rows))[task.metrics[0].name]
+
+    return task.primary_of(answers, test) or (of_arrays if isinstance(answers, np.ndarray) else of_lists)
+
+
+def fingerprint(table: Table) -> str:
+    """A hash of all rows, texts and labels, in any order: tables with the same one measure the same."""
+    rows = zip(table.keys(), table.labels or [None] * len(table), strict=True)
+    digests = sorted(sha256(json.dumps(row).encode()).digest() for row in rows)
+    return sha256(b"".join(digests)).hexdigest()[:16]
+
+
+def write_predictions(path: Path, task: Task, answers: Any, data: Encoded) -> None:
+    """Write the target and the prediction of each row, with `row`, its number in the file that was read."""
+    rows = enumerate(task.compared_rows(answers, data))
+    write_rows(path, [{"row": data.table.number(place)} | row for place, row in rows])

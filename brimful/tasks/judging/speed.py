@@ -1,0 +1,66 @@
+"""How fast models answer on this machine: one text by itself, and many together."""
+
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from brimful.base.processors import Watch, usable_cores
+from brimful.tables.table import Table
+
+TIMED = 30
+"""Texts that a latency is a median over."""
+MOST = 500
+"""Texts, at most, that a throughput is measured on."""
+SECONDS = 4.0
+"""About the longest that either may take of a model, but for the first call."""
+
+
+class Speed(NamedTuple):
+    """How fast a model answers, from text to answer: `latency_ms` is the median of single texts,
+    `texts_per_second` the rate of many together, `withheld` how much of that time others had the cores."""
+
+    latency_ms: float
+    texts_per_second: float
+    withheld: float = 0.0
+
+
+Answer = Callable[[Table], object]
+"""Computes the answers to the texts of a table."""
+
+
+def speeds_of(answers: Mapping[str, Answer], table: Table) -> dict[str, Speed]:
+    """The speed of each model on the first texts of a table, all in turns: other work slows all alike."""
+    if not answers:
+        return {}
+    watch, models = Watch(), answers.values()
+    singles = [table.take([row]) for row in range(min(TIMED, len(table)))]
+    latencies = medians_ms([[partial(answer, one) for answer in models] for one in singles], 3, SECONDS)
+    counts = [min(MOST, len(table), max(1, int(1e3 * SECONDS / 2 / each))) for each in latencies]
+    pairs = zip(models, counts, strict=True)
+    times = medians_ms([[partial(answer, table.take(range(count))) for answer, count in pairs]], 1, SECONDS)
+    rates = [1e3 * count / each for count, each in zip(counts, times, strict=True)]
+    withheld = watch.look().withheld(max(1, round(usable_cores())))
+    found = map(Speed, latencies, rates, [withheld] * len(answers))
+    return dict(zip(answers, found, strict=True))
+
+
+def medians_ms(rounds: Sequence[Sequence[Callable[[], object]]], warm: int, seconds: float) -> list[float]:
+    """Median milliseconds of each call of a round, over rounds, after `warm` of them. Each stops after
+    `seconds` of its own, with at least one measured call."""
+    times: list[list[float]] = [[] for _ in rounds[0]]
+    spent, left = [0.0] * len(times), [min(warm, len(rounds))] * len(times)
+    for calls in [*rounds[:warm], *rounds]:
+        for number, call in enumerate(calls):
+            if times[number] and spent[number] > seconds:
+                continue
+            started = time.perf_counter()
+            call()
+            took = time.perf_counter() - started
+            spent[number] += took
+            if left[number] and spent[number] <= seconds:
+                left[number] -= 1
+            else:
+                times[number].append(1e3 * took)
+    return [statistics.median(each) for each in times]

@@ -1,0 +1,167 @@
+"""Compiled loops: kept machine code is never older than what it was made of."""
+
+import importlib
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import brimful
+from brimful.base.compiled import cache_folder, compiled, sources_of
+
+PACKAGE = Path(brimful.__file__).parent
+LOOPS = """
+from brimful.base.compiled import compiled
+from brimful.helpers import LEAST, tripled
+
+@compiled
+def loop(x):
+    return max(tripled(x), LEAST)
+"""
+HELPERS = """
+from brimful.base.compiled import compiled
+from brimful.constants import FACTOR
+LEAST = 5
+
+@compiled
+def tripled(x):
+    return x * FACTOR
+"""
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    """A package `brimful`, three of whose modules see each other."""
+    package = tmp_path / "here" / "brimful"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    shutil.copytree(PACKAGE / "base", package / "base")
+    (package / "loops.py").write_text(LOOPS)
+    (package / "helpers.py").write_text(HELPERS)
+    (package / "constants.py").write_text("FACTOR = 3\n")
+    return package
+
+
+def call(package: Path, cache: Path, x: object = 7, said: str = "") -> tuple[float, int]:
+    """What `loop(x)` gives in a new interpreter, and how many of its signatures were compiled there."""
+    code = (
+        "from numba.core import event\n"
+        "import brimful.loops as loops\n"
+        "with event.install_recorder('numba:compile') as recorder:\n"
+        f"    print(loops.loop({x!r}))\n"
+        "print(sum(1 for _, e in recorder.buffer if e.is_start and e.data['dispatcher'] is loops.loop))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-W", "default:compiled loops", "-c", code],
+        cwd=package.parent, env={**os.environ, "NUMBA_CACHE_DIR": str(cache)},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert said in done.stderr if said else not done.stderr
+    result, count = done.stdout.split()
+    return float(result), int(count)
+
+
+@pytest.mark.slow
+def test_machine_code_is_kept_until_something_that_it_uses_changes(package: Path, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    assert call(package, cache) == (21, 1)
+    assert call(package, cache) == (21, 0)
+    assert call(package, cache, 7.5) == (22.5, 1)
+    assert call(package, cache, 7.5) == (22.5, 0)
+    (package / "constants.py").write_text("FACTOR = 2\n")
+    assert call(package, cache) == (14, 1)
+    (package / "helpers.py").write_text(HELPERS.replace("LEAST = 5", "LEAST = 50"))
+    assert call(package, cache) == (50, 1)
+    (package / "unrelated.py").write_text("FACTOR = 9\n")
+    assert call(package, cache) == (50, 0)
+    (package / "constants.py").write_text("FACTOR = 3\n")
+    (package / "helpers.py").write_text(HELPERS)
+    assert call(package, cache) == (21, 0)
+    for file in cache.rglob("*.nbc"):
+        file.write_bytes(file.read_bytes()[:100])  # a power failure
+    assert call(package, cache) == (21, 1)
+
+
+@pytest.mark.parametrize("what", ["a file", "read-only"])
+def test_without_a_folder_loops_compile_in_memory(package: Path, tmp_path: Path, what: str) -> None:
+    cache = tmp_path / "cache"
+    if what == "a file":
+        cache.touch()
+    else:
+        cache.mkdir(mode=0o500)
+        if os.access(cache, os.W_OK):
+            pytest.skip("this user may write anywhere")
+    said = "BrimfulWarning: compiled loops cannot be kept"
+    assert call(package, cache, said=said) == (21, 1)
+    assert call(package, cache, said=said) == (21, 1)
+
+
+def test_loops_without_a_file_compile_in_memory() -> None:
+    scope: dict[str, Any] = {}
+    exec("def double(x):\n    return x + x", scope)
+    assert compiled(scope["double"])(21) == 42
+
+
+def test_a_full_disk_does_not_stop_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError("no space left on device")
+
+    def double(x: int) -> int:
+        return x + x
+
+    loop = compiled(double)
+    monkeypatch.setattr(type(loop._cache._cache_file), "_save_data", full)
+    assert loop(21) == 42
+
+
+@pytest.mark.slow
+def test_processes_may_compile_at_once(package: Path, tmp_path: Path) -> None:
+    """Each signature has a file of its own: numba's index would mix up those that are compiled at once."""
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    calls = [("7", "21"), ("7.5", "22.5"), ("7", "21"), ("7.5", "22.5")]
+    for _ in range(2):
+        started = [
+            subprocess.Popen(
+                [sys.executable, "-c", f"import brimful.loops; print(brimful.loops.loop({x}))"],
+                cwd=package.parent, env=environment, stdout=subprocess.PIPE, text=True,
+            )
+            for x, _ in calls
+        ]  # fmt: skip
+        assert [process.communicate()[0].strip() for process in started] == [result for _, result in calls]
+
+
+def test_the_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("numba.config.CACHE_DIR", "")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache_folder() == tmp_path / "brimful" / "loops"
+    monkeypatch.setattr("numba.config.CACHE_DIR", str(tmp_path / "numba"))
+    assert cache_folder() == tmp_path / "numba" / "brimful" / "loops"
+
+
+def modules_with_loops() -> Iterator[str]:
+    for path in sorted(PACKAGE.rglob("*.py")):
+        if "from brimful.base.compiled import" in path.read_text("utf-8"):
+            yield ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
+
+
+@pytest.mark.parametrize("module", list(modules_with_loops()))
+def test_the_sources_of_a_module_are_all_that_its_loops_can_see(module: str) -> None:
+    """A name that comes from a package's facade would hide the module that defines it."""
+    home = importlib.import_module(module)
+    files = sources_of(Path(str(home.__file__)))
+    for name, value in vars(home).items():
+        defined_in = sys.modules.get(getattr(value, "__module__", None) or "")
+        if getattr(value, "__module__", "").startswith("brimful") and defined_in is not None:
+            assert Path(str(defined_in.__file__)) in files, f"{module}.{name}"
+
+
+def test_compiled_loops_can_be_pickled() -> None:
+    from brimful.base.draws import mix_word
+
+    assert pickle.loads(pickle.dumps(mix_word)) is not None

@@ -1,0 +1,217 @@
+"""Messages and progress go to stderr as they are; without a command, to `logging` and `warnings`."""
+
+import logging
+import warnings
+
+import pytest
+
+from brimful.base import console, terminal
+from brimful.base.console import printed, progress, recorded_warnings, say, warn
+from brimful.base.errors import BrimfulWarning
+
+
+def watch(monkeypatch: pytest.MonkeyPatch, terminal: bool = True) -> None:
+    """stderr takes itself for a terminal with colours."""
+    monkeypatch.setattr(console.sys.stderr, "isatty", lambda: terminal)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+
+
+def shown_on(monkeypatch: pytest.MonkeyPatch, **options: object) -> None:
+    """The bar is drawn for a terminal of these properties."""
+    shown = terminal.Console(stderr=True, force_terminal=True, **options)  # type: ignore[arg-type]
+    monkeypatch.setattr(terminal, "console", shown)
+
+
+def test_messages_go_to_stderr_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    text = "[bold]not markup[/bold] 'quoted' 汉字 :smile: 1,000 " + "long " * 100
+    say(text)
+    warn(text)
+    out, err = capsys.readouterr()
+    assert not out
+    assert err == f"{text}\nwarning: {text}\n"
+
+
+def test_control_characters_cannot_reach_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    """A file name or a label may hold what clears a screen or writes backwards."""
+    say("one\ntwo \x1b[2J \r \u202e \udc80")
+    assert capsys.readouterr().err == "one\ntwo \\x1b[2J \\r \\u202e \\udc80\n"
+
+
+def test_warnings_are_yellow_where_colours_are_wanted(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    watch(monkeypatch)
+    warn("odd")
+    say("even")
+    monkeypatch.setenv("NO_COLOR", "1")
+    warn("odder")
+    assert capsys.readouterr().err == "\x1b[33mwarning: odd\x1b[0m\neven\nwarning: odder\n"
+
+
+def test_a_command_prints_each_warning_once(capsys: pytest.CaptureFixture[str]) -> None:
+    for _ in range(2):
+        with printed():
+            for text in ("odd", "odd", "odder", "odd"):
+                warn(text)
+            say("even")
+            say("even")
+    assert capsys.readouterr().err == "warning: odd\nwarning: odder\neven\neven\n" * 2
+
+
+@pytest.mark.usefixtures("library")
+def test_a_program_decides_about_warnings(capsys: pytest.CaptureFixture[str]) -> None:
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("default")
+        for _ in range(3):
+            warn("odd \x1b[2J")
+    assert [(str(one.message), one.category) for one in said] == [("odd \\x1b[2J", BrimfulWarning)]
+    assert said[0].filename == __file__
+    with pytest.raises(BrimfulWarning, match="odd"):  # as these tests make errors of warnings
+        warn("odd")
+    with recorded_warnings() as lines:
+        warn("odd")
+    assert lines == ["odd"]
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.usefixtures("library")
+def test_a_program_decides_about_messages_and_progress(
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    caplog.set_level(logging.INFO, "brimful")
+    say("even")
+    with progress("train", 3) as advance:
+        advance(3)
+    assert [(one.name, one.levelno) for one in caplog.records] == [("brimful", logging.INFO)] * 2
+    assert caplog.messages[0] == "even"
+    assert caplog.messages[1].startswith("train: 3 of 3 in ")
+    assert capsys.readouterr() == ("", "")
+    watch(monkeypatch)
+    shown_on(monkeypatch, width=100)
+    with progress("train", 20) as advance:
+        advance(20)
+    assert "20/20" in capsys.readouterr().err
+
+
+def test_lines_appear_above_a_bar(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    watch(monkeypatch)
+    shown_on(monkeypatch, width=100)
+    with progress("train", 20) as advance:
+        advance(3)
+        warn("a file was passed over")
+        advance(17)
+    err = capsys.readouterr().err
+    assert "20/20" in err.partition("a file was passed over")[2]
+
+
+def test_progress_in_a_log(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Few lines where nobody watches: one every ten seconds, and one at the end."""
+    now = 0.0
+    monkeypatch.setattr(console.time, "monotonic", lambda: now)
+    with progress("train", 2000) as advance:
+        for _ in range(25):
+            now += 1.0
+            advance(80, f"[loss] {now:.0f}" if now % 4 == 0 else "")
+    out, err = capsys.readouterr()
+    assert not out
+    assert err.splitlines() == [
+        "train: 800 of 2,000, 10 s, 15 s left [loss] 8",
+        "train: 1,600 of 2,000, 20 s, 5 s left [loss] 20",
+        "train: 2,000 of 2,000 in 25.0 s",
+    ]
+
+
+def test_the_first_steps_tell_nothing_of_the_time_left(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They hold the start-up and the compilation: 30 seconds here, and each later step takes one."""
+    now = 0.0
+    monkeypatch.setattr(console.time, "monotonic", lambda: now)
+    with progress("train", 60, done=20) as advance:
+        for seconds in (30.0, *[1.0] * 39):
+            now += seconds
+            advance()
+    assert capsys.readouterr().err.splitlines()[:2] == [
+        "train: 21 of 60, 30 s",
+        "train: 31 of 60, 40 s, 29 s left",
+    ]
+
+
+def test_an_error_ends_progress_without_a_last_line(capsys: pytest.CaptureFixture[str]) -> None:
+    def fail() -> None:
+        with progress("train", 10) as advance:
+            advance()
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    assert capsys.readouterr() == ("", "")
+
+
+def test_progress_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    watch(monkeypatch)
+    shown_on(monkeypatch, width=100)
+    with progress("train", 20) as advance:
+        advance(20, "[loss] 3")
+    out, err = capsys.readouterr()
+    assert not out
+    assert "20/20" in err
+    assert "[loss] 3" in err
+
+
+def test_a_narrow_terminal_shows_what_fits_of_a_note(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    watch(monkeypatch)
+    shown_on(monkeypatch, width=60)
+    note = "loss mlm 5.475, accuracy 10.1%, rate 1.85e-05, 12,493 tokens/s, 99.8% of slots real, MFU 41.2%"
+    with progress("train", 20) as advance:
+        advance(20, note)
+    err = capsys.readouterr().err
+    assert "train" in err
+    assert "20/20" in err
+    assert "loss mlm 5.475, accuracy 10.1%, rate 1.85e-05\x1b" in err.replace("\n", "\x1b")
+    assert "tokens/s" not in err
+    assert terminal.fitting(note, 80) == note.partition(", 99.8%")[0]
+    assert terminal.fitting(note, 120) == note
+    with progress("train", 20) as advance:
+        advance(20, "x" * 100)
+    assert "x" * 59 + "\N{HORIZONTAL ELLIPSIS}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("watched", [False, True])
+def test_a_limit_ends_sooner_than_the_steps(
+    watched: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ten steps in 100 seconds leave 900 for 90 steps, or the 500 to which the run is limited."""
+    now = 0.0
+    shown_on(monkeypatch, width=100, get_time=lambda: now)
+    watch(monkeypatch, watched)
+    monkeypatch.setattr(console.time, "monotonic", lambda: now)
+    for seconds, lines, bar in (
+        (
+            600.0,
+            ["train: step 10, 100 s of 10 min", "train: 10 steps in 100.0 s"],
+            ("step 10", "0:08:20 left"),
+        ),
+        (
+            5000.0,
+            ["train: 10 of 100, 100 s, 900 s left", "train: 10 steps in 100.0 s"],
+            ("10/100", "0:15:00 left"),
+        ),
+    ):
+        now = 0.0
+        with progress("train", 100, seconds=seconds) as advance:
+            for _ in range(10):
+                now += 10
+                advance(1, "", seconds - now)
+        said = capsys.readouterr().err
+        if watched:
+            assert all(part in said for part in bar)
+        else:
+            assert said.splitlines()[-2:] == lines

@@ -1,0 +1,122 @@
+"""What ranks on CPUs send each other."""
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+
+import pytest
+import torch.distributed as dist
+
+from brimful.base import distributed
+from brimful.base.distributed import common_name, is_of_ranks
+from brimful.base.errors import BrimfulError
+from builders.ranks import on_ranks
+
+EXCHANGES = """
+import torch
+from brimful.base.distributed import all_gather, all_to_all, world
+
+with world() as ranks:
+    begun = []
+    for round, size in enumerate([1 << 19, 1, 3 << 17, 5]):  # the large ones are still on their way
+        own = torch.arange(size) + 1000 * ranks.rank + round
+        whole = torch.zeros(3 * size, dtype=torch.int64)
+        sent = torch.stack([own + 100 * rank for rank in range(3)])
+        received = torch.zeros(3, size, dtype=torch.int64)
+        begun.append((all_gather(whole, own), all_to_all(received, sent), whole, received, round, size))
+    for gathering, sending, whole, received, round, size in reversed(begun):
+        sending.wait()
+        gathering.wait()
+        from_each = torch.stack([torch.arange(size) + 1000 * rank + round for rank in range(3)])
+        assert torch.equal(whole.view(3, size), from_each)
+        assert torch.equal(received, from_each + 100 * ranks.rank)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+def test_exchanges_that_overlap_are_not_mixed_up(tmp_path):
+    on_ranks(3, EXCHANGES, tmp_path)
+
+
+@pytest.mark.parametrize("late", [0, 1, 2])
+def test_ranks_agree_on_a_name_of_their_own_in_a_store_that_earlier_ranks_have_used(late):
+    store, names = dist.HashStore(), []
+    store.set("brimful asks 1", "a rank that was killed before it had an answer")
+    for _ in range(3):
+
+        def join(rank: int) -> str:
+            time.sleep(0.2 if rank == late else 0)
+            return common_name(store, rank, 3)
+
+        with ThreadPoolExecutor(3) as ranks:
+            found = set(ranks.map(join, range(3)))
+        assert len(found) == 1
+        names += found
+    assert len(set(names)) == 3
+
+
+def test_a_rank_that_does_not_come_is_named(monkeypatch):
+    monkeypatch.setattr(distributed, "LONGEST_START", 0.1)
+    store = dist.HashStore()
+    with ThreadPoolExecutor(1) as other:
+        joined = other.submit(common_name, store, 1, 3)
+        with pytest.raises(BrimfulError, match="rank 0 has waited for rank 2 in vain"):
+            common_name(store, 0, 3)
+        joined.result()
+        store.set_timeout(timedelta(seconds=0.1))
+        with pytest.raises(BrimfulError, match="rank 1 has waited for rank 0 in vain"):
+            common_name(store, 1, 3)
+
+
+TWICE = """
+import os, time
+from brimful.base.distributed import world
+
+rank = int(os.environ["RANK"])
+os.environ["TORCHELASTIC_RESTART_COUNT"] = str(rank)  # as if rank 0's machine had replaced another one
+for round in range(2):
+    time.sleep(2 * round * rank)
+    with world() as ranks:
+        assert ranks.sum([1.0]) == [2.0]
+"""
+
+
+@pytest.mark.distributed
+def test_ranks_join_twice_and_after_unequal_restarts(tmp_path):
+    on_ranks(2, TWICE, tmp_path)
+
+
+LATE = """
+import os, time
+from brimful.base.distributed import all_to_all, world
+from brimful.base.errors import BrimfulError
+import torch
+
+rank = int(os.environ["RANK"])
+for wait in (lambda ranks: ranks.barrier(), lambda ranks: all_to_all(torch.zeros(2), torch.ones(2)).wait()):
+    try:
+        with world() as ranks, ranks.waits(0.5):
+            time.sleep(2 * rank)
+            wait(ranks)
+    except BrimfulError as error:
+        assert rank == 0 or "has lost another rank" in str(error), error
+        assert rank or "has waited in vain" in str(error), error
+    else:
+        assert rank, "rank 0 ends at its limit"
+    time.sleep(2 * (1 - rank))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+def test_a_rank_waits_as_long_as_its_limit_in_collectives_and_exchanges(tmp_path):
+    on_ranks(2, LATE, tmp_path)
+
+
+def test_errors_of_other_kinds_are_not_of_other_ranks():
+    assert is_of_ranks(
+        RuntimeError("[/gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:42")
+    )
+    assert not is_of_ranks(RuntimeError("shape mismatch"))
+    assert not is_of_ranks(BrimfulError("gloo/transport"))

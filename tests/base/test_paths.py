@@ -1,0 +1,91 @@
+"""Names that are not UTF-8, and terminals that cannot show a character."""
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from brimful.base.config import config_hash, read_yaml, write_yaml
+from brimful.base.paths import shown, utf8_path
+from brimful.base.storage import read_json, write_json, write_tensors
+from brimful.corpus.reading.inputs import Span, find_inputs
+from brimful.corpus.reading.read import ReadConfig, read_documents
+from brimful.tables.table_files import read_table
+
+NAME = "语料".encode("gbk")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    place = Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + NAME))
+    try:
+        place.mkdir()
+    except OSError:
+        pytest.skip("this file system only has names in UTF-8")
+    return place
+
+
+def test_such_files_are_found_and_read(folder: Path) -> None:
+    name = os.fsdecode("报告".encode("gbk"))
+    (folder / f"{name}.txt").write_text("今天的会议。\n", encoding="utf-8")
+    (folder / f"{name}.tsv").write_text("text\tlabel\na\t1\n", encoding="utf-8")
+    with open(folder / f"{name}.parquet", "wb") as file:
+        pq.write_table(pa.table({"text": ["b"], "label": [1]}), file)
+    found = [item.path for item in find_inputs([str(folder)], "out")]
+    assert [os.path.splitext(path)[1] for path in found] == [".parquet", ".tsv", ".txt"]
+    texts = [text for path in found for _, text in read_documents(Span(path=path), ReadConfig(), Counter())]
+    assert texts == ["b", "a", "今天的会议。"]
+    assert [read_table(path, labelled=True).texts for path in found[:2]] == [["b"], ["a"]]
+
+
+def test_such_names_are_kept_in_json_and_yaml_and_shown_with_escapes(folder: Path) -> None:
+    write_json(folder / "a.json", {"path": str(folder), "more": "语料"})
+    kept = read_json(folder / "a.json")
+    assert os.fsencode(kept["path"]) == os.fsencode(folder)
+    assert kept["more"] == "语料"
+    write_yaml(folder / "a.yaml", {"path": str(folder)})
+    assert os.fsencode(read_yaml(folder / "a.yaml")["path"]) == os.fsencode(folder)
+    assert config_hash([str(folder)]) == config_hash([str(folder)]) != config_hash([str(folder.parent)])
+    assert shown(folder) == f"{folder.parent}/" + "".join(f"\\udc{byte:x}" for byte in NAME)
+
+
+def test_tensors_in_such_a_folder(folder: Path) -> None:
+    write_tensors(folder / "a.safetensors", {"x": torch.arange(3.0)})
+    with utf8_path(folder / "a.safetensors") as place:
+        place.encode()
+        assert load_file(place)["x"].tolist() == [0, 1, 2]
+    with utf8_path(folder.parent / "plain") as place:
+        assert place == str(folder.parent / "plain")
+
+
+@pytest.mark.cases(2)
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8", "gbk"])
+def test_whatever_a_terminal_cannot_show_is_an_escape(encoding: str, folder: Path) -> None:
+    (folder / "😀 好.txt").write_text("a\n", encoding="utf-8")
+    command = [sys.executable, "-m", "brimful", "prepare", os.fsencode(folder), "--out", "x", "--dry-run"]
+    environment = {**os.environ, "PYTHONIOENCODING": encoding}
+    done = subprocess.run(
+        [*command, "--json"],
+        env=environment,
+        capture_output=True,
+        check=True,
+    )
+    (path,) = json.loads(done.stdout.decode(encoding))["inputs"]
+    assert os.fsencode(path) == os.fsencode(folder / "😀 好.txt")
+    wrong = subprocess.run(
+        [*command[:3], "prepare", os.fsencode(folder) + "/不在".encode(), "--out", "x"],
+        env=environment,
+        capture_output=True,
+        check=False,
+    )
+    assert wrong.returncode == 1
+    assert wrong.stderr.startswith(b"brimful: ")
+    assert wrong.stderr.count(b"\n") == 1

@@ -1,0 +1,127 @@
+"""A commit record says which files belong together: what is damaged, missing or forged is named."""
+
+import json
+import os
+import random
+import zlib
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from brimful.base.errors import BrimfulError
+from brimful.base.storage import atomic_files, commit, crc32, read_commit, read_record, write_json
+
+
+def committed(directory: Path, seed: int) -> tuple[Path, list[Path]]:
+    draw = random.Random(seed)
+    files = [directory / name for name in ("a.bin", "b.bin")]
+    for file in files:
+        file.write_bytes(draw.randbytes(draw.randint(1, 5000)))
+    record = directory / "record.json"
+    commit(record, files, steps=7)
+    return record, files
+
+
+def test_a_commit_reads_back(tmp_path: Path, seed: int) -> None:
+    record, files = committed(tmp_path, seed)
+    value = read_commit(record, verify=True)
+    assert value["steps"] == 7
+    assert {name: facts["crc32"] for name, facts in value["files"].items()} == {
+        file.name: crc32(file) for file in files
+    }
+
+
+def test_an_absent_or_foreign_record_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BrimfulError, match=r"record\.json"):
+        read_commit(tmp_path / "record.json")
+    (tmp_path / "record.json").write_text('{"files": {')
+    with pytest.raises(BrimfulError, match=r"record\.json is not valid JSON .* remove it and run"):
+        read_commit(tmp_path / "record.json")
+    for value in ([], {}, {"files": 3}, {"files": {}}, None):
+        write_json(tmp_path / "record.json", value)
+        with pytest.raises(BrimfulError, match=r"record\.json"):
+            read_commit(tmp_path / "record.json")
+
+
+def test_damage_is_found(tmp_path: Path, seed: int) -> None:
+    record, files = committed(tmp_path, seed)
+    draw = random.Random(seed)
+    file = draw.choice(files)
+    whole = file.read_bytes()
+
+    flipped = bytearray(whole)
+    flipped[draw.randrange(len(whole))] ^= 1 << draw.randrange(8)
+    file.write_bytes(flipped)
+    read_commit(record)
+    with pytest.raises(BrimfulError, match=file.name):
+        read_commit(record, verify=True)
+
+    for damaged in (whole[: draw.randrange(len(whole))], whole + b"x"):
+        file.write_bytes(damaged)
+        with pytest.raises(BrimfulError, match=file.name):
+            read_commit(record)
+    file.unlink()
+    with pytest.raises(BrimfulError, match=file.name):
+        read_commit(record)
+
+
+def test_a_commit_record_goes_before_the_first_of_its_files_is_replaced(tmp_path: Path) -> None:
+    record, paths = tmp_path / "record.json", [tmp_path / "a", tmp_path / "b"]
+
+    def write(value: str) -> None:
+        with atomic_files(record, paths) as temporaries:
+            for temporary in temporaries:
+                temporary.write_text(value)
+
+    write("1")
+    commit(record, paths)
+    with pytest.raises(KeyError), atomic_files(record, paths):
+        raise KeyError
+    assert read_commit(record, verify=True)
+    seen: list[bool] = []
+    real = os.replace
+
+    def watch(source: Path, target: Path) -> None:
+        seen.append(record.exists())
+        real(source, target)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "replace", watch)
+        write("2")
+    assert seen == [False, False]
+    assert [path.read_text() for path in paths] == ["2", "2"]
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(st.data())
+def test_a_forged_record_is_one_line(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    """Any JSON in place of any value, under a CRC that is right."""
+    place = tmp_path_factory.mktemp("forged")
+    (place / "a").write_bytes(b"abc")
+    record = place / "record.json"
+    value = commit(record, [place / "a"], steps=7)
+    where = data.draw(
+        st.sampled_from([("files",), ("files", "a"), ("files", "a", "bytes"), ("files", "a", "crc32")])
+    )
+    inside = value
+    for key in where[:-1]:
+        inside = inside[key]
+    inside[where[-1]] = data.draw(JSON)
+    said = {key: fact for key, fact in value.items() if key != "crc32"}
+    value["crc32"] = zlib.crc32(json.dumps(said, sort_keys=True).encode())
+    write_json(record, value)
+    for read in (read_record, lambda path: read_commit(path, verify=True)):
+        said = ""
+        try:
+            assert read(record) == value
+        except BrimfulError as error:
+            said = str(error)
+        assert not said or ("record.json" in said and "\n" not in said)

@@ -1,0 +1,184 @@
+"""SIGKILL before any file system operation; what killed processes left is swept, and nothing else."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from brimful.base.errors import BrimfulError
+from brimful.base.storage import TEMPORARY, atomic_directory, read_commit, read_json, sweep, temporary_path
+
+
+def names(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
+
+
+@pytest.fixture
+def dead() -> int:
+    """The number of a process that has ended."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+def test_sweep_removes_what_dead_processes_left(tmp_path: Path) -> None:
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    mine = temporary_path(tmp_path / "a").name
+    theirs = mine.replace(f"-{os.getpid()}-", f"-{dead.pid}-")
+    elsewhere, forgotten = f"{TEMPORARY}another_host-1-a", f"{TEMPORARY}another_host-2-a"
+    for name in (mine, theirs, elsewhere, forgotten, "a", "tmp-a"):
+        (tmp_path / name).touch()
+    two_days_ago = time.time() - 2 * 24 * 3600
+    os.utime(tmp_path / forgotten, (two_days_ago, two_days_ago))
+    (tmp_path / f"{theirs}-directory").mkdir()
+    (tmp_path / f"{theirs}-directory" / "file").touch()
+    sweep(tmp_path)
+    assert names(tmp_path) == sorted([mine, elsewhere, "a", "tmp-a"])
+
+
+def test_sweep_leaves_what_no_process_of_brimful_named(tmp_path: Path) -> None:
+    old = time.time() - 7 * 24 * 3600
+    mine = [f"{TEMPORARY}notes", f"{TEMPORARY}my-backup-of-it", f"{TEMPORARY}host-x-y"]
+    for name in mine:
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (old, old))
+    sweep(tmp_path)
+    assert names(tmp_path) == sorted(mine)
+
+
+def test_sweep_does_not_follow_links(tmp_path: Path, dead: int) -> None:
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    (victim / "file").touch()
+    place = tmp_path / "place"
+    place.mkdir()
+    for moved in ("", "old-"):
+        name = temporary_path(place / f"{moved}out").name.replace(f"-{os.getpid()}-", f"-{dead}-")
+        (place / name).symlink_to(victim)
+    sweep(place)
+    assert names(place) == []
+    assert names(victim) == ["file"]
+
+
+def test_a_directory_is_written_without_what_a_killed_process_left_of_it(tmp_path: Path, dead: int) -> None:
+    """Also of a folder that was being written inside: its temporary folder is beside the outer one."""
+    outer = temporary_path(tmp_path / "out")
+    left = [outer, temporary_path(outer), temporary_path(outer.with_name(f"old-{outer.name}"))]
+    left = [tmp_path / path.name.replace(f"-{os.getpid()}-", f"-{dead}-") for path in left]
+    others = [temporary_path(tmp_path / "another"), tmp_path / left[0].name.replace("out", "another")]
+    for path in (*left, *others):
+        path.mkdir()
+        (path / "file").touch()
+    with atomic_directory(tmp_path / "out") as temporary:
+        (temporary / "new").touch()
+    assert names(tmp_path) == sorted(["out", *(path.name for path in others)])
+    assert names(tmp_path / "out") == ["new"]
+
+
+DRIVER = """
+import json, os, signal, sys
+from pathlib import Path
+from brimful.base.storage import atomic_directory, commit, atomic_file, read_commit, write_json
+
+def fill(directory, text):
+    with atomic_directory(directory) as temporary:
+        (temporary / "one").write_text(text)
+        (temporary / "two").write_text(text)
+
+def write(directory, text):
+    for name in ("a", "b"):
+        with atomic_file(directory / name) as temporary:
+            temporary.write_text(text)
+    commit(directory / "record.json", [directory / "a", directory / "b"], text=text)
+
+operation, root = {"files": write, "directory": fill}[sys.argv[1]], Path(sys.argv[2])
+WATCHED = {"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.listdir", "os.scandir"}
+for crash in range(1000):
+    target = root / str(crash)
+    operation(target, "old" * 1000)
+    child = os.fork()
+    if not child:
+        events = 0
+        def hook(event, arguments):
+            global events
+            if event in WATCHED and any(str(root) in str(a) for a in arguments):
+                if events == crash:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                events += 1
+        sys.addaudithook(hook)
+        operation(target, "new" * 2000)
+        os._exit(0)
+    if os.waitpid(child, 0)[1] == 0:
+        print(crash)
+        break
+"""
+
+
+def crashes(operation: str, root: Path) -> list[Path]:
+    """A folder for each file system operation of `operation`: a process was killed just before it."""
+    done = subprocess.run(
+        [sys.executable, "-c", DRIVER, operation, str(root)], check=True, capture_output=True, text=True
+    )
+    assert int(done.stdout) >= 5
+    return [root / str(number) for number in range(int(done.stdout))]
+
+
+def test_kill_before_any_operation_on_files(tmp_path: Path) -> None:
+    for directory in crashes("files", tmp_path):
+        texts = {name: (directory / name).read_text() for name in ("a", "b")}
+        assert set(texts.values()) <= {"old" * 1000, "new" * 2000}
+        record = read_json(directory / "record.json")
+        if len(set(texts.values())) == 1 and record["text"] == texts["a"]:
+            read_commit(directory / "record.json", verify=True)
+        else:  # the old record, and a file of its successor: seen, so made again
+            with pytest.raises(BrimfulError):
+                read_commit(directory / "record.json", verify=True)
+        sweep(directory)
+        assert names(directory) == ["a", "b", "record.json"]
+
+
+def test_kill_before_any_operation_on_a_directory(tmp_path: Path) -> None:
+    gone = 0
+    for directory in crashes("directory", tmp_path):
+        if not directory.exists():  # between the two renames: neither is here, nothing is half here
+            gone += 1
+            continue
+        assert names(directory) == ["one", "two"]
+        texts = {(directory / name).read_text() for name in ("one", "two")}
+        assert texts in ({"old" * 1000}, {"new" * 2000})
+    assert gone <= 1
+    sweep(tmp_path)
+    assert all(not name.startswith(TEMPORARY) for name in names(tmp_path))
+
+
+WRITER = """
+import itertools, sys
+from brimful.base.storage import write_json
+print("ready", flush=True)
+for number in itertools.count():
+    write_json(sys.argv[1], [number] * 20000)
+"""
+
+
+def test_kill_at_random_moments(tmp_path: Path, seed: int) -> None:
+    path, draw = tmp_path / "file.json", random.Random(seed)
+    for _ in range(6):
+        with subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE) as writer:
+            assert writer.stdout is not None
+            assert writer.stdout.readline() == b"ready\n"
+            while not path.exists():
+                time.sleep(0.005)
+            time.sleep(draw.random() * 0.1)
+            writer.send_signal(signal.SIGKILL)
+        numbers = json.loads(path.read_text())
+        assert len(numbers) == 20000
+        assert len(set(numbers)) == 1
+    sweep(tmp_path)
+    assert names(tmp_path) == ["file.json"]

@@ -1,0 +1,153 @@
+"""YAML files of settings: they are read, or one line names the file and the key or line."""
+
+import dataclasses
+import re
+import time
+import typing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from brimful.base.config import _Dumper, read_yaml
+from brimful.base.errors import BrimfulError
+from brimful.cli.arguments import parse
+from brimful.cli.main import load_schema, main
+from brimful.cli.verbs import VERBS
+
+SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.integers(min_value=10**18),
+    st.floats(),
+    st.text(),
+    st.dates(),
+    st.sampled_from(["1e-3", "None", "nan", "auto", "-1", "~", "a:b", "\ud800", "\0", "1" * 5000]),
+)
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text() | SCALARS, inner, max_size=3),
+)
+LINES = st.lists(st.sampled_from([
+    *("a: 1", "b: [1, 2", "c: {x: 1}", "- 1", "? [1]", ": 2", "<<: *x", "<<: 3", "d: &x {y: 1}", "e: *x"),
+    *("f: !!float x", "g: !!int ''", "h: !!bool maybe", "i: !!timestamp x", "j: !!binary é", "k: !!set {a}"),
+    *("l: !!python/name:os.system", "m: 2020-13-45", "---", "...", "%YAML 2.0", "n: \"\\ud800\"", "o: '"),
+    *("\t", "p: |", "  text", "q: 0x", "r: 1_000", "\x07", "s: @", "t: &t [*t]", "u: " + "[" * 900),
+]), max_size=6)  # fmt: skip
+
+
+def keys_of(schema: type, prefix: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    """The keys of a configuration, those of its groups too."""
+    found = []
+    hints = typing.get_type_hints(schema)
+    for field in dataclasses.fields(schema):
+        place = (*prefix, field.name)
+        found.append(place)
+        for kind in (hints[field.name], *typing.get_args(hints[field.name])):
+            if dataclasses.is_dataclass(kind):
+                found += keys_of(typing.cast(type, kind), place)
+    return found
+
+
+def read_or_refuse(path: Path) -> tuple[dict[str, Any] | None, str]:
+    try:
+        return read_yaml(path), ""
+    except BrimfulError as error:
+        return None, str(error)
+
+
+@given(VALUES, st.sampled_from(["utf-8", "utf-16"]))
+@example("\x85", "utf-16")
+@example("\u2028 \n a\r", "utf-16")
+@example("\udcd3", "utf-8")
+def test_what_is_written_is_read(tmp_path_factory: pytest.TempPathFactory, value: Any, charset: str) -> None:
+    path = tmp_path_factory.mktemp("yaml") / "a.yaml"
+    text = yaml.dump({"key": value}, Dumper=_Dumper, allow_unicode=charset == "utf-16", sort_keys=False)
+    path.write_bytes(text.encode(charset, "surrogatepass"))
+    read, refused = read_or_refuse(path)
+    if read is None:
+        assert re.search(r"U\+(0000|D[89A-F]..|FFF[EF]) may not|1111' is no int|not UTF-8", refused), refused
+        assert str(path) in refused
+    else:
+        assert repr(read) == repr({"key": value})
+
+
+@given(LINES)
+def test_any_lines_are_read_or_refused_with_their_file(
+    tmp_path_factory: pytest.TempPathFactory, lines
+) -> None:
+    path = tmp_path_factory.mktemp("yaml") / "a.yaml"
+    path.write_text("\n".join(lines), encoding="utf-8")
+    read, refused = read_or_refuse(path)
+    assert isinstance(read, dict) or (str(path) in refused and "\n" not in refused)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@given(data=st.data())
+def test_any_value_of_any_key(
+    tmp_path_factory: pytest.TempPathFactory, verb: str, data: st.DataObject
+) -> None:
+    schema = load_schema(verb)
+    *groups, key = data.draw(st.sampled_from(keys_of(schema)))
+    values = {data.draw(st.sampled_from([key, key + "s"])): data.draw(VALUES)}
+    for group in reversed(groups):
+        values = {group: values}
+    path = tmp_path_factory.mktemp("config") / "a.yaml"
+    path.write_text(yaml.safe_dump(values), encoding="utf-8")
+    try:
+        parse(schema, ["--config", str(path)], f"brimful {verb}")
+    except BrimfulError as error:
+        said = str(error)
+    else:
+        return
+    assert str(path) in said or "needs" in said, said
+
+
+def bomb(levels: int) -> str:
+    rows = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
+    rows += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, levels)]
+    return "\n".join(rows)
+
+
+def test_aliases_repeat_a_bounded_number_of_values(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text(bomb(4))
+    assert len(read_yaml(path)["a3"]) == 9
+    path.write_text(bomb(60))
+    started = time.monotonic()
+    with pytest.raises(BrimfulError, match=r"a\.yaml, line 1 is not valid YAML: its aliases repeat"):
+        read_yaml(path)
+    assert time.monotonic() - started < 10, "it would take longer than the universe is old"
+
+
+def test_a_key_that_stands_twice_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text("trainer:\n  steps: 1\n  log_every: 2\n  steps: 3\n")
+    with pytest.raises(BrimfulError, match=r"a\.yaml, line 2 .*: the key steps stands 2 times"):
+        read_yaml(path)
+
+
+@pytest.mark.parametrize(
+    ("verb", "text", "said"),
+    [
+        ("pretrain", "phases: 0.5", "key phases"),
+        ("pretrain", "{data: d, out: o, packing: {max_length: 2}}", "packing.max_length in"),
+        ("predict", "{model: nowhere, input: i.jsonl, output: o.jsonl}", "model in"),
+        ("predict", "{model: nowhere, input: i.jsonl, output: o.xyz}", "output in"),
+        ("prepare", "{paths: [absent.txt], out: o, tokenizer: train:300}", "paths in"),
+        ("finetune", "{encoder: e, train: t.tsv, out: o, batch: 0, test: t.tsv}", "batch in"),
+    ],
+)
+def test_a_setting_that_the_verb_refuses_is_found_in_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], verb, text, said
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a.yaml").write_text(text)
+    assert main([verb, "--config", "a.yaml"]) == 1
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("brimful: ")]
+    assert said in line
+    assert "a.yaml" in line

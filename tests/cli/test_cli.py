@@ -1,0 +1,424 @@
+"""The command line: exit codes, what goes to stdout and what to stderr, and what a typing error is told."""
+
+import importlib.metadata
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from brimful.base.config import read_yaml
+from brimful.base.errors import BrimfulError, UsageError
+from brimful.base.retired import VERBS as RETIRED
+from brimful.cli import main as cli
+from brimful.cli.arguments import parse
+from brimful.cli.main import entry, load_schema, main
+from brimful.cli.verbs import VERBS
+
+
+@pytest.fixture(autouse=True)
+def _wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+@pytest.fixture
+def histogram(tmp_path: Path) -> Path:
+    path = tmp_path / "histogram.json"
+    path.write_text('{"counts": [0, 0, 5, 7, 0, 3]}')
+    return path
+
+
+def error_line(text: str) -> str:
+    """The only line of stderr, without its `brimful: `."""
+    assert text.startswith("brimful: ")
+    assert text.count("\n") == 1
+    assert text.endswith("\n")
+    return text.removeprefix("brimful: ").strip()
+
+
+def in_process(code: str) -> str:
+    return subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=120
+    ).stdout
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = """
+import sys
+from brimful.cli.main import main
+assert main(["--help"]) == 0
+heavy = {"torch", "numpy", "tyro", "rich", "yaml", "msgspec", "scipy", "numba", "tokenizers"}
+print("loaded:", *sorted(heavy & set(sys.modules)))
+"""
+    assert in_process(code).endswith("loaded:\n")
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"], ["help"]])
+def test_help_lists_the_verbs(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 0
+    out, err = capsys.readouterr()
+    assert not err
+    for verb, summary in VERBS.items():
+        assert f"\n  {verb} " in out
+        assert summary in out
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"brimful {importlib.metadata.version('brimful')}\n"
+
+
+@pytest.mark.parametrize("verb", RETIRED)
+def test_a_retired_verb_says_what_to_do_instead(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([verb, "data", "--json"]) == 2
+    out, err = capsys.readouterr()
+    assert not out
+    assert error_line(err).startswith(f"{verb} is retired: brimful {RETIRED[verb].split()[1]} ")
+    with pytest.raises(AttributeError, match=f"brimful.{verb} is retired: brimful "):
+        getattr(sys.modules["brimful"], verb)
+
+
+@pytest.mark.parametrize(
+    ("verb", "hint"), [("pretrian", "did you mean 'pretrain'?"), ("qqqqqq", "known: "), ("", "known: ")]
+)
+def test_an_unknown_verb(verb: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([verb]) == 2
+    out, err = capsys.readouterr()
+    assert not out
+    assert hint in error_line(err)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        # an unknown option, and the nearest one
+        (["pretrain", "--trainer.stesp", "3"], ["--trainer.stesp", "--trainer.steps"]),
+        (["pretrain", "--stesp", "3"], ["--stesp", "--trainer.steps"]),
+        (["pretrain", "--modle", "tiny"], ["--modle", "--model"]),
+        (["pretrain", "--packing.capcity=3"], ["--packing.capcity", "--packing.capacity"]),
+        (["finetune", "--traim", "x", "--encoder", "a"], ["--traim", "--train"]),
+        (["predict", "--modle", "x"], ["--modle", "--model"]),
+        (["pack", "--histogarm", "x"], ["--histogarm", "--histogram"]),
+        (["pretrain", "--shape.heads", "3"], ["--shape.heads", "mean --model.heads?"]),
+        (["pretrain", "--qqqqqqqq"], ["--qqqqqqqq (brimful"]),
+        (["pretrain", "extra"], ["extra"]),
+        (["pretrain", "--no-dry-run=3"], ["--no-dry-run"]),
+        (["pack", "--histogram", "x", "--capacity", "3", "4"], ["4"]),
+        # an option that is missing
+        (["finetune"], ["--encoder", "--train", "--out"]),
+        (["predict", "--model", "a"], ["--input", "--output"]),
+        (["prepare", "a"], ["--out"]),
+        (["export", "--out", "b"], ["RUN"]),
+        (["pack"], ["--data"]),
+        (["pretrain"], ["--data"]),
+        # a value that is missing or wrong
+        (["pack", "--config"], ["--config", "value"]),
+        (["pretrain", "--trainer.steps"], ["--trainer.steps", "value"]),
+        (["prepare", "a", "--out", "b", "--encoding"], ["--read.encoding", "value"]),
+        (["pretrain", "--trainer.steps", "many"], ["--trainer.steps", "whole number", "many"]),
+        (["pretrain", "--masking.rate=x"], ["--masking.rate", "number", "x"]),
+        (["pretrain", "--model", "huge"], ["--model", "tiny", "large", "huge"]),
+        (["pretrain", "--rows-per-micro-batch", "x"], ["--rows-per-micro-batch", "auto", "whole number"]),
+        (["pack", "--histogram", "a", "--depth", "1", "x"], ["--depth", "none", "x"]),
+        (["pretrain", "--phases", "1:x"], ["--phases", "STEPS", "1:x"]),
+    ],
+)
+def test_a_wrong_argument_is_one_line(
+    arguments: list[str], named: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    out, err = capsys.readouterr()
+    assert not out
+    line = error_line(err)
+    assert all(name in line for name in named), line
+    assert not set("│╭╰─") & set(line)
+
+
+def test_a_line_of_tyros_own_where_nothing_else_is_known(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("brimful.cli.options.Option.problem", lambda self, values: None)
+    assert main(["pretrain", "--trainer.steps", "many"]) == 2
+    line = error_line(capsys.readouterr().err)
+    assert "--trainer.steps" in line
+    assert "many" in line
+    assert not set("│╭╰─") & set(line)
+
+
+def test_a_setting_that_cannot_be(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pretrain", "--data", "a", "--out", "b", "--packing.max-length", "2"]) == 1
+    assert "packing.max_length" in error_line(capsys.readouterr().err)
+
+
+def test_a_configuration_file_and_flags_over_it(
+    tmp_path: Path, histogram: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "pack.yaml"
+    path.write_text(f"histogram: {histogram}\ndepth: [2, none]\ncapacity: 12\n")
+    for flags, expected in (
+        ([], [(12, 2), (12, None)]),
+        (["--depth", "1"], [(12, 1)]),
+        (["--capacity", "24", "--depth", "none", "4"], [(24, None), (24, 4)]),
+    ):
+        for option in (["--config", str(path)], [f"--config={path}"]):
+            assert main(["pack", *option, *flags, "--json"]) == 0
+            plans = json.loads(capsys.readouterr().out)
+            assert [(plan["capacity"], plan["depth"]) for plan in plans] == expected
+
+
+@pytest.mark.parametrize(
+    ("yaml", "named"),
+    [
+        ("packing: {capcity: 3}", ["packing.capcity", "capacity"]),
+        ("dta: x", ["dta", "data"]),
+        ("packing: {capacity: many}", ["packing.capacity", "int"]),
+        ("{data: x, packing: {max_length: 2}}", ["packing.max_length", "2"]),
+        ("- x", ["a.yaml", "mapping"]),
+    ],
+)
+def test_a_wrong_configuration_file(
+    yaml: str, named: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.yaml").write_text(yaml)
+    assert main(["pretrain", "--config", str(tmp_path / "a.yaml")]) == 1
+    out, err = capsys.readouterr()
+    assert not out
+    line = error_line(err)
+    assert all(name in line for name in named), line
+
+
+@pytest.mark.parametrize("verb", ["serve", "prepare", "pretrain"])
+def test_a_switch_of_the_file_can_be_given_again_or_turned_off(verb: str, tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("dry_run: true\n")
+    needed = {"serve": ["m"], "prepare": ["a", "--out", "o"]}.get(verb, ["--data", "a"])
+    given = [*needed, "--config", str(tmp_path / "a.yaml")]
+    for more, found in ([], True), (["--dry-run"], True), (["--no-dry-run"], False):
+        assert parse(load_schema(verb), [*given, *more], verb)[0].dry_run is found
+
+
+def test_a_required_option_may_come_from_either(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What the file leaves out is asked for by name; a group's other defaults stay."""
+    path = tmp_path / "distil.yaml"
+    path.write_text("layers: {epochs: 1}\n")
+    assert main(["distil", "--config", str(path), "--out", "o"]) == 2
+    assert "--teacher" in capsys.readouterr().err
+    flags = ["--teacher", str(tmp_path / "t"), "--out", str(tmp_path / "o"), "--layers.learning-rate", "1e-3"]
+    assert main(["distil", "--config", str(path), *flags]) == 1
+    assert str(tmp_path / "t") in error_line(capsys.readouterr().err)
+
+
+def test_errors_are_one_line_and_a_traceback_on_request(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["pack", "--data", str(tmp_path / "absent")]
+    assert main(arguments) == 1
+    out, err = capsys.readouterr()
+    assert not out
+    assert str(tmp_path / "absent") in error_line(err)
+    assert main([*arguments, "--debug"]) == 1
+    out, err = capsys.readouterr()
+    assert not out
+    assert "Traceback" in err
+    assert error_line(err.splitlines(keepends=True)[-1])
+
+
+@pytest.mark.parametrize("given", ["flag", "file"])
+def test_a_path_that_is_too_long_names_its_option_and_the_file(
+    given: str, histogram: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, long = tmp_path / "pack.yaml", "字" * 2000
+    path.write_text(f"out: {long}\n", "utf-8")
+    options = ["--out", long] if given == "flag" else ["--config", str(path)]
+    assert main(["pack", "--histogram", str(histogram), *options]) == 1
+    line = error_line(capsys.readouterr().err.splitlines(keepends=True)[-1])
+    assert "out is a path of 2,000 characters, '字字" in line
+    assert len(line) < 400
+    assert (str(path) in line) == (given == "file")
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        (OSError(36, "File name too long", "x" * 3000), 1, "xxx ... xxx"),
+        (BrimfulError("two\nlines"), 1, "two lines"),
+        (UsageError("what?"), 2, "what?"),
+        (OSError(28, "No space left on device", "/x/y"), 1, "/x/y: No space left on device"),
+        (OSError("odd"), 1, "odd"),
+        (MemoryError(), 1, "out of memory"),
+    ],
+)
+def test_exit_codes(
+    error: Exception,
+    code: int,
+    line: str,
+    histogram: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fail(*_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(cli, "_run", fail)
+    assert main(["pack", "--histogram", str(histogram)]) == code
+    out, err = capsys.readouterr()
+    assert not out
+    assert line in error_line(err)
+
+
+def test_ctrl_c_in_a_compiled_loop(
+    histogram: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """numba reports it as an error of the interpreter."""
+
+    def interrupted(*_: Any) -> None:
+        raise SystemError("returned a result with an exception set") from KeyboardInterrupt()
+
+    def broken(*_: Any) -> None:
+        raise SystemError("something else")
+
+    monkeypatch.setattr(cli, "_run", interrupted)
+    assert main(["pack", "--histogram", str(histogram)]) == 130
+    assert capsys.readouterr().err == "brimful: interrupted\n"
+    monkeypatch.setattr(cli, "_run", broken)
+    with pytest.raises(SystemError, match="something else"):
+        main(["pack", "--histogram", str(histogram)])
+
+
+def test_json_is_one_value_alone(
+    raw_texts: Path, tmp_path: Path, histogram: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    data = tmp_path / "data"
+    small = ["--tokenizer", "train:400", "--max-documents", "50", "--workers", "1", "--read.split", "line"]
+    for arguments, key in (
+        (["prepare", str(raw_texts), "--out", str(data), "--dry-run"], "files"),
+        (
+            ["prepare", str(raw_texts), "--out", str(data), *small],
+            "tokens",
+        ),
+        (["pack", "--data", str(data), "--out", str(tmp_path / "plan.json")], "efficiency"),
+        (["pack", "--histogram", str(histogram)], "algorithm"),
+    ):
+        assert main([*arguments, "--json"]) == 0
+        out = capfd.readouterr().out
+        assert out.count("\n") == 1
+        figures = json.loads(out)
+        assert key in (figures[0] if arguments[0] == "pack" else figures)
+        assert main([*arguments]) == 0
+        assert {"files": "1 file"}.get(key, key) in capfd.readouterr().out
+    assert json.loads((tmp_path / "plan.json").read_text())["capacity"] == 512
+    assert read_yaml(data / "config.yaml")["max_documents"] == 50
+    assert main(["prepare", "--config", str(data / "config.yaml"), "--workers", "1", "--json"]) == 0
+    assert json.loads(capfd.readouterr().out)["documents"]["read"] == 50
+
+
+def test_an_option_of_a_group_may_go_without_it(raw_texts: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    flags = [
+        "--split",
+        "line",
+        "--encoding=gb18030",
+        "--no-garbage",
+        "--lines",
+        "3",
+        "--tokenizer",
+        "train:400",
+    ]
+    assert main(["prepare", str(raw_texts), "--out", str(out), *flags, "--max-undecodable", "1"]) == 0
+    config = read_yaml(out / "config.yaml")
+    assert (config["read"]["split"], config["read"]["encoding"]) == ("line", "gb18030")
+    assert (config["clean"]["garbage"], config["dedup"]["lines"]) == (False, 3)
+    assert main(["prepare", str(raw_texts), "--out", str(out), "--chars", "3"]) == 2
+
+
+def test_a_dry_run_writes_nothing(raw_texts: Path, tmp_path: Path, corpus_dir: Path) -> None:
+    out = ["--out", str(tmp_path / "out"), "--dry-run"]
+    assert main(["prepare", str(raw_texts), *out]) == 0
+    assert main(["pretrain", "--data", str(corpus_dir), "--model", "tiny", *out]) == 0
+    assert not (tmp_path / "out").exists()
+
+
+def brimful(*arguments: object) -> list[str]:
+    return [sys.executable, "-m", "brimful", *map(str, arguments)]
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_goes_away(histogram: Path, unbuffered: str) -> None:
+    """`brimful pack ... | true`: no traceback."""
+    with subprocess.Popen(
+        brimful("pack", "--histogram", histogram),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        err = process.stderr.read()
+        assert process.wait(timeout=120) == 141
+    assert re.fullmatch(r"planning: 1 of 1 in .* s\n", err)
+
+
+def test_a_real_process_reports_errors(tmp_path: Path) -> None:
+    done = subprocess.run(
+        brimful("pack", "--data", tmp_path / "absent"), capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 1
+    assert not done.stdout
+    error_line(done.stderr)
+
+
+@pytest.mark.cases(1)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
+def test_a_signal_stops_a_run(corpus_dir: Path, tmp_path: Path, number: signal.Signals) -> None:
+    """In the middle of training: the shell's exit code, no traceback, and a run that goes on from there."""
+    run = tmp_path / "run"
+    options = ["--model", "tiny", "--packing.capacity", "256", "--trainer.log-every", "1"]
+    options += ["--trainer.steps", "100000", "--trainer.checkpoint-every", "50000"]
+    with subprocess.Popen(
+        brimful("pretrain", "--data", corpus_dir, "--out", run, *options),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    ) as process:
+        ends = time.monotonic() + 120
+        while not (run / "metrics.jsonl").exists() and process.poll() is None:
+            assert time.monotonic() < ends
+            time.sleep(0.05)
+        process.send_signal(number)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 128 + number, err
+    assert not out
+    assert "Traceback" not in err
+    (saved,) = run.glob("checkpoints/step-*")
+    step = saved.name.removeprefix("step-")
+    assert (
+        f"brimful: stopped by {number.name} at step {step}; continue with brimful pretrain --resume {run}"
+        in err
+    )
+    assert not (run / "summary.json").exists()
+    assert main(["pretrain", "--resume", str(run), "--dry-run"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [({}, "20000"), ({"GOMP_SPINCOUNT": "5"}, "5"), ({"OMP_WAIT_POLICY": "active"}, None)],
+)
+def test_openmp_threads_wait_briefly_unless_told_otherwise(monkeypatch, given, expected):
+    for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "argv", ["brimful", "--version"])
+    environment = {k: v for k, v in os.environ.items() if k != "GOMP_SPINCOUNT"} | given
+    monkeypatch.setattr(os, "environ", environment)
+    with pytest.raises(SystemExit):
+        entry()
+    assert environment.get("GOMP_SPINCOUNT") == expected

@@ -1,0 +1,300 @@
+"""The tokenizer of a folder: AutoTokenizer's ids whatever file has a setting; markers in a text stay text."""
+
+import json
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
+
+from brimful.base.errors import BrimfulError
+from brimful.corpus.fragments.fast_tokenizer import FastTokenizer
+from brimful.corpus.text.characters import code_points
+from brimful.corpus.text.lower_first import lower_first
+from brimful.corpus.text.special_ids import markers, special_ids, unknown_id
+from brimful.corpus.text.tokenizer import load, read, require_rows, save, tokenizer_hash
+from brimful.hf.reading import gives_token_types
+from builders.tokenizer_folders import BERT_NAMES, ROBERTA_NAMES, random_folder, random_text
+
+transformers = pytest.importorskip("transformers")
+transformers.logging.set_verbosity_error()
+
+ROLES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+PIECES = [*("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[", "]", "the", "The", "good", "paris", "Paris")]
+PIECES += ["drug", "took", "in", "muller", "d", "r", "u", "g", "##s", "##x"]
+
+
+def folder_of(path: Path, pieces: list[str] = PIECES, **files: Any) -> Path:
+    """A BERT's folder with a vocab.txt and JSON files, `_` in a name for the full stop before json."""
+    path.mkdir(exist_ok=True)
+    (path / "vocab.txt").write_text("\n".join(pieces) + "\n", "utf-8")
+    for name, values in {"config": {"model_type": "bert"}, **files}.items():
+        (path / f"{name}.json").write_text(json.dumps(values), "utf-8")
+    return path
+
+
+def auto(folder: Path) -> Any:
+    return transformers.AutoTokenizer.from_pretrained(str(folder))
+
+
+def warnings(capsys: pytest.CaptureFixture[str]) -> str:
+    return " ".join("".join(capsys.readouterr()).split())
+
+
+@given(st.integers(0, 2**64))
+def test_random_folders_have_the_ids_of_autotokenizer(tmp_path_factory, seed: int) -> None:
+    rng = Random(seed)
+    folder = tmp_path_factory.mktemp("folder")
+    names = random_folder(rng, folder)
+    texts = [random_text(rng, names) for _ in range(12)]
+    try:
+        theirs = auto(folder)
+    except Exception:
+        theirs = None  # such a folder may be read or refused
+    else:
+        vocabulary = getattr(theirs, "_vocab", "")
+        if not isinstance(vocabulary, str) and 0 < len(vocabulary) <= 6:
+            theirs = None  # it lacks a file, and transformers makes up a vocabulary
+    try:
+        ours = read(folder)
+    except BrimfulError as error:
+        if theirs is None or "its token for unknown words" in str(error):
+            return
+        raise
+    _check_markers_and_shards(folder, ours, texts, {*names, *BERT_NAMES.values(), *ROBERTA_NAMES.values()})
+    if theirs is None:
+        return
+    if type(theirs).__name__ == "BertTokenizer" and not isinstance(ours.model, models.WordPiece):
+        return  # no file names its class: a warning says that it is read as it stands
+    named = {theirs.special_tokens_map[role] for role in ROLES if role in theirs.special_tokens_map}
+    named |= markers(ours) | {*names}
+    ids = {theirs.convert_tokens_to_ids(name) for name in named} - {unknown_id(ours)}
+    for first, second in zip(texts, [None, *texts], strict=False):
+        both = (first, second or None)
+        spelled = any(name.lower() in (text or "").lower() for name in named for text in both)
+        try:
+            found = theirs(*both, add_special_tokens=False)["input_ids"]
+        except Exception:  # a BPE without some letter
+            continue
+        if not spelled and not ids & {*found}:
+            expected = theirs(*both, return_token_type_ids=True)
+            encoding = ours.encode(*both)
+            assert encoding.ids == expected["input_ids"], both
+            assert encoding.type_ids == expected["token_type_ids"], both
+
+
+def _check_markers_and_shards(folder: Path, ours: Tokenizer, texts: list[str], names: set[str]) -> None:
+    """No text gets a marker; encoded in pieces it gives the same; what is saved is read the same by all."""
+    never = {ours.token_to_id(name) for name in markers(ours) & names} - {unknown_id(ours)}
+    try:
+        encodings = ours.encode_batch(texts, add_special_tokens=False)
+    except Exception:  # a BPE without some letter
+        return
+    assert not any(never & {*encoding.ids} for encoding in encodings)
+    ids, _, lengths = FastTokenizer(ours)(texts, code_points("\n".join(texts)))
+    assert lengths.tolist() == [len(encoding) for encoding in encodings]
+    assert ids.tolist() == [index for encoding in encodings for index in encoding.ids]
+    try:
+        special_ids(ours)
+    except BrimfulError:
+        return
+    saved = folder / "saved"
+    save(ours, saved_folder(saved))
+    assert tokenizer_hash(load(saved)) == tokenizer_hash(ours)
+    theirs = auto(saved)
+    for text in texts:
+        assert theirs(text)["input_ids"] == ours.encode(text).ids
+
+
+def saved_folder(path: Path) -> Path:
+    path.mkdir()
+    return path
+
+
+def test_tokens_that_a_folder_adds_are_found(tmp_path: Path) -> None:
+    token = {"lstrip": False, "normalized": False, "rstrip": False, "single_word": False, "special": True}
+    new = {
+        "tokenizer_class": "BertTokenizer",
+        "added_tokens_decoder": {"22": {"content": "[DRUG]", **token}, "23": {"content": "[GENE]", **token}},
+    }
+    old = {"[DRUG]": 22, "[GENE]": 23}
+    folders = {
+        "new": folder_of(tmp_path / "new", tokenizer_config=new),
+        "old": folder_of(
+            tmp_path / "old",
+            added_tokens=old,
+            special_tokens_map={"additional_special_tokens": [*old]},
+            tokenizer_config={"tokenizer_class": "BertTokenizer"},
+        ),
+    }
+    for folder in folders.values():
+        ours = load(folder)
+        text = "took the [DRUG] in Paris [GENE]s"
+        assert ours.encode(text).ids == auto(folder)(text)["input_ids"]
+        assert {22, 23} <= {*ours.encode(text).ids}
+        require_rows(ours, 30, "here")
+        with pytest.raises(BrimfulError, match=r"ids up to 23 \(\[(GENE|gene)\]\), and the model has 22"):
+            require_rows(ours, 22, "here")
+    assert 22 in load(folders["old"]).encode("the [drug]").ids  # old files say no more than the name
+    assert 22 not in load(folders["new"]).encode("the [drug]").ids
+
+
+def test_the_class_puts_ends_around_texts_where_tokenizer_json_does_not(tmp_path: Path, capsys) -> None:
+    tokenizer = Tokenizer(models.WordPiece({piece: i for i, piece in enumerate(PIECES)}, unk_token="[UNK]"))
+    tokenizer.normalizer, tokenizer.pre_tokenizer = (
+        normalizers.BertNormalizer(),
+        pre_tokenizers.BertPreTokenizer(),
+    )
+    tokenizer.add_special_tokens(PIECES[:5])
+    folder = folder_of(tmp_path, tokenizer_config={"tokenizer_class": "BertTokenizer"})
+    tokenizer.save(str(folder / "tokenizer.json"))
+    assert load(folder).encode("the good", "drug").ids == auto(folder)("the good", "drug")["input_ids"]
+    assert load(folder).encode("the").tokens == ["[CLS]", "the", "[SEP]"]
+    assert "puts no" not in warnings(capsys)
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
+    assert load(folder).encode("the").ids == auto(folder)("the")["input_ids"] == [7]
+    said = warnings(capsys)
+    assert "puts no [CLS] and [SEP] around texts" in said
+    assert said.endswith("name its class as tokenizer_class in tokenizer_config.json, such as BertTokenizer")
+    assert not gives_token_types(folder)
+    modern = folder_of(
+        tmp_path / "modern", config={"model_type": "modernbert"}, tokenizer_config={"tokenizer_class": "X"}
+    )
+    tokenizer.save(str(modern / "tokenizer.json"))
+    assert load(modern).encode("the").ids == auto(modern)("the")["input_ids"] == [7]
+    assert warnings(capsys).endswith("write a post_processor into its tokenizer.json")  # no class would help
+
+
+def test_capitals_that_can_never_occur_are_warned_of_once(tmp_path: Path, capsys) -> None:
+    folder = folder_of(tmp_path)
+    assert load(folder).encode("Paris").ids == auto(folder)("Paris")["input_ids"]
+    load(folder)
+    said = warnings(capsys)
+    assert said.count("warning") == 1
+    assert "2 of 22 pieces can never occur (The, Paris)" in said
+    assert '{"do_lower_case": false}' in said
+    folder_of(tmp_path, tokenizer_config={"do_lower_case": False})
+    assert load(folder).encode("Paris").tokens[1] == "Paris"
+    assert not warnings(capsys)
+
+
+def test_a_byte_order_mark_and_line_ends_of_windows_belong_to_no_piece(tmp_path: Path) -> None:
+    plain = load(folder_of(tmp_path / "plain"))
+    folder = folder_of(tmp_path / "marked", tokenizer_config={"do_lower_case": True})
+    (folder / "vocab.txt").write_bytes(b"\xef\xbb\xbf" + "\r\n".join(PIECES).encode() + b"\r\n")
+    settings = folder / "tokenizer_config.json"
+    settings.write_bytes(b"\xef\xbb\xbf" + settings.read_bytes())
+    assert tokenizer_hash(load(folder)) == tokenizer_hash(plain)
+
+
+@pytest.mark.parametrize("text", ["很好 [MASK] 很好 [SEP] 好", "[CLS]the[PAD]", "x[MASK]", "[UNK]"])
+def test_a_marker_in_a_text_is_text(tmp_path: Path, text: str) -> None:
+    loaded = load(folder_of(tmp_path))
+    assert not {0, 2, 3, 4} & {*loaded.encode(text, add_special_tokens=False).ids}
+    assert loaded.encode(text, text).ids.count(3) == 2
+
+
+@pytest.mark.parametrize("scheme", ["always", "first", "never"])
+def test_the_pieces_of_unigram_spell_no_marker(tmp_path: Path, scheme: Any) -> None:
+    pieces = [
+        ("<s>", 0.0),
+        ("<pad>", 0.0),
+        ("</s>", 0.0),
+        ("<unk>", 0.0),
+        ("▁", -1.0),
+        ("a", -1.0),
+        ("s>", -2.0),
+    ]
+    pieces += [(letter, -2.0) for letter in "<s>/padunkm"] + [("<mask>", 0.0)]
+    tokenizer = Tokenizer(models.Unigram(list(dict(pieces).items()), unk_id=3))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme)
+    tokenizer.add_special_tokens(["<s>", "<pad>", "</s>", "<unk>", AddedToken("<mask>", lstrip=True)])
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    loaded = load(tmp_path)
+    texts = ["a <s> a", "<s>", "a<s>a</s><pad>", "<unk> a", "<<s>", "a <mask>", "s> a"]
+    for text in texts:
+        assert not {0, 1, 2, 3, loaded.token_to_id("<mask>")} & {*loaded.encode(text).ids}
+    assert (
+        loaded.encode("s> a").ids == Tokenizer.from_file(str(tmp_path / "tokenizer.json")).encode("s> a").ids
+    )
+    assert FastTokenizer(loaded)._cuts is not None  # such a text is still encoded in pieces
+    save(loaded, saved_folder(tmp_path / "saved"))
+    assert all(auto(tmp_path / "saved")(text)["input_ids"] == loaded.encode(text).ids for text in texts)
+
+
+def sentence_folder(path: Path, **settings: Any) -> Path:
+    module = [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}]
+    return folder_of(
+        path, modules=module, sentence_bert_config={"do_lower_case": True}, tokenizer_config=settings
+    )
+
+
+def test_sentence_transformers_lowers_before_the_tokenizer(tmp_path: Path) -> None:
+    folder = sentence_folder(
+        tmp_path / "given", do_lower_case=False, additional_special_tokens=["[DRUG]", "[gene]"]
+    )
+    loaded, theirs = load(folder), auto(folder)
+    for text in ("Paris took THE drug", "[DRUG] [GENE] [gene]", "ΌΔΟΣ Σ"):
+        assert loaded.encode(text).ids == theirs(text.lower())["input_ids"]
+    save(loaded, saved_folder(tmp_path / "saved"))
+    assert auto(tmp_path / "saved")("Paris")["input_ids"] == loaded.encode("paris").ids
+    assert tokenizer_hash(load(tmp_path / "saved")) == tokenizer_hash(loaded)
+    for name in ("modules.json", "sentence_bert_config.json"):  # beside a tokenizer of ours that lowers
+        (tmp_path / "saved" / name).write_bytes((folder / name).read_bytes())
+    assert tokenizer_hash(load(tmp_path / "saved")) == tokenizer_hash(loaded)
+    (folder / "modules.json").unlink()
+    cased = load(folder)
+    assert cased.encode("Paris").tokens[1] == "Paris"
+    save(cased, saved_folder(tmp_path / "cased"))  # and beside one that does not
+    for name in ("modules.json", "sentence_bert_config.json"):
+        (tmp_path / "cased" / name).write_bytes((tmp_path / "saved" / name).read_bytes())
+    assert load(tmp_path / "cased").encode("Paris").ids == loaded.encode("Paris").ids
+
+
+LOWERED, _ = lower_first(Tokenizer(models.WordLevel({"?": 0}, unk_token="?")))
+
+
+@given(
+    st.text(st.sampled_from("aΣΑΣς'.\u0308\u0345ͺ ǅİB中1-\u00ad"))
+    | st.text(st.characters(max_codepoint=0x1FFF))
+)
+def test_lowering_is_that_of_python(text: str) -> None:
+    known = "".join(c for c in text if c != "\u1c89")  # new in Unicode 16
+    assert LOWERED.normalizer.normalize_str(known) == known.lower()
+
+
+def test_corpora_of_older_versions_keep_their_tokenizer(tmp_path: Path) -> None:
+    """Their shards have every special token as plain text; so has the tokenizer, whose hash they know."""
+    tokenizer = Tokenizer(models.WordPiece({piece: i for i, piece in enumerate(PIECES)}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.add_special_tokens([*PIECES[:5], "[DRUG]"])
+    save(tokenizer, tmp_path)
+    config = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    del config["split_special_tokens"]
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    drug = tokenizer.token_to_id("[DRUG]")
+    assert drug in load(tmp_path).encode("[DRUG]").ids  # a model's folder
+    (tmp_path / "plan.json").write_text("{}")
+    assert tokenizer_hash(load(tmp_path)) == tokenizer_hash(tokenizer)
+    assert drug not in load(tmp_path).encode("[DRUG]").ids
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"tokenizer_config": {"do_lower_case": "no"}}, 'do_lower_case of tokenizer_config.json is "no"'),
+        ({"tokenizer_config": {"cls_token": 3}}, "cls_token is 3; write the token itself"),
+        ({"tokenizer_config": {"added_tokens_decoder": ["x"]}}, "not an object of tokens by id"),
+        ({"tokenizer_config": {"added_tokens_decoder": {"x": {"content": "a"}}}}, "'x' is not the id"),
+        ({"tokenizer_config": {"added_tokens_decoder": {"9": {"lstrip": True}}}}, "is not an added token"),
+        ({"tokenizer_config": {"tokenizer_class": "T5TokenizerFast"}}, "says T5TokenizerFast"),
+        ({"added_tokens": {"[DRUG]": None}}, "None is not the id"),
+        ({"special_tokens_map": ["x"]}, "is not a JSON object"),
+    ],
+)
+def test_refusals(tmp_path: Path, files: dict[str, Any], message: str) -> None:
+    with pytest.raises(BrimfulError, match=message):
+        load(folder_of(tmp_path, **files))

@@ -1,0 +1,375 @@
+"""Tokenizers: the same one from every training, every kind loaded, read back by transformers."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
+
+from brimful.base.errors import BrimfulError
+from brimful.corpus.text.special_ids import mask_id, named_as, remember_side, special_ids, truncation_side
+from brimful.corpus.text.tokenizer import load, save, tokenizer_hash
+from brimful.corpus.text.tokenizer_pipelines import SPECIAL_TOKENS, bert, with_nfkc, with_special_tokens
+from brimful.corpus.tokenize.training import thinned, train
+
+TEXTS = [
+    "The quick brown fox jumps over the lazy dog, again and again; foxes are quick.",
+    "顺利的无创dna检测，江南style。中华人民共和国。",
+    "Ünïcödé ∑ symbols ★☆ and ελληνικά, кириллица 한국어 ０１２ ﬁne",
+] * 5
+
+TRAIN = """
+import sys
+from brimful.corpus.tokenize.training import thinned, train
+sys.stdout.reconfigure(encoding="utf-8")
+texts = eval(sys.stdin.read())
+for han in ("characters", "pieces"):
+    print(train(texts, 380, model=sys.argv[1], han=han).to_str())
+"""
+
+
+@pytest.mark.parametrize("model", ["wordpiece", "bpe"])
+def test_training_is_deterministic_across_processes(model: str) -> None:
+    outputs = set()
+    for seed in ("1", "2", "3"):
+        run = subprocess.run(
+            [sys.executable, "-c", TRAIN, model],
+            input=repr(TEXTS),
+            capture_output=True,
+            encoding="utf-8",
+            check=True,
+            env={"PYTHONHASHSEED": seed, "RAYON_NUM_THREADS": seed, "PYTHONPATH": ":".join(sys.path)},
+        )
+        outputs.add(run.stdout)
+    assert len(outputs) == 1
+
+
+def test_a_trained_tokenizer_is_bert() -> None:
+    tokenizer = train(TEXTS, 300)
+    assert [tokenizer.id_to_token(number) for number in range(5)] == [
+        "[PAD]",
+        "[UNK]",
+        "[CLS]",
+        "[SEP]",
+        "[MASK]",
+    ]
+    assert len(tokenizer.get_added_tokens_decoder()) == 5
+    assert tokenizer.get_vocab_size() <= 300
+    pair = tokenizer.encode("Quick FOX", "的")
+    assert pair.tokens[0] == "[CLS]"
+    assert pair.tokens[-2:] == ["的", "[SEP]"]
+    assert pair.type_ids == [0] * (len(pair.ids) - 2) + [1, 1]
+    assert tokenizer.decode(tokenizer.encode("The quick foxes").ids) == "The quick foxes"
+    assert "[UNK]" not in tokenizer.encode(TEXTS[1]).tokens
+
+
+KINDS = [(model, han) for model in ("wordpiece", "bpe") for han in ("characters", "pieces")]
+
+
+@pytest.fixture(scope="module", params=KINDS, ids="-".join)
+def kind(request) -> tuple[str, str, Tokenizer]:
+    model, han = request.param
+    return model, han, train(TEXTS, 420, model=model, han=han, nfkc=True)
+
+
+def test_every_model_has_the_same_special_tokens(kind) -> None:
+    _, _, tokenizer = kind
+    ids = special_ids(tokenizer)
+    assert (ids.pad, ids.unk, ids.cls, ids.sep, ids.mask) == (0, 1, 2, 3, 4)
+    assert tokenizer.get_vocab_size() <= 420
+    assert sorted(tokenizer.get_vocab().values()) == list(range(tokenizer.get_vocab_size()))
+    pair = tokenizer.encode("quick", "fox")
+    assert (pair.ids[0], pair.ids[-1], pair.ids.count(ids.sep)) == (ids.cls, ids.sep, 2)
+    assert pair.type_ids[-1] == 1
+    assert tokenizer.encode("fox [MASK]").ids[-2] == ids.mask
+    assert tokenizer_hash(Tokenizer.from_str(tokenizer.to_str())) == tokenizer_hash(tokenizer)
+
+
+def test_han_characters_stand_alone_or_form_pieces_of_up_to_four(kind) -> None:
+    _, han, tokenizer = kind
+    encoding = tokenizer.encode("无创dna检测，中华人民共和国 fox", add_special_tokens=False)
+    text = "无创dna检测，中华人民共和国 fox"
+    tokens = [text[a:b] for a, b in encoding.offsets]
+    longest = max(sum("一" <= c <= "鿿" for c in token) for token in tokens)
+    assert longest == 1 if han == "characters" else 1 < longest <= 4
+    assert not any("d" in token and "创" in token for token in tokens)
+
+
+def test_offsets_and_text_survive(kind) -> None:
+    model, han, tokenizer = kind
+    text = "the ﬁne foxes, 检测 again"
+    encoding = tokenizer.encode(text, add_special_tokens=False)
+    begins = [begin for begin, _ in encoding.offsets]
+    assert begins == sorted(begins)
+    assert {text[a:b].strip() for a, b in encoding.offsets} >= {"the", "again", ","}
+    assert [text[a:b].strip() for a, b in encoding.offsets][1] == "ﬁne"
+    decoded = tokenizer.decode(encoding.ids)
+    if model != "wordpiece":
+        assert decoded == "the fine foxes, 检测 again"
+    elif han == "characters":
+        assert decoded == "the fine foxes, 检 测 again"
+
+
+def test_transformers_gives_the_same_ids(kind, tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    _, _, tokenizer = kind
+    save(tokenizer, tmp_path)
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    assert len(theirs) == tokenizer.get_vocab_size()
+    ours = load(tmp_path)
+    for text in [*TEXTS[:3], "  two  blanks\n\nand ﬁne 检测 [MASK] end "]:
+        ids = ours.encode(text).ids
+        assert theirs(text)["input_ids"] == ids
+        assert theirs.decode(ids, skip_special_tokens=True) == tokenizer.decode(ids)
+    assert theirs("quick", "fox")["token_type_ids"] == tokenizer.encode("quick", "fox").type_ids
+
+
+CASED_BPE = train(TEXTS, 340, model="bpe")
+
+
+@settings(deadline=None)
+@given(st.text())
+def test_cased_bpe_spells_every_text_as_it_is(text: str) -> None:
+    CASED_BPE.encode_special_tokens = True
+    assert CASED_BPE.decode(CASED_BPE.encode(text, add_special_tokens=False).ids) == text
+
+
+@pytest.mark.parametrize("model", ["wordpiece", "bpe"])
+def test_case_and_accents(model: str) -> None:
+    texts = ["Fox fox FOX, 한국어 ガギ में ми́р", "Äpfel", *["and so on, as it has always been"] * 50] * 5
+    cased = train(texts, 400, model=model)
+    assert len({tuple(cased.encode(word).ids) for word in ("Fox", "fox", "FOX")}) == 3
+    assert cased.encode("Apfel").ids != cased.encode("Äpfel").ids
+    folded = train(texts, 400, model=model, lowercase=True)
+    assert folded.encode("apfel FOX").ids == folded.encode("Äpfel fox").ids
+    assert folded.decode(folded.encode("한국어 ガギ में").ids) == "한국어 ガギ में"
+    assert folded.normalizer.normalize_str("한국어 ガギ में ми́р") in ("한국어 ガギ में ми́р", "한국어 ガギ में мир")
+
+
+@pytest.mark.parametrize("model", ["wordpiece", "bpe"])
+@pytest.mark.parametrize("han", ["characters", "pieces"])
+def test_overlong_words_teach_nothing(model: str, han: str) -> None:
+    junk = ["x" * 1000, "foo " + "yz" * 500 + " bar", "q" * 200_000]
+    with_junk = train([*TEXTS, *junk], 400, model=model, han=han)
+    assert not any(piece in token for token in with_junk.get_vocab() for piece in ("xx", "yz", "qq"))
+
+
+def test_with_nfkc() -> None:
+    plain = train(TEXTS, 300)
+    fixed = with_nfkc(plain)
+    assert "[UNK]" not in fixed.encode("ｆｏｘ").tokens
+    assert fixed.encode("ｆｏｘ").ids == plain.encode("fox").ids
+    assert fixed.encode("ｆｏｘ jumps").offsets[1:3] == [(0, 3), (4, 9)]
+    assert with_nfkc(fixed) is fixed
+    assert tokenizer_hash(with_nfkc(plain)) == tokenizer_hash(fixed)
+    bare = Tokenizer(models.BPE())
+    assert with_nfkc(bare).normalizer.normalize_str("ﬁ") == "fi"
+    bare.normalizer = normalizers.NFKC()
+    assert with_nfkc(bare) is bare
+    bare.normalizer = normalizers.Sequence([normalizers.Lowercase(), normalizers.NFKC()])
+    assert with_nfkc(bare) is bare
+
+
+def test_a_cased_tokenizer_tells_case() -> None:
+    tokenizer = train(["Fox fox FOX Äpfel"] * 5, 100)
+    assert len({tuple(tokenizer.encode(word).ids) for word in ("Fox", "fox", "FOX")}) == 3
+
+
+def test_frequent_characters_win_a_small_vocabulary() -> None:
+    rare = "".join(map(chr, range(0x4E00, 0x4E00 + 500)))
+    tokenizer = train(["的一是不" * 100, rare], 100)
+    assert tokenizer.get_vocab_size() <= 100
+    assert tokenizer.encode("的一是不", add_special_tokens=False).tokens == list("的一是不")
+
+
+@pytest.mark.parametrize(
+    ("texts", "size", "message"),
+    [(["a"], 10, "too small"), ([], 400, "are empty"), ([" \n"], 400, "are empty")],
+)
+@pytest.mark.parametrize(("model", "han"), KINDS)
+def test_impossible_training(texts: list[str], size: int, message: str, model: str, han: str) -> None:
+    with pytest.raises(BrimfulError, match=message):
+        train(texts, size, model=model, han=han)
+
+
+def test_transformers_reads_what_is_saved(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    tokenizer = train(TEXTS, 300)
+    save(tokenizer, tmp_path, model_max_length=128)
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    assert theirs.model_max_length == 128
+    assert len(theirs) == tokenizer.get_vocab_size()
+    ids = special_ids(tokenizer)
+    assert (theirs.pad_token_id, theirs.unk_token_id, theirs.mask_token_id) == (ids.pad, ids.unk, ids.mask)
+    assert (theirs.cls_token_id, theirs.sep_token_id) == (ids.cls, ids.sep)
+    for text in TEXTS[:3]:
+        assert theirs(text)["input_ids"] == tokenizer.encode(text).ids
+    pair = theirs("quick", "fox")
+    assert pair["token_type_ids"] == tokenizer.encode("quick", "fox").type_ids
+    assert (
+        theirs.decode(theirs("the quick foxes")["input_ids"], skip_special_tokens=True) == "the quick foxes"
+    )
+
+
+def test_save_and_load(tmp_path: Path) -> None:
+    tokenizer = train(TEXTS, 300)
+    save(tokenizer, tmp_path)
+    for path in (tmp_path, tmp_path / "tokenizer.json"):
+        assert tokenizer_hash(load(path)) == tokenizer_hash(tokenizer)
+
+
+def test_padding_and_truncation_are_switched_off(tmp_path: Path) -> None:
+    tokenizer = train(TEXTS, 300)
+    plain = tokenizer_hash(tokenizer)
+    tokenizer.enable_padding(length=16)
+    tokenizer.enable_truncation(4)
+    save(tokenizer, tmp_path)
+    assert tokenizer_hash(load(tmp_path)) == plain
+
+
+def test_vocab_txt(tmp_path: Path) -> None:
+    tokenizer = bert(train(TEXTS, 300, lowercase=True).get_vocab(), True)
+    words = sorted(tokenizer.get_vocab(), key=tokenizer.get_vocab().__getitem__)
+    (tmp_path / "vocab.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
+    loaded = load(tmp_path)
+    for text in TEXTS[:3]:
+        assert loaded.encode(text).ids == tokenizer.encode(text).ids
+    (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": false}')
+    assert load(tmp_path / "vocab.txt").encode("FOX").tokens != loaded.encode("FOX").tokens
+    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\na\n")
+    assert load(tmp_path).encode("a b").ids == [4, 2, 1, 3]  # missing ends follow the pieces
+    (tmp_path / "vocab.txt").write_text("[PAD]\na\n")
+    with pytest.raises(BrimfulError, match=r"vocab.txt lacks \[UNK\].*name another as unk_token"):
+        load(tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "BertJapaneseTokenizer"}')
+    with pytest.raises(BrimfulError, match=r"says BertJapaneseTokenizer.*PreTrainedTokenizerFast"):
+        load(tmp_path)
+
+
+def test_a_unigram_tokenizer_is_loaded_but_not_trained(tmp_path: Path) -> None:
+    with pytest.raises(BrimfulError, match=r"unigram.*wordpiece or bpe.*tokenizer\.json"):
+        train(TEXTS, 300, model="unigram")
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.normalizer = normalizers.NFKC()
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.train_from_iterator(
+        TEXTS,
+        trainers.UnigramTrainer(
+            vocab_size=250, special_tokens=list(SPECIAL_TOKENS), unk_token="[UNK]", show_progress=False
+        ),
+    )
+    with_special_tokens(tokenizer).save(str(tmp_path / "tokenizer.json"))
+    loaded = load(tmp_path)
+    assert special_ids(loaded) == special_ids(tokenizer)
+    assert all(loaded.encode(text).ids == tokenizer.encode(text).ids for text in TEXTS)
+
+
+@given(st.lists(st.text(max_size=9), min_size=1), st.integers(1, 60))
+def test_thinned_texts_are_evenly_taken_and_bounded(texts: list[str], most: int) -> None:
+    kept = thinned(iter(texts), most)
+    stride = next(2**power for power in range(9) if texts[:: 2**power] == kept)
+    assert len(kept) == 1 or sum(map(len, kept)) <= most
+    assert stride == 1 or sum(map(len, texts[:: stride // 2])) > most
+
+
+@pytest.mark.parametrize("ending", ["\n", "\r\n"])
+def test_vocab_txt_keeps_line_numbers_as_ids(tmp_path: Path, ending: str) -> None:
+    lines = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "fox", "", "the", "fox", "", "dog"]
+    (tmp_path / "vocab.txt").write_text("\ufeff" + ending.join([*lines, "", ""]), "utf-8", newline="")
+    tokenizer = load(tmp_path)
+    assert tokenizer.get_vocab_size() == len(lines)
+    assert tokenizer.encode("the fox dog", add_special_tokens=False).ids == [7, 8, 10]
+
+
+def test_vocab_json_with_merges(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    words = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", "f", "o", "x", "Ġ", "fo", "fox", "Ġfox"]
+    vocabulary = json.dumps({word: number for number, word in enumerate(words)})
+    (tmp_path / "vocab.json").write_text(vocabulary, encoding="utf-8")
+    with pytest.raises(BrimfulError, match=r"needs its merges.txt"):
+        load(tmp_path)
+    (tmp_path / "merges.txt").write_text("#version: 0.2\nf o\nfo x\nĠ fox\n", encoding="utf-8")
+    (tmp_path / "config.json").write_text('{"model_type": "roberta"}')
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    for path in (tmp_path, tmp_path / "vocab.json"):
+        ours = load(path)
+        assert ours.encode("fox fox").ids == [0, 10, 11, 2]
+        assert ours.encode("fox fo fx").ids == theirs("fox fo fx")["input_ids"]
+        assert 4 not in ours.encode("fox <mask> fo").ids
+        assert ours.encode("fox", "fox").ids == theirs("fox", "fox")["input_ids"]
+    (tmp_path / "vocab.json").write_text('{"f": 0}')
+    with pytest.raises(BrimfulError, match=r"vocab.json"):
+        load(tmp_path)
+
+
+def test_a_sentencepiece_model_must_be_converted(tmp_path: Path) -> None:
+    (tmp_path / "spiece.model").write_bytes(b"\n\x0e")
+    for path in (tmp_path, tmp_path / "spiece.model"):
+        with pytest.raises(BrimfulError, match=r"SentencePiece model.*tokenizer.json.*save_pretrained"):
+            load(path)
+
+
+def test_special_tokens_of_roberta_and_missing_ones(tmp_path: Path) -> None:
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel()
+    tokenizer.add_special_tokens(["<s>", "<pad>", "</s>", "<mask>"])
+    ids = special_ids(tokenizer)
+    assert (ids.cls, ids.pad, ids.sep, ids.mask, ids.unk) == (0, 1, 2, 3, None)
+    bare = Tokenizer(models.BPE())
+    bare.add_special_tokens(["<s>", "<pad>", "</s>"])
+    assert special_ids(bare).mask is None
+    with pytest.raises(BrimfulError, match=r"no mask token \(looked for \[MASK\], <mask>\)"):
+        mask_id(bare)
+
+
+def test_special_tokens_have_the_names_that_the_files_say(tmp_path: Path) -> None:
+    tokenizer = Tokenizer(models.WordLevel({"a": 4, "<unk>": 5}, unk_token="<unk>"))
+    tokenizer.add_special_tokens(["<bos>", "<eos>", "<padding>", "[CLS]"])
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(BrimfulError, match=r"no pad token .*pad_token in tokenizer_config.json"):
+        load(tmp_path)
+    (tmp_path / "special_tokens_map.json").write_text(
+        json.dumps({"bos_token": "<bos>", "eos_token": {"content": "<eos>"}, "pad_token": "<padding>"})
+    )
+    loaded = load(tmp_path)
+    ids = special_ids(loaded)
+    assert [loaded.id_to_token(index) for index in (ids.cls, ids.sep, ids.pad)] == [
+        "<bos>",
+        "<eos>",
+        "<padding>",
+    ]
+    save(loaded, tmp_path / "saved")
+    assert special_ids(load(tmp_path / "saved")) == ids
+    remember_side(loaded, "left")
+    copied = named_as(with_nfkc(loaded), loaded)
+    assert (special_ids(copied), truncation_side(copied)) == (ids, "left")
+
+
+def test_what_is_no_tokenizer(tmp_path: Path) -> None:
+    with pytest.raises(
+        BrimfulError, match=r"no tokenizer in .*looked for tokenizer.json, vocab.txt, vocab.json"
+    ):
+        load(tmp_path)
+    with pytest.raises(BrimfulError, match="no tokenizer at"):
+        load(tmp_path / "absent.json")
+    (tmp_path / "tokenizer.json").write_text(json.dumps({"model": "?"}))
+    with pytest.raises(BrimfulError, match="not a tokenizer"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_an_id_that_no_vocabulary_has(tmp_path: Path, own: bool) -> None:
+    """`tokenizers` would count up to it for minutes."""
+    save(train(TEXTS, 100), tmp_path)
+    file = tmp_path / "tokenizer.json"
+    state = json.loads(file.read_text())
+    state["model"]["vocab"]["&"] = 2**31
+    file.write_text(json.dumps(state))
+    if not own:
+        (tmp_path / "tokenizer_config.json").unlink()
+    with pytest.raises(BrimfulError, match=r"tokenizer\.json has ids up to 2,147,483,648"):
+        load(tmp_path)

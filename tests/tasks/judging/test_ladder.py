@@ -1,0 +1,465 @@
+"""The ladder of baselines, early stopping and the grid, through `brimful finetune`."""
+
+import json
+import sys
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from brimful.base.config import read_yaml
+from brimful.base.errors import BrimfulError
+from brimful.base.storage import read_json
+from brimful.cli.main import main
+from brimful.commands.finetune import finetune
+from brimful.commands.report import report
+from brimful.finetuning.config import default_rate
+from brimful.finetuning.trainings import curve_rows
+from brimful.hf.folders import save_model
+from brimful.reports.end_screen import show_run
+from brimful.tables.question_files import Answer, QuestionTable
+from brimful.tables.table import Table
+from brimful.tasks.answer_spans import Prediction, Scored
+from brimful.tasks.classification import WEIGHT, Classification
+from brimful.tasks.data import TaskData, drawn
+from brimful.tasks.encoded import Encoded, encode
+from brimful.tasks.judging import comparison
+from brimful.tasks.judging.baselines import Tfidf, UnreadError, linear
+from brimful.tasks.judging.comparison import Judged, measure_methods
+from brimful.tasks.judging.uncertainty import bootstrapped, jackknifed
+from brimful.tasks.multi_label import MultiLabel
+from brimful.tasks.question_answering import QuestionAnswering
+from brimful.tasks.regression import Regression
+from builders.encoders import word_tokenizer
+from builders.tables import bits_of
+from builders.thin_encoders import thin_encoder
+from builders.verbs import labelled_rows, write_table
+
+SMALL = {"precision": "fp32", "max_length": 32, "learning_rates": [1e-3], "epochs": 1.0, "batch": 16}
+
+
+@pytest.fixture(scope="module")
+def inputs(corpus_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """An encoder of two thin layers with random weights, and tables with a few wrong labels."""
+    folder = tmp_path_factory.mktemp("ladder")
+    save_model(folder / "encoder", thin_encoder(corpus_dir))
+    tables = {}
+    for number, (name, size) in enumerate((("train", 100), ("test", 60))):
+        rows = labelled_rows(size, seed=number)
+        for row in rows[::10]:
+            row["label"] = "low"
+        tables[name] = write_table(folder / f"{name}.tsv", rows)
+    return {"encoder": str(folder / "encoder"), **tables}
+
+
+def columns(path: str) -> tuple[list[str], list[str]]:
+    texts, labels = zip(*(line.split("\t") for line in Path(path).read_text().splitlines()[1:]), strict=True)
+    return list(texts), list(labels)
+
+
+def test_the_ladder_stands_on_the_same_rows(inputs, tmp_path, capsys, monkeypatch):
+    words = pytest.importorskip("sklearn.feature_extraction.text")
+    models = pytest.importorskip("sklearn.linear_model")
+    make_union = pytest.importorskip("sklearn.pipeline").make_union
+    rates = {"learning_rates": [1e-3, 2e-3]}
+    summary = finetune(**inputs, **SMALL | rates, out=str(tmp_path / "run"), label_curve=[20, 50])
+    rungs = summary["baselines"]
+    assert list(rungs) == ["majority", "tfidf", "frozen"]
+    out, err = capsys.readouterr()
+    steps = ("test: 60 rows", "calibrating", "ladder: TF-IDF on", "ladder: the frozen", "ladder: the time")
+    places = [err.index(step) for step in steps]  # what takes minutes after the last update
+    assert not out
+    assert places == sorted(places)
+    monkeypatch.setenv("COLUMNS", "160")
+    show_run(summary)
+    screen = capsys.readouterr().out
+    assert "TF-IDF + linear model" in screen
+    assert len(screen.splitlines()) < 50
+    assert not any(text in screen for text in columns(inputs["test"])[0])
+    (texts, labels), (tests, wanted) = columns(inputs["train"]), columns(inputs["test"])
+    low = labels.count("low") > 50
+    assert rungs["majority"]["accuracy"] == pytest.approx(wanted.count("low" if low else "high") / 60)
+    ways = {
+        "words": [words.TfidfVectorizer(token_pattern=r"\b\w+\b", ngram_range=(1, 2), sublinear_tf=True)],
+        "characters": [words.TfidfVectorizer(analyzer="char", ngram_range=(1, 3), sublinear_tf=True)],
+    }
+    ways["words and characters"] = [*ways["words"], *ways["characters"]]
+    vectors = make_union(*ways[rungs["tfidf"]["reads"]]).fit(texts)
+    reached = [
+        models.LogisticRegression(C=c, max_iter=1000)
+        .fit(vectors.transform(texts), labels)
+        .score(vectors.transform(tests), wanted)
+        for c in (1, 3, 10, 30)
+    ]
+    assert rungs["tfidf"]["accuracy"] in [pytest.approx(one) for one in reached]
+    assert f"TF-IDF + linear model ({rungs['tfidf']['reads']})" in screen
+    for name, rung in rungs.items():
+        gap = summary["test"]["accuracy"] - rung["accuracy"]
+        assert rung["difference"] == pytest.approx(gap)
+        assert 0 <= rung["standard_error"] < 0.2
+        assert rung["seconds"] > 0
+        assert "f1" in rung
+        assert name == "majority" or (rung["latency_ms"] > 0 and rung["texts_per_second"] > 0)
+    assert summary["latency_ms"] > 0
+    assert summary["texts_per_second"] > 0
+    curve = summary["label_curve"]
+    assert [record["labels"] for record in curve] == [20, 50, 100]
+    assert curve[-1]["finetuned"] == summary["test"]["accuracy"]
+    assert curve[-1]["tfidf"] == rungs["tfidf"]["accuracy"]
+    assert curve[-1]["frozen"] == rungs["frozen"]["accuracy"]
+    assert summary["train"]["n"] == 100
+    assert summary["training_loss"] > 0
+    assert summary["examples_per_second"] > 0
+    assert not (tmp_path / "run" / "start").exists()
+    report(runs=[str(tmp_path / "run")], out=str(tmp_path / "page.html"))
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    for said in ("The same labels, otherwise used", "TF-IDF + linear model", "by number of labels"):
+        assert said in page
+
+
+@pytest.mark.parametrize("task", ["regression", "multi-label"])
+def test_other_tasks_have_a_ladder_too(inputs, tmp_path, task):
+    pytest.importorskip("sklearn")
+    words = {"regression": {"low": "1.5", "high": "3"}, "multi-label": {"low": "a|b", "high": "a"}}[task]
+    tables = {}
+    for name in ("train", "test"):
+        pairs = zip(*columns(inputs[name]), strict=True)
+        rows = [{"text": text, "label": words[label]} for text, label in pairs]
+        tables[name] = write_table(tmp_path / f"{name}.tsv", rows)
+    summary = finetune(
+        encoder=inputs["encoder"], **tables, **SMALL, out=str(tmp_path / "run"), task=task, label_curve=[30]
+    )
+    rungs = summary["baselines"]
+    primary = {"regression": "pearson", "multi-label": "micro_f1"}[task]
+    assert rungs["tfidf"][primary] > max(0.6, rungs["majority"][primary])
+    for rung in rungs.values():
+        assert rung["difference"] == pytest.approx(summary["test"][primary] - rung[primary])
+
+
+@pytest.mark.slow
+def test_random_weights_and_no_ladder(inputs, tmp_path, monkeypatch, capsys):
+    pytest.importorskip("sklearn")
+    summary = finetune(**inputs, **SMALL, out=str(tmp_path / "full"), ladder="full")
+    assert {"accuracy", "difference", "standard_error", "seconds"} <= summary["baselines"]["random"].keys()
+    summary = finetune(**inputs, **SMALL, out=str(tmp_path / "none"), ladder="none")
+    assert "baselines" not in summary
+    monkeypatch.setitem(sys.modules, "sklearn", None)
+    summary = finetune(**inputs, **SMALL, out=str(tmp_path / "bare"))
+    assert "baselines" not in summary
+    assert (
+        "no ladder: the ladder of baselines needs scikit-learn: pip install 'brimful[tasks]'"
+        in capsys.readouterr().err
+    )
+
+
+def test_a_grid_of_rates_and_epochs_and_every_metric_over_seeds(inputs, tmp_path):
+    grid = {"learning_rates": [1e-4, 1e-3], "epochs": [1.0, 2.0], "seed": [0, 1], "ladder": "none"}
+    summary = finetune(**inputs, **SMALL | grid, out=str(tmp_path / "run"))
+    tried = [(trial["seed"], trial["learning_rate"], trial["epochs"]) for trial in summary["trials"]]
+    assert tried == [(s, rate, epochs) for s in (0, 1) for rate in (1e-4, 1e-3) for epochs in (1, 2)]
+    best = max(summary["trials"], key=lambda trial: trial["dev_accuracy"])
+    assert (summary["learning_rate"], summary["epochs"]) == (best["learning_rate"], best["epochs"])
+    for metric in ("accuracy", "f1", "loss"):
+        runs = summary["test"][f"{metric}_runs"]
+        assert summary["test"][metric] == pytest.approx(np.mean(runs))
+        assert summary["test"][f"{metric}_std"] == pytest.approx(np.std(runs, ddof=1))
+    with pytest.raises(BrimfulError, match="trial_epochs"):
+        finetune(**inputs, **SMALL | grid, out=str(tmp_path / "other"), trial_epochs=1.0)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, "trial_epochs is for several"),
+        ({"dev": "test", "learning_rates": [1e-4, 1e-3]}, "trial_epochs is for several"),
+        ({"trainer": {"patience": 2}, "learning_rates": [1e-4, 1e-3]}, "trial_epochs is for several"),
+        ({"ladder": "full"}, None),
+        ({"learning_rates": [1e-4, 1e-3]}, None),
+    ],
+)
+def test_trial_epochs_that_no_trial_would_have_are_refused(inputs, tmp_path, options, said):
+    files = {**inputs, "out": str(tmp_path / "run")}
+    options = {name: inputs.get(value, value) if name == "dev" else value for name, value in options.items()}
+    settings = {**SMALL, **options, "trial_epochs": 0.5, "dry_run": True}
+    if said is None:
+        assert finetune(**files, **settings)["dry_run"]
+        return
+    with pytest.raises(BrimfulError, match=said):
+        finetune(**files, **settings)
+
+
+def test_pooling_is_refused_where_nothing_is_pooled(inputs, tmp_path):
+    row = {"text": "one two", "spans": [[0, 3, "N"]]}
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for _ in range(8)))
+    files = {
+        "encoder": inputs["encoder"],
+        "train": str(tmp_path / "a.jsonl"),
+        "test": str(tmp_path / "a.jsonl"),
+    }
+    settings = {**files, "out": str(tmp_path / "run"), "max_length": 32, "task": "token-classification"}
+    assert finetune(**settings, dry_run=True)["dry_run"]
+    with pytest.raises(BrimfulError, match="pooling is for classifiers"):
+        finetune(**settings, pooling="mean")
+
+
+def test_patience_reinitialised_layers_class_weights_and_layer_decay(inputs, tmp_path):
+    settings = {
+        "epochs": 9.0,
+        "trainer": {"patience": 2},
+        "optimizer": {"layer_decay": 0.9},
+        "reinit_top": 1,
+        "class_weights": "balanced",
+        "ladder": "none",
+    }
+    summary = finetune(**inputs, **SMALL | settings, out=str(tmp_path / "run"))
+    assert summary["train"]["n"] == 80
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    assert sum('"validation.accuracy"' in line for line in lines) <= 9
+    assert read_json(tmp_path / "run" / "summary.json")["dev"]["n"] == 20
+    with pytest.raises(BrimfulError, match="the encoder has 2 layers"):
+        finetune(**inputs, **SMALL, out=str(tmp_path / "other"), reinit_top=3)
+    with pytest.raises(BrimfulError, match="label_curve"):
+        finetune(**inputs, **SMALL, out=str(tmp_path / "other"), label_curve=[101])
+
+
+@pytest.mark.parametrize(("method", "tolerance"), [(bootstrapped, 0.15), (jackknifed, 0.7)])
+def test_the_error_of_a_metric_is_that_of_a_mean(seed, method, tolerance):
+    """Their own relative errors are about 1 / sqrt(2 * 1000) = 0.022 and 1 / sqrt(2 * 40) = 0.11."""
+    random = np.random.default_rng(seed)
+    first, second = random.random(200) < 0.8, random.random(200) < 0.6
+    gains = first.astype(float) - second
+    expected = gains.mean(), gains.std() / 200**0.5
+    examples = range(200) if method is jackknifed else 200
+    found = method(lambda rows: (second[rows].mean(), first[rows].mean()), examples).difference(1, 0)
+    assert found[0] == pytest.approx(expected[0])
+    assert found[1] == pytest.approx(expected[1], rel=tolerance)
+
+
+def test_the_error_of_questions_is_that_of_contexts(seed):
+    """Five questions on each of 200 contexts, all right or all wrong: an error by rows is too small by a
+    factor of 2.2. Of one context, nothing but its rows can vary."""
+    random = np.random.default_rng(seed)
+    contexts = np.repeat(np.arange(200), 5)
+    right = (random.random(200) < 0.7)[contexts]
+    texts, golds = ["w"] * 1000, [[Answer(0, "w")]] * 1000
+    table = QuestionTable(Path("a"), texts, [f"w{context}" for context in contexts], golds, ids=["i"] * 1000)
+    data = encode(table, word_tokenizer(), 8)
+    judged = [
+        [
+            Judged(
+                QuestionAnswering(), [Prediction([Scored(0, "w" if one else "x", 1.0)], 0.0) for one in each]
+            )
+        ]
+        for each in (right, np.ones_like(right))
+    ]
+    measured = measure_methods(judged, data)
+    assert measured.difference(1, 0)[0] == pytest.approx(1 - right.mean())
+    assert measured.difference(1, 0)[1] == pytest.approx(right[::5].std() / 200**0.5, rel=0.45)
+    one = jackknifed(lambda rows: [right[rows].mean()], ["context"] * 1000)
+    assert one.covariance[0, 0] ** 0.5 == pytest.approx(right.std() / 1000**0.5, rel=0.45)
+
+
+@pytest.mark.parametrize("task", [Classification(["0", "1"]), Regression(), MultiLabel(["0", "1"])])
+def test_what_all_resamples_need_is_computed_once(task, seed, monkeypatch):
+    random = np.random.default_rng(seed)
+    wanted = random.integers(0, 2, (300, 2))
+    targets = {"label": wanted[:, 0], "labels": bits_of(wanted)}
+    table = Table(Path("test.tsv"), [f"w{number}" for number in range(300)], None, None)
+    data = encode(table, word_tokenizer(), 8, targets=targets)
+    models = [[(2 * wanted + random.normal(size=(300, 2)) - 1).astype(np.float32)] for _ in range(2)]
+    if task.name == "classification":
+        models = [[answers[:, :1] * [-1, 1]] for [answers] in models]
+    measured = [task.measure(answers, data)[task.metrics[0].name] for [answers] in models]
+    count = Counter()
+    plain = [lambda rows, a=a: task.measure(a[rows], data.take(rows))[task.metrics[0].name] for [a] in models]
+    for name in ("measure", "primary_of"):
+        method = getattr(type(task), name)
+        monkeypatch.setattr(
+            type(task), name, lambda *given, n=name, m=method: (count.update([n]), m(*given))[1]
+        )
+    judged = [[Judged(task, answers)] for [answers] in models]
+    found = measure_methods(judged, data)
+    assert found.values == pytest.approx(measured)
+    assert count == {"primary_of": 2}
+    expected = bootstrapped(lambda rows: [measure(rows) for measure in plain], 300)
+    assert found.covariance == pytest.approx(expected.covariance, rel=1e-6)
+    monkeypatch.setattr(comparison, "MOST", 299)
+    fewer = measure_methods(judged, data)
+    assert fewer.values == pytest.approx(measured)
+    assert fewer.difference(0, 1)[1] == pytest.approx(found.difference(0, 1)[1], rel=0.7)
+
+
+def test_wide_encoders_have_a_lower_default_rate(inputs, tmp_path):
+    assert [default_rate(width) for width in (128, 256, 384, 768, 1024)] == [3e-4, 3e-4, 2e-4, 1e-4, 7.5e-5]
+    settings = {name: value for name, value in SMALL.items() if name != "learning_rates"}
+    summary = finetune(**inputs, **settings, out=str(tmp_path / "run"), ladder="none")
+    assert summary["learning_rate"] == 3e-4
+    assert read_yaml(tmp_path / "run" / "config.yaml")["learning_rates"] == [3e-4]
+
+
+def test_label_numbers_may_have_commas(inputs, tmp_path, capfd):
+    """In a dry run, which refuses what the table does not have."""
+    line = ["finetune", *(part for key, value in inputs.items() for part in (f"--{key}", value))]
+    line += ["--out", str(tmp_path / "run"), "--dry-run"]
+    assert main([*line, "--label-curve", "20,50"]) == 0
+    assert main([*line, "--label-curve", "20", "101"]) == 1
+    assert "label_curve is [20, 101]" in capfd.readouterr().err
+    assert main([*line, "--seeds", "2"]) == 2
+    assert "--seeds is retired: list them in finetune: --seed 0 1 2" in capfd.readouterr().err
+
+
+def test_texts_without_a_word_are_read_by_characters(inputs, tmp_path, capsys):
+    pytest.importorskip("sklearn")
+    draw = np.random.default_rng(3)
+    tables = {}
+    for name in ("train", "test"):
+        labels = draw.choice(["low", "high"], 40)
+        rows = [{"text": "!?" * int(n) + "☺", "label": label} for n, label in enumerate(labels)]
+        tables[name] = write_table(tmp_path / f"{name}.tsv", rows)
+    run = tmp_path / "run"
+    summary = finetune(encoder=inputs["encoder"], **tables, **SMALL, out=str(run), label_curve=[20])
+    assert summary["baselines"]["tfidf"]["reads"] == "characters"
+    assert "TF-IDF reads characters" in capsys.readouterr().err
+    assert [record["labels"] for record in summary["label_curve"]] == [20, 40]
+
+
+def test_a_column_of_empty_texts_is_no_obstacle_to_tfidf(seed):
+    pytest.importorskip("sklearn")
+    texts = [f"word{number % 5} other" for number in range(20)]
+    table = Table(Path("a.tsv"), texts, [""] * 20, None)
+    features = Tfidf()
+    alone = Tfidf().fit(replace(table, second=None))
+    assert (features.fit(table) != alone).nnz == 0
+    assert features.of(replace(table, second=["word1"] * 20)).shape == alone.shape
+
+
+def test_what_tfidf_cannot_read_hides_no_other_error(seed, monkeypatch):
+    text = pytest.importorskip("sklearn.feature_extraction.text")
+    table = Table(Path("a.tsv"), ["", ""], None, None)
+    with pytest.raises(UnreadError):
+        Tfidf().fit(table)
+
+    def broken(*_: object) -> None:
+        raise ValueError("out of order")
+
+    monkeypatch.setattr(text.CountVectorizer, "fit_transform", broken)
+    with pytest.raises(ValueError, match="out of order"):
+        Tfidf().fit(table)
+
+
+def test_the_same_rows_are_drawn_in_any_order_of_a_table(seed):
+    data = made_up([f"word{number}" for number in range(60)], [0, 1] * 30)
+    found = drawn(data, 20, "a")
+    shuffled = drawn(data.take(np.random.default_rng(seed).permutation(60)), 20, "a")
+    assert len(found) == 20
+    assert set(found.table.texts) == set(shuffled.table.texts) != set(drawn(data, 20, "b").table.texts)
+    assert (np.diff(found.table.rows) > 0).all()
+
+
+def made_up(texts: list[str], labels: list[int]) -> Encoded:
+    table = Table(Path("a.tsv"), texts, None, [str(label) for label in labels])
+    return encode(table, word_tokenizer(), 16, targets={"label": np.array(labels)})
+
+
+@pytest.mark.parametrize("kind", ["words", "characters"])
+def test_dev_chooses_what_tfidf_reads(kind, seed, monkeypatch):
+    pytest.importorskip("sklearn")
+    random = np.random.default_rng(seed)
+    letters = list("abcdefghijklmn")
+    parts = []
+    for size in (200, 100, 100):
+        labels = random.integers(0, 3, size).tolist()
+        if kind == "words":
+            words = [["abcd", "cdab", "dabc"][label] + " " + str(random.integers(10)) for label in labels]
+        else:
+            words = ["".join(random.choice(letters, 9)) + "xyz"[label] for label in labels]
+        parts.append(made_up(words, labels))
+    train, dev, test = parts
+    data = TaskData(Classification(["0", "1", "2"]), train, dev, train, test, 0)
+    tried: list[str] = []
+    fit = Tfidf.fit
+    monkeypatch.setattr(Tfidf, "fit", lambda self, table: (tried.append(self.kind), fit(self, table))[1])
+    rung = linear(data.task, data, Tfidf(), timed=False)
+    assert tried[:3] == list(Tfidf.kinds)
+    assert rung.reads == tried[3]
+    assert rung.metrics["accuracy"] > 0.95
+    if kind == "characters":
+        assert "characters" in rung.reads
+
+
+def test_the_features_that_most_texts_have_are_kept(seed, monkeypatch, capsys):
+    words = pytest.importorskip("sklearn.feature_extraction.text")
+    random = np.random.default_rng(seed)
+    texts = [" ".join(random.choice(list("abcdefghijklmnop"), 6)) for _ in range(100)]
+    table = Table(Path("a.tsv"), texts, None, None)
+    features = Tfidf()
+    features.kind = "words"
+    every = features.fit(table)
+    counted = words.TfidfVectorizer(token_pattern=r"\b\w+\b", ngram_range=(1, 2), sublinear_tf=True)
+    assert abs(every - counted.fit_transform(texts)).max() < 1e-12
+    monkeypatch.setattr("brimful.tasks.judging.baselines.MOST_FEATURES", 30)
+    fewer = features.fit(table)
+    assert (fewer.shape[1], features.found) == (30, every.shape[1])
+    frequency = np.sort(every.getnnz(axis=0))[::-1]
+    assert (np.sort(fewer.getnnz(axis=0))[::-1] == frequency[:30]).all()
+    assert abs(features.of(table) - fewer).max() < 1e-12
+    data = made_up(texts, [int("a" in text) for text in texts])
+    linear(Classification(["0", "1"]), TaskData(None, data, data, data, data, 0), features, timed=False)
+    assert f"the 30 of {every.shape[1]} features that most texts have" in capsys.readouterr().err
+
+
+def test_many_classes_take_fewer_rows_and_too_many_none(monkeypatch, capsys):
+    pytest.importorskip("sklearn")
+    task = Classification(["0", "1", "2"])
+    data = made_up([f"w{n % 3} w{n}" for n in range(90)], [n % 3 for n in range(90)])
+    data = TaskData(task, data, data, data, data, 0)
+    monkeypatch.setattr("brimful.tasks.judging.baselines.MOST_FITTED", 90)
+    assert linear(task, data, Tfidf(), timed=False).rows == 30
+    monkeypatch.setattr("brimful.tasks.judging.baselines.MOST_OUTPUTS", 2)
+    assert linear(task, data, Tfidf(), timed=False) is None
+    assert "no linear model on TF-IDF: 3 labels" in capsys.readouterr().err
+
+
+def test_the_label_curve_ends_in_the_ladder_where_checkpoints_are_chosen_on_held_out_rows(inputs, tmp_path):
+    pytest.importorskip("sklearn")
+    settings = SMALL | {"trainer": {"keep": "best"}, "epochs": 2.0}
+    summary = finetune(**inputs, **settings, out=str(tmp_path / "run"), label_curve=[20])
+    last = summary["label_curve"][-1]
+    assert last["labels"] == 80
+    for name in ("tfidf", "frozen"):
+        assert last[name] == summary["baselines"][name]["accuracy"]
+
+
+def test_linear_models_take_a_part_of_a_large_table(inputs, tmp_path, monkeypatch, capsys):
+    pytest.importorskip("sklearn")
+    monkeypatch.setattr("brimful.tasks.judging.baselines.MOST", 60)
+    summary = finetune(**inputs, **SMALL, out=str(tmp_path / "run"))
+    assert {name: rung["rows"] for name, rung in summary["baselines"].items()} == {
+        "majority": 100,
+        "tfidf": 60,
+        "frozen": 60,
+    }
+    assert "TF-IDF takes 60 of the 100 rows" in capsys.readouterr().err
+
+
+def test_the_model_is_there_before_the_ladder(inputs, tmp_path, monkeypatch):
+    def broken(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("brimful.finetuning.work.Ladder.run", broken)
+    with pytest.raises(MemoryError):
+        finetune(**inputs, **SMALL, out=str(tmp_path / "run"))
+    assert (tmp_path / "run" / "model" / "model.safetensors").exists()
+    assert (tmp_path / "run" / "predictions.jsonl").exists()
+
+
+def test_each_point_of_the_label_curve_weighs_its_own_classes():
+    texts, labels = [f"w{number}" for number in range(100)], np.arange(100) % 10 == 0
+    task = Classification(["often", "rare"])
+    table = Table(Path("train.tsv"), texts, None, [task.labels[label] for label in labels.astype(int)])
+    train = task.balanced(task.encode(table, word_tokenizer(), 8, None, labelled=True))
+    part = curve_rows(TaskData(task, train, None, train, train, 0), 30)
+    rows = np.bincount(part.targets["label"])
+    assert part.targets[WEIGHT] == pytest.approx(30 / (2 * rows[part.targets["label"]]))
