@@ -37,8 +37,6 @@ LAYERS = [
     ["augmentation"],
     ["reports"],
     ["exporting"],
-    ["prediction"],
-    ["batching"],
     ["serving"],
     ["pretraining"],
     ["finetuning"],

@@ -78,7 +78,7 @@ SCHEMAS = {
     "distil-static": "brimful.distillation.static.config:DistilStaticConfig",
     "distil-recipe": "brimful.distillation.recipe.config:DistilRecipeConfig",
     "augment": "brimful.augmentation.config:AugmentTableConfig",
-    "predict": "brimful.prediction.config:PredictConfig",
+    "predict": "brimful.serving.config:PredictConfig",
     "serve": "brimful.serving.config:ServeConfig",
     "export": "brimful.exporting.config:ExportConfig",
     "report": "brimful.commands.report:ReportConfig",
