@@ -36,7 +36,7 @@ SCHEMAS = {
     "distil-static": "distillation.static.config:DistilStaticConfig",
     "distil-recipe": "distillation.recipe.config:DistilRecipeConfig",
     "augment": "augmentation.config:AugmentTableConfig",
-    "predict": "prediction.config:PredictConfig",
+    "predict": "serving.config:PredictConfig",
     "serve": "serving.config:ServeConfig",
     "export": "exporting.config:ExportConfig",
     "report": "commands.report:ReportConfig",
