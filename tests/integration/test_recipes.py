@@ -216,7 +216,7 @@ def test_a_chinese_domain(
     data = [f"{mine}:9", f"{replay}:1"]
     values = toy("pretrain-chinese-domain", data=data, start_from=str(model), out=str(tmp_path / "run"))
     run = Run(values, monkeypatch)
-    tokens = run.trainer.stream.tokens_by_source(run.trainer.cursor)
+    tokens = run.trainer.stream.tokens_by_source(run.trainer.progress.cursor)
     assert tokens["mine"] == pytest.approx(9 * tokens["replay"], abs=9 * 256)
     old = json.loads((model / "encoder" / "tokenizer.json").read_text())["model"]["vocab"]
     new = json.loads((tmp_path / "run" / "encoder" / "tokenizer.json").read_text())["model"]["vocab"]
