@@ -58,7 +58,7 @@ OPTIONS = {
     "trainer.loss_scale_threshold": _Retired(f"leave it out: {_SCALER}", unset=1e-7),
     "tune": _Retired("pretrain --dry-run measured times the settings that you give it", unset=False),
     "recipe": _Retired(
-        "`brimful distil-recipe` runs the steps from an encoder to the student of a task", unset=None
+        "recipes/distil-task.sh runs the steps from an encoder to the student of a task", unset=None
     ),
     "vectors": _Retired(
         "`brimful distil-encoder` makes students that learn vectors",

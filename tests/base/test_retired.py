@@ -37,7 +37,6 @@ def test_a_retired_flag_is_answered_in_one_line(capsys: pytest.CaptureFixture[st
 @pytest.mark.parametrize(
     ("option", "verb"),
     [
-        (("--recipe", "task"), "distil-recipe"),
         (("--student", "static"), "distil-static"),
         (("--vectors.epochs", "1"), "distil-encoder"),
     ],

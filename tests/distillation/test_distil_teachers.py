@@ -15,7 +15,6 @@ from brimful.base.errors import BrimfulError, UsageError
 from brimful.base.storage import read_json
 from brimful.commands.distil import distil
 from brimful.commands.distil_encoder import distil_encoder
-from brimful.commands.distil_recipe import distil_recipe
 from brimful.commands.predict import predict
 from brimful.distillation.encoder.config import DistilEncoderConfig
 from brimful.distillation.encoder.teacher import load_vector_teacher
@@ -90,7 +89,6 @@ def test_a_teacher_whose_encoder_has_moved_says_what_to_do(teacher, tmp_path):
     with pytest.raises(BrimfulError, match=r"fine-tuned from, but /gone .* or --initialisation teacher"):
         distil(**given, initialisation="pretrained")
     assert distil(**given)["dry_run"]
-    assert distil_recipe(**given, encoder=str(teacher.parent / "encoder"))["dry_run"]
 
 
 def test_teachers_of_another_task_and_pairs_among_single_texts_are_refused(teacher, tmp_path):
@@ -104,7 +102,7 @@ def test_teachers_of_another_task_and_pairs_among_single_texts_are_refused(teach
     (tmp_path / "pairs.tsv").write_text("text\ttext_b\na\tb\n")
     with pytest.raises(BrimfulError, match=r"pairs.tsv has pairs of texts, .*rows.tsv single ones"):
         distil(teacher=str(teacher), unlabelled=[str(tmp_path / "pairs.tsv")], out=out)
-    with pytest.raises(BrimfulError, match=r"^recipe is retired: `brimful distil-recipe`"):
+    with pytest.raises(BrimfulError, match=r"^recipe is retired: recipes/distil-task.sh"):
         distil(teacher=str(teacher), recipe="task", out=out)
     with pytest.raises(BrimfulError, match="--student has a shape and weights"):
         DistilConfig(student="s", initialisation="random")
