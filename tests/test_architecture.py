@@ -38,8 +38,6 @@ LAYERS = [
     ["augmentation"],
     ["reports"],
     ["exporting"],
-    ["prediction"],
-    ["batching"],
     ["serving"],
     ["pretraining"],
     ["finetuning"],

@@ -34,7 +34,7 @@ SCHEMAS = {
     "distil-encoder": "distillation.encoder.config:DistilEncoderConfig",
     "distil-static": "distillation.static.config:DistilStaticConfig",
     "augment": "augmentation.config:AugmentTableConfig",
-    "predict": "prediction.config:PredictConfig",
+    "predict": "serving.config:PredictConfig",
     "serve": "serving.config:ServeConfig",
     "export": "exporting.config:ExportConfig",
     "report": "commands.report:ReportConfig",

@@ -181,7 +181,7 @@ SCHEMAS = {
     "brimful.distillation.task.config:DistilConfig": {"teacher": "0x1", "out": "~", "unlabelled": ["no"]},
     "brimful.distillation.encoder.config:DistilEncoderConfig": {"teacher": "0x1", "out": "~", "data": ["no"]},
     "brimful.distillation.static.config:DistilStaticConfig": {"teacher": ["0x1"], "out": "~", "seed": [1, 2]},
-    "brimful.prediction.config:PredictConfig": {
+    "brimful.serving.config:PredictConfig": {
         "model": "1_000",
         "input": "2001-01-01",
         "output": "off",

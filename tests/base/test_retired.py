@@ -17,8 +17,8 @@ from brimful.finetuning import replay
 from brimful.finetuning.config import FinetuneConfig
 from brimful.hf.folders import save_model
 from brimful.model.heads import SequenceHead
-from brimful.prediction.config import PredictConfig
 from brimful.pretraining.config import PretrainConfig
+from brimful.serving.config import PredictConfig
 from brimful.tasks.model import load_task_model
 from brimful.tasks.registry import find_task
 from builders.encoders import small, word_tokenizer
