@@ -28,8 +28,8 @@ R = TypeVar("R")
 
 
 class _Loader(yaml.SafeLoader):
-    """SafeLoader that reads `1e-3` as a number (YAML 1.1 requires `1.0e-3`). It refuses aliases, keys that stand
-    twice, and types and characters that no setting has."""
+    """SafeLoader that reads `1e-3` as a number (YAML 1.1 requires `1.0e-3`). It refuses aliases, keys that
+    stand twice, and types and characters that no setting has."""
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
