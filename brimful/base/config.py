@@ -129,9 +129,9 @@ def settings_from(path: Path | str | None, *, alone: bool = False) -> Iterator[N
     """Let errors about the settings of a YAML file name the file.
 
     Args:
-        path: the file; None if there is none.
-        alone: no settings but those of the file are in play, so each error inside is about them. Otherwise,
-            those are that speak of one of its keys as a setting, or of a text that is one of its values.
+        path: the file, if there is one.
+        alone: only the file gives settings, so each error inside is about it. Otherwise those errors are that
+            speak of one of its keys as a setting, or of a text that is one of its values.
     """
     try:
         yield
@@ -266,7 +266,7 @@ def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
 
 
 def check_values(schema: type, values: Mapping[str, Any], where: str = "") -> dict[str, Any]:
-    """The values in the types of a schema's fields; those of a group in a mapping of their own.
+    """The values in the types of a schema's fields; a group has a mapping of its own.
 
     Args:
         where: what comes before a key in errors: the names of groups.
@@ -370,11 +370,11 @@ def _made(schema: type[C], checked: Mapping[str, Any], where: str = "", default:
 
 def flat(values: Mapping[str, Any], where: str = "") -> dict[str, Any]:
     """{"masking": {"final-rate": 0.2}} -> {"masking.final_rate": 0.2}."""
-    found: dict[str, Any] = {}
+    flattened: dict[str, Any] = {}
     for key, value in values.items():
         name = where + underscored(key)
-        found |= flat(value, f"{name}.") if isinstance(value, Mapping) else {name: value}
-    return found
+        flattened |= flat(value, f"{name}.") if isinstance(value, Mapping) else {name: value}
+    return flattened
 
 
 def require_positive(config: Any, *names: str, group: str = "") -> None:
