@@ -9,7 +9,7 @@ from typing import Any
 from brimful.base.distributed import ALONE
 from brimful.base.errors import BrimfulError
 from brimful.tasks.cache import code_hash, kept_entry
-from brimful.tasks.entries import Entry
+from brimful.tasks.entries import Entry, Facts, Rows
 
 
 def text_hash(texts: Iterable[str]) -> str:
@@ -37,7 +37,7 @@ def file_hashes(files: Mapping[str, Path]) -> dict[str, str]:
     return found
 
 
-def kept(key: Mapping[str, Any], build: Callable[[], Entry]) -> Entry:
+def kept(key: Mapping[str, Any], build: Callable[[], tuple[Rows, Facts]]) -> Entry:
     """What `build` makes, out of the cache if it is there.
 
     Args:

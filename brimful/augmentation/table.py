@@ -8,7 +8,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import numpy as np
 import torch
 
@@ -32,7 +34,7 @@ from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead
 from brimful.runs.directory import model_files, named_files
 from brimful.tables.columns import Column
-from brimful.tasks.entries import Entry
+from brimful.tasks.entries import Facts, Rows
 
 
 @dataclass(frozen=True)
@@ -87,17 +89,16 @@ def candidate_table(
     files = file_hashes(candidate_files(config, folder))
     key = {"candidates": text_hash(texts), "files": files, **config.settings}
 
-    def build() -> Entry:
+    def build() -> tuple[Rows, Facts]:
         return _build(texts, config, folder, device)
 
     entry = kept(key, build)
     for line in entry.facts["lines"]:
         say(line)
-    arrays = entry.arrays
-    pool = Ragged(*(arrays[f"words.{part}"] for part in ("values", "starts", "lengths")))
+    arrays = {name: values[0] for name, values in entry.columns.items()}
     return CandidateTable(
         **{name: arrays[name] for name in ("numbers", "offsets", "spans", "choices", "counts")},
-        candidates=Column(pool, np.arange(len(pool))),
+        candidates=msgspec.json.decode(arrays["words"], type=list[str]),
         facts=dict(entry.facts["words"]),
     )
 
@@ -159,7 +160,9 @@ def _masked_lm(
     )
 
 
-def _build(texts: Sequence[str], config: CandidateConfig, folder: ModelFolder, device: torch.device) -> Entry:
+def _build(
+    texts: Sequence[str], config: CandidateConfig, folder: ModelFolder, device: torch.device
+) -> tuple[Rows, Facts]:
     """The table as arrays."""
     sources = _sources(config, folder, device)
     known = {text: number for number, text in enumerate(dict.fromkeys(texts))}
@@ -188,23 +191,24 @@ def _build(texts: Sequence[str], config: CandidateConfig, folder: ModelFolder, d
     counts = (choices >= 0).sum(1).astype(np.int32)
     some = counts > 0
     before = np.concatenate([[0], np.cumsum(some)])
-    column = Column.of(list(vocabulary))
     arrays = {
         "numbers": np.array([known[text] for text in texts], dtype=np.int64),
         "offsets": before[offsets].astype(np.int64),
         "spans": flat[some].astype(np.int32),
         "choices": choices[some],
         "counts": counts[some],
-        "words.values": column.values.values,
-        "words.starts": column.values.starts,
-        "words.lengths": column.values.lengths,
     }
     words = {
         "masked_lm": int((answered & some).sum()),
         "neighbours": int((~answered & some).sum()),
         "without_candidates": int((~some).sum()),
     }
-    return Entry(arrays, {"lines": sources.lines, "words": words})
+    # Columns of different lengths: each is the only row of its own.
+    rows: dict[str, Any] = {
+        name: Ragged.of([array], array.dtype, array.shape[1:]) for name, array in arrays.items()
+    }
+    rows["words"] = Column.of([list(vocabulary)], list[str])
+    return rows, {"lines": sources.lines, "words": words}
 
 
 def _ask_masked_lm(
