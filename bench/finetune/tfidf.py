@@ -24,7 +24,7 @@ from brimful.tasks.classification import Classification
 from brimful.tasks.data import TaskData
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.judging.baselines import Tfidf, linear
-from brimful.tasks.judging.uncertainty import paired_bootstrap
+from brimful.tasks.judging.comparison import paired_bootstrap
 
 VOCABULARIES = (5_000, 20_000, 80_000)
 WORDS, OWN_WORDS, OWN_SHARE = 40, 30, 0.05

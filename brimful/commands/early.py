@@ -20,7 +20,7 @@ from brimful.runs.places import CONFIG, START, require_options, require_run, req
 from brimful.tables.layouts import find_layout
 from brimful.tables.table_files import glance
 from brimful.tables.text_files import readable
-from brimful.tasks.names import BY_COLUMN, DEFAULT
+from brimful.tasks.registry import DEFAULT_TASK, TASKS_WITH_A_LABEL_COLUMN
 
 if TYPE_CHECKING:
     from brimful.distillation.options import CommonOptions
@@ -117,7 +117,7 @@ def _tables(config: Any, paths: Iterable[str | None]) -> None:
     layout = find_layout(config.layout, config.columns)
     given = [path for path in paths if path is not None]
     _files(given)
-    if (config.task or layout.task or DEFAULT) in BY_COLUMN:
+    if (config.task or layout.task or DEFAULT_TASK) in TASKS_WITH_A_LABEL_COLUMN:
         for path in given:
             glance(path, layout)
 

@@ -183,6 +183,3 @@ def _best(found: Mapping[tuple[int, int], float], context: str) -> list[Scored]:
     """The best spans, in order."""
     spans = sorted(found.items(), key=lambda item: (-item[1], item[0]))[:N_BEST]
     return [Scored(start, context[start:end], score) for (start, end), score in spans]
-
-
-FORM = Answers

@@ -130,6 +130,3 @@ class MultiLabel(LabelSets, Task):
 def label_sets(bits: np.ndarray, labels: int) -> np.ndarray:
     """bool (n, labels), which labels each row has, of the bits of `MultiLabel.targets`."""
     return np.unpackbits(bits, axis=1, count=1 + labels)[:, 1:].view(bool)
-
-
-TASK = MultiLabel

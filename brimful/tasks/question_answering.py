@@ -208,6 +208,3 @@ def _golds(data: Encoded) -> list[list[str]]:
     """The texts of the right answers to each question; the empty text alone where there is none."""
     assert data.table.labels is not None
     return [[answer.text for answer in answers] or [""] for answers in data.table.labels]
-
-
-TASK = QuestionAnswering

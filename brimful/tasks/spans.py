@@ -187,6 +187,3 @@ def merge_windows(outputs: Ragged, examples: Examples) -> tuple[list[np.ndarray]
         places.append(place)
         merged.append(score)
     return places, merged
-
-
-FORM = Spans

@@ -137,6 +137,3 @@ class TokenClassification(Spans, Task):
         assert data.table.labels is not None
         rows = zip(data.table.texts, data.table.labels, self.rows(answers, data), strict=True)
         return [{"text": text, "gold": gold, "prediction": row["prediction"]} for text, gold, row in rows]
-
-
-TASK = TokenClassification
