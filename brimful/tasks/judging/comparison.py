@@ -95,8 +95,8 @@ def measure_methods(methods: Sequence[Sequence[Judged]], test: Encoded) -> Uncer
     The covariance has two parts. The part over test rows, with the trained models as they are, is by the
     paired bootstrap where an answer is a row of an array and there are at most `MAX_BOOTSTRAP_ROWS`. Else
     (many rows, spans, answers to questions) it is by the jackknife of whole contexts, which measures 41 times
-    instead of 1,001. The part over k seeds is the covariance of the metrics of each seed, over k: models of the
-    same seed are paired.
+    instead of 1,001. The part over k seeds is the covariance of the metrics of each seed, over k: models of
+    the same seed are paired.
 
     Args:
         methods: of each its models, in the same order of seeds. A method without seeds, such as a linear
