@@ -14,7 +14,9 @@ from brimful.base.errors import BrimfulError
 from brimful.base.storage import write_json
 from brimful.base.terminal import output_console
 from brimful.commands.pack_sources import histogram_counts, npy_counts, shard_counts, text_counts
-from brimful.packing.comparison import (
+from brimful.packing.config import Algorithm, Depth, PackConfig
+from brimful.packing.histogram import checked_counts
+from brimful.packing.side_by_side import (
     DEPTHS,
     NNLSHP_DEPTHS,
     ROWS_PER_RANK,
@@ -23,8 +25,6 @@ from brimful.packing.comparison import (
     attention_balance,
     best_fit_by_capacity,
 )
-from brimful.packing.config import Algorithm, Depth, PackConfig
-from brimful.packing.histogram import checked_counts
 
 LONGEST = 512
 WIDTH = 100

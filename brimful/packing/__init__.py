@@ -14,7 +14,7 @@ from brimful.base.lazy import lazy_names
 if TYPE_CHECKING:
     from brimful.packing.assignment import assign as assign
     from brimful.packing.bounds import lower_bound as lower_bound
-    from brimful.packing.cutting.plan import cutting_stock as cutting_stock
+    from brimful.packing.cutting.stock import cutting_stock as cutting_stock
     from brimful.packing.dealing import deal as deal
     from brimful.packing.dealing import imbalance as imbalance
     from brimful.packing.dealing import row_costs as row_costs
@@ -33,7 +33,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "Plan": "histogram",
         "count_lengths": "histogram",
         "lower_bound": "bounds",
-        "cutting_stock": "cutting.plan",
+        "cutting_stock": "cutting.stock",
         "best_fit": "pack_first",
         "spfhp": "pack_first",
         "lpfhp": "pack_first",

@@ -19,7 +19,7 @@ from brimful.tables.label_lists import known_parts
 from brimful.tables.table import Table
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.form import Row
-from brimful.tasks.label_sets import LabelSets
+from brimful.tasks.label_set_form import LabelSets
 from brimful.tasks.task import LEAST, Metric, Task
 
 

@@ -73,15 +73,15 @@ def find_form(problem_type: str) -> type["PredictionForm"]:
         problem_type: one of `PROBLEM_TYPES`.
     """
     if problem_type == "multi_label_classification":
-        from brimful.tasks.label_sets import LabelSets
+        from brimful.tasks.label_set_form import LabelSets
 
         return LabelSets
     if problem_type == "question_answering":
-        from brimful.tasks.answer_spans import Answers
+        from brimful.tasks.answer_form import Answers
 
         return Answers
     if problem_type == "token_classification":
-        from brimful.tasks.spans import Spans
+        from brimful.tasks.span_form import Spans
 
         return Spans
     from brimful.tasks.form import Classes, Numbers

@@ -22,9 +22,8 @@ from brimful.objectives.losses import class_imitation, count
 from brimful.tables.table import Table
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.form import Row
-from brimful.tasks.spans import Found, Spans
+from brimful.tasks.span_form import Found, Spans, tag_names, tags_of_spans, without_spaces
 from brimful.tasks.task import Metric, Task
-from brimful.tasks.token_tags import tag_names, tags_of_spans, without_spaces
 
 
 @dataclass(frozen=True)

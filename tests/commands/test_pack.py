@@ -14,8 +14,8 @@ from brimful.commands.pack_sources import text_counts
 from brimful.corpus.shards import Corpus
 from brimful.data.config import SequencesConfig
 from brimful.data.sequences import cut_documents
-from brimful.packing.comparison import Comparison, best_fit_by_capacity, draw_lengths
 from brimful.packing.histogram import count_lengths
+from brimful.packing.side_by_side import Comparison, best_fit_by_capacity, draw_lengths
 
 KEYS = [
     *("algorithm", "capacity", "depth", "rows", "sequences", "tokens", "efficiency", "packing_factor"),

@@ -21,7 +21,7 @@ from brimful.hf.folders import save_model
 from brimful.reports.end_screen import show_run
 from brimful.tables.question_files import Answer, QuestionTable
 from brimful.tables.table import Table
-from brimful.tasks.answer_spans import Prediction, Scored
+from brimful.tasks.answer_form import Prediction, Scored
 from brimful.tasks.classification import WEIGHT, Classification
 from brimful.tasks.data import TaskData, drawn
 from brimful.tasks.encoded import Encoded, encode

@@ -11,7 +11,7 @@ import numpy as np
 from brimful.base.console import say
 from brimful.base.errors import BrimfulError
 from brimful.base.system import peak_memory
-from brimful.corpus.pipeline.duplicates import read_decisions
+from brimful.corpus.pipeline.decisions import read_decisions
 from brimful.corpus.pipeline.inventory import Inventory
 from brimful.corpus.pipeline.text import TextPart
 from brimful.corpus.text.special_ids import mask_id, named_as

@@ -20,7 +20,7 @@ from brimful.tables.question_files import QuestionTable, read_questions
 from brimful.tables.table import Table, Take, everything
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.form import Outputs, PredictionForm, Row
-from brimful.tasks.token_tags import without_spaces
+from brimful.tasks.span_form import without_spaces
 
 LONGEST_ANSWER = 30
 """In tokens, as in BERT's own program for SQuAD; a training table with longer ones raises it."""
