@@ -20,7 +20,7 @@ from brimful.corpus.dedup.duplicates import DedupConfig
 from brimful.corpus.engines.engine import Engine
 from brimful.corpus.engines.watchdog import explained
 from brimful.corpus.pipeline.cleaning import WATCH, CleanTask, clean_part, cleaned
-from brimful.corpus.pipeline.decisions import decide, decided, read_decisions
+from brimful.corpus.pipeline.duplicate_decisions import decide, decided, read_decisions
 from brimful.corpus.pipeline.inventory import (
     FOLDERS,
     Generation,
