@@ -162,7 +162,7 @@ def check_labels(table: Table, purpose: str) -> list[Finding]:
             row for row, names in enumerate(named) if any(counts[name] < RARE_LABEL_ROWS for name in names)
         ]
         findings.append(Finding("rare", str(table.path), len(rare), message, _numbers(table, rows)))
-    has_lists = bool(table.labels) and isinstance(table.labels[0], list)
+    has_lists = isinstance(next(iter(table.labels or ()), None), list)
     if has_lists or len(counts) < 2:
         return findings
     name, most = counts.most_common(1)[0]
