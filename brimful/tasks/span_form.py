@@ -23,7 +23,7 @@ from brimful.tables.layouts import OWN_LAYOUT, FileLayout
 from brimful.tables.schemes import CONTINUED
 from brimful.tables.table import Table, Take, everything
 from brimful.tables.tagged_files import TaggedTable, read_tagged
-from brimful.tasks.encoded import Encoded
+from brimful.tasks.encoded import Encoded, without_spaces
 from brimful.tasks.form import Outputs, PredictionForm, Row
 from brimful.tasks.tagging import Tagging
 
@@ -209,22 +209,3 @@ def tags_of_spans(spans: np.ndarray, places: np.ndarray) -> np.ndarray:
     span[ends[span] <= places[:, 0]] = 0
     begins = (span > 0) & (span != np.append(0, span[:-1]))
     return tags[span] - begins
-
-
-def without_spaces(places: np.ndarray, text: str) -> np.ndarray:
-    """The characters of tokens (n, 2) without white space at their ends.
-
-    Some tokenizers count the space before a word as part of it. A token of white space alone becomes empty.
-    Only the characters from the first token to the last are looked at: a long text is read in windows.
-    """
-    filled = (places[:, 0] < places[:, 1])[:, None]
-    first, end = places.min(initial=len(text), where=filled), places.max(initial=0, where=filled)
-    space = np.array([*(character.isspace() for character in text[first:end]), False])
-    if not space.any():
-        return places
-    starts, ends = np.where(filled, places - first, 0).T
-    while (leading := (starts < ends) & space[starts]).any():
-        starts += leading
-    while (trailing := (starts < ends) & space[ends - 1]).any():
-        ends -= trailing
-    return np.where(filled, np.stack([starts, ends], -1) + first, places)

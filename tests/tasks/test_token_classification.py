@@ -23,7 +23,7 @@ from brimful.model.shape import EncoderConfig
 from brimful.tables.labelled_spans import LabelledSpan
 from brimful.tables.schemes import Tag, read_tags, spans_of
 from brimful.tables.tagged_files import read_tagged
-from brimful.tasks.encoded import Encoded
+from brimful.tasks.encoded import Encoded, without_spaces
 from brimful.tasks.model import load_task_model, reorder
 from brimful.tasks.span_form import (
     Found,
@@ -31,7 +31,6 @@ from brimful.tasks.span_form import (
     tag_names,
     tags_of_spans,
     units_of_words,
-    without_spaces,
 )
 from brimful.tasks.token_classification import TokenClassification
 
