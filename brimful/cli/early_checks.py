@@ -19,7 +19,7 @@ from brimful.runs.places import CONFIG, START, require_options, require_run, req
 from brimful.tables.layouts import find_layout
 from brimful.tables.table_files import glance
 from brimful.tables.text_files import readable
-from brimful.tasks.names import BY_COLUMN, DEFAULT
+from brimful.tasks.registry import DEFAULT_TASK, TASKS_WITH_A_LABEL_COLUMN
 
 if TYPE_CHECKING:
     from brimful.exporting.config import ExportConfig
@@ -75,7 +75,7 @@ def _check_texts(verb: str, config: Any) -> None:
     _check_files([*tables, *_values(config, FILE_OPTIONS)])
     if verb in ("finetune", "evaluate"):
         layout = find_layout(config.layout, config.columns)
-        if (config.task or layout.task or DEFAULT) in BY_COLUMN:
+        if (config.task or layout.task or DEFAULT_TASK) in TASKS_WITH_A_LABEL_COLUMN:
             for path in tables:
                 glance(path, layout)
 
