@@ -20,7 +20,7 @@ from brimful.model.attention import Layout, SequenceLayout
 from brimful.model.cross_entropy import linear_cross_entropy
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead
-from brimful.train.memory import keep_freed_memory
+from brimful.base.cpu_steps import keep_freed_memory
 
 PACKING, HEAD, CROSS_ENTROPY = "packing", "masked-only head", "chunked cross-entropy"
 KEPT = "masked-only last layer"

@@ -20,7 +20,7 @@ from brimful.corpus.text.special_ids import mask_id
 from brimful.hf.config_json import read_config
 from brimful.model.flops import step_flops
 from brimful.model.shape import SHAPES
-from brimful.train.memory import keep_freed_memory
+from brimful.base.cpu_steps import keep_freed_memory
 
 
 def new_model(track: Track, vocabulary: int, special: Any, settings: Mapping[str, Any]) -> nn.Module:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from brimful.base.errors import is_out_of_memory
-from brimful.train.memory import available_memory
+from brimful.base.resources import available_memory
 
 SECONDS, SLICES = 1.0, 10
 """A burst takes about so long, in slices. Their median counts: a moment's noise is no slow device."""

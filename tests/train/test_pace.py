@@ -10,8 +10,9 @@ import torch
 
 from brimful.base.distributed import ALONE, World
 from brimful.corpus.frequencies import entropy, piece_counts
+from brimful.train.journal import Journal
+from brimful.train.metrics import Totals, Window
 from brimful.train.pace import Pace, compare
-from brimful.train.verdict import PRETRAINING, speed
 from builders.ranks import on_two_ranks
 from builders.streams import toy_corpus
 
@@ -34,7 +35,7 @@ def test_one_rank_measures_nothing():
     pace = Pace(ALONE)
     with pace.summing():
         pass
-    assert pace.metrics(1.0) == {}
+    assert pace.metrics(1.0).keys() == {"cores", "load", "stolen", "withheld"}
 
 
 def test_only_the_time_in_sums_counts(monkeypatch: pytest.MonkeyPatch):
@@ -88,10 +89,6 @@ def test_a_run_of_two_ranks_says_which_one_is_slow(tmp_path):
     last = read_metrics(tmp_path / "plain" / "0" / "metrics.jsonl")[-1]
     assert last["slowest_rank"] == 1
     assert 0.15 < last["lag"] <= 0.5
-    found = speed([read_metrics(tmp_path / "plain" / "0" / "metrics.jsonl")], PRETRAINING)
-    assert found is not None
-    assert found.bound == "straggler"
-    assert found.next.startswith("rank 1 is the slowest")
 
     assert not (tmp_path / "profiled" / "1" / "profile").exists()
     folder = tmp_path / "profiled" / "0" / "profile"
@@ -106,6 +103,26 @@ def test_a_run_of_two_ranks_says_which_one_is_slow(tmp_path):
     parts = {line[:14].strip(): float(line[14:24]) for line in lines}
     assert parts["waiting"] > 0.04
     assert parts["waiting"] + parts["transfer"] == pytest.approx(parts["communication"], abs=2e-5)
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ({}, None),
+        ({"lag": 0.08}, None),
+        ({"lag": 0.2, "communication": 0.1}, "train: 20% of its time ranks waited for the slowest one"),
+        ({"withheld": 0.3, "lag": 0.4}, "train: 30% of its time it had no cores"),
+    ],
+)
+def test_a_long_wait_is_one_warning(tmp_path, capfd, line, expected):
+    journal = Journal(tmp_path, writes=True)
+    journal.begin(0)
+    window = Window(norms=[torch.ones(())], totals=Totals(slots=10, tokens=9, seconds=90.0))
+    journal.training(1, {"mlm": 1.0}, {}, window, window.totals, 0.1, {}, {}, line)
+    journal.warn_of_waits("train")
+    warnings = capfd.readouterr().err
+    assert warnings.count("\n") == (expected is not None)
+    assert (expected or "") in warnings
 
 
 def test_the_unigram_entropy_is_that_of_the_counts(tmp_path):
