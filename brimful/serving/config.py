@@ -4,9 +4,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
-import tyro
-
-from brimful.base.config import require_positive
+from brimful.base.config import Argument, require_positive
 from brimful.base.errors import BrimfulError, UsageError
 from brimful.model.shape import TextPooling
 from brimful.precision.formats import InferencePrecision
@@ -97,7 +95,7 @@ class ServeConfig:
     MAIN = ("models", "host", "port", "precision", "device", "deadline")
     EXAMPLE = "runs/student runs/encoder --port 8080"
 
-    models: Annotated[tuple[str, ...], tyro.conf.Positional]
+    models: Annotated[tuple[str, ...], Argument(positional=True)]
     """Folders of models, as `predict` takes them. Each is served under its folder's name."""
     host: str = "127.0.0.1"
     """Address to listen on; 0.0.0.0 is every address of this machine. Requests must show BRIMFUL_TOKEN of the

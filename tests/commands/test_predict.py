@@ -260,7 +260,6 @@ def test_what_cannot_be_is_refused(classifier, tagger, plain, tmp_path):
         (classifier, {"overlap": 200}, "overlap"),
         (classifier, {"max_length": 129}, "max_length"),
         (classifier, {"pooling": "mean"}, "--pooling is for encoders"),
-        (classifier, {"submission": True}, "submission is retired: predictions are .jsonl"),
     ]:
         with pytest.raises(BrimfulError, match=reason):
             brimful.predict(

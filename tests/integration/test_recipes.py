@@ -11,7 +11,7 @@ import torch
 from transformers import AutoModelForMaskedLM
 
 from brimful.base.config import build, read_yaml
-from brimful.cli.main import load_verb
+from brimful.cli.main import load_schema
 from brimful.commands.finetune import finetune
 from brimful.commands.prepare import prepare
 from brimful.commands.pretrain import pretrain
@@ -27,10 +27,10 @@ RECIPES = sorted(FOLDER.glob("*.yaml"))
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.name)
 def test_recipe_is_a_valid_configuration(path: Path) -> None:
-    verb = load_verb(path.name.split("-")[0])
-    config = build(verb.schema, read_yaml(path), missing="")
-    assert f"brimful {path.name.split('-')[0]} --config recipes/{path.name}" in path.read_text()
-    assert config != build(verb.schema, {}, missing="")
+    verb = path.name.split("-")[0]
+    config = build(load_schema(verb), read_yaml(path))
+    assert f"brimful {verb} --config recipes/{path.name}" in path.read_text()
+    assert config != build(load_schema(verb), {})
 
 
 STEPS, SEQUENCES = 12, 32
