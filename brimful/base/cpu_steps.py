@@ -102,7 +102,7 @@ def keep_freed_memory() -> None:
 
     By default large blocks return to the system at once, which zeroes each page when it is touched again: a
     step would pay for the same activations every time. Huge pages are asked for where they cost nothing until
-    they are used. The heap grows at its end: blocks that are allocated there, advised and freed leave it larger.
+    they are used. The heap grows at its end: blocks that are allocated there and freed leave it larger.
     """
     mallopt = library_function(None, "mallopt")
     # Setting one stops glibc from raising M_MMAP_THRESHOLD itself: if it is refused, set nothing else.

@@ -1,6 +1,5 @@
 """What a run writes while it trains: metrics.jsonl and its sinks, spikes.jsonl, and the progress note."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
@@ -58,7 +57,7 @@ class Journal:
         self.metrics = MetricsLog(directory / "metrics.jsonl")
         self.spikes = MetricsLog(directory / SPIKES, "update")
         self.note = ""
-        self._waits: Counter[str] = Counter()
+        self._waits = dict.fromkeys((*WAITS, "seconds"), 0.0)
 
     def begin(self, step: int) -> None:
         """Continue after `step` updates. Lines of later updates are dropped; they will be written again."""
@@ -140,7 +139,9 @@ class Journal:
         if not self.writes or waits["seconds"] < WARNING_SECONDS:
             return
         # While others have the cores, nothing else is to blame: data comes late, too.
-        name = "withheld" if waits["withheld"] >= waits["seconds"] * LONG_WAIT else max(WAITS, key=waits.get)
+        name = max(WAITS, key=waits.__getitem__)
+        if waits["withheld"] >= LONG_WAIT * waits["seconds"]:
+            name = "withheld"
         share = waits[name] / waits["seconds"]
         if share >= LONG_WAIT:
             what, advice = WAITS[name]

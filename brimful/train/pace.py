@@ -20,7 +20,7 @@ from brimful.base.resources import CoreWatch
 
 
 class Pace:
-    """How long this rank summed over ranks, or waited to, and had no cores, since the last line of metrics."""
+    """How long this rank summed over ranks, or waited to, and had no cores, since the last metrics."""
 
     def __init__(self, world: World) -> None:
         self.world = world

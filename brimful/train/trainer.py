@@ -15,7 +15,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+import brimful.kernels.forms  # noqa: F401  (fast forms register themselves)
 from brimful.base.console import counted, progress, say
+from brimful.base.cpu_steps import keep_freed_memory
 from brimful.base.errors import BrimfulError
 from brimful.base.randomness import derive_key
 from brimful.data.loader import Stream, Update, prefetch
@@ -27,7 +29,6 @@ from brimful.train.determinism import deterministic
 from brimful.train.gradients import Gradients
 from brimful.train.guard import Guard, Spike
 from brimful.train.journal import Journal
-from brimful.base.cpu_steps import keep_freed_memory
 from brimful.train.metrics import Window, count_batches
 from brimful.train.objective import Objective, Runtime, better
 from brimful.train.pace import Pace
