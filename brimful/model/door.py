@@ -2,7 +2,7 @@
 
 The model is readable and runs without kernels/. Where a faster form gives the same numbers, it registers
 itself here under the name of the plain one, which asks for it. Who opens or trains a model imports
-`kernels.forms`, so that they are there. BRIMFUL_KERNELS=off in the environment, or `shut`, keeps the door shut.
+`kernels.forms`, so that they are there. BRIMFUL_KERNELS=off in the environment, or `shut`, shuts the door.
 """
 
 import os
