@@ -19,9 +19,8 @@ from brimful.runs.folder import RunFolder
 from brimful.runs.job import Summary
 from brimful.runs.places import START
 from brimful.tasks.encoded import Encoded
-from brimful.tasks.judging.comparison import Judged, fingerprint, write_predictions
+from brimful.tasks.judging.comparison import Judged, fingerprint, over_seeds, write_predictions
 from brimful.tasks.judging.review import review
-from brimful.tasks.judging.uncertainty import over_seeds
 from brimful.tasks.model import TaskModel
 from brimful.tasks.task import Task
 from brimful.train.metrics import read_metrics, training_loss
