@@ -66,7 +66,7 @@ SCHEMAS = {
     "prepare": "brimful.corpus.pipeline.config:PrepareConfig",
     "inspect": "brimful.commands.inspect_config:InspectConfig",
     "pack": "brimful.packing.config:PackConfig",
-    "doctor": "brimful.machine.config:DoctorConfig",
+    "doctor": "brimful.commands.doctor:DoctorConfig",
     "pretrain": "brimful.pretraining.config:PretrainConfig",
     "check": "brimful.tasks.judging.config:CheckConfig",
     "finetune": "brimful.finetuning.config:FinetuneConfig",
