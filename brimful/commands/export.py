@@ -24,6 +24,7 @@ from brimful.base.folder_lock import FolderLock
 from brimful.base.seals import CONVERSION, PAGES, own_files
 from brimful.base.seals import EXPORT as RECORD
 from brimful.base.storage import atomic_directory, commit, crc32, read_json, write_json
+from brimful.base.summary import with_overview
 from brimful.corpus.reading.read import check_encoding
 from brimful.corpus.reading.texts import read_texts
 from brimful.corpus.text.pruning import prune
@@ -34,8 +35,8 @@ from brimful.distillation.run_tables import tables_of_run
 from brimful.exporting.card import card, run_of
 from brimful.exporting.config import ExportConfig
 from brimful.exporting.convert import convert
-from brimful.exporting.end import show_export
 from brimful.exporting.example import Exported, example
+from brimful.exporting.export_summary import measure_model, summarise_export
 from brimful.exporting.formats import FORMATS, FormatName, require_packages
 from brimful.exporting.gate import check_given, check_graph, check_written, run_of_export
 from brimful.exporting.graph import write_onnx
@@ -50,7 +51,6 @@ from brimful.hf.reading import TextReading, reading_of
 from brimful.hf.tensors import Head
 from brimful.hf.tokenizer_check import check_ids
 from brimful.model.heads import MaskedLMHead, PretrainingHead, SequenceHead
-from brimful.reports.load import megabytes_of
 from brimful.runs.snapshot import load_snapshot
 from brimful.start.vocabulary import keep_rows
 
@@ -113,7 +113,7 @@ def _texts(config: ExportConfig) -> Iterator[str]:
             warn(f"{path}: {issue}: {count:,}")
 
 
-@verb(ExportConfig, show=show_export)
+@verb(ExportConfig)
 def export(config: ExportConfig) -> dict[str, Any]:
     """Write a model as a folder for Hugging Face libraries, an ONNX file or OpenVINO's, and check it.
 
@@ -252,7 +252,10 @@ def _exported(config: ExportConfig, lock: FolderLock) -> dict[str, Any]:
             if name not in own:  # an edited one stays
                 (folder / name).write_text(text, encoding="utf-8")
         facts |= {PAGES: {name: crc32(folder / name) for name in pages if name not in own}}
-        record = commit(folder / RECORD, files, kind="export", **facts)
+        facts["megabytes"] = measure_model(files)
+        summary = summarise_export(facts)
+        record = commit(folder / RECORD, files, kind="export", **with_overview(facts, summary))
     size = sum(file["bytes"] for file in record["files"].values())
-    facts |= {"out": str(out), "bytes": size, "megabytes": megabytes_of(record["files"])}
-    return {key: value for key, value in facts.items() if key != PAGES}
+    facts |= {"out": str(out), "bytes": size}
+    result = {key: value for key, value in facts.items() if key != PAGES}
+    return with_overview(result, summarise_export(facts))

@@ -7,11 +7,11 @@ from typing import Any
 
 from brimful.base.config import read_yaml
 from brimful.base.console import counted, visible
+from brimful.base.numbers import accuracy_error, metric
 from brimful.exporting.example import Exported
 from brimful.exporting.formats import FORMATS
 from brimful.hf.int8 import FILE as STEPS
 from brimful.hf.model_folder import OVERLAP, ModelFolder
-from brimful.reports.content import accuracy_error, metric
 from brimful.runs.directory import CONFIG, SUMMARY, read_summary
 
 _DATA = ("data", "train", "dev", "test", "unlabelled")

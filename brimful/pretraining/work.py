@@ -11,6 +11,7 @@ from pathlib import Path
 from brimful.base.config import to_dict
 from brimful.base.console import say, warn
 from brimful.base.seals import seal
+from brimful.base.summary import with_overview
 from brimful.corpus.shards import Corpus
 from brimful.data.reader import SequenceReader
 from brimful.data.rows import RowStream
@@ -22,6 +23,7 @@ from brimful.model.heads import MaskedLMHead, PretrainingHead
 from brimful.objectives.masked_lm import MaskedLM, MaskedLMAndPairs
 from brimful.pretraining.config import PretrainConfig
 from brimful.pretraining.plan import PretrainPlan
+from brimful.pretraining.pretrain_summary import summarise_pretraining
 from brimful.pretraining.verdict import verdict_of_pretraining
 from brimful.runs.directory import start_run
 from brimful.runs.folder import RunFolder
@@ -102,7 +104,7 @@ def work(plan: PretrainPlan, folder: RunFolder) -> Summary:
         if config.start_from is not None and metrics:
             summary["validation_at_start"] = _metrics_at_start(directory / "metrics.jsonl")
         save_model(directory / "encoder", encoder, head)
-    return summary
+    return with_overview(summary, summarise_pretraining(summary))
 
 
 def _start_from_data(plan: PretrainPlan, folder: RunFolder) -> None:

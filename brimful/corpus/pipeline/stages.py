@@ -15,6 +15,7 @@ from brimful.base.config import config_hash
 from brimful.base.console import counted, say, warn
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import find_commit, sweep
+from brimful.base.summary import with_overview
 from brimful.corpus.cleaning.clean import CleanConfig
 from brimful.corpus.dedup.duplicates import DedupConfig
 from brimful.corpus.engines.engine import Engine
@@ -30,6 +31,7 @@ from brimful.corpus.pipeline.inventory import (
     cut_shards,
 )
 from brimful.corpus.pipeline.manifest import length_histogram, require_some, show_warnings, summarise
+from brimful.corpus.pipeline.prepare_summary import summarise_preparation
 from brimful.corpus.pipeline.text import TextPart
 from brimful.corpus.pipeline.tokenizer import TokenizerChoice, freeze, require_unchanged, tokens_a_guess
 from brimful.corpus.pipeline.tokenizing import TokenizeTask, in_split, tokenize_shard, tokenized
@@ -263,6 +265,7 @@ class Preparation:
         summary = summarise(
             self.texts, [read_decisions(self.out, text["name"]) for text in self.texts], shards
         )
+        histogram = length_histogram(shards)
         show_warnings(summary["warnings"], str(self.out / MANIFEST))
         write_manifest(
             self.out,
@@ -270,8 +273,9 @@ class Preparation:
             settings=self.settings.given,
             tokenizer=self._tokenizer,
             inputs=[entry for text in self.texts for entry in text["inputs"]],
-            length_histogram=length_histogram(shards),
+            length_histogram=histogram,
             summary=summary,
+            **with_overview({}, summarise_preparation(summary, histogram)),
         )
         return summary
 
