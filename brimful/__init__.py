@@ -6,10 +6,6 @@ are resolved when first used (PEP 562), so `import brimful` is quick and `brimfu
 
 from typing import TYPE_CHECKING, Any
 
-from brimful.base.lazy import lazy_names
-from brimful.base.retired import VERBS as RETIRED
-from brimful.cli.verbs import VERBS, python_name
-
 if TYPE_CHECKING:
     from brimful.base.errors import BrimfulError as BrimfulError
     from brimful.base.errors import BrimfulWarning as BrimfulWarning
@@ -18,27 +14,33 @@ if TYPE_CHECKING:
 
     Encoder = TextEncoder
 
-_named, _names, __all__ = lazy_names(
-    __name__,
-    {
-        **{name: f"commands.{name}" for name in map(python_name, VERBS)},
-        "Encoder": "hf.text_encoder:TextEncoder",
-        "TaskModel": "tasks.model",
-        "BrimfulError": "base.errors",
-        "BrimfulWarning": "base.errors",
-    },
-)
-
 
 def __getattr__(name: str) -> Any:
+    if name == "Encoder":
+        from brimful.hf.text_encoder import TextEncoder
+
+        return TextEncoder
+    if name == "TaskModel":
+        from brimful.tasks.model import TaskModel
+
+        return TaskModel
+    if name in ("BrimfulError", "BrimfulWarning"):
+        from brimful.base import errors
+
+        return getattr(errors, name)
     if name == "__version__":
         from brimful.version import VERSION
 
         return VERSION
-    if name in RETIRED:
-        raise AttributeError(f"brimful.{name} is retired: {RETIRED[name]}")
-    return _named(name)
+    from brimful.cli.main import VERBS, load_verb
+
+    if name == "__all__":
+        verbs = [verb.replace("-", "_") for verb in VERBS]
+        return [*verbs, "Encoder", "TaskModel", "BrimfulError", "BrimfulWarning"]
+    if (verb := name.replace("_", "-")) in VERBS:
+        return load_verb(verb)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*__all__, "__version__"])
+    return sorted([*__getattr__("__all__"), "__version__"])

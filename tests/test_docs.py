@@ -7,10 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from brimful.cli.arguments import HELP
-from brimful.cli.main import load_schema
-from brimful.cli.options import Common, options_of
-from brimful.cli.verbs import VERBS
+from brimful.cli.main import VERBS, load_schema
+from brimful.cli.options import HELP_FLAGS, Common, options_of
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
@@ -72,9 +70,10 @@ OTHERS = frozenset(
 @cache
 def options(verb: str) -> frozenset[str]:
     """The flags that a verb takes; those of groups also without their group, and the groups."""
-    flags = [*options_of(load_schema(verb)), *options_of(Common)]
+    found = [*options_of(load_schema(verb)), *options_of(Common)]
+    flags = [flag for option in found for flag in option.flags]
     parts = [flag.rpartition(".") for flag in flags if "." in flag]
-    return frozenset([*flags, *(f"--{part[2]}" for part in parts), *(part[0] for part in parts), *HELP])
+    return frozenset([*flags, *(f"--{part[2]}" for part in parts), *(part[0] for part in parts), *HELP_FLAGS])
 
 
 def commands(text: str) -> list[tuple[str, list[str]]]:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from brimful.cli.verbs import VERBS
+from brimful.cli.main import VERBS
 from brimful.version import VERSION
 
 ROOT = Path(__file__).parents[1]

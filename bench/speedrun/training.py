@@ -105,8 +105,8 @@ def train_ours(asked: PretrainConfig, points: Points) -> None:
         def save(path: Path) -> None:
             save_model(path, trainer.encoder, trainer.objective.modules()["head"])  # type: ignore[arg-type]
 
-        totals, last = trainer.totals, trainer.schedule.over(trainer.step)
-        points.after(save, trainer.step, totals.tokens, totals.flops, last)
+        totals, last = trainer.progress.totals, trainer.schedule.over(trainer.progress.step)
+        points.after(save, trainer.progress.step, totals.tokens, totals.flops, last)
         return {}
 
     with patch.object(Trainer, "run", begin), patch.object(Trainer, "evaluate", reach):

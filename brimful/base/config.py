@@ -10,7 +10,6 @@ import hashlib
 import json
 import os
 import re
-import types
 import typing
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -22,7 +21,6 @@ import msgspec
 import yaml
 
 from brimful.base.errors import BrimfulError, nearest
-from brimful.base.retired import instead_of, is_forgotten
 from brimful.base.storage import atomic_file
 
 C = TypeVar("C")
@@ -235,22 +233,125 @@ def identity(config: Any) -> Any:
     return to_dict(config)
 
 
-def _dataclass_of(annotation: Any) -> type | None:
-    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
-        inner = [part for part in typing.get_args(annotation) if dataclasses.is_dataclass(part)]
-        annotation = inner[0] if inner else None
-    return annotation if dataclasses.is_dataclass(annotation) else None  # type: ignore[return-value]
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Argument:
+    """How an option stands on a command line, where its name, type and docstring do not say it.
+
+    A configuration says it beside the type of a field: `paths: Annotated[tuple[str, ...], Argument(...)]`.
+
+    Attributes:
+        positional: it has no flag.
+        group: the name of a group in flags, where the field has another.
+        form: what stands for its value in help and errors.
+        help: what it is, in place of the docstring below the field.
+    """
+
+    positional: bool = False
+    group: str | None = None
+    form: str | None = None
+    help: str | None = None
 
 
-def _items_of(annotation: Any) -> Any:
-    """The annotation of the items, if this is a tuple of dataclasses or a union with one."""
+def build(schema: type[C], values: Mapping[str, Any]) -> C:
+    """Make a configuration from plain values, checking every key and type.
+
+    A schema may have a class method `defaults`: what `values` leaves out is as it says, for these values.
+
+    Args:
+        schema: a dataclass, whose fields may be dataclasses.
+        values: nested mappings; a key may be written with hyphens or underscores.
+
+    Raises:
+        BrimfulError: an unknown key (with the nearest valid one), a wrong type, an absent key.
+    """
+    return _made(schema, complete(schema, values))
+
+
+def complete(schema: type, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values, checked by `check_values`, over the defaults that the schema has for them.
+
+    Raises:
+        BrimfulError: an unknown key (with the nearest valid one), a wrong type.
+    """
+    checked = check_values(schema, values)
+    if not hasattr(schema, "defaults"):
+        return checked
+    return check_values(schema, merged(schema.defaults(flat(values)), values))
+
+
+def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Two nested mappings as one, with underscores in its keys; where both have a value, the second's."""
+    made = {underscored(key): value for key, value in below.items()}
+    for key, value in above.items():
+        name = underscored(key)
+        if isinstance(value, Mapping):
+            under = made.get(name)
+            value = merged(under if isinstance(under, Mapping) else {}, value)
+        made[name] = value
+    return made
+
+
+def check_values(schema: type, values: Mapping[str, Any], where: str = "") -> dict[str, Any]:
+    """The values in the types of a schema's fields; those of a group in a mapping of their own.
+
+    Args:
+        where: what comes before a key in errors: the names of groups.
+
+    Raises:
+        BrimfulError: a key is unknown (the nearest one is named), or its value has a wrong type.
+    """
+    hints = typing.get_type_hints(schema)
+    fields = {field.name for field in dataclasses.fields(schema)}
+    checked: dict[str, Any] = {}
+    for key, value in values.items():
+        name = underscored(key)
+        place = where + name
+        if name not in fields:
+            raise BrimfulError(f"unknown key {where}{key!s}: {nearest(name, fields)}")
+        group, item = _group_of(hints[name]), _item_of(hints[name])
+        if group is not None and isinstance(value, Mapping):
+            checked[name] = check_values(group, value, f"{place}.")
+        elif item is not None and isinstance(value, list | tuple):
+            checked[name] = tuple(_item(part, item, f"{place}[{i}]") for i, part in enumerate(value))
+        else:
+            if isinstance(value, Mapping):
+                _point_to_group(value, hints, place)
+            checked[name] = _converted(value, hints[name], place)
+    return checked
+
+
+def underscored(key: object) -> str:
+    """A key as the name of a field: `final-rate` as `final_rate`."""
+    return str(key).replace("-", "_")
+
+
+def _group_of(annotation: Any) -> type | None:
+    """The dataclass that an annotation is, or allows."""
     for part in (annotation, *typing.get_args(annotation)):
-        if typing.get_origin(part) is tuple and _dataclass_of(item := typing.get_args(part)[0]):
-            return item
+        if typing.get_origin(annotation) is not tuple and dataclasses.is_dataclass(part):
+            return typing.cast(type, part)
     return None
 
 
-def _convert(value: Any, annotation: Any, place: str) -> Any:
+def _item_of(annotation: Any) -> Any:
+    """The annotation of the items, if this is a tuple of dataclasses or a union with one."""
+    for part in (annotation, *typing.get_args(annotation)):
+        if typing.get_origin(part) is tuple and _group_of(typing.get_args(part)[0]):
+            return typing.get_args(part)[0]
+    return None
+
+
+def _item(value: Any, annotation: Any, place: str) -> Any:
+    schema = _group_of(annotation)
+    assert schema is not None
+    if isinstance(value, schema):
+        return value
+    if isinstance(value, Mapping):
+        return _made(schema, check_values(schema, value, f"{place}."), f"{place}.")
+    return _converted(value, annotation, place)
+
+
+def _converted(value: Any, annotation: Any, place: str) -> Any:
     """The value in the type of its annotation; paths may stand for strings."""
     if isinstance(value, list | tuple):
         value = [os.fspath(item) if isinstance(item, os.PathLike) else item for item in value]
@@ -260,131 +361,46 @@ def _convert(value: Any, annotation: Any, place: str) -> Any:
         return msgspec.convert(value, annotation, strict=True)
     except msgspec.ValidationError as error:
         message, _, inner = str(error).replace("`", "").partition(" - at $")
-        remedy = instead_of(place, value) if isinstance(value, str) else None
-        raise BrimfulError(remedy or f"key {place}{inner}: {message[0].lower()}{message[1:]}") from error
-
-
-def _build(
-    schema: type[C],
-    values: Mapping[str, Any],
-    where: str,
-    missing: Any,
-    default: Any = None,
-    finished: bool = False,
-) -> C:
-    """`default` is an instance that fills in what `values` leaves out: a group's default in its parent."""
-    hints = typing.get_type_hints(schema)
-    fields = {field.name: field for field in dataclasses.fields(schema)}  # type: ignore[arg-type]
-    made: dict[str, Any] = {}
-    for key, value in values.items():
-        name = str(key).replace("-", "_")
-        if name not in fields and is_forgotten(where + name, value, finished=finished):
-            continue
-        if name not in fields:
-            remedy = instead_of(where + name, groups=())
-            raise BrimfulError(remedy or f"unknown key {where}{key!s}: {nearest(name, fields)}")
-        inner = _dataclass_of(hints[name])
-        if inner is not None and isinstance(value, Mapping):
-            made[name] = _build(inner, value, f"{where}{name}.", missing, fields[name].default, finished)
-        elif (item := _items_of(hints[name])) is not None and isinstance(value, list | tuple):
-            made[name] = tuple(
-                _item(part, item, f"{where}{name}[{i}]", missing) for i, part in enumerate(value)
-            )
-        else:
-            if isinstance(value, Mapping):
-                _point_to_group(value, hints, where + name)
-            made[name] = _convert(value, hints[name], where + name)
-    if isinstance(default, schema):
-        made = {name: getattr(default, name) for name in fields} | made
-    for name, field in fields.items():
-        required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
-        if required and name not in made:
-            if missing is None:
-                raise BrimfulError(f"key {where}{name} is required")
-            made[name] = missing
-    return schema(**made) if missing is None else _unchecked(schema, made)
+        raise BrimfulError(f"key {place}{inner}: {message[0].lower()}{message[1:]}") from error
 
 
 def _point_to_group(values: Mapping[str, Any], hints: Mapping[str, Any], place: str) -> None:
     """Raise where a key that takes one value is given the keys of another group."""
     for group, hint in hints.items():
-        inner = _dataclass_of(hint)
+        inner = _group_of(hint)
         if inner and values and set(values) <= {field.name for field in dataclasses.fields(inner)}:
             raise BrimfulError(f"key {place} takes one value; put {', '.join(values)} under {group}")
 
 
-def _item(value: Any, annotation: Any, place: str, missing: Any) -> Any:
-    inner = _dataclass_of(annotation)
-    assert inner is not None
-    if isinstance(value, inner):
-        return value
-    if isinstance(value, Mapping):
-        return _build(inner, value, f"{place}.", missing)
-    return _convert(value, annotation, place)
-
-
-def _unchecked(schema: type[C], values: Mapping[str, Any]) -> C:
-    """An instance made without `__post_init__`, whose checks would fail on missing values."""
-    made = object.__new__(schema)
-    for field in dataclasses.fields(schema):  # type: ignore[arg-type]
-        if field.name in values:
-            value = values[field.name]
-        elif field.default_factory is not dataclasses.MISSING:
-            value = field.default_factory()
-        else:
-            value = field.default
-        object.__setattr__(made, field.name, value)
-    return made
-
-
-def build(
-    schema: type[C],
-    values: Mapping[str, Any],
-    *,
-    missing: Any = None,
-    flags: Mapping[str, Any] | None = None,
-    finished: bool = False,
-) -> C:
-    """Make a configuration from plain values, checking every key and type.
-
-    A schema may have a class method `defaults`: what `values` leaves out is as it says, for these values.
+def _made(schema: type[C], checked: Mapping[str, Any], where: str = "", default: Any = None) -> C:
+    """An instance with values that are checked.
 
     Args:
-        schema: a dataclass, whose fields may be dataclasses.
-        values: nested mappings; a key may be written with hyphens or underscores.
-        missing: stands for an absent required key. The command line fills it in and builds the configuration
-            again, which runs its checks. Without `missing`, an absent required key is an error.
-        flags: options that the command line will set, by key, which `defaults` sees too.
-        finished: the values are those of a finished run, of which retired options are left out.
-
-    Raises:
-        BrimfulError: an unknown key (with the nearest valid one), a wrong type, an absent key.
+        default: an instance that fills in what the values leave out: a group's default in its parent.
     """
-    defaults: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = getattr(schema, "defaults", None)
-    if defaults is not None:
-        _build(schema, values, "", object())  # checks the types of the values, which `defaults` then reads
-        values = _over(defaults(flat(values) | flat(flags or {})), values)
-    return _build(schema, values, "", missing, finished=finished)
+    hints = typing.get_type_hints(schema)
+    values: dict[str, Any] = {}
+    for field in dataclasses.fields(schema):  # type: ignore[arg-type]
+        own = getattr(default, field.name, field.default)
+        value = checked.get(field.name, own)
+        if isinstance(value, Mapping) and field.name in checked:
+            group = _group_of(hints[field.name])
+            if group is not None:
+                value = _made(group, value, f"{where}{field.name}.", own)
+        if value is not dataclasses.MISSING:
+            values[field.name] = value
+        elif field.default_factory is dataclasses.MISSING:
+            raise BrimfulError(f"key {where}{field.name} is required")
+    return schema(**values)
 
 
 def flat(values: Mapping[str, Any], where: str = "") -> dict[str, Any]:
     """{"masking": {"final-rate": 0.2}} -> {"masking.final_rate": 0.2}."""
     found: dict[str, Any] = {}
     for key, value in values.items():
-        name = where + str(key).replace("-", "_")
+        name = where + underscored(key)
         found |= flat(value, f"{name}.") if isinstance(value, Mapping) else {name: value}
     return found
-
-
-def _over(defaults: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """The defaults, with the values in place of those that they give."""
-    made = dict(defaults)
-    for key, value in values.items():
-        name = str(key).replace("-", "_")
-        under = made.pop(name, None)
-        both = isinstance(under, Mapping) and isinstance(value, Mapping)
-        made[str(key)] = _over(under, value) if both else value
-    return made
 
 
 def require_positive(config: Any, *names: str, group: str = "") -> None:

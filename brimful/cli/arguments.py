@@ -1,27 +1,30 @@
-"""A command line -> a configuration. tyro parses; what is wrong with the arguments becomes one line."""
+"""A command line -> a configuration: its texts become the values of a nested mapping, over those of the file
+that `--config` names, and `build` makes the configuration of it, as it does for Python callers."""
 
 import contextlib
-import dataclasses
 import difflib
 import errno
-import io
 import os
-import re
-from collections.abc import Iterator, Sequence
-from typing import Annotated, Any
+from collections import deque
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
 
-import tyro
-
-from brimful.base.config import build, flat, read_yaml, settings_from, to_dict
+from brimful.base.config import (
+    build,
+    check_values,
+    complete,
+    flat,
+    merged,
+    read_yaml,
+    settings_from,
+    to_dict,
+)
 from brimful.base.errors import BrimfulError, UsageError
-from brimful.base.retired import instead_of
 from brimful.cli.help import help_of
-from brimful.cli.options import Common, options_of
-from brimful.cli.other_names import meant_by
+from brimful.cli.options import HELP_FLAGS, Common, Option, options_of
 
-HELP = ("--help", "-h", "--help-all")
-LONGEST_NAME = 255
-"""Bytes of a file's name, on common file systems."""
+MAX_NAME_BYTES = 255
+"""Of a file's name, on common file systems."""
 
 
 def parse(schema: type, arguments: Sequence[str], prog: str) -> tuple[Any, Common]:
@@ -37,49 +40,113 @@ def parse(schema: type, arguments: Sequence[str], prog: str) -> tuple[Any, Commo
         BrimfulError: the file cannot be read, or a setting is refused by the configuration.
         SystemExit: help was printed.
     """
-    nested = tyro.conf.arg(name="")
-    both = dataclasses.make_dataclass(
-        "Arguments",
-        [("options", Annotated[schema, nested]), ("common", Annotated[Common, nested])],
-        frozen=True,
-    )
-    line = _CommandLine(schema, arguments, prog)
-    line.check_names()
-    helped = [flag for flag in HELP if flag in arguments]
-    default: Any = None
-    values: dict[str, Any] = {}
-    file: str | None = None
-    if "--config" in line.given:
-        if not line.given["--config"]:
-            raise line.error("--config needs a value: a file")
-        file = line.given["--config"][-1]
-        values = read_yaml(file)
-    if values or helped or hasattr(schema, "defaults"):
-        last = {flag[2:]: given[-1] for flag, given in line.given.items() if flag and given}
-        flags = {flag: None if value == "None" else value for flag, value in last.items()}
-        with settings_from(file, alone=True):
-            default = both(build(schema, values, missing=tyro.MISSING, flags=flags), Common())
-    if helped:
-        print(help_of(schema, prog, default.options, every="--help-all" in helped), end="")
+    options = options_of(schema)
+    help_flags = [argument for argument in arguments if argument in HELP_FLAGS]
+    with _naming_help(prog):
+        given = _values([each for each in arguments if each not in HELP_FLAGS], options)
+    common = Common(**{option.path[0]: value for option, value in given if option.schema is Common})
+    line = _nested([(option.path, value) for option, value in given if option.schema is not Common])
+    file_values: dict[str, Any] = {}
+    if common.config is not None:
+        file_values = read_yaml(common.config)
+        with settings_from(common.config, alone=True):
+            check_values(schema, file_values)
+    values = merged(file_values, line)
+    if help_flags:
+        print(help_of(schema, prog, complete(schema, values), every="--help-all" in help_flags), end="")
         raise SystemExit(0)
-    printed = io.StringIO()
-    alone = not set(line.given) - {"", "--config", "--json", "--debug", "--dry-run"}
+    with _naming_help(prog):
+        _require(options, flat(values), prog.split()[-1])
+    with settings_from(common.config, alone=not line):
+        return build(schema, values), common
+
+
+@contextlib.contextmanager
+def _naming_help(prog: str) -> Iterator[None]:
+    """Let an error about the arguments end with the command that explains them."""
     try:
-        with contextlib.redirect_stderr(printed), settings_from(file, alone=alone):
-            parsed, unknown = tyro.cli(
-                both,
-                prog=prog,
-                args=line.arguments,
-                default=default,
-                return_unknown_args=True,
-            )
-    except SystemExit as stop:
-        if not stop.code:
-            raise
-        raise line.explain(default and default.options, printed.getvalue()) from None
-    if unknown:
-        raise line.error(f"unexpected argument {unknown[0]}")
-    return parsed.options, parsed.common
+        yield
+    except UsageError as error:
+        raise UsageError(f"{error} ({prog} --help)") from error
+
+
+def _values(arguments: Sequence[str], options: Sequence[Option]) -> list[tuple[Option, Any]]:
+    """The options that the arguments name, with their values; a later one counts.
+
+    Raises:
+        UsageError: an option is unknown, or has a missing or wrong value; an argument belongs to none.
+    """
+    flags = {flag: option for option in [*options, *options_of(Common)] for flag in option.flags}
+    given: list[tuple[Option, Any]] = []
+    positional: list[str] = []
+    remaining = deque(arguments)
+    while remaining:
+        argument = remaining.popleft()
+        if not argument.startswith("--"):
+            positional.append(argument)
+            continue
+        name, equals, text = argument.partition("=")
+        flag = _in_full(name.replace("_", "-"), flags)
+        option = flags[flag]
+        if flag == option.off_flag:
+            if equals:
+                raise UsageError(f"{name} takes no value")
+            given.append((option, False))
+            continue
+        texts = [text] if equals else []
+        while remaining and option.takes(remaining[0], texts):
+            texts.append(remaining.popleft())
+        given.append((option, option.value(texts)))
+    place = next((option for option in options if option.positional), None)
+    most = len(positional) if place and place.several else int(place is not None)
+    if len(positional) > most:
+        raise UsageError(f"unexpected argument {positional[most]}")
+    if place and positional:
+        given.append((place, place.value(positional)))
+    return given
+
+
+def _in_full(flag: str, flags: Collection[str]) -> str:
+    """`--encoding` as `--read.encoding`, where one group alone has that option.
+
+    Raises:
+        UsageError: there is no such flag. The one that is probably meant is named.
+    """
+    if flag in flags:
+        return flag
+    homes = [each for each in flags if _without_group(each) == flag]
+    if len(homes) == 1:
+        return homes[0]
+    names = {_without_group(each): each for each in flags} | {each: each for each in flags}
+    same = _without_group(flag)
+    matches = [same] if same in names else difflib.get_close_matches(flag, names, n=1, cutoff=0.6)
+    hint = f": did you mean {names[matches[0]]}?" if matches else ""
+    raise UsageError(f"unknown option {flag}{hint}")
+
+
+def _without_group(flag: str) -> str:
+    return "--" + flag.removeprefix("--").rpartition(".")[2]
+
+
+def _nested(values: Sequence[tuple[tuple[str, ...], Any]]) -> dict[str, Any]:
+    """{("masking", "rate"): 0.2} -> {"masking": {"rate": 0.2}}."""
+    nested: dict[str, Any] = {}
+    for path, value in values:
+        group = nested
+        for name in path[:-1]:
+            group = group.setdefault(name, {})
+        group[path[-1]] = value
+    return nested
+
+
+def _require(options: Sequence[Option], values: Mapping[str, Any], verb: str) -> None:
+    """
+    Raises:
+        UsageError: required options have no value.
+    """
+    absent = [option.flag for option in options if option.required and option.key not in values]
+    if absent:
+        raise UsageError(f"{verb} needs {' and '.join(absent)}")
 
 
 @contextlib.contextmanager
@@ -98,101 +165,7 @@ def naming_options(options: Any, file: str | None) -> Iterator[None]:
 def _refuse_long(options: dict[str, Any]) -> None:
     for name, value in flat(options).items():
         for text in value if isinstance(value, list) else [value]:
-            if isinstance(text, str) and len(os.fsencode(text)) > LONGEST_NAME:
+            if isinstance(text, str) and len(os.fsencode(text)) > MAX_NAME_BYTES:
                 raise BrimfulError(
                     f"{name} is a path of {len(text):,} characters, {text[:40]!r} ...: shorten it"
                 )
-
-
-def _last(flag: str) -> str:
-    """The name of an option without its group."""
-    return flag[2:].rpartition(".")[2]
-
-
-class _CommandLine:
-    """The arguments of a verb, and what can be said about them without tyro."""
-
-    def __init__(self, schema: type, arguments: Sequence[str], prog: str) -> None:
-        self.prog = prog
-        self.options = options_of(schema) | options_of(Common)
-        self.arguments = [self._in_full(argument) for argument in arguments]
-        self.given = self._values()
-
-    def error(self, message: str) -> UsageError:
-        return UsageError(f"{message} ({self.prog} --help)")
-
-    def _in_full(self, argument: str) -> str:
-        """`--encoding` as `--read.encoding`, where one group alone has that option; a switch that can have a
-        value is turned off by the value False."""
-        name, equals, value = argument.partition("=")
-        flag = name.replace("_", "-")
-        switch = self.options.get(flag.replace("--no-", "--", 1))
-        if flag.startswith("--no-") and flag not in self.options and switch and bool in switch.types:
-            return f"{flag.replace('--no-', '--', 1)}=False" if not equals else argument
-        if not argument.startswith("--") or flag in self.options:
-            return argument
-        groups = [full for full in self.options if full.rpartition(".")[2] == flag[2:] and "." in full]
-        return groups[0] + equals + value if len(groups) == 1 else argument
-
-    def _values(self) -> dict[str, list[str]]:
-        """The values of each flag that is given; positional ones under ""."""
-        given: dict[str, list[str]] = {"": []}
-        flag, room = "", float("inf")
-        for argument in self.arguments:
-            if argument.startswith("--"):
-                flag, equals, value = argument.partition("=")
-                flag = flag.replace("_", "-")
-                given[flag] = [value] if equals else []
-                option = self.options.get(flag)
-                room = float("inf") if option and option.several else 1
-                is_switch = option and bool in option.types and not option.several
-                room = 0 if is_switch else room - bool(equals)
-            else:
-                given[flag if room > 0 else ""].append(argument)
-                room -= 1
-        return given
-
-    def check_names(self) -> None:
-        """Refuse a flag that the verb does not have."""
-        for flag in self.given:
-            if flag and flag not in {*self.options, *HELP} and not flag.startswith("--tyro-"):
-                groups = {name[2:].rpartition(".")[0] for name in self.options}
-                if remedy := instead_of(flag[2:], groups=groups):
-                    raise self.error(f"--{remedy}")
-                raise self.error(f"unknown option {flag}{self._hint(flag)}")
-
-    def _hint(self, flag: str) -> str:
-        """The option that is meant: of another tool, of another group, or nearly of the same name."""
-        nearest = meant_by(flag, self.options)
-        if nearest is None:
-            name = _last(flag)
-            flags = [each for each in self.options if each.startswith("--")]
-            flags = [each for each in flags if name.startswith("no-") or not _last(each).startswith("no-")]
-            names = {_last(each): each for each in flags} | {each[2:]: each for each in flags}
-            matches = [name] if name in names else difflib.get_close_matches(flag[2:], names, n=1, cutoff=0.6)
-            nearest = names[matches[0]] if matches else None
-        return f": did you mean {nearest}?" if nearest else ""
-
-    def explain(self, default: Any, printed: str) -> UsageError:
-        """Why tyro refused the arguments; in its own words if nothing else is known.
-
-        Args:
-            default: the configuration of the `--config` file, with `tyro.MISSING` for what it leaves out.
-            printed: what tyro wrote: a box, ruled into sections.
-        """
-        for flag, values in self.given.items():
-            if flag in self.options and (problem := self.options[flag].problem(values)):
-                remedy = instead_of(flag[2:], " ".join(values))
-                return self.error(f"--{remedy}" if remedy else f"{flag} {problem}")
-        missing = [
-            flag
-            for flag, option in self.options.items()
-            if option.required
-            and not option.several  # it may have no values
-            and (default is None or getattr(default, flag.lower().strip("-"), None) is tyro.MISSING)
-            and not self.given.get("" if option.positional else flag)
-        ]
-        if missing:
-            return self.error(f"{self.prog.split()[-1]} needs {' and '.join(missing)}")
-        section = re.split(r"│ ─+ │", printed)[0]
-        return self.error(" ".join(re.sub(r"╭.*╮|[│╰╯─]", " ", section).split()))

@@ -5,7 +5,6 @@ the verb is called, and what does its work once the options are right: help and 
 """
 
 import contextlib
-import importlib
 import io
 import json
 import os
@@ -13,25 +12,87 @@ import signal
 import sys
 import traceback
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 
 from brimful.base.console import printed, visible
 from brimful.base.environment import number_of
 from brimful.base.errors import BrimfulError, UsageError, is_out_of_memory, nearest
-from brimful.base.retired import VERBS as RETIRED
 from brimful.base.system import signals
-from brimful.cli.verbs import SCHEMAS, VERBS, python_name
 from brimful.runs.signals import starting
 from brimful.version import VERSION
 
-LONGEST_SHOWN = 500
-"""Characters of a path in an error; of a longer one, its ends."""
+VERBS = {
+    "prepare": "raw files -> cleaned, tokenized, word-bounded shards",
+    "inspect": "documents word by word, what was dropped and why; a run's batches; a folder's checksums",
+    "pack": "how full rows get, and how close that is to the proven limit",
+    "doctor": "these machines -> how fast they are, and which ranks to train on",
+    "pretrain": "shards -> encoder",
+    "check": "labelled tables -> what is odd in them",
+    "finetune": "encoder + labelled table -> task model",
+    "evaluate": "encoders -> their loss on text, and on a task",
+    "distil": "task model -> smaller, faster student",
+    "distil-encoder": "encoder -> smaller, faster encoder",
+    "distil-static": "task model -> static student, which numpy alone serves",
+    "distil-recipe": "encoder + labelled table -> teacher -> student, and what it is worth",
+    "augment": "labelled table -> its rows and augmented copies",
+    "predict": "task model + texts -> labels or values",
+    "serve": "models -> answers over HTTP, and a page to try them",
+    "export": "model of any folder -> Hugging Face folder, ONNX or OpenVINO, checked",
+    "report": "run directories -> one HTML page",
+    "demo": "all of it, on 35,000 Chinese reviews",
+}
+"""The verbs. `brimful VERB` is `brimful.VERB(...)` in Python, with an underscore for a hyphen."""
+FUNCTIONS = {
+    "prepare": "brimful.commands.prepare:prepare",
+    "inspect": "brimful.commands.inspect:inspect",
+    "pack": "brimful.commands.pack:pack",
+    "doctor": "brimful.commands.doctor:doctor",
+    "pretrain": "brimful.commands.pretrain:pretrain",
+    "check": "brimful.commands.check:check",
+    "finetune": "brimful.commands.finetune:finetune",
+    "evaluate": "brimful.commands.evaluate:evaluate",
+    "distil": "brimful.commands.distil:distil",
+    "distil-encoder": "brimful.commands.distil_encoder:distil_encoder",
+    "distil-static": "brimful.commands.distil_static:distil_static",
+    "distil-recipe": "brimful.commands.distil_recipe:distil_recipe",
+    "augment": "brimful.commands.augment:augment",
+    "predict": "brimful.commands.predict:predict",
+    "serve": "brimful.commands.serve:serve",
+    "export": "brimful.commands.export:export",
+    "report": "brimful.commands.report:report",
+    "demo": "brimful.commands.demo:demo",
+}
+"""What does the work of each verb."""
+SCHEMAS = {
+    "prepare": "brimful.corpus.pipeline.config:PrepareConfig",
+    "inspect": "brimful.commands.inspect_config:InspectConfig",
+    "pack": "brimful.packing.config:PackConfig",
+    "doctor": "brimful.machine.config:DoctorConfig",
+    "pretrain": "brimful.pretraining.config:PretrainConfig",
+    "check": "brimful.tasks.judging.config:CheckConfig",
+    "finetune": "brimful.finetuning.config:FinetuneConfig",
+    "evaluate": "brimful.evaluation.config:EvaluateConfig",
+    "distil": "brimful.distillation.task.config:DistilConfig",
+    "distil-encoder": "brimful.distillation.encoder.config:DistilEncoderConfig",
+    "distil-static": "brimful.distillation.static.config:DistilStaticConfig",
+    "distil-recipe": "brimful.distillation.recipe.config:DistilRecipeConfig",
+    "augment": "brimful.augmentation.config:AugmentTableConfig",
+    "predict": "brimful.serving.config:PredictConfig",
+    "serve": "brimful.serving.config:ServeConfig",
+    "export": "brimful.exporting.config:ExportConfig",
+    "report": "brimful.commands.report:ReportConfig",
+    "demo": "brimful.demonstration.config:DemoConfig",
+}
+"""The configuration of each verb, in a module without torch: a mistake is said before torch is loaded."""
+
+MAX_PATH_CHARACTERS = 500
+"""Of a path in an error; a longer one is shortened to its ends."""
 
 
 def load_verb(verb: str) -> Any:
     """The function behind a verb (imports its module)."""
-    name = python_name(verb)
-    return _load(f"commands.{name}:{name}")
+    return _load(FUNCTIONS[verb])
 
 
 def load_schema(verb: str) -> type:
@@ -42,7 +103,7 @@ def load_schema(verb: str) -> type:
 
 def _load(place: str) -> Any:
     module, _, name = place.partition(":")
-    return getattr(importlib.import_module(f"brimful.{module}"), name)
+    return getattr(import_module(module), name)
 
 
 def _help() -> str:
@@ -61,19 +122,24 @@ def _help() -> str:
 
 
 def _completion(shells: Sequence[str]) -> str:
-    from brimful.cli.completion import script
+    from brimful.cli.help import SHELLS, completion_script
 
-    return script(shells, {verb: load_schema(verb) for verb in VERBS})
+    if len(shells) != 1:
+        raise UsageError(f"--print-completion needs one shell: {' or '.join(SHELLS)}")
+    if shells[0] not in SHELLS:
+        raise UsageError(f"--print-completion {shells[0]}: {nearest(shells[0], SHELLS)}")
+    return completion_script(shells[0], {verb: load_schema(verb) for verb in VERBS})
 
 
 def _run(name: str, arguments: Sequence[str]) -> None:
     number_of("RANK", 0)  # before any work
     with starting():
         from brimful.cli.arguments import naming_options, parse
+        from brimful.commands.early import check
 
         options, common = parse(load_schema(name), arguments, f"brimful {name}")
         with naming_options(options, common.config):
-            _load("commands.early:check")(name, options)
+            check(name, options)
         verb = load_verb(name)
     # Under --json, stdout has the result alone.
     aside = contextlib.redirect_stdout(sys.stderr) if common.json else contextlib.nullcontext()
@@ -122,8 +188,6 @@ def _main(arguments: list[str]) -> int:
             print(_completion(arguments[1:]), end="")
             return 0
         name, *rest = arguments
-        if name in RETIRED:
-            raise UsageError(f"{name} is retired: {RETIRED[name]}")
         if name not in VERBS:
             raise UsageError(f"unknown verb {name!r}: {nearest(name, VERBS)}")
         if name == "serve":  # which reads its folders later, and heeds the signal then
@@ -159,7 +223,7 @@ def _one_line(error: BaseException) -> str:
         return "out of memory; lower rows_per_micro_batch, micro_batch_tokens or workers"
     if isinstance(error, OSError) and error.strerror:
         where = str(error.filename or "")
-        where = where if len(where) <= LONGEST_SHOWN else f"{where[:40]} ... {where[-40:]}"
+        where = where if len(where) <= MAX_PATH_CHARACTERS else f"{where[:40]} ... {where[-40:]}"
         return f"{where}: {error.strerror}" if where else error.strerror
     return " ".join(str(error).split())
 

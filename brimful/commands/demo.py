@@ -45,13 +45,13 @@ from brimful.demonstration.reviews import Reviews, find_reviews, load_reviews, w
 from brimful.hf.model_folder import ModelFolder
 from brimful.model.shape import SHAPES
 from brimful.objectives.layer_losses import spread_layers
-from brimful.prediction.served import graph_file
 from brimful.reports.demo import demo_tables
 from brimful.reports.terminal_tables import print_tables
 from brimful.runs.directory import CONFIG, SUMMARY, read_summary, run_once
 from brimful.runs.folder import RunFolder
 from brimful.runs.job import Job, Opened, RunPlan, Summary
 from brimful.runs.signals import StoppedError
+from brimful.serving.opened import graph_file
 from brimful.train.metrics import read_metrics
 
 STAGES = ("prepare", "pretrain", "finetune", "distil", "export")

@@ -3,9 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-import tyro
-
-from brimful.base.config import require_positive
+from brimful.base.config import Argument, require_positive
 from brimful.base.errors import UsageError
 
 
@@ -16,7 +14,7 @@ class InspectConfig:
 
     EXAMPLE = "data --documents 3"
 
-    directory: Annotated[str, tyro.conf.Positional]
+    directory: Annotated[str, Argument(positional=True)]
     """A folder that prepare wrote, or the run directory of a pretrain or a finetune (or a training in one),
     which shows the run's own batches. With --verify any folder, also one above them."""
     verify: bool = False
@@ -30,7 +28,7 @@ class InspectConfig:
     batches: int | None = None
     """How many micro-batches to show; by default, a run shows all of one update. Those of a prepared folder
     are what pretrain makes of it with default settings."""
-    update: Annotated[int | None, tyro.conf.arg(aliases=("--batch",))] = None
+    update: int | None = None
     """The first update to show, counted from 1. The update of a spike is found at once. For others, sequences
     are chosen again from the nearest earlier checkpoint, or from the start of the run."""
     seed: int = 0

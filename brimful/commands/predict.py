@@ -9,8 +9,10 @@ from typing import Any
 from brimful.base.config import verb
 from brimful.base.console import counted, progress, recorded_warnings, visible
 from brimful.base.errors import BrimfulError
-from brimful.prediction.config import PredictConfig
-from brimful.prediction.served import Predictions, ServedTask, Vectors, open_served
+from brimful.serving.config import PredictConfig
+from brimful.serving.opened import ServedTask
+from brimful.serving.opening import open_served
+from brimful.serving.predictions import Predictions, Vectors
 from brimful.tables.layouts import find_layout
 from brimful.tables.slices import read_slices
 from brimful.tables.table import Table, Take

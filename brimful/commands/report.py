@@ -4,9 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import tyro
-
-from brimful.base.config import verb
+from brimful.base.config import Argument, verb
 from brimful.base.errors import BrimfulError, UsageError
 from brimful.base.extras import require
 from brimful.base.storage import atomic_file, require_file_place
@@ -18,7 +16,7 @@ class ReportConfig:
 
     EXAMPLE = "runs/pretrain runs/finetune --out report.html"
 
-    runs: Annotated[tuple[str, ...], tyro.conf.Positional]
+    runs: Annotated[tuple[str, ...], Argument(positional=True)]
     """Run directories, prepared folders, finished or not, and exports; the runs inside a folder are shown
     with it."""
     out: str

@@ -35,7 +35,7 @@ def serve(config: ServeConfig) -> dict[str, Any]:
     require("serve", "uvicorn", "prometheus_client")
     with starting() as start:
         if config.dry_run:
-            from brimful.batching.model import open_models
+            from brimful.serving.batch_model import open_models
 
             models = open_models(config.openings, lambda function: function())
             return {"dry_run": True, "models": [model.card() for model in models.values()]}

@@ -5,14 +5,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import tyro
-
+from brimful.base.config import Argument
 from brimful.base.errors import BrimfulError
 from brimful.corpus.shards import Corpus
 from brimful.corpus.text.tokenizer import load, tokenizer_hash
 
 _LARGEST_WEIGHT = 1e15
 """Bounds that keep sums and quotients of proportions and tokens within the range and precision of float64."""
+
+
+SOURCES = Argument(form="PATH[:WEIGHT] ...")
+"""How a mixture stands on a command line; see `parse_source`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,14 +96,3 @@ def open_sources(sources: Sequence[DataSource], *, verify: bool) -> dict[str, Co
                 f" --tokenizer {one.tokenizer_path}"
             )
     return corpora
-
-
-SOURCES = tyro.constructors.PrimitiveConstructorSpec(
-    nargs="*",
-    metavar="PATH[:WEIGHT] ...",
-    instance_from_str=lambda texts: tuple(texts) or None,
-    is_instance=lambda value: value is None or isinstance(value, str | tuple),
-    str_from_instance=lambda value: (
-        ["None"] if value is None else [f"{source.path}:{source.weight:g}" for source in parse_sources(value)]
-    ),
-)

@@ -4,11 +4,8 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-import tyro
-
 from brimful.base.config import incidental, require_positive, require_seeds
 from brimful.base.errors import BrimfulError
-from brimful.base.retired import refuse_retired
 from brimful.finetuning.config import TASK_TRAINER
 from brimful.objectives.layer_losses import LayerLosses
 from brimful.optim.config import DecayConfig
@@ -17,21 +14,6 @@ from brimful.precision.formats import Precision
 from brimful.tables.layouts import OWN, Columns
 from brimful.tasks.names import TASK_HELP, require_task_name
 from brimful.train.config import LoopConfig
-
-_TEACHERS = tyro.constructors.PrimitiveConstructorSpec(
-    nargs="*",
-    metavar="RUN|FOLDER ...",
-    instance_from_str=lambda texts: tuple(texts) or None,
-    is_instance=lambda value: value is None or isinstance(value, str | tuple),
-    str_from_instance=lambda value: [value] if isinstance(value, str) else list(value or ("None",)),
-)
-_SEEDS = tyro.constructors.PrimitiveConstructorSpec(
-    nargs="*",
-    metavar="INT ...",
-    instance_from_str=lambda texts: tuple(map(int, texts)),
-    is_instance=lambda value: isinstance(value, int | tuple),
-    str_from_instance=lambda value: list(map(str, value if isinstance(value, tuple) else (value,))),
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +47,7 @@ class LayerStageConfig(StageConfig):
 class CommonOptions:
     """The options of every verb of distillation."""
 
-    teacher: Annotated[str | tuple[str, ...] | None, _TEACHERS] = incidental(None)
+    teacher: str | tuple[str, ...] | None = incidental(None)
     """Run of `brimful finetune`, whose tables are used again; or a folder of a task model. The layers of the
     first are imitated, the outputs of several averaged."""
     unlabelled: tuple[str, ...] = incidental(())
@@ -112,15 +94,13 @@ class TaskOptions(CommonOptions):
     """Table of texts to learn from; by default the one of the teacher's run."""
     dev: str | None = incidental(None)
     """Table to measure on while training; by default the one of the teacher's run."""
-    seed: Annotated[int | tuple[int, ...], _SEEDS] = 0
+    seed: int | tuple[int, ...] = 0
     """Decides random weights and the order of texts. Several train a student each; metrics are means."""
     temperature: float = 1.0
     """Divides the logits that are compared, of teacher and student. Only for tasks with probabilities."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for teacher in self.teachers:
-            refuse_retired("teacher", teacher)
         require_seeds(*self.seeds)
         if len(set(self.seeds)) < max(1, len(self.seeds)):
             raise BrimfulError(f"seed is {list(self.seeds)}: give at least one value, and no value twice")
@@ -169,8 +149,6 @@ class LayeredOptions(CommonOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.student is not None:
-            refuse_retired("student", self.student)
         require_positive(self, "batch", "micro_batch_tokens")
         if self.trainer.keeps_best and not self.trainer.evaluate_every:
             raise BrimfulError("the best of several evaluations is kept: set trainer.evaluate_every too")

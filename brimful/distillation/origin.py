@@ -15,7 +15,7 @@ def finetuning_of(run: Path | str) -> FinetuneConfig | None:
     if not path.is_file():
         return None
     try:
-        finetuned = build(FinetuneConfig, read_yaml(path), finished=True)
+        finetuned = build(FinetuneConfig, read_yaml(path))
     except BrimfulError:
         return None
     return finetuned if finetuned.encoder and finetuned.train else None

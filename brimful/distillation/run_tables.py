@@ -34,7 +34,7 @@ def tables_of_run(model: ModelFolder) -> RunTables:
         return _found(own.tables, layout, lambda: None if known else read_held_out(run, own.tables[0]))
     options = read_yaml(run / CONFIG)
     try:
-        config = build(DistilConfig, options, finished=True)
+        config = build(DistilConfig, options)
         origin = finetuning_of(config.teachers[0]) if config.teachers else None
         tables = tables_of(config, origin)
         layout = Sources(config, origin, [], tables).layout

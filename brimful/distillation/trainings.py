@@ -17,6 +17,7 @@ from brimful.runs.folder import Result, RunFolder
 from brimful.tasks.data import example_stream
 from brimful.train.objective import Objective, Runtime
 from brimful.train.trainer import Trainer
+from brimful.train.training import Training
 
 
 class OpenStream(Stream, Protocol):
@@ -91,11 +92,13 @@ class StageTrainer:
                 stream,
                 runtime,
                 folder,
-                config=config.trainer.over(steps),
-                optimizer=config.optimizer.at(stage.learning_rate),
-                schedule=ScheduleConfig(**vars(config.schedule)),
-                seed=seed,
-                identity=self.run.identity,
+                Training(
+                    config=config.trainer.over(steps),
+                    optimizer=config.optimizer.at(stage.learning_rate),
+                    schedule=ScheduleConfig(**vars(config.schedule)),
+                    seed=seed,
+                    identity=self.run.identity,
+                ),
             )
 
         with closing(opened) if opened is not None else nullcontext():

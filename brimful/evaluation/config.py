@@ -3,9 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-import tyro
-
-from brimful.base.config import incidental, require_positive
+from brimful.base.config import Argument, incidental, require_positive
 from brimful.base.errors import BrimfulError, UsageError
 from brimful.finetuning.config import NO_DEV, TASK_TRAINER, FinetuneConfig
 from brimful.precision.formats import Precision
@@ -23,7 +21,7 @@ class EvaluateConfig:
     )
     EXAMPLE = "runs/a runs/b --text held-out.txt --train train.tsv --test test.tsv --out runs/compared"
 
-    encoders: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
+    encoders: Annotated[tuple[str, ...], Argument(positional=True)] = ()
     """Folders of encoders: RUN/encoder, the RUN itself, or a Hugging Face folder."""
     out: str | None = incidental(None)
     """Folder to create. The same command continues what was interrupted."""

@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-import tyro
-
+from brimful.base.config import Argument
 from brimful.base.errors import BrimfulError
 from brimful.base.types import Step
 from brimful.corpus.reading.read import ReadConfig
@@ -18,7 +17,7 @@ class ExportConfig:
     MAIN = ("run", "out", "format", "test", "calibrate", "most_loss", "step", "keep_pieces_of", "dry_run")
     EXAMPLE = "runs/finetune --out model --format onnx"
 
-    run: Annotated[str, tyro.conf.Positional]
+    run: Annotated[str, Argument(positional=True)]
     """Run directory of pretrain, finetune or distil, or a Hugging Face folder. The model of such a
     folder is BERT, RoBERTa, XLM-R, CamemBERT, Electra, Megatron-BERT or ModernBERT, with weights in
     model.safetensors or pytorch_model.bin, whole or sharded, and with tokenizer.json, vocab.txt, or

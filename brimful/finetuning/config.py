@@ -4,8 +4,6 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Annotated, Any, Literal
 
-import tyro
-
 from brimful.base.config import incidental, require_positive, require_seeds
 from brimful.base.errors import BrimfulError
 from brimful.hf.model_folder import ModelFolder
@@ -21,15 +19,6 @@ TASK_TRAINER = LoopConfig(checkpoint_every=200, deterministic=True)
 
 
 NO_DEV = "none"
-
-_NUMBERS = tyro.constructors.PrimitiveConstructorSpec(
-    nargs="*",
-    metavar="INT ...",
-    instance_from_str=lambda texts: tuple(int(part) for text in texts for part in text.split(",") if part),
-    is_instance=lambda value: isinstance(value, tuple),
-    str_from_instance=lambda values: list(map(str, values)),
-)
-"""Whole numbers, with spaces or commas between them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +77,7 @@ class FinetuneConfig:
     ladder: Literal["quick", "full", "none"] = incidental("quick")
     """Baselines on the same rows, where scikit-learn is installed: the majority, TF-IDF and the frozen
     encoder under linear models; full: the encoder from random weights too, which takes as long as the run."""
-    label_curve: Annotated[tuple[int, ...], _NUMBERS] = incidental(())
+    label_curve: tuple[int, ...] = incidental(())
     """Numbers of labels with which TF-IDF, the frozen encoder and the fine-tuned one are compared."""
     batch: int = 16
     """Examples in an update."""

@@ -25,7 +25,7 @@ def finetuning_of(directory: Path) -> tuple[Path, FinetuneConfig] | None:
     for folder in (directory, *directory.absolute().parents[:3]):
         if (folder / CONFIG).is_file():
             try:
-                config = build(FinetuneConfig, read_yaml(folder / CONFIG), finished=True)
+                config = build(FinetuneConfig, read_yaml(folder / CONFIG))
             except BrimfulError:
                 return None
             return (folder, config) if config.encoder and config.train else None

@@ -33,6 +33,7 @@ from brimful.tasks.registry import task_of
 from brimful.tasks.task import Metric
 from brimful.train.objective import Runtime
 from brimful.train.trainer import Trainer
+from brimful.train.training import Training
 
 CALIBRATION = 0.1
 """Of train, what is dev where there is nothing to choose, but probabilities to calibrate."""
@@ -171,12 +172,14 @@ class Finetuning:
                 example_stream(examples, config.batch, config.micro_batch_tokens, seed, self.runtime),
                 self.runtime,
                 folder,
-                config=loop.over(steps),
-                optimizer=config.optimizer.at(rate),
-                schedule=ScheduleConfig(**vars(config.schedule)),
-                seed=seed,
-                identity=self.run.identity,
-                shows=f"brimful inspect {shlex.quote(str(folder))} --update",
+                Training(
+                    config=loop.over(steps),
+                    optimizer=config.optimizer.at(rate),
+                    schedule=ScheduleConfig(**vars(config.schedule)),
+                    seed=seed,
+                    identity=self.run.identity,
+                    shows=f"brimful inspect {shlex.quote(str(folder))} --update",
+                ),
             )
 
         title = f"fine-tune, seed {seed}, rate {rate:g}"

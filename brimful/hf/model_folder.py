@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from brimful.base.errors import BrimfulError
-from brimful.base.retired import refuse_retired
 from brimful.base.storage import read_object
 from brimful.corpus.text.folder_settings import CONFIG as TOKENIZER
 from brimful.corpus.text.folder_settings import values_beside
@@ -131,7 +130,10 @@ class ModelFolder:
             raise BrimfulError(f"{self}: the architectures of config.json are not a list of names of classes")
         multiple = self.values.get("problem_type") == "multiple_choice"
         if names[0].endswith("ForMultipleChoice") or multiple:
-            refuse_retired("task", "multiple-choice", f"{self}: ")
+            raise BrimfulError(
+                f"{self} is a model of multiple choice, not a task here: score each choice as a pair,"
+                " the question on its context and the choice, with --task classification"
+            )
         return names[0]
 
     @property

@@ -4,10 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
-import tyro
 from tokenizers import Tokenizer
 
-from brimful.base.config import incidental, require_positive, require_seeds
+from brimful.base.config import Argument, incidental, require_positive, require_seeds
 from brimful.base.errors import BrimfulError
 from brimful.base.types import LossMean
 from brimful.corpus.text.special_ids import special_ids
@@ -21,33 +20,7 @@ from brimful.precision.formats import Precision
 from brimful.pretraining.recipe import Recipe, defaults
 from brimful.start.config import InitialConfig
 from brimful.train.config import TrainerConfig
-from brimful.train.phases import PhaseConfig, data_phases, parse_phase, schedule_cycles
-
-_PHASES = tyro.constructors.PrimitiveConstructorSpec(
-    nargs="*",
-    metavar="STEPS:MAX_LENGTH[:SIZE] ...",
-    instance_from_str=lambda texts: tuple(map(parse_phase, texts)),
-    is_instance=lambda value: isinstance(value, tuple),
-    str_from_instance=lambda phases: list(map(str, phases)) or ["None"],
-)
-
-DryRun = bool | Literal["measured"]
-
-
-def _dry_run(texts: list[str]) -> DryRun:
-    """What follows `--dry-run`: nothing, or how; False is what `--no-dry-run` stands for."""
-    if texts not in ([], ["measured"], ["False"]):
-        raise ValueError
-    return "measured" if texts == ["measured"] else not texts
-
-
-_DRY_RUN = tyro.constructors.PrimitiveConstructorSpec(
-    nargs="*",
-    metavar="[measured]",
-    instance_from_str=_dry_run,
-    is_instance=lambda value: isinstance(value, bool) or value == "measured",
-    str_from_instance=lambda value: [str(value)],
-)
+from brimful.train.phases import PHASES, PhaseConfig, data_phases, schedule_cycles
 
 LARGEST_UPDATE = 1 << 24
 """Rows or sequences."""
@@ -101,7 +74,7 @@ class PretrainConfig:
     architecture: Literal["modern", "bert", "prenorm"] | None = None
     """Architecture of a new model, by default modern. modern: ModernBERT (pre-LN, RoPE, GeGLU, no biases);
     bert: BERT (post-LN, learned positions); prenorm: BERT with pre-LN (Megatron-BERT)."""
-    shape: Annotated[ShapeConfig, tyro.conf.arg(name="model")] = ShapeConfig()
+    shape: Annotated[ShapeConfig, Argument(group="model")] = ShapeConfig()
     initial: InitialConfig = InitialConfig()
     recipe: Recipe | None = incidental(None)
     """Defaults of optimizer, masking and schedule. fast: Muon, rates of 2e-3 and 0.02, a mask rate of 0.3, a
@@ -139,7 +112,7 @@ class PretrainConfig:
     validation_tokens: int = 100_000
     """The most validation tokens that an evaluation reads of each source: more for a steadier loss. 0 = no
     evaluation."""
-    phases: Annotated[tuple[PhaseConfig, ...], _PHASES] = ()
+    phases: Annotated[tuple[PhaseConfig, ...], PHASES] = ()
     """Phases of the run: updates, packing.max_length, and rows (or sequences) in an update. Their steps add
     up to trainer.steps. In a --config file, each has steps, max_length and update_size; a learning_rate or
     a warmup starts the schedule anew."""
@@ -152,7 +125,7 @@ class PretrainConfig:
     optimizer: OptimizerConfig = OptimizerConfig()
     schedule: ScheduleConfig = ScheduleConfig()
     trainer: TrainerConfig = TrainerConfig(checkpoint_every=500)
-    dry_run: Annotated[DryRun, _DRY_RUN] = incidental(False)
+    dry_run: Annotated[bool | Literal["measured"], Argument(form="[measured]")] = incidental(False)
     """Check everything, say what the run would do and take (epochs, disk, memory), and stop. measured: also
     make 20 updates, in a folder that is then removed, and say the time and the memory that they take."""
 

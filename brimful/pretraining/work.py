@@ -34,6 +34,7 @@ from brimful.train.metrics import read_metrics, training_loss
 from brimful.train.micro_batch import MicroBatches
 from brimful.train.probe import auto_rows, rows_on_cpu
 from brimful.train.trainer import Trainer
+from brimful.train.training import Training
 
 
 def work(plan: PretrainPlan, folder: RunFolder) -> Summary:
@@ -67,15 +68,17 @@ def work(plan: PretrainPlan, folder: RunFolder) -> Summary:
         stream,
         plan.runtime,
         directory,
-        config=config.trainer,
-        optimizer=config.optimizer,
-        schedule=config.schedule,
-        cycles=config.cycles(),
-        seed=config.seed,
-        micro_batches=MicroBatches(ranks, stream, auto=not given),
-        identity=folder.identity,
-        about={"config": to_dict(config)},
-        shows=f"brimful inspect {shlex.quote(str(directory))} --update",
+        Training(
+            config=config.trainer,
+            optimizer=config.optimizer,
+            schedule=config.schedule,
+            cycles=config.cycles(),
+            seed=config.seed,
+            micro_batches=MicroBatches(ranks, stream, auto=not given),
+            identity=folder.identity,
+            about={"config": to_dict(config)},
+            shows=f"brimful inspect {shlex.quote(str(directory))} --update",
+        ),
     )
     if not given:
         if config.rows_per_micro_batch == "auto":
@@ -83,13 +86,13 @@ def work(plan: PretrainPlan, folder: RunFolder) -> Summary:
         else:
             rows = rows_on_cpu(stream, encoder.config.hidden_size)
         config = replace(config, rows_per_micro_batch=rows)
-        trainer.about["config"] = to_dict(config)
+        trainer.training.about["config"] = to_dict(config)
         if ranks.is_main:
             start_run(directory, config)
     if folder.resuming and not trainer.resume() and ranks.is_main:
         say("no usable checkpoint: starting over")
     if folder.resuming and ranks.size > 1:
-        micro_batches, _ = stream.micro_batches(trainer.cursor)
+        micro_batches, _ = stream.micro_batches(trainer.progress.cursor)
         if len(micro_batches) < ranks.size and ranks.is_main:
             warn(
                 f"an update has work for {len(micro_batches)} of {ranks.size} ranks: lower"
@@ -170,10 +173,10 @@ def _summary(
     config: PretrainConfig, trainer: Trainer, encoder: Encoder, metrics: dict[str, float], plan: PretrainPlan
 ) -> Summary:
     """The content of summary.json; `metrics` are those of the last evaluation."""
-    totals = trainer.totals
+    totals = trainer.progress.totals
     return {
         "kind": "pretrain",
-        "steps": trainer.step,
+        "steps": trainer.progress.step,
         "tokens": totals.tokens,
         "tokens_per_second": totals.tokens_per_second,
         "seconds": totals.seconds,

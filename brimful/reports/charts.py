@@ -53,8 +53,8 @@ MAX_POINTS = 300
 """Points of a drawn curve; of more, neighbours are averaged."""
 MAX_MARKERS = 40
 """Points of a curve that are drawn one by one."""
-MAX_NAME_LETTERS = 14
-"""Letters of a name beside a matrix."""
+MAX_NAME_LETTERS, MAX_POINT_LETTERS = 14, 36
+"""Letters of a name beside a matrix, and beside a point."""
 FONT_ALLOWANCE = 1.15
 """The page's font may be so much wider than the one that labels are measured in."""
 LABEL_STEPS_POINTS = tuple(range(0, 601, 4))
@@ -222,7 +222,7 @@ def _draw_matrix(chart: SummaryChart) -> "Figure":
             axes.add_patch(Rectangle(place, 1, 1, facecolor=colour, alpha=shade, linewidth=0))
             if count:
                 axes.text(column, row, tick(count), ha="center", va="center", fontsize=7)
-    names = [_shorten(series.name) for series in chart.series]
+    names = [_shorten(series.name, MAX_NAME_LETTERS) for series in chart.series]
     axes.set_xlim(-0.5, size - 0.5)
     axes.set_ylim(size - 0.5, -0.5)
     is_wide = size * max(map(len, names)) > 3 * MAX_NAME_LETTERS
@@ -234,8 +234,8 @@ def _draw_matrix(chart: SummaryChart) -> "Figure":
     return drawing
 
 
-def _shorten(name: str) -> str:
-    return name if len(name) <= MAX_NAME_LETTERS else f"{name[: MAX_NAME_LETTERS - 1]}…"
+def _shorten(name: str, most: int) -> str:
+    return name if len(name) <= most else f"{name[: most - 1]}…"
 
 
 def _draw_points(chart: SummaryChart) -> "Figure":
@@ -288,7 +288,12 @@ def _label_points(drawing: "Figure", axes: "Axes", points: Sequence[Series]) -> 
 def _list_label_places(width: float) -> list[tuple[float, float]]:
     """How far a name of so many points may be above its point and to the right of it, the nearest first."""
     moves = sorted({sign * step for step in LABEL_STEPS_POINTS for sign in (1, -1)}, key=abs)
-    return [(move, side) for move in moves for side in (LABEL_GAP_POINTS, -width)]
+    places = []
+    for move in moves:
+        places += [(move, LABEL_GAP_POINTS), (move, -width)]
+        if abs(move) > 2 * POINT_RADIUS_POINTS:
+            places.append((move, -width / 2))
+    return places
 
 
 def _box_of_point(drawing: "Figure", axes: "Axes", point: Series) -> "Bbox":
@@ -304,7 +309,7 @@ def _annotate(axes: "Axes", point: Series, side: float, move: float) -> "Annotat
     """A name `side` points to the right of its point and `move` points above it, with a thin line if far."""
     line = {"arrowstyle": "-", "color": _PLACEHOLDERS["muted"], "linewidth": 0.6}
     return axes.annotate(
-        point.name,
+        _shorten(point.name, MAX_POINT_LETTERS),
         (float(point.xs[0]), point.ys[0]),
         xytext=(side, move),
         textcoords="offset points",

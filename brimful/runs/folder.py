@@ -44,10 +44,10 @@ class _ResultRecord(TypedDict):
     examples: NotRequired[int]
 
 
-class Training(Protocol):
+class ResumableTraining(Protocol):
     """A `brimful.train.trainer.Trainer`."""
 
-    totals: Any
+    progress: Any
 
     def resume(self) -> bool: ...
     def run(self, title: str) -> dict[str, float]: ...
@@ -139,7 +139,7 @@ class RunFolder:
         self,
         directory: Path,
         title: str,
-        make: Callable[[], Training],
+        make: Callable[[], ResumableTraining],
         keep: Mapping[str, nn.Module],
     ) -> Result:
         """Train to the end, from the newest checkpoint if there is one. A finished training is not repeated.
@@ -174,7 +174,11 @@ class RunFolder:
             except StoppedError as stopped:
                 raise StoppedError(stopped.number, f"in {title}") from stopped
             result = Result(
-                directory, self.identity, metrics, trainer.totals.seconds, trainer.totals.sequences
+                directory,
+                self.identity,
+                metrics,
+                trainer.progress.totals.seconds,
+                trainer.progress.totals.sequences,
             )
             if self.ranks.is_main:
                 result.save(keep)

@@ -8,7 +8,7 @@ from ipaddress import ip_address
 from typing import Any
 
 from brimful.base.errors import BrimfulError
-from brimful.batching.queue import RefusedError
+from brimful.serving.queue import RefusedError
 
 TOKEN = "BRIMFUL_TOKEN"
 """The environment variable with the bearer token that requests must show."""

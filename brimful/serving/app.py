@@ -8,14 +8,14 @@ from typing import Any
 import msgspec
 
 from brimful.base.console import say
-from brimful.batching.model import BatchModel
-from brimful.batching.queue import LeftError, RefusedError
-from brimful.batching.service import Service
 from brimful.serving.access import Access
-from brimful.serving.answers import classified, embedded, job_of
+from brimful.serving.batch_model import BatchModel
 from brimful.serving.bodies import ClassifyBody, EmbeddingsBody, decoded
-from brimful.serving.metrics import Metrics
+from brimful.serving.counters import Metrics
 from brimful.serving.page import page
+from brimful.serving.queue import LeftError, RefusedError
+from brimful.serving.replies import classified, embedded, job_of
+from brimful.serving.service import Service
 
 Scope = dict[str, Any]
 """Of a request, as ASGI has it; `Receive` gives the pieces of its body."""

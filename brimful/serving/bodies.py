@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import msgspec
 from msgspec import Meta, Struct
 
-from brimful.batching.queue import RefusedError
+from brimful.serving.queue import RefusedError
 
 TOKEN_IDS = (
     "token ids are not read, since a client's are of another tokenizer: send texts, as langchain's"

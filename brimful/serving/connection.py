@@ -6,10 +6,10 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from brimful.batching.queue import RefusedError
 from brimful.serving.access import HEADERS
 from brimful.serving.app import CLIENT, in_full
-from brimful.serving.metrics import Metrics
+from brimful.serving.counters import Metrics
+from brimful.serving.queue import RefusedError
 
 CONNECTIONS = 4096
 """The most connections; for another one, that whose client has been silent for longest gives way."""

@@ -16,13 +16,13 @@ import uvicorn
 from brimful.base.console import say, visible, warn
 from brimful.base.errors import BrimfulError
 from brimful.base.system import allow_open_files
-from brimful.batching.model import open_models
-from brimful.batching.service import Service
 from brimful.serving.access import TOKEN, Access, token_of_environment
 from brimful.serving.app import App
+from brimful.serving.batch_model import open_models
 from brimful.serving.config import ServeConfig
 from brimful.serving.connection import CONNECTIONS, KEPT, PATIENCE, Connection
-from brimful.serving.metrics import Metrics
+from brimful.serving.counters import Metrics
+from brimful.serving.service import Service
 
 SLICE = 1e-4
 """Seconds that a thread keeps Python's lock: 5 ms of refusals would hold up each operation of the engine."""

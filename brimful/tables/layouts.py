@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from brimful.base.errors import BrimfulError, nearest
-from brimful.base.retired import refuse_retired
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,7 +194,6 @@ def find_layout(name: str | None, columns: TextColumns = OWN) -> FileLayout:
     if name is None:
         return replace(OWN_LAYOUT, columns=columns)
     if name not in LAYOUTS:
-        refuse_retired("layout", name)
         raise BrimfulError(f"unknown layout {name!r}; {nearest(name, LAYOUTS)}")
     if columns != OWN:
         raise BrimfulError(f"the layout {name} names its columns: leave out --columns or --layout")

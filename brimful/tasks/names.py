@@ -10,11 +10,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import tyro
-
 import brimful.tasks
+from brimful.base.config import Argument
 from brimful.base.errors import BrimfulError, nearest
-from brimful.base.retired import refuse_retired
 
 DEFAULT = "classification"
 """The task where neither --task nor a layout names one, and of runs of an earlier version."""
@@ -64,10 +62,9 @@ def require_task_name(name: str) -> None:
         BrimfulError: there is no task of that name.
     """
     if name not in task_names():
-        refuse_retired("task", name)
         raise BrimfulError(f"unknown task {name!r}; {nearest(name, task_names())}")
 
 
-TASK_HELP = tyro.conf.arg(
+TASK_HELP = Argument(
     help=f"What to predict: {' or '.join(task_names())}. By default the layout's, or classification."
 )

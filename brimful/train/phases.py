@@ -3,12 +3,15 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, Self
 
-from brimful.base.config import require_positive
+from brimful.base.config import Argument, require_positive
 from brimful.base.errors import BrimfulError
 from brimful.data.config import PackingConfig, Phase
 from brimful.optim.schedule import Cycle, require_warmup
+
+PHASES = Argument(form="STEPS:MAX_LENGTH[:SIZE] ...")
+"""How the phases stand on a command line."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,26 +42,27 @@ class PhaseConfig:
         if self.warmup is not None:
             require_warmup(self.warmup, "phases.warmup")
 
+    @classmethod
+    def from_text(cls, text: str) -> Self:
+        """`STEPS:MAX_LENGTH`, `STEPS:MAX_LENGTH:UPDATE_SIZE` or `STEPS::UPDATE_SIZE`.
+
+        Raises:
+            ValueError: the text has another form.
+        """
+        texts = text.split(":")
+        if len(texts) > 3:
+            raise ValueError(f"{text} has more than three numbers")
+        steps, length, size = (*texts, "", "")[:3]
+        return cls(
+            steps=int(steps),
+            max_length=int(length) if length else None,
+            update_size=int(size) if size else None,
+        )
+
     def __str__(self) -> str:
-        """The text that `parse_phase` reads, which has no rates."""
+        """The text that `from_text` reads, which has no rates."""
         numbers = (self.steps, self.max_length, self.update_size)
         return ":".join("" if number is None else str(number) for number in numbers).rstrip(":")
-
-
-def parse_phase(text: str) -> PhaseConfig:
-    """`STEPS:MAX_LENGTH`, `STEPS:MAX_LENGTH:UPDATE_SIZE` or `STEPS::UPDATE_SIZE`.
-
-    Raises:
-        ValueError: the text has another form.
-    """
-    steps, length, size, *more = (*text.split(":"), "", "")[: max(3, text.count(":") + 1)]
-    if more:
-        raise ValueError(f"{text} has more than three numbers")
-    return PhaseConfig(
-        steps=int(steps),
-        max_length=int(length) if length else None,
-        update_size=int(size) if size else None,
-    )
 
 
 def data_phases(

@@ -32,7 +32,7 @@ from brimful.base.errors import BrimfulError, is_out_of_memory
 from brimful.data.batch import PackedBatch
 from brimful.data.rows import RowStream
 from brimful.optim.config import OptimizerConfig
-from brimful.train.compilation import loss_function
+from brimful.train.compilation import loss_function, resolve_compile
 from brimful.train.determinism import deterministic
 from brimful.train.memory import available_memory
 from brimful.train.micro_batch import valid_sizes
@@ -202,10 +202,10 @@ def auto_rows(trainer: Trainer, stream: RowStream, optimizer: OptimizerConfig) -
 
     with (
         torch.random.fork_rng(devices=[] if on_cpu else [device]),
-        deterministic(trainer.config.deterministic),
+        deterministic(trainer.training.config.deterministic),
     ):
         fits = attempt(1) is not None  # on a CPU this allocates the gradients, which stay
-        held = Held.of(trainer.state.trained.values(), optimizer, trainer.config, runtime.precision)
+        held = Held.of(trainer.state.trained.values(), optimizer, trainer.training.config, runtime.precision)
         free = _free(device)
         room = room_of_a_pass(free, held.later)
         rows, why = choose_rows(sizes, attempt, room, GAIN if on_cpu else 0.0) if fits else (0, "")
@@ -245,7 +245,8 @@ def _out_of_memory() -> Iterator[list[str]]:
 
 def will_compile(trainer: Trainer) -> bool:
     """Whether training will be compiled into CUDA graphs."""
-    return trainer.compiled and trainer.runtime.device.type == "cuda"
+    setting, device = trainer.training.config.compile, trainer.runtime.device
+    return device.type == "cuda" and resolve_compile(setting, device, possible=trainer.objective.compiles)
 
 
 def _beginnings(stream: RowStream) -> list[dict]:

@@ -5,13 +5,12 @@ result; between updates it writes metrics, evaluates and saves checkpoints.
 """
 
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping
 from contextlib import closing, nullcontext
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,24 +22,21 @@ from brimful.base.processors import Watch
 from brimful.base.randomness import derive_key
 from brimful.data.loader import Stream, Update, prefetch
 from brimful.model.encoder import Encoder
-from brimful.optim.config import OptimizerConfig
-from brimful.optim.schedule import Cycle, Schedule, ScheduleConfig
 from brimful.runs import checkpoint
 from brimful.runs.signals import StoppedError, StopRequest, elected, stop_request
 from brimful.train.compilation import loss_function, resolve_compile
-from brimful.train.config import TrainerConfig
 from brimful.train.determinism import deterministic
 from brimful.train.gradients import Gradients
 from brimful.train.guard import Guard, Spike
 from brimful.train.journal import Journal
 from brimful.train.memory import keep_freed_memory
-from brimful.train.metrics import Totals, Window, count_batches
-from brimful.train.micro_batch import MicroBatches
+from brimful.train.metrics import Window, count_batches
 from brimful.train.objective import Objective, Runtime, better
 from brimful.train.pace import Pace, processor_metrics
 from brimful.train.profiling import profiling, span, waiting
 from brimful.train.sinks import sinks
 from brimful.train.state import TrainState
+from brimful.train.training import Progress, Training
 from brimful.train.utilisation import peak_flops
 
 
@@ -78,13 +74,7 @@ class Trainer:
 
     Args:
         directory: for metrics.jsonl, tensorboard/, profile/ and checkpoints/.
-        cycles: the parts of the run that have a schedule each; by default one.
-        seed: decides dropout. The stream has its own randomness.
-        micro_batches: says whether micro-batches may be halved when memory runs out; by default they may not.
-        identity: a hash of all settings and data that decide the run's bits. A checkpoint with another
-            identity is refused.
-        about: JSON values that checkpoints hold: the configuration.
-        shows: a command that shows the batch of an update, without the update's number.
+        training: its settings; its identity is checked when it resumes.
     """
 
     def __init__(
@@ -94,59 +84,43 @@ class Trainer:
         stream: Stream,
         runtime: Runtime,
         directory: Path,
-        *,
-        config: TrainerConfig,
-        optimizer: OptimizerConfig,
-        schedule: ScheduleConfig,
-        cycles: Sequence[Cycle] = (),
-        seed: int,
-        micro_batches: MicroBatches | None = None,
-        identity: str = "",
-        about: Mapping[str, Any] | None = None,
-        shows: str = "",
+        training: Training,
     ) -> None:
         if runtime.device.type == "cpu":
             keep_freed_memory()
+        config = training.config
         self.encoder = encoder.to(runtime.device)
         self.objective = objective
         self.stream = stream
         self.runtime = runtime
-        self.world = runtime.world
         self.directory = directory
-        self.config = config
-        self.schedule = Schedule(schedule, cycles or [Cycle(config.steps)], config.hours)
-        self.seed = seed
-        self.micro_batches = micro_batches or MicroBatches(self.world)
-        self.identity = identity
-        self.about = dict(about or {})
+        self.training = training
+        self.schedule = training.make_schedule()
         for module in objective.frozen().values():
             module.to(runtime.device).eval().requires_grad_(False)
 
-        self.state = TrainState(self.encoder, objective, runtime, config, optimizer, seed)
-        self.compiled = resolve_compile(config.compile, runtime.device, possible=objective.compiles)
-        self.loss = loss_function(objective.loss, self.encoder, compiled=self.compiled)
+        self.state = TrainState(self.encoder, objective, runtime, config, training.optimizer, training.seed)
+        compiled = resolve_compile(config.compile, runtime.device, possible=objective.compiles)
+        self.loss = loss_function(objective.loss, self.encoder, compiled=compiled)
         self.gradients = self._gradients()
 
-        self.guard = Guard(config.spike, config.on_spike, self.world)
+        self.guard = Guard(config.spike, config.on_spike, runtime.world)
         self.checkpoints = checkpoint.Writer(directory / "checkpoints", config.keep_checkpoints)
         self.journal = Journal(
             directory,
-            sinks(directory, config.wandb, self.about),
+            sinks(directory, config.wandb, training.about),
             peak=None
             if objective.frozen()
-            else peak_flops(runtime.device, runtime.precision, self.world.size),
-            writes=self.world.is_main,
-            shows=shows,
+            else peak_flops(runtime.device, runtime.precision, runtime.world.size),
+            writes=runtime.world.is_main,
+            shows=training.shows,
         )
         self.request = StopRequest()
-        self.step = 0
-        self.cursor = stream.start()
-        self.totals = Totals()
+        self.progress = Progress(stream.start())
         self.window = Window()
-        self.pace = Pace(self.world)
+        self.pace = Pace(runtime.world)
         self.watch = Watch()
         self.metrics: dict[str, float] = {}
-        self.best: tuple[int, float] | None = None
         self.title = ""
 
     def _gradients(self) -> Gradients:
@@ -156,14 +130,14 @@ class Trainer:
             from brimful.precision.scaler import AutomaticLossScaler
             from brimful.precision.watching import watch_modules
 
-            scaler = AutomaticLossScaler(self.config.loss_scale)
+            scaler = AutomaticLossScaler(self.training.config.loss_scale)
             watch_modules(self.state.trained, parameters=False)
         return Gradients(
             self.state.trained,
-            self.world,
-            mean=self.config.weights != "fp32",
+            self.runtime.world,
+            mean=self.training.config.weights != "fp32",
             scaler=scaler,
-            compression=self.config.compression,
+            compression=self.training.config.compression,
         )
 
     def train_step(self, update: Update) -> StepResult:
@@ -185,25 +159,26 @@ class Trainer:
                     self.gradients.backward(self._total(terms))
                 means = {name: mean + terms[name].detach() for name, mean in means.items()}
         except (RuntimeError, MemoryError) as error:
-            self.micro_batches.check(error, self.step)  # raises what smaller micro-batches do not cure
+            # This raises what smaller micro-batches do not cure.
+            self.training.micro_batches.check(error, self.progress.step)
             out_of_memory = True
             sums = terms = {}  # they keep what the forward pass saved
             self._free_cache()
         with span("communication"), self.pace.summing(gradients=True):
             self.gradients.gather()  # before the question: other ranks may have begun to send theirs
-        if self.micro_batches.any_rank(out_of_memory):
+        if self.training.micro_batches.any_rank(out_of_memory):
             self.gradients.start_over()
             return StepResult(Outcome.OUT_OF_MEMORY, stop)
         with span("clip"):
-            loss, norm = self._total(means), self.gradients.clip(self.config.clip)
-        spike = self.guard.judge_before_step(self.step, self.cursor, loss, norm)
+            loss, norm = self._total(means), self.gradients.clip(self.training.config.clip)
+        spike = self.guard.judge_before_step(self.progress.step, self.progress.cursor, loss, norm)
         if spike is None:
             with span("optimizer"):
                 self.checkpoints.before_change()
-                self.state.set_rate(self.schedule.rate(self.step, self.totals.seconds))
+                self.state.set_rate(self.schedule.rate(self.progress.step, self.progress.totals.seconds))
                 self.gradients.step(self.state.optimizers)
                 if self.state.average:
-                    self.state.average.update(self.guard.made(self.step) + 1)
+                    self.state.average.update(self.guard.made(self.progress.step) + 1)
         self.gradients.clear()
         outcome = Outcome.LEFT_OUT if spike else Outcome.MADE
         return StepResult(outcome, stop, counts, means, loss, norm, spike)
@@ -225,7 +200,7 @@ class Trainer:
             self.request.votes(),
         )
         with self.pace.summing():
-            normalizers, counts, others, votes = self.world.sum_each(*own)
+            normalizers, counts, others, votes = self.runtime.world.sum_each(*own)
         normalizers = {term: max(normalizer, 1e-30) for term, normalizer in normalizers.items()}
         return normalizers, counts, int(others["micro_batches"]), elected(votes)
 
@@ -239,7 +214,8 @@ class Trainer:
             torch.cuda.empty_cache()
 
     def _seed_dropout(self, micro_batch: int) -> None:
-        seed = int(derive_key(self.seed, "dropout", self.step, micro_batch, self.world.rank) >> 1)
+        step, rank = self.progress.step, self.runtime.world.rank
+        seed = int(derive_key(self.training.seed, "dropout", step, micro_batch, rank) >> 1)
         # torch.manual_seed makes a stack trace for each kind of device that is absent.
         torch.default_generator.manual_seed(seed)
         if self.runtime.device.type == "cuda":
@@ -260,16 +236,17 @@ class Trainer:
             StoppedError: a signal asked any rank to stop. A run with checkpoints has saved one.
         """
         self.title = title
-        limit = self.world.waits(self.config.hang_limit)
-        with deterministic(self.config.deterministic), closing(self.journal), limit:
-            over = self.schedule.over(self.step, self.totals.seconds)
+        config = self.training.config
+        limit = self.runtime.world.waits(config.hang_limit)
+        with deterministic(config.deterministic), closing(self.journal), limit:
+            over = self.schedule.over(self.progress.step, self.progress.totals.seconds)
             if over or self._out_of_patience():
                 self.metrics = self._evaluate()
                 self._is_best(self.metrics)  # a signal may have come between the update and its evaluation
             if not (over or self._out_of_patience()):
                 self._describe_ranks()
                 self._train(evaluate_first)
-            if self.config.keeps_best:
+            if config.keeps_best:
                 self._return_to_best()
         self.gradients.close()
         self.state.finish()
@@ -277,25 +254,26 @@ class Trainer:
 
     def _describe_ranks(self) -> None:
         """Say what several ranks change, and what they do not."""
-        if self.world.is_main and self.world.size > 1:
+        world = self.runtime.world
+        if world.is_main and world.size > 1:
             _say_once(
-                f"{self.world.size} ranks divide each update: an update holds the same on any number of"
+                f"{world.size} ranks divide each update: an update holds the same on any number of"
                 " ranks, and the learning rate is not scaled; if you change the batch, choose it again"
             )
 
     def _train(self, evaluate_first: bool) -> None:
         """Make the updates that are left, and act on the result of each."""
-        self.journal.begin(self.step)
-        self.watch = Watch(number_of("LOCAL_WORLD_SIZE", 1) if self.world.size > 1 else 1)
-        if evaluate_first and not self.step:
+        config, world, done = self.training.config, self.runtime.world, self.progress.step
+        self.journal.begin(done)
+        self.watch = Watch(number_of("LOCAL_WORLD_SIZE", 1) if world.size > 1 else 1)
+        if evaluate_first and not done:
             self._describe_evaluation(self.evaluate())
-        main, folder = self.world.is_main, self.directory / "profile"
         seconds = self.schedule.left(0.0)
         with (
-            progress(self.title, self.config.steps, done=self.step, seconds=seconds, shown=main) as advance,
+            progress(self.title, config.steps, done=done, seconds=seconds, shown=world.is_main) as advance,
             self.checkpoints,
             stop_request() as self.request,
-            profiling(self.config.profile, folder, self.world) as profiled,
+            profiling(config.profile, self.directory / "profile", world) as profiled,
         ):
             last = False
             started = time.perf_counter()
@@ -317,31 +295,33 @@ class Trainer:
                                 self._log()
                         if result.stop and not last:
                             raise self._stopped(result.stop)
-                        advance(1, self.journal.note, self.schedule.left(self.totals.seconds))
+                        advance(1, self.journal.note, self.schedule.left(self.progress.totals.seconds))
                         profiled()
                         started = time.perf_counter()
                         if last:
                             break
                 if out_of_memory:
-                    self.micro_batches.halve()  # the thread that prepares batches has ended
+                    self.training.micro_batches.halve()  # the thread that prepares batches has ended
 
     def _stopped(self, number: int) -> StoppedError:
         """The error that ends the run, once its checkpoint is on disk: when one rank has ended, torchrun ends
         the others."""
         with span("checkpoint"):
             self.checkpoints.finish()
-            self.world.barrier()
-        return StoppedError(number, f"at step {self.step}", is_saved=bool(self.config.checkpoint_every))
+            self.runtime.world.barrier()
+        is_saved = bool(self.training.config.checkpoint_every)
+        return StoppedError(number, f"at step {self.progress.step}", is_saved=is_saved)
 
     def _updates(self) -> Generator[Update]:
         """The stream's updates from the current step on."""
+        config = self.training.config
         return prefetch(
             self.stream,
-            self.cursor,
-            self.config.steps - self.step,
+            self.progress.cursor,
+            config.steps - self.progress.step,
             normalizers=self.objective.normalizers,
             device=self.runtime.device,
-            depth=self.config.prefetch,
+            depth=config.prefetch,
         )
 
     def _count(self, update: Update, result: StepResult, started: float) -> bool:
@@ -363,9 +343,10 @@ class Trainer:
         if result.outcome is Outcome.MADE:
             assert result.loss is not None
             assert result.norm is not None
-            self.window.add((self.step, self.cursor), result.means, result.loss, result.norm)
-        self.step += 1
-        self.cursor = update.cursor
+            place = self.progress.step, self.progress.cursor
+            self.window.add(place, result.means, result.loss, result.norm)
+        self.progress.step += 1
+        self.progress.cursor = update.cursor
         due = any(self._due(False, result.stop))
         now = self._clock(waits=due)
         self._add(result.counts, now - started)
@@ -384,24 +365,25 @@ class Trainer:
         return time.perf_counter()
 
     def _add(self, counts: Mapping[str, float], seconds: float) -> None:
-        self.totals = self.totals.plus(counts, seconds)
+        self.progress.totals = self.progress.totals.plus(counts, seconds)
         self.window.totals = self.window.totals.plus(counts, seconds)
 
     def _is_last(self) -> bool:
         """Whether the run is over. Where hours are limited, the main rank's clock decides for all ranks."""
-        if self.config.hours:
-            (seconds,) = self.world.sum([self.totals.seconds if self.world.is_main else 0.0])
-            self.totals = replace(self.totals, seconds=seconds)
-        return self.schedule.over(self.step, self.totals.seconds)
+        if self.training.config.hours:
+            own = self.progress.totals.seconds if self.runtime.world.is_main else 0.0
+            (seconds,) = self.runtime.world.sum([own])
+            self.progress.totals = replace(self.progress.totals, seconds=seconds)
+        return self.schedule.over(self.progress.step, self.progress.totals.seconds)
 
     def _due(self, last: bool, stop: int) -> tuple[bool, bool, bool]:
         """Whether metrics, an evaluation and a checkpoint are due after the updates so far."""
-        config = self.config
-        last |= self.step >= config.steps
+        config, step = self.training.config, self.progress.step
+        last |= step >= config.steps
         return (
-            last or _is_due(self.step, config.log_every),
-            last or _is_due(self.step, config.evaluate_every),
-            last or bool(stop) or _is_due(self.step, config.checkpoint_every),
+            last or _is_due(step, config.log_every),
+            last or _is_due(step, config.evaluate_every),
+            last or bool(stop) or _is_due(step, config.checkpoint_every),
         )
 
     def _between_updates(self, last: bool, stop: int) -> None:
@@ -414,22 +396,22 @@ class Trainer:
                 self.save()  # before the evaluation: there may be no time to wait for it
             self.metrics = self.evaluate()
             saves |= self._is_best(self.metrics)
-            if not last and self.step < self.config.steps:
+            if not last and self.progress.step < self.training.config.steps:
                 self._describe_evaluation(self.metrics)
         if saves:
             self.save()
         self.checkpoints.check()
 
     def _log(self) -> None:
-        means = self.window.means(self.world)
+        means = self.window.means(self.runtime.world)
         self.journal.training(
-            self.step,
+            self.progress.step,
             losses={term: means[term] for term in self.objective.coefficients},
             watched={name: means[name] for name in self.objective.watched},
             window=self.window,
-            totals=self.totals,
+            totals=self.progress.totals,
             learning_rate=self.state.learning_rate,
-            by_source=self.stream.tokens_by_source(self.cursor),
+            by_source=self.stream.tokens_by_source(self.progress.cursor),
             scaling=self.gradients.metrics(),
             pace=self.pace.metrics(self.window.totals.seconds),
             processors=processor_metrics(self.watch) if self.runtime.device.type == "cpu" else {},
@@ -440,74 +422,74 @@ class Trainer:
         """The objective's metrics for the encoder as it is now, which also go to metrics.jsonl."""
         with span("evaluation"):
             metrics = self._evaluate()
-        self.journal.evaluation(self.step, metrics)
+        self.journal.evaluation(self.progress.step, metrics)
         return metrics
 
     def _evaluate(self) -> dict[str, float]:
         self.checkpoints.before_change()  # the average takes the parameters' place
         self.state.trained.eval()
-        averaged = self.state.averaged() if self.step else nullcontext()
+        averaged = self.state.averaged() if self.progress.step else nullcontext()
         with averaged, torch.inference_mode():
             return self.objective.evaluate(self.encoder, self.runtime)
 
     def _is_best(self, metrics: dict[str, float]) -> bool:
         """Whether these metrics, of this step, are the best so far; then they are remembered."""
-        value = better(self.objective.primary_metric, metrics, self.best and self.best[1])
+        best = self.progress.best
+        value = better(self.objective.primary_metric, metrics, best and best[1])
         if value is not None:
-            self.best = self.step, value
+            self.progress.best = self.progress.step, value
         return value is not None
 
     def _describe_evaluation(self, metrics: Mapping[str, float]) -> None:
         """Say an evaluation's primary metric, and the best so far."""
         primary = self.objective.primary_metric
-        if not metrics or primary is None or not self.world.is_main:
+        if not metrics or primary is None or not self.runtime.world.is_main:
             return
-        said = f"{self.title}: step {self.step:,}, held-out {primary[0]} {metrics[primary[0]]:.4g}"
-        if self.best is not None:
-            step, value = self.best
-            said += (
-                ", the best so far"
-                if step == self.step
-                else f"; the best so far {value:.4g} at step {step:,}"
-            )
-        say(said)
+        now = self.progress.step
+        line = f"{self.title}: step {now:,}, held-out {primary[0]} {metrics[primary[0]]:.4g}"
+        if self.progress.best is not None:
+            step, value = self.progress.best
+            line += ", the best so far" if step == now else f"; the best so far {value:.4g} at step {step:,}"
+        say(line)
 
     def _out_of_patience(self) -> bool:
         """Whether the last evaluations, `config.patience` of them, were no better than the best before."""
-        waits = self.config.patience * self.config.evaluate_every
-        return bool(waits) and self.best is not None and self.step - self.best[0] >= waits
+        config, best = self.training.config, self.progress.best
+        waits = config.patience * config.evaluate_every
+        return waits > 0 and best is not None and self.progress.step - best[0] >= waits
 
     def _return_to_best(self) -> None:
         """Go back to the weights of the best evaluation, and to its metrics."""
-        if self.best is None or self.best[0] == self.step:
+        if self.progress.best is None:
+            return
+        best, _ = self.progress.best
+        if best == self.progress.step:
             return
         self.checkpoints.finish()
-        self.world.barrier()  # the main rank has written it
-        tensors, _ = checkpoint.load(self.checkpoints.directory, self.best[0])
+        self.runtime.world.barrier()  # the main rank has written it
+        tensors, _ = checkpoint.load(self.checkpoints.directory, best)
         self.state.load(tensors)
-        if self.world.is_main:
-            say(f"the weights of update {self.best[0]:,} are the best on held-out data")
+        if self.runtime.world.is_main:
+            say(f"the weights of update {best:,} are the best on held-out data")
         self.metrics = self._evaluate()
 
     def save(self) -> None:
         """Begin to write a checkpoint, on the main rank of a run that has checkpoints."""
-        if not (self.config.checkpoint_every and self.world.is_main):
+        if not (self.training.config.checkpoint_every and self.runtime.world.is_main):
             return
         with span("checkpoint"):
             state = {
-                "identity": self.identity,
-                "cursor": self.cursor,
-                "totals": asdict(self.totals),
+                "identity": self.training.identity,
+                **self.progress.state_dict(),
                 "guard": self.guard.state_dict(),
-                "micro_batches": self.micro_batches.state_dict(),
+                "micro_batches": self.training.micro_batches.state_dict(),
                 "loss_scaling": self.gradients.state_dict(),
-                "best": self.best,
-                "ranks": self.world.size,
+                "ranks": self.runtime.world.size,
                 "versions": checkpoint.versions(),
-                **self.about,
+                **self.training.about,
             }
-            spared = [self.best[0]] if self.best else []
-            self.checkpoints.write(self.step, self.state.tensors(), state, spared)
+            spared = [self.progress.best[0]] if self.progress.best else []
+            self.checkpoints.write(self.progress.step, self.state.tensors(), state, spared)
 
     def resume(self) -> bool:
         """Go back to the newest checkpoint.
@@ -515,28 +497,26 @@ class Trainer:
         Returns:
             False if there is no checkpoint; then training starts at the beginning.
         """
-        found = checkpoint.load_for_resume(self.checkpoints.directory, self.identity, self.world)
+        world, folder = self.runtime.world, self.checkpoints.directory
+        found = checkpoint.load_for_resume(folder, self.training.identity, world)
         if found is None:
             return False
-        self.step, tensors, state = found
-        if self.world.is_main and (before := state.get("ranks", self.world.size)) != self.world.size:
+        step, tensors, state = found
+        if world.is_main and (before := state.get("ranks", world.size)) != world.size:
             say(
-                f"{counted(before, 'rank')} before, {self.world.size} now: updates hold the same sequences,"
+                f"{counted(before, 'rank')} before, {world.size} now: updates hold the same sequences,"
                 " and the learning rate stays"
             )
         try:
-            checkpoint.require_like(state["cursor"], self.stream.start())
-            self.cursor, self.best = state["cursor"], state["best"] and tuple(state["best"])
-            begun = asdict(self.totals), self.guard.state_dict()
-            self.totals = Totals(**state["totals"])
+            self.progress.load_state_dict(step, state)
+            begun = self.guard.state_dict()
             self.guard.load_state_dict(state["guard"])
-            checkpoint.require_like(asdict(self.totals), begun[0])
-            checkpoint.require_like(self.guard.state_dict(), begun[1])
-            self.micro_batches.load_state_dict(state["micro_batches"])
+            checkpoint.require_like(self.guard.state_dict(), begun)
+            self.training.micro_batches.load_state_dict(state["micro_batches"])
             self.state.load(tensors)
             self.gradients.load_state_dict(state["loss_scaling"])
         except (BrimfulError, KeyError, TypeError, ValueError) as error:
-            place = self.checkpoints.directory / f"step-{self.step}"
+            place = folder / f"step-{step}"
             raise BrimfulError(f"{place} was not written by this run: remove it and resume again") from error
         return True
 

@@ -3,7 +3,6 @@
 import dataclasses
 import importlib
 import random
-import re
 import typing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,9 +23,7 @@ from brimful.base.config import (
     verb,
     write_yaml,
 )
-from brimful.base.errors import BrimfulError, UsageError, nearest
-from brimful.cli.arguments import parse
-from brimful.pretraining.config import PretrainConfig
+from brimful.base.errors import BrimfulError, nearest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,9 +54,6 @@ class Outer:
     parts: dict[str, int] = field(default_factory=dict)
 
 
-MISSING = object()
-
-
 def test_defaults_and_nesting() -> None:
     assert build(Outer, {"out": "x"}) == Outer(out="x")
     built = build(Outer, {"out": "x", "inner_part": {"many": [3]}, "maybe": {"rate": 1}})
@@ -86,7 +80,6 @@ def test_unknown_and_absent_keys_are_named(values: dict, named: list[str]) -> No
     assert all(name in str(error.value) for name in named)
 
 
-@pytest.mark.parametrize("missing", [None, MISSING])
 @pytest.mark.parametrize(
     ("values", "place"),
     [
@@ -102,20 +95,11 @@ def test_unknown_and_absent_keys_are_named(values: dict, named: list[str]) -> No
         ({"stage": {"epochs": "x"}}, "stage.epochs"),
     ],
 )
-def test_a_wrong_type_names_its_key(values: dict, place: str, missing: Any) -> None:
+def test_a_wrong_type_names_its_key(values: dict, place: str) -> None:
     with pytest.raises(BrimfulError) as error:
-        build(Outer, values if missing is MISSING else {"out": "x", **values}, missing=missing)
+        build(Outer, {"out": "x", **values})
     assert f"key {place}" in str(error.value)
     assert "\n" not in str(error.value)
-
-
-def test_a_command_line_fills_in_what_is_missing() -> None:
-    built = build(Outer, {"steps": 5, "stage": {"rate": 0.5}}, missing=MISSING)
-    assert built.out is MISSING
-    assert built.steps == 5
-    assert built.stage.epochs == 1.0
-    assert built.stage.rate == 0.5
-    assert built.inner_part == Inner()
 
 
 def test_a_configuration_checks_itself() -> None:
@@ -182,7 +166,7 @@ SCHEMAS = {
     "brimful.distillation.encoder.config:DistilEncoderConfig": {"teacher": "0x1", "out": "~", "data": ["no"]},
     "brimful.distillation.static.config:DistilStaticConfig": {"teacher": ["0x1"], "out": "~", "seed": [1, 2]},
     "brimful.distillation.recipe.config:DistilRecipeConfig": {"encoder": "0x1", "out": "~", "data": ["no"]},
-    "brimful.prediction.config:PredictConfig": {
+    "brimful.serving.config:PredictConfig": {
         "model": "1_000",
         "input": "2001-01-01",
         "output": "off",
@@ -278,17 +262,3 @@ def test_seeds_have_64_bits() -> None:
     for seed in (-(1 << 63) - 1, 1 << 64, 10**30):
         with pytest.raises(BrimfulError, match=rf"seed.*{seed}.*64 bits"):
             require_seeds(0, seed)
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "line"),
-    [
-        ("on_spike", "roll-back", "trainer.on_spike roll-back is retired: set it to skip"),
-        ("shard", "model", "trainer.shard is retired: every rank holds the whole model"),
-    ],
-)
-def test_a_retired_setting_is_refused_in_a_line_with_a_remedy(name: str, value: str, line: str) -> None:
-    with pytest.raises(BrimfulError, match=f"^{re.escape(line)}"):
-        build(PretrainConfig, {"data": "x", "out": "y", "trainer": {name: value}})
-    with pytest.raises(UsageError, match=re.escape(line)):
-        parse(PretrainConfig, [f"--trainer.{name.replace('_', '-')}", value], "brimful pretrain")

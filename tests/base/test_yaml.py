@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from brimful.base.config import _Dumper, read_yaml
 from brimful.base.errors import BrimfulError
 from brimful.cli.arguments import parse
-from brimful.cli.main import load_schema, main
-from brimful.cli.verbs import VERBS
+from brimful.cli.main import VERBS, load_schema, main
 
 SCALARS = st.one_of(
     st.none(),

@@ -9,13 +9,13 @@ from typing import Any
 
 import httpx2
 
-from brimful.batching.model import open_models
-from brimful.batching.queue import RefusedError
-from brimful.batching.service import Service
 from brimful.serving.access import Access, token_of_environment
 from brimful.serving.app import App
+from brimful.serving.batch_model import open_models
 from brimful.serving.config import ServeConfig
-from brimful.serving.metrics import Metrics
+from brimful.serving.counters import Metrics
+from brimful.serving.queue import RefusedError
+from brimful.serving.service import Service
 
 Ask = Callable[..., Any]
 

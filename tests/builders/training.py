@@ -22,6 +22,7 @@ from brimful.train.config import TrainerConfig
 from brimful.train.metrics import read_metrics
 from brimful.train.objective import Objective, Runtime
 from brimful.train.trainer import Trainer
+from brimful.train.training import Training
 from builders.tables import encoded
 
 TASK = Classification(["0", "1"])
@@ -95,10 +96,14 @@ def trainer_of(
         stream,
         runtime,
         directory,
-        config=TrainerConfig(**{"steps": 12, "log_every": 4} | config),
-        optimizer=OptimizerConfig(name=optimizer, learning_rate=rate, muon_learning_rate=6 * rate, ema=ema),
-        schedule=ScheduleConfig(),
-        seed=trainer_seed,
+        Training(
+            config=TrainerConfig(**{"steps": 12, "log_every": 4} | config),
+            optimizer=OptimizerConfig(
+                name=optimizer, learning_rate=rate, muon_learning_rate=6 * rate, ema=ema
+            ),
+            schedule=ScheduleConfig(),
+            seed=trainer_seed,
+        ),
     )
 
 
@@ -120,7 +125,7 @@ def kill_at(step: int, trainer: Trainer) -> Trainer:
     update = trainer.train_step
 
     def until_killed(*arguments):
-        if trainer.step == step:
+        if trainer.progress.step == step:
             raise KilledError
         return update(*arguments)
 

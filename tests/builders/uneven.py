@@ -19,6 +19,7 @@ from brimful.train.config import TrainerConfig
 from brimful.train.metrics import read_metrics
 from brimful.train.objective import Runtime
 from brimful.train.trainer import Trainer
+from brimful.train.training import Training
 
 VOCABULARY, LONGEST, SLOTS = 90, 24, 64
 ALONE = World(0, 1, torch.device("cpu"))
@@ -83,10 +84,12 @@ def uneven_trainer(
         Uneven(seed, world),
         Runtime(world, precision),
         directory,
-        config=TrainerConfig(**{"steps": 20, "log_every": 1} | config),  # type: ignore[arg-type]
-        optimizer=OptimizerConfig(**settings),  # type: ignore[arg-type]
-        schedule=ScheduleConfig(),
-        seed=seed,
+        Training(
+            config=TrainerConfig(**{"steps": 20, "log_every": 1} | config),  # type: ignore[arg-type]
+            optimizer=OptimizerConfig(**settings),  # type: ignore[arg-type]
+            schedule=ScheduleConfig(),
+            seed=seed,
+        ),
     )
 
 
@@ -106,7 +109,7 @@ class NotANumberOnce:
 
     def __call__(self, batch: PackedBatch) -> dict[str, torch.Tensor]:
         sums = self.loss(batch)
-        if self.trainer.step == self.step and self.trainer.world.is_main:
+        if self.trainer.progress.step == self.step and self.trainer.runtime.world.is_main:
             self.step = -1
             return {name: value * torch.nan for name, value in sums.items()}
         return sums

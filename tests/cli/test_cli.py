@@ -15,11 +15,8 @@ import pytest
 
 from brimful.base.config import read_yaml
 from brimful.base.errors import BrimfulError, UsageError
-from brimful.base.retired import VERBS as RETIRED
 from brimful.cli import main as cli
-from brimful.cli.arguments import parse
-from brimful.cli.main import entry, load_schema, main
-from brimful.cli.verbs import VERBS
+from brimful.cli.main import VERBS, entry, main
 
 
 @pytest.fixture(autouse=True)
@@ -53,7 +50,7 @@ def test_help_imports_nothing_heavy() -> None:
 import sys
 from brimful.cli.main import main
 assert main(["--help"]) == 0
-heavy = {"torch", "numpy", "tyro", "rich", "yaml", "msgspec", "scipy", "numba", "tokenizers"}
+heavy = {"torch", "numpy", "rich", "yaml", "msgspec", "scipy", "numba", "tokenizers"}
 print("loaded:", *sorted(heavy & set(sys.modules)))
 """
     assert in_process(code).endswith("loaded:\n")
@@ -74,16 +71,6 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"brimful {importlib.metadata.version('brimful')}\n"
 
 
-@pytest.mark.parametrize("verb", RETIRED)
-def test_a_retired_verb_says_what_to_do_instead(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([verb, "data", "--json"]) == 2
-    out, err = capsys.readouterr()
-    assert not out
-    assert error_line(err).startswith(f"{verb} is retired: brimful {RETIRED[verb].split()[1]} ")
-    with pytest.raises(AttributeError, match=f"brimful.{verb} is retired: brimful "):
-        getattr(sys.modules["brimful"], verb)
-
-
 @pytest.mark.parametrize(
     ("verb", "hint"), [("pretrian", "did you mean 'pretrain'?"), ("qqqqqq", "known: "), ("", "known: ")]
 )
@@ -94,123 +81,9 @@ def test_an_unknown_verb(verb: str, hint: str, capsys: pytest.CaptureFixture[str
     assert hint in error_line(err)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "named"),
-    [
-        # an unknown option, and the nearest one
-        (["pretrain", "--trainer.stesp", "3"], ["--trainer.stesp", "--trainer.steps"]),
-        (["pretrain", "--stesp", "3"], ["--stesp", "--trainer.steps"]),
-        (["pretrain", "--modle", "tiny"], ["--modle", "--model"]),
-        (["pretrain", "--packing.capcity=3"], ["--packing.capcity", "--packing.capacity"]),
-        (["finetune", "--traim", "x", "--encoder", "a"], ["--traim", "--train"]),
-        (["predict", "--modle", "x"], ["--modle", "--model"]),
-        (["pack", "--histogarm", "x"], ["--histogarm", "--histogram"]),
-        (["pretrain", "--shape.heads", "3"], ["--shape.heads", "mean --model.heads?"]),
-        (["pretrain", "--qqqqqqqq"], ["--qqqqqqqq (brimful"]),
-        (["pretrain", "extra"], ["extra"]),
-        (["pretrain", "--no-dry-run=3"], ["--no-dry-run"]),
-        (["pack", "--histogram", "x", "--capacity", "3", "4"], ["4"]),
-        # an option that is missing
-        (["finetune"], ["--encoder", "--train", "--out"]),
-        (["predict", "--model", "a"], ["--input", "--output"]),
-        (["prepare", "a"], ["--out"]),
-        (["export", "--out", "b"], ["RUN"]),
-        (["pack"], ["--data"]),
-        (["pretrain"], ["--data"]),
-        # a value that is missing or wrong
-        (["pack", "--config"], ["--config", "value"]),
-        (["pretrain", "--trainer.steps"], ["--trainer.steps", "value"]),
-        (["prepare", "a", "--out", "b", "--encoding"], ["--read.encoding", "value"]),
-        (["pretrain", "--trainer.steps", "many"], ["--trainer.steps", "whole number", "many"]),
-        (["pretrain", "--masking.rate=x"], ["--masking.rate", "number", "x"]),
-        (["pretrain", "--model", "huge"], ["--model", "tiny", "large", "huge"]),
-        (["pretrain", "--rows-per-micro-batch", "x"], ["--rows-per-micro-batch", "auto", "whole number"]),
-        (["pack", "--histogram", "a", "--depth", "1", "x"], ["--depth", "none", "x"]),
-        (["pretrain", "--phases", "1:x"], ["--phases", "STEPS", "1:x"]),
-    ],
-)
-def test_a_wrong_argument_is_one_line(
-    arguments: list[str], named: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(arguments) == 2
-    out, err = capsys.readouterr()
-    assert not out
-    line = error_line(err)
-    assert all(name in line for name in named), line
-    assert not set("│╭╰─") & set(line)
-
-
-def test_a_line_of_tyros_own_where_nothing_else_is_known(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("brimful.cli.options.Option.problem", lambda self, values: None)
-    assert main(["pretrain", "--trainer.steps", "many"]) == 2
-    line = error_line(capsys.readouterr().err)
-    assert "--trainer.steps" in line
-    assert "many" in line
-    assert not set("│╭╰─") & set(line)
-
-
 def test_a_setting_that_cannot_be(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["pretrain", "--data", "a", "--out", "b", "--packing.max-length", "2"]) == 1
     assert "packing.max_length" in error_line(capsys.readouterr().err)
-
-
-def test_a_configuration_file_and_flags_over_it(
-    tmp_path: Path, histogram: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "pack.yaml"
-    path.write_text(f"histogram: {histogram}\ndepth: [2, none]\ncapacity: 12\n")
-    for flags, expected in (
-        ([], [(12, 2), (12, None)]),
-        (["--depth", "1"], [(12, 1)]),
-        (["--capacity", "24", "--depth", "none", "4"], [(24, None), (24, 4)]),
-    ):
-        for option in (["--config", str(path)], [f"--config={path}"]):
-            assert main(["pack", *option, *flags, "--json"]) == 0
-            plans = json.loads(capsys.readouterr().out)
-            assert [(plan["capacity"], plan["depth"]) for plan in plans] == expected
-
-
-@pytest.mark.parametrize(
-    ("yaml", "named"),
-    [
-        ("packing: {capcity: 3}", ["packing.capcity", "capacity"]),
-        ("dta: x", ["dta", "data"]),
-        ("packing: {capacity: many}", ["packing.capacity", "int"]),
-        ("{data: x, packing: {max_length: 2}}", ["packing.max_length", "2"]),
-        ("- x", ["a.yaml", "mapping"]),
-    ],
-)
-def test_a_wrong_configuration_file(
-    yaml: str, named: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "a.yaml").write_text(yaml)
-    assert main(["pretrain", "--config", str(tmp_path / "a.yaml")]) == 1
-    out, err = capsys.readouterr()
-    assert not out
-    line = error_line(err)
-    assert all(name in line for name in named), line
-
-
-@pytest.mark.parametrize("verb", ["serve", "prepare", "pretrain"])
-def test_a_switch_of_the_file_can_be_given_again_or_turned_off(verb: str, tmp_path: Path) -> None:
-    (tmp_path / "a.yaml").write_text("dry_run: true\n")
-    needed = {"serve": ["m"], "prepare": ["a", "--out", "o"]}.get(verb, ["--data", "a"])
-    given = [*needed, "--config", str(tmp_path / "a.yaml")]
-    for more, found in ([], True), (["--dry-run"], True), (["--no-dry-run"], False):
-        assert parse(load_schema(verb), [*given, *more], verb)[0].dry_run is found
-
-
-def test_a_required_option_may_come_from_either(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What the file leaves out is asked for by name; a group's other defaults stay."""
-    path = tmp_path / "distil.yaml"
-    path.write_text("layers: {epochs: 1}\n")
-    assert main(["distil", "--config", str(path), "--out", "o"]) == 2
-    assert "--teacher" in capsys.readouterr().err
-    flags = ["--teacher", str(tmp_path / "t"), "--out", str(tmp_path / "o"), "--layers.learning-rate", "1e-3"]
-    assert main(["distil", "--config", str(path), *flags]) == 1
-    assert str(tmp_path / "t") in error_line(capsys.readouterr().err)
 
 
 def test_errors_are_one_line_and_a_traceback_on_request(
@@ -315,25 +188,6 @@ def test_json_is_one_value_alone(
     assert read_yaml(data / "config.yaml")["max_documents"] == 50
     assert main(["prepare", "--config", str(data / "config.yaml"), "--workers", "1", "--json"]) == 0
     assert json.loads(capfd.readouterr().out)["documents"]["read"] == 50
-
-
-def test_an_option_of_a_group_may_go_without_it(raw_texts: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    flags = [
-        "--split",
-        "line",
-        "--encoding=gb18030",
-        "--no-garbage",
-        "--lines",
-        "3",
-        "--tokenizer",
-        "train:400",
-    ]
-    assert main(["prepare", str(raw_texts), "--out", str(out), *flags, "--max-undecodable", "1"]) == 0
-    config = read_yaml(out / "config.yaml")
-    assert (config["read"]["split"], config["read"]["encoding"]) == ("line", "gb18030")
-    assert (config["clean"]["garbage"], config["dedup"]["lines"]) == (False, 3)
-    assert main(["prepare", str(raw_texts), "--out", str(out), "--chars", "3"]) == 2
 
 
 def test_a_dry_run_writes_nothing(raw_texts: Path, tmp_path: Path, corpus_dir: Path) -> None:

@@ -1,25 +1,24 @@
-"""The help of the verbs: one screen of main options with an example, and all options on request."""
+"""The help of the verbs, one screen with an example or all options; and what shells complete."""
 
 import re
 import shlex
-from dataclasses import dataclass, field
+import shutil
+import subprocess
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import pytest
-import tyro
 
-from brimful.base.config import build
+from brimful.base.config import Argument
 from brimful.cli.arguments import parse
-from brimful.cli.help import MOST, help_of, main_options
-from brimful.cli.main import load_schema, main
-from brimful.cli.options import options_of
-from brimful.cli.verbs import VERBS
+from brimful.cli.help import help_of, main_options
+from brimful.cli.main import VERBS, load_schema, main
+from brimful.cli.options import Common, options_of
 
-SCREEN = 40
-"""Lines."""
+MAX_SCREEN_LINES = 40
 
 
-def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     assert main(list(arguments)) == 0
     out, err = capsys.readouterr()
     assert not err
@@ -27,56 +26,40 @@ def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return out
 
 
+@pytest.mark.parametrize("columns", [80, 100])
 @pytest.mark.parametrize("verb", VERBS)
-def test_help_is_one_screen(
-    verb: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_help_is_one_screen_with_an_example(
+    verb: str, columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "100")
-    out = shown(capsys, verb, "--help")
-    assert shown(capsys, verb, "-h") == out
+    monkeypatch.setenv("COLUMNS", str(columns))
+    out = printed(capsys, verb, "--help")
+    assert printed(capsys, verb, "-h") == out
     lines = out.splitlines()
-    assert len(lines) <= SCREEN
-    assert max(map(len, lines)) <= 100
-    assert f"\nexample: brimful {verb} " in out
-    assert lines[-1].endswith(f"brimful {verb} --help-all")
-    assert 1 <= len(main_options(load_schema(verb))) <= MOST
-
-
-def test_the_screen_of_predict_names_vectors(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "or .npy: vectors, or a task model's scores" in " ".join(
-        shown(capsys, "predict", "--help").split()
-    )
-
-
-@pytest.mark.parametrize("verb", VERBS)
-def test_help_is_one_screen_of_80_columns(
-    verb: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    lines = shown(capsys, verb, "--help").splitlines()
-    assert max(map(len, lines)) <= 80
-    assert len(lines) <= SCREEN
+    assert len(lines) <= MAX_SCREEN_LINES
+    assert max(map(len, lines)) <= columns
     assert lines[-1].endswith(f"brimful {verb} --help-all"), "the command stays on one line"
+    assert 1 <= len(main_options(load_schema(verb), options_of(load_schema(verb)))) <= 12
+    example = re.findall(r"^example: brimful (.*)$", out.replace(" \\\n", ""), re.MULTILINE)[0]
+    name, *arguments = shlex.split(example)
+    assert name == verb
+    parse(load_schema(verb), arguments, f"brimful {verb}")
 
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_all_options_are_shown_once(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
-    out = shown(capsys, verb, "--help-all")
+    out = printed(capsys, verb, "--help-all")
     flags = re.findall(r"^  (--[\w.-]+|[A-Z]+)(?: |$)", out, re.MULTILINE)
     assert len(set(flags)) == len(flags)
-    options = options_of(load_schema(verb))
-    assert {options[flag].path for flag in flags if flag in options} == {o.path for o in options.values()}
-    assert {"--config", "--json", "--debug"} <= set(flags)
+    options = [*options_of(load_schema(verb)), *options_of(Common)]
+    assert [o.flag for o in options if len({o.flag, o.off_flag} & set(flags)) != 1] == []
     assert ("--dry-run" in flags) == (verb not in ("check", "doctor", "inspect"))
 
 
-@pytest.mark.parametrize("verb", VERBS)
-def test_the_example_is_a_command_line(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
-    out = shown(capsys, verb, "--help").replace(" \\\n", "")
-    example = re.findall(r"^example: brimful (.*)$", out, re.MULTILINE)[0]
-    name, *arguments = shlex.split(example)
-    assert name == verb
-    parse(load_schema(verb), arguments, f"brimful {verb}")
+@pytest.mark.parametrize("verb", [*VERBS, "common"])
+def test_every_option_says_what_it_is(verb: str) -> None:
+    """In a sentence or more: most name when it is set."""
+    options = options_of(Common if verb == "common" else load_schema(verb))
+    assert [o.flag for o in options if not o.explanation().endswith((".", '"'))] == []
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
@@ -84,23 +67,22 @@ def test_help_fills_the_terminal(
     width: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
-    lengths = [len(line) for line in shown(capsys, "pretrain", "--help-all").splitlines()]
+    lengths = [len(line) for line in printed(capsys, "pretrain", "--help-all").splitlines()]
     assert width - 5 < max(lengths) <= width
 
 
 def test_types_defaults_and_explanations(capsys: pytest.CaptureFixture[str]) -> None:
-    out = " ".join(shown(capsys, "pretrain", "--help-all").split())
+    out = " ".join(printed(capsys, "pretrain", "--help-all").split())
     assert "--trainer.steps INT Number of updates. (default: 1000)" in out
-    assert "--masking.rate FLOAT" in out
     assert "--model tiny|mini|small|base|large Preset" in out
     assert "--no-verify-data Check every byte" in out
     assert "How documents become sequences --sequences.kind" in out
-    other = " ".join(shown(capsys, "pretrain", "--help-all", "--recipe", "plain").split())
+    other = " ".join(printed(capsys, "pretrain", "--help-all", "--recipe", "plain").split())
     assert "--masking.rate FLOAT Expected fraction of tokens to predict. (default: 0.15)" in other
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Inner:
+class Inner:
     """How it is cut: in two."""
 
     rate: float = 0.5
@@ -108,16 +90,16 @@ class _Inner:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Plain:
+class Plain:
     """Do it. In two ways."""
 
     ways: tuple[Literal["a", "b"], ...] = ("a",)
     """The ways."""
     out: str
     """The folder."""
-    paths: Annotated[tuple[str, ...], tyro.conf.Positional]
+    paths: Annotated[tuple[str, ...], Argument(positional=True)]
     """The files."""
-    inner: _Inner = field(default=_Inner())
+    inner: Inner = Inner()
     """In the middle."""
 
 
@@ -125,9 +107,8 @@ def test_a_configuration_without_a_list_shows_what_it_requires_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    default = build(_Plain, {}, missing=tyro.MISSING)
     assert (
-        help_of(_Plain, "brimful it", default, every=False)
+        help_of(Plain, "brimful it", {}, every=False)
         == """usage: brimful it PATHS ... [OPTIONS]
 
 Do it.
@@ -142,5 +123,32 @@ example: brimful it --out STR PATHS
     )
     assert """How it is cut
   In two. In the middle.
-  --inner.rate FLOAT          A rate. More than one sentence. (default: 0.5)
-""" in help_of(_Plain, "brimful it", default, every=True)
+  --inner.rate FLOAT          A rate. More than one sentence. (default: 0.75)
+""" in help_of(Plain, "brimful it", {"inner": {"rate": 0.75}}, every=True)
+
+
+def completed(script: str, *line: str) -> list[str]:
+    """What bash offers for the last word of a command line."""
+    words = " ".join(f"'{word}'" for word in line)
+    ask = f"COMP_WORDS=({words}); COMP_CWORD={len(line) - 1}; _brimful; printf '%s\\n' \"${{COMPREPLY[@]}}\""
+    said = subprocess.run(["bash", "-c", f"{script}\n{ask}"], capture_output=True, text=True, check=True)
+    return said.stdout.split()
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+def test_bash_completes_verbs_and_their_options(capsys: pytest.CaptureFixture[str]) -> None:
+    script = printed(capsys, "--print-completion", "bash")
+    assert completed(script, "brimful", "pre") == ["prepare", "pretrain", "predict"]
+    assert set(VERBS) < set(completed(script, "brimful", ""))
+    assert completed(script, "brimful", "pack", "--hist") == ["--histogram"]
+    assert "--trainer.steps" in completed(script, "brimful", "pretrain", "--trainer.s")
+    assert completed(script, "brimful", "pretrain", "da") == []  # bash completes files then
+    assert printed(capsys, "--print-completion", "zsh").endswith(script)
+
+
+@pytest.mark.parametrize("shells", [[], ["fish"], ["bash", "zsh"]])
+def test_another_shell_is_one_line(shells: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--print-completion", *shells]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("brimful: --print-completion ")
+    assert said.count("\n") == 1

@@ -76,11 +76,6 @@ def test_a_folder_that_is_not_there(tmp_path, capsys):
     assert len(captured.err.splitlines()) == 1
 
 
-def test_tune_is_retired(capsys):
-    assert main(["doctor", "--tune"]) == 2
-    assert "--tune is retired: pretrain --dry-run measured" in capsys.readouterr().err
-
-
 def test_alone_every_gpu_is_measured(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: _Properties(device.index))

@@ -21,7 +21,7 @@ from brimful.base.storage import temporary_path
 from brimful.cli.main import main
 from brimful.hf.folders import save_model
 from brimful.model.heads import SequenceHead, SpanHead, TokenHead
-from brimful.prediction import packed
+from brimful.serving import torch_models
 from brimful.tables import slices
 from brimful.tasks.question_answering import QuestionAnswering
 from builders.encoders import small, word_tokenizer
@@ -124,7 +124,7 @@ def test_all_of_a_model_moves_to_the_device(classifier, tmp_path, monkeypatch):
         assert {weight.device for weight in weights} == {torch.device("meta")}
         raise EnoughError
 
-    monkeypatch.setattr(packed, "default_device", lambda: torch.device("meta"))
+    monkeypatch.setattr(torch_models, "default_device", lambda: torch.device("meta"))
     monkeypatch.setattr(TaskModel, "outputs", outputs)
     with pytest.raises(EnoughError):
         brimful.predict(
@@ -260,7 +260,6 @@ def test_what_cannot_be_is_refused(classifier, tagger, plain, tmp_path):
         (classifier, {"overlap": 200}, "overlap"),
         (classifier, {"max_length": 129}, "max_length"),
         (classifier, {"pooling": "mean"}, "--pooling is for encoders"),
-        (classifier, {"submission": True}, "submission is retired: predictions are .jsonl"),
     ]:
         with pytest.raises(BrimfulError, match=reason):
             brimful.predict(

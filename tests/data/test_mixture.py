@@ -16,7 +16,7 @@ from brimful.data import blocks as blocks_module
 from brimful.data.config import PackingConfig, Phase
 from brimful.data.mixture import DataSource, parse_source, parse_sources
 from brimful.pretraining.config import PretrainConfig
-from brimful.train.phases import PhaseConfig, parse_phase
+from brimful.train.phases import PhaseConfig
 from builders.streams import contents, toy_corpus, toy_stream
 
 PACKING = PackingConfig(max_length=24, capacity=96)
@@ -101,11 +101,11 @@ def test_sources_have_names(tmp_path: Path) -> None:
 
 
 def test_phases_on_a_command_line() -> None:
-    assert parse_phase("900:128") == PhaseConfig(steps=900, max_length=128)
-    assert parse_phase("100:512:8") == PhaseConfig(steps=100, max_length=512, update_size=8)
+    assert PhaseConfig.from_text("900:128") == PhaseConfig(steps=900, max_length=128)
+    assert PhaseConfig.from_text("100:512:8") == PhaseConfig(steps=100, max_length=512, update_size=8)
     for text in ("900:x", "1:2:3:4", "", ":5"):
         with pytest.raises(ValueError):
-            parse_phase(text)
+            PhaseConfig.from_text(text)
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_phases_count_as_the_run_does() -> None:
 
 @pytest.mark.parametrize("text", ["100", "100:512", "100:512:8", "100::8"])
 def test_a_phase_is_shown_as_it_is_given(text: str) -> None:
-    assert str(parse_phase(text)) == text
+    assert str(PhaseConfig.from_text(text)) == text
 
 
 def test_a_weight_that_is_no_number(tmp_path: Path) -> None:

@@ -134,8 +134,6 @@ def test_prepared_data_that_cannot_teach_is_refused(teacher, corpus_dir, tmp_pat
     [
         ({"student_layers": 9}, "student_layers is 9: the teacher has 4 layers"),
         ({"unlabelled": ["gone.txt"]}, "gone.txt: No such file"),
-        ({"vectors": {"loss": "mse"}}, "vectors is retired: `brimful distil-encoder`"),
-        ({"student": "static"}, "student static is retired: `brimful distil-static`"),
         ({"logits": {"labels": -1.0}}, "weight of labels is -1"),
         ({"keep_layers": [0], "initialisation": "random"}, "starts from no layers"),
     ],

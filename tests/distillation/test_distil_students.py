@@ -308,10 +308,6 @@ def test_a_static_student_is_served_by_numpy(teacher, tmp_path):
     assert "student_minus_student_without_distillation" in summary["comparisons"]
     written = [json.loads(line) for line in (tmp_path / "run" / "predictions.jsonl").read_text().splitlines()]
     assert [row["prediction"] for row in written] == [model.labels[i] for i in chances.argmax(1)]
-    with pytest.raises(BrimfulError, match=r"^augment is retired: run `brimful augment .* --train MORE`$"):
-        distil_static(**given, out=str(tmp_path / "b"), augment={"copies": 2})
-    with pytest.raises(BrimfulError, match=r"^student static is retired: `brimful distil-static` makes"):
-        distil(teacher=str(teacher), student="static", out=str(tmp_path / "b"))
     scores = {"teacher_scores": ["s.jsonl"], "train": str(more), "test": str(more)}
     with pytest.raises(UsageError, match=r"^distil-static needs --teacher and --out, or --resume RUN$"):
         distil_static(**scores, out=str(tmp_path / "b"))

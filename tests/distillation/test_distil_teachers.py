@@ -53,8 +53,6 @@ def test_what_is_no_teacher_says_so(teacher, tmp_path):
         distil(teacher=str(teacher))
     with pytest.raises(UsageError, match=r"^without a model as --teacher, .* give --train and --test$"):
         distil(teacher_scores=["s.jsonl"], test="rows.tsv", out=str(tmp_path / "run"))
-    with pytest.raises(BrimfulError, match=r"^teacher tfidf is retired: give .* as --teacher-scores$"):
-        distil(teacher="tfidf", out=str(tmp_path / "run"))
     with pytest.raises(UsageError, match="distilling an encoder needs texts"):
         distil_encoder(teacher=str(teacher.parent / "encoder"), out=str(tmp_path / "run"))
     with pytest.raises(BrimfulError, match="encoder is an encoder without a task: `brimful distil-encoder`"):
@@ -104,8 +102,6 @@ def test_teachers_of_another_task_and_pairs_among_single_texts_are_refused(teach
     (tmp_path / "pairs.tsv").write_text("text\ttext_b\na\tb\n")
     with pytest.raises(BrimfulError, match=r"pairs.tsv has pairs of texts, .*rows.tsv single ones"):
         distil(teacher=str(teacher), unlabelled=[str(tmp_path / "pairs.tsv")], out=out)
-    with pytest.raises(BrimfulError, match=r"^recipe is retired: `brimful distil-recipe`"):
-        distil(teacher=str(teacher), recipe="task", out=out)
     with pytest.raises(BrimfulError, match="--student has a shape and weights"):
         DistilConfig(student="s", initialisation="random")
 

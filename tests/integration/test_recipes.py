@@ -11,7 +11,7 @@ import torch
 from transformers import AutoModelForMaskedLM
 
 from brimful.base.config import build, read_yaml
-from brimful.cli.main import load_verb
+from brimful.cli.main import load_schema
 from brimful.commands.finetune import finetune
 from brimful.commands.prepare import prepare
 from brimful.commands.pretrain import pretrain
@@ -27,10 +27,10 @@ RECIPES = sorted(FOLDER.glob("*.yaml"))
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.name)
 def test_recipe_is_a_valid_configuration(path: Path) -> None:
-    verb = load_verb(path.name.split("-")[0])
-    config = build(verb.schema, read_yaml(path), missing="")
-    assert f"brimful {path.name.split('-')[0]} --config recipes/{path.name}" in path.read_text()
-    assert config != build(verb.schema, {}, missing="")
+    verb = path.name.split("-")[0]
+    config = build(load_schema(verb), read_yaml(path))
+    assert f"brimful {verb} --config recipes/{path.name}" in path.read_text()
+    assert config != build(load_schema(verb), {})
 
 
 STEPS, SEQUENCES = 12, 32
@@ -216,7 +216,7 @@ def test_a_chinese_domain(
     data = [f"{mine}:9", f"{replay}:1"]
     values = toy("pretrain-chinese-domain", data=data, start_from=str(model), out=str(tmp_path / "run"))
     run = Run(values, monkeypatch)
-    tokens = run.trainer.stream.tokens_by_source(run.trainer.cursor)
+    tokens = run.trainer.stream.tokens_by_source(run.trainer.progress.cursor)
     assert tokens["mine"] == pytest.approx(9 * tokens["replay"], abs=9 * 256)
     old = json.loads((model / "encoder" / "tokenizer.json").read_text())["model"]["vocab"]
     new = json.loads((tmp_path / "run" / "encoder" / "tokenizer.json").read_text())["model"]["vocab"]

@@ -314,10 +314,6 @@ def test_what_cannot_be_resumed_says_so(straight, inputs, tmp_path, call: Call):
             in call(other, "--resume", directory).message
         )
         assert "is not a run directory" in call(verb, "--resume", tmp_path).message
-        for name, value in (("steps", 7), ("hours", 0.5)):
-            line = line_of(verb, inputs, straight, tmp_path / "new")
-            message = call(*line, f"--trainer.{name}", value).error
-            assert f"trainer.{name} is retired: the epochs decide" in message
     assert not (tmp_path / "new").exists()
 
 

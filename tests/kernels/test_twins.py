@@ -135,7 +135,7 @@ CASES: dict[tuple[str, int], list[Callable[[], Case]]] = {
 
 ELSEWHERE = {
     ("products_of_run", 4): "layers in float32: tests/kernels/test_inference_layer.py",
-    ("products_of_service", 0): "as of a run: tests/prediction/test_one_format.py",
+    ("products_of_service", 0): "as of a run: tests/serving/test_one_format.py",
     ("products_of_service", 1): "as of a run",
     ("products_of_service", 2): "layers in float32 from copies",
     ("products_of_service", 3): "the same without",

@@ -444,5 +444,5 @@ def test_the_general_core_imports_little_else():
                 ".watching",
             )
         ]
-        + ["brimful.base.randomness", "brimful.base.retired", "brimful.base.types", "brimful.cli.verbs"]
+        + ["brimful.base.randomness", "brimful.base.types"]
     )

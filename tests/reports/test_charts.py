@@ -35,7 +35,7 @@ def matrix(n: int) -> SummaryChart:
 
 
 CHARTS = [
-    *(scatter(n, seed) for n in (2, 5, 12) for seed in range(3)),
+    *(scatter(n, seed) for n in (2, 3, 5, 12) for seed in range(4)),
     matrix(2),
     matrix(20),
     SummaryChart(

@@ -13,7 +13,7 @@ import httpx2
 import pytest
 
 from brimful.base.errors import NotFiniteError
-from brimful.batching.model import BatchModel
+from brimful.serving.batch_model import BatchModel
 from brimful.tasks.static import StaticModel
 from builders.http_app import Asked, asked
 from builders.task_models import new_encoder, task_model
@@ -173,7 +173,7 @@ def test_an_answer_has_so_many_scores_at_most_and_the_likeliest_on_request(
     with asked(static) as server:
         texts = [f"w{number}" for number in range(4)]
         every = server.ask(CLASSIFY, texts=texts)["results"]
-        monkeypatch.setattr("brimful.serving.answers.SCORES", 8)
+        monkeypatch.setattr("brimful.serving.replies.SCORES", 8)
         status, message = server.refused(CLASSIFY, {"texts": texts})
         assert status == 422
         assert "top_k" in message

@@ -36,7 +36,7 @@ PATIENT = CODE.replace("PATIENCE = 1.0", "PATIENCE = 60.0")
 
 DYING = """
 import sys
-from brimful.batching.model import BatchModel
+from brimful.serving.batch_model import BatchModel
 from brimful.cli.main import main
 compute = BatchModel.answers
 def answers(self, readings, outputs):

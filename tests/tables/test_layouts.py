@@ -125,8 +125,6 @@ def test_a_row_to_predict_lacks_nothing(tmp_path: Path) -> None:
 def test_a_layout_that_does_not_fit_is_refused() -> None:
     with pytest.raises(BrimfulError, match="did you mean 'glue/mnli'"):
         find_layout("glue/mnil")
-    with pytest.raises(BrimfulError, match=r"^layout clue/c3 is retired: score each choice as a pair"):
-        find_layout("clue/c3")
     with pytest.raises(BrimfulError, match="leave out --columns or --layout"):
         find_layout("glue/rte", Columns(text="a"))
     with pytest.raises(BrimfulError, match="for the task regression"):

@@ -15,6 +15,7 @@ from brimful.train.config import TrainerConfig
 from brimful.train.metrics import read_metrics
 from brimful.train.objective import Objective
 from brimful.train.trainer import Trainer
+from brimful.train.training import Training
 from builders.compiled import encoder_of, row_stream
 from builders.scores import never_small
 from builders.training import RUNTIME, trainer_of
@@ -92,10 +93,12 @@ def test_masked_lm_in_training(seed, request, corpus_dir, tmp_path, loss_mean, i
         stream,
         RUNTIME,
         tmp_path / "run",
-        config=TrainerConfig(steps=6, log_every=3),
-        optimizer=OptimizerConfig(learning_rate=0.01),
-        schedule=ScheduleConfig(shape="constant", warmup=0),
-        seed=0,
+        Training(
+            config=TrainerConfig(steps=6, log_every=3),
+            optimizer=OptimizerConfig(learning_rate=0.01),
+            schedule=ScheduleConfig(shape="constant", warmup=0),
+            seed=0,
+        ),
     )
     update, expected = trainer.train_step, []
 
@@ -126,7 +129,7 @@ class Reads(TorchDispatchMode):
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         if function in (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.nonzero.default):
-            self.steps.add(self.trainer.step)
+            self.steps.add(self.trainer.progress.step)
         return function(*args, **(kwargs or {}))
 
 
@@ -142,7 +145,7 @@ def test_only_lines_and_checkpoints_wait_for_the_device(seed, tmp_path, policy, 
 
     def read_all(tensor):
         if tensor.is_floating_point():  # the loader reads integers, on the host
-            reads.steps.add(trainer.step)
+            reads.steps.add(trainer.progress.step)
         return tolist(tensor)
 
     monkeypatch.setattr(torch.Tensor, "tolist", read_all)  # which no dispatch mode sees

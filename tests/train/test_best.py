@@ -25,7 +25,7 @@ class Scripted(Supervised):
     values: Sequence[float]
 
     def evaluate(self, encoder, runtime):
-        return {"accuracy": self.values[self.trainer.step // EVERY - 1]}
+        return {"accuracy": self.values[self.trainer.progress.step // EVERY - 1]}
 
 
 def trainer_with(values: Sequence[float], folder: Path, **config) -> Trainer:
@@ -41,7 +41,7 @@ def test_the_weights_of_the_best_evaluation_are_kept(tmp_path):
     """Of two equal evaluations the first is the best."""
     trainer = trainer_with(VALUES, tmp_path / "best", keep="best")
     trainer.run("test")
-    assert (trainer.step, trainer.best) == (12, (4, 0.7))
+    assert (trainer.progress.step, trainer.progress.best) == (12, (4, 0.7))
     stopped = trainer_with(VALUES, tmp_path / "short")
     with pytest.raises(KilledError):
         kill_at(2 * EVERY, stopped).run("test")
@@ -68,8 +68,8 @@ def test_evaluations_along_the_way_are_said(tmp_path, capfd):
 def test_training_ends_after_evaluations_without_a_better_one(tmp_path, patience, steps):
     trainer = trainer_with(VALUES, tmp_path, patience=patience)
     trainer.run("test")
-    assert trainer.step == steps
-    assert trainer.best == (4, 0.7)
+    assert trainer.progress.step == steps
+    assert trainer.progress.best == (4, 0.7)
 
 
 @pytest.mark.parametrize("killed", [3, 5, 7])
@@ -81,7 +81,7 @@ def test_a_resumed_run_ends_where_it_would_have_ended(tmp_path, killed):
     resumed = trainer_with(VALUES, tmp_path / "run", patience=2)
     assert resumed.resume()
     resumed.run("test")
-    assert resumed.step == whole.step == 8
+    assert resumed.progress.step == whole.progress.step == 8
     assert_same_bits(weights(resumed), weights(whole))
 
 
@@ -92,7 +92,7 @@ def test_a_run_that_died_after_its_last_update_is_over(tmp_path):
     again = trainer_with(values, tmp_path, patience=1, checkpoint_every=2)
     assert again.resume()
     again.run("test")
-    assert again.step == whole.step == 6
+    assert again.progress.step == whole.progress.step == 6
     assert_same_bits(weights(again), weights(whole))
 
 

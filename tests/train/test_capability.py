@@ -83,7 +83,7 @@ def test_fp16_scales_the_loss_and_every_format_trains(expected: Expected, optimi
     fused = [each.defaults.get("fused") for each in trainer.state.optimizers]
     assert fused[0] is (True if optimizer != "lamb" else None), "AdamW's kernel is one for all devices"
     trainer.run("test")
-    assert trainer.step == 2
+    assert trainer.progress.step == 2
 
 
 def test_what_a_device_lacks_is_refused(expected: Expected):

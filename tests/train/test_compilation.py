@@ -39,6 +39,7 @@ from brimful.train.config import TrainerConfig
 from brimful.train.metrics import read_metrics
 from brimful.train.objective import Objective, Runtime
 from brimful.train.trainer import Trainer
+from brimful.train.training import Training
 from builders.compiled import MAX_LENGTH, encoder_of, row_stream
 from builders.scores import never_small
 
@@ -340,10 +341,12 @@ def trainer_of(
         example_stream(seed, slots),
         Runtime(World(0, 1, CPU), "fp32"),
         directory,
-        config=TrainerConfig(steps=6, log_every=1, **config),
-        optimizer=OptimizerConfig(learning_rate=1e-3),
-        schedule=ScheduleConfig(),
-        seed=seed,
+        Training(
+            config=TrainerConfig(steps=6, log_every=1, **config),
+            optimizer=OptimizerConfig(learning_rate=1e-3),
+            schedule=ScheduleConfig(),
+            seed=seed,
+        ),
     )
 
 

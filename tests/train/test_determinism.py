@@ -158,6 +158,7 @@ from brimful.optim.schedule import ScheduleConfig
 from brimful.train.objective import Runtime
 from brimful.train.config import TrainerConfig
 from brimful.train.trainer import Trainer
+from brimful.train.training import Training
 
 precision, seed, folder, switch = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]), sys.argv[4] == "on"
 torch.set_num_threads(2)
@@ -171,9 +172,8 @@ trainer = Trainer(
     encoder, Supervised(Classification(["0", "1"]), SequenceHead(encoder, 2)),
     ExampleStream(examples, sequences=16, tokens=256, seed=seed),
     Runtime(World(0, 1, torch.device("cpu")), precision), folder,
-    config=TrainerConfig(steps=6, deterministic=switch), optimizer=OptimizerConfig(),
-    schedule=ScheduleConfig(), seed=seed,
-)
+    Training(config=TrainerConfig(steps=6, deterministic=switch), optimizer=OptimizerConfig(),
+    schedule=ScheduleConfig(), seed=seed))
 trainer.run("train")
 assert not torch.are_deterministic_algorithms_enabled()
 digest = hashlib.sha256()

@@ -47,8 +47,8 @@ def breaking(directory, seed, updates, factor=float("nan"), **config):
 
     settings = {"tokens": 4096, "steps": 40, "log_every": 7, "checkpoint_every": 5}
     trainer = trainer_of(directory, seed, objective=objective, **settings | config)
-    cursor, seen = trainer.cursor, []
-    for _ in range(trainer.config.steps):
+    cursor, seen = trainer.progress.cursor, []
+    for _ in range(trainer.training.config.steps):
         (batch,), cursor = trainer.stream.take(cursor)
         seen.append(batch.tokens.numpy().tobytes())
     assert len(set(seen)) == len(seen)
@@ -86,7 +86,7 @@ class LeavesOut(Guard):
 def without(directory, seed, updates, **config):
     """A trainer of sound data that leaves out these updates."""
     trainer = breaking(directory, seed, [], on_spike="skip", **config)
-    trainer.guard = LeavesOut(0.0, "skip", trainer.world)
+    trainer.guard = LeavesOut(0.0, "skip", trainer.runtime.world)
     trainer.guard.updates = updates
     return trainer
 
@@ -99,7 +99,7 @@ def test_skipping_gives_the_run_without_these_updates(seed, tmp_path, factor, up
     trainer = breaking(tmp_path / "skip", seed, updates, factor, spike=20.0, on_spike="skip")
     trainer.run("test")
     assert [spike["update"] - 1 for spike in spikes(tmp_path / "skip")] == updates
-    assert trainer.step == 40
+    assert trainer.progress.step == 40
     other = without(tmp_path / "without", seed, updates)
     other.run("test")
     assert_same_bits(weights(trainer), weights(other))
@@ -120,7 +120,7 @@ def test_a_run_that_skipped_is_resumed_without_the_update(seed, tmp_path):
                 (folder / "checkpoints" / f"step-{later}" / "checkpoint.json").unlink()
         again = breaking(folder, seed, [12], on_spike="skip")
         assert again.resume()
-        assert again.step == step
+        assert again.progress.step == step
         again.run("test")
         assert again.guard.left_out == [12]
         assert [spike["update"] for spike in spikes(folder)] == [13]
@@ -232,7 +232,7 @@ with world() as ranks:
         one.examples, sequences=one.sequences, tokens=one.tokens, seed=one.seed, rank=ranks.rank,
         world=ranks.size,
     )
-    cursor, seen = trainer.cursor, []
+    cursor, seen = trainer.progress.cursor, []
     for _ in range(30):
         batches, cursor = one.take(cursor)
         seen.append([batch.tokens.numpy().tobytes() for batch in batches])

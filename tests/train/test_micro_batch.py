@@ -35,6 +35,7 @@ from brimful.train.objective import Runtime
 from brimful.train.probe import HIDDEN, TimedPass, auto_rows, choose_rows, confirm_rows, rows_on_cpu
 from brimful.train.step_memory import Held
 from brimful.train.trainer import Trainer
+from brimful.train.training import Training
 from builders.ranks import on_two_ranks
 from builders.streams import ORDINARY, SPECIAL, toy_corpus, toy_stream
 
@@ -112,11 +113,13 @@ def trainer_of(
         stream,
         runtime,
         directory,
-        config=TrainerConfig(**{"steps": 8, "log_every": 1} | config),  # type: ignore[arg-type]
-        optimizer=OptimizerConfig(learning_rate=1e-2),
-        schedule=ScheduleConfig(),
-        seed=seed,
-        micro_batches=MicroBatches(world, stream, auto=auto),
+        Training(
+            config=TrainerConfig(**{"steps": 8, "log_every": 1} | config),  # type: ignore[arg-type]
+            optimizer=OptimizerConfig(learning_rate=1e-2),
+            schedule=ScheduleConfig(),
+            seed=seed,
+            micro_batches=MicroBatches(world, stream, auto=auto),
+        ),
     )
 
 
@@ -138,8 +141,8 @@ def assert_like_from_the_start(trainer: Trainer, directory: Path, seed: int, mic
     other.run("test")
     ours, theirs = losses(trainer.directory), losses(directory)
     assert ours == pytest.approx(theirs, rel=2e-5)
-    assert trainer.totals.tokens == other.totals.tokens
-    assert trainer.totals.predictions == other.totals.predictions
+    assert trainer.progress.totals.tokens == other.progress.totals.tokens
+    assert trainer.progress.totals.predictions == other.progress.totals.predictions
 
 
 @pytest.mark.cases(2)
@@ -167,7 +170,7 @@ def test_the_second_time_it_stops_and_says_what_to_set(seed: int, tmp_path: Path
         BrimfulError, match=r"step 3 with rows_per_micro_batch 2, which was halved.*set it to 1 "
     ):
         trainer.run("test")
-    assert trainer.step == 2
+    assert trainer.progress.step == 2
 
 
 def test_what_was_set_is_not_changed(seed: int, tmp_path: Path) -> None:
@@ -209,8 +212,8 @@ def test_a_checkpoint_made_afterwards_goes_on_with_the_smaller_size(seed: int, t
                 (folder / f"step-{done}" / "checkpoint.json").unlink()
         again = trainer_of(tmp_path, seed, 4, auto=False)  # as its config.yaml, which has the number, says
         assert again.resume()
-        assert (again.step, again.micro_batches.fell_to) == (last, smaller)
-        assert again.micro_batches.auto
+        assert (again.progress.step, again.training.micro_batches.fell_to) == (last, smaller)
+        assert again.training.micro_batches.auto
         again.run("test")
         assert set(made(again)) == {at}
         assert losses(tmp_path) == pytest.approx(losses(whole.directory), rel=2e-5)
@@ -427,7 +430,7 @@ def test_the_run_compiles_nothing_that_the_probe_has_compiled(
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=counter))
     monkeypatch.setattr("brimful.train.compilation.lacks", lambda device: None)
     monkeypatch.setattr("brimful.train.probe.GAIN", 0.0)
-    monkeypatch.setattr("brimful.train.probe.will_compile", lambda trainer: trainer.compiled)
+    monkeypatch.setattr("brimful.train.probe.will_compile", lambda trainer: trainer.training.config.compile)
     torch.compiler.reset()
     settings = {
         "phases": ONE_LENGTH,
@@ -465,7 +468,7 @@ dist._DEFAULT_FIRST_BUCKET_BYTES = 4096
 data_parallel.BUCKET_MB = 4096 / 2**20
 compilation.lacks = lambda device: None
 probe.GAIN = 0.0
-probe.will_compile = lambda trainer: trainer.compiled
+probe.will_compile = lambda trainer: trainer.training.config.compile
 dist.init_process_group("gloo", timeout=timedelta(seconds=60))
 with world() as ranks:
     trainer = toy.trainer_of(

@@ -26,6 +26,7 @@ from brimful.train.config import TrainerConfig
 from brimful.train.metrics import read_metrics
 from brimful.train.objective import Runtime
 from brimful.train.trainer import StepResult, Trainer
+from brimful.train.training import Training
 from builders.ranks import on_two_ranks
 from builders.streams import ORDINARY, SPECIAL, toy_corpus, toy_stream
 
@@ -64,11 +65,13 @@ def trainer_of(
         stream,
         RUNTIME,
         directory,
-        config=TrainerConfig(**{"steps": 12, "log_every": 1} | config),
-        optimizer=OptimizerConfig(learning_rate=1e-2, weight_decay=weight_decay),
-        schedule=schedule or ScheduleConfig(shape="polynomial", warmup=0.4),
-        cycles=cycles,
-        seed=seed,
+        Training(
+            config=TrainerConfig(**{"steps": 12, "log_every": 1} | config),
+            optimizer=OptimizerConfig(learning_rate=1e-2, weight_decay=weight_decay),
+            schedule=schedule or ScheduleConfig(shape="polynomial", warmup=0.4),
+            cycles=cycles,
+            seed=seed,
+        ),
     )
 
 
@@ -187,7 +190,7 @@ def test_a_run_of_so_many_hours_ends_by_the_clock(
     begun = [0, 3, 12, 16, 24, 36, 46, 57]
     expected = [1 / 2000, 3 / 12, 12 / 12, *((60 - seconds) / 48 for seconds in begun[3:])]
     assert rates(tmp_path) == pytest.approx([1e-2 * rate for rate in expected])
-    assert trainer.step == 8
+    assert trainer.progress.step == 8
     state = read_json(tmp_path / "checkpoints" / "step-8" / "checkpoint.json")["state"]
     assert state["totals"]["seconds"] == pytest.approx(62)
 
@@ -219,15 +222,15 @@ def test_its_rates_go_on_where_it_was_killed(
     set_clock(monkeypatch, [7.0])
     resumed = timed(tmp_path / "killed", seed, checkpoint_every=2)
     assert resumed.resume()
-    assert (resumed.step, resumed.totals.seconds) == (4, 28)
+    assert (resumed.progress.step, resumed.progress.totals.seconds) == (4, 28)
     resumed.run("test")
-    assert resumed.step == whole.step == 9
+    assert resumed.progress.step == whole.progress.step == 9
     assert rates(tmp_path / "killed") == rates(tmp_path / "whole")
     assert all(map(torch.equal, weights(resumed), weights(whole)))
     again = timed(tmp_path / "killed", seed, checkpoint_every=2)
     assert again.resume()
     again.run("test")
-    assert again.step == 9
+    assert again.progress.step == 9
 
 
 RANK = """
@@ -246,7 +249,9 @@ with world() as ranks:
     factors = []
     toy.watch(trainer, lambda update: factors.append(trainer.state.learning_rate))
     trainer.run("test")
-    Path(sys.argv[1], f"{ranks.rank}.txt").write_text(f"{trainer.step} {trainer.totals.seconds} {factors}")
+    Path(sys.argv[1], f"{ranks.rank}.txt").write_text(
+        f"{trainer.progress.step} {trainer.progress.totals.seconds} {factors}"
+    )
 dist.destroy_process_group()
 """
 

@@ -66,7 +66,7 @@ def test_an_error_ends_the_profile(seed, tmp_path):
     update = trainer.train_step
 
     def failing(*arguments):
-        if trainer.step == WARM + 1:
+        if trainer.progress.step == WARM + 1:
             raise KeyError
         return update(*arguments)
 

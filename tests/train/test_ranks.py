@@ -49,7 +49,7 @@ def run(ranks, job):
     trainer = uneven_trainer(folder, seed, ranks, **job["settings"])
     if "resumes" in job:
         assert trainer.resume()
-        assert trainer.step == 10
+        assert trainer.progress.step == 10
     if "spike" in job:
         trainer.loss = NotANumberOnce(trainer, job["spike"])
     trainer.run("test")

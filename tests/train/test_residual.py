@@ -76,7 +76,7 @@ def test_pretraining_narrows_it_by_default_on_a_gpu_in_bf16(
 def test_other_training_keeps_it_wide_by_default(seed, tmp_path):
     """What a default narrows was measured in pretraining alone."""
     trainer = trainer_of(tmp_path, seed, runtime=BF16)
-    assert trainer.config.residual == "auto"
+    assert trainer.training.config.residual == "auto"
     seen = []
     trainer.encoder.register_forward_hook(lambda module, given, out: seen.append(out.dtype))
     trainer.run("test")

@@ -46,7 +46,7 @@ def test_the_scale_does_not_depend_on_the_number_of_micro_batches(seed, tmp_path
     for sequences in (3, 48):
         settings = {"steps": 30, "log_every": 1, "tokens": 64, "rate": 1e-4, "runtime": FP16}
         trainer = trainer_of(tmp_path / str(sequences), seed, batch=sequences, **settings)
-        numbers.append(len(trainer.stream.take(trainer.cursor)[0]))
+        numbers.append(len(trainer.stream.take(trainer.progress.cursor)[0]))
         trainer.run("test")
         scales = [line["loss_scale"] for line in lines(tmp_path / str(sequences))[10:]]
         ends.append(torch.tensor(scales).log2().mean())
@@ -81,7 +81,7 @@ def test_an_update_that_is_skipped_leaves_the_scale_alone(seed, tmp_path):
 
     trainer.guard.judge_before_step = all_but_the_third
     trainer.run("test")
-    assert trainer.step == 6
+    assert trainer.progress.step == 6
     assert before
 
 

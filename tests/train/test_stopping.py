@@ -43,7 +43,7 @@ checkpoint.write_tensors = slowly
 with world() as ranks:
     trainer = trainer_of(folder / "run", 1, runtime=Runtime(ranks, "fp32"), steps=100, checkpoint_every=100)
     def signalled(batch, loss=trainer.loss):
-        if trainer.step == 4 and ranks.rank == 1:
+        if trainer.progress.step == 4 and ranks.rank == 1:
             os.kill(os.getpid(), signal.SIGUSR1)
         return loss(batch)
     trainer.loss = signalled
@@ -51,7 +51,7 @@ with world() as ranks:
         trainer.run("test")
     except StoppedError as error:
         saved = [path.name for path in (folder / "run" / "checkpoints").glob("step-*")]
-        result = {"step": trainer.step, "code": error.exit_code, "line": str(error), "saved": saved}
+        result = {"step": trainer.progress.step, "code": error.exit_code, "line": str(error), "saved": saved}
         (folder / f"{ranks.rank}.json").write_text(json.dumps(result))
 """
 

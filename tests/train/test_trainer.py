@@ -21,6 +21,7 @@ from brimful.tasks.data import evaluation
 from brimful.train.config import TrainerConfig
 from brimful.train.metrics import MetricsLog, read_metrics
 from brimful.train.trainer import Trainer
+from brimful.train.training import Training
 from builders.tables import encoded
 from builders.training import (
     MAX_LENGTH,
@@ -151,7 +152,7 @@ def test_dropout_differs_between_steps_and_between_micro_batches(seed, tmp_path)
         tmp_path, seed, dropout=0.2, steps=3, objective=lambda head: supervised(head, None, Recording)
     )
     trainer.stream = _SameBatch(batch_of(examples_of(8, seed), np.arange(8)))
-    trainer.cursor = trainer.stream.start()
+    trainer.progress.cursor = trainer.stream.start()
     trainer.state.optimizers = [gradient_descent(trainer, 0.0)]
     trainer.run("test")
     assert len(set(seen)) == len(seen) == 6
@@ -195,10 +196,12 @@ def test_a_teacher_is_evaluated_frozen_and_unchanged(seed, tmp_path):
         ExampleStream(examples_of(20, seed), sequences=8, tokens=64, seed=0),
         RUNTIME,
         tmp_path,
-        config=TrainerConfig(steps=60, log_every=5),
-        optimizer=OptimizerConfig(learning_rate=3e-3),
-        schedule=ScheduleConfig(),
-        seed=0,
+        Training(
+            config=TrainerConfig(steps=60, log_every=5),
+            optimizer=OptimizerConfig(learning_rate=3e-3),
+            schedule=ScheduleConfig(),
+            seed=0,
+        ),
     )
     trainer.run("test")
     assert not teacher.training
@@ -235,7 +238,7 @@ def test_a_loss_that_is_no_number_stops_the_run_and_reaches_no_checkpoint(seed, 
         trainer.run("test")
     trainer = trainer_of(tmp_path, seed)
     assert trainer.resume()
-    assert trainer.step == 5
+    assert trainer.progress.step == 5
     assert all(value.isfinite().all() for value in weights(trainer).values())
 
 
@@ -336,7 +339,7 @@ def test_a_resumed_run_has_the_bits_and_the_metrics_of_an_uninterrupted_one(seed
         for parameter in resumed.state.trained.parameters():
             parameter.add_(1)
     assert resumed.resume()
-    assert resumed.step in (4, 6)  # the latter if that evaluation was the best
+    assert resumed.progress.step in (4, 6)  # the latter if that evaluation was the best
     figures = resumed.run("test")
     assert_same_bits(weights(resumed), weights(whole))
     assert without_times(tmp_path / "stopped" / "metrics.jsonl") == without_times(
@@ -377,7 +380,7 @@ def test_a_run_killed_after_its_last_checkpoint_still_gives_its_figures(seed, tm
     lines = read_metrics(tmp_path / "metrics.jsonl")
     again = trainer_of(tmp_path, seed, **settings)
     assert again.resume()
-    assert again.step == 12
+    assert again.progress.step == 12
     assert again.run("test") == figures
     assert read_metrics(tmp_path / "metrics.jsonl") == lines
     assert_same_bits(weights(again), weights(whole))

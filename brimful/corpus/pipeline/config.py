@@ -3,9 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-import tyro
-
-from brimful.base.config import require_positive
+from brimful.base.config import Argument, require_positive
 from brimful.base.errors import BrimfulError
 from brimful.corpus.cleaning.clean import CleanConfig
 from brimful.corpus.dedup.duplicates import DedupConfig
@@ -24,7 +22,7 @@ class PrepareConfig:
     )
     EXAMPLE = "reviews/ --out data --tokenizer train:8000"
 
-    paths: Annotated[tuple[str, ...], tyro.conf.Positional]
+    paths: Annotated[tuple[str, ...], Argument(positional=True)]
     """Files, folders, globs: .txt .md .json .jsonl .csv .tsv .parquet .arrow .html, each also .gz .zst ..."""
     out: str
     """The folder to write. Run again with more paths to add to it."""

@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-import tyro
-
+from brimful.base.config import Argument
 from brimful.tables.layouts import OWN, Columns
 from brimful.tasks.names import TASK_HELP
 
@@ -15,7 +14,7 @@ class CheckConfig:
 
     EXAMPLE = "train.tsv test.tsv"
 
-    files: Annotated[tuple[str, ...], tyro.conf.Positional]
+    files: Annotated[tuple[str, ...], Argument(positional=True)]
     """Tables of the task: train first, then any others (dev, test), which are compared with it."""
     encoder: str | None = None
     """Folder of an encoder: RUN/encoder, the RUN itself, or a Hugging Face folder. With it, the tokens of the

@@ -518,7 +518,6 @@ def test_dry_run_checks_and_writes_nothing(tmp_path: Path) -> None:
         ({"workers": -1}, "workers must be"),
         ({"validation_share": 1.0}, "validation_share is 1.0"),
         ({"shard_tokens": 0}, "shard_tokens is 0"),
-        ({"world": 2}, "world is retired: .*--engine ray"),
         ({"clean": {"min_chars": 1}}, "did you mean 'min_characters'"),
     ]:
         with pytest.raises(BrimfulError, match=message):

@@ -7,15 +7,15 @@ from brimful.base.errors import BrimfulError, NotFiniteError
 from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
 from brimful.hf.model_folder import ModelFolder
-from brimful.prediction.config import Opening
-from brimful.prediction.served import ServedTask
+from brimful.serving.config import Opening
+from brimful.serving.opened import ServedTask
 from brimful.tables.table import Table, require_pairs
 from brimful.tasks.classes import Classes
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.static import StaticModel, token_ids
 
 
-def open_model(folder: ModelFolder, opening: Opening) -> ServedTask:
+def open_static(folder: ModelFolder, opening: Opening) -> ServedTask:
     """The static model in a folder. It computes in float32 on the CPU, whatever the precision; a text longer
     than `max_length` tokens, without special tokens, is cut.
 

@@ -20,8 +20,8 @@ from brimful.hf.reading import reading_of
 from brimful.model.door import within
 from brimful.model.encoder import Encoder
 from brimful.model.inference import sharing, text_vectors
-from brimful.prediction.config import Device, Opening
-from brimful.prediction.served import ServedEncoder, ServedTask
+from brimful.serving.config import Device, Opening
+from brimful.serving.opened import ServedEncoder, ServedTask
 from brimful.tables.table import Table, require_pairs
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.form import Outputs
@@ -31,7 +31,7 @@ THREADS = torch.get_num_threads()
 """Read once: beside a batch that has few, other threads would see these."""
 
 
-def open_model(folder: ModelFolder, opening: Opening) -> ServedTask | ServedEncoder:
+def open_with_torch(folder: ModelFolder, opening: Opening) -> ServedTask | ServedEncoder:
     """The task model in a folder, or its encoder. It moves to the device for the first answers.
 
     Raises:

@@ -19,8 +19,9 @@ from brimful.corpus.text.beginnings import LONG, beginning
 from brimful.corpus.text.special_ids import named_as, truncation_side
 from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
-from brimful.prediction.config import Opening
-from brimful.prediction.served import ServedEncoder, ServedTask, open_served
+from brimful.serving.config import Opening
+from brimful.serving.opened import ServedEncoder, ServedTask
+from brimful.serving.opening import open_served
 from brimful.tables.table import Table
 from brimful.tasks.encoded import Encoded
 

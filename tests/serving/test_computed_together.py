@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from brimful.base.errors import BrimfulError
-from brimful.batching.model import BatchModel, TokenizedText, open_models
-from brimful.prediction.config import Opening
-from brimful.prediction.served import open_served
+from brimful.serving.batch_model import BatchModel, TokenizedText, open_models
+from brimful.serving.config import Opening
+from brimful.serving.opening import open_served
 from builders.served import write_models
 
 THREADS, TURNS = 4, 6

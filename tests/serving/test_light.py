@@ -22,7 +22,7 @@ from brimful.hf.folders import save_model
 from brimful.hf.reading import TextReading
 from brimful.hf.text_encoder import TextEncoder
 from brimful.model.heads import MaskedLMHead, SequenceHead
-from brimful.prediction import onnx
+from brimful.serving import graph_models
 from brimful.tasks.classes import Classes
 from brimful.tasks.classification import Classification
 from brimful.tasks.label_sets import LabelSets
@@ -245,7 +245,7 @@ def test_what_is_wrong_with_an_onnx_folder_is_one_line(exported, monkeypatch):
     file.write_bytes(b"no graph")
     assert f"onnxruntime cannot read {file}: " in refusal(exported)
     file.write_bytes(content)
-    monkeypatch.setattr(onnx, "onnx_session", lambda *_, **__: _Infinite())
+    monkeypatch.setattr(graph_models, "onnx_session", lambda *_, **__: _Infinite())
     assert (
         refusal(exported) == f"{exported}: the model's outputs are NaN or infinite: its weights are damaged"
     )

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brimful.batching.queue import (
+from brimful.serving.queue import (
     LONG,
     STRETCH,
     LeftError,

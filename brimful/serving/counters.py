@@ -5,8 +5,8 @@ from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
-from brimful.batching.engine import Part
-from brimful.batching.queue import RequestQueue, Windows
+from brimful.serving.queue import RequestQueue, Windows
+from brimful.serving.service import Part
 
 _SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 _TOKENS = (64, 256, 1024, 4096, 16_384, 65_536)

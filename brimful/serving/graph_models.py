@@ -17,15 +17,15 @@ from brimful.hf.config_json import class_names, shape_of
 from brimful.hf.model_folder import PROBLEMS, ModelFolder
 from brimful.hf.reading import VECTORS, reading_of
 from brimful.model.shape import TextPooling
-from brimful.prediction.config import Opening
-from brimful.prediction.served import ServedEncoder, ServedTask, graph_file
+from brimful.serving.config import Opening
+from brimful.serving.opened import ServedEncoder, ServedTask, graph_file
 from brimful.tables.table import Table, require_pairs
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.form import Outputs
 from brimful.tasks.saved import calibrated, from_folder, saved_form, saved_settings
 
 
-def open_model(folder: ModelFolder, opening: Opening) -> ServedTask | ServedEncoder:
+def open_graph(folder: ModelFolder, opening: Opening) -> ServedTask | ServedEncoder:
     """The graph of an export, in its own number format whatever the precision.
 
     Raises:

@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from brimful.batching.model import BatchModel, TextAnswer
-from brimful.batching.queue import QueuedRequest, RefusedError
-from brimful.prediction.served import abstain
+from brimful.serving.batch_model import BatchModel, TextAnswer
 from brimful.serving.bodies import Asked, Body, ClassifyBody, EmbeddingsBody
+from brimful.serving.predictions import abstain
+from brimful.serving.queue import QueuedRequest, RefusedError
 
 TEXTS, CHARACTERS = 2048, 200_000
 """The most texts of a request, and the most characters of a text."""

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from brimful.batching.engine import BatchEngine
-from brimful.batching.queue import LONG, QueuedRequest, RequestQueue
+from brimful.serving.queue import LONG, QueuedRequest, RequestQueue
+from brimful.serving.service import BatchEngine
 
 WORKERS = 3
 PATIENCE = 60.0

@@ -1,0 +1,93 @@
+"""What `predict` and `serve` need of a model, whatever computes it.
+
+A module of this folder opens each kind of model: `static_models` with numpy and `graph_models` with
+onnxruntime or OpenVINO, both without torch; `torch_models` what has weights of its own.
+"""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from brimful.data.examples import Examples
+from brimful.hf.model_folder import ModelFolder
+from brimful.tables.table import Table
+from brimful.tasks.encoded import Encoded, encode
+from brimful.tasks.form import Outputs, PredictionForm
+
+_GRAPHS = ("onnx/model.onnx", "onnx/model_quantized.onnx", "model.onnx", "openvino/openvino_model.xml")
+"""Where an export to ONNX or OpenVINO has its graph; that of ONNX until 0.2.0 at the top."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Served:
+    """A model that is open.
+
+    Attributes:
+        max_length, overlap: as in `tasks.model.TaskModel`.
+        tokenizer: of its texts.
+        outputs: of each example.
+        precision: the number format of the computation; auto: as the runtime of the export chooses.
+        threads: of the computation, which callers at the same time may divide among them.
+        on_threads: a context in which the calling thread computes on `count` threads.
+    """
+
+    max_length: int
+    overlap: int | None
+    tokenizer: Tokenizer
+    outputs: Callable[[Examples], Any]
+    precision: str
+    threads: int = 1
+    on_threads: Callable[[int], AbstractContextManager[None]] = lambda _: nullcontext()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServedTask(Served):
+    """A task model.
+
+    Attributes:
+        windows: whether it can read long texts in windows.
+        encode: the examples of a table, read by a tokenizer such as `tokenizer`; their windows share so many
+            tokens, or None: texts are cut.
+        answers: one answer for each row of a table, calibrated, from the outputs of its examples.
+        pairs: whether it reads pairs of texts, if known.
+        markers: whether the model's own tokens stand around a text.
+    """
+
+    task: PredictionForm
+    windows: bool = True
+    encode: Callable[[Table, int | None, Tokenizer], Encoded]
+    answers: Callable[[Outputs, Encoded], Any]
+    pairs: bool | None = None
+    markers: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServedEncoder(Served):
+    """An encoder; its outputs are vectors, float32 (n, width), in answers of length 1 if they are `unit`.
+    `prompt` stands before each text, and is read with it."""
+
+    width: int
+    unit: bool = False
+    prompt: str = ""
+
+    def encode(self, table: Table, overlap: int | None, tokenizer: Tokenizer) -> Encoded:
+        """The examples of a table, as of a task model."""
+        return encode(table, tokenizer, self.max_length, overlap=overlap, prompt=self.prompt)
+
+    def answers(self, outputs: np.ndarray, data: Encoded) -> np.ndarray:
+        """float32 (texts, width); of a text in windows, the mean of theirs."""
+        found = data.examples.mean_over_windows(outputs)
+        if self.unit:  # which a mean is not
+            found /= np.maximum(np.linalg.norm(found, axis=1, keepdims=True), np.float32(1e-12))
+        return found
+
+
+def graph_file(folder: ModelFolder) -> Path:
+    """Where the graph of an export to ONNX or OpenVINO is."""
+    places = [folder.path / name for name in _GRAPHS]
+    return next((place for place in places if place.is_file()), places[0])

@@ -1,0 +1,79 @@
+"""What a training is, and how far it has come."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from typing import Any
+
+from brimful.base.distributed import ALONE
+from brimful.base.types import Cursor
+from brimful.optim.config import OptimizerConfig
+from brimful.optim.schedule import Cycle, Schedule, ScheduleConfig
+from brimful.runs.checkpoint import require_like
+from brimful.train.config import TrainerConfig
+from brimful.train.metrics import Totals
+from brimful.train.micro_batch import MicroBatches
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """A training, beside the modules, the loss and the data that a `Trainer` is given.
+
+    Attributes:
+        config: the loop's settings.
+        seed: decides dropout. The data has its own randomness.
+        cycles: the parts of the run that have a schedule each; by default one.
+        micro_batches: says whether micro-batches may be halved when memory runs out; by default they may not.
+        identity: a hash of all settings and data that decide the run's bits. A checkpoint with another
+            identity is refused.
+        about: JSON values that checkpoints hold: the configuration.
+        shows: a command that shows the batch of an update, without the update's number.
+    """
+
+    config: TrainerConfig
+    optimizer: OptimizerConfig
+    schedule: ScheduleConfig
+    seed: int
+    cycles: Sequence[Cycle] = ()
+    micro_batches: MicroBatches = field(default_factory=partial(MicroBatches, ALONE))
+    identity: str = ""
+    about: dict[str, Any] = field(default_factory=dict)
+    shows: str = ""
+
+    def make_schedule(self) -> Schedule:
+        """The schedule of the learning rate over all cycles."""
+        cycles = self.cycles or [Cycle(self.config.steps)]
+        return Schedule(self.schedule, cycles, self.config.hours)
+
+
+@dataclass
+class Progress:
+    """How far a training has come; a checkpoint holds it.
+
+    Attributes:
+        cursor: where the next update's data begins.
+        step: the number of updates that were made or left out.
+        totals: what they contain, over all ranks.
+        best: the step and the primary metric of the best evaluation, if there was one.
+    """
+
+    cursor: Cursor
+    step: int = 0
+    totals: Totals = field(default_factory=Totals)
+    best: tuple[int, float] | None = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state for a checkpoint, which knows its step itself: JSON values."""
+        return {"cursor": self.cursor, "totals": asdict(self.totals), "best": self.best}
+
+    def load_state_dict(self, step: int, state: Mapping[str, Any]) -> None:
+        """Restore a `state_dict`.
+
+        Raises:
+            BrimfulError, KeyError, TypeError, ValueError: it was not written by this training.
+        """
+        require_like(state["cursor"], self.cursor)
+        totals, best = Totals(**state["totals"]), state["best"]
+        require_like(asdict(totals), asdict(self.totals))
+        self.step, self.cursor, self.totals = step, state["cursor"], totals
+        self.best = best and (best[0], best[1])
