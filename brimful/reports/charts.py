@@ -288,7 +288,7 @@ def _label_points(drawing: "Figure", axes: "Axes", points: Sequence[Series]) -> 
 def _list_label_places(width: float) -> list[tuple[float, float]]:
     """How far a name of so many points may be above its point and to the right of it, the nearest first."""
     moves = sorted({sign * step for step in LABEL_STEPS_POINTS for sign in (1, -1)}, key=abs)
-    places = []
+    places: list[tuple[float, float]] = []
     for move in moves:
         places += [(move, LABEL_GAP_POINTS), (move, -width)]
         if abs(move) > 2 * POINT_RADIUS_POINTS:
