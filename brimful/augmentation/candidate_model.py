@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from tokenizers import Tokenizer
 
-from brimful.augmentation.pieces import Pieces
+from brimful.augmentation.neighbours import Pieces
 from brimful.base.types import Advance
 from brimful.corpus.text.special_ids import mask_id
 from brimful.data.batch import PackedBatch, pack

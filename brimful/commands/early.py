@@ -107,7 +107,6 @@ _CHECKS: dict[str, Callable[[str, Any], None]] = {
     "distil": _distil,
     "distil-encoder": _distil,
     "distil-static": _distil,
-    "distil-recipe": _distil,
     "export": _export,
 }
 

@@ -165,7 +165,6 @@ SCHEMAS = {
     "brimful.distillation.task.config:DistilConfig": {"teacher": "0x1", "out": "~", "unlabelled": ["no"]},
     "brimful.distillation.encoder.config:DistilEncoderConfig": {"teacher": "0x1", "out": "~", "data": ["no"]},
     "brimful.distillation.static.config:DistilStaticConfig": {"teacher": ["0x1"], "out": "~", "seed": [1, 2]},
-    "brimful.distillation.recipe.config:DistilRecipeConfig": {"encoder": "0x1", "out": "~", "data": ["no"]},
     "brimful.serving.config:PredictConfig": {
         "model": "1_000",
         "input": "2001-01-01",

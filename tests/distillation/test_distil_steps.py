@@ -1,7 +1,6 @@
-"""`brimful distil-encoder`, prepared data, and the steps of `brimful distil-recipe`."""
+"""`brimful distil-encoder`, and prepared data."""
 
 import json
-import shutil
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -10,18 +9,13 @@ import numpy as np
 import pytest
 
 from brimful import Encoder
-from brimful.base.config import read_yaml
 from brimful.base.distributed import ALONE
 from brimful.base.errors import BrimfulError
-from brimful.base.storage import read_json
-from brimful.cli.main import main
 from brimful.commands.distil import distil
 from brimful.commands.distil_encoder import distil_encoder
-from brimful.commands.distil_recipe import distil_recipe
 from brimful.corpus.shards import Corpus
 from brimful.corpus.text.special_ids import special_ids
 from brimful.distillation.encoder.shards import ShardTexts
-from brimful.hf.folders import load_model
 from brimful.runs.folder import RunFolder
 from brimful.train.metrics import read_metrics
 from brimful.train.objective import Runtime
@@ -125,8 +119,6 @@ def test_prepared_data_that_cannot_teach_is_refused(teacher, corpus_dir, tmp_pat
     encoder.save(tmp_path / "other")
     with pytest.raises(BrimfulError, match="made with another tokenizer than the teacher's"):
         distil_encoder(**data, teacher=str(tmp_path / "other"))
-    with pytest.raises(BrimfulError, match="--data is for the general step"):
-        distil_recipe(**data, teacher=str(teacher), student=str(tmp_path / "other"))
 
 
 @pytest.mark.parametrize(
@@ -139,13 +131,10 @@ def test_prepared_data_that_cannot_teach_is_refused(teacher, corpus_dir, tmp_pat
     ],
 )
 @pytest.mark.parametrize("dry_run", [False, True])
-def test_a_recipe_refuses_what_a_later_step_would_before_its_first(teacher, tmp_path, options, said, dry_run):
-    rows, out = str(teacher.parent / "rows.tsv"), tmp_path / "run"
-    given = {"encoder": str(teacher.parent / "encoder"), "train": rows, "test": rows}
-    for start in (given, {"teacher": str(teacher)}):
-        with pytest.raises(BrimfulError, match=said):
-            distil_recipe(**start, **options, out=str(out), dry_run=dry_run)
-        assert not out.exists()
+def test_what_cannot_work_is_refused_before_a_folder_is_made(teacher, tmp_path, options, said, dry_run):
+    with pytest.raises(BrimfulError, match=said):
+        distil(teacher=str(teacher), **options, out=str(tmp_path / "run"), dry_run=dry_run)
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(
@@ -163,60 +152,16 @@ def test_a_recipe_refuses_what_a_later_step_would_before_its_first(teacher, tmp_
         ("s.npy", np.full((8, 3), 0.5), "has 3 columns: expected 2, one a label"),
     ],
 )
-@pytest.mark.parametrize("dry_run", [False, True])
-def test_a_recipe_reads_scores_before_its_first_step(teacher, tmp_path, name, content, said, dry_run):
-    """Also those that teach beside a model which is not fine-tuned yet."""
-    rows, out, file = str(teacher.parent / "rows.tsv"), tmp_path / "run", tmp_path / name
+def test_files_of_scores_are_read_before_a_folder_is_made(teacher, tmp_path, name, content, said):
+    rows, file = str(teacher.parent / "rows.tsv"), tmp_path / name
     if isinstance(content, str):
         file.write_text(content)
     elif content is not None:
         np.save(file, content)
-    given = {"encoder": str(teacher.parent / "encoder"), "train": rows, "test": rows}
-    more = {"teacher_scores": [str(file)], "unlabelled": [rows], "out": str(out), "dry_run": dry_run}
-    for start in (given, given | {"student_layers": 1}, {"teacher": str(teacher)}):
-        with pytest.raises(BrimfulError, match=said):
-            distil_recipe(**start, **more)
-        assert not out.exists()
-
-
-def test_a_recipe_of_scores_that_fit_begins(teacher, tmp_path):
-    """Scores of some of the texts are enough, since the model that is fine-tuned knows the others."""
-    rows = str(teacher.parent / "rows.tsv")
-    (tmp_path / "s.jsonl").write_text('{"text": "good fine nice", "scores": {"yes": 0.9, "no": 0.1}}')
-    given = {"encoder": str(teacher.parent / "encoder"), "train": rows, "test": rows, "dry_run": True}
-    given |= {"teacher_scores": [str(tmp_path / "s.jsonl")], "out": str(tmp_path / "run")}
-    for more in ({}, {"keep_layers": [0, 2]}, {"student": given["encoder"]}, {"initialisation": "random"}):
-        assert distil_recipe(**given, **more)["train"] == len(ROWS)
-
-
-def test_the_recipe_runs_every_step_once(teacher, corpus_dir, tmp_path, capsys):
-    rows, out = str(teacher.parent / "rows.tsv"), tmp_path / "run"
-    line = ["distil-recipe", "--teacher", str(teacher), "--out", str(out), "--student-layers", "1"]
-    stages = [f"--{stage}.{name}" for stage in ("layers", "logits") for name in ("epochs", "learning-rate")]
-    line += [part for stage in stages for part in (stage, "1" if "epochs" in stage else "1e-3")]
-    line += ["--unlabelled", rows, "--data", str(corpus_dir), "--batch", "64"]
-    assert main([*line, "--seed", "0", "1"]) == 0
-    assert read_yaml(out / "general" / "config.yaml")["data"] == [f"{corpus_dir}:1.0"]
-    assert "data" not in read_yaml(out / "student" / "config.yaml")
-    printed = capsys.readouterr().out
-    for title in ("teacher", "student", "alone"):
-        assert title in printed
-    assert {path.name for path in out.iterdir()} >= {"general", "student", "summary.json"}
-    assert {"student_layer_drop", "student_without_distillation"} <= read_json(out / "summary.json").keys()
-    shutil.rmtree(out / "student")
-    (out / "summary.json").unlink()
-    before = (out / "general" / "summary.json").stat().st_mtime_ns
-    assert main(["distil-recipe", "--resume", str(out)]) == 0
-    assert (out / "general" / "summary.json").stat().st_mtime_ns == before
-    assert (out / "student" / "model" / "config.json").exists()
-    assert main(["distil-recipe", "--out", str(tmp_path / "b")]) == 2
-
-
-def test_the_recipe_takes_the_options_of_a_students_shape(teacher, tmp_path):
-    short = {"layers": EPOCH, "logits": EPOCH, "student_hidden": 16, "initialisation": "random"}
-    distil_recipe(teacher=str(teacher), out=str(tmp_path / "run"), **short)
-    encoder, *_ = load_model(tmp_path / "run" / "student" / "model")
-    assert encoder.config.hidden_size == 16
+    more = {"teacher_scores": [str(file)], "unlabelled": [rows], "out": str(tmp_path / "run")}
+    with pytest.raises(BrimfulError, match=said):
+        distil(teacher=str(teacher), **more)
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_dry_run_writes_nothing(teacher, tmp_path):

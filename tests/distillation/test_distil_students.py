@@ -17,7 +17,6 @@ from brimful.commands.distil_encoder import distil_encoder
 from brimful.commands.distil_static import distil_static
 from brimful.distillation.encoder.config import DistilEncoderConfig
 from brimful.distillation.options import LayerStageConfig, StageConfig
-from brimful.distillation.recipe.config import DistilRecipeConfig
 from brimful.distillation.shape import student_shape
 from brimful.distillation.task.config import DistilConfig
 from brimful.distillation.task.cost import share_of_labels
@@ -214,7 +213,7 @@ def test_by_default_outputs_alone_are_learned_from_the_teachers_own_layers(teach
 
 def test_a_recipe_keeps_both_stages():
     """TinyBERT's, which a distillation has if it is asked for."""
-    assert DistilRecipeConfig().layers.epochs == DistilEncoderConfig().layers.epochs == 3.0
+    assert DistilEncoderConfig().layers.epochs == 3.0
     assert DistilConfig().layers.epochs == 0.0
 
 

@@ -15,7 +15,6 @@ from brimful.base.errors import BrimfulError, UsageError
 from brimful.base.storage import read_json
 from brimful.commands.distil import distil
 from brimful.commands.distil_encoder import distil_encoder
-from brimful.commands.distil_recipe import distil_recipe
 from brimful.commands.predict import predict
 from brimful.distillation.encoder.config import DistilEncoderConfig
 from brimful.distillation.encoder.teacher import load_vector_teacher
@@ -88,7 +87,6 @@ def test_a_teacher_whose_encoder_has_moved_says_what_to_do(teacher, tmp_path):
     with pytest.raises(BrimfulError, match=r"fine-tuned from, but /gone .* or --initialisation teacher"):
         distil(**given, initialisation="pretrained")
     assert distil(**given)["dry_run"]
-    assert distil_recipe(**given, encoder=str(teacher.parent / "encoder"))["dry_run"]
 
 
 def test_teachers_of_another_task_and_pairs_among_single_texts_are_refused(teacher, tmp_path):

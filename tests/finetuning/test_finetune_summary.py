@@ -89,7 +89,8 @@ STUDENTS: dict[str, Any] = {
 def test_a_student_stands_beside_its_teacher() -> None:
     summary = summarise_distillation(STUDENTS, Classification.metrics, ["runs/teacher"])
     assert summary.verdict.replace("\u202f", " ") == (
-        "The student is 10.0 ± 1.0 points behind its teacher, with 50.0 % of its parameters, on 400 test rows."
+        "The student is 10.0 ± 1.0 points behind its teacher, with 50.0 % of its parameters, on 400 test"
+        " rows."
     )
     student, teacher = summary.models
     assert student.pairs == {"Teacher": 0.01}

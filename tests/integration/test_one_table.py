@@ -11,7 +11,6 @@ from brimful.base.errors import BrimfulError, UsageError
 from brimful.base.storage import read_json, write_json
 from brimful.cli.main import main
 from brimful.commands.distil import distil
-from brimful.commands.distil_recipe import distil_recipe
 from brimful.commands.export import export
 from brimful.commands.finetune import finetune
 from brimful.commands.inspect import inspect
@@ -100,8 +99,6 @@ def test_a_student_has_the_same_test_and_dev_and_learns_neither(one, inputs, tmp
     assert "more.txt: left out 3 texts, equal or nearly equal to test or dev rows" in capsys.readouterr().err
     with pytest.raises(UsageError, match="may hold them or copies of them: give --test too"):
         distil(teacher=str(one), out=str(tmp_path / "c"), train=str(tmp_path / "more.txt"), **stages)
-    with pytest.raises(UsageError, match="distil-recipe needs --test"):
-        distil_recipe(teacher=str(one), out=str(tmp_path / "d"))
 
 
 def test_an_export_is_compared_on_the_rows_held_out(one, inputs, tmp_path, capsys):

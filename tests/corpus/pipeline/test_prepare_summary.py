@@ -8,9 +8,9 @@ import pytest
 from brimful.base.summary import Summary
 from brimful.commands.prepare import prepare
 from brimful.corpus.pipeline.prepare_summary import summarise_inputs, summarise_preparation
-from brimful.corpus.pipeline.tokenizer import TokenizerChoice, choices_of
+from brimful.corpus.pipeline.tokenizer_choice import TokenizerChoice, choices_of
 from brimful.corpus.text.tokenizer import save
-from brimful.corpus.tokenize.training import train
+from brimful.corpus.tokenize.vocabulary_training import train
 
 TEXTS = [
     "Das Café ist schön, die Straße ist lang. " * 3,
