@@ -12,7 +12,9 @@ from brimful.base.errors import BrimfulError
 from brimful.base.storage import write_json
 from brimful.base.summary import Summary, SummaryTable, make_table, with_overview
 from brimful.commands.pack_sources import histogram_counts, npy_counts, shard_counts, text_counts
-from brimful.packing.comparison import (
+from brimful.packing.config import Algorithm, Depth, PackConfig
+from brimful.packing.histogram import checked_counts
+from brimful.packing.side_by_side import (
     DEPTHS,
     NNLSHP_DEPTHS,
     ROWS_PER_RANK,
@@ -21,9 +23,6 @@ from brimful.packing.comparison import (
     attention_balance,
     best_fit_by_capacity,
 )
-from brimful.packing.config import Algorithm, Depth, PackConfig
-from brimful.packing.histogram import checked_counts
-from brimful.packing.plot import draw_plan
 
 LONGEST = 512
 
@@ -139,8 +138,6 @@ def pack(config: PackConfig) -> dict[str, Any]:
     """
     counts = _counts(config)
     choices = _choices(config)
-    if config.plot is not None and not counts.any():
-        raise BrimfulError(f"there are no sequences to draw in {config.plot}")
     if config.dry_run:
         say(f"{int(counts.sum()):,} sequences, {len(choices)} plans to make")
         return {"dry_run": True, "plans": []}
@@ -168,6 +165,4 @@ def pack(config: PackConfig) -> dict[str, Any]:
     if best is not None and config.out:
         rows = [{"lengths": p, "rows": n} for p, n in zip(best.patterns, best.repeats.tolist(), strict=True)]
         write_json(config.out, {"capacity": best.capacity, "patterns": rows})
-    if best is not None and config.plot:
-        draw_plan(config.plot, counts, best)
     return with_overview(facts, summarise_plans(facts)) if plans else facts

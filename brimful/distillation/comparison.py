@@ -9,9 +9,8 @@ import torch
 from brimful.distillation.material import Material
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.judging.baselines import Tfidf, available, linear
-from brimful.tasks.judging.comparison import Judged, fingerprint, measure_methods
+from brimful.tasks.judging.comparison import Judged, fingerprint, measure_methods, over_seeds
 from brimful.tasks.judging.speed import Answer, Speed, speeds_of
-from brimful.tasks.judging.uncertainty import over_seeds
 from brimful.tasks.model import TaskModel
 
 

@@ -12,7 +12,7 @@ from brimful.optim.config import DecayConfig
 from brimful.optim.schedule import CurveConfig
 from brimful.precision.formats import Precision
 from brimful.tables.layouts import OWN, Columns
-from brimful.tasks.names import TASK_HELP, require_task_name
+from brimful.tasks.registry import TASK_HELP, require_task_name
 from brimful.train.config import LoopConfig
 
 

@@ -15,8 +15,7 @@ from brimful.runs.folder import RunFolder
 from brimful.runs.job import Summary
 from brimful.tasks.data import TaskData
 from brimful.tasks.judging import baselines
-from brimful.tasks.judging.comparison import Judged, fingerprint, measure_methods
-from brimful.tasks.judging.uncertainty import over_seeds
+from brimful.tasks.judging.comparison import Judged, fingerprint, measure_methods, over_seeds
 from brimful.tasks.registry import task_of
 from brimful.tasks.task import Task
 

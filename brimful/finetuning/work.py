@@ -21,13 +21,11 @@ from brimful.runs.folder import RunFolder
 from brimful.runs.job import Summary
 from brimful.runs.places import START
 from brimful.tasks.encoded import Encoded
-from brimful.tasks.judging.comparison import Judged, fingerprint, write_predictions
+from brimful.tasks.judging.comparison import Judged, fingerprint, over_seeds, write_predictions
 from brimful.tasks.judging.review import review
-from brimful.tasks.judging.uncertainty import over_seeds
 from brimful.tasks.model import TaskModel
 from brimful.tasks.task import Task
 from brimful.train.metrics import read_metrics, training_loss
-from brimful.train.verdict import verdict_of_trainings
 
 
 def work(plan: FinetunePlan, folder: RunFolder) -> Summary:
@@ -114,7 +112,6 @@ def work(plan: FinetunePlan, folder: RunFolder) -> Summary:
         "examples_per_second": sum(r.examples for r in results.values()) / max(seconds, 1e-9),
     }
     if folder.ranks.is_main:  # before the ladder, which may take as long as the training
-        summary |= verdict_of_trainings(results)
         model.save(folder.path / "model", token_types=data.train.examples.typed)
         for name, table in tables.items():
             path = folder.path / f"predictions{name and f'-{name}'}.jsonl"

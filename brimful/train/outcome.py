@@ -1,9 +1,9 @@
-"""What every training says in its Summary: its time, what limits its speed, whether it overfits."""
+"""What every training says in its Summary: its time, and whether it overfits."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from brimful.base.numbers import branch, duration, metric, percent
+from brimful.base.numbers import duration, metric
 
 MIN_LOSS_GAP_NATS, MIN_LOSS_RATIO = 0.2, 1.1
 """How far a loss on held-out data must be above that of training to be worth a remark."""
@@ -13,16 +13,12 @@ def list_outcome(facts: Mapping[str, Any], held_out_loss: float | None) -> dict[
     """Rows of a table of facts, by their names; None where something is unknown.
 
     Args:
-        facts: of a run; `seconds`, `verdict` and `training_loss` are read.
+        facts: of a run; `seconds` and `training_loss` are read.
         held_out_loss: of the trained model on rows that it was not trained on.
     """
-    seconds, share = metric(facts, "seconds"), metric(facts, "verdict.share")
-    bound = branch(facts, "verdict").get("bound")
-    advice = branch(facts, "verdict").get("next")
+    seconds = metric(facts, "seconds")
     return {
         "Training took": None if seconds is None else duration(seconds),
-        "Speed is limited by": None if share is None else f"{bound}, {percent(share)} of the time",
-        "For more speed": advice,
         "Overfits": _describe_overfitting(held_out_loss, metric(facts, "training_loss")),
     }
 
