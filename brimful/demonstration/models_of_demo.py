@@ -13,7 +13,7 @@ from brimful.base.numbers import duration, percent, plain, short
 from brimful.base.summary import MeasuredOn, ModelResult, Summary, judge_models, make_facts_table
 from brimful.demonstration.reviews import Reviews
 from brimful.distillation.comparison import size_of
-from brimful.exporting.onnx_file import onnx_session
+from brimful.exporting.runtimes import onnx_session
 from brimful.hf.model_folder import ModelFolder
 from brimful.serving.opened import graph_file
 from brimful.tasks.judging.baselines import TFIDF_STRENGTHS

@@ -13,7 +13,7 @@ from brimful.distillation.distil_summary import summarise_encoder_distillation
 from brimful.distillation.encoder.plan import DistilEncoderPlan
 from brimful.distillation.trainings import StageTrainer, StreamedTexts
 from brimful.hf.folders import save_model
-from brimful.hf.reading import TextReading
+from brimful.hf.text_reading import TextReading
 from brimful.model.inference import run_by_sequence
 from brimful.objectives.imitation import TEACHER, VectorDistillation
 from brimful.runs.folder import RunFolder
