@@ -19,10 +19,8 @@ from brimful.packing.histogram import checked_counts
 from brimful.packing.side_by_side import (
     DEPTHS,
     NNLSHP_DEPTHS,
-    ROWS_PER_RANK,
     STREAM,
     Comparison,
-    attention_balance,
     best_fit_by_capacity,
 )
 
@@ -66,14 +64,11 @@ class Plans(list[dict[str, Any]]):
 
     Attributes:
         by_capacity: capacity, depth and efficiency of best-fit, for increasing capacities.
-        by_ranks: attention cost of the costliest rank divided by the mean, with the best plan's rows dealt by
-            cost (mean and worst over updates) and at random; and the same for tokens, dealt by cost.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.by_capacity: list[dict[str, Any]] = []
-        self.by_ranks: list[dict[str, Any]] = []
 
 
 def show_plans(plans: Plans) -> None:
@@ -93,12 +88,6 @@ def show_plans(plans: Plans) -> None:
     if plans.by_capacity:
         console.print("\nEfficiency % by capacity and depth (best-fit)\n")
         console.print(_capacity_table(plans.by_capacity))
-    if plans.by_ranks:
-        console.print(
-            f"\nThe costliest rank over the mean rank, {ROWS_PER_RANK} rows each (best plan): attention cost,"
-            " and tokens\n"
-        )
-        console.print(_rank_table(plans.by_ranks))
 
 
 def _plan_table(plans: Sequence[dict[str, Any]]) -> Table:
@@ -124,14 +113,6 @@ def _capacity_table(plans: Sequence[dict[str, Any]]) -> Table:
     for capacity in dict.fromkeys(plan["capacity"] for plan in plans):
         row = {plan["depth"]: _percent(plan["efficiency"]) for plan in plans if plan["capacity"] == capacity}
         table.add_row(f"{capacity:,}", *(row[depth] for depth in depths))
-    return table
-
-
-def _rank_table(plans: Sequence[dict[str, Any]]) -> Table:
-    table = _table("ranks", "dealt by cost", "worst update", "at random", "tokens", "worst update")
-    for plan in plans:
-        names = ("mean", "worst", "random", "tokens_mean", "tokens_worst")
-        table.add_row(str(plan["ranks"]), *(f"{plan[name]:.4f}" for name in names))
     return table
 
 
@@ -185,7 +166,6 @@ def pack(config: PackConfig) -> Plans:
                     best = plan
             advance()
     plans.by_capacity = best_fit_by_capacity(counts, config.capacity)
-    plans.by_ranks = attention_balance(best) if best is not None and best.rows else []
     if best is not None and config.out:
         rows = [{"lengths": p, "rows": n} for p, n in zip(best.patterns, best.repeats.tolist(), strict=True)]
         write_json(config.out, {"capacity": best.capacity, "patterns": rows})
