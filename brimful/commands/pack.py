@@ -24,14 +24,14 @@ from brimful.packing.side_by_side import (
     best_fit_by_capacity,
 )
 
-LONGEST = 512
+DEFAULT_MAX_LENGTH = 512
 WIDTH = 100
 """Columns that the tables need."""
 
 
 def _counts(config: PackConfig) -> np.ndarray:
     """int64 (capacity + 1,): sequences of each length."""
-    most = config.max_length or min(LONGEST, config.capacity)
+    most = config.max_length or min(DEFAULT_MAX_LENGTH, config.capacity)
     if config.histogram is not None and config.histogram.endswith(".npy"):
         counts = npy_counts(Path(config.histogram), config.capacity)
     elif config.histogram is not None:
