@@ -63,6 +63,5 @@ def rounded_batch(
             always are.
     """
     tokens = int(examples.lengths[index].sum())
-    return batch_of(
-        examples, index, rounded(tokens) if tokens > MAX_UNFILLED_TOKENS or fills(tokens) else None
-    )
+    is_filled = tokens > MAX_UNFILLED_TOKENS or fills(tokens)
+    return batch_of(examples, index, rounded(tokens) if is_filled else None)

@@ -37,13 +37,11 @@ def speeds_of(answers: Mapping[str, Answer], table: Table) -> dict[str, Speed]:
     watch, models = Watch(), answers.values()
     singles = [table.take([row]) for row in range(min(LATENCY_TEXTS, len(table)))]
     latencies = medians_ms([[partial(answer, one) for answer in models] for one in singles], 3, MAX_SECONDS)
-    counts = [
-        min(MAX_THROUGHPUT_TEXTS, len(table), max(1, int(1e3 * MAX_SECONDS / 2 / each))) for each in latencies
-    ]
+    most = min(MAX_THROUGHPUT_TEXTS, len(table))
+    counts = [min(most, max(1, int(1e3 * MAX_SECONDS / 2 / each))) for each in latencies]
     pairs = zip(models, counts, strict=True)
-    times = medians_ms(
-        [[partial(answer, table.take(range(count))) for answer, count in pairs]], 1, MAX_SECONDS
-    )
+    calls = [partial(answer, table.take(range(count))) for answer, count in pairs]
+    times = medians_ms([calls], 1, MAX_SECONDS)
     rates = [1e3 * count / each for count, each in zip(counts, times, strict=True)]
     withheld = watch.look().withheld(max(1, round(usable_cores())))
     found = map(Speed, latencies, rates, [withheld] * len(answers))
