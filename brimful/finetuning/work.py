@@ -24,7 +24,6 @@ from brimful.tasks.judging.review import review
 from brimful.tasks.model import TaskModel
 from brimful.tasks.task import Task
 from brimful.train.metrics import read_metrics, training_loss
-from brimful.train.verdict import verdict_of_trainings
 
 
 def work(plan: FinetunePlan, folder: RunFolder) -> Summary:
@@ -111,7 +110,6 @@ def work(plan: FinetunePlan, folder: RunFolder) -> Summary:
         "examples_per_second": sum(r.examples for r in results.values()) / max(seconds, 1e-9),
     }
     if folder.ranks.is_main:  # before the ladder, which may take as long as the training
-        summary |= verdict_of_trainings(results)
         model.save(folder.path / "model", token_types=data.train.examples.typed)
         for name, table in tables.items():
             path = folder.path / f"predictions{name and f'-{name}'}.jsonl"

@@ -6,7 +6,7 @@ from bisect import bisect
 from collections.abc import Callable
 from contextlib import closing, redirect_stderr
 from dataclasses import asdict, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from io import StringIO
 from itertools import pairwise
 from pathlib import Path
@@ -25,20 +25,18 @@ from brimful.data.config import Phase
 from brimful.data.rows import RowStream
 from brimful.model.encoder import Encoder
 from brimful.model.shape import EncoderConfig
-from brimful.objectives.masked_lm import MaskedLM
 from brimful.precision.formats import Precision
 from brimful.precision.policy import DTYPES
 from brimful.pretraining.config import PretrainConfig
 from brimful.pretraining.plan import PretrainPlan, make_sources, plan_on
-from brimful.pretraining.work import make_objective, make_stream, work
+from brimful.pretraining.work import make_modules, make_stream, work
 from brimful.runs.directory import start_run
 from brimful.runs.folder import RunFolder
 from brimful.runs.job import Summary
-from brimful.start.initial import head_kind
 from brimful.train.metrics import read_metrics
 from brimful.train.objective import Objective
 from brimful.train.probe import longest_batch, rows_on_cpu, sizes_of
-from brimful.train.step_memory import Held, kept_products, room_of_a_pass, traced_pass
+from brimful.train.step_memory import Held, room_of_a_pass, traced_pass
 
 SIZES = (16, 32, 80)
 """GB of the GPUs that are asked about."""
@@ -79,13 +77,7 @@ def _outlook(plan: PretrainPlan) -> Summary:
     with tempfile.TemporaryDirectory(prefix="brimful-") as made:
         folder = Path(made)
 
-        def make() -> tuple[Encoder, MaskedLM]:
-            encoder = Encoder(initial.encoder.config)
-            head = head_kind(config.sequences)(encoder)
-            return encoder, make_objective(
-                replace(config, validation_tokens=0), head, reader, corpora, folder
-            )
-
+        make = partial(make_modules, plan, folder)
         sources = make_sources(config, corpora, folder, ahead=False)
         with closing(
             make_stream(config, sources, reader, fixed_shapes=True, world=runtime.world.size)
@@ -146,9 +138,7 @@ def memory(
 
     @lru_cache
     def traced(rows: int) -> int:
-        batch = longest_batch(stream, rows)
-        kept = kept_products(shape, trainer, len(batch.tokens)) if trainer.compile else 0
-        return traced_pass(make, trainer, precision, batch) + kept
+        return traced_pass(make, trainer, precision, longest_batch(stream, rows))
 
     holds = {}
     for size in SIZES:

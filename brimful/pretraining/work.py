@@ -6,11 +6,14 @@ import shutil
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from brimful.base.config import to_dict
 from brimful.base.console import say, warn
 from brimful.base.seals import seal
+from brimful.corpus.frequencies import entropy, piece_frequencies
 from brimful.corpus.shards import Corpus
 from brimful.data.reader import SequenceReader
 from brimful.data.rows import RowStream
@@ -22,17 +25,19 @@ from brimful.model.heads import MaskedLMHead, PretrainingHead
 from brimful.objectives.masked_lm import MaskedLM, MaskedLMAndPairs
 from brimful.pretraining.config import PretrainConfig
 from brimful.pretraining.plan import PretrainPlan
-from brimful.pretraining.verdict import verdict_of_pretraining
 from brimful.runs.directory import start_run
 from brimful.runs.folder import RunFolder
 from brimful.runs.job import Summary
 from brimful.runs.places import START
-from brimful.start.initial import count_pieces, start_from_data
+from brimful.start.initial import count_pieces, head_kind, start_from_data
 from brimful.train.metrics import read_metrics, training_loss
 from brimful.train.micro_batch import MicroBatches
 from brimful.train.probe import auto_rows, rows_on_cpu
 from brimful.train.trainer import Trainer
 from brimful.train.training import Training
+
+NEAR_NATS = 0.1
+"""Nats around the unigram entropy within which a loss counts as equal to it."""
 
 
 def work(plan: PretrainPlan, folder: RunFolder) -> Summary:
@@ -79,8 +84,8 @@ def work(plan: PretrainPlan, folder: RunFolder) -> Summary:
         ),
     )
     if not given:
-        if config.rows_per_micro_batch == "auto":
-            rows = auto_rows(trainer, stream, config.optimizer)
+        if ranks.device.type == "cuda":
+            rows = auto_rows(trainer, stream, partial(make_modules, plan, directory))
         else:
             rows = rows_on_cpu(stream, encoder.config.hidden_size)
         config = replace(config, rows_per_micro_batch=rows)
@@ -100,12 +105,28 @@ def work(plan: PretrainPlan, folder: RunFolder) -> Summary:
         metrics = trainer.run("pretrain", evaluate_first=config.start_from is not None)
     summary = _summary(config, trainer, encoder, metrics, plan)
     if ranks.is_main:
-        summary["verdict"] = verdict_of_pretraining(directory, plan.sources, plan.corpora, metrics)
+        summary["verdict"] = _judge_loss(plan, metrics)
         summary |= training_loss(read_metrics(directory / "metrics.jsonl"))
         if config.start_from is not None and metrics:
             summary["validation_at_start"] = _metrics_at_start(directory / "metrics.jsonl")
         save_model(directory / "encoder", encoder, head)
     return summary
+
+
+def _judge_loss(plan: PretrainPlan, metrics: Mapping[str, float]) -> dict[str, Any]:
+    """Whether the loss is normal: a model that knows only how often each piece of the vocabulary occurs
+    reaches the unigram entropy.
+
+    Args:
+        metrics: of the last evaluation, with the loss in nats a prediction; empty without one.
+
+    Returns:
+        `unigram_entropy` (nats); with metrics, `loss_is_normal`.
+    """
+    unigram = entropy(piece_frequencies({plan.corpora[s.name]: s.proportion for s in plan.sources}))
+    loss = metrics.get("token_loss", metrics.get("loss"))
+    judged = {} if loss is None else {"loss_is_normal": loss <= unigram - NEAR_NATS}
+    return {"unigram_entropy": unigram} | judged
 
 
 def _start_from_data(plan: PretrainPlan, folder: RunFolder) -> None:
@@ -117,6 +138,18 @@ def _start_from_data(plan: PretrainPlan, folder: RunFolder) -> None:
         width = initial.encoder.config.embedding_width
         pieces = ranks.from_main(count_pieces(shares, width, config.seed) if ranks.is_main else None)
     start_from_data(initial, config.initial, pieces)
+
+
+def make_modules(plan: PretrainPlan, directory: Path) -> tuple[Encoder, MaskedLM]:
+    """The modules of a run with weights of their own, to trace what a step needs. Nothing is held out.
+
+    Args:
+        directory: for files; unused without held-out text.
+    """
+    config = replace(plan.config, validation_tokens=0)
+    encoder = Encoder(plan.initial.encoder.config)
+    head = head_kind(config.sequences)(encoder)
+    return encoder, make_objective(config, head, plan.reader, plan.corpora, directory)
 
 
 def make_objective(

@@ -18,7 +18,6 @@ from brimful.runs.folder import RunFolder
 from brimful.runs.job import Summary
 from brimful.tables.table import Table
 from brimful.tasks.encoded import encode
-from brimful.train.verdict import verdict_of_trainings
 
 
 def work(plan: DistilEncoderPlan, folder: RunFolder) -> Summary:
@@ -65,7 +64,7 @@ def work(plan: DistilEncoderPlan, folder: RunFolder) -> Summary:
         "megabytes": {name: 4 * count / 1e6 for name, count in parameters.items()},
         "precision": runtime.precision,
         "seconds": trainer.seconds,
-    } | verdict_of_trainings(trainer.folders)
+    }
 
 
 def _agreement(plan: DistilEncoderPlan, test: Table, objective: VectorDistillation) -> dict[str, float]:

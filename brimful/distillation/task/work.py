@@ -7,7 +7,6 @@ from brimful.distillation.trainings import StageTrainer
 from brimful.runs.folder import RunFolder
 from brimful.runs.job import Summary
 from brimful.tasks.judging.comparison import write_predictions
-from brimful.train.verdict import verdict_of_trainings
 
 
 def work(plan: DistilPlan, folder: RunFolder) -> Summary:
@@ -45,4 +44,4 @@ def work(plan: DistilPlan, folder: RunFolder) -> Summary:
     }
     best.model.to(runtime.device).save(folder.path / "model", token_types=data.train.examples.typed)
     write_predictions(folder.path / "predictions.jsonl", best.model.task, best.answers, data.test)
-    return summary | verdict_of_trainings(students.trainer.folders)
+    return summary
