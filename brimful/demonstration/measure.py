@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 from brimful.base.errors import BrimfulError
 from brimful.demonstration.reviews import Reviews
 from brimful.distillation.comparison import size_of
-from brimful.exporting.onnx_file import onnx_session
+from brimful.exporting.runtimes import onnx_session
 from brimful.hf.model_folder import ModelFolder
 from brimful.serving.opened import graph_file
 from brimful.tasks.judging.baselines import TFIDF_STRENGTHS

@@ -11,7 +11,7 @@ from brimful.data.examples import Examples
 from brimful.distillation.encoder.plan import DistilEncoderPlan
 from brimful.distillation.trainings import StageTrainer, StreamedTexts
 from brimful.hf.folders import save_model
-from brimful.hf.reading import TextReading
+from brimful.hf.text_reading import TextReading
 from brimful.model.inference import run_by_sequence
 from brimful.objectives.imitation import TEACHER, VectorDistillation
 from brimful.runs.folder import RunFolder
