@@ -19,7 +19,7 @@ from brimful.runs.job import Summary
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.judging.comparison import Judged, write_predictions
 from brimful.tasks.static import StaticModel
-from brimful.tasks.task import LEAST
+from brimful.tasks.task import MIN_PROBABILITY
 
 
 def work(plan: DistilStaticPlan, folder: RunFolder) -> Summary:
@@ -82,4 +82,4 @@ def token_ids_of(examples: Examples, encoder: Encoder) -> list[np.ndarray]:
 
 def _answers(model: StaticModel, part: Encoded) -> np.ndarray:
     """Logarithms of the probabilities, float32 (rows, classes)."""
-    return np.log(np.maximum(model.predict(part.table.texts), LEAST)).astype(np.float32)
+    return np.log(np.maximum(model.predict(part.table.texts), MIN_PROBABILITY)).astype(np.float32)
