@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import load_file
 
 from brimful.base.console import warn
-from brimful.base.errors import BrimfulError, is_out_of_memory
+from brimful.base.errors import BrimfulError, NotFiniteError, is_out_of_memory
 from brimful.base.paths import utf8_path
 from brimful.base.randomness import derive_key, hash_words
 from brimful.corpus.text.special_ids import special_ids
@@ -34,7 +34,7 @@ from brimful.hf.reading import TextReading
 from brimful.hf.tensors import Head
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead, PairHead, PretrainingHead, SequenceHead, SpanHead, pool
-from brimful.model.inference import not_finite, of_length_1
+from brimful.model.inference import of_length_1
 
 TOLERANCE = 1e-4
 """The largest `Difference.relative` that an export may have, in float32."""
@@ -121,7 +121,7 @@ def max_difference(
         mask[row, : len(sequence)] = 1
     ours = _packed_logits(encoder, head, sequences, reading)
     if not all(np.isfinite(each).all() for each in ours):
-        raise not_finite()
+        raise NotFiniteError
     theirs = other(ids, mask)
     differences = []
     for row, expected in enumerate(ours):
