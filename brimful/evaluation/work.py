@@ -5,6 +5,8 @@ from itertools import combinations
 from typing import Any
 
 from brimful.base.console import say
+from brimful.base.summary import with_overview
+from brimful.evaluation.evaluate_summary import summarise_evaluation
 from brimful.evaluation.held_out_text import evaluate_text
 from brimful.evaluation.plan import EvaluatePlan
 from brimful.finetuning.trainings import Finetuning, load_data
@@ -41,7 +43,8 @@ def work(plan: EvaluatePlan, folder: RunFolder) -> Summary:
         )
     if config.train is not None:
         found |= _evaluate_task(plan, folder)
-    return {"kind": "evaluate", "encoders": plan.facts, **found, "precision": plan.runtime.precision}
+    facts = {"kind": "evaluate", "encoders": plan.facts, **found, "precision": plan.runtime.precision}
+    return with_overview(facts, summarise_evaluation(facts, task_of(config.task).metrics))
 
 
 @dataclass(frozen=True)

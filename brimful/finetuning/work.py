@@ -10,6 +10,8 @@ from typing import Any
 
 from brimful.base.console import say
 from brimful.base.seals import seal
+from brimful.base.summary import with_overview
+from brimful.finetuning.finetune_summary import summarise_finetuning
 from brimful.finetuning.ladder import Ladder
 from brimful.finetuning.plan import FinetunePlan
 from brimful.finetuning.start import starting_model
@@ -118,7 +120,7 @@ def work(plan: FinetunePlan, folder: RunFolder) -> Summary:
         shutil.copyfile(best.result.directory / "metrics.jsonl", metrics)
         summary |= training_loss(read_metrics(metrics))
     summary |= Ladder(run, best, answers, model, judged).run()
-    return summary
+    return with_overview(summary, summarise_finetuning(summary, task.metrics))
 
 
 def _by_name(tables: Sequence[Encoded]) -> dict[str, Encoded]:

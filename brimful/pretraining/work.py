@@ -13,6 +13,7 @@ from typing import Any
 from brimful.base.config import to_dict
 from brimful.base.console import say, warn
 from brimful.base.seals import seal
+from brimful.base.summary import with_overview
 from brimful.corpus.frequencies import entropy, piece_frequencies
 from brimful.corpus.shards import Corpus
 from brimful.data.reader import SequenceReader
@@ -25,6 +26,7 @@ from brimful.model.heads import MaskedLMHead, PretrainingHead
 from brimful.objectives.masked_lm import MaskedLM, MaskedLMAndPairs
 from brimful.pretraining.config import PretrainConfig
 from brimful.pretraining.plan import PretrainPlan
+from brimful.pretraining.pretrain_summary import summarise_pretraining
 from brimful.runs.directory import start_run
 from brimful.runs.folder import RunFolder
 from brimful.runs.job import Summary
@@ -110,7 +112,7 @@ def work(plan: PretrainPlan, folder: RunFolder) -> Summary:
         if config.start_from is not None and metrics:
             summary["validation_at_start"] = _metrics_at_start(directory / "metrics.jsonl")
         save_model(directory / "encoder", encoder, head)
-    return summary
+    return with_overview(summary, summarise_pretraining(summary))
 
 
 def _judge_loss(plan: PretrainPlan, metrics: Mapping[str, float]) -> dict[str, Any]:

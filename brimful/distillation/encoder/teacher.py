@@ -15,7 +15,7 @@ from brimful.distillation.encoder.config import DistilEncoderConfig
 from brimful.distillation.teachers import rows_of_array
 from brimful.hf.folders import load_pretrained
 from brimful.hf.model_folder import ModelFolder
-from brimful.hf.reading import TextReading, reading_of
+from brimful.hf.text_reading import TextReading, reading_of
 from brimful.model.encoder import Encoder
 from brimful.model.inference import text_vectors
 from brimful.runs.directory import model_files

@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from brimful.base.summary import with_overview
 from brimful.data.examples import Examples
+from brimful.distillation.distil_summary import summarise_encoder_distillation
 from brimful.distillation.encoder.plan import DistilEncoderPlan
 from brimful.distillation.trainings import StageTrainer, StreamedTexts
 from brimful.hf.folders import save_model
-from brimful.hf.reading import TextReading
+from brimful.hf.text_reading import TextReading
 from brimful.model.inference import run_by_sequence
 from brimful.objectives.imitation import TEACHER, VectorDistillation
 from brimful.runs.folder import RunFolder
@@ -56,7 +58,7 @@ def work(plan: DistilEncoderPlan, folder: RunFolder) -> Summary:
     models = {"student": student} | ({} if teacher.encoder is None else {"teacher": teacher.encoder})
     parameters = {name: sum(p.numel() for p in model.parameters()) for name, model in models.items()}
     save_model(folder.path / "encoder", student, max_length=plan.max_length, modules=modules)
-    return {
+    facts = {
         "kind": "distil-encoder",
         **measured,
         "texts": plan.texts.count,
@@ -65,6 +67,7 @@ def work(plan: DistilEncoderPlan, folder: RunFolder) -> Summary:
         "precision": runtime.precision,
         "seconds": trainer.seconds,
     }
+    return with_overview(facts, summarise_encoder_distillation(facts))
 
 
 def _agreement(plan: DistilEncoderPlan, test: Table, objective: VectorDistillation) -> dict[str, float]:

@@ -5,9 +5,11 @@ import time
 import numpy as np
 import torch
 
+from brimful.base.summary import with_overview
 from brimful.corpus.text.special_ids import special_ids
 from brimful.data.examples import Examples
 from brimful.distillation.comparison import Size, compared
+from brimful.distillation.distil_summary import summarise_distillation
 from brimful.distillation.static.plan import DistilStaticPlan
 from brimful.distillation.static.training import token_vectors, train_static
 from brimful.model.encoder import Encoder
@@ -17,7 +19,7 @@ from brimful.runs.job import Summary
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.judging.comparison import Judged, write_predictions
 from brimful.tasks.static import StaticModel
-from brimful.tasks.task import LEAST
+from brimful.tasks.task import MIN_PROBABILITY
 
 
 def work(plan: DistilStaticPlan, folder: RunFolder) -> Summary:
@@ -46,7 +48,8 @@ def work(plan: DistilStaticPlan, folder: RunFolder) -> Summary:
     model.save(folder.path / "model")
     write_predictions(folder.path / "predictions.jsonl", *answers["student"][best], data.test)
     found = compared(material, answers, taught, {"student": size}, tfidf=config.baseline != "none")
-    return {"kind": "distil-static", **found, "seconds": seconds}
+    facts = {"kind": "distil-static", **found, "seconds": seconds}
+    return with_overview(facts, summarise_distillation(facts, task.metrics, config.teachers))
 
 
 def _students(
@@ -79,4 +82,4 @@ def token_ids_of(examples: Examples, encoder: Encoder) -> list[np.ndarray]:
 
 def _answers(model: StaticModel, part: Encoded) -> np.ndarray:
     """Logarithms of the probabilities, float32 (rows, classes)."""
-    return np.log(np.maximum(model.predict(part.table.texts), LEAST)).astype(np.float32)
+    return np.log(np.maximum(model.predict(part.table.texts), MIN_PROBABILITY)).astype(np.float32)

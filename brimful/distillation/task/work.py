@@ -1,6 +1,8 @@
 """The work of a distillation: a student for each seed, of which the best is kept, and its comparison."""
 
+from brimful.base.summary import with_overview
 from brimful.distillation.comparison import compared, size_of
+from brimful.distillation.distil_summary import summarise_distillation
 from brimful.distillation.task.plan import DistilPlan
 from brimful.distillation.task.students import Students
 from brimful.distillation.trainings import StageTrainer
@@ -44,4 +46,4 @@ def work(plan: DistilPlan, folder: RunFolder) -> Summary:
     }
     best.model.to(runtime.device).save(folder.path / "model", token_types=data.train.examples.typed)
     write_predictions(folder.path / "predictions.jsonl", best.model.task, best.answers, data.test)
-    return summary
+    return with_overview(summary, summarise_distillation(summary, task.metrics, config.teachers))
