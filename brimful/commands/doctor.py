@@ -29,9 +29,8 @@ from brimful.machine.links import measure_links, ranks_to_train_on, slow_pairs
 from brimful.machine.reading import disk_speed, loader_speed
 from brimful.machine.topology import parse_topology
 from brimful.precision.policy import DTYPES, resolve
-from brimful.pretraining.config import PretrainConfig
-from brimful.pretraining.plan import make_sources
-from brimful.pretraining.work import make_stream
+from brimful.stages.pretrain_config import PretrainConfig
+from brimful.stages.pretrain_data import make_sources, make_stream
 
 WATCHED_SECONDS = 1.0
 """For how long other processes are watched."""

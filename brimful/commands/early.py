@@ -10,24 +10,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from brimful.base.errors import BrimfulError
-from brimful.base.storage import require_folder_place
 from brimful.corpus.shards import require_prepared
 from brimful.data.mixture import parse_sources
 from brimful.exporting.formats import require_packages
 from brimful.exporting.place import format_of, require_export_place
 from brimful.hf.model_folder import ModelFolder
-from brimful.runs.places import CONFIG, START, require_options, require_run, require_run_place
+from brimful.runs.places import START, require_options, require_run, require_run_place
 from brimful.tables.layouts import find_layout
 from brimful.tables.table_files import glance
 from brimful.tables.text_files import readable
 from brimful.tasks.names import BY_COLUMN, DEFAULT
 
 if TYPE_CHECKING:
-    from brimful.distillation.options import CommonOptions
-    from brimful.evaluation.config import EvaluateConfig
     from brimful.exporting.config import ExportConfig
-    from brimful.finetuning.config import FinetuneConfig
-    from brimful.pretraining.config import PretrainConfig
+    from brimful.stages.distil_options import CommonOptions
+    from brimful.stages.evaluate_config import EvaluateConfig
+    from brimful.stages.finetune_config import FinetuneConfig
+    from brimful.stages.pretrain_config import PretrainConfig
 
 
 def check(verb: str, config: Any) -> None:
@@ -79,10 +78,8 @@ def _distil(verb: str, config: "CommonOptions") -> None:
 
 def _evaluate(verb: str, config: "EvaluateConfig") -> None:
     config.require_complete()
-    assert config.out is not None
-    if (Path(config.out) / CONFIG).is_file():
-        return  # goes on, or is finished and reads nothing
-    require_folder_place(Path(config.out))
+    if not _training(verb, config):
+        return
     for encoder in config.encoders:
         ModelFolder.open(encoder, "encoder")
     for text in config.text:

@@ -30,7 +30,6 @@ from brimful.corpus.text.pruning import prune
 from brimful.corpus.text.sentence_folder import PROMPTS, SETTINGS, transformer_settings
 from brimful.corpus.text.special_ids import special_tokens, truncation_side
 from brimful.corpus.text.tokenizer import load as load_tokenizer
-from brimful.distillation.run_tables import tables_of_run
 from brimful.exporting.card import card, run_of
 from brimful.exporting.config import ExportConfig
 from brimful.exporting.convert import convert
@@ -52,6 +51,7 @@ from brimful.hf.tokenizer_check import check_ids
 from brimful.model.heads import MaskedLMHead, PretrainingHead, SequenceHead
 from brimful.reports.load import megabytes_of
 from brimful.runs.snapshot import load_snapshot
+from brimful.stages.teaching_material import tables_of_run
 from brimful.start.vocabulary import keep_rows
 
 _DESCRIPTION = ("config.json", "tokenizer.json", "tokenizer_config.json")

@@ -12,10 +12,10 @@ from tokenizers import Tokenizer
 
 from brimful.base.errors import BrimfulError
 from brimful.demonstration.reviews import Reviews
-from brimful.distillation.comparison import size_of
 from brimful.exporting.onnx_file import onnx_session
 from brimful.hf.model_folder import ModelFolder
 from brimful.serving.opened import graph_file
+from brimful.stages.distil import size_of
 from brimful.tasks.judging.baselines import TFIDF_STRENGTHS
 from brimful.tasks.judging.speed import medians_ms, speeds_of
 from brimful.tasks.model import load_task_model

@@ -2,14 +2,11 @@
 
 import json
 import math
-import re
-import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load, save
 from torch.nn.functional import cross_entropy
 
 from brimful.base.errors import BrimfulError, UsageError
@@ -19,10 +16,10 @@ from brimful.commands.evaluate import evaluate
 from brimful.commands.finetune import finetune
 from brimful.commands.prepare import prepare
 from brimful.commands.report import report
-from brimful.evaluation.held_out_text import mean_of_ratios
 from brimful.hf.folders import save_model
 from brimful.model.heads import MaskedLMHead
 from brimful.precision import policy
+from brimful.stages.held_out_text import mean_of_ratios
 from builders.thin_encoders import thin_encoder
 from builders.verbs import chained_documents, labelled_rows, write_table
 
@@ -52,7 +49,7 @@ def test_losses_on_text_are_those_of_each_sequence_alone(inputs, corpus_dir, tmp
     """Every masked sequence is run by itself, by `transformers`, in float64."""
     transformers = pytest.importorskip("transformers")
     found = []
-    from brimful.evaluation import held_out_text as evaluate_text
+    from brimful.stages import held_out_text as evaluate_text
 
     def keep(*arguments):
         found.append(batches(*arguments))
@@ -157,16 +154,16 @@ def test_a_task_has_every_model_on_the_same_rows(inputs, tmp_path, capfd):
     assert alone["test"]["accuracy_runs"] == tuned["accuracy_runs"]
     assert alone["baselines"]["frozen"]["accuracy"] == rows[f"{inputs['bare']}, frozen"]["accuracy"]
     assert not list((tmp_path / "out").rglob("*.safetensors"))
-    assert main(line) == 0  # a finished evaluation is not repeated
+    assert main(["evaluate", "--resume", str(tmp_path / "out"), "--json"]) == 0
     assert json.loads(capfd.readouterr().out) == summary
-    assert main([*line[:-1], "--epochs", "2"]) == 1
-    assert "holds an evaluation with other options" in capfd.readouterr().err
+    assert main(line) == 1
+    assert "out holds a finished run; choose another --out" in capfd.readouterr().err
     report(runs=[str(tmp_path / "out")], out=str(tmp_path / "page.html"))
     assert "TF-IDF + linear" in (tmp_path / "page.html").read_text(encoding="utf-8")
 
 
 def test_an_interrupted_evaluation_goes_on(inputs, tmp_path, monkeypatch):
-    from brimful.finetuning.trainings import Finetuning
+    from brimful.stages.finetune_trainings import Finetuning
 
     options = {"encoders": [inputs["one"]], "train": inputs["train"], "test": inputs["test"], **QUICK}
     whole = evaluate(**options, out=str(tmp_path / "whole"))
@@ -181,7 +178,7 @@ def test_an_interrupted_evaluation_goes_on(inputs, tmp_path, monkeypatch):
     monkeypatch.setattr(Finetuning, "train", counted)
     with pytest.raises(KeyboardInterrupt):
         evaluate(**options, out=str(tmp_path / "parts"))
-    resumed = evaluate(**options, out=str(tmp_path / "parts"))
+    resumed = evaluate(resume=str(tmp_path / "parts"))
     assert [row["accuracy"] for row in resumed["models"]] == [row["accuracy"] for row in whole["models"]]
     assert (tmp_path / "parts" / "summary.json").is_file()
 
@@ -254,44 +251,6 @@ def test_what_cannot_be_compared_is_refused(inputs, tmp_path, options, said):
     assert not (tmp_path / "out").exists()
 
 
-def test_a_finished_evaluation_answers_for_what_it_read_alone(inputs, tmp_path):
-    texts, table = tmp_path / "texts", tmp_path / "train.tsv"
-    weights = shutil.copytree(inputs["one"], tmp_path / "one") / "model.safetensors"
-    texts.mkdir()
-    shutil.copy(inputs["text"], texts)
-    shutil.copy(inputs["train"], table)
-    linked = tmp_path / "linked"
-    linked.mkdir()
-    shutil.copy(inputs["text"], linked / "far.txt")
-    (texts / "link").symlink_to(linked)
-    given = {"encoders": [str(weights.parent)], "text": [str(texts)], "train": str(table)}
-    given |= {"test": inputs["test"], "out": str(tmp_path / "out"), "precision": "fp32", "seeds": 0}
-    given |= {"max_length": 32, "text_tokens": 2000}
-    summary = evaluate(**given)
-    assert json.dumps(evaluate(**given)) == json.dumps(summary)
-    halved = save({name: tensor / 2 for name, tensor in load(weights.read_bytes()).items()})
-    for file, content in (
-        (weights, halved),
-        (table, table.read_bytes() + b"w1 w2\tx\n"),
-        (texts / "news.txt", b"w1 w2\n"),
-        (texts / "news.txt", None),
-        (texts / "more.txt", b"w1 w2\n"),
-        (linked / "far.txt", b"w1 w2\n"),
-        (linked / "near.txt", b"w1 w2\n"),
-    ):
-        before = file.read_bytes() if file.exists() else None
-        for now in (content, before):
-            file.unlink(missing_ok=True)
-            if now is not None:
-                file.write_bytes(now)
-            if now is content:
-                with pytest.raises(BrimfulError, match=re.escape(file.name)):
-                    evaluate(**given)
-    with pytest.raises(BrimfulError, match="precision fp32, not bf16"):
-        evaluate(**given | {"precision": "bf16"})
-    assert json.dumps(evaluate(**given)) == json.dumps(summary)
-
-
 def test_the_number_format_is_the_device_s(inputs, tmp_path, monkeypatch):
     """What begins in one format on a machine does not end in another on the next."""
     given = {"encoders": [inputs["one"]], "text": [inputs["text"]], "max_length": 32}
@@ -300,10 +259,7 @@ def test_the_number_format_is_the_device_s(inputs, tmp_path, monkeypatch):
         assert evaluate(**given, out=str(tmp_path / format))["precision"] == format
     assert evaluate(**given, out=str(tmp_path / "asked"), precision="fp32")["precision"] == "fp32"
     (tmp_path / "fp32" / "summary.json").unlink()
-    for change in (lambda: None, lambda: (tmp_path / "fp32" / "inputs.json").unlink()):
-        change()
-        with pytest.raises(BrimfulError, match="precision fp32, not bf16"):
-            evaluate(**given, out=str(tmp_path / "fp32"))
+    assert evaluate(resume=str(tmp_path / "fp32"))["precision"] == "fp32"
 
 
 def test_text_without_a_masked_word_is_refused(inputs, tmp_path):

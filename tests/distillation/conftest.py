@@ -8,10 +8,10 @@ import torch
 from brimful import Encoder
 from brimful.base.config import write_yaml
 from brimful.corpus.text.tokenizer import load
-from brimful.finetuning.config import FinetuneConfig
 from brimful.hf.folders import save_model
 from brimful.model.heads import SequenceHead
 from brimful.model.shape import EncoderConfig
+from brimful.stages.finetune_config import FinetuneConfig
 from builders.distillation import ROWS
 
 

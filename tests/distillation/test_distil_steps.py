@@ -15,8 +15,8 @@ from brimful.commands.distil import distil
 from brimful.commands.distil_encoder import distil_encoder
 from brimful.corpus.shards import Corpus
 from brimful.corpus.text.special_ids import special_ids
-from brimful.distillation.encoder.shards import ShardTexts
 from brimful.runs.folder import RunFolder
+from brimful.stages.distil_encoder import ShardTexts
 from brimful.train.metrics import read_metrics
 from brimful.train.objective import Runtime
 from builders.distillation import EPOCH, ROWS, STILL

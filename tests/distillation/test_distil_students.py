@@ -14,17 +14,14 @@ from brimful.base.storage import read_json
 from brimful.commands.distil import distil
 from brimful.commands.distil_encoder import distil_encoder
 from brimful.commands.distil_static import distil_static
-from brimful.distillation.encoder.config import DistilEncoderConfig
-from brimful.distillation.options import LayerStageConfig, StageConfig
-from brimful.distillation.shape import student_shape
-from brimful.distillation.task.config import DistilConfig
-from brimful.distillation.task.cost import share_of_labels
-from brimful.distillation.task.plan import plan
 from brimful.hf.folders import load_model, save_model
 from brimful.model.shape import EncoderConfig
 from brimful.objectives.layer_losses import LayerLosses, spread_layers
 from brimful.reports.distil import distilled_tables
 from brimful.runs.folder import RunFolder
+from brimful.stages.distil import plan, share_of_labels
+from brimful.stages.distil_options import DistilConfig, DistilEncoderConfig, LayerStageConfig, StageConfig
+from brimful.stages.students import student_shape
 from brimful.tasks.static import StaticModel
 from brimful.train.metrics import read_metrics
 from builders.distillation import CALM, EPOCH, ROWS, STILL, assert_same
@@ -339,7 +336,7 @@ def test_a_teacher_of_nan_teaches_nobody(teacher, tmp_path, verb):
 RANK = """
 import json, os, sys
 from pathlib import Path
-from brimful.distillation import comparison
+from brimful.stages import distil as comparison
 from brimful.commands.distil import distil
 from brimful.commands.distil_static import distil_static
 from brimful.base.distributed import world

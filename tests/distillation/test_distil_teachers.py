@@ -16,12 +16,10 @@ from brimful.base.storage import read_json
 from brimful.commands.distil import distil
 from brimful.commands.distil_encoder import distil_encoder
 from brimful.commands.predict import predict
-from brimful.distillation.encoder.config import DistilEncoderConfig
-from brimful.distillation.encoder.teacher import load_vector_teacher
-from brimful.distillation.task.config import DistilConfig
-from brimful.distillation.teachers import read_scores
-from brimful.finetuning.held_out import HeldOut
 from brimful.hf.folders import load_model, save_model
+from brimful.stages.distil_options import DistilConfig, DistilEncoderConfig
+from brimful.stages.held_out_rows import HeldOut
+from brimful.stages.teachers import load_vector_teacher, read_scores
 from brimful.tables.table import Table
 from brimful.tasks.classification import Classification
 from brimful.tasks.encoded import encode

@@ -15,9 +15,9 @@ from brimful.base.errors import BrimfulError
 from brimful.commands.export import export
 from brimful.commands.predict import predict
 from brimful.corpus.text.tokenizer import load
-from brimful.distillation.static.config import StaticTraining
-from brimful.distillation.static.training import starting_vectors, token_vectors, train_static
 from brimful.model.shape import EncoderConfig
+from brimful.stages.distil_options import StaticTraining
+from brimful.stages.distil_static import starting_vectors, token_vectors, train_static
 from brimful.tasks.static import StaticModel, token_ids
 
 TEXTS = [

@@ -15,8 +15,8 @@ from brimful.base.types import IGNORED
 from brimful.data.example_batches import batch_of
 from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
-from brimful.distillation.teachers import averaged, read_scores
 from brimful.objectives.losses import class_imitation
+from brimful.stages.teachers import averaged, read_scores
 from brimful.tables.table import Table
 from brimful.tasks.cache import known_outputs
 from brimful.tasks.classification import Classification

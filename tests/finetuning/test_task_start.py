@@ -10,12 +10,12 @@ import torch
 import transformers
 
 from brimful.commands.finetune import finetune
-from brimful.finetuning.config import FinetuneConfig
-from brimful.finetuning.start import TaskStart, starting_model
 from brimful.hf.folders import save_model
 from brimful.hf.model_folder import ModelFolder
 from brimful.hf.tensors import to_hf
 from brimful.model.heads import MaskedLMHead, PretrainingHead, SequenceHead
+from brimful.stages.finetune_config import FinetuneConfig
+from brimful.stages.task_start import TaskStart, starting_model
 from brimful.tasks.classification import Classification
 from brimful.tasks.model import load_task_model
 from brimful.tasks.multi_label import MultiLabel
