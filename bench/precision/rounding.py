@@ -26,8 +26,8 @@ from torch.nn import functional as F
 
 from bench.common.processes import machine_facts
 from bench.kernels.timing import alternated
-from brimful.precision import NarrowWeights, round_stochastically
-from brimful.precision.rounding import _BLOCK, _noise
+from brimful.precision.narrow import NarrowWeights
+from brimful.precision.rounding import _BLOCK, _noise, round_stochastically
 from brimful.train.memory import keep_freed_memory
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}

@@ -21,7 +21,7 @@ from brimful.base.randomness import derive_key, permutation
 from brimful.base.storage import read_commit, read_record, require_shape
 from brimful.base.terminal import output_console
 from brimful.commands.inspect_verify import verify_folder
-from brimful.corpus.pipeline.duplicates import DECISIONS, read_decisions
+from brimful.corpus.pipeline.duplicate_decisions import DECISIONS, read_decisions
 from brimful.corpus.pipeline.text import TextPart, TextRecord, text_path
 from brimful.corpus.shards import MANIFEST, Corpus, Shard, how_to_prepare
 from brimful.runs.directory import CONFIG

@@ -20,7 +20,7 @@ from brimful.base.storage import read_json
 from brimful.commands import export as exporting
 from brimful.commands.export import export
 from brimful.commands.pretrain import pretrain
-from brimful.corpus.tokenize.training import train
+from brimful.corpus.tokenize.vocabulary_training import train
 from brimful.data.batch import pack
 from brimful.data.examples import encode_texts
 from brimful.exporting import gate as export_check

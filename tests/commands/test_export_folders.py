@@ -21,7 +21,7 @@ from brimful.commands import export as exporting
 from brimful.commands.export import export
 from brimful.corpus.text.special_ids import special_ids
 from brimful.corpus.text.tokenizer import load
-from brimful.corpus.tokenize.training import train
+from brimful.corpus.tokenize.vocabulary_training import train
 from brimful.exporting import gate as export_check
 from brimful.exporting.gate import Difference
 from brimful.hf.folders import load_model, save_model

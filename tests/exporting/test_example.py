@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 
 from brimful import Encoder
 from brimful.commands.export import export
-from brimful.corpus.tokenize.training import train
+from brimful.corpus.tokenize.vocabulary_training import train
 from brimful.exporting.card import card
 from brimful.exporting.example import Exported, example
 from brimful.exporting.formats import FORMATS

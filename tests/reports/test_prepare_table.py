@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from brimful.commands.prepare import prepare
-from brimful.corpus.pipeline.tokenizer import TokenizerChoice, choices_of
+from brimful.corpus.pipeline.tokenizer_choice import TokenizerChoice, choices_of
 from brimful.corpus.text.tokenizer import save
-from brimful.corpus.tokenize.training import train
+from brimful.corpus.tokenize.vocabulary_training import train
 from brimful.reports.prepare_table import show_summary
 
 TEXTS = [

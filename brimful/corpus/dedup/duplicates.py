@@ -19,7 +19,7 @@ import numpy as np
 
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import temporary_path
-from brimful.corpus.dedup.bands import fold
+from brimful.corpus.dedup.keys import fold
 
 BANDS, BAND_HASHES = 14, 8
 SHINGLE_WORDS = 5

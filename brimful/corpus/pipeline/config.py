@@ -8,7 +8,7 @@ from brimful.base.errors import BrimfulError
 from brimful.corpus.cleaning.clean import CleanConfig
 from brimful.corpus.dedup.duplicates import DedupConfig
 from brimful.corpus.reading.read import ReadConfig
-from brimful.corpus.tokenize.training import Han, Model
+from brimful.corpus.tokenize.vocabulary_training import Han, Model
 from brimful.corpus.words.segmenter import Language
 
 

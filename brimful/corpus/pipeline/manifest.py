@@ -8,7 +8,7 @@ import numpy as np
 
 from brimful.base.console import visible, warn
 from brimful.base.errors import BrimfulError
-from brimful.corpus.pipeline.duplicates import DECISIONS
+from brimful.corpus.pipeline.duplicate_decisions import DECISIONS
 from brimful.corpus.reading.lines import READ_AS, UNDECODABLE
 from brimful.corpus.reading.nonsense import kind
 from brimful.corpus.tokenize.vocabulary_fit import lacking_characters, quality

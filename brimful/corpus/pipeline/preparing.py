@@ -20,9 +20,9 @@ from brimful.corpus.dedup.duplicates import NearKeys
 from brimful.corpus.engines.engine import Engine, EngineConfig
 from brimful.corpus.pipeline.config import PrepareConfig
 from brimful.corpus.pipeline.inventory import open_inventory, require_corpus_place
-from brimful.corpus.pipeline.lexicon import check_lexicon
 from brimful.corpus.pipeline.stages import CLEANING, Preparation, Settings
-from brimful.corpus.pipeline.tokenizer import TokenizerChoice, choices_of, peak_memory_mb
+from brimful.corpus.pipeline.text import check_lexicon
+from brimful.corpus.pipeline.tokenizer_choice import TokenizerChoice, choices_of, peak_memory_mb
 from brimful.corpus.reading.inputs import Input, find_inputs, format_of
 from brimful.corpus.reading.read import check_encoding
 from brimful.corpus.words.segmenter import segmenter_name

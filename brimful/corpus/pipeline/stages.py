@@ -20,7 +20,7 @@ from brimful.corpus.dedup.duplicates import DedupConfig
 from brimful.corpus.engines.engine import Engine
 from brimful.corpus.engines.watchdog import explained
 from brimful.corpus.pipeline.cleaning import WATCH, CleanTask, clean_part, cleaned
-from brimful.corpus.pipeline.duplicates import decide, decided, read_decisions
+from brimful.corpus.pipeline.duplicate_decisions import decide, decided, read_decisions
 from brimful.corpus.pipeline.inventory import (
     FOLDERS,
     Generation,
@@ -31,7 +31,12 @@ from brimful.corpus.pipeline.inventory import (
 )
 from brimful.corpus.pipeline.manifest import length_histogram, require_some, show_warnings, summarise
 from brimful.corpus.pipeline.text import TextPart
-from brimful.corpus.pipeline.tokenizer import TokenizerChoice, freeze, require_unchanged, tokens_a_guess
+from brimful.corpus.pipeline.tokenizer_choice import (
+    TokenizerChoice,
+    freeze,
+    require_unchanged,
+    tokens_a_guess,
+)
 from brimful.corpus.pipeline.tokenizing import TokenizeTask, in_split, tokenize_shard, tokenized
 from brimful.corpus.reading.read import ReadConfig
 from brimful.corpus.shards import MANIFEST, write_manifest

@@ -17,15 +17,20 @@ from typing import Any, BinaryIO, TypedDict
 
 import numpy as np
 
-from brimful.base.console import warn
+from brimful.base.console import counted, warn
 from brimful.base.paths import utf8_path
 from brimful.base.storage import atomic_files, commit, find_commit
 from brimful.corpus.dedup.duplicates import BANDS, LINE_BYTES, DedupConfig, NearKeys
 from brimful.corpus.dedup.keys import compute_keys
 from brimful.corpus.shards import map_file
+from brimful.corpus.words.segmenter import Language, Segmenter, entries_found, read_lexicon
 
 ROW_GROUP_CHARACTERS = 1 << 21
 ROWS_AT_ONCE = 1024
+LEXICON_CHECK_CHARACTERS = 2_000_000
+"""Characters of the text that are looked through, of all parts alike."""
+LEAST_SHARE_OF_ENTRIES = 1e-3
+"""If fewer of a lexicon's entries occur, it is probably written otherwise than the text."""
 
 # `key`: of the text. `origin`: the key that all pieces of a cut document share. `tokens`: an estimate.
 DOCUMENT = np.dtype([("key", "<u8"), ("origin", "<u8"), ("tokens", "<u4"), ("lines", "<u4")])
@@ -209,3 +214,33 @@ class TextPart:
                     numbers = (at + np.flatnonzero(wanted)).tolist()
                     yield from zip(numbers, *(column.to_pylist() for column in picked.columns), strict=True)
                 at += len(batch)
+
+
+def check_lexicon(directory: Path, language: Language, path: str) -> None:
+    """Warn of a lexicon of which nothing, or hardly anything, occurs in the clean text of a corpus.
+
+    Raises:
+        BrimfulError: as `read_lexicon`.
+    """
+    words = read_lexicon(path)
+    parts = sorted(file.stem for file in (directory / "text").glob("*.parquet"))
+    seen = 0
+
+    def texts() -> Iterator[str]:
+        nonlocal seen
+        for place, name in enumerate(parts, 1):
+            part = TextPart(directory, name)
+            for _, text, _, _ in part.rows(0, np.ones(len(part.documents), dtype=bool)):
+                if seen >= LEXICON_CHECK_CHARACTERS * place // len(parts):
+                    break
+                seen += len(text)
+                yield text
+
+    found = entries_found(Segmenter(language, words), words, texts())
+    if found <= LEAST_SHARE_OF_ENTRIES * len(words):
+        where = "the text" if seen < LEXICON_CHECK_CHARACTERS else f"{seen:,} characters of the text"
+        entries = counted(len(words), "entry").replace("entrys", "entries")
+        warn(
+            f"{path}: {found:,} of {entries} occur in {where} (the first is {words[0]!r:.40}): words are"
+            " found only as they are written, one a line"
+        )

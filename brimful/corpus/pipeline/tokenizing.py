@@ -12,7 +12,7 @@ import numpy as np
 from brimful.base.config import config_hash
 from brimful.base.errors import BrimfulError
 from brimful.base.randomness import derive_key, uniform
-from brimful.corpus.pipeline.duplicates import read_decisions, read_dropped
+from brimful.corpus.pipeline.duplicate_decisions import read_decisions, read_dropped
 from brimful.corpus.pipeline.inventory import DocumentRange, ShardDocuments, Split
 from brimful.corpus.pipeline.text import TextPart, find_made
 from brimful.corpus.shards import ShardRecord, TokenBatch, write_shard

@@ -16,7 +16,7 @@ from brimful.base.errors import BrimfulError
 from brimful.corpus.text.characters import IDEOGRAPHS, one_of
 from brimful.corpus.text.special_ids import named_as, unknown_id
 from brimful.corpus.text.tokenizer_pipelines import LONGEST_PIECE
-from brimful.corpus.tokenize.training import thinned
+from brimful.corpus.tokenize.vocabulary_training import thinned
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from brimful.base.randomness import mix
-from brimful.corpus.dedup.bands import fold
 from brimful.corpus.dedup.duplicates import (
     BAND_HASHES,
     BANDS,
@@ -20,7 +19,7 @@ from brimful.corpus.dedup.duplicates import (
     mark_recurring,
     shingles,
 )
-from brimful.corpus.dedup.keys import FNV_OFFSET, FNV_PRIME, compute_keys
+from brimful.corpus.dedup.keys import FNV_OFFSET, FNV_PRIME, compute_keys, fold
 
 texts_strategy = st.lists(st.text(st.sampled_from("ab中文é \n。"), max_size=30), max_size=8)
 

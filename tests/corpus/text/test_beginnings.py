@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from brimful.base.errors import BrimfulError
 from brimful.corpus.text import beginnings
-from brimful.corpus.tokenize.training import train
+from brimful.corpus.tokenize.vocabulary_training import train
 from brimful.data.examples import encode_texts
 
 WORDS = [

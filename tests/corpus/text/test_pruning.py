@@ -23,7 +23,7 @@ from brimful.corpus.text.pruning import Pruned, prune
 from brimful.corpus.text.scripts import of_the_same_scripts
 from brimful.corpus.text.special_ids import special_ids
 from brimful.corpus.text.tokenizer import load, save
-from brimful.corpus.tokenize.training import train
+from brimful.corpus.tokenize.vocabulary_training import train
 
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 ENGLISH = [

@@ -14,7 +14,7 @@ from brimful.base.errors import BrimfulError
 from brimful.corpus.text.special_ids import mask_id, named_as, remember_side, special_ids, truncation_side
 from brimful.corpus.text.tokenizer import load, save, tokenizer_hash
 from brimful.corpus.text.tokenizer_pipelines import SPECIAL_TOKENS, bert, with_nfkc, with_special_tokens
-from brimful.corpus.tokenize.training import thinned, train
+from brimful.corpus.tokenize.vocabulary_training import thinned, train
 
 TEXTS = [
     "The quick brown fox jumps over the lazy dog, again and again; foxes are quick.",
@@ -24,7 +24,7 @@ TEXTS = [
 
 TRAIN = """
 import sys
-from brimful.corpus.tokenize.training import thinned, train
+from brimful.corpus.tokenize.vocabulary_training import thinned, train
 sys.stdout.reconfigure(encoding="utf-8")
 texts = eval(sys.stdin.read())
 for han in ("characters", "pieces"):

@@ -16,7 +16,7 @@ from brimful.corpus.text.characters import code_points
 from brimful.corpus.text.folding import Folding, normalizer
 from brimful.corpus.tokenize.encode import TextTokenizer
 from brimful.corpus.tokenize.pieces import train_pieces
-from brimful.corpus.tokenize.training import train
+from brimful.corpus.tokenize.vocabulary_training import train
 from brimful.corpus.words.segmenter import Segmenter
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "<s>"]

@@ -13,7 +13,7 @@ from brimful.commands.prepare import prepare
 from brimful.corpus.text.tokenizer import load, tokenizer_hash
 from brimful.corpus.text.tokenizer_pipelines import SPECIAL_TOKENS
 from brimful.corpus.tokenize.extension import extend, other_parts, spellings
-from brimful.corpus.tokenize.training import train
+from brimful.corpus.tokenize.vocabulary_training import train
 
 KINDS = [("wordpiece", "characters"), ("wordpiece", "pieces"), ("bpe", "characters"), ("bpe", "pieces")]
 OLD, NEW = "abdegiklmnor", "cfhjpqstuvwxyz"

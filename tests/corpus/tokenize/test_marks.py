@@ -8,7 +8,7 @@ from brimful.commands.prepare import prepare
 from brimful.corpus.cleaning.clean import CleanConfig, Cleaner
 from brimful.corpus.text.folding import DROPPED, Folding, normalizer
 from brimful.corpus.text.tokenizer import save
-from brimful.corpus.tokenize.training import train
+from brimful.corpus.tokenize.vocabulary_training import train
 
 # Two words each that differ in marks alone, or in joiners; the language writes these marks.
 PAIRS = {

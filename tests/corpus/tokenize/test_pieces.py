@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from brimful.corpus.text.tokenizer import save, tokenizer_hash
 from brimful.corpus.tokenize.pieces import LONGEST_PIECE, LONGEST_RUN
-from brimful.corpus.tokenize.training import train
+from brimful.corpus.tokenize.vocabulary_training import train
 
 TEXTS = [
     *["这家酒店的服务员态度非常好，就是价格不便宜！"] * 5,
@@ -20,7 +20,7 @@ TEXTS = [
 PROGRAM = """
 import sys
 from test_pieces import TEXTS
-from brimful.corpus.tokenize.training import train
+from brimful.corpus.tokenize.vocabulary_training import train
 from brimful.corpus.text.tokenizer import tokenizer_hash
 print(tokenizer_hash(train(TEXTS, 120, han="pieces")))
 """

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from brimful.base.errors import BrimfulError
 from brimful.corpus.text.characters import HAN, character_classes, code_points
 from brimful.corpus.tokenize.encode import TextTokenizer
-from brimful.corpus.tokenize.training import train
+from brimful.corpus.tokenize.vocabulary_training import train
 from brimful.corpus.words.han import HanSegmenter
 from brimful.corpus.words.segmenter import Segmenter, read_lexicon, segmenter_name, word_starts
 from brimful.corpus.words.sentences import sentence_spans

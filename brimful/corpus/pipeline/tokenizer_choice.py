@@ -11,13 +11,13 @@ import numpy as np
 from brimful.base.console import say
 from brimful.base.errors import BrimfulError
 from brimful.base.system import peak_memory
-from brimful.corpus.pipeline.duplicates import read_decisions
+from brimful.corpus.pipeline.duplicate_decisions import read_decisions
 from brimful.corpus.pipeline.inventory import Inventory
 from brimful.corpus.pipeline.text import TextPart
 from brimful.corpus.text.special_ids import mask_id, named_as
 from brimful.corpus.text.tokenizer import load, save, tokenizer_hash
 from brimful.corpus.tokenize.extension import MOST_CHARACTERS, extend, require_extensible
-from brimful.corpus.tokenize.training import Han, Model, smallest_vocabulary, train, with_nfkc
+from brimful.corpus.tokenize.vocabulary_training import Han, Model, smallest_vocabulary, train, with_nfkc
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
