@@ -9,7 +9,8 @@ training  vectors and classifier together, on labels or on a teacher's probabili
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,12 +18,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from brimful.base.console import say
 from brimful.base.errors import BrimfulError
 from brimful.base.randomness import derive_key, permutation
 from brimful.corpus.text.special_ids import special_ids
 from brimful.data.examples import Examples
-from brimful.hf.folders import load_pretrained
 from brimful.model.encoder import Encoder
 from brimful.model.inference import text_vectors
 from brimful.objectives.imitation import TEACHER
@@ -30,15 +29,21 @@ from brimful.runs.directory import model_files
 from brimful.runs.folder import RunFolder
 from brimful.runs.job import Job, RunPlan, Summary
 from brimful.stages.distil import Size, compared
-from brimful.stages.distil_options import DistilStaticConfig, StaticTraining, with_absolute_paths
-from brimful.stages.teachers import ModelTeacher
-from brimful.stages.teaching_material import Material, Sources, encoder_before, open_sources, read_material
+from brimful.stages.distil_options import DistilStaticConfig, with_absolute_paths
+from brimful.stages.students import starting_encoder
+from brimful.stages.teaching_material import Material, open_sources, read_material
 from brimful.tasks.classification import Classification
-from brimful.tasks.encoded import Encoded
 from brimful.tasks.judging.comparison import Judged, write_predictions
-from brimful.tasks.static import StaticModel
-from brimful.tasks.task import LEAST
+from brimful.tasks.static import StaticModel, ids_without_markers
 from brimful.train.objective import Runtime
+
+SMOOTHING = 1e-3
+"""a in the weights a / (a + p) of tokens, p the token's proportion."""
+TEXTS_IN_UPDATE = 32
+LEARNING_RATE = 0.1
+"""The first of the vectors, by Adam; it falls to 0 linearly. The classifier's is a tenth of it."""
+DROPOUT = 0.3
+"""The proportion of tokens that are left out of each text, others every time."""
 
 
 @dataclass(frozen=True)
@@ -82,17 +87,13 @@ class DistilStaticJob(Job[DistilStaticConfig, DistilStaticPlan]):
         first = sources.first
         assert first is not None
         model = first.model
-        reader = TeachersReader(model.encoder, config.max_length or model.max_length, model.overlap)
+        reader = replace(model, max_length=config.max_length or model.max_length)  # as the teacher reads
         material, _ = read_material(sources, reader, lambda _: model, folder.ranks)
         data = material.data
         if not isinstance(data.task, Classification) or data.train.table.second is not None:
             raise BrimfulError(f"a static student is for classes of single texts; this is {data.task.name}")
-        encoder = _start(sources, first)
-        if folder.announces and not config.dry_run:
-            width = encoder.config.hidden_size
-            say(f"static students of {width} numbers a token on {material.count:,} texts")
-        resolved = with_absolute_paths(config, precision=runtime.precision)
-        return DistilStaticPlan(resolved, material, encoder, runtime)
+        config = with_absolute_paths(config, precision=runtime.precision)
+        return DistilStaticPlan(config, material, starting_encoder(sources, first), runtime)
 
     def outlook(self, plan: DistilStaticPlan) -> Summary:
         """What a dry run returns."""
@@ -105,45 +106,43 @@ class DistilStaticJob(Job[DistilStaticConfig, DistilStaticPlan]):
         texts, taught = material.taught(plan.runtime)
         if not plan.runtime.world.is_main:
             return {}
-        task = data.task
+        task, with_baselines = data.task, config.baseline != "none"
         started = time.perf_counter()
+        vectors = token_vectors(plan.encoder)
+
+        def students(examples: Examples, targets: np.ndarray) -> list[StaticModel]:
+            assert plan.encoder.tokenizer is not None
+            ids = ids_without_markers(examples.tokens, plan.encoder.tokenizer)
+            train = partial(train_static, plan.encoder, ids, targets, task.labels, vectors=vectors)
+            length = data.train.examples.max_length
+            shape = {"dimensions": config.dimensions, "epochs": config.epochs, "max_length": length}
+            return [train(seed=seed, **shape) for seed in config.seeds]
+
         logits = torch.from_numpy(np.array(texts.targets[TEACHER]))
-        chances = torch.softmax(logits / config.temperature, -1).numpy()
-        vectors, labelled = token_vectors(plan.encoder), data.train.examples
-        models = _students(plan, texts, chances, vectors)
-        answers = {"student": [Judged(task, _answers(model, data.test)) for model in models]}
-        if config.baseline != "none":
-            alone = _students(plan, labelled, np.asarray(labelled.targets["label"]), vectors)
-            answers["student_without_distillation"] = [Judged(task, _answers(m, data.test)) for m in alone]
+        models = {"student": students(texts, torch.softmax(logits / config.temperature, -1).numpy())}
+        if with_baselines:
+            train = data.train.examples
+            models["student_without_distillation"] = students(train, np.asarray(train.targets["label"]))
+        judged = {
+            name: [Judged(task, model.log_probabilities(data.test.table.texts)) for model in of_seeds]
+            for name, of_seeds in models.items()
+        }
         seconds = time.perf_counter() - started
-        on_dev = [{} if data.dev is None else task.measure(_answers(m, data.dev), data.dev) for m in models]
-        best = max(range(len(models)), key=lambda index: task.metrics[0].score(on_dev[index]))
-        model = models[best]
-        kept = sum(array.nbytes for array in (model.vectors, model.matrix, model.bias))
-        size = Size(model.parameters, kept / 1e6, lambda table: model.predict(list(table.texts)))
+
+        def score_on_dev(index: int) -> float:
+            if data.dev is None:
+                return task.metrics[0].score({})
+            answers = models["student"][index].log_probabilities(data.dev.table.texts)
+            return task.metrics[0].score(task.measure(answers, data.dev))
+
+        best = max(range(len(config.seeds)), key=score_on_dev)
+        model = models["student"][best]
+        bytes_kept = sum(array.nbytes for array in (model.vectors, model.matrix, model.bias))
+        size = Size(model.parameters, bytes_kept / 1e6, lambda table: model.predict(list(table.texts)))
         model.save(folder.path / "model")
-        write_predictions(folder.path / "predictions.jsonl", *answers["student"][best], data.test)
-        found = compared(material, answers, taught, {"student": size}, tfidf=config.baseline != "none")
+        write_predictions(folder.path / "predictions.jsonl", *judged["student"][best], data.test)
+        found = compared(material, judged, taught, {"student": size}, tfidf=with_baselines)
         return {"kind": "distil-static", **found, "seconds": seconds}
-
-
-@dataclass(frozen=True)
-class TeachersReader:
-    """A student that reads texts as its first teacher does."""
-
-    encoder: Encoder
-    max_length: int
-    overlap: int | None
-
-
-def _start(sources: Sources, teacher: ModelTeacher) -> Encoder:
-    """The encoder that the teacher was fine-tuned from, where it is known; else the teacher's."""
-    if sources.origin is None:
-        return teacher.model.encoder
-    remedy = "give RUN/model as --teacher, with --train and --test, to start from its own encoder"
-    encoder, _ = load_pretrained(encoder_before(sources.origin, remedy))
-    encoder.pooling = teacher.pooling
-    return encoder
 
 
 def token_vectors(encoder: Encoder) -> np.ndarray:
@@ -156,15 +155,15 @@ def token_vectors(encoder: Encoder) -> np.ndarray:
     return text_vectors(encoder, examples)
 
 
-def starting_vectors(vectors: np.ndarray, texts: Sequence[np.ndarray], config: StaticTraining) -> np.ndarray:
+def starting_vectors(vectors: np.ndarray, texts: Sequence[np.ndarray], dimensions: int | None) -> np.ndarray:
     """The vectors before training, float32 (vocabulary, dimensions); `texts` has the ids of each text."""
     counts = np.bincount(np.concatenate(texts), minlength=len(vectors))
     vectors = vectors - vectors.mean(0)
-    if config.dimensions is not None:
+    if dimensions is not None:
         axes = np.linalg.eigh(vectors.T @ vectors)[1]
-        vectors = vectors @ axes[:, ::-1][:, : config.dimensions]
+        vectors = vectors @ axes[:, ::-1][:, :dimensions]
     share = counts / counts.sum()
-    vectors = vectors * (config.smoothing / (config.smoothing + share))[:, None]
+    vectors = vectors * (SMOOTHING / (SMOOTHING + share))[:, None]
     means = np.stack([vectors[ids].mean(0) for ids in texts if len(ids)])
     return ((vectors - means.mean(0)) / (means.std(0) + 1e-6)).astype(np.float32)
 
@@ -174,8 +173,9 @@ def train_static(
     texts: Sequence[np.ndarray],
     targets: np.ndarray,
     labels: Sequence[str],
-    config: StaticTraining | None = None,
     *,
+    dimensions: int | None = 128,
+    epochs: int = 2,
     seed: int = 0,
     max_length: int = 512,
     vectors: np.ndarray | None = None,
@@ -186,6 +186,8 @@ def train_static(
         encoder: with its tokenizer, which the model takes over.
         texts: int32 ids of each text, as `static.token_ids` gives them; texts without tokens are left out.
         targets: int64 (n,) classes, or float (n, classes) probabilities of a teacher, as `labels` go.
+        dimensions: principal components that are kept; None: all.
+        epochs: passes over the texts.
         seed: decides the order of texts, and dropout.
         max_length: tokens that the model reads of a text; `texts` should be cut there too.
         vectors: what `token_vectors(encoder)` gives, if the caller has it.
@@ -193,7 +195,6 @@ def train_static(
     Raises:
         BrimfulError: no text has a token, or targets and labels do not fit.
     """
-    config = config or StaticTraining()
     wanted = torch.from_numpy(targets.astype(np.float32 if targets.ndim == 2 else np.int64))
     if len(wanted) != len(texts) or (targets.ndim == 2 and targets.shape[1] != len(labels)):
         raise BrimfulError(f"targets {targets.shape} do not fit {len(texts)} texts of {len(labels)} labels")
@@ -201,23 +202,23 @@ def train_static(
     if not len(used):
         raise BrimfulError("no text has a token: there is nothing to train on")
     vectors = token_vectors(encoder) if vectors is None else vectors
-    start = starting_vectors(vectors, [texts[i] for i in used.tolist()], config)
+    start = starting_vectors(vectors, [texts[i] for i in used.tolist()], dimensions)
     random = np.random.default_rng(seed)
     bags = nn.EmbeddingBag.from_pretrained(torch.from_numpy(start), freeze=False, mode="mean", sparse=True)
     classifier = nn.Linear(start.shape[1], len(labels))
     for parameter in classifier.parameters():
         nn.init.zeros_(parameter)
-    updates = config.epochs * -(-len(used) // config.batch)
+    updates = epochs * -(-len(used) // TEXTS_IN_UPDATE)
     optimizers = [
-        torch.optim.SparseAdam(list(bags.parameters()), lr=config.learning_rate),
-        torch.optim.Adam(classifier.parameters(), lr=config.learning_rate / 10),
+        torch.optim.SparseAdam(list(bags.parameters()), lr=LEARNING_RATE),
+        torch.optim.Adam(classifier.parameters(), lr=LEARNING_RATE / 10),
     ]
     schedules = [torch.optim.lr_scheduler.LinearLR(one, 1.0, 0.0, updates) for one in optimizers]
-    for epoch in range(config.epochs):
+    for epoch in range(epochs):
         order = used[permutation(len(used), derive_key("static", seed, epoch))]
-        for rows in np.split(order, range(config.batch, len(order), config.batch)):
+        for rows in np.split(order, range(TEXTS_IN_UPDATE, len(order), TEXTS_IN_UPDATE)):
             chosen: list[np.ndarray] = [texts[int(row)] for row in rows]
-            kept = [ids[random.random(len(ids)) >= config.dropout] for ids in chosen]
+            kept = [ids[random.random(len(ids)) >= DROPOUT] for ids in chosen]
             offsets = np.cumsum([0, *map(len, kept[:-1])])
             x = bags(torch.from_numpy(np.concatenate(kept)), torch.from_numpy(offsets).int())
             for optimizer in optimizers:
@@ -229,36 +230,3 @@ def train_static(
     found, matrix, bias = (p.detach().numpy() for p in (bags.weight, *classifier.parameters()))
     assert encoder.tokenizer is not None
     return StaticModel(found.astype(np.float16), matrix, bias, labels, encoder.tokenizer, max_length)
-
-
-def _students(
-    plan: DistilStaticPlan, texts: Examples, targets: np.ndarray, vectors: np.ndarray
-) -> list[StaticModel]:
-    """One for each seed."""
-    data, config = plan.material.data, plan.config
-    ids, length = token_ids_of(texts, plan.encoder), data.train.examples.max_length
-    return [
-        train_static(
-            plan.encoder,
-            ids,
-            targets,
-            data.task.labels,
-            config.training,
-            seed=seed,
-            max_length=length,
-            vectors=vectors,
-        )
-        for seed in config.seeds
-    ]
-
-
-def token_ids_of(examples: Examples, encoder: Encoder) -> list[np.ndarray]:
-    """The tokens of each example without special tokens, as `StaticModel` reads texts."""
-    assert encoder.tokenizer is not None
-    special = special_ids(encoder.tokenizer)
-    return [ids[~np.isin(ids, (special.cls, special.sep, special.pad))] for ids in examples.tokens]
-
-
-def _answers(model: StaticModel, part: Encoded) -> np.ndarray:
-    """Logarithms of the probabilities, float32 (rows, classes)."""
-    return np.log(np.maximum(model.predict(part.table.texts), LEAST)).astype(np.float32)

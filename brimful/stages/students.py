@@ -16,7 +16,7 @@ from brimful.stages.distil_options import DistilConfig, LayeredOptions
 from brimful.stages.finetune_config import FinetuneConfig
 from brimful.stages.task_start import TaskStart, starting_model
 from brimful.stages.teachers import ModelTeacher
-from brimful.stages.teaching_material import encoder_before
+from brimful.stages.teaching_material import Sources, encoder_before
 from brimful.start.narrowing import narrow
 from brimful.tasks.data import TaskData
 from brimful.tasks.model import TaskModel
@@ -193,3 +193,13 @@ def start_of(
     kept = kept_layers(config, teacher.model.encoder.config)
     length = config.max_length or teacher.model.max_length
     return StudentStart(config, origin, teacher, teacher.model.encoder, length, teacher.model.overlap, kept)
+
+
+def starting_encoder(sources: Sources, teacher: ModelTeacher) -> Encoder:
+    """The encoder that the teacher was fine-tuned from, where it is known; else the teacher's."""
+    if sources.origin is None:
+        return teacher.model.encoder
+    remedy = "give RUN/model as --teacher, with --train and --test, to start from its own encoder"
+    encoder, _ = load_pretrained(encoder_before(sources.origin, remedy))
+    encoder.pooling = teacher.pooling
+    return encoder

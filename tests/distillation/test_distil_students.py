@@ -19,7 +19,7 @@ from brimful.model.shape import EncoderConfig
 from brimful.objectives.layer_losses import LayerLosses, spread_layers
 from brimful.reports.distil import distilled_tables
 from brimful.runs.folder import RunFolder
-from brimful.stages.distil import plan, share_of_labels
+from brimful.stages.distil import DistilJob, share_of_labels
 from brimful.stages.distil_options import DistilConfig, DistilEncoderConfig, LayerStageConfig, StageConfig
 from brimful.stages.students import student_shape
 from brimful.tasks.static import StaticModel
@@ -252,7 +252,7 @@ def test_the_share_of_labels_alone_counts_passes_through_the_layers(teacher, tmp
     more.write_text("".join(f"{text}\n" for text, _ in ROWS) * 10)
     given = {"teacher": str(teacher), "unlabelled": (str(more),), "out": str(tmp_path / "run")}
     stages = {"layers": LayerStageConfig(epochs=layers, learning_rate=0.0), "seed": seeds}
-    made = plan(DistilConfig(**given, **stages), RunFolder(tmp_path / "run", ALONE))
+    made = DistilJob().plan(DistilConfig(**given, **stages), RunFolder(tmp_path / "run", ALONE))
     (ours, theirs), all_texts, labelled = (2, 4), 44, 4  # layers; and texts, which repeat the labelled ones
     passes = 3 * (3.0 + layers)  # of forward alone
     alone = len(seeds) * passes * labelled * ours

@@ -16,7 +16,7 @@ from brimful.commands.export import export
 from brimful.commands.predict import predict
 from brimful.corpus.text.tokenizer import load
 from brimful.model.shape import EncoderConfig
-from brimful.stages.distil_options import StaticTraining
+from brimful.stages import distil_static
 from brimful.stages.distil_static import starting_vectors, token_vectors, train_static
 from brimful.tasks.static import StaticModel, token_ids
 
@@ -68,21 +68,24 @@ def test_a_token_has_the_vector_of_a_text_of_that_token(encoder):
 @pytest.mark.parametrize("dimensions", [None, 5])
 def test_text_means_start_with_mean_0_and_deviation_1(encoder, dimensions):
     texts = ids_of(encoder)
-    start = starting_vectors(token_vectors(encoder), texts, StaticTraining(dimensions=dimensions))
+    start = starting_vectors(token_vectors(encoder), texts, dimensions)
     means = np.stack([start[ids].mean(0) for ids in texts])
     assert means.shape == (len(texts), dimensions or 16)
     np.testing.assert_allclose(means.mean(0), 0, atol=1e-5)
     np.testing.assert_allclose(means.std(0), 1, atol=1e-2)
 
 
-def test_it_learns_classes_and_a_teachers_probabilities(encoder):
-    config = StaticTraining(dimensions=8, epochs=200, learning_rate=3e-2, batch=2, dropout=0.0)
-    model = train_static(encoder, ids_of(encoder), CLASSES, LABELS, config)
+def test_it_learns_classes_and_a_teachers_probabilities(encoder, monkeypatch):
+    monkeypatch.setattr(distil_static, "LEARNING_RATE", 3e-2)
+    monkeypatch.setattr(distil_static, "TEXTS_IN_UPDATE", 2)
+    monkeypatch.setattr(distil_static, "DROPOUT", 0.0)
+    long = {"dimensions": 8, "epochs": 200}
+    model = train_static(encoder, ids_of(encoder), CLASSES, LABELS, **long)
     assert (model.predict(TEXTS).argmax(1) == CLASSES).all()
     chances = np.where(CLASSES[:, None] == [0, 1], 0.8, 0.2)
-    soft = train_static(encoder, ids_of(encoder), chances, LABELS, config).predict(TEXTS)
+    soft = train_static(encoder, ids_of(encoder), chances, LABELS, **long).predict(TEXTS)
     np.testing.assert_allclose(soft, chances, atol=0.12)  # and not 0 or 1
-    again = train_static(encoder, ids_of(encoder), CLASSES, LABELS, config)
+    again = train_static(encoder, ids_of(encoder), CLASSES, LABELS, **long)
     assert (again.predict(TEXTS) == model.predict(TEXTS)).all()
 
 
@@ -93,7 +96,7 @@ def test_a_text_without_tokens_has_an_answer(encoder):
 
 
 def test_it_is_served_without_torch(encoder, tmp_path):
-    model = train_static(encoder, ids_of(encoder), CLASSES, LABELS, StaticTraining(epochs=2))
+    model = train_static(encoder, ids_of(encoder), CLASSES, LABELS, epochs=2)
     model.save(tmp_path / "model")
     assert sorted(path.name for path in (tmp_path / "model").iterdir()) == [
         "config.json",
@@ -116,7 +119,7 @@ assert not {"torch", "scipy", "numba", "sklearn"} & set(sys.modules)
 
 
 def test_predict_takes_it_as_any_task_model(encoder, tmp_path):
-    model = train_static(encoder, ids_of(encoder), CLASSES, LABELS, StaticTraining(epochs=2), max_length=3)
+    model = train_static(encoder, ids_of(encoder), CLASSES, LABELS, epochs=2, max_length=3)
     model.save(tmp_path / "run" / "model")
     texts = [*TEXTS, "good", "bad day and a very bad room"]
     (tmp_path / "in.txt").write_text("\n".join(texts) + "\n")
@@ -149,7 +152,7 @@ def test_predict_takes_it_as_any_task_model(encoder, tmp_path):
 
 
 def test_what_static_models_cannot_do_is_refused(encoder, tmp_path):
-    train_static(encoder, ids_of(encoder), CLASSES, LABELS, StaticTraining(epochs=1)).save(tmp_path / "model")
+    train_static(encoder, ids_of(encoder), CLASSES, LABELS, epochs=1).save(tmp_path / "model")
     (tmp_path / "in.tsv").write_text("text\ttext_b\na\tb\n")
     given = {"model": str(tmp_path / "model"), "output": str(tmp_path / "out.jsonl")}
     with pytest.raises(BrimfulError, match="has pairs of texts"):
@@ -167,7 +170,7 @@ def test_what_is_no_static_model_is_refused(encoder, tmp_path):
     encoder.save(tmp_path / "encoder")
     with pytest.raises(BrimfulError, match="holds no static model"):
         StaticModel.load(tmp_path / "encoder")
-    model = train_static(encoder, ids_of(encoder), CLASSES, LABELS, StaticTraining(epochs=1))
+    model = train_static(encoder, ids_of(encoder), CLASSES, LABELS, epochs=1)
     with pytest.raises(BrimfulError, match="not a static model"):
         model.save(tmp_path / "encoder")
     model.save(tmp_path / "model")
@@ -178,7 +181,7 @@ def test_what_is_no_static_model_is_refused(encoder, tmp_path):
 
 
 def test_damage_of_a_static_model_is_one_line(encoder, tmp_path):
-    model = train_static(encoder, ids_of(encoder), CLASSES, LABELS, StaticTraining(epochs=1))
+    model = train_static(encoder, ids_of(encoder), CLASSES, LABELS, epochs=1)
     model.save(tmp_path / "model")
     path, config = tmp_path / "model" / "weights.npz", tmp_path / "model" / "config.json"
     with np.load(path) as arrays:
