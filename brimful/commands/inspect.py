@@ -105,9 +105,9 @@ def inspect(config: InspectConfig) -> dict[str, Any]:
     if config.verify:
         return verify_folder(directory)
     if not (directory / MANIFEST).is_file() and directory.is_dir():
-        from brimful.stages.finetune_replay import finetuning_of, replayed  # imports torch
+        from brimful.stages.finetune_replay import replayed, run_of_training  # imports torch
 
-        if (found := finetuning_of(directory)) is not None:
+        if (found := run_of_training(directory)) is not None:
             return replayed(directory, *found, config.update, config.batches)
     is_corpus, is_run = ((directory / name).is_file() for name in (MANIFEST, CONFIG))
     if not (is_corpus or is_run) and (directory.is_dir() or config.batches or config.update):

@@ -89,8 +89,8 @@ class TaskOptions(CommonOptions):
 
     teacher_scores: tuple[str, ...] = incidental(())
     """Files of probabilities for the texts, of any model: .jsonl, .tsv, .csv or .parquet with text, text_b
-    and scores (an object of labels) or a column for each label, as `brimful predict --scores` writes; or
-    .npy, a row for each text. Averaged with each other and the teachers."""
+    and scores (an object of labels) or a column for each label, as `brimful predict --scores` writes.
+    Averaged with each other and the teachers."""
     train: str | None = incidental(None)
     """Table of texts to learn from; by default the one of the teacher's run."""
     dev: str | None = incidental(None)

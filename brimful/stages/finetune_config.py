@@ -2,14 +2,16 @@
 
 from dataclasses import dataclass
 from itertools import product
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from brimful.base.config import incidental, require_positive, require_seeds
+from brimful.base.config import build, incidental, read_yaml, require_positive, require_seeds
 from brimful.base.errors import BrimfulError
 from brimful.hf.model_folder import ModelFolder
 from brimful.optim.config import DecayConfig
 from brimful.optim.schedule import CurveConfig
 from brimful.precision.formats import Precision
+from brimful.runs.places import CONFIG
 from brimful.tables.layouts import OWN, Columns
 from brimful.tasks.names import TASK_HELP, require_task_name
 from brimful.train.config import LoopConfig
@@ -188,6 +190,21 @@ class FinetuneConfig:
         """Paths of train, and of dev and test where they are tables of their own."""
         assert self.train is not None
         return self.train, self.dev_table, self.test
+
+
+def finetuning_of(run: Path | str) -> FinetuneConfig | None:
+    """The configuration of a run of `brimful finetune`; None for a folder that is no run of it.
+
+    A model, its students and its exports know their tables, settings and encoder by it.
+    """
+    path = Path(run) / CONFIG
+    if not path.is_file():
+        return None
+    try:
+        finetuned = build(FinetuneConfig, read_yaml(path))
+    except BrimfulError:
+        return None
+    return finetuned if finetuned.encoder and finetuned.train else None
 
 
 def default_rate(width: int) -> float:

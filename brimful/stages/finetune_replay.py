@@ -6,29 +6,25 @@ from typing import Any
 
 from rich.text import Text
 
-from brimful.base.config import build, read_yaml
 from brimful.base.console import visible
 from brimful.base.errors import BrimfulError
 from brimful.base.terminal import output_console
 from brimful.data.example_stream import ExampleStream
 from brimful.hf.folders import load_pretrained
 from brimful.runs.directory import CONFIG
-from brimful.stages.finetune_config import NO_DEV, FinetuneConfig
+from brimful.stages.finetune_config import NO_DEV, FinetuneConfig, finetuning_of
 from brimful.stages.finetune_trainings import load_data, trainings
 from brimful.stages.held_out_rows import FILE
 from brimful.train.journal import SPIKES
 from brimful.train.metrics import read_metrics
 
 
-def finetuning_of(directory: Path) -> tuple[Path, FinetuneConfig] | None:
+def run_of_training(directory: Path) -> tuple[Path, FinetuneConfig] | None:
     """The run of finetune that a folder is, or is a training of, and its configuration."""
     for folder in (directory, *directory.absolute().parents[:3]):
         if (folder / CONFIG).is_file():
-            try:
-                config = build(FinetuneConfig, read_yaml(folder / CONFIG))
-            except BrimfulError:
-                return None
-            return (folder, config) if config.encoder and config.train else None
+            config = finetuning_of(folder)
+            return None if config is None else (folder, config)
     return None
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tokenizers import Tokenizer
 
-from brimful.base.console import say
 from brimful.base.errors import BrimfulError, nearest
 from brimful.base.storage import crc32
 from brimful.corpus.text.special_ids import truncation_side
@@ -42,7 +42,6 @@ TEXT, TEXT_B = "text", "text_b"
 """The columns of texts in a file of scores."""
 SCORES = "scores"
 """The column of scores: an object, a number for each label."""
-ARRAYS = ".npy"
 ROUNDING = 1e-4
 """How far a probability may lie outside 0 to 1, which it is then set to."""
 
@@ -60,6 +59,12 @@ def order_of_labels(model: TaskModel, labels: Sequence[str], where: str) -> list
             f" {', '.join(labels[:8])}: name them alike, in id2label of its config.json"
         )
     return [theirs.index(label) for label in labels]
+
+
+def are_alike(ours: Tokenizer, theirs: Tokenizer) -> bool:
+    """Whether two tokenizers make the same tokens of every text, and cut it on the same side."""
+    hashes = tokenizer_hash(ours), tokenizer_hash(theirs)
+    return hashes[0] == hashes[1] and truncation_side(ours) == truncation_side(theirs)
 
 
 @dataclass(frozen=True)
@@ -91,9 +96,7 @@ class ModelTeacher:
         assert theirs is not None
         if student.max_length > self.model.encoder.config.max_length:
             return False
-        if tokenizer_hash(ours) == tokenizer_hash(theirs) and truncation_side(ours) == truncation_side(
-            theirs
-        ):
+        if are_alike(ours, theirs):
             return True
         if ours.get_vocab() != theirs.get_vocab():
             return False
@@ -157,27 +160,20 @@ def _writable(outputs: Outputs) -> Outputs:
     return np.array(outputs) if isinstance(outputs, np.ndarray) else outputs
 
 
-def read_scores(
-    path: Path | str, task: Task, tables: Sequence[Table], sizes: Sequence[int]
-) -> list[np.ndarray]:
+def read_scores(path: Path | str, task: Task, tables: Sequence[Table]) -> list[np.ndarray]:
     """The scores in a file, for the rows of each table: float32 (rows, C); NaN where it has none.
 
     Args:
         path: a table with text (text_b) and `scores` or a column for each label; the scores of a text that
-            stands there several times are averaged. Or .npy, whose rows are those of the files of all tables
-            but the last, in order, with columns in the order of the labels.
-        tables: what is learned from, and last the test table.
-        sizes: the rows of those files, of which tables may have a part.
+            stands there several times are averaged.
 
     Raises:
         BrimfulError: the file cannot be read, has other labels or none of these texts, or its numbers are no
             scores.
     """
     path = Path(path)
-    if path.suffix == ARRAYS:
-        return _array(path, task, tables, sizes)
     if path.suffix not in FORMATS:
-        raise BrimfulError(f"{path}: scores are {', '.join((*FORMATS, ARRAYS))} files")
+        raise BrimfulError(f"{path}: scores are {', '.join(FORMATS)} files")
     several: dict[tuple[str, str], list[np.ndarray]] = {}
     for key, values in _rows(path, task):
         several.setdefault(key, []).append(values)
@@ -237,57 +233,35 @@ def _checked(values: np.ndarray, task: Task, where: str) -> np.ndarray:
     return np.clip(values, 0.0, 1.0)
 
 
-def read_array(path: Path, rows: int) -> np.ndarray:
-    """A .npy of numbers, (rows, C) as float32; one of (rows,) has one column.
+def read_vectors(path: Path, tables: Sequence[Table], sizes: Sequence[int]) -> np.ndarray:
+    """The vectors of texts in a .npy file, float32 (texts, width).
+
+    Args:
+        sizes: the rows of the files that the tables are from; a table may lack some of them.
 
     Raises:
-        BrimfulError: it cannot be read, or has another shape or what is no number.
+        BrimfulError: the file cannot be read, or has another shape or what is no number.
     """
+    rows = sum(sizes)
     try:
         found = np.load(path, mmap_mode="r", allow_pickle=False)
     except OSError as error:
         raise BrimfulError(f"cannot read {path}: {error.strerror or error}") from error
     except (ValueError, EOFError) as error:
         raise BrimfulError(f"cannot read {path}: it is no whole .npy file of numbers") from error
-    if found.dtype.kind not in "fiu" or found.ndim not in (1, 2) or len(found) != rows:
+    if found.dtype.kind not in "fiu" or found.ndim != 2 or len(found) != rows:
         raise BrimfulError(
             f"{path} holds {found.dtype} {found.shape}: expected numbers, {rows:,} rows, one for each text of"
-            " train and then of the unlabelled files"
+            " the unlabelled files"
         )
-    found = np.asarray(found, dtype=np.float32).reshape(rows, -1)
-    finite = np.atleast_1d(np.isfinite(found).all(1))
-    if not finite.all():
-        raise BrimfulError(f"{path}, row {int(np.flatnonzero(~finite)[0])}: not finite")
-    return found
-
-
-def rows_of_array(path: Path, tables: Sequence[Table], sizes: Sequence[int]) -> list[np.ndarray]:
-    """The rows of a .npy that belong to each table; `sizes` as in `read_scores`.
-
-    Raises:
-        BrimfulError: as `read_array`.
-    """
-    return _dealt(read_array(path, sum(sizes)), tables, sizes)
-
-
-def _dealt(values: np.ndarray, tables: Sequence[Table], sizes: Sequence[int]) -> list[np.ndarray]:
-    parts = np.split(values, np.cumsum(sizes)[:-1])
-    return [
-        part if table.rows is None else part[table.rows] for part, table in zip(parts, tables, strict=True)
-    ]
-
-
-def _array(path: Path, task: Task, tables: Sequence[Table], sizes: Sequence[int]) -> list[np.ndarray]:
-    *learned, test = tables
-    found = read_array(path, sum(sizes))
-    if found.shape[1] != len(task.labels):
-        raise BrimfulError(f"{path} has {found.shape[1]} columns: expected {len(task.labels)}, one a label")
-    found = np.stack([_checked(values, task, f"{path}, row {row}") for row, values in enumerate(found)])
-    say(f"{path}: the columns are taken as {', '.join(task.labels[:8])}, in this order")
-    return [
-        *_dealt(found, learned, sizes),
-        np.full((len(test), found.shape[1]), np.nan, dtype=np.float32),
-    ]
+    found = np.asarray(found, dtype=np.float32)
+    is_finite = np.isfinite(found).all(1)
+    if not is_finite.all():
+        raise BrimfulError(f"{path}, row {int(np.flatnonzero(~is_finite)[0])}: not finite")
+    parts = []
+    for part, table in zip(np.split(found, np.cumsum(sizes)[:-1]), tables, strict=True):
+        parts.append(part if table.rows is None else part[table.rows])
+    return np.concatenate(parts)
 
 
 def know_all(given: Sequence[np.ndarray]) -> bool:
@@ -360,11 +334,7 @@ class VectorTeacher:
         ours, theirs = student.tokenizer, self.encoder.tokenizer
         assert ours is not None
         assert theirs is not None
-        alike = tokenizer_hash(ours), truncation_side(ours)
-        return max_length <= self.reading.max_length and alike == (
-            tokenizer_hash(theirs),
-            truncation_side(theirs),
-        )
+        return max_length <= self.reading.max_length and are_alike(ours, theirs)
 
     def of_texts(
         self, parts: Sequence[Encoded], sizes: Sequence[int], student: Encoder, same: bool, runtime: Runtime
@@ -376,7 +346,7 @@ class VectorTeacher:
             same: whether the examples are its own.
         """
         if self.encoder is None:
-            return np.concatenate(rows_of_array(self.path, [part.table for part in parts], sizes))
+            return read_vectors(self.path, [part.table for part in parts], sizes)
         return np.concatenate([self.vectors(part, student, same, runtime) for part in parts])
 
     def vectors(self, data: Encoded, student: Encoder, same: bool, runtime: Runtime) -> np.ndarray:

@@ -19,10 +19,9 @@ from brimful.model.heads import SequenceHead
 from brimful.objectives.imitation import TEACHER
 from brimful.runs.directory import CONFIG, SUMMARY, absolute, model_files, named_files
 from brimful.stages.distil_options import DistilConfig, TaskOptions
-from brimful.stages.finetune_config import FinetuneConfig
+from brimful.stages.finetune_config import FinetuneConfig, finetuning_of
 from brimful.stages.held_out_rows import FILE, HeldOut, read_held_out
 from brimful.stages.teachers import (
-    ARRAYS,
     ModelTeacher,
     averaged,
     know_all,
@@ -216,7 +215,7 @@ def read_material(
         _warn_of_learned_tests(config, kind, data)
     task = data.task
     teachers = [replace(each, order=order_of_labels(each.model, task.labels, each.name)) for each in teachers]
-    parts, sizes = [data.train.with_text()], [_rows_of_train(data)]
+    parts = [data.train.with_text()]
     unlabelled = TaskFiles(kind, sources.plain_layout, ranks, labelled=False)
     assert encoder.tokenizer is not None
     cut = [part.table for part in _parts_of_train(data)]
@@ -225,7 +224,6 @@ def read_material(
         require_pairs(more.table, data.train.table.second is not None, data.train.table.path)
         if ranks.is_main:
             warn_of_lost_ends(more.examples.cut, len(more), path, max_length, windows=False)
-        sizes.append(len(more))
         if cut and (copies := held_out_copies(more.table, cut, data.train.table)).any():
             if ranks.is_main:
                 rows = "test or dev" if len(cut) > 1 else "held-out"
@@ -247,7 +245,7 @@ def read_material(
             " tokenizer"
         )
     tables = [*(part.table for part in parts), data.test.table]
-    scores = [read_scores(path, task, tables, sizes) for path in config.teacher_scores]
+    scores = [read_scores(path, task, tables) for path in config.teacher_scores]
     if not (teachers or config.dry_run):  # a text that no file knows; a model may still come to a dry run
         for each, table in zip(zip(*scores, strict=True), tables[:-1], strict=False):
             averaged(task, each, table)
@@ -278,11 +276,7 @@ def tables_of(config: TaskOptions, origin: FinetuneConfig | None) -> tuple[str, 
             f"{config.teachers[0]} is not a run of `brimful finetune`, whose tables would be used: give"
             " --train and --test"
         )
-    arrays = any(Path(path).suffix == ARRAYS for path in config.teacher_scores)
-    raise UsageError(
-        "without a model as --teacher, whose tables would be used: give --train and --test"
-        + ("; vectors teach with `brimful distil-encoder --teacher-vectors`" if arrays else "")
-    )
+    raise UsageError("without a model as --teacher, whose tables would be used: give --train and --test")
 
 
 def held_out_of(
@@ -340,11 +334,6 @@ def _learned(path: str, kind: type[Task]) -> Table | None:
     return table.take(np.setdiff1d(np.arange(len(table)), np.concatenate(rows))) if rows else table
 
 
-def _rows_of_train(data: TaskData) -> int:
-    """The rows of the file of train."""
-    return sum(map(len, [data.train, *_parts_of_train(data)]))
-
-
 def _parts_of_train(data: TaskData) -> list[Encoded]:
     """Test and dev, where they were cut from the file of train."""
     return [part for part in (data.test, data.dev) if part is not None and part.table.rows is not None]
@@ -356,18 +345,6 @@ def _with_target(part: Encoded, outputs: Outputs) -> Examples:
     if isinstance(outputs, np.ndarray) and len(outputs) != len(examples):
         outputs = outputs[examples.text_of_example]
     return replace(examples, targets=examples.targets | {TEACHER: outputs})
-
-
-def finetuning_of(run: Path | str) -> FinetuneConfig | None:
-    """The configuration of a run of `brimful finetune`; None for a folder that is no run of it."""
-    path = Path(run) / CONFIG
-    if not path.is_file():
-        return None
-    try:
-        finetuned = build(FinetuneConfig, read_yaml(path))
-    except BrimfulError:
-        return None
-    return finetuned if finetuned.encoder and finetuned.train else None
 
 
 def encoder_before(origin: FinetuneConfig, remedy: str) -> ModelFolder:

@@ -54,8 +54,6 @@ def test_what_is_no_teacher_says_so(teacher, tmp_path):
         distil_encoder(teacher=str(teacher.parent / "encoder"), out=str(tmp_path / "run"))
     with pytest.raises(BrimfulError, match="encoder is an encoder without a task: `brimful distil-encoder`"):
         distil(teacher=str(teacher.parent / "encoder"), out=str(tmp_path / "run"))
-    with pytest.raises(UsageError, match=r"vectors teach with `brimful distil-encoder --teacher-vectors`$"):
-        distil(teacher_scores=["v.npy"], out=str(tmp_path / "run"))
     with pytest.raises(UsageError, match=r"^distil-encoder needs --teacher or --teacher-vectors and --out"):
         distil_encoder(out=str(tmp_path / "run"))
     with pytest.raises(UsageError, match=r"^--teacher-vectors needs --student FOLDER"):
@@ -262,8 +260,7 @@ def test_hard_labels_are_learned_beside_the_teacher(teacher, tmp_path):
         ),
         ("a.jsonl", '{"texts": "a"}', "has no 'text'"),
         ("a.tsv", "text\tscores\na\t{yes", "is not JSON"),
-        ("a.txt", "a", "scores are .tsv, .csv, .jsonl, .parquet, .npy files"),
-        ("a.npy", "no array", "cannot read"),
+        ("a.txt", "a", "scores are .tsv, .csv, .jsonl, .parquet files"),
         ("b.jsonl", None, "cannot read"),
     ],
 )
@@ -289,42 +286,14 @@ def test_a_dry_run_refuses_what_the_run_would(teacher, tmp_path):
         distil(**given, teacher_scores=[str(tmp_path / "s.jsonl")])
 
 
-def test_an_array_has_a_row_for_each_text_and_a_column_for_each_label(teacher, of_model, tmp_path, capsys):
-    tables = {name: str(teacher.parent / "rows.tsv") for name in ("train", "test")}
-    file, student = tmp_path / "scores.npy", str(teacher.parent / "encoder")
-    predict(model=str(teacher), input=tables["train"], output=str(file))
-    given = {"teacher_scores": [str(file)], "student": student, **tables, "max_length": 16}
-    summary = distil(out=str(tmp_path / "run"), **given, **CALM)
-    assert_same(tmp_path / "run", of_model, 2e-4)
-    assert "accuracy" not in summary.get("teacher", {})
-    assert "taken as no, yes, in this order" in capsys.readouterr().err
-    np.save(file, np.load(file)[:-1])
-    with pytest.raises(BrimfulError, match=r"expected numbers, 4 rows, one for each text"):
-        distil(out=str(tmp_path / "other"), **given, **CALM)
-
-
-@pytest.mark.slow
-def test_an_array_has_rows_for_empty_texts_too(teacher, tmp_path):
-    """As `predict` writes it, whose rows are those of the file."""
-    train, test = tmp_path / "train.tsv", str(teacher.parent / "rows.tsv")
-    train.write_text("text\tlabel\n" + "\tno\n" + "".join(f"{text}\t{label}\n" for text, label in ROWS))
-    chances = np.array([[0.5, 0.5], [0.1, 0.9], [0.9, 0.1], [0.2, 0.8], [0.8, 0.2]], dtype=np.float32)
-    np.save(tmp_path / "s.npy", chances)
-    long = CALM | {"logits": {"epochs": 80.0, "learning_rate": 3e-3}}
-    given = {"teacher_scores": [str(tmp_path / "s.npy")], "student": str(teacher.parent / "encoder")}
-    distil(**given, train=str(train), test=test, out=str(tmp_path / "run"), max_length=16, **long)
-    answers = load_task_model(tmp_path / "run").predict([text for text, _ in ROWS], scores=True)
-    np.testing.assert_allclose([row["scores"]["no"] for row in answers], chances[1:, 0], atol=0.1)
-
-
 def test_the_scores_of_a_repeated_text_are_averaged_and_a_file_of_other_texts_is_refused(tmp_path):
     task = Classification(["a", "b"])
     table = Table(tmp_path / "t.tsv", ["x", "y"], None, None)
     rows = [("x", 0.2), ("y", 0.5), ("x", 0.6)]
     lines = [json.dumps({"text": text, "scores": {"a": p, "b": 1 - p}}) for text, p in rows]
     (tmp_path / "s.jsonl").write_text("\n".join(lines))
-    found, _ = read_scores(tmp_path / "s.jsonl", task, [table, table], [2])
+    found, _ = read_scores(tmp_path / "s.jsonl", task, [table, table])
     np.testing.assert_allclose(found, [[0.4, 0.6], [0.5, 0.5]], atol=1e-6)
     other = Table(tmp_path / "u.tsv", ["z"], None, None)
     with pytest.raises(BrimfulError, match=r"s.jsonl has no scores of any text of .*u.tsv"):
-        read_scores(tmp_path / "s.jsonl", task, [other, other], [1])
+        read_scores(tmp_path / "s.jsonl", task, [other, other])

@@ -57,12 +57,10 @@ def test_a_teacher_that_does_not_know_a_text_is_left_out_of_its_average():
 def test_probabilities_may_be_rounded_and_values_of_a_regression_stand_in_one_column(tmp_path):
     both = table(["x", "y"])
     (tmp_path / "s.tsv").write_text("text\ta\tb\nx\t1.00002\t-0.00002\ny\t0.25\t0.75\n")
-    np.save(tmp_path / "s.npy", np.array([[1.00002, -0.00002], [0.25, 0.75]]))
-    for name in ("s.tsv", "s.npy"):
-        found, _ = read_scores(tmp_path / name, TWO, [both, both], [2])
-        np.testing.assert_allclose(found, [[1, 0], [0.25, 0.75]], atol=1e-7)
-    np.save(tmp_path / "v.npy", np.array([3.5, -2.0]))
-    found, _ = read_scores(tmp_path / "v.npy", Regression(), [both, both], [2])
+    found, _ = read_scores(tmp_path / "s.tsv", TWO, [both, both])
+    np.testing.assert_allclose(found, [[1, 0], [0.25, 0.75]], atol=1e-7)
+    (tmp_path / "v.tsv").write_text("text\tLABEL_0\nx\t3.5\ny\t-2.0\n")
+    found, _ = read_scores(tmp_path / "v.tsv", Regression(), [both, both])
     assert found.tolist() == [[3.5], [-2.0]]
 
 
