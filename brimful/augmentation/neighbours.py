@@ -199,7 +199,7 @@ def embedding_neighbours(embeddings: Tensor, pieces: Pieces, words: Iterable[str
     flat = torch.from_numpy(pieces_of.values.astype(np.int64))
     offsets = torch.from_numpy(pieces_of.starts)
     means = F.embedding_bag(flat, matrix, offsets, mode="mean")
-    first = np.where(pieces_of.lengths == 1, pieces_of.values[pieces_of.starts], -1)
+    first = np.where(pieces_of.lengths == 1, flat.numpy()[pieces_of.starts], -1)
     return Neighbours(found, F.normalize(means, dim=1), number, first, pieces_of)
 
 

@@ -10,7 +10,7 @@ import re
 import shutil
 import textwrap
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from brimful.base.config import flat
@@ -26,24 +26,6 @@ FLAG_COLUMNS = 30
 UNBROKEN_SPACE = "\N{NO-BREAK SPACE}"
 """A space at which no line is broken."""
 
-QUESTIONS = {
-    "What goes in": (
-        *("paths", "files", "runs", "run", "directory", "data", "input", "texts", "text", "histogram"),
-        *("encoder", "encoders", "teacher", "teacher_scores", "start_from", "tokenizer", "resume"),
-        *("train", "dev", "test", "more_tests", "calibrate", "unlabelled", "task", "layout", "lexicon"),
-        *("more_fields", "candidates", "vectors", "stop_words", "max_documents", "max_reviews"),
-        "keep_pieces_of",
-    ),
-    "What comes out": ("out", "output", "format", "plot", "scores", "step"),
-    "How it is done": (),
-    "The machine": (
-        *("engine", "workers", "precision", "micro_batch_tokens", "rows_per_micro_batch", "verify_data"),
-        "document_seconds",
-    ),
-    "Trying it": ("dry_run",),
-}
-"""The headings over the options of no group, and which stand there; others under "How it is done"."""
-
 
 def help_of(schema: type, prog: str, values: Mapping[str, Any], *, every: bool) -> str:
     """The help of a verb, as wide as the terminal, within limits.
@@ -52,7 +34,7 @@ def help_of(schema: type, prog: str, values: Mapping[str, Any], *, every: bool) 
         schema: the configuration of the verb.
         prog: `brimful VERB`.
         values: what is given, in groups; other options have their defaults.
-        every: all options, by question; else the main ones.
+        every: all options, by group; else the main ones.
     """
     width = max(MIN_COLUMNS, min(shutil.get_terminal_size().columns, MAX_COLUMNS))
     given = flat(values)
@@ -100,31 +82,16 @@ def _wrap(text: str, width: int, *, indent: str = "") -> list[str]:
 
 
 def _all_lines(schema: type, options: Sequence[Option], width: int) -> list[str]:
-    lines: list[str] = []
-    for title, more, chosen in _by_question(schema, options):
+    by_group: dict[tuple[str, ...], list[Option]] = {}
+    for option in options:
+        by_group.setdefault(option.path[:-1], []).append(option)
+    lines = [*_option_lines(by_group.pop(()), width), ""]
+    for group, chosen in by_group.items():
+        title, more = _heading(schema, group)
         lines += textwrap.wrap(title, width)
         lines += textwrap.wrap(more, width, initial_indent="  ", subsequent_indent="  ")
         lines += [*_option_lines(chosen, width), ""]
     return [*lines, "Any verb", *_option_lines(options_of(Common), width)]
-
-
-def _by_question(schema: type, options: Sequence[Option]) -> Iterator[tuple[str, str, list[Option]]]:
-    """The options under their headings; a heading is a title, and what else there is to say."""
-    by_question: dict[str, list[Option]] = {question: [] for question in QUESTIONS}
-    by_group: dict[tuple[str, ...], list[Option]] = {}
-    for option in options:
-        group, name = option.path[:-1], option.path[-1]
-        if group:
-            by_group.setdefault(group, []).append(option)
-            continue
-        named = [question for question, names in QUESTIONS.items() if name in names]
-        question = "What goes in" if option.required else "How it is done"
-        by_question[named[0] if named else question].append(option)
-    last = [(question, by_question.pop(question)) for question in ("The machine", "Trying it")]
-    yield from ((question, "", chosen) for question, chosen in by_question.items() if chosen)
-    for group, chosen in by_group.items():
-        yield *_heading(schema, group), chosen
-    yield from ((question, "", chosen) for question, chosen in last if chosen)
 
 
 def _heading(schema: type, group: tuple[str, ...]) -> tuple[str, str]:

@@ -157,11 +157,11 @@ def _run(name: str, arguments: Sequence[str]) -> None:
     number_of("RANK", 0)  # before any work
     with starting():
         from brimful.cli.arguments import naming_options, parse
-        from brimful.commands.early import check
+        from brimful.cli.inputs import check_inputs
 
         options, common = parse(load_schema(name), arguments, f"brimful {name}")
         with naming_options(options, common.config):
-            check(name, options)
+            check_inputs(name, options)
         verb = load_verb(name)
     # Under --json, stdout has the result alone.
     aside = contextlib.redirect_stdout(sys.stderr) if common.json else contextlib.nullcontext()

@@ -14,7 +14,9 @@ from brimful.base.errors import BrimfulError
 from brimful.base.storage import write_json
 from brimful.base.terminal import output_console
 from brimful.commands.pack_sources import histogram_counts, npy_counts, shard_counts, text_counts
-from brimful.packing.comparison import (
+from brimful.packing.config import Algorithm, Depth, PackConfig
+from brimful.packing.histogram import checked_counts
+from brimful.packing.side_by_side import (
     DEPTHS,
     NNLSHP_DEPTHS,
     ROWS_PER_RANK,
@@ -23,9 +25,6 @@ from brimful.packing.comparison import (
     attention_balance,
     best_fit_by_capacity,
 )
-from brimful.packing.config import Algorithm, Depth, PackConfig
-from brimful.packing.histogram import checked_counts
-from brimful.packing.plot import draw_plan, percent
 
 LONGEST = 512
 WIDTH = 100
@@ -111,7 +110,7 @@ def _plan_table(plans: Sequence[dict[str, Any]]) -> Table:
             plan["algorithm"],
             _depth(plan["depth"]),
             f"{plan['rows']:,}",
-            percent(plan["efficiency"]),
+            _percent(plan["efficiency"]),
             f"{plan['packing_factor']:.3f}",
             f"{plan['seconds']:.4f}" if plan["seconds"] < 0.1 else f"{plan['seconds']:.2f}",
             f"{plan['rows_above_bound']:,}",
@@ -123,7 +122,7 @@ def _capacity_table(plans: Sequence[dict[str, Any]]) -> Table:
     depths = list(dict.fromkeys(plan["depth"] for plan in plans))
     table = _table("capacity", *(f"depth {_depth(depth)}" for depth in depths))
     for capacity in dict.fromkeys(plan["capacity"] for plan in plans):
-        row = {plan["depth"]: percent(plan["efficiency"]) for plan in plans if plan["capacity"] == capacity}
+        row = {plan["depth"]: _percent(plan["efficiency"]) for plan in plans if plan["capacity"] == capacity}
         table.add_row(f"{capacity:,}", *(row[depth] for depth in depths))
     return table
 
@@ -141,6 +140,11 @@ def _table(first: str, *others: str) -> Table:
     for name in others:
         table.add_column(name, justify="right")
     return table
+
+
+def _percent(ratio: float) -> str:
+    """A ratio in percent with three decimals; 100.000 only if it is exactly 1."""
+    return f"{ratio if ratio == 1 else min(ratio, 0.99999):.3%}".removesuffix("%")
 
 
 def _depth(depth: Depth) -> str:
@@ -162,8 +166,6 @@ def pack(config: PackConfig) -> Plans:
     """
     counts = _counts(config)
     choices = _choices(config)
-    if config.plot is not None and not counts.any():
-        raise BrimfulError(f"there are no sequences to draw in {config.plot}")
     if config.dry_run:
         say(f"{int(counts.sum()):,} sequences, {len(choices)} plans to make")
         return Plans()
@@ -187,6 +189,4 @@ def pack(config: PackConfig) -> Plans:
     if best is not None and config.out:
         rows = [{"lengths": p, "rows": n} for p, n in zip(best.patterns, best.repeats.tolist(), strict=True)]
         write_json(config.out, {"capacity": best.capacity, "patterns": rows})
-    if best is not None and config.plot:
-        draw_plan(config.plot, counts, best)
     return plans

@@ -35,14 +35,13 @@ def batch_of(
     )
     targets = {}
     for name, values in examples.targets.items():
-        by_token = isinstance(values, Ragged)
-        array = values.values if isinstance(values, Ragged) else values
-        size = batch.tokens.numel() if by_token else len(batch.offsets) - 1
-        padded = np.full((size, *array.shape[1:]), none_of(array.dtype), dtype=array.dtype)
-        if by_token:
+        none, dtype = none_of(values.dtype), values.dtype
+        if isinstance(values, Ragged):
+            padded = np.full((batch.tokens.numel(), *values.width), none, dtype)
             np.concatenate([values[i] for i in index], out=padded[: batch.real_tokens])
         else:
-            padded[: len(index)] = array[index]
+            padded = np.full((len(batch.offsets) - 1, *values.shape[1:]), none, dtype)
+            padded[: len(index)] = values[index]
         targets[name] = torch.from_numpy(padded)
     return replace(batch, targets=targets)
 

@@ -150,7 +150,7 @@ class TextGate:
         if self.order is None:
             return outputs
         if isinstance(outputs, Ragged):
-            return replace(outputs, values=outputs.values[..., self.order])
+            return outputs.map_parts(lambda scores: scores[..., self.order])
         return outputs[..., self.order]
 
     def _why(self) -> str:

@@ -67,12 +67,15 @@ class Run:
     @property
     def task(self) -> "type[Task] | None":
         """The task of a run of finetune or distil, or of an export, if this version knows it."""
-        from brimful.tasks.registry import DEFAULT, known_task  # imports torch, which other runs don't need
+        from brimful.tasks.registry import (  # imports torch, which other runs don't need
+            DEFAULT_TASK,
+            known_task,
+        )
 
         named = (
             self.summary.get("task") or self.config.get("task") or branch(self.summary, "gate").get("task")
         )
-        return known_task(str(named or DEFAULT))
+        return known_task(str(named or DEFAULT_TASK))
 
     @property
     def task_metrics(self) -> "tuple[Metric, ...]":

@@ -10,8 +10,8 @@ from brimful.hf.model_folder import ModelFolder
 from brimful.serving.config import Opening
 from brimful.serving.opened import ServedTask
 from brimful.tables.table import Table, require_pairs
-from brimful.tasks.classes import Classes
 from brimful.tasks.encoded import Encoded
+from brimful.tasks.form import Classes
 from brimful.tasks.static import StaticModel, token_ids
 
 

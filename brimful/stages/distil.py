@@ -24,9 +24,14 @@ from brimful.stages.training import StudentTrainer
 from brimful.tasks.data import evaluation
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.judging.baselines import Tfidf, available, linear
-from brimful.tasks.judging.comparison import Judged, fingerprint, measure_methods, write_predictions
+from brimful.tasks.judging.comparison import (
+    Judged,
+    fingerprint,
+    measure_methods,
+    over_seeds,
+    write_predictions,
+)
 from brimful.tasks.judging.speed import Answer, Speed, speeds_of
-from brimful.tasks.judging.uncertainty import over_seeds
 from brimful.tasks.model import TaskModel, fold
 from brimful.train.objective import Runtime
 from brimful.train.verdict import verdict_of_trainings

@@ -36,10 +36,10 @@ from brimful.stages.training import StreamedTexts, StudentTrainer
 from brimful.tables.layouts import find_layout
 from brimful.tables.table import Table
 from brimful.tables.table_files import read_file
-from brimful.tasks.cache import TaskFiles
 from brimful.tasks.classification import Classification
 from brimful.tasks.encoded import Encoded, encode, warn_of_lost_ends
 from brimful.tasks.registry import task_of
+from brimful.tasks.task_files import TaskFiles
 from brimful.train.objective import Runtime
 from brimful.train.verdict import verdict_of_trainings
 

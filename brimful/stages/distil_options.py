@@ -13,7 +13,7 @@ from brimful.optim.schedule import CurveConfig
 from brimful.precision.formats import Precision
 from brimful.stages.finetune_config import TASK_TRAINER
 from brimful.tables.layouts import OWN, Columns
-from brimful.tasks.names import TASK_HELP, require_task_name
+from brimful.tasks.registry import TASK_HELP, require_task_name
 from brimful.train.config import LoopConfig
 
 

@@ -113,10 +113,18 @@ class DistilStaticJob(Job[DistilStaticConfig, DistilStaticPlan]):
         def students(examples: Examples, targets: np.ndarray) -> list[StaticModel]:
             assert plan.encoder.tokenizer is not None
             ids = ids_without_markers(examples.tokens, plan.encoder.tokenizer)
-            train = partial(train_static, plan.encoder, ids, targets, task.labels, vectors=vectors)
-            length = data.train.examples.max_length
-            shape = {"dimensions": config.dimensions, "epochs": config.epochs, "max_length": length}
-            return [train(seed=seed, **shape) for seed in config.seeds]
+            train = partial(
+                train_static,
+                plan.encoder,
+                ids,
+                targets,
+                task.labels,
+                dimensions=config.dimensions,
+                epochs=config.epochs,
+                max_length=data.train.examples.max_length,
+                vectors=vectors,
+            )
+            return [train(seed=seed) for seed in config.seeds]
 
         logits = torch.from_numpy(np.array(texts.targets[TEACHER]))
         models = {"student": students(texts, torch.softmax(logits / config.temperature, -1).numpy())}

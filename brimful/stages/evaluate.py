@@ -29,8 +29,7 @@ from brimful.stages.held_out_text import evaluate_text
 from brimful.tables.layouts import find_layout
 from brimful.tasks.data import TaskData
 from brimful.tasks.judging import baselines
-from brimful.tasks.judging.comparison import Judged, fingerprint, measure_methods
-from brimful.tasks.judging.uncertainty import over_seeds
+from brimful.tasks.judging.comparison import Judged, fingerprint, measure_methods, over_seeds
 from brimful.tasks.registry import task_of
 from brimful.train.objective import Runtime
 

@@ -8,7 +8,7 @@ from brimful.base.errors import BrimfulError, UsageError
 from brimful.precision.formats import Precision
 from brimful.stages.finetune_config import NO_DEV, TASK_TRAINER, FinetuneConfig
 from brimful.tables.layouts import OWN, Columns
-from brimful.tasks.names import TASK_HELP, require_task_name
+from brimful.tasks.registry import TASK_HELP, require_task_name
 
 
 @dataclass(frozen=True, kw_only=True)

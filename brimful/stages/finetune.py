@@ -31,9 +31,8 @@ from brimful.tasks.data import TaskData
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.judging.baselines import available
 from brimful.tasks.judging.checks import Finding, described
-from brimful.tasks.judging.comparison import Judged, fingerprint, write_predictions
+from brimful.tasks.judging.comparison import Judged, fingerprint, over_seeds, write_predictions
 from brimful.tasks.judging.review import check_before, review
-from brimful.tasks.judging.uncertainty import over_seeds
 from brimful.tasks.model import TaskModel
 from brimful.tasks.registry import task_of
 from brimful.tasks.task import TaskHead

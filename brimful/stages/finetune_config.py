@@ -13,7 +13,7 @@ from brimful.optim.schedule import CurveConfig
 from brimful.precision.formats import Precision
 from brimful.runs.places import CONFIG
 from brimful.tables.layouts import OWN, Columns
-from brimful.tasks.names import TASK_HELP, require_task_name
+from brimful.tasks.registry import TASK_HELP, require_task_name
 from brimful.train.config import LoopConfig
 
 TASK_TRAINER = LoopConfig(checkpoint_every=200, deterministic=True)

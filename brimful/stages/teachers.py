@@ -7,7 +7,7 @@ the average is turned back into outputs (`Task.outputs_of`).
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -113,7 +113,7 @@ class ModelTeacher:
             return found
         if isinstance(found, np.ndarray):
             return found[:, order]
-        return replace(found, values=found.values[:, order])
+        return found.map_parts(lambda scores: scores[:, order])
 
     def _outputs(self, data: Encoded, runtime: Runtime) -> Outputs:
         """The same in the order of its own labels, out of the cache if they are known."""

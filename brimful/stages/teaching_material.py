@@ -32,13 +32,13 @@ from brimful.stages.teachers import (
 from brimful.tables.layouts import OWN, Columns, FileLayout, find_layout
 from brimful.tables.table import Table, require_pairs
 from brimful.tasks.alike import held_out_copies, rows_alike
-from brimful.tasks.cache import TaskFiles
 from brimful.tasks.data import TaskData, load_task_data
 from brimful.tasks.encoded import Encoded, warn_of_lost_ends
 from brimful.tasks.form import Outputs
 from brimful.tasks.model import TaskModel
 from brimful.tasks.registry import task_of
 from brimful.tasks.task import Task
+from brimful.tasks.task_files import TaskFiles
 from brimful.train.objective import Runtime
 
 

@@ -15,9 +15,8 @@ from brimful.data.batch import PackedBatch
 from brimful.model.cross_entropy import cross_entropy_sum, hits
 from brimful.objectives.losses import class_imitation
 from brimful.tables.table import Table
-from brimful.tasks.classes import Classes
 from brimful.tasks.encoded import Encoded
-from brimful.tasks.form import Row
+from brimful.tasks.form import Classes, Row
 from brimful.tasks.task import LEAST, Metric, Task
 
 WEIGHT = "weight"
@@ -162,6 +161,3 @@ def _matthews(predicted: np.ndarray, labelled: np.ndarray, right: np.ndarray) ->
     covariance = right.sum() * n - labelled @ predicted
     spread = (n**2 - labelled @ labelled) * (n**2 - predicted @ predicted)
     return float(covariance / np.sqrt(spread)) if spread > 0 else 0.0
-
-
-TASK = Classification

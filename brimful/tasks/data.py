@@ -16,10 +16,11 @@ from brimful.objectives.supervised import Evaluate, no_evaluation
 from brimful.tables.layouts import OWN_LAYOUT, FileLayout
 from brimful.tables.table import Table, require_pairs
 from brimful.tasks.alike import FEWEST, cut_rows
-from brimful.tasks.cache import TaskFiles, known_groups
+from brimful.tasks.cache import known_groups
 from brimful.tasks.encoded import Encoded, warn_of_lost_ends
 from brimful.tasks.model import TaskModel
 from brimful.tasks.task import Task, TaskHead
+from brimful.tasks.task_files import TaskFiles
 from brimful.train.objective import Runtime
 
 CUT = 0.2

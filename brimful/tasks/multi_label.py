@@ -19,7 +19,7 @@ from brimful.tables.label_lists import known_parts
 from brimful.tables.table import Table
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.form import Row
-from brimful.tasks.label_sets import LabelSets
+from brimful.tasks.label_set_form import LabelSets
 from brimful.tasks.task import LEAST, Metric, Task
 
 
@@ -130,6 +130,3 @@ class MultiLabel(LabelSets, Task):
 def label_sets(bits: np.ndarray, labels: int) -> np.ndarray:
     """bool (n, labels), which labels each row has, of the bits of `MultiLabel.targets`."""
     return np.unpackbits(bits, axis=1, count=1 + labels)[:, 1:].view(bool)
-
-
-TASK = MultiLabel

@@ -23,9 +23,9 @@ from brimful.hf.reading import TextReading
 from brimful.hf.text_encoder import TextEncoder
 from brimful.model.heads import MaskedLMHead, SequenceHead
 from brimful.serving import graph_models
-from brimful.tasks.classes import Classes
 from brimful.tasks.classification import Classification
-from brimful.tasks.label_sets import LabelSets
+from brimful.tasks.form import Classes
+from brimful.tasks.label_set_form import LabelSets
 from brimful.tasks.multi_label import MultiLabel
 from brimful.tasks.static import StaticModel
 from builders.encoders import small, word_tokenizer

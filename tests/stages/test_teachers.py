@@ -129,7 +129,7 @@ def test_examples_are_chained_as_views():
     assert [ids.tolist() for ids in found.tokens] == [
         ids.tolist() for part in (one, two) for ids in part.tokens
     ]
-    assert found.tokens[1].base is one.tokens.values
+    assert found.tokens[1].base is one.tokens.parts[0]
     assert found.text_of_example.tolist() == [0, 1, 2, 2, 3]
     assert found.targets["label"].tolist() == [0, 1, IGNORED, IGNORED, IGNORED]
     batch = batch_of(found, np.array([4, 1, 2]))

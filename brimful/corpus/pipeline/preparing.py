@@ -82,10 +82,9 @@ def prepare_corpus(config: PrepareConfig) -> dict[str, Any]:
 
 
 def _settings(config: PrepareConfig) -> Settings:
-    lexicon = config.lexicon
     lexicon_hash = ""
-    if lexicon:
-        words, notes = word_list(lexicon, "lexicon")
+    if config.lexicon:
+        words, notes = word_list(config.lexicon, "lexicon")
         lexicon_hash = config_hash(words)
         for note in notes:
             warn(note)
@@ -99,27 +98,15 @@ def _settings(config: PrepareConfig) -> Settings:
         max_documents=config.max_documents,
         extend=config.extend,
     )
+    segmenter = segmenter_name()
+    facts = {"lexicon content": lexicon_hash, "segmenter": segmenter, CLEANING: cleaning_version()}
     return Settings(
-        given={
-            **given,
-            "lexicon content": lexicon_hash,
-            "segmenter": segmenter_name(),
-            CLEANING: cleaning_version(),
-        },
-        read=config.read,
-        clean=config.clean,
-        dedup=config.dedup,
+        config=config,
+        given={**given, **facts},
         tokenizer=tokenizer,
         tokenizer_settings=tokenizer.check(),
-        retrain_tokenizer=config.retrain_tokenizer,
-        language=config.language,
-        lexicon=lexicon,
         lexicon_hash=lexicon_hash,
-        segmenter=segmenter_name(),
-        shard_tokens=config.shard_tokens,
-        validation_share=config.validation_share,
-        document_seconds=config.document_seconds,
-        max_documents=config.max_documents,
+        segmenter=segmenter,
     )
 
 

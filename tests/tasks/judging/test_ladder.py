@@ -21,14 +21,13 @@ from brimful.stages.finetune_config import default_rate
 from brimful.stages.finetune_trainings import curve_rows
 from brimful.tables.question_files import Answer, QuestionTable
 from brimful.tables.table import Table
-from brimful.tasks.answer_spans import Prediction, Scored
+from brimful.tasks.answer_form import Prediction, Scored
 from brimful.tasks.classification import WEIGHT, Classification
 from brimful.tasks.data import TaskData, drawn
 from brimful.tasks.encoded import Encoded, encode
 from brimful.tasks.judging import comparison
 from brimful.tasks.judging.baselines import Tfidf, UnreadError, linear
-from brimful.tasks.judging.comparison import Judged, measure_methods
-from brimful.tasks.judging.uncertainty import bootstrapped, jackknifed
+from brimful.tasks.judging.comparison import Judged, bootstrapped, jackknifed, measure_methods
 from brimful.tasks.multi_label import MultiLabel
 from brimful.tasks.question_answering import QuestionAnswering
 from brimful.tasks.regression import Regression
@@ -285,7 +284,7 @@ def test_what_all_resamples_need_is_computed_once(task, seed, monkeypatch):
     assert count == {"primary_of": 2}
     expected = bootstrapped(lambda rows: [measure(rows) for measure in plain], 300)
     assert found.covariance == pytest.approx(expected.covariance, rel=1e-6)
-    monkeypatch.setattr(comparison, "MOST", 299)
+    monkeypatch.setattr(comparison, "MAX_BOOTSTRAP_ROWS", 299)
     fewer = measure_methods(judged, data)
     assert fewer.values == pytest.approx(measured)
     assert fewer.difference(0, 1)[1] == pytest.approx(found.difference(0, 1)[1], rel=0.7)

@@ -27,7 +27,7 @@ from brimful.tasks.judging.review import (
 )
 from brimful.tasks.multi_label import MultiLabel
 from brimful.tasks.regression import Regression
-from brimful.tasks.spans import Found
+from brimful.tasks.span_form import Found
 from brimful.tasks.token_classification import TokenClassification
 from brimful.train.objective import Runtime
 from builders.encoders import small, word_tokenizer

@@ -18,9 +18,8 @@ from brimful.data.ragged import Ragged
 from brimful.tables.layouts import OWN_LAYOUT, FileLayout
 from brimful.tables.question_files import QuestionTable, read_questions
 from brimful.tables.table import Table, Take, everything
-from brimful.tasks.encoded import Encoded
+from brimful.tasks.encoded import Encoded, without_spaces
 from brimful.tasks.form import Outputs, PredictionForm, Row
-from brimful.tasks.token_tags import without_spaces
 
 LONGEST_ANSWER = 30
 """In tokens, as in BERT's own program for SQuAD; a training table with longer ones raises it."""
@@ -183,6 +182,3 @@ def _best(found: Mapping[tuple[int, int], float], context: str) -> list[Scored]:
     """The best spans, in order."""
     spans = sorted(found.items(), key=lambda item: (-item[1], item[0]))[:N_BEST]
     return [Scored(start, context[start:end], score) for (start, end), score in spans]
-
-
-FORM = Answers

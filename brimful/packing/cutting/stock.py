@@ -14,7 +14,7 @@ from scipy.sparse import csc_array, hstack
 
 from brimful.packing.cutting.knapsack import count_layers, count_steps
 from brimful.packing.cutting.program import LEAST_PRICINGS, Relaxation, relax
-from brimful.packing.cutting.rounding import Search, columns_of, fill_slots
+from brimful.packing.cutting.whole_rows import Search, columns_of, fill_slots
 from brimful.packing.histogram import Plan, check_limits, checked_counts, depth_limit
 from brimful.packing.pack_first import best_fit
 

@@ -11,7 +11,7 @@ from brimful.base.draws import shuffled_index
 from brimful.base.randomness import derive_key, hash_words, permutation
 from brimful.packing.bounds import lower_bound
 from brimful.packing.config import Algorithm, Depth
-from brimful.packing.cutting.plan import cutting_stock
+from brimful.packing.cutting.stock import cutting_stock
 from brimful.packing.dealing import deal, imbalance
 from brimful.packing.histogram import Plan, count_lengths
 from brimful.packing.least_squares import nnlshp

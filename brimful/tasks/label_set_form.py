@@ -54,6 +54,3 @@ class LabelSets(NamedLabels):
             {"prediction": found, "probabilities": [round(float(p), 6) for p in each[logits > 0]]}
             for found, each, logits in zip(names, probabilities, answers, strict=True)
         ]
-
-
-FORM = LabelSets

@@ -11,8 +11,8 @@ import pytest
 from brimful.base.config import build
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import write_json
+from brimful.cli.inputs import check_inputs
 from brimful.cli.main import load_schema, load_verb
-from brimful.commands.early import check
 from brimful.hf.folders import save_model
 from builders.encoders import small, word_tokenizer
 
@@ -67,7 +67,7 @@ def test_the_verb_says_the_same(
     monkeypatch.chdir(place)
     config = build(load_schema(verb), options)
     with pytest.raises(BrimfulError) as early:
-        check(verb, config)
+        check_inputs(verb, config)
     with pytest.raises(BrimfulError) as late:
         load_verb(verb)(config)
     said, known = (str(each.value).replace(f"{place}/", "") for each in (early, late))

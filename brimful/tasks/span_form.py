@@ -2,8 +2,12 @@
 
 A text of any length is read in windows. Each token takes its scores from the window in which it stands
 farthest from a cut. The best sequence of tags for the whole text gives the spans.
+
+Tags are BIO (Ramshaw and Marcus, 1995; the variant in which every span begins with B-): B-X for the first
+token of a span of label X, I-X for the others, O for the rest.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,10 +23,9 @@ from brimful.tables.layouts import OWN_LAYOUT, FileLayout
 from brimful.tables.schemes import CONTINUED
 from brimful.tables.table import Table, Take, everything
 from brimful.tables.tagged_files import TaggedTable, read_tagged
-from brimful.tasks.encoded import Encoded
+from brimful.tasks.encoded import Encoded, without_spaces
 from brimful.tasks.form import Outputs, PredictionForm, Row
 from brimful.tasks.tagging import Tagging
-from brimful.tasks.token_tags import tag_names, without_spaces
 
 
 class Found(NamedTuple):
@@ -189,4 +192,20 @@ def merge_windows(outputs: Ragged, examples: Examples) -> tuple[list[np.ndarray]
     return places, merged
 
 
-FORM = Spans
+def tag_names(labels: Sequence[str]) -> list[str]:
+    """O, then B-X and I-X of each label. Tag 2k + 1 begins a span of label k, and 2k + 2 continues it."""
+    return [OUTSIDE, *(f"{mark}-{label}" for label in labels for mark in "BI")]
+
+
+def tags_of_spans(spans: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """The tag of each token, int64 (n,): of the last span that it overlaps with.
+
+    Args:
+        spans: int64 (m, 3), ascending: the characters of each span, and the tag that continues it.
+        places: int (n, 2), the characters of each token, ascending.
+    """
+    starts, ends, tags = np.concatenate([[(-1, -1, 0)], spans]).T
+    span = np.searchsorted(starts, places[:, 1]) - 1  # the last that starts before the token ends
+    span[ends[span] <= places[:, 0]] = 0
+    begins = (span > 0) & (span != np.append(0, span[:-1]))
+    return tags[span] - begins
