@@ -305,7 +305,7 @@ def test_a_static_student_is_served_by_numpy(teacher, tmp_path):
     scores = {"teacher_scores": ["s.jsonl"], "train": str(more), "test": str(more)}
     with pytest.raises(UsageError, match=r"^distil-static needs --teacher and --out, or --resume RUN$"):
         distil_static(**scores, out=str(tmp_path / "b"))
-    few = {"training": {"dimensions": 4, "epochs": 1}, "baseline": "none"}
+    few = {"dimensions": 4, "epochs": 1, "baseline": "none"}
     short = distil_static(**given, out=str(tmp_path / "c"), **few)
     assert not {"student_without_distillation", "tfidf"} & short.keys()
     assert short["parameters"]["student"] < summary["parameters"]["student"]
