@@ -18,7 +18,7 @@ from brimful.base.console import counted
 from brimful.cli.options import HELP_FLAGS, Common, Option, docstrings_of, options_of
 
 MAX_MAIN_OPTIONS = 12
-"""Of a verb whose configuration has no `MAIN`."""
+"""The length of the list for a verb whose configuration has no `MAIN`."""
 MIN_COLUMNS, MAX_COLUMNS = 60, 120
 """Columns that help fills."""
 FLAG_COLUMNS = 30
@@ -37,9 +37,9 @@ def help_of(schema: type, prog: str, values: Mapping[str, Any], *, every: bool) 
         every: all options, by group; else the main ones.
     """
     width = max(MIN_COLUMNS, min(shutil.get_terminal_size().columns, MAX_COLUMNS))
-    given = flat(values)
+    flat_values = flat(values)
     options = [
-        dataclasses.replace(option, default=given.get(option.key, option.default))
+        dataclasses.replace(option, default=flat_values.get(option.key, option.default))
         for option in options_of(schema)
     ]
     places = [option.flag + " ..." * option.several for option in options if option.positional]

@@ -66,7 +66,7 @@ SCHEMAS = {
     "prepare": "brimful.corpus.pipeline.config:PrepareConfig",
     "inspect": "brimful.commands.inspect_config:InspectConfig",
     "pack": "brimful.packing.config:PackConfig",
-    "doctor": "brimful.machine.config:DoctorConfig",
+    "doctor": "brimful.commands.doctor:DoctorConfig",
     "pretrain": "brimful.stages.pretrain_config:PretrainConfig",
     "check": "brimful.tasks.judging.config:CheckConfig",
     "finetune": "brimful.stages.finetune_config:FinetuneConfig",
@@ -84,7 +84,7 @@ SCHEMAS = {
 """The configuration of each verb, in a module without torch: a mistake is said before torch is loaded."""
 
 MAX_PATH_CHARACTERS = 500
-"""Of a path in an error; a longer one is shortened to its ends."""
+"""A longer path is shortened to its ends in an error."""
 
 
 def load_verb(verb: str) -> Any:
@@ -157,7 +157,7 @@ def _run(name: str, arguments: Sequence[str]) -> None:
     number_of("RANK", 0)  # before any work
     with starting():
         from brimful.cli.arguments import naming_options, parse
-        from brimful.cli.inputs import check_inputs
+        from brimful.cli.early_checks import check_inputs
 
         options, common = parse(load_schema(name), arguments, f"brimful {name}")
         with naming_options(options, common.config):
@@ -216,13 +216,13 @@ def _main(arguments: list[str]) -> int:
         if arguments[0] == "--print-completion":
             print(_completion(arguments[1:]), end="")
             return 0
-        name, *rest = arguments
+        name, *options = arguments
         if name not in VERBS:
             raise UsageError(f"unknown verb {name!r}: {nearest(name, VERBS)}")
-        if name == "serve":  # which reads its folders later, and heeds the signal then
+        if name == "serve":  # It reads its folders again at the signal, once it is up.
             for number in signals("SIGHUP"):
                 signal.signal(number, signal.SIG_IGN)
-        _run(name, rest)
+        _run(name, options)
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else 2
     except (KeyboardInterrupt, SystemError) as error:

@@ -8,7 +8,7 @@ import numpy as np
 
 from brimful.base.errors import BrimfulError
 from brimful.base.extras import require
-from brimful.base.processors import processor, usable_cores
+from brimful.base.resources import processor, usable_cores
 from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
 from brimful.exporting.calibration import calibrate

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import write_tensors
-from brimful.model.door import SWITCH, kernels
+from brimful.model.door import SWITCH, is_open
 from brimful.model.drawing import Linear
 from brimful.model.encoder import Encoder
 from brimful.model.int8 import NARROW, WHOLE, Steps, missing
@@ -100,7 +100,7 @@ def int8_needs(device: torch.device, largest: int = NARROW) -> str | None:
     """
     if device.type != "cpu":
         return "a CPU"
-    return f"{SWITCH}=on" if kernels() is None else missing(largest)
+    return missing(largest) if is_open() else f"{SWITCH}=on"
 
 
 def forget_steps(encoder: Encoder) -> None:

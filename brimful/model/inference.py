@@ -13,7 +13,7 @@ from brimful.base.errors import BrimfulError, NotFiniteError
 from brimful.data.batch import PackedBatch
 from brimful.data.example_batches import rounded_batch
 from brimful.data.examples import Examples
-from brimful.model.door import SWITCH, kernels, within
+from brimful.model.door import SWITCH, is_open, within
 from brimful.model.encoder import Encoder
 from brimful.model.heads import pool
 from brimful.model.int8 import is_wide
@@ -199,7 +199,7 @@ def _run(
     products = _outer_products.get() or within("products_of_run", device, tokens, precision)
     any_shape = precision == "fp32" and device.type == "cpu"  # torch's products are MKL's then
     fills = getattr(products, "fills", lambda tokens: not any_shape)
-    if precision == "int8" and kernels() is None:
+    if precision == "int8" and not is_open():
         raise BrimfulError(f"int8 needs {SWITCH}=on")
     between: InferencePrecision = "fp32" if precision == "int8" and is_wide() else precision
     with torch.inference_mode():

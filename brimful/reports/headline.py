@@ -33,7 +33,6 @@ from brimful.reports.finetune import RUNGS, calibration_card, held_out_sentence,
 from brimful.reports.load import Run
 from brimful.reports.prepared import prepared_headline
 from brimful.train.metrics import training_loss
-from brimful.train.verdict import BUSY, LOW_MFU
 
 if TYPE_CHECKING:
     from brimful.tasks.task import Metric, Task
@@ -143,9 +142,9 @@ def _bound(summary: Summary) -> str:
     if share is None or not isinstance(bound, str):
         return ""
     then = f": {advice}." if advice else "."
-    if bound == BUSY:
+    if bound == "busy machine":
         return f"The machine was busy {percent(share)} of the time{then}"
-    if bound == "compute" and not advice.startswith(LOW_MFU):
+    if bound == "compute" and not advice.startswith("the MFU is"):
         return ""
     return f"Its speed is limited by {bound}, {percent(share)} of the time{then}"
 

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from tokenizers import Tokenizer
 
+from brimful.base.cpu_steps import threads
 from brimful.base.device import default_device
 from brimful.base.errors import BrimfulError
-from brimful.base.workers import threads
 from brimful.data.examples import Examples, check_length
 from brimful.exporting.source import naming_weights
 from brimful.hf.folders import load_encoder

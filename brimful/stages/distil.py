@@ -34,7 +34,6 @@ from brimful.tasks.judging.comparison import (
 from brimful.tasks.judging.speed import Answer, Speed, speeds_of
 from brimful.tasks.model import TaskModel, fold
 from brimful.train.objective import Runtime
-from brimful.train.verdict import verdict_of_trainings
 
 CHEAP = 1 / 3
 """Of the time of a distillation: what a baseline may take that nobody asked for."""
@@ -157,7 +156,7 @@ class DistilJob(Job[DistilConfig, DistilPlan]):
         }
         best.model.to(runtime.device).save(folder.path / "model", token_types=data.train.examples.typed)
         write_predictions(folder.path / "predictions.jsonl", best.model.task, best.answers, data.test)
-        return summary | verdict_of_trainings(students.trainer.folders)
+        return summary
 
 
 def _alone(

@@ -41,7 +41,6 @@ from brimful.tasks.encoded import Encoded, encode, warn_of_lost_ends
 from brimful.tasks.registry import task_of
 from brimful.tasks.task_files import TaskFiles
 from brimful.train.objective import Runtime
-from brimful.train.verdict import verdict_of_trainings
 
 BLOCKS = "blocks"
 """The folder of packing plans of prepared data, kept until the run is finished."""
@@ -277,7 +276,7 @@ class DistilEncoderJob(Job[DistilEncoderConfig, DistilEncoderPlan]):
             "megabytes": {name: 4 * count / 1e6 for name, count in parameters.items()},
             "precision": runtime.precision,
             "seconds": trainer.seconds,
-        } | verdict_of_trainings(trainer.folders)
+        }
 
 
 def _student(config: DistilEncoderConfig, teacher: VectorTeacher) -> Encoder:

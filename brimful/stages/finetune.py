@@ -38,7 +38,6 @@ from brimful.tasks.registry import task_of
 from brimful.tasks.task import TaskHead
 from brimful.train.metrics import read_metrics, training_loss
 from brimful.train.objective import Runtime
-from brimful.train.verdict import verdict_of_trainings
 
 
 @dataclass(frozen=True)
@@ -173,7 +172,6 @@ class FinetuneJob(Job[FinetuneConfig, FinetunePlan]):
             "examples_per_second": examples / max(seconds, 1e-9),
         }
         if is_main:  # before the ladder, which may take as long as the training
-            summary |= verdict_of_trainings(results)
             model.save(folder.path / "model", token_types=data.train.examples.typed)
             for name, table in tables.items():
                 path = folder.path / f"predictions{name and f'-{name}'}.jsonl"

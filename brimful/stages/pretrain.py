@@ -3,9 +3,10 @@
 import math
 import shlex
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,25 +18,26 @@ from brimful.corpus.shards import Corpus
 from brimful.corpus.text.tokenizer import load as load_tokenizer
 from brimful.data.mixture import open_sources, parse_sources
 from brimful.data.reader import SequenceReader
-from brimful.data.sources import Source
 from brimful.hf.folders import save_model
 from brimful.model.encoder import Encoder
 from brimful.precision.policy import resolve_residual
 from brimful.runs.directory import absolute, start_run
 from brimful.runs.folder import RunFolder
-from brimful.runs.job import Job, RunPlan, Summary
+from brimful.runs.job import Job, Summary
 from brimful.runs.places import START
 from brimful.stages.pretrain_config import PretrainConfig
 from brimful.stages.pretrain_data import (
+    PretrainPlan,
     describe,
     follow_unpacked,
     initial_model,
+    make_modules,
     make_objective,
     make_sources,
     make_stream,
 )
 from brimful.stages.pretrain_outlook import expected, measured, say_outlook
-from brimful.start.initial import Initial, count_pieces, start_from_data
+from brimful.start.initial import count_pieces, start_from_data
 from brimful.train.metrics import read_metrics, training_loss
 from brimful.train.micro_batch import MicroBatches
 from brimful.train.objective import Runtime
@@ -43,33 +45,9 @@ from brimful.train.probe import auto_rows, rows_on_cpu
 from brimful.train.sinks import require_wandb
 from brimful.train.trainer import Trainer
 from brimful.train.training import Training
-from brimful.train.verdict import PRETRAINING, is_normal, speed
 
-
-@dataclass(frozen=True)
-class PretrainPlan(RunPlan):
-    """A pretraining before it starts.
-
-    Attributes:
-        config: resolved, but for the rows of a micro-batch.
-        initial: what it starts from.
-        is_started: whether that is what an interrupted run has kept.
-        epochs: of each source; empty where an interrupted run continues.
-    """
-
-    config: PretrainConfig
-    corpora: dict[str, Corpus]
-    reader: SequenceReader
-    initial: Initial
-    is_started: bool
-    sources: list[Source]
-    runtime: Runtime
-    epochs: dict[str, float]
-
-    @property
-    def decides(self) -> list[Any]:
-        """The corpora."""
-        return [(s.name, s.proportion, self.corpora[s.name].fingerprint) for s in self.sources]
+NEAR_NATS = 0.1
+"""Nats around the unigram entropy within which a loss counts as equal to it."""
 
 
 class PretrainJob(Job[PretrainConfig, PretrainPlan]):
@@ -131,11 +109,8 @@ class PretrainJob(Job[PretrainConfig, PretrainPlan]):
         found: Summary = {}
         config, ranks = plan.config, plan.runtime.world
         if ranks.is_main:
-            initial, precision = plan.initial, plan.runtime.precision
-            found = expected(config, plan.corpora, plan.reader, initial, plan.runtime) | {
-                "epochs": plan.epochs
-            }
-            say_outlook(found, precision)
+            found = expected(plan) | {"epochs": plan.epochs}
+            say_outlook(found, plan.runtime.precision)
         if config.dry_run == "measured":
 
             def train(brief: PretrainConfig, path: Path) -> None:
@@ -193,8 +168,8 @@ class PretrainJob(Job[PretrainConfig, PretrainPlan]):
             ),
         )
         if not given:
-            if config.rows_per_micro_batch == "auto":
-                rows = auto_rows(trainer, stream, config.optimizer)
+            if ranks.device.type == "cuda":
+                rows = auto_rows(trainer, stream, partial(make_modules, plan, directory))
             else:
                 rows = rows_on_cpu(stream, encoder.config.hidden_size)
             config = replace(config, rows_per_micro_batch=rows)
@@ -214,7 +189,7 @@ class PretrainJob(Job[PretrainConfig, PretrainPlan]):
             metrics = trainer.run("pretrain", evaluate_first=config.start_from is not None)
         summary = _summary(config, trainer, encoder, metrics, plan)
         if ranks.is_main:
-            summary["verdict"] = verdict_of_pretraining(directory, plan.sources, plan.corpora, metrics)
+            summary["verdict"] = _judge_loss(plan, metrics)
             summary |= training_loss(read_metrics(directory / "metrics.jsonl"))
             if config.start_from is not None and metrics:
                 summary["validation_at_start"] = _metrics_at_start(directory / "metrics.jsonl")
@@ -305,22 +280,17 @@ def _perplexity(metrics: dict[str, float]) -> dict[str, float]:
     return {} if loss is None else {"perplexity": math.exp(min(loss, 50))}
 
 
-def verdict_of_pretraining(
-    directory: Path, sources: Sequence[Source], corpora: Mapping[str, Corpus], metrics: Mapping[str, float]
-) -> dict[str, Any]:
-    """What limits the run's speed, and whether its loss is normal.
+def _judge_loss(plan: PretrainPlan, metrics: Mapping[str, float]) -> dict[str, Any]:
+    """Whether the loss is normal: a model that knows only how often each piece of the vocabulary occurs
+    reaches the unigram entropy.
 
     Args:
-        metrics: of the last evaluation; empty without one.
+        metrics: of the last evaluation, with the loss in nats a prediction; empty without one.
 
     Returns:
-        `unigram_entropy` (nats); with metrics, `loss_is_normal`; and the fields of a `Verdict`.
+        `unigram_entropy` (nats); with metrics, `loss_is_normal`.
     """
-    shares = {corpora[source.name]: source.proportion for source in sources}
-    unigram = entropy(piece_frequencies(shares))
-    verdict: dict[str, Any] = {"unigram_entropy": unigram}
-    if (found := speed([read_metrics(directory / "metrics.jsonl")], PRETRAINING)) is not None:
-        verdict |= found.facts
-    if (loss := metrics.get("token_loss", metrics.get("loss"))) is not None:
-        verdict["loss_is_normal"] = is_normal(loss, unigram)
-    return verdict
+    unigram = entropy(piece_frequencies({plan.corpora[s.name]: s.proportion for s in plan.sources}))
+    loss = metrics.get("token_loss", metrics.get("loss"))
+    judged = {} if loss is None else {"loss_is_normal": loss <= unigram - NEAR_NATS}
+    return {"unigram_entropy": unigram} | judged

@@ -1,9 +1,10 @@
 """What a pretraining reads and starts from: its sources, updates, held-out batches and model."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -17,12 +18,41 @@ from brimful.data.rows import RowStream
 from brimful.data.sources import Source
 from brimful.data.streams import training_sources, validation_batches
 from brimful.hf.model_folder import ModelFolder
+from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead, PretrainingHead
 from brimful.model.shape import shape_advice
 from brimful.objectives.masked_lm import MaskedLM, MaskedLMAndPairs
 from brimful.packing.hyperparameters import suggest
+from brimful.runs.job import RunPlan
 from brimful.stages.pretrain_config import PretrainConfig
-from brimful.start.initial import Initial, new_model, trained_model
+from brimful.start.initial import Initial, head_kind, new_model, trained_model
+from brimful.train.objective import Runtime
+
+
+@dataclass(frozen=True)
+class PretrainPlan(RunPlan):
+    """A pretraining before it starts.
+
+    Attributes:
+        config: resolved, but for the rows of a micro-batch.
+        initial: what it starts from.
+        is_started: whether that is what an interrupted run has kept.
+        epochs: of each source; empty where an interrupted run continues.
+    """
+
+    config: PretrainConfig
+    corpora: dict[str, Corpus]
+    reader: SequenceReader
+    initial: Initial
+    is_started: bool
+    sources: list[Source]
+    runtime: Runtime
+    epochs: dict[str, float]
+
+    @property
+    def decides(self) -> list[Any]:
+        """The corpora."""
+        return [(s.name, s.proportion, self.corpora[s.name].fingerprint) for s in self.sources]
 
 
 def make_sources(
@@ -54,6 +84,18 @@ def make_stream(
         rank=rank,
         world=world,
     )
+
+
+def make_modules(plan: PretrainPlan, directory: Path) -> tuple[Encoder, MaskedLM]:
+    """The modules of a run with weights of their own, to trace what a step needs. Nothing is held out.
+
+    Args:
+        directory: for files; unused without held-out text.
+    """
+    config = replace(plan.config, validation_tokens=0)
+    encoder = Encoder(plan.initial.encoder.config)
+    head = head_kind(config.sequences)(encoder)
+    return encoder, make_objective(config, head, plan.reader, plan.corpora, directory)
 
 
 def make_objective(

@@ -6,7 +6,7 @@ from bisect import bisect
 from collections.abc import Callable
 from contextlib import closing, redirect_stderr
 from dataclasses import asdict, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from io import StringIO
 from itertools import pairwise
 from pathlib import Path
@@ -22,21 +22,18 @@ from brimful.base.errors import BrimfulError
 from brimful.base.system import peak_memory
 from brimful.corpus.shards import PARTS, Corpus
 from brimful.data.config import Phase
-from brimful.data.reader import SequenceReader
 from brimful.data.rows import RowStream
 from brimful.model.encoder import Encoder
 from brimful.model.shape import EncoderConfig
-from brimful.objectives.masked_lm import MaskedLM
 from brimful.precision.formats import Precision
 from brimful.precision.policy import DTYPES
 from brimful.runs.job import Summary
 from brimful.stages.pretrain_config import PretrainConfig
-from brimful.stages.pretrain_data import make_objective, make_sources, make_stream
-from brimful.start.initial import Initial, head_kind
+from brimful.stages.pretrain_data import PretrainPlan, make_modules, make_sources, make_stream
 from brimful.train.metrics import read_metrics
-from brimful.train.objective import Objective, Runtime
+from brimful.train.objective import Objective
 from brimful.train.probe import longest_batch, rows_on_cpu, sizes_of
-from brimful.train.step_memory import Held, kept_products, room_of_a_pass, traced_pass
+from brimful.train.step_memory import Held, room_of_a_pass, traced_pass
 
 SIZES = (16, 32, 80)
 """GB of the GPUs that are asked about."""
@@ -48,28 +45,17 @@ WARM_UP = 2
 """Of these, the first ones, in which a step is compiled: they are not timed."""
 
 
-def expected(
-    config: PretrainConfig,
-    corpora: dict[str, Corpus],
-    reader: SequenceReader,
-    initial: Initial,
-    runtime: Runtime,
-) -> Summary:
+def expected(plan: PretrainPlan) -> Summary:
     """What is said without measuring. Plans of blocks are kept in a folder that is then removed."""
+    config, corpora, initial, runtime = plan.config, plan.corpora, plan.initial, plan.runtime
     held = Held.of([initial.encoder, initial.head], config.optimizer, config.trainer, runtime.precision)
     with tempfile.TemporaryDirectory(prefix="brimful-") as made:
         folder = Path(made)
 
-        def make() -> tuple[Encoder, MaskedLM]:
-            encoder = Encoder(initial.encoder.config)
-            head = head_kind(config.sequences)(encoder)
-            return encoder, make_objective(
-                replace(config, validation_tokens=0), head, reader, corpora, folder
-            )
-
+        make = partial(make_modules, plan, folder)
         sources = make_sources(config, corpora, folder, ahead=False)
         with closing(
-            make_stream(config, sources, reader, fixed_shapes=True, world=runtime.world.size)
+            make_stream(config, sources, plan.reader, fixed_shapes=True, world=runtime.world.size)
         ) as stream:
             needed = memory(config, stream, make, initial.encoder.config, held, runtime.precision)
     return {
@@ -127,9 +113,7 @@ def memory(
 
     @lru_cache
     def traced(rows: int) -> int:
-        batch = longest_batch(stream, rows)
-        kept = kept_products(shape, trainer, len(batch.tokens)) if trainer.compile else 0
-        return traced_pass(make, trainer, precision, batch) + kept
+        return traced_pass(make, trainer, precision, longest_batch(stream, rows))
 
     holds = {}
     for size in SIZES:

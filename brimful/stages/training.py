@@ -126,11 +126,6 @@ class StudentTrainer:
         """The seconds of training, in all."""
         return sum(result.seconds for result in self.results)
 
-    @property
-    def folders(self) -> list[Path]:
-        """The folders of all stages so far."""
-        return [result.directory for result in self.results]
-
     def train(
         self,
         name: str,

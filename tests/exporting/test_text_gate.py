@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from brimful import BrimfulError, TaskModel
-from brimful.base.processors import processor
+from brimful.base.resources import processor
 from brimful.commands.export import export
 from brimful.exporting.instructions import described_instructions
 from brimful.exporting.padded import PaddedModel

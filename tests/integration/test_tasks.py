@@ -71,7 +71,6 @@ def test_two_rates_and_two_seeds_give_means_and_their_spread(finetuned):
     hits = sum(row["gold"] == row["prediction"] for row in predictions)
     assert hits / 50 in test["accuracy_runs"]
     assert read_metrics(finetuned / "metrics.jsonl")[-1]["loss.classification"] > 0
-    assert summary["verdict"]["bound"] in ("input", "compute", "busy machine"), "one rank waits for no other"
 
 
 def test_a_separable_set_is_learned(finetuned):

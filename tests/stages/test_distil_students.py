@@ -59,8 +59,7 @@ def test_without_training_a_pretrained_student_is_layers_of_the_origin(teacher, 
     still = {"epochs": 1.0, "learning_rate": 0.0}
     values = {"layers": still, "logits": still, "batch": 4, "precision": "fp32"}
     values |= {"optimizer": {"weight_decay": 0.0}, "initialisation": "pretrained"}
-    summary = distil(teacher=str(teacher), out=str(tmp_path / "run"), **values)
-    assert summary["verdict"]["bound"] in ("input", "compute", "busy machine"), "one rank waits for no other"
+    distil(teacher=str(teacher), out=str(tmp_path / "run"), **values)
     student, head, labels = load_model(tmp_path / "run" / "model")
     expected = Encoder.load(teacher.parent / "encoder").keep_layers([1, 3])
     assert student.config.layers == 2

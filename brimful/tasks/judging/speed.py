@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from brimful.base.processors import Watch, usable_cores
+from brimful.base.resources import CoreWatch, usable_cores
 from brimful.tables.table import Table
 
 TIMED = 30
@@ -34,14 +34,14 @@ def speeds_of(answers: Mapping[str, Answer], table: Table) -> dict[str, Speed]:
     """The speed of each model on the first texts of a table, all in turns: other work slows all alike."""
     if not answers:
         return {}
-    watch, models = Watch(), answers.values()
+    watch, models = CoreWatch(), answers.values()
     singles = [table.take([row]) for row in range(min(TIMED, len(table)))]
     latencies = medians_ms([[partial(answer, one) for answer in models] for one in singles], 3, SECONDS)
     counts = [min(MOST, len(table), max(1, int(1e3 * SECONDS / 2 / each))) for each in latencies]
     pairs = zip(models, counts, strict=True)
     times = medians_ms([[partial(answer, table.take(range(count))) for answer, count in pairs]], 1, SECONDS)
     rates = [1e3 * count / each for count, each in zip(counts, times, strict=True)]
-    withheld = watch.look().withheld(max(1, round(usable_cores())))
+    withheld = watch.look(max(1, round(usable_cores()))).withheld
     found = map(Speed, latencies, rates, [withheld] * len(answers))
     return dict(zip(answers, found, strict=True))
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from brimful.base.processors import Use
+from brimful.base.resources import CoreUse
 from brimful.tables.table import Table
 from brimful.tasks.judging.speed import MOST, SECONDS, TIMED, Speed, speeds_of
 
@@ -16,8 +16,8 @@ class Model:
     def __init__(self, seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
         self.seconds, self.now, self.sizes = seconds, 0.0, list[int]()
         monkeypatch.setattr("brimful.tasks.judging.speed.time.perf_counter", lambda: self.now)
-        use = Use(own=1.0, others=1.5, stolen=0.0, load=None, cores=2)
-        monkeypatch.setattr("brimful.tasks.judging.speed.Watch.look", lambda watch: use)
+        use = CoreUse(cores=2.0, load=4.0, stolen=0.0, withheld=0.5)
+        monkeypatch.setattr("brimful.tasks.judging.speed.CoreWatch.look", lambda watch, threads: use)
         monkeypatch.setattr("brimful.tasks.judging.speed.usable_cores", lambda: 2.0)
 
     def answer(self, table: Table) -> None:

@@ -11,7 +11,7 @@ import pytest
 from brimful.base.config import build
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import write_json
-from brimful.cli.inputs import check_inputs
+from brimful.cli.early_checks import check_inputs
 from brimful.cli.main import load_schema, load_verb
 from brimful.hf.folders import save_model
 from builders.encoders import small, word_tokenizer
