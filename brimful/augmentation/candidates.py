@@ -23,7 +23,7 @@ from brimful.corpus.words.word_lists import word_list
 from brimful.data.examples import AT_ONCE
 from brimful.hf.folders import load_pretrained
 from brimful.hf.model_folder import ModelFolder
-from brimful.hf.reading import reads_token_types
+from brimful.hf.text_reading import reads_token_types
 from brimful.model.encoder import Encoder
 
 NO_CANDIDATE = -1

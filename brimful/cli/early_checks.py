@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 from brimful.base.errors import BrimfulError
 from brimful.corpus.shards import require_prepared
 from brimful.data.mixture import parse_sources
-from brimful.exporting.formats import require_packages
-from brimful.exporting.place import format_of, require_export_place
+from brimful.exporting.formats import FORMATS, format_of, require_export_place
 from brimful.hf.model_folder import ModelFolder
 from brimful.runs.places import START, require_options, require_run, require_run_place
 from brimful.tables.layouts import find_layout
@@ -77,11 +76,11 @@ def _check_texts(verb: str, config: Any) -> None:
 
 def _check_export(config: "ExportConfig") -> None:
     if config.format:
-        require_packages(config.format)
+        FORMATS[config.format].require_packages()
     _check_files(_values(config, ("test", "calibrate")))
     if config.step is None and not (Path(config.run) / START).is_dir():  # of checkpoints there is more to say
         source = ModelFolder.open(config.run, "model")
-        require_export_place(Path(config.out), source, format_of(config, source))
+        require_export_place(Path(config.out), source, format_of(config.format, source, config.run))
 
 
 def _check_files(paths: list[str]) -> None:

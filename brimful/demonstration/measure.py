@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 
 from brimful.base.errors import BrimfulError
 from brimful.demonstration.reviews import Reviews
-from brimful.exporting.onnx_file import onnx_session
+from brimful.exporting.runtimes import onnx_session
 from brimful.hf.model_folder import ModelFolder
 from brimful.serving.opened import graph_file
 from brimful.stages.distil import size_of

@@ -30,7 +30,7 @@ from brimful.kernels.products import FEWEST, has_onednn_on_amd, onednn_is_faster
 from brimful.model.attention import CaptureFunction, Layout, SequenceLayout
 from brimful.model.drawing import Linear
 from brimful.model.inference import not_finite
-from brimful.model.int8 import is_wide
+from brimful.model.int8_rounding import is_wide
 from brimful.model.layer import Layer, Norm, kept_rows
 from brimful.precision.formats import InferencePrecision
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from brimful.kernels import bfloat16
 from brimful.model.drawing import Linear
 from brimful.model.inference import not_finite
-from brimful.model.int8 import Steps, rounded_weights
+from brimful.model.int8_rounding import Steps, rounded_weights
 
 
 class IntegerWeights:

@@ -16,7 +16,7 @@ from brimful.data.examples import Examples
 from brimful.model.door import SWITCH, is_open, within
 from brimful.model.encoder import Encoder
 from brimful.model.heads import pool
-from brimful.model.int8 import is_wide
+from brimful.model.int8_rounding import is_wide
 from brimful.model.shape import TextPooling
 from brimful.precision.formats import InferencePrecision
 from brimful.precision.policy import autocast, resolve

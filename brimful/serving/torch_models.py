@@ -12,11 +12,11 @@ from brimful.base.cpu_steps import threads
 from brimful.base.device import default_device
 from brimful.base.errors import BrimfulError
 from brimful.data.examples import Examples, check_length
-from brimful.exporting.source import naming_weights
 from brimful.hf.folders import load_encoder
-from brimful.hf.int8 import calibrated_precision
+from brimful.hf.int8_steps import calibrated_precision
 from brimful.hf.model_folder import ModelFolder
-from brimful.hf.reading import reading_of
+from brimful.hf.text_reading import reading_of
+from brimful.hf.weights import naming_weights
 from brimful.model.door import within
 from brimful.model.encoder import Encoder
 from brimful.model.inference import sharing, text_vectors

@@ -22,7 +22,7 @@ from brimful.data.rows import RowStream
 from brimful.data.streams import training_sources
 from brimful.hf.folders import load_pretrained, save_model
 from brimful.hf.model_folder import ModelFolder
-from brimful.hf.reading import TextReading
+from brimful.hf.text_reading import TextReading
 from brimful.model.encoder import Encoder
 from brimful.model.inference import run_by_sequence
 from brimful.objectives.imitation import TEACHER, LayerDistillation, VectorDistillation

@@ -21,7 +21,7 @@ from brimful.corpus.text.special_ids import truncation_side
 from brimful.corpus.text.tokenizer import tokenizer_hash
 from brimful.hf.folders import load_pretrained
 from brimful.hf.model_folder import ModelFolder
-from brimful.hf.reading import TextReading, reading_of
+from brimful.hf.text_reading import TextReading, reading_of
 from brimful.model.encoder import Encoder
 from brimful.model.heads import SequenceHead, pooling_of
 from brimful.model.inference import text_vectors

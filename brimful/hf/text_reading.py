@@ -1,22 +1,45 @@
-"""How a folder reads a text and makes a vector of it, as sentence-transformers 6.2 does: decided here alone.
+"""How a folder reads a text and makes a vector of it, as sentence-transformers 6.2 does.
 
 Without modules.json, that is the mean over the tokens, or the first token where Brimful has trained it so.
+Version 3 and later of sentence-transformers reads the modules that are written: a Transformer (the folder
+itself), a Pooling, and for a `SequenceHead` that is linear a Dense without activation, its classifier.
 """
 
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from brimful.base.console import warn
 from brimful.base.errors import BrimfulError
+from brimful.base.storage import write_json, write_tensors
 from brimful.corpus.text.folder_settings import CONFIG, values_beside
 from brimful.corpus.text.folder_tokenizer import chosen_class
-from brimful.corpus.text.sentence_folder import PROMPTS, SETTINGS, transformer_settings
+from brimful.corpus.text.sentence_folder import (
+    MODULES,
+    PROMPTS,
+    SETTINGS,
+    settings_file,
+    transformer_settings,
+)
 from brimful.corpus.text.tokenizer import tokenizer_file
-from brimful.hf.model_folder import ModelFolder
+from brimful.hf.model_folder import (
+    CLASSIFIER,
+    FLAGS,
+    IDENTITY,
+    NORMALIZE,
+    POOLING,
+    POOLINGS,
+    WEIGHTS,
+    ModelFolder,
+)
 from brimful.model.shape import EncoderConfig, TextPooling
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 REMEDY = "--pooling mean (or first, max) makes vectors of its encoder alone"
+THEIRS = {ours: theirs for theirs, ours in POOLINGS.items()}
+"""The names of our poolings in sentence-transformers."""
 VECTORS = "sentence_embedding"
 """The name of a text's vector in sentence-transformers, and of the output of an export's graph."""
 
@@ -60,7 +83,7 @@ class TextReading:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """Of `sentence_modules.write_modules`, which write it into a folder."""
+        """Of `write_modules`, which write it into a folder."""
         return {key: value for key, value in asdict(self).items() if key != "problem"}
 
 
@@ -130,3 +153,56 @@ def gives_token_types(folder: Path) -> bool:
         return True
     kind = chosen_class(folder)
     return kind is not None and kind.token_types
+
+
+def module_files(folder: ModelFolder) -> list[Path]:
+    """The files of a folder that describe or hold its modules, without the encoder's."""
+    names = ("config.json", *WEIGHTS)
+    inside = [folder.path / path / name for _, path in folder.modules if path for name in names]
+    found = (folder.path / MODULES, folder.path / PROMPTS, settings_file(folder.encoder_path), *inside)
+    return [path for path in found if path is not None and path.is_file()]
+
+
+def write_modules(
+    folder: Path,
+    width: int,
+    pooling: TextPooling,
+    max_length: int,
+    classifier: "dict[str, Tensor] | None" = None,
+    *,
+    unit: bool = False,
+    prompt: str = "",
+) -> None:
+    """Write the files that make an encoder's folder one of sentence-transformers.
+
+    Args:
+        width: of the encoder.
+        max_length: the length, in tokens, at which texts are cut.
+        classifier: linear.weight (classes, width) and linear.bias, if there is one.
+        unit, prompt: as of `TextReading`.
+    """
+    written = [("Transformer", ""), ("Pooling", POOLING)]
+    write_json(folder / SETTINGS, {"max_seq_length": max_length, "do_lower_case": False})
+    (folder / POOLING).mkdir()
+    flags = {flag: THEIRS[pooling] == mode for mode, flag in FLAGS.items()}
+    write_json(folder / POOLING / "config.json", {"word_embedding_dimension": width, **flags})
+    if classifier is not None:
+        written.append(("Dense", CLASSIFIER))
+        (folder / CLASSIFIER).mkdir()
+        sizes = {"in_features": width, "out_features": len(classifier["linear.weight"])}
+        values = sizes | {"bias": True, "activation_function": IDENTITY}
+        write_json(folder / CLASSIFIER / "config.json", values)
+        write_tensors(folder / CLASSIFIER / "model.safetensors", classifier)
+    if unit:
+        written.append(("Normalize", NORMALIZE))
+        (folder / NORMALIZE).mkdir()
+        write_json(folder / NORMALIZE / "config.json", {})
+    if prompt:
+        write_json(folder / PROMPTS, {"prompts": {"default": prompt}, "default_prompt_name": "default"})
+    write_json(
+        folder / MODULES,
+        [
+            {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
+            for i, (kind, path) in enumerate(written)
+        ],
+    )

@@ -12,7 +12,7 @@ from brimful.base.storage import write_tensors
 from brimful.model.door import SWITCH, is_open
 from brimful.model.drawing import Linear
 from brimful.model.encoder import Encoder
-from brimful.model.int8 import NARROW, WHOLE, Steps, missing
+from brimful.model.int8_rounding import NARROW, WHOLE, Steps, missing
 from brimful.precision.formats import InferencePrecision
 from brimful.precision.policy import resolve
 
