@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from bench.common.turns import serve
-from brimful.demonstration.measure import median_ms
 from brimful.exporting.card import run_of
 from brimful.exporting.exported import Export
 from brimful.exporting.formats import FORMATS
@@ -15,6 +14,7 @@ from brimful.hf.model_folder import ModelFolder
 from brimful.hf.text_reading import reads_token_types
 from brimful.tables.layouts import Columns, find_layout
 from brimful.tables.table_files import read_file
+from brimful.tasks.judging.speed import median_ms
 from brimful.tasks.model import load_task_model
 
 SINGLE = 100

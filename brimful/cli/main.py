@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
@@ -128,31 +128,6 @@ def _completion(shells: Sequence[str]) -> str:
     return completion_script(shells[0], {verb: load_schema(verb) for verb in VERBS})
 
 
-def _show(result: Any, indent: str = "") -> None:
-    """Print a result for a person: nested keys indented, long lists cut."""
-    for key, value in result.items():
-        if isinstance(value, dict):
-            print(f"{indent}{key}")
-            _show(value, indent + "  ")
-        elif isinstance(value, float):
-            print(f"{indent}{key}: {value:,.4f}" if abs(value) < 1000 else f"{indent}{key}: {value:,.0f}")
-        elif isinstance(value, int) and not isinstance(value, bool):
-            print(f"{indent}{key}: {value:,}")
-        elif isinstance(value, list) and value and isinstance(value[0], dict):
-            print(f"{indent}{key}{' (the first 10)' if len(value) > 10 else ''}")
-            for item in value[:10]:
-                print(f"{indent}  {_in_one_line(item)}")
-        elif isinstance(value, list):
-            shown = [str(item) for item in value[:10]]
-            print(f"{indent}{key}: {', '.join(shown)}{' ...' if len(value) > 10 else ''}")
-        else:
-            print(f"{indent}{key}: {value}")
-
-
-def _in_one_line(item: dict[str, Any]) -> str:
-    return "; ".join(f"{key} {value}" for key, value in item.items() if value is not None)
-
-
 def _run(name: str, arguments: Sequence[str]) -> None:
     number_of("RANK", 0)  # before any work
     with starting():
@@ -175,16 +150,9 @@ def _run(name: str, arguments: Sequence[str]) -> None:
         encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
         print(text if _fits(text, encoding) else json.dumps(result))
     else:
-        (verb.show or _shown(result))(result)
+        from brimful.reports.screen import show_result
 
-
-def _shown(result: Any) -> Callable[[Any], None]:
-    """How a result is printed whose verb does not say it: the end of a run, or each value."""
-    if "kind" not in result:
-        return _show
-    from brimful.reports.end_screen import show_run
-
-    return show_run
+        (verb.show or show_result)(result)
 
 
 def _fits(text: str, encoding: str) -> bool:

@@ -8,7 +8,7 @@ from tokenizers import Tokenizer
 from brimful.base.config import verb
 from brimful.base.console import counted, recorded_warnings
 from brimful.base.errors import BrimfulError, UsageError
-from brimful.base.terminal import output_console
+from brimful.base.summary import Summary, make_table, with_overview
 from brimful.corpus.text.tokenizer import load
 from brimful.data.examples import check_length
 from brimful.hf.config_json import shape_of
@@ -30,22 +30,23 @@ from brimful.tasks.judging.config import CheckConfig
 from brimful.tasks.registry import task_of
 
 
-def show_findings(result: dict[str, Any]) -> None:
-    """Print one line for each finding, and a few about each file."""
-    console = output_console()
-    for finding in result["findings"]:
-        console.print(f"{finding['file']}: {finding['message']}", markup=False)
-    if not result["findings"]:
-        console.print("nothing found")
-    for file, facts in result["files"].items():
-        tokens = f"; {described(facts['tokens'])}" if "tokens" in facts else ""
-        console.print(f"{file}: {counted(facts['rows'], 'row')}{tokens}", markup=False)
-        labels = ", ".join(f"{name} {rows:,}" for name, rows in facts.get("labels", {}).items())
-        if labels:
-            console.print(f"  labels, in the order of the outputs: {labels}", markup=False)
+def summarise_check(facts: dict[str, Any]) -> Summary:
+    """What was found in the tables, and a few facts about each file."""
+    findings, files = facts["findings"], facts["files"]
+    found = counted(len(findings), "finding") if findings else "nothing found"
+    verdict = f"{found} in {counted(len(files), 'file')}."
+    noticed = [[finding["file"], finding["message"]] for finding in findings]
+    rows = []
+    for file, known in files.items():
+        tokens = described(known["tokens"]) if "tokens" in known else ""
+        labels = ", ".join(f"{name} {count:,}" for name, count in known.get("labels", {}).items())
+        rows.append([file, f"{known['rows']:,}", tokens, labels])
+    columns = ["File", "Rows", "Tokens", "Labels, in the order of the outputs"]
+    tables = [*make_table("Findings", ["File", "Finding"], noticed), *make_table("Files", columns, rows)]
+    return Summary("Check of tables", verdict, tables)
 
 
-@verb(CheckConfig, show=show_findings)
+@verb(CheckConfig)
 def check(config: CheckConfig) -> dict[str, Any]:
     """Say what is odd in labelled tables, before training on them. Nothing is written.
 
@@ -90,7 +91,8 @@ def check(config: CheckConfig) -> dict[str, Any]:
             found += check_unknown(table, lengths)
             found += check_encoding(task, table, train, before, reader.tokenizer, reader.max_length, overlap)
             files[str(table.path)]["tokens"] = lengths.facts
-    return {"findings": [asdict(finding) for finding in found], "files": files}
+    facts = {"findings": [asdict(finding) for finding in found], "files": files}
+    return with_overview(facts, summarise_check(facts))
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from brimful.base.folder_lock import FolderLock
 from brimful.base.seals import CONVERSION, PAGES, own_files
 from brimful.base.seals import EXPORT as RECORD
 from brimful.base.storage import atomic_directory, commit, crc32
+from brimful.base.summary import with_overview
 from brimful.corpus.reading.read import check_encoding
 from brimful.corpus.reading.texts import read_texts
 from brimful.corpus.text.pruning import prune
@@ -31,7 +32,7 @@ from brimful.corpus.text.sentence_folder import PROMPTS
 from brimful.corpus.text.tokenizer import load as load_tokenizer
 from brimful.exporting.card import card, run_of
 from brimful.exporting.config import ExportConfig
-from brimful.exporting.end import show_export
+from brimful.exporting.export_summary import measure_model, summarise_export
 from brimful.exporting.exported import Export
 from brimful.exporting.format import Format
 from brimful.exporting.formats import FORMATS, format_of, require_export_place
@@ -46,7 +47,6 @@ from brimful.hf.text_reading import TextReading, reading_of, reads_token_types
 from brimful.hf.tokenizer_check import check_ids
 from brimful.hf.weights import naming_weights
 from brimful.model.shape import EncoderConfig
-from brimful.reports.load import megabytes_of
 from brimful.runs.snapshot import load_snapshot
 from brimful.stages.teaching_material import tables_of_run
 from brimful.start.vocabulary import keep_rows
@@ -75,7 +75,7 @@ def _settings(source: ModelFolder, config: EncoderConfig) -> dict[str, Any]:
     }
 
 
-@verb(ExportConfig, show=show_export)
+@verb(ExportConfig)
 def export(config: ExportConfig) -> dict[str, Any]:
     """Write a model as a folder for Hugging Face libraries, an ONNX file or OpenVINO's, and check it.
 
@@ -175,8 +175,9 @@ def _exported(config: ExportConfig, lock: FolderLock) -> dict[str, Any]:
             check_ids(source.path, folder, model.max_length, whole=kept is None)
         record = _commit(folder, out, form, model, own, facts)
     size = sum(file["bytes"] for file in record["files"].values())
-    facts |= {"out": str(out), "bytes": size, "megabytes": megabytes_of(record["files"])}
-    return {key: value for key, value in facts.items() if key != PAGES}
+    facts |= {"out": str(out), "bytes": size}
+    result = {key: value for key, value in facts.items() if key != PAGES}
+    return with_overview(result, summarise_export(facts))
 
 
 def _open_gate(config: ExportConfig, form: Format, model: Export) -> TextGate | None:
@@ -236,4 +237,5 @@ def _commit(
     for name in written:
         (folder / name).write_text(pages[name], encoding="utf-8")
     facts[PAGES] = {name: crc32(folder / name) for name in written}
-    return commit(folder / RECORD, files, kind="export", **facts)
+    facts["megabytes"] = measure_model(files)
+    return commit(folder / RECORD, files, kind="export", **with_overview(facts, summarise_export(facts)))

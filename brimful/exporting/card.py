@@ -7,10 +7,10 @@ from typing import Any
 
 from brimful.base.config import read_yaml
 from brimful.base.console import visible
+from brimful.base.numbers import accuracy_error, metric
 from brimful.exporting.exported import Export
 from brimful.exporting.format import Format, render
 from brimful.hf.model_folder import OVERLAP, ModelFolder
-from brimful.reports.content import accuracy_error, metric
 from brimful.runs.directory import CONFIG, SUMMARY, read_summary
 
 DATA_OPTIONS = ("data", "train", "dev", "test", "unlabelled")

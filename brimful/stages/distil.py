@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from brimful.base.console import say
+from brimful.base.summary import with_overview
 from brimful.data.examples import Examples
 from brimful.model.flops import Shape, step_flops
 from brimful.model.shape import EncoderConfig
@@ -18,6 +19,7 @@ from brimful.runs.directory import model_files
 from brimful.runs.folder import RunFolder
 from brimful.runs.job import Job, RunPlan, Summary
 from brimful.stages.distil_options import DistilConfig, LogitStageConfig, with_absolute_paths
+from brimful.stages.distil_summary import summarise_distillation
 from brimful.stages.students import StudentStart, start_of
 from brimful.stages.teaching_material import Material, open_sources, read_material
 from brimful.stages.training import StudentTrainer
@@ -156,7 +158,7 @@ class DistilJob(Job[DistilConfig, DistilPlan]):
         }
         best.model.to(runtime.device).save(folder.path / "model", token_types=data.train.examples.typed)
         write_predictions(folder.path / "predictions.jsonl", best.model.task, best.answers, data.test)
-        return summary
+        return with_overview(summary, summarise_distillation(summary, task.metrics, config.teachers))
 
 
 def _alone(

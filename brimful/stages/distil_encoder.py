@@ -13,6 +13,7 @@ import torch
 from brimful.base.console import say
 from brimful.base.distributed import World
 from brimful.base.errors import BrimfulError, UsageError
+from brimful.base.summary import with_overview
 from brimful.corpus.text.tokenizer import load, tokenizer_hash
 from brimful.data.config import MaskingConfig, PackingConfig, Phase, SequencesConfig
 from brimful.data.examples import Examples, check_length
@@ -30,6 +31,7 @@ from brimful.runs.directory import model_files, named_files
 from brimful.runs.folder import RunFolder
 from brimful.runs.job import Job, RunPlan, Summary
 from brimful.stages.distil_options import DistilEncoderConfig, with_absolute_paths
+from brimful.stages.distil_summary import summarise_encoder_distillation
 from brimful.stages.students import kept_layers, layers_of, student_shape
 from brimful.stages.teachers import VectorTeacher, load_vector_teacher
 from brimful.stages.training import StreamedTexts, StudentTrainer
@@ -268,7 +270,7 @@ class DistilEncoderJob(Job[DistilEncoderConfig, DistilEncoderPlan]):
         models = {"student": student} | ({} if teacher.encoder is None else {"teacher": teacher.encoder})
         parameters = {name: sum(p.numel() for p in model.parameters()) for name, model in models.items()}
         save_model(folder.path / "encoder", student, max_length=plan.max_length, modules=modules)
-        return {
+        facts = {
             "kind": "distil-encoder",
             **measured,
             "texts": plan.texts.count,
@@ -277,6 +279,7 @@ class DistilEncoderJob(Job[DistilEncoderConfig, DistilEncoderPlan]):
             "precision": runtime.precision,
             "seconds": trainer.seconds,
         }
+        return with_overview(facts, summarise_encoder_distillation(facts))
 
 
 def _student(config: DistilEncoderConfig, teacher: VectorTeacher) -> Encoder:

@@ -20,6 +20,7 @@ from torch import nn
 
 from brimful.base.errors import BrimfulError
 from brimful.base.randomness import derive_key, permutation
+from brimful.base.summary import with_overview
 from brimful.corpus.text.special_ids import special_ids
 from brimful.data.examples import Examples
 from brimful.model.encoder import Encoder
@@ -30,6 +31,7 @@ from brimful.runs.folder import RunFolder
 from brimful.runs.job import Job, RunPlan, Summary
 from brimful.stages.distil import Size, compared
 from brimful.stages.distil_options import DistilStaticConfig, with_absolute_paths
+from brimful.stages.distil_summary import summarise_distillation
 from brimful.stages.students import starting_encoder
 from brimful.stages.teaching_material import Material, open_sources, read_material
 from brimful.tasks.classification import Classification
@@ -150,7 +152,8 @@ class DistilStaticJob(Job[DistilStaticConfig, DistilStaticPlan]):
         model.save(folder.path / "model")
         write_predictions(folder.path / "predictions.jsonl", *judged["student"][best], data.test)
         found = compared(material, judged, taught, {"student": size}, tfidf=with_baselines)
-        return {"kind": "distil-static", **found, "seconds": seconds}
+        facts = {"kind": "distil-static", **found, "seconds": seconds}
+        return with_overview(facts, summarise_distillation(facts, task.metrics, config.teachers))
 
 
 def token_vectors(encoder: Encoder) -> np.ndarray:

@@ -10,6 +10,7 @@ from brimful.base.console import say
 from brimful.base.distributed import World
 from brimful.base.errors import BrimfulError, UsageError
 from brimful.base.folder_lock import FolderLock
+from brimful.base.summary import with_overview
 from brimful.corpus.reading.inputs import files_of
 from brimful.corpus.shards import MANIFEST
 from brimful.data.examples import check_length
@@ -23,6 +24,7 @@ from brimful.runs.directory import (
 from brimful.runs.folder import RunFolder
 from brimful.runs.job import Job, Opened, RunPlan, Summary
 from brimful.stages.evaluate_config import EvaluateConfig
+from brimful.stages.evaluate_summary import summarise_evaluation
 from brimful.stages.finetune import resolved
 from brimful.stages.finetune_trainings import Finetuning, load_data
 from brimful.stages.held_out_text import evaluate_text
@@ -117,7 +119,8 @@ class EvaluateJob(Job[EvaluateConfig, EvaluatePlan]):
             )
         if config.train is not None:
             found |= _evaluate_task(plan, folder)
-        return {"kind": "evaluate", "encoders": plan.facts, **found, "precision": plan.runtime.precision}
+        facts = {"kind": "evaluate", "encoders": plan.facts, **found, "precision": plan.runtime.precision}
+        return with_overview(facts, summarise_evaluation(facts, task_of(config.task).metrics))
 
 
 def _facts(config: EvaluateConfig, folders: dict[str, ModelFolder]) -> list[dict[str, Any]]:

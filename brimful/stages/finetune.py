@@ -12,6 +12,7 @@ from typing import Any
 from brimful.base.console import say, warn
 from brimful.base.errors import BrimfulError
 from brimful.base.seals import seal
+from brimful.base.summary import with_overview
 from brimful.hf.folders import load_pretrained
 from brimful.model.drawing import undrawn
 from brimful.model.encoder import Encoder
@@ -22,6 +23,7 @@ from brimful.runs.folder import Result, RunFolder
 from brimful.runs.job import Job, RunPlan, Summary
 from brimful.runs.places import START
 from brimful.stages.finetune_config import NO_DEV, FinetuneConfig, default_rate
+from brimful.stages.finetune_summary import summarise_finetuning
 from brimful.stages.finetune_trainings import FEWEST, Finetuning, SeedModel, Trial, load_data
 from brimful.stages.held_out_rows import FILE, HeldOut
 from brimful.stages.ladder import Ladder
@@ -180,7 +182,8 @@ class FinetuneJob(Job[FinetuneConfig, FinetunePlan]):
             shutil.copyfile(best.trial.result.directory / "metrics.jsonl", metrics)
             summary |= training_loss(read_metrics(metrics))
         judged = [Judged(each.task, each.answers[""]) for each in models]
-        return summary | Ladder(run, best.trial, best.answers[""], model, judged).run()
+        summary |= Ladder(run, best.trial, best.answers[""], model, judged).run()
+        return with_overview(summary, summarise_finetuning(summary, best.task.metrics))
 
 
 def _keep_what_a_resume_needs(plan: FinetunePlan, folder: RunFolder) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 from brimful.base.config import to_dict
 from brimful.base.console import say, warn
 from brimful.base.seals import seal
+from brimful.base.summary import with_overview
 from brimful.corpus.frequencies import entropy, piece_frequencies
 from brimful.corpus.shards import Corpus
 from brimful.corpus.text.tokenizer import load as load_tokenizer
@@ -37,6 +38,7 @@ from brimful.stages.pretrain_data import (
     make_stream,
 )
 from brimful.stages.pretrain_outlook import expected, measured, say_outlook
+from brimful.stages.pretrain_summary import summarise_pretraining
 from brimful.start.initial import count_pieces, start_from_data
 from brimful.train.metrics import read_metrics, training_loss
 from brimful.train.micro_batch import MicroBatches
@@ -194,7 +196,7 @@ class PretrainJob(Job[PretrainConfig, PretrainPlan]):
             if config.start_from is not None and metrics:
                 summary["validation_at_start"] = _metrics_at_start(directory / "metrics.jsonl")
             save_model(directory / "encoder", encoder, head)
-        return summary
+        return with_overview(summary, summarise_pretraining(summary))
 
 
 def resolved(config: PretrainConfig, folder: RunFolder) -> PretrainConfig:

@@ -16,7 +16,6 @@ from brimful.commands.finetune import finetune
 from brimful.commands.inspect import inspect
 from brimful.hf.folders import load_pretrained, save_model
 from brimful.hf.model_folder import ModelFolder
-from brimful.reports.headline import headline
 from brimful.reports.load import load_run
 from brimful.stages.finetune_config import FinetuneConfig
 from brimful.stages.finetune_trainings import load_data
@@ -63,7 +62,9 @@ def test_one_table_is_enough(one, inputs, tmp_path, capsys):
     kinds = {(finding["table"], finding["kind"]) for finding in summary["findings"]}
     assert not {"leakage", "near leakage"} & {kind for _, kind in kinds}
     assert summary["train"]["duplicates_in_test"] == summary["train"]["near_duplicates_in_test"] == 0
-    assert any("150 test rows and 60 dev rows were held out" in s for s in headline(load_run(one)).sentences)
+    overview = load_run(one).summary
+    assert overview is not None
+    assert ["Test rows held out of train", "150 (held_out_rows.json)"] in overview.tables[0].rows
     assert finetune(**inputs, **QUICK, out=str(tmp_path / "dry"), dry_run=True)["test"] == 150
     said = " ".join(capsys.readouterr().err.split())
     assert "150 test and 60 dev rows; alike texts stay together, labels keep their proportions" in said

@@ -11,13 +11,13 @@ from brimful import Encoder
 from brimful.base.distributed import ALONE
 from brimful.base.errors import BrimfulError, UsageError
 from brimful.base.storage import read_json
+from brimful.base.summary import overview_of
 from brimful.commands.distil import distil
 from brimful.commands.distil_encoder import distil_encoder
 from brimful.commands.distil_static import distil_static
 from brimful.hf.folders import load_model, save_model
 from brimful.model.shape import EncoderConfig
 from brimful.objectives.layer_losses import LayerLosses, spread_layers
-from brimful.reports.distil import distilled_tables
 from brimful.runs.folder import RunFolder
 from brimful.stages.distil import DistilJob, share_of_labels
 from brimful.stages.distil_options import DistilConfig, DistilEncoderConfig, LayerStageConfig, StageConfig
@@ -280,8 +280,10 @@ def test_seeds_and_baselines(teacher, tmp_path):
         apart = summary["student"]["accuracy"] - summary[name]["accuracy"]
         assert found["difference"] == pytest.approx(apart, abs=1e-12), name
         assert found["standard_error"] >= 0, name
-    (table,) = distilled_tables(summary)
-    assert any(row[0] == "Its start, from labels alone" and "±" in row[2] for row in table.rows)
+    overview = overview_of(summary, "summary")
+    assert overview is not None
+    assert "Student from the labels only" in {model.name for model in overview.models}
+    assert "Teacher" in overview.models[0].pairs
 
 
 def test_a_static_student_is_served_by_numpy(teacher, tmp_path):

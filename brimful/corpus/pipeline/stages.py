@@ -15,6 +15,7 @@ from brimful.base.config import config_hash
 from brimful.base.console import counted, say, warn
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import find_commit, sweep
+from brimful.base.summary import with_overview
 from brimful.corpus.engines.engine import Engine
 from brimful.corpus.engines.watchdog import explained
 from brimful.corpus.pipeline.cleaning import WATCH, CleanTask, clean_part, cleaned
@@ -29,6 +30,7 @@ from brimful.corpus.pipeline.inventory import (
     cut_shards,
 )
 from brimful.corpus.pipeline.manifest import length_histogram, require_some, show_warnings, summarise
+from brimful.corpus.pipeline.prepare_summary import summarise_preparation
 from brimful.corpus.pipeline.text import TextPart
 from brimful.corpus.pipeline.tokenizer_choice import (
     TokenizerChoice,
@@ -258,6 +260,7 @@ class Preparation:
         summary = summarise(
             self.texts, [read_decisions(self.out, text["name"]) for text in self.texts], shards
         )
+        histogram = length_histogram(shards)
         show_warnings(summary["warnings"], str(self.out / MANIFEST))
         write_manifest(
             self.out,
@@ -265,8 +268,9 @@ class Preparation:
             settings=self.settings.given,
             tokenizer=self._tokenizer,
             inputs=[entry for text in self.texts for entry in text["inputs"]],
-            length_histogram=length_histogram(shards),
+            length_histogram=histogram,
             summary=summary,
+            **with_overview({}, summarise_preparation(summary, histogram)),
         )
         return summary
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from brimful.base.errors import BrimfulError
 from brimful.base.randomness import derive_key, hash_words, shuffled_groups
 from brimful.data.examples import Examples
 from brimful.tables.table import Table
@@ -140,6 +141,18 @@ def fingerprint(table: Table) -> str:
     rows = zip(table.keys(), table.labels or [None] * len(table), strict=True)
     digests = sorted(sha256(json.dumps(row).encode()).digest() for row in rows)
     return sha256(b"".join(digests)).hexdigest()[:16]
+
+
+def read_right_answers(path: Path) -> np.ndarray:
+    """bool (rows,): which rows of a file of `write_predictions` are right.
+
+    Raises:
+        BrimfulError: an earlier version wrote it.
+    """
+    values = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    if any("gold" not in value for value in values):
+        raise BrimfulError(f"{path} has the key 'label' of an older version, now 'gold': make the run again")
+    return np.array([value["gold"] == value["prediction"] for value in values])
 
 
 def write_predictions(path: Path, task: Task, answers: Any, data: Encoded) -> None:

@@ -16,7 +16,7 @@ from brimful.cli.main import main
 from brimful.commands.finetune import finetune
 from brimful.commands.report import report
 from brimful.hf.folders import save_model
-from brimful.reports.end_screen import show_run
+from brimful.reports.screen import show_result
 from brimful.stages.finetune_config import default_rate
 from brimful.stages.finetune_trainings import curve_rows
 from brimful.tables.question_files import Answer, QuestionTable
@@ -72,7 +72,7 @@ def test_the_ladder_stands_on_the_same_rows(inputs, tmp_path, capsys, monkeypatc
     assert not out
     assert places == sorted(places)
     monkeypatch.setenv("COLUMNS", "160")
-    show_run(summary)
+    show_result(summary)
     screen = capsys.readouterr().out
     assert "TF-IDF + linear model" in screen
     assert len(screen.splitlines()) < 50
@@ -114,7 +114,7 @@ def test_the_ladder_stands_on_the_same_rows(inputs, tmp_path, capsys, monkeypatc
     assert not (tmp_path / "run" / "start").exists()
     report(runs=[str(tmp_path / "run")], out=str(tmp_path / "page.html"))
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
-    for said in ("The same labels, otherwise used", "TF-IDF + linear model", "by number of labels"):
+    for said in ("Behind the best", "TF-IDF + linear model", "by number of labels"):
         assert said in page
 
 
