@@ -181,7 +181,7 @@ def test_a_killed_run_goes_on_without_the_folder(corpus_dir, tmp_path, monkeypat
     update = Trainer.train_step
 
     def killed(self, *arguments):
-        if self.step == at:
+        if self.progress.step == at:
             raise RuntimeError("killed")
         return update(self, *arguments)
 

@@ -48,7 +48,7 @@ def test_the_weights_of_the_best_evaluation_are_kept(tmp_path):
     assert_same_bits(weights(trainer), weights(stopped))
     last = trainer_with(VALUES, tmp_path / "last")
     last.run("test")
-    assert last.step == 12
+    assert last.progress.step == 12
     assert any(not a.equal(b) for a, b in zip(weights(last).values(), weights(trainer).values(), strict=True))
 
 
