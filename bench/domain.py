@@ -32,8 +32,8 @@ from brimful.base.storage import read_json, write_json
 from brimful.commands.finetune import finetune
 from brimful.commands.prepare import prepare
 from brimful.commands.pretrain import pretrain
-from brimful.demonstration.measure import right_answers
 from brimful.demonstration.reviews import find_reviews, load_reviews, write_reviews
+from brimful.tasks.judging.comparison import read_right_answers
 
 HANDBOOKS = ("debian-handbook/html/en-US", "debian-handbook/html/zh-CN")
 DOCUMENTATION = (*HANDBOOKS, *(f"python3.11/html/{part}" for part in ("faq", "howto", "tutorial")))
@@ -245,7 +245,7 @@ class Bench:
         right, arms = {}, {}
         for arm in ARMS:
             folders = [self.work / f"classifier-{arm}-{seed}" for seed in self.scale.seeds]
-            right[arm] = np.stack([right_answers(folder) for folder in folders])
+            right[arm] = np.stack([read_right_answers(folder / "predictions.jsonl") for folder in folders])
             runs = right[arm].mean(axis=1)
             row = {"accuracy": runs.mean(), "accuracy_runs": runs.tolist()}
             row["accuracy_sd"] = runs.std(ddof=1) if len(runs) > 1 else None

@@ -6,14 +6,15 @@ from pathlib import Path
 from typing import Any
 
 from bench.common.turns import serve
-from brimful.demonstration.measure import median_ms
 from brimful.exporting.card import run_of
-from brimful.exporting.gate import run_of_export
-from brimful.exporting.padded_batches import padded_outputs
+from brimful.exporting.exported import Export
+from brimful.exporting.formats import FORMATS
+from brimful.exporting.runtimes import padded_outputs
 from brimful.hf.model_folder import ModelFolder
-from brimful.hf.reading import reads_token_types
+from brimful.hf.text_reading import reads_token_types
 from brimful.tables.layouts import Columns, find_layout
 from brimful.tables.table_files import read_file
+from brimful.tasks.judging.speed import median_ms
 from brimful.tasks.model import load_task_model
 
 SINGLE = 100
@@ -38,7 +39,8 @@ def setup(format: str, scratch: str, run: str, test: str, texts: int) -> dict[st
         State.predict = lambda some: model.outputs(encode(some), "fp32")
     else:
         types = reads_token_types(folder, model.encoder.config)
-        graph = run_of_export(Path(scratch) / format, format, model.head, token_types=types)
+        export = Export(model.encoder, model.head, None, folder, {}, types, None)
+        graph = FORMATS[format].run(Path(scratch) / format, export)
         State.predict = lambda some: padded_outputs(graph, encode(some))
     State.predict(State.texts)
     return {"texts": len(State.texts)}

@@ -24,11 +24,12 @@ from bench.common.turns import Worker
 from brimful.base.errors import BrimfulError
 from brimful.commands.export import export
 from brimful.exporting.card import run_of
+from brimful.exporting.format import GraphFormat
 from brimful.exporting.formats import FORMATS
 from brimful.exporting.instructions import described_instructions
 from brimful.hf.model_folder import ModelFolder
 
-GRAPHS = [name for name, form in FORMATS.items() if form.graph]
+GRAPHS = [name for name, form in FORMATS.items() if isinstance(form, GraphFormat)]
 
 
 def write(

@@ -25,13 +25,13 @@ from torch import nn
 from bench.common.processes import machine_facts
 from bench.common.reference import matmul_rate
 from bench.kernels.timing import alternated
+from brimful.base.cpu_steps import keep_freed_memory
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead
 from brimful.model.shape import EncoderConfig
 from brimful.optim.build import build_optimizers
 from brimful.optim.config import OptimizerConfig
 from brimful.optim.ema import WeightAverage
-from brimful.train.memory import keep_freed_memory
 
 SHAPE = {"hidden_size": 384, "layers": 12, "heads": 12, "intermediate_size": 1536, "vocabulary_size": 30_522}
 QUICK = SHAPE | {"hidden_size": 32, "layers": 2, "heads": 2, "intermediate_size": 64, "vocabulary_size": 64}

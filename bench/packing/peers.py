@@ -182,14 +182,17 @@ def textbook_rows(lengths: np.ndarray, capacity: int, clock: Clock, longest: boo
 
 def brimful_rows(lengths: np.ndarray, capacity: int, clock: Clock, plan: str) -> Rows:
     """Lengths -> histogram -> plan -> rows of indices, random within equal lengths."""
-    from brimful import packing
     from brimful.base.randomness import derive_key
+    from brimful.packing.assignment import assign
+    from brimful.packing.cutting.stock import cutting_stock
+    from brimful.packing.histogram import count_lengths
+    from brimful.packing.pack_first import best_fit
 
-    make = getattr(packing, plan)
+    make = {"cutting_stock": cutting_stock, "best_fit": best_fit}[plan]
 
     def pack(lengths: np.ndarray, capacity: int) -> Rows:
-        made = make(packing.count_lengths(lengths), capacity)
-        return Rows(*packing.assign(made, lengths, derive_key(0, "rows", 0)), made.lower_bound)
+        made = make(count_lengths(lengths), capacity)
+        return Rows(*assign(made, lengths, derive_key(0, "rows", 0)), made.lower_bound)
 
     pack(WARM_UP.astype(lengths.dtype), 64)
     with clock:
@@ -198,7 +201,7 @@ def brimful_rows(lengths: np.ndarray, capacity: int, clock: Clock, plan: str) ->
 
 def brimful_online(lengths: np.ndarray, capacity: int, clock: Clock) -> Rows:
     """A stream, a buffer of 1,024 sequences; the histogram is not known."""
-    from brimful.packing import pack_stream
+    from brimful.packing.online import pack_stream
 
     stream = lengths.tolist()
     with clock:

@@ -18,7 +18,9 @@ from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead
 from brimful.model.shape import EncoderConfig
 from brimful.optim.lamb import Lamb
-from brimful.precision import AutomaticLossScaler, NarrowWeights, watch_modules
+from brimful.precision.narrow import NarrowWeights
+from brimful.precision.scaler import AutomaticLossScaler
+from brimful.precision.watching import watch_modules
 
 SHARE = 2.0**-13
 """What each loss is multiplied by: a micro-batch's share of a global mean that is divided up front. The

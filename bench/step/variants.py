@@ -165,7 +165,9 @@ class Step:
 
     def _rows(self, depth: int | None) -> Item:
         """Rows at even distances through the plan of a pool of sequences, which has them by pattern."""
-        from brimful.packing import assign, best_fit, count_lengths
+        from brimful.packing.assignment import assign
+        from brimful.packing.histogram import count_lengths
+        from brimful.packing.pack_first import best_fit
 
         lengths = np.array(quantile_sample(read_histogram(self.cell.file, CAPACITY), POOL, self.cell.seed))
         plan = best_fit(count_lengths(lengths), CAPACITY, max_sequences=depth)

@@ -1,7 +1,6 @@
-"""The options of augmentation: which words are replaced, by what, and how often."""
+"""The configuration of `brimful augment`: which words are replaced, by what, and how often."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from brimful.base.config import require_positive, require_seeds
 from brimful.base.errors import BrimfulError
@@ -9,42 +8,12 @@ from brimful.tables.layouts import TextColumns
 
 
 @dataclass(frozen=True, kw_only=True)
-class CandidateConfig:
-    """Which words may be replaced, and by what."""
-
-    rate: float = 0.4
-    """Probability that a word is replaced in a copy (p of TinyBERT)."""
-    choices: int = 15
-    """The most candidates of a word (K of TinyBERT)."""
-    candidates: str | None = None
-    """Folder of a masked LM that proposes words for those of one piece; by default the encoder, if it has
-    such a head."""
-    vectors: str | None = None
-    """GloVe or word2vec text file, whose words replace the other words; by default these get neighbours by
-    the encoder's input embeddings."""
-    stop_words: str | None = None
-    """File of words that are never replaced, one a line, beside the built-in ones of English and Chinese."""
-    lexicon: str | None = None
-    """File of words that stay whole, one a line, as for prepare."""
-
-    def __post_init__(self) -> None:
-        require_positive(self, "choices")
-        if not 0 <= self.rate <= 1:
-            raise BrimfulError(f"rate is {self.rate:g}: it must be a fraction from 0 to 1")
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """What decides the candidates, beside files."""
-        return {"choices": self.choices}
-
-
-@dataclass(frozen=True, kw_only=True)
-class AugmentTableConfig(CandidateConfig):
+class AugmentTableConfig:
     """Write a table with copies of its texts in which some words are replaced (TinyBERT's augmentation)."""
 
     MAIN = (
         *("input", "output", "encoder", "copies", "rate"),
-        *("choices", "layout", "vectors", "stop_words", "seed", "dry_run"),
+        *("choices", "layout", "candidates", "stop_words", "seed", "dry_run"),
     )
     EXAMPLE = "--input train.tsv --output more.tsv --encoder runs/pretrain"
 
@@ -58,6 +27,17 @@ class AugmentTableConfig(CandidateConfig):
     copies: int = 20
     """Copies of each text (N of TinyBERT); of a pair, of each of its two texts, with the other one as it is.
     Those that are equal to the row or another copy are left out."""
+    rate: float = 0.4
+    """Probability that a word is replaced in a copy (p of TinyBERT)."""
+    choices: int = 15
+    """The most candidates of a word (K of TinyBERT)."""
+    candidates: str | None = None
+    """Folder of a masked LM that proposes words for those of one piece; by default the encoder, if it has
+    such a head."""
+    stop_words: str | None = None
+    """File of words that are never replaced, one a line, beside the built-in ones of English and Chinese."""
+    lexicon: str | None = None
+    """File of words that stay whole, one a line, as for prepare."""
     columns: TextColumns = TextColumns()
     """Other names of the columns."""
     layout: str | None = None
@@ -68,6 +48,7 @@ class AugmentTableConfig(CandidateConfig):
     """Resolve and check everything, and do nothing."""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         require_seeds(self.seed)
-        require_positive(self, "copies")
+        require_positive(self, "copies", "choices")
+        if not 0 <= self.rate <= 1:
+            raise BrimfulError(f"rate is {self.rate:g}: it must be a fraction from 0 to 1")

@@ -1,43 +1,43 @@
 """Copies of a text in which some words are others.
 
-Which words a copy replaces, and by what, is a hash of (seed, row, text, copy, word). The distribution is that
-of TinyBERT (Jiao et al. 2020, algorithm 1): each word is replaced with probability `rate`, by one of its
+Which words a copy replaces, and by what, is a hash of (seed, row, text, copy, word). The distribution is
+TinyBERT's (Jiao et al. 2020, algorithm 1): each word is replaced with probability `rate`, by one of its
 candidates, each of which is as likely as the others.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from brimful.augmentation.table import CandidateTable
+from brimful.augmentation.candidates import Replaceable
 from brimful.base.randomness import derive_key, hash_words, uniform
 from brimful.corpus.text.characters import WORD, character_classes
 
-_UNIT = 1.0 / (1 << 53)
+SMALLEST_RATE = 1.0 / (1 << 53)
+"""The distance of draws: a rate of 0 divides by nothing smaller."""
 
 
 def copies(
-    text: str, *, table: CandidateTable, place: int, row: int, field: int, count: int, rate: float, seed: int
+    text: str, words: Sequence[Replaceable], *, row: int, field: int, count: int, rate: float, seed: int
 ) -> Iterator[str]:
     """`count` copies of a text; none if none of its words has a candidate.
 
     Args:
-        place: of the text in the table.
+        words: of the text, in its order.
         row, field: its row in the file, from 0, and 1 for the second of a pair, else 0.
         rate: the probability that a word is replaced.
     """
-    words = table.rows(place)
-    spans, counts = table.spans[words].tolist(), table.counts[words]
-    if not spans:
+    if not words:
         return
-    proposed = [table.candidates_of(word) for word in range(words.start, words.stop)]
+    counts = np.array([len(word.candidates) for word in words])
     for key in copy_keys(seed, row, field, np.arange(count)):
         copy, end = "", 0
-        for word, choice in enumerate(picked(key, np.arange(len(spans)), counts, rate).tolist()):
+        chosen = picked(key, np.arange(len(words)), counts, rate)
+        for word, choice in zip(words, chosen.tolist(), strict=True):
             if choice >= 0:
-                copy = joined(joined(copy, text[end : spans[word][0]]), proposed[word][choice])
-                end = spans[word][1]
+                copy = joined(joined(copy, text[end : word.begin]), word.candidates[choice])
+                end = word.end
         yield joined(copy, text[end:])
 
 
@@ -58,7 +58,7 @@ def picked(key: np.uint64, numbers: np.ndarray, counts: np.ndarray, rate: float)
         counts: how many candidates each has.
     """
     draws = uniform(key, numbers)
-    chosen = np.minimum((draws / max(rate, _UNIT) * counts).astype(np.int64), counts - 1)
+    chosen = np.minimum((draws / max(rate, SMALLEST_RATE) * counts).astype(np.int64), counts - 1)
     return np.where(draws < rate, chosen, -1)
 
 

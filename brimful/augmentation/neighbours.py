@@ -1,27 +1,96 @@
-"""Neighbours of words: those with the vectors of the highest cosine, from a file or from an encoder."""
+"""A tokenizer's pieces as words, and the neighbours of words: those whose vectors have the highest cosine.
+
+A word's vector is the mean of the input embeddings of its pieces.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
-from pathlib import Path
+from typing import Any
 
+import msgspec
 import numpy as np
 import torch
 import torch.nn.functional as F
+from tokenizers import Tokenizer
 from torch import Tensor
 
-from brimful.augmentation.pieces import GLUED, SPACED, Pieces
 from brimful.augmentation.words import is_word
-from brimful.base.errors import BrimfulError
 from brimful.corpus.text.characters import HAN, character_classes, character_scripts
 from brimful.corpus.text.special_ids import unknown_id
 from brimful.data.ragged import Ragged
+from brimful.data.reader import ordinary_ids
 
-WORDS = 100_000
-"""The most words among which neighbours are looked for: the first of a file, the most frequent of the texts.
-Files are in the order of frequency."""
-_QUERIES = 256
+GLUED, SPACED = range(2)
+"""Where a word stands, which may decide its tokens: behind another character, behind a space."""
+_BEFORE = {GLUED: "(", SPACED: "( "}
+"""What stands before a word at each place. No tokenizer here joins a bracket with a word."""
+_META, _BYTE_SPACE = "\u2581", "\u0120"
+
+
+class Pieces:
+    """What the pieces of a vocabulary are.
+
+    Attributes:
+        continues: bool (vocabulary,), those that only continue a word (##ing).
+        spaced: bool (vocabulary,), those that begin with a space.
+        texts: of each piece that is a word, its text without the space; "" for the others.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.tokenizer = tokenizer
+        vocabulary = tokenizer.get_vocab()
+        size = max(vocabulary.values()) + 1
+        self.continues = np.zeros(size, dtype=bool)
+        self.spaced = np.zeros(size, dtype=bool)
+        self.texts = [""] * size
+        state: dict[str, Any] = msgspec.json.decode(tokenizer.to_str())
+        prefix = state["model"].get("continuing_subword_prefix") or ""
+        spaces = (_META, _BYTE_SPACE) if _has(state, "ByteLevel") else (_META,)
+        for name, index in vocabulary.items():
+            self.continues[index] = bool(prefix) and name.startswith(prefix)
+            self.spaced[index] = name.startswith(spaces)
+        for index in ordinary_ids(tokenizer).tolist():
+            if not self.continues[index]:
+                text = tokenizer.decode([index]).strip()
+                self.texts[index] = text if is_word(text) else ""
+
+    @property
+    def words(self) -> np.ndarray:
+        """bool (vocabulary,): the pieces that are words."""
+        return np.array([bool(text) for text in self.texts])
+
+    def tokens(self, words: Sequence[str], place: int) -> Ragged:
+        """The ids of each word, int32, at a place: GLUED or SPACED. Empty where they depend on what
+        stands before the word."""
+        before = _BEFORE[place]
+        behind = len(before.rstrip())
+        encodings = self.tokenizer.encode_batch([before + word for word in words], add_special_tokens=False)
+        found = []
+        for encoding in encodings:
+            parts = [
+                i for i, (begin, end) in zip(encoding.ids, encoding.offsets, strict=True) if end > behind
+            ]
+            straddles = any(begin < behind < end for begin, end in encoding.offsets)
+            found.append(np.array([] if straddles else parts, dtype=np.int32))
+        return Ragged.of(found, np.int32)
+
+
+def _has(state: Any, kind: str) -> bool:
+    """Whether a part of a tokenizer's pipeline is of a type."""
+    parts = [state.get("pre_tokenizer"), state.get("decoder")]
+    while parts:
+        part = parts.pop()
+        if isinstance(part, dict):
+            if part.get("type") == kind:
+                return True
+            parts += [*(part.get("pretokenizers") or []), *(part.get("decoders") or [])]
+    return False
+
+
+MAX_WORDS_OF_TEXTS = 100_000
+"""The most words of the texts, the most frequent ones, that may be neighbours beside the encoder's pieces."""
+WORDS_AT_ONCE = 256
 """Words whose cosines with all others are in memory at a time."""
 
 
@@ -33,15 +102,15 @@ class Neighbours:
         words: those that may be neighbours.
         vectors: float32 (words, width), each of length 1 or 0.
         number: of each word that can be looked up.
-        parts: of each word, the piece that it is; -1 where it has several or none.
-        pieces_of: of each word, its pieces; none in a file.
+        piece: int64 (words,), the piece that each word is; -1 where it has several.
+        pieces_of: of each word, its pieces.
     """
 
     words: list[str]
     vectors: Tensor
     number: dict[str, int]
-    parts: np.ndarray | None = None
-    pieces_of: Ragged | None = None
+    piece: np.ndarray
+    pieces_of: Ragged
 
     def nearest(self, words: Sequence[str], choices: int) -> list[list[str]]:
         """The nearest of each word, the nearest first; empty where it has no vector.
@@ -52,8 +121,8 @@ class Neighbours:
         known = [self._find(word) for word in words]
         asked = [number for number in dict.fromkeys(known) if number is not None]
         found: dict[int | None, list[str]] = {None: []}
-        for start in range(0, len(asked), _QUERIES):
-            part = asked[start : start + _QUERIES]
+        for start in range(0, len(asked), WORDS_AT_ONCE):
+            part = asked[start : start + WORDS_AT_ONCE]
             cosines = self.vectors[torch.tensor(part)] @ self.vectors.T
             for row, number in enumerate(part):
                 cosines[row, torch.from_numpy(self._pieces(number))] = -torch.inf
@@ -87,65 +156,7 @@ class Neighbours:
 
     def _pieces(self, number: int) -> np.ndarray:
         """The words that are pieces of a word, int64."""
-        if self.parts is None or self.pieces_of is None:
-            return np.array([number])
-        return np.flatnonzero(np.isin(self.parts, self.pieces_of[number]))
-
-
-def read_vectors(path: str | Path) -> Neighbours:
-    """The first `WORDS` words of a text file of vectors: a word and its numbers on each line, as GloVe writes
-    them; word2vec's first line, which says how many there are, may come before.
-
-    Only words of letters are kept; of two that differ in capital letters alone, the first.
-
-    Raises:
-        BrimfulError: the file cannot be read, is not text, or a line has another number of numbers.
-    """
-    words: list[str] = []
-    vectors: list[np.ndarray] = []
-    number: dict[str, int] = {}
-    width = 0
-    try:
-        with open(path, encoding="utf-8") as file:
-            for line, text in enumerate(islice(file, WORDS + 1), 1):
-                parts = text.rstrip().split(" ")
-                if line == 1 and len(parts) == 2 and all(part.isdigit() for part in parts):
-                    width = int(parts[1])
-                    continue
-                width = width or len(parts) - 1
-                word = " ".join(parts[:-width]) if width else ""
-                try:
-                    more = parts[1:-width]  # of a word with spaces, or numbers too many
-                    if not word or (more and all(map(_is_number, more))):
-                        raise ValueError
-                    vector = np.array(parts[-width:], dtype=np.float32)
-                except ValueError as error:
-                    raise BrimfulError(
-                        f"{path}, line {line} is not a word and {max(width, 1)} numbers, divided by spaces"
-                    ) from error
-                if not np.isfinite(vector).all():
-                    raise BrimfulError(f"{path}, line {line} has a number that is not finite")
-                if is_word(word) and word.casefold() not in number:
-                    number[word.casefold()] = number[word] = len(words)
-                    words.append(word)
-                    vectors.append(vector)
-    except OSError as error:
-        raise BrimfulError(f"cannot read {path}: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        raise BrimfulError(
-            f"{path} is not UTF-8 text; of word2vec and fastText take the text files (.txt, .vec), not .bin"
-        ) from error
-    if not words:
-        raise BrimfulError(f"{path} has no vectors of words")
-    return Neighbours(words, F.normalize(torch.from_numpy(np.stack(vectors)), dim=1), number)
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+        return np.flatnonzero(np.isin(self.piece, self.pieces_of[number]))
 
 
 def embedding_neighbours(embeddings: Tensor, pieces: Pieces, words: Iterable[str]) -> Neighbours:
@@ -177,7 +188,7 @@ def embedding_neighbours(embeddings: Tensor, pieces: Pieces, words: Iterable[str
         if not key or unknown in key:
             continue
         if key not in known:
-            if text in number or len(found) - len(parts) >= WORDS:
+            if text in number or len(found) - len(parts) >= MAX_WORDS_OF_TEXTS:
                 continue
             known[key] = len(found)
             found.append(text)
@@ -188,7 +199,7 @@ def embedding_neighbours(embeddings: Tensor, pieces: Pieces, words: Iterable[str
     flat = torch.from_numpy(pieces_of.values.astype(np.int64))
     offsets = torch.from_numpy(pieces_of.starts)
     means = F.embedding_bag(flat, matrix, offsets, mode="mean")
-    first = np.where(pieces_of.lengths == 1, pieces_of.values[pieces_of.starts], -1)
+    first = np.where(pieces_of.lengths == 1, flat.numpy()[pieces_of.starts], -1)
     return Neighbours(found, F.normalize(means, dim=1), number, first, pieces_of)
 
 

@@ -27,12 +27,26 @@ C = TypeVar("C")
 R = TypeVar("R")
 
 
-REPEATED = 100_000
-"""The most values that the aliases of a YAML file may repeat."""
-
-
 class _Loader(yaml.SafeLoader):
-    """SafeLoader that reads `1e-3` as a number (YAML 1.1 requires `1.0e-3`)."""
+    """SafeLoader that reads `1e-3` as a number (YAML 1.1 requires `1.0e-3`). It refuses aliases, keys that
+    stand twice, and types and characters that no setting has."""
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            mark = self.peek_event().start_mark
+            problem = "an alias may repeat its value without end: write the value instead"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=mark)
+        node = super().compose_node(parent, index)
+        if isinstance(node, yaml.ScalarNode):
+            # Python has U+DC80 to U+DCFF for the bytes of a path that are not UTF-8.
+            if odd := re.search("[\0\ud800-\udc7f\udd00-\udfff]", node.value):
+                raise _refused(node, f"the character U+{ord(odd[0]):04X} may not stand in a text")
+        elif isinstance(node, yaml.MappingNode):
+            names = Counter((key.tag, str(key.value)) for key, _ in node.value)
+            for key, _ in node.value:
+                if (count := names[key.tag, str(key.value)]) > 1:
+                    raise _refused(key, f"the key {key.value} stands {count} times")
+        return node
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         kind = node.tag.rpartition(":")[2]
@@ -41,13 +55,20 @@ class _Loader(yaml.SafeLoader):
         try:
             return super().construct_object(node, deep)
         except (ValueError, TypeError, LookupError, AttributeError, OverflowError) as error:  # `!!float x`
-            shown = repr(node.value[:40]) if isinstance(node.value, str) else "this"
-            raise _refused(node, f"{shown} is no {kind}") from error
+            text = repr(node.value[:40]) if isinstance(node.value, str) else "this"
+            raise _refused(node, f"{text} is no {kind}") from error
+
+
+def _refused(node: yaml.Node, problem: str) -> yaml.MarkedYAMLError:
+    return yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
 
 
 class _Dumper(yaml.SafeDumper):
     """SafeDumper that quotes the text '1e-3', which `_Loader` would read as a number, and escapes line ends,
     which it would fold into spaces."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True  # `_Loader` refuses them
 
     def represent_str(self, data: str) -> yaml.ScalarNode:
         style = '"' if re.search("[\n\r\x85\u2028\u2029]", data) else None
@@ -68,8 +89,8 @@ def read_yaml(path: Path | str) -> dict[str, Any]:
     """Read a YAML mapping: UTF-8, or UTF-16 with a byte order mark.
 
     Raises:
-        BrimfulError: the file is absent, not YAML, or not a mapping; a key stands twice; aliases repeat more
-            than `REPEATED` values or contain themselves; a text holds a character that no file name can.
+        BrimfulError: the file is absent, not YAML, or not a mapping; a key stands twice; there is an alias; a
+            text holds a character that no file name can.
     """
     try:
         content = Path(path).read_bytes()
@@ -77,7 +98,7 @@ def read_yaml(path: Path | str) -> dict[str, Any]:
         raise BrimfulError(f"cannot read {path}: {error.strerror}") from error
     try:
         text = content.decode("utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig")
-        value = _parse(text)
+        value = yaml.load(text, _Loader)
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise BrimfulError(f"{path}, line {line}: not UTF-8; save the file as UTF-8") from error
@@ -103,61 +124,14 @@ def read_yaml(path: Path | str) -> dict[str, Any]:
     return value
 
 
-def _parse(text: str) -> Any:
-    loader = _Loader(text)
-    try:
-        node = loader.get_single_node()
-        if node is None:
-            return None
-        sizes: dict[int, int] = {}
-        if _size(node, sizes) > len(sizes) + REPEATED:
-            raise _refused(node, f"its aliases repeat more than {REPEATED:,} values")
-        return loader.construct_document(node)
-    finally:
-        loader.dispose()
-
-
-def _refused(node: yaml.Node, problem: str) -> yaml.MarkedYAMLError:
-    return yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
-
-
-def _size(node: yaml.Node, sizes: dict[int, int]) -> int:
-    """How many values a node has, those of its aliases each time; checks keys and texts.
-
-    Args:
-        sizes: of the nodes that are known, by identity; 0 for those that are being counted.
-    """
-    if sizes.setdefault(id(node), 1) == 0:
-        raise _refused(node, "an alias that contains itself")
-    if isinstance(node, yaml.ScalarNode):
-        # Python has U+DC80 to U+DCFF for the bytes of a path that are not UTF-8.
-        if odd := re.search("[\0\ud800-\udc7f\udd00-\udfff]", node.value):
-            raise _refused(node, f"the character U+{ord(odd[0]):04X} may not stand in a text")
-    elif sizes[id(node)] == 1:
-        sizes[id(node)] = 0
-        total = 1 + sum(_size(part, sizes) for part in _parts(node))
-        sizes[id(node)] = total
-    return sizes[id(node)]
-
-
-def _parts(node: yaml.Node) -> list[yaml.Node]:
-    if isinstance(node, yaml.SequenceNode):
-        return node.value
-    keys = Counter((key.tag, key.value) for key, _ in node.value if isinstance(key, yaml.ScalarNode))
-    for key, _ in node.value:
-        if (count := keys[key.tag, str(key.value)]) > 1:
-            raise _refused(key, f"the key {key.value} stands {count} times")
-    return [part for pair in node.value for part in pair]
-
-
 @contextmanager
 def settings_from(path: Path | str | None, *, alone: bool = False) -> Iterator[None]:
     """Let errors about the settings of a YAML file name the file.
 
     Args:
-        path: the file; None if there is none.
-        alone: no settings but those of the file are in play, so each error inside is about them. Otherwise,
-            those are that speak of one of its keys as a setting, or of a text that is one of its values.
+        path: the file, if there is one.
+        alone: only the file gives settings, so each error inside is about it. Otherwise those errors are that
+            speak of one of its keys as a setting, or of a text that is one of its values.
     """
     try:
         yield
@@ -292,7 +266,7 @@ def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
 
 
 def check_values(schema: type, values: Mapping[str, Any], where: str = "") -> dict[str, Any]:
-    """The values in the types of a schema's fields; those of a group in a mapping of their own.
+    """The values in the types of a schema's fields; a group has a mapping of its own.
 
     Args:
         where: what comes before a key in errors: the names of groups.
@@ -396,11 +370,11 @@ def _made(schema: type[C], checked: Mapping[str, Any], where: str = "", default:
 
 def flat(values: Mapping[str, Any], where: str = "") -> dict[str, Any]:
     """{"masking": {"final-rate": 0.2}} -> {"masking.final_rate": 0.2}."""
-    found: dict[str, Any] = {}
+    flattened: dict[str, Any] = {}
     for key, value in values.items():
         name = where + underscored(key)
-        found |= flat(value, f"{name}.") if isinstance(value, Mapping) else {name: value}
-    return found
+        flattened |= flat(value, f"{name}.") if isinstance(value, Mapping) else {name: value}
+    return flattened
 
 
 def require_positive(config: Any, *names: str, group: str = "") -> None:

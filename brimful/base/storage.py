@@ -3,9 +3,6 @@
 An artefact exists only when its JSON record does. The data files are written first, each under a
 temporary name, synced and renamed; the record, which holds their sizes and CRCs, comes last.
 A kill at any moment leaves at most files without a record, which the next run overwrites.
-
-Others may write to the folder too, and plant links there. So temporary names are unpredictable, a temporary
-file or folder is created only where nothing is, and a temporary folder is closed to others.
 """
 
 import errno
@@ -34,12 +31,10 @@ LOCK = ".lock"
 """The file by which a process keeps a folder to itself (folder_lock.py). An empty folder may hold it."""
 _OLD = "old-"
 _HOST = socket.gethostname().replace("-", "_")
-# HOST, or HOST+RANDOM, and the number of the process.
+# HOST+RANDOM, and the number of the process.
 _PREFIX = rf"{re.escape(TEMPORARY)}([^-+]+)(?:\+[0-9a-f]+)?-(\d+)-({_OLD})?"
 _TEMPORARY_NAME = re.compile(rf"{_PREFIX}(.+)", re.DOTALL)
 _TEMPORARY_PREFIXES = re.compile(rf"^({_PREFIX})*")
-# Processes of other machines cannot be checked; their temporary files are removed at this age.
-_STALE_SECONDS = 24 * 3600
 _SETTLED = 2_000_000_000
 """Nanoseconds after which a file's times tell whether it changes."""
 _UNFINISHED = "an unfinished run"
@@ -64,21 +59,8 @@ def _sync(path: Path) -> None:
 
 
 def temporary_path(path: Path) -> Path:
-    """A new temporary name beside `path`; `sweep` reads this process from it, and nobody can guess it."""
+    """A new temporary name beside `path`, from which `sweep` reads this process."""
     return path.with_name(f"{TEMPORARY}{_HOST}+{secrets.token_hex(8)}-{os.getpid()}-{path.name}")
-
-
-def _create(path: Path) -> None:
-    """Create an empty file, with the mode that the umask gives. Nothing may be there, not even a link."""
-    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666))
-
-
-def _create_private(path: Path) -> int:
-    """Create an empty folder that its owner alone may use; returns the mode that the umask gives."""
-    path.mkdir()
-    mode = stat.S_IMODE(path.stat().st_mode)
-    path.chmod(mode & ~0o077)
-    return mode
 
 
 def _is_folder(path: Path) -> bool:
@@ -142,8 +124,6 @@ def require_folder_place(
     mode = _mode(directory)
     if mode is not None and not stat.S_ISDIR(mode):
         raise BrimfulError(f"cannot write {directory}: it is a file, not a folder; {remedy}")
-    if mode is None and directory.is_symlink() and _leads_in_a_circle(directory):
-        raise BrimfulError(f"cannot write {directory}: its links lead in a circle; {remedy}")
     _require_parents(directory)
     if mode is None:
         return
@@ -154,14 +134,6 @@ def require_folder_place(
     state = f"{directory} holds {holds}" if holds else f"{directory} is not empty"
     state += f" and is not {replaces[0]}" if replaces else ""
     raise BrimfulError(f"{state}; {unfinished if holds == _UNFINISHED else ''}{remedy}")
-
-
-def _leads_in_a_circle(path: Path) -> bool:
-    try:
-        path.stat()
-    except OSError as error:
-        return error.errno == errno.ELOOP
-    return False
 
 
 def is_empty(directory: Path) -> bool:
@@ -200,7 +172,7 @@ def atomic_file(path: Path | str) -> Iterator[Path]:
     temporary = temporary_path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _create(temporary)
+        temporary.touch()
         yield temporary
         _sync(temporary)
         os.replace(temporary, path)
@@ -235,13 +207,12 @@ def atomic_directory(path: Path | str, kept: Sequence[str] = ()) -> Iterator[Pat
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         sweep(path.parent, path.name)
-        mode = _create_private(temporary)
+        temporary.mkdir()
         yield temporary
         for file in temporary.rglob("*"):
             _sync(file)
         for name in kept:
             _keep(path, temporary, name)
-        temporary.chmod(mode)
         _sync(temporary)
         if path.exists():
             old = temporary_path(path.with_name(_OLD + path.name))
@@ -548,19 +519,10 @@ def _is_alive(process: int) -> bool:
     return True
 
 
-def _may_be_in_use(path: Path, host: str, process: str) -> bool:
-    if host == _HOST:
-        return _is_alive(int(process))
-    with suppress(OSError):
-        return time.time() - path.lstat().st_mtime < _STALE_SECONDS
-    return False
-
-
 def sweep(directory: Path | str, only: str | None = None) -> None:
-    """Remove the temporary files of processes that have ended.
+    """Remove the temporary files of processes of this machine that have ended.
 
-    Temporary files of other machines are removed after a day. A directory that a killed process
-    moved aside and did not replace is moved back.
+    A directory that a killed process moved aside and did not replace is moved back.
 
     Args:
         only: the name of the file or folder whose temporary ones are meant; by default all.
@@ -570,7 +532,7 @@ def sweep(directory: Path | str, only: str | None = None) -> None:
         if parts is None or only not in (None, _final_name(path.name)):
             continue
         host, process, moved, name = parts.groups()
-        if _may_be_in_use(path, host, process):
+        if host != _HOST or _is_alive(int(process)):
             continue
         with suppress(OSError):  # of another user
             original = path.with_name(name)

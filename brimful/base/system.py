@@ -29,6 +29,8 @@ try:
 except ImportError:
     resource = None  # type: ignore[assignment]
 
+HUGE_PAGE_BYTES = 32 << 20
+"""The largest huge page to ask for. Where they have 512 MiB, a process would fill few."""
 PLAUSIBLE_FILES = 256
 """Open files of a process, where they cannot be counted."""
 
@@ -71,12 +73,20 @@ def peak_memory(of: Literal["self", "children"]) -> int | None:
     return usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
-def limits_addresses() -> bool:
-    """Whether this process may not reserve any number of addresses."""
-    if resource is None:
+def may_reserve(root: Path = Path("/")) -> bool:
+    """Whether huge pages of a useful size exist, and this process may reserve memory that it never touches.
+
+    Args:
+        root: of the file system with `proc` and `sys`.
+    """
+    size = kernel_file("sys/kernel/mm/transparent_hugepage/hpage_pmd_size", root)
+    overcommit = kernel_file("proc/sys/vm/overcommit_memory", root)
+    if size is None or overcommit is None or resource is None or "MALLOC_PERTURB_" in os.environ:
+        return False
+    if not size.strip().isdigit() or int(size) > HUGE_PAGE_BYTES or overcommit.strip() == "2":
         return False
     limits = (resource.getrlimit(limit)[0] for limit in (resource.RLIMIT_AS, resource.RLIMIT_DATA))
-    return any(limit != resource.RLIM_INFINITY for limit in limits)
+    return all(limit == resource.RLIM_INFINITY for limit in limits)
 
 
 def open_files() -> int:

@@ -1,5 +1,5 @@
-"""A command line -> a configuration: its texts become the values of a nested mapping, over those of the file
-that `--config` names, and `build` makes the configuration of it, as it does for Python callers."""
+"""A command line -> a configuration: its texts become a nested mapping of values, laid over the file that
+`--config` names, and `build` makes the configuration of it, as it does for Python callers."""
 
 import contextlib
 import difflib
@@ -24,7 +24,7 @@ from brimful.cli.help import help_of
 from brimful.cli.options import HELP_FLAGS, Common, Option, options_of
 
 MAX_NAME_BYTES = 255
-"""Of a file's name, on common file systems."""
+"""The longest name of a file, on common file systems."""
 
 
 def parse(schema: type, arguments: Sequence[str], prog: str) -> tuple[Any, Common]:
@@ -43,21 +43,21 @@ def parse(schema: type, arguments: Sequence[str], prog: str) -> tuple[Any, Commo
     options = options_of(schema)
     help_flags = [argument for argument in arguments if argument in HELP_FLAGS]
     with _naming_help(prog):
-        given = _values([each for each in arguments if each not in HELP_FLAGS], options)
-    common = Common(**{option.path[0]: value for option, value in given if option.schema is Common})
-    line = _nested([(option.path, value) for option, value in given if option.schema is not Common])
+        pairs = _values([each for each in arguments if each not in HELP_FLAGS], options)
+    common = Common(**{option.path[0]: value for option, value in pairs if option.schema is Common})
+    flags = _nested([(option.path, value) for option, value in pairs if option.schema is not Common])
     file_values: dict[str, Any] = {}
     if common.config is not None:
         file_values = read_yaml(common.config)
         with settings_from(common.config, alone=True):
             check_values(schema, file_values)
-    values = merged(file_values, line)
+    values = merged(file_values, flags)
     if help_flags:
         print(help_of(schema, prog, complete(schema, values), every="--help-all" in help_flags), end="")
         raise SystemExit(0)
     with _naming_help(prog):
         _require(options, flat(values), prog.split()[-1])
-    with settings_from(common.config, alone=not line):
+    with settings_from(common.config, alone=not flags):
         return build(schema, values), common
 
 
@@ -77,7 +77,7 @@ def _values(arguments: Sequence[str], options: Sequence[Option]) -> list[tuple[O
         UsageError: an option is unknown, or has a missing or wrong value; an argument belongs to none.
     """
     flags = {flag: option for option in [*options, *options_of(Common)] for flag in option.flags}
-    given: list[tuple[Option, Any]] = []
+    values: list[tuple[Option, Any]] = []
     positional: list[str] = []
     remaining = deque(arguments)
     while remaining:
@@ -91,19 +91,19 @@ def _values(arguments: Sequence[str], options: Sequence[Option]) -> list[tuple[O
         if flag == option.off_flag:
             if equals:
                 raise UsageError(f"{name} takes no value")
-            given.append((option, False))
+            values.append((option, False))
             continue
         texts = [text] if equals else []
         while remaining and option.takes(remaining[0], texts):
             texts.append(remaining.popleft())
-        given.append((option, option.value(texts)))
+        values.append((option, option.value(texts)))
     place = next((option for option in options if option.positional), None)
     most = len(positional) if place and place.several else int(place is not None)
     if len(positional) > most:
         raise UsageError(f"unexpected argument {positional[most]}")
     if place and positional:
-        given.append((place, place.value(positional)))
-    return given
+        values.append((place, place.value(positional)))
+    return values
 
 
 def _in_full(flag: str, flags: Collection[str]) -> str:

@@ -10,7 +10,7 @@ import re
 import shutil
 import textwrap
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from brimful.base.config import flat
@@ -18,31 +18,13 @@ from brimful.base.console import counted
 from brimful.cli.options import HELP_FLAGS, Common, Option, docstrings_of, options_of
 
 MAX_MAIN_OPTIONS = 12
-"""Of a verb whose configuration has no `MAIN`."""
+"""The length of the list for a verb whose configuration has no `MAIN`."""
 MIN_COLUMNS, MAX_COLUMNS = 60, 120
 """Columns that help fills."""
 FLAG_COLUMNS = 30
 """Columns of a flag, beside which its explanation stands."""
 UNBROKEN_SPACE = "\N{NO-BREAK SPACE}"
 """A space at which no line is broken."""
-
-QUESTIONS = {
-    "What goes in": (
-        *("paths", "files", "runs", "run", "directory", "data", "input", "texts", "text", "histogram"),
-        *("encoder", "encoders", "teacher", "teacher_scores", "start_from", "tokenizer", "resume"),
-        *("train", "dev", "test", "more_tests", "calibrate", "unlabelled", "task", "layout", "lexicon"),
-        *("more_fields", "candidates", "vectors", "stop_words", "max_documents", "max_reviews"),
-        "keep_pieces_of",
-    ),
-    "What comes out": ("out", "output", "format", "plot", "scores", "step"),
-    "How it is done": (),
-    "The machine": (
-        *("engine", "workers", "precision", "micro_batch_tokens", "rows_per_micro_batch", "verify_data"),
-        "document_seconds",
-    ),
-    "Trying it": ("dry_run",),
-}
-"""The headings over the options of no group, and which stand there; others under "How it is done"."""
 
 
 def help_of(schema: type, prog: str, values: Mapping[str, Any], *, every: bool) -> str:
@@ -52,12 +34,12 @@ def help_of(schema: type, prog: str, values: Mapping[str, Any], *, every: bool) 
         schema: the configuration of the verb.
         prog: `brimful VERB`.
         values: what is given, in groups; other options have their defaults.
-        every: all options, by question; else the main ones.
+        every: all options, by group; else the main ones.
     """
     width = max(MIN_COLUMNS, min(shutil.get_terminal_size().columns, MAX_COLUMNS))
-    given = flat(values)
+    flat_values = flat(values)
     options = [
-        dataclasses.replace(option, default=given.get(option.key, option.default))
+        dataclasses.replace(option, default=flat_values.get(option.key, option.default))
         for option in options_of(schema)
     ]
     places = [option.flag + " ..." * option.several for option in options if option.positional]
@@ -86,9 +68,9 @@ def _main_lines(schema: type, options: Sequence[Option], prog: str, width: int) 
     others = len(options) - len(main)
     count = counted(others, "more option") if others else "the options in full"
     command = f"{prog} --help-all".replace(" ", UNBROKEN_SPACE)
+    option_lines = _option_lines(main, width, brief=True)
     return [
-        *_option_lines(main, width, brief=True),
-        "",
+        *([*option_lines, ""] if option_lines else []),
         *" \\\n".join(_wrap(pairs, width - 2, indent="  ")).split("\n"),  # as the shell takes it
         *_wrap(f"{count}, and --config FILE.yaml, --json, --debug: {command}", width),
     ]
@@ -100,31 +82,17 @@ def _wrap(text: str, width: int, *, indent: str = "") -> list[str]:
 
 
 def _all_lines(schema: type, options: Sequence[Option], width: int) -> list[str]:
-    lines: list[str] = []
-    for title, more, chosen in _by_question(schema, options):
+    by_group: dict[tuple[str, ...], list[Option]] = {}
+    for option in options:
+        by_group.setdefault(option.path[:-1], []).append(option)
+    outside_groups = _option_lines(by_group.pop((), []), width)
+    lines = [*outside_groups, ""] if outside_groups else []
+    for group, chosen in by_group.items():
+        title, more = _heading(schema, group)
         lines += textwrap.wrap(title, width)
         lines += textwrap.wrap(more, width, initial_indent="  ", subsequent_indent="  ")
         lines += [*_option_lines(chosen, width), ""]
     return [*lines, "Any verb", *_option_lines(options_of(Common), width)]
-
-
-def _by_question(schema: type, options: Sequence[Option]) -> Iterator[tuple[str, str, list[Option]]]:
-    """The options under their headings; a heading is a title, and what else there is to say."""
-    by_question: dict[str, list[Option]] = {question: [] for question in QUESTIONS}
-    by_group: dict[tuple[str, ...], list[Option]] = {}
-    for option in options:
-        group, name = option.path[:-1], option.path[-1]
-        if group:
-            by_group.setdefault(group, []).append(option)
-            continue
-        named = [question for question, names in QUESTIONS.items() if name in names]
-        question = "What goes in" if option.required else "How it is done"
-        by_question[named[0] if named else question].append(option)
-    last = [(question, by_question.pop(question)) for question in ("The machine", "Trying it")]
-    yield from ((question, "", chosen) for question, chosen in by_question.items() if chosen)
-    for group, chosen in by_group.items():
-        yield *_heading(schema, group), chosen
-    yield from ((question, "", chosen) for question, chosen in last if chosen)
 
 
 def _heading(schema: type, group: tuple[str, ...]) -> tuple[str, str]:

@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
@@ -34,7 +34,6 @@ VERBS = {
     "distil": "task model -> smaller, faster student",
     "distil-encoder": "encoder -> smaller, faster encoder",
     "distil-static": "task model -> static student, which numpy alone serves",
-    "distil-recipe": "encoder + labelled table -> teacher -> student, and what it is worth",
     "augment": "labelled table -> its rows and augmented copies",
     "predict": "task model + texts -> labels or values",
     "serve": "models -> answers over HTTP, and a page to try them",
@@ -55,7 +54,6 @@ FUNCTIONS = {
     "distil": "brimful.commands.distil:distil",
     "distil-encoder": "brimful.commands.distil_encoder:distil_encoder",
     "distil-static": "brimful.commands.distil_static:distil_static",
-    "distil-recipe": "brimful.commands.distil_recipe:distil_recipe",
     "augment": "brimful.commands.augment:augment",
     "predict": "brimful.commands.predict:predict",
     "serve": "brimful.commands.serve:serve",
@@ -68,15 +66,14 @@ SCHEMAS = {
     "prepare": "brimful.corpus.pipeline.config:PrepareConfig",
     "inspect": "brimful.commands.inspect_config:InspectConfig",
     "pack": "brimful.packing.config:PackConfig",
-    "doctor": "brimful.machine.config:DoctorConfig",
-    "pretrain": "brimful.pretraining.config:PretrainConfig",
+    "doctor": "brimful.commands.doctor:DoctorConfig",
+    "pretrain": "brimful.stages.pretrain_config:PretrainConfig",
     "check": "brimful.tasks.judging.config:CheckConfig",
-    "finetune": "brimful.finetuning.config:FinetuneConfig",
-    "evaluate": "brimful.evaluation.config:EvaluateConfig",
-    "distil": "brimful.distillation.task.config:DistilConfig",
-    "distil-encoder": "brimful.distillation.encoder.config:DistilEncoderConfig",
-    "distil-static": "brimful.distillation.static.config:DistilStaticConfig",
-    "distil-recipe": "brimful.distillation.recipe.config:DistilRecipeConfig",
+    "finetune": "brimful.stages.finetune_config:FinetuneConfig",
+    "evaluate": "brimful.stages.evaluate_config:EvaluateConfig",
+    "distil": "brimful.stages.distil_options:DistilConfig",
+    "distil-encoder": "brimful.stages.distil_options:DistilEncoderConfig",
+    "distil-static": "brimful.stages.distil_options:DistilStaticConfig",
     "augment": "brimful.augmentation.config:AugmentTableConfig",
     "predict": "brimful.serving.config:PredictConfig",
     "serve": "brimful.serving.config:ServeConfig",
@@ -87,7 +84,7 @@ SCHEMAS = {
 """The configuration of each verb, in a module without torch: a mistake is said before torch is loaded."""
 
 MAX_PATH_CHARACTERS = 500
-"""Of a path in an error; a longer one is shortened to its ends."""
+"""A longer path is shortened to its ends in an error."""
 
 
 def load_verb(verb: str) -> Any:
@@ -131,40 +128,15 @@ def _completion(shells: Sequence[str]) -> str:
     return completion_script(shells[0], {verb: load_schema(verb) for verb in VERBS})
 
 
-def _show(result: Any, indent: str = "") -> None:
-    """Print a result for a person: nested keys indented, long lists cut."""
-    for key, value in result.items():
-        if isinstance(value, dict):
-            print(f"{indent}{key}")
-            _show(value, indent + "  ")
-        elif isinstance(value, float):
-            print(f"{indent}{key}: {value:,.4f}" if abs(value) < 1000 else f"{indent}{key}: {value:,.0f}")
-        elif isinstance(value, int) and not isinstance(value, bool):
-            print(f"{indent}{key}: {value:,}")
-        elif isinstance(value, list) and value and isinstance(value[0], dict):
-            print(f"{indent}{key}{' (the first 10)' if len(value) > 10 else ''}")
-            for item in value[:10]:
-                print(f"{indent}  {_in_one_line(item)}")
-        elif isinstance(value, list):
-            shown = [str(item) for item in value[:10]]
-            print(f"{indent}{key}: {', '.join(shown)}{' ...' if len(value) > 10 else ''}")
-        else:
-            print(f"{indent}{key}: {value}")
-
-
-def _in_one_line(item: dict[str, Any]) -> str:
-    return "; ".join(f"{key} {value}" for key, value in item.items() if value is not None)
-
-
 def _run(name: str, arguments: Sequence[str]) -> None:
     number_of("RANK", 0)  # before any work
     with starting():
         from brimful.cli.arguments import naming_options, parse
-        from brimful.commands.early import check
+        from brimful.cli.early_checks import check_inputs
 
         options, common = parse(load_schema(name), arguments, f"brimful {name}")
         with naming_options(options, common.config):
-            check(name, options)
+            check_inputs(name, options)
         verb = load_verb(name)
     # Under --json, stdout has the result alone.
     aside = contextlib.redirect_stdout(sys.stderr) if common.json else contextlib.nullcontext()
@@ -178,16 +150,9 @@ def _run(name: str, arguments: Sequence[str]) -> None:
         encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
         print(text if _fits(text, encoding) else json.dumps(result))
     else:
-        (verb.show or _shown(result))(result)
+        from brimful.reports.screen import show_result
 
-
-def _shown(result: Any) -> Callable[[Any], None]:
-    """How a result is printed whose verb does not say it: the end of a run, or each value."""
-    if "kind" not in result:
-        return _show
-    from brimful.reports.end_screen import show_run
-
-    return show_run
+        (verb.show or show_result)(result)
 
 
 def _fits(text: str, encoding: str) -> bool:
@@ -219,13 +184,13 @@ def _main(arguments: list[str]) -> int:
         if arguments[0] == "--print-completion":
             print(_completion(arguments[1:]), end="")
             return 0
-        name, *rest = arguments
+        name, *options = arguments
         if name not in VERBS:
             raise UsageError(f"unknown verb {name!r}: {nearest(name, VERBS)}")
-        if name == "serve":  # which reads its folders later, and heeds the signal then
+        if name == "serve":  # It reads its folders again at the signal, once it is up.
             for number in signals("SIGHUP"):
                 signal.signal(number, signal.SIG_IGN)
-        _run(name, rest)
+        _run(name, options)
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else 2
     except (KeyboardInterrupt, SystemError) as error:

@@ -5,9 +5,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from brimful.augmentation.candidates import candidate_table, require_candidate_files
 from brimful.augmentation.config import AugmentTableConfig
 from brimful.augmentation.copies import copies
-from brimful.augmentation.table import candidate_files, candidate_table
 from brimful.augmentation.written import RowFile, read_rows
 from brimful.base.config import verb
 from brimful.base.console import progress
@@ -39,20 +39,20 @@ def augment(config: AugmentTableConfig) -> dict[str, Any]:
     texts = [row[column] for column in columns for row in rows.values]
     facts = {"rows": len(rows.values), "distinct_texts": len(set(texts))}
     if config.dry_run:
-        candidate_files(config, Path(config.encoder))
+        require_candidate_files(config)
         return {"dry_run": True, **facts}
-    table = candidate_table(texts, config, config.encoder, default_device())
-    if not len(table.counts):
+    table = candidate_table(texts, config, default_device())
+    if not (table.facts["masked_lm"] or table.facts["neighbours"]):
         raise BrimfulError(f"{config.input} has no word with candidates: there is nothing to replace")
-    drawn = partial(copies, table=table, count=config.copies, rate=config.rate, seed=config.seed)
+    drawn = partial(copies, count=config.copies, rate=config.rate, seed=config.seed)
     written = 0
     with RowFile.opened(path, rows) as file, progress("augment: rows", len(rows.values)) as advance:
         for number, row in enumerate(rows.values):
             seen = {tuple(row[column] for column in columns)}
             file.add(row)
             for field, column in enumerate(columns):
-                place = number + field * len(rows.values)
-                for text in drawn(row[column], place=place, row=number, field=field):
+                words = table.replaceable(row[column])
+                for text in drawn(row[column], words, row=number, field=field):
                     copy = row | {column: text}
                     key = tuple(copy[name] for name in columns)
                     if key not in seen:

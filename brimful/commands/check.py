@@ -3,27 +3,23 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
 from tokenizers import Tokenizer
 
 from brimful.base.config import verb
 from brimful.base.console import counted, recorded_warnings
 from brimful.base.errors import BrimfulError, UsageError
-from brimful.base.terminal import output_console
+from brimful.base.summary import Summary, make_table, with_overview
 from brimful.corpus.text.tokenizer import load
-from brimful.data.examples import check_length, without_room
+from brimful.data.examples import check_length
 from brimful.hf.config_json import shape_of
 from brimful.hf.model_folder import ModelFolder
 from brimful.tables.layouts import find_layout
-from brimful.tables.table import Table
 from brimful.tables.table_files import read_file
 from brimful.tasks.encoded import Encoded, encode
 from brimful.tasks.judging.checks import (
     Finding,
-    Lengths,
     check_encoding,
     check_lengths,
-    check_room,
     check_tables,
     check_unknown,
     described,
@@ -32,25 +28,25 @@ from brimful.tasks.judging.checks import (
 )
 from brimful.tasks.judging.config import CheckConfig
 from brimful.tasks.registry import task_of
-from brimful.tasks.task import Task
 
 
-def show_findings(result: dict[str, Any]) -> None:
-    """Print one line for each finding, and a few about each file."""
-    console = output_console()
-    for finding in result["findings"]:
-        console.print(f"{finding['file']}: {finding['message']}", markup=False)
-    if not result["findings"]:
-        console.print("nothing found")
-    for file, facts in result["files"].items():
-        tokens = f"; {described(facts['tokens'])}" if "tokens" in facts else ""
-        console.print(f"{file}: {counted(facts['rows'], 'row')}{tokens}", markup=False)
-        labels = ", ".join(f"{name} {rows:,}" for name, rows in facts.get("labels", {}).items())
-        if labels:
-            console.print(f"  labels, in the order of the outputs: {labels}", markup=False)
+def summarise_check(facts: dict[str, Any]) -> Summary:
+    """What was found in the tables, and a few facts about each file."""
+    findings, files = facts["findings"], facts["files"]
+    found = counted(len(findings), "finding") if findings else "nothing found"
+    verdict = f"{found} in {counted(len(files), 'file')}."
+    noticed = [[finding["file"], finding["message"]] for finding in findings]
+    rows = []
+    for file, known in files.items():
+        tokens = described(known["tokens"]) if "tokens" in known else ""
+        labels = ", ".join(f"{name} {count:,}" for name, count in known.get("labels", {}).items())
+        rows.append([file, f"{known['rows']:,}", tokens, labels])
+    columns = ["File", "Rows", "Tokens", "Labels, in the order of the outputs"]
+    tables = [*make_table("Findings", ["File", "Finding"], noticed), *make_table("Files", columns, rows)]
+    return Summary("Check of tables", verdict, tables)
 
 
-@verb(CheckConfig, show=show_findings)
+@verb(CheckConfig)
 def check(config: CheckConfig) -> dict[str, Any]:
     """Say what is odd in labelled tables, before training on them. Nothing is written.
 
@@ -91,9 +87,12 @@ def check(config: CheckConfig) -> dict[str, Any]:
         before: list[Encoded] = []
         for table in tables:
             lengths = measure_lengths(table, reader.tokenizer)
-            found += _check_tokens(task, table, train, before, lengths, reader, overlap)
+            found += check_lengths(table, lengths, reader.max_length, reader.longest, overlap)
+            found += check_unknown(table, lengths)
+            found += check_encoding(task, table, train, before, reader.tokenizer, reader.max_length, overlap)
             files[str(table.path)]["tokens"] = lengths.facts
-    return {"findings": [asdict(finding) for finding in found], "files": files}
+    facts = {"findings": [asdict(finding) for finding in found], "files": files}
+    return with_overview(facts, summarise_check(facts))
 
 
 @dataclass(frozen=True)
@@ -123,29 +122,3 @@ def _reader(config: CheckConfig) -> _Reader | None:
     max_length = min(128, longest) if config.max_length is None else config.max_length
     check_length(max_length, longest)
     return _Reader(load(folder.path), max_length, longest)
-
-
-def _check_tokens(
-    task: Task,
-    table: Table,
-    train: Table,
-    before: list[Encoded],
-    lengths: Lengths,
-    reader: _Reader,
-    overlap: int | None,
-) -> list[Finding]:
-    """All findings about the tokens of a table."""
-    tokenizer, max_length = reader.tokenizer, reader.max_length
-    crowded: dict[int, int] = {}
-    if overlap is not None and table.second is not None:
-        pairs = list(zip(table.texts, table.second, strict=True))
-        crowded = without_room(tokenizer, pairs, max_length, overlap)
-    found = [
-        *check_room(table, crowded, max_length),
-        *check_lengths(table, lengths, max_length, reader.longest, overlap, refused=[*crowded]),
-        *check_unknown(table, lengths),
-    ]
-    if len(crowded) < len(table):
-        rest = table.take(np.setdiff1d(np.arange(len(table)), [*crowded])) if crowded else table
-        found += check_encoding(task, rest, train, before, tokenizer, max_length, overlap)
-    return found

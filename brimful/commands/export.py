@@ -8,10 +8,9 @@ Pieces of the vocabulary can be dropped on the way.
 
 import importlib.util
 import os
-import shutil
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,87 +19,39 @@ import numpy as np
 from brimful.base.config import verb
 from brimful.base.console import warn
 from brimful.base.errors import BrimfulError
+from brimful.base.extras import require
 from brimful.base.folder_lock import FolderLock
 from brimful.base.seals import CONVERSION, PAGES, own_files
 from brimful.base.seals import EXPORT as RECORD
-from brimful.base.storage import atomic_directory, commit, crc32, read_json, write_json
+from brimful.base.storage import atomic_directory, commit, crc32
+from brimful.base.summary import with_overview
 from brimful.corpus.reading.read import check_encoding
 from brimful.corpus.reading.texts import read_texts
 from brimful.corpus.text.pruning import prune
-from brimful.corpus.text.sentence_folder import PROMPTS, SETTINGS, transformer_settings
-from brimful.corpus.text.special_ids import special_tokens, truncation_side
+from brimful.corpus.text.sentence_folder import PROMPTS
 from brimful.corpus.text.tokenizer import load as load_tokenizer
-from brimful.distillation.run_tables import tables_of_run
 from brimful.exporting.card import card, run_of
 from brimful.exporting.config import ExportConfig
-from brimful.exporting.convert import convert
-from brimful.exporting.end import show_export
-from brimful.exporting.example import Exported, example
-from brimful.exporting.formats import FORMATS, FormatName, require_packages
-from brimful.exporting.gate import check_given, check_graph, check_written, run_of_export
-from brimful.exporting.graph import write_onnx
-from brimful.exporting.place import format_of, require_export_place
-from brimful.exporting.source import left_out, naming_weights, saved_settings
-from brimful.exporting.text_gate import open_gate
+from brimful.exporting.export_summary import measure_model, summarise_export
+from brimful.exporting.exported import Export
+from brimful.exporting.format import Format
+from brimful.exporting.formats import FORMATS, format_of, require_export_place
+from brimful.exporting.gate import check_given
+from brimful.exporting.real_texts import ComparedModel, find_texts
+from brimful.exporting.text_gate import TextGate
 from brimful.hf.config_json import family_of
-from brimful.hf.folders import HEADS, save_model
-from brimful.hf.int8 import forget_steps, write_steps
-from brimful.hf.model_folder import ModelFolder
-from brimful.hf.reading import TextReading, reading_of
-from brimful.hf.tensors import Head
+from brimful.hf.folders import HEADS, left_out
+from brimful.hf.int8_steps import forget_steps
+from brimful.hf.model_folder import OVERLAP, PAIRS, SETTINGS, TEMPERATURE, ModelFolder
+from brimful.hf.text_reading import TextReading, reading_of, reads_token_types
 from brimful.hf.tokenizer_check import check_ids
-from brimful.model.heads import MaskedLMHead, PretrainingHead, SequenceHead
-from brimful.reports.load import megabytes_of
+from brimful.hf.weights import naming_weights
+from brimful.model.shape import EncoderConfig
 from brimful.runs.snapshot import load_snapshot
+from brimful.stages.teaching_material import tables_of_run
 from brimful.start.vocabulary import keep_rows
-
-_DESCRIPTION = ("config.json", "tokenizer.json", "tokenizer_config.json")
-
-
-def _exported_head(head: Head | None, kind: FormatName, *, masked_lm: bool) -> Head | None:
-    """The head that a format takes along.
-
-    Raises:
-        BrimfulError: the format has no place for the head, or there is no masked-LM head.
-    """
-    graph, has_one = FORMATS[kind].graph, isinstance(head, MaskedLMHead)
-    if masked_lm and not (kind == "onnx" and has_one):
-        other = f"{kind} {'has no place for it' if graph else 'keeps it'}"
-        why = "the model has none" if kind == "onnx" else other
-        raise BrimfulError(f"--masked-lm exports a masked-LM head as ONNX, and {why}: leave it out")
-    if (graph or kind == "int8") and has_one and not masked_lm:
-        return None  # an encoder of texts
-    linear = isinstance(head, SequenceHead) and head.linear
-    if kind == "hf" and linear:
-        raise BrimfulError(
-            "transformers has no class for a classifier of the mean on this kind of encoder: export it with"
-            " --format sentence-transformers or --format onnx"
-        )
-    if kind != "sentence-transformers" or linear:
-        return head
-    if head is None or isinstance(head, MaskedLMHead):
-        return None  # an encoder of texts, whose embeddings are pooled hidden states
-    raise BrimfulError(
-        f"sentence-transformers has no module for this {type(head).__name__}: export it with --format hf or"
-        " --format onnx"
-    )
-
-
-def _keep_description(folder: Path, *, vectors: bool) -> None:
-    """Remove the weights of a model, and leave what describes it, its tokenizer, and its vectors."""
-    for path in folder.iterdir():
-        if path.is_dir() and not vectors:
-            shutil.rmtree(path)
-        elif path.name == "model.safetensors" or not (vectors or path.name in _DESCRIPTION):
-            path.unlink()
-
-
-def _keep_settings(source: ModelFolder, folder: Path) -> None:
-    """Copy what else a folder of sentence-transformers says: prompts, the similarity, lower case."""
-    if (source.path / PROMPTS).is_file():
-        shutil.copyfile(source.path / PROMPTS, folder / PROMPTS)
-    if lower := transformer_settings(source.encoder_path).get("do_lower_case"):
-        write_json(folder / SETTINGS, read_json(folder / SETTINGS) | {"do_lower_case": lower})
+from brimful.tasks.model import load_task_model
+from brimful.tasks.task import TaskHead
 
 
 def _texts(config: ExportConfig) -> Iterator[str]:
@@ -113,7 +64,18 @@ def _texts(config: ExportConfig) -> Iterator[str]:
             warn(f"{path}: {issue}: {count:,}")
 
 
-@verb(ExportConfig, show=show_export)
+def _settings(source: ModelFolder, config: EncoderConfig) -> dict[str, Any]:
+    """The arguments of `save_model` that write an encoder and its head again as they were."""
+    kept = (OVERLAP, TEMPERATURE, SETTINGS, PAIRS)
+    return {
+        "max_length": source.text_length(config),
+        "problem_type": source.values.get("problem_type"),
+        "token_types": reads_token_types(source, config),
+        "extra": {key: source.values[key] for key in kept if key in source.values},
+    }
+
+
+@verb(ExportConfig)
 def export(config: ExportConfig) -> dict[str, Any]:
     """Write a model as a folder for Hugging Face libraries, an ONNX file or OpenVINO's, and check it.
 
@@ -124,7 +86,8 @@ def export(config: ExportConfig) -> dict[str, Any]:
     edited, a later export leaves them as they are.
 
     Poolers and heads that Brimful does not know are left out, with a warning; so is, in the format hf, what
-    makes vectors in a folder of sentence-transformers. Other formats keep it or are refused (`hf.reading`).
+    makes vectors in a folder of sentence-transformers. Other formats keep it or are refused
+    (`hf.text_reading`).
 
     Returns:
         `out` and its size in `bytes`; the `format`; the `model` (its class), its `parameters` and `pieces`;
@@ -156,29 +119,30 @@ def _inode(folder: Path) -> int | None:
 
 def _exported(config: ExportConfig, lock: FolderLock) -> dict[str, Any]:
     if config.format:
-        require_packages(config.format)
+        FORMATS[config.format].require_packages()
     out = Path(config.out)
     encoder, head, labels, source, about = load_snapshot(Path(config.run), config.step)
     forget_steps(encoder)
-    form = format_of(config, source)
+    form = format_of(config.format, source, config.run)
     require_export_place(out, source, form)
     if not config.dry_run:
         lock.take(out)
     own = own_files(out / (RECORD if (out / RECORD).is_file() else CONVERSION))
     tokenizer = encoder.tokenizer or load_tokenizer(source.path)  # which says what is missing
     dropped = left_out(source, encoder, head)
-    head = _exported_head(head, form, masked_lm=config.masked_lm)
+    head = form.masked_lm_head_of(head) if config.masked_lm else form.head_of(head)
     reading: TextReading | None = None
     if head is None:
         reading = reading_of(source, encoder.config)
-        if form == "hf":  # which has no place for it
+        if not form.makes_vectors:
             dropped += [PROMPTS] if reading.prompt else []
         else:
             reading = reading.pooled(None, str(source), "--format hf writes its encoder alone")
-            dropped = [name for name in dropped if name not in {path for _, path in source.modules}]
+            read = {path for _, path in source.modules}
+            dropped = [name for name in dropped if name not in read]
     if dropped:
         warn(f"left out: {', '.join(dropped)}")
-    facts: dict[str, Any] = {"format": form, **about}
+    facts: dict[str, Any] = {"format": form.name, **about}
     kept: np.ndarray | None = None
     if config.keep_pieces_of:
         pruned = prune(tokenizer, _texts(config), [encoder.config.pad_id])
@@ -192,67 +156,86 @@ def _exported(config: ExportConfig, lock: FolderLock) -> dict[str, Any]:
         "pieces": tokenizer.get_vocab_size(),
         "left_out": dropped,
     }
-    vectors = None if form == "hf" else reading
-    gate = open_gate(config, form, source, encoder, head, labels, vectors, tables_of_run)
+    settings = _settings(source, encoder.config)
+    # Without a head a graph makes vectors of single texts, as `Encoder.embed` does.
+    typed = settings["token_types"] and head is not None
+    model = Export(encoder, head, labels if head else None, source, settings, typed, reading)
+    gate = _open_gate(config, form, model)
     if config.dry_run:
         return {"dry_run": True, "source": str(source), **facts}
     facts["source"] = os.path.relpath(source.path.resolve(), out.resolve())
     if config.step is None:  # a checkpoint's weights are not those of the folder
         with naming_weights(source):
             facts["max_abs_hidden_difference"] = check_given(source, encoder, kept)
-    settings = saved_settings(source, encoder.config)
-    # Without a head a graph makes vectors of single texts, as `Encoder.embed` does.
-    typed = settings["token_types"] and head is not None
     with naming_weights(source), atomic_directory(out, own) as folder:
-        modules = vectors.arguments if vectors else None
-        save_model(folder, encoder, head, labels, modules=modules, **settings)
-        if vectors and source.modules:
-            _keep_settings(source, folder)
-        if FORMATS[form].graph:
-            _keep_description(folder, vectors=vectors is not None)
-            if isinstance(head, PretrainingHead):
-                warn("the graph has the scores of tokens; those of pairs are left out")
-            # The graph in float32 is checked; what it becomes is compared on texts.
-            traced = folder / (FORMATS[form].file if form == "onnx" else "traced/model.onnx")
-            write_onnx(traced, encoder, head, token_types=typed, reading=vectors)
-            facts["max_abs_logit_difference"] = check_graph(traced, source, form, encoder, head, vectors)
-            if form != "onnx":
-                assert gate is not None
-                convert(form, traced, folder / FORMATS[form].file, gate.inputs)
-                shutil.rmtree(traced.parent)
-        else:
-            linear = isinstance(head, SequenceHead) and head.linear
-            apart = form == "sentence-transformers" or (form == "int8" and (head is None or linear))
-            weights: FormatName = "sentence-transformers" if apart else "hf"
-            facts["max_abs_logit_difference"] = check_written(folder, source, weights, encoder, head, vectors)
-        if form == "int8":
-            assert gate is not None
-            facts["gate"] = gate.judge_int8()
-            write_steps(folder, encoder)
-        elif gate is not None:
-            facts["gate"] = gate.judge(run_of_export(folder, form, head, token_types=typed))
+        facts["max_abs_logit_difference"] = form.write(folder, model, gate)
+        if gate is not None:
+            facts["gate"] = form.judge(folder, model, gate)
         if importlib.util.find_spec("transformers"):
-            check_ids(source.path, folder, settings["max_length"], whole=kept is None)
-        files = sorted(path for path in folder.rglob("*") if path.is_file())
-        special = special_tokens(tokenizer)
-        exported = Exported(
-            form,
-            head,
-            {"problem_type": settings["problem_type"], **settings["extra"]},
-            settings["max_length"],
-            special["pad"][::-1],
-            special["mask"][0] if "mask" in special else None,
-            typed,
-            reading,
-            truncation_side(tokenizer),
-        )
-        page = card(exported, out.resolve().name, labels if head else None, run_of(source), facts)
-        pages = {"README.md": page, "example.py": example(exported)}
-        for name, text in pages.items():
-            if name not in own:  # an edited one stays
-                (folder / name).write_text(text, encoding="utf-8")
-        facts |= {PAGES: {name: crc32(folder / name) for name in pages if name not in own}}
-        record = commit(folder / RECORD, files, kind="export", **facts)
+            check_ids(source.path, folder, model.max_length, whole=kept is None)
+        record = _commit(folder, out, form, model, own, facts)
     size = sum(file["bytes"] for file in record["files"].values())
-    facts |= {"out": str(out), "bytes": size, "megabytes": megabytes_of(record["files"])}
-    return {key: value for key, value in facts.items() if key != PAGES}
+    facts |= {"out": str(out), "bytes": size}
+    result = {key: value for key, value in facts.items() if key != PAGES}
+    return with_overview(result, summarise_export(facts))
+
+
+def _open_gate(config: ExportConfig, form: Format, model: Export) -> TextGate | None:
+    """Read the texts; None where the format computes in float32 and the user names no texts.
+
+    Raises:
+        BrimfulError: there are no texts, they cannot be read, the head is of no task, or a package that runs
+            the format is not installed.
+    """
+    form.require_machine(model.encoder)
+    if not form.rounds and not (config.test or config.calibrate):
+        return None
+    if form.runs_with:
+        require(f"comparing --format {form.name} on texts (--test, --calibrate)", *form.runs_with)
+    compared = _compared_model(form, model)
+    found = find_texts(compared, config.test, config.calibrate, tables_of_run(model.source))
+    if found is None:
+        raise BrimfulError(
+            f"--format {form.name} rounds, and what that costs is measured on real texts: name some with"
+            " --test TABLE (labelled) or --calibrate FILE"
+        )
+    return TextGate(compared, *found, f"{form.name} of {config.run}", config.most_loss)
+
+
+def _compared_model(form: Format, model: Export) -> ComparedModel:
+    encoder, head = model.encoder, model.head
+    if head is None:
+        if not form.makes_vectors:
+            raise BrimfulError(
+                f"--format {form.name} says nothing of an encoder's vectors, so they cannot be compared on"
+                " texts: leave --test and --calibrate out, or choose --format sentence-transformers"
+            )
+        return ComparedModel(encoder, None, model.reading)
+    if not isinstance(head, TaskHead) or not model.source.has_task:
+        raise BrimfulError(
+            f"--format {form.name} is compared on real texts, which needs the head of a task, or none: a"
+            f" {type(head).__name__} is exported with --format onnx, without --test and --calibrate"
+        )
+    task_model = replace(load_task_model(model.source), encoder=encoder, head=head)
+    names, labels = list(task_model.task.labels), model.labels
+    order = [labels.index(name) for name in names] if labels and names != labels else None
+    return ComparedModel(encoder, task_model, None, order)
+
+
+def _commit(
+    folder: Path, out: Path, form: Format, model: Export, own: list[str], facts: dict[str, Any]
+) -> dict[str, Any]:
+    """Write the pages that describe an export, and its commit record.
+
+    Args:
+        own: names of files in `out` that the user has edited, which stay.
+    """
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    page = card(model, form, out.resolve().name, run_of(model.source), facts)
+    pages = {"README.md": page, "example.py": form.example(model)}
+    written = [name for name in pages if name not in own]
+    for name in written:
+        (folder / name).write_text(pages[name], encoding="utf-8")
+    facts[PAGES] = {name: crc32(folder / name) for name in written}
+    facts["megabytes"] = measure_model(files)
+    return commit(folder / RECORD, files, kind="export", **with_overview(facts, summarise_export(facts)))

@@ -1,40 +1,33 @@
 """The verb `brimful pack`: how full rows get with each algorithm, and how close that is to the limit."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
 
 from brimful.base.config import verb
 from brimful.base.console import progress, say, warn
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import write_json
-from brimful.base.terminal import output_console
+from brimful.base.summary import Summary, SummaryTable, make_table, with_overview
 from brimful.commands.pack_sources import histogram_counts, npy_counts, shard_counts, text_counts
-from brimful.packing.comparison import (
-    DEPTHS,
-    NNLSHP_DEPTHS,
-    ROWS_PER_RANK,
-    STREAM,
-    Comparison,
-    attention_balance,
-    best_fit_by_capacity,
-)
 from brimful.packing.config import Algorithm, Depth, PackConfig
 from brimful.packing.histogram import checked_counts
-from brimful.packing.plot import draw_plan, percent
+from brimful.packing.side_by_side import (
+    DEPTHS,
+    NNLSHP_DEPTHS,
+    STREAM,
+    Comparison,
+    best_fit_by_capacity,
+)
 
-LONGEST = 512
-WIDTH = 100
-"""Columns that the tables need."""
+DEFAULT_MAX_LENGTH = 512
 
 
 def _counts(config: PackConfig) -> np.ndarray:
     """int64 (capacity + 1,): sequences of each length."""
-    most = config.max_length or min(LONGEST, config.capacity)
+    most = config.max_length or min(DEFAULT_MAX_LENGTH, config.capacity)
     if config.histogram is not None and config.histogram.endswith(".npy"):
         counts = npy_counts(Path(config.histogram), config.capacity)
     elif config.histogram is not None:
@@ -62,99 +55,70 @@ def _choices(config: PackConfig) -> list[tuple[Algorithm, Depth]]:
     ]
 
 
-class Plans(list[dict[str, Any]]):
-    """A record for each plan, as `--json` prints it.
+def summarise_plans(facts: Mapping[str, Any]) -> Summary:
+    """How full rows get with each plan, by capacity and depth.
 
-    Attributes:
-        by_capacity: capacity, depth and efficiency of best-fit, for increasing capacities.
-        by_ranks: attention cost of the costliest rank divided by the mean, with the best plan's rows dealt by
-            cost (mean and worst over updates) and at random; and the same for tokens, dealt by cost.
+    Args:
+        facts: what `pack` returns.
     """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.by_capacity: list[dict[str, Any]] = []
-        self.by_ranks: list[dict[str, Any]] = []
-
-
-def show_plans(plans: Plans) -> None:
-    """Print the tables for a person."""
-    if not plans:
-        return
+    plans = facts["plans"]
     first = plans[0]
-    console = output_console()
-    console.width = max(console.width, WIDTH)
-    console.print(
-        f"{first['sequences']:,} sequences of {first['tokens'] / max(1, first['sequences']):,.1f} tokens on"
-        f" average; rows of {first['capacity']:,}\n"
+    mean = first["tokens"] / max(1, first["sequences"])
+    best = max(plans, key=lambda plan: plan["efficiency"])
+    verdict = (
+        f"{best['algorithm']} fills {show_percent(best['efficiency'])} % of rows of {first['capacity']:,},"
+        f" with {first['sequences']:,} sequences of {mean:,.1f} tokens on average."
     )
-    console.print(_plan_table(plans))
-    if any(plan["algorithm"] == "online" and plan["sequences"] == STREAM for plan in plans):
-        console.print(f"\nonline packed {STREAM:,} sequences, drawn at random")
-    if plans.by_capacity:
-        console.print("\nEfficiency % by capacity and depth (best-fit)\n")
-        console.print(_capacity_table(plans.by_capacity))
-    if plans.by_ranks:
-        console.print(
-            f"\nThe costliest rank over the mean rank, {ROWS_PER_RANK} rows each (best plan): attention cost,"
-            " and tokens\n"
-        )
-        console.print(_rank_table(plans.by_ranks))
-
-
-def _plan_table(plans: Sequence[dict[str, Any]]) -> Table:
-    table = _table(
-        "algorithm", "depth", "rows", "efficiency %", "packing factor", "seconds", "rows above bound"
-    )
-    for plan in plans:
-        table.add_row(
+    rows = [
+        [
             plan["algorithm"],
-            _depth(plan["depth"]),
+            show_depth(plan["depth"]),
             f"{plan['rows']:,}",
-            percent(plan["efficiency"]),
+            show_percent(plan["efficiency"]),
             f"{plan['packing_factor']:.3f}",
             f"{plan['seconds']:.4f}" if plan["seconds"] < 0.1 else f"{plan['seconds']:.2f}",
             f"{plan['rows_above_bound']:,}",
-        )
-    return table
+        ]
+        for plan in plans
+    ]
+    is_drawn = any(plan["algorithm"] == "online" and plan["sequences"] == STREAM for plan in plans)
+    note = f"online packed {STREAM:,} sequences, drawn at random" if is_drawn else ""
+    columns = ["Algorithm", "Depth", "Rows", "Efficiency %", "Packing factor", "Seconds", "Rows above bound"]
+    tables = make_table("Plans", columns, rows, note)
+    return Summary("Packing", verdict, tables + _tabulate_capacities(facts))
 
 
-def _capacity_table(plans: Sequence[dict[str, Any]]) -> Table:
+def _tabulate_capacities(facts: Mapping[str, Any]) -> list[SummaryTable]:
+    """Efficiency by capacity and depth."""
+    plans = facts["by_capacity"]
     depths = list(dict.fromkeys(plan["depth"] for plan in plans))
-    table = _table("capacity", *(f"depth {_depth(depth)}" for depth in depths))
-    for capacity in dict.fromkeys(plan["capacity"] for plan in plans):
-        row = {plan["depth"]: percent(plan["efficiency"]) for plan in plans if plan["capacity"] == capacity}
-        table.add_row(f"{capacity:,}", *(row[depth] for depth in depths))
-    return table
-
-
-def _rank_table(plans: Sequence[dict[str, Any]]) -> Table:
-    table = _table("ranks", "dealt by cost", "worst update", "at random", "tokens", "worst update")
+    rows: dict[int, list[str]] = {}
     for plan in plans:
-        names = ("mean", "worst", "random", "tokens_mean", "tokens_worst")
-        table.add_row(str(plan["ranks"]), *(f"{plan[name]:.4f}" for name in names))
-    return table
+        row = rows.setdefault(plan["capacity"], [f"{plan['capacity']:,}"])
+        row.append(show_percent(plan["efficiency"]))
+    columns = ["Capacity", *(f"Depth {show_depth(depth)}" for depth in depths)]
+    return make_table("Efficiency % by capacity and depth (best-fit)", columns, list(rows.values()))
 
 
-def _table(first: str, *others: str) -> Table:
-    table = Table(first, box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for name in others:
-        table.add_column(name, justify="right")
-    return table
+def show_percent(share: float) -> str:
+    """A share in percent that is 100 only where nothing is left: 99.999."""
+    return f"{share if share == 1 else min(share, 0.99999):.3%}".removesuffix("%")
 
 
-def _depth(depth: Depth) -> str:
+def show_depth(depth: Depth) -> str:
+    """The depth as a word: 3, none."""
     return "none" if depth is None else str(depth)
 
 
-@verb(PackConfig, show=show_plans)
-def pack(config: PackConfig) -> Plans:
+@verb(PackConfig)
+def pack(config: PackConfig) -> dict[str, Any]:
     """Plan rows for prepared data, a length histogram or texts; show how close they are to the limit.
 
     Returns:
-        a record for each plan: algorithm, capacity, depth (None = no limit), rows, sequences, tokens,
+        `plans`, a record for each: algorithm, capacity, depth (None = no limit), rows, sequences, tokens,
         efficiency (tokens divided by token slots), packing_factor (sequences per row), seconds (of planning),
-        lower_bound (the proven minimum of rows), rows_above_bound.
+        lower_bound (the proven minimum of rows), rows_above_bound; `by_capacity`, the efficiency of best-fit
+        by capacity and depth.
 
     Raises:
         BrimfulError: the input cannot be read, a sequence is longer than a row, or the algorithm cannot plan
@@ -162,13 +126,12 @@ def pack(config: PackConfig) -> Plans:
     """
     counts = _counts(config)
     choices = _choices(config)
-    if config.plot is not None and not counts.any():
-        raise BrimfulError(f"there are no sequences to draw in {config.plot}")
     if config.dry_run:
         say(f"{int(counts.sum()):,} sequences, {len(choices)} plans to make")
-        return Plans()
+        return {"dry_run": True, "plans": []}
     comparison = Comparison(counts, config.capacity)
-    plans, best = Plans(), None
+    plans: list[dict[str, Any]] = []
+    best = None
     with progress("planning", len(choices)) as advance:
         for algorithm, depth in choices:
             try:
@@ -182,11 +145,11 @@ def pack(config: PackConfig) -> Plans:
                 if algorithm != "online" and (best is None or plan.rows < best.rows):
                     best = plan
             advance()
-    plans.by_capacity = best_fit_by_capacity(counts, config.capacity)
-    plans.by_ranks = attention_balance(best) if best is not None and best.rows else []
+    facts = {
+        "plans": plans,
+        "by_capacity": best_fit_by_capacity(counts, config.capacity),
+    }
     if best is not None and config.out:
         rows = [{"lengths": p, "rows": n} for p, n in zip(best.patterns, best.repeats.tolist(), strict=True)]
         write_json(config.out, {"capacity": best.capacity, "patterns": rows})
-    if best is not None and config.plot:
-        draw_plan(config.plot, counts, best)
-    return plans
+    return with_overview(facts, summarise_plans(facts)) if plans else facts

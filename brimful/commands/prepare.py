@@ -6,10 +6,9 @@ from typing import Any
 from brimful.base.config import verb
 from brimful.corpus.pipeline.config import PrepareConfig
 from brimful.corpus.pipeline.preparing import prepare_corpus
-from brimful.reports.prepare_table import show_summary
 
 
-@verb(PrepareConfig, show=show_summary)
+@verb(PrepareConfig)
 def prepare(config: PrepareConfig) -> dict[str, Any]:
     """Turn raw text files into a folder of tokenized shards.
 

@@ -18,7 +18,7 @@ from brimful.base.errors import BrimfulError
 from brimful.base.types import IGNORED
 from brimful.corpus.text.beginnings import LONG, beginning, in_full
 from brimful.corpus.text.special_ids import truncation_side
-from brimful.data.ragged import Chain, Ragged, ranges
+from brimful.data.ragged import Ragged, ranges
 
 AT_ONCE = 4096
 """Texts whose encodings are in memory at a time; a token takes 150 bytes there, and 5 in an example."""
@@ -62,14 +62,14 @@ class Examples:
     @cached_property
     def lengths(self) -> np.ndarray:
         """int64 (n,): tokens of each example."""
-        if isinstance(self.tokens, Ragged | Chain):
+        if isinstance(self.tokens, Ragged):
             return self.tokens.lengths
         return np.array([len(ids) for ids in self.tokens], dtype=np.int64)
 
     @property
     def typed(self) -> bool:
         """Whether a token has another type than 0, as in pairs of texts."""
-        if isinstance(self.segments, Ragged | Chain):
+        if isinstance(self.segments, Ragged):
             return self.segments.any()
         return any(types.any() for types in self.segments)
 
@@ -134,8 +134,8 @@ class Examples:
             begin = int(texts[-1][-1]) + 1 if len(part) else begin
         windows = any(part.texts is not None for part in parts)
         return cls(
-            tokens=Chain([as_ragged(part.tokens, np.int32) for part in parts]),
-            segments=Chain([as_ragged(part.segments, np.uint8) for part in parts]),
+            tokens=Ragged.chain([as_ragged(part.tokens, np.int32) for part in parts]),
+            segments=Ragged.chain([as_ragged(part.segments, np.uint8) for part in parts]),
             targets={name: _chained(name, like, parts) for name, like in first.targets.items()},
             max_length=first.max_length,
             pad=first.pad,
@@ -171,13 +171,11 @@ def none_of(dtype: np.dtype) -> int | float:
 def _chained(name: str, like: np.ndarray | Ragged, parts: Sequence[Examples]) -> np.ndarray | Ragged:
     """A target of all parts."""
     if isinstance(like, Ragged):
-        none = none_of(like.values.dtype)
-        return Ragged.join(
+        none = none_of(like.dtype)
+        return Ragged.chain(
             [
                 part.targets.get(name)  # type: ignore[misc]
-                or Ragged.of(
-                    (np.full((n, *like.width), none) for n in part.lengths), like.values.dtype, like.width
-                )
+                or Ragged.of((np.full((n, *like.width), none) for n in part.lengths), like.dtype, like.width)
                 for part in parts
             ]
         )
@@ -291,13 +289,13 @@ def encode_texts(
         owners = np.repeat(np.arange(len(counts)), counts)
         targets = {name: values[owners] for name, values in (targets or {}).items()}
     return Examples(
-        tokens=Ragged.join(tokens),
-        segments=Ragged.join(segments),
+        tokens=Ragged.chain(tokens),
+        segments=Ragged.chain(segments),
         targets=dict(targets or {}),
         max_length=max_length,
         pad=pad,
         texts=owners,
-        characters=Ragged.join(places) if characters else None,
+        characters=Ragged.chain(places) if characters else None,
         overlap=overlap,
         cut=cut,
     )

@@ -1,25 +1,25 @@
-"""Arrays of different lengths that lie one after the other in a single array, which may be a memory map."""
+"""Arrays of different lengths that lie one after the other in a few large ones, which may be memory maps."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import chain
-from typing import Any, Self
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 
-_AT_ONCE = 1 << 14
+_ARRAYS_AT_ONCE = 1 << 14
 
 
 @dataclass(frozen=True)
 class Ragged:
-    """n arrays as views of one.
+    """n arrays as views of larger ones.
 
     Attributes:
-        values: (total, ...).
-        starts, lengths: int64 (n,); array i is `values[starts[i] : starts[i] + lengths[i]]`.
+        parts: arrays of elements, (total, ...) each, of one dtype and width.
+        part, starts, lengths: int64 (n,); array i is `parts[part[i]][starts[i] : starts[i] + lengths[i]]`.
     """
 
-    values: np.ndarray
+    parts: Sequence[np.ndarray]
+    part: np.ndarray
     starts: np.ndarray
     lengths: np.ndarray
 
@@ -31,61 +31,67 @@ class Ragged:
         values = np.empty((int(lengths.sum()), *width), dtype=dtype)
         if arrays:
             np.concatenate(arrays, out=values, casting="unsafe")
-        return cls(values, np.cumsum(lengths) - lengths, lengths)
+        return cls.divided(values, np.concatenate([[0], np.cumsum(lengths)]))
 
     @classmethod
-    def join(cls, parts: Sequence[Self]) -> Self:
-        """The arrays of all parts, in order; their values are copied."""
-        return cls.of((array for part in parts for array in part), parts[0].values.dtype, parts[0].width)
+    def divided(cls, values: np.ndarray, offsets: np.ndarray) -> Self:
+        """The arrays `values[offsets[i] : offsets[i + 1]]`, as views."""
+        lengths = np.diff(offsets).astype(np.int64)
+        return cls([values], np.zeros_like(lengths), offsets[:-1].astype(np.int64), lengths)
+
+    @classmethod
+    def chain(cls, ragged: Sequence[Self]) -> Self:
+        """The arrays of all, in order, as views: nothing is copied."""
+        first_parts = np.cumsum([0, *(len(each.parts) for each in ragged)])
+        return cls(
+            [part for each in ragged for part in each.parts],
+            np.concatenate([each.part + first for each, first in zip(ragged, first_parts, strict=False)]),
+            np.concatenate([each.starts for each in ragged]),
+            np.concatenate([each.lengths for each in ragged]),
+        )
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The type of an element."""
+        return self.parts[0].dtype
 
     @property
     def width(self) -> tuple[int, ...]:
         """The shape of one element."""
-        return self.values.shape[1:]
+        return self.parts[0].shape[1:]
+
+    @property
+    def values(self) -> np.ndarray:
+        """The elements of all arrays, one after the other: a copy."""
+        return np.concatenate([*self, np.empty((0, *self.width), self.dtype)])
 
     def __len__(self) -> int:
         return len(self.starts)
 
     def __getitem__(self, index: int) -> np.ndarray:
         start = self.starts[index]
-        return self.values[start : start + self.lengths[index]]
+        return self.parts[self.part[index]][start : start + self.lengths[index]]
 
     def __iter__(self) -> Iterator[np.ndarray]:
-        for first in range(0, len(self), _AT_ONCE):
-            part = slice(first, first + _AT_ONCE)
-            for start, length in zip(self.starts[part].tolist(), self.lengths[part].tolist(), strict=True):
-                yield self.values[start : start + length]
+        for first in range(0, len(self), _ARRAYS_AT_ONCE):
+            some = slice(first, first + _ARRAYS_AT_ONCE)
+            places = zip(
+                self.part[some], self.starts[some].tolist(), self.lengths[some].tolist(), strict=True
+            )
+            for part, start, length in places:
+                yield self.parts[part][start : start + length]
 
     def any(self) -> bool:
-        """Whether an element of an array is not zero. `values` may have more, which are in no array."""
-        return bool(self.values.any()) and any(array.any() for array in self)
+        """Whether an element of an array is not zero. `parts` may have more, which are in no array."""
+        return any(part.any() for part in self.parts) and any(array.any() for array in self)
+
+    def map_parts(self, function: Callable[[np.ndarray], np.ndarray]) -> Self:
+        """The arrays of other elements: the function gets each of `parts`, and keeps its length."""
+        return replace(self, parts=[function(part) for part in self.parts])
 
     def take(self, index: np.ndarray) -> Self:
         """The arrays `index`, as views."""
-        return type(self)(self.values, self.starts[index], self.lengths[index])
-
-
-class Chain(Sequence[np.ndarray]):
-    """The arrays of several `Ragged`, in order, as views: nothing is copied."""
-
-    def __init__(self, parts: Sequence[Ragged]) -> None:
-        self.parts = list(parts)
-        self.lengths = np.concatenate([part.lengths for part in parts])
-        self._ends = np.cumsum([len(part) for part in parts])
-
-    def __len__(self) -> int:
-        return len(self.lengths)
-
-    def __getitem__(self, index: Any) -> Any:
-        part = int(np.searchsorted(self._ends, index, "right"))
-        return self.parts[part][index - (self._ends[part - 1] if part else 0)]
-
-    def __iter__(self) -> Iterator[np.ndarray]:
-        return chain.from_iterable(self.parts)
-
-    def any(self) -> bool:
-        """Whether an element of an array is not zero."""
-        return any(part.any() for part in self.parts)
+        return type(self)(self.parts, self.part[index], self.starts[index], self.lengths[index])
 
 
 def ranges(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:

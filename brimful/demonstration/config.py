@@ -13,7 +13,7 @@ class DemoConfig:
     EXAMPLE = "--out runs/demo --max-reviews 2000"
 
     out: str = "runs/demo"
-    """Directory to create; without --resume it replaces an earlier demo there."""
+    """Directory to create."""
     resume: bool = False
     """Continue the interrupted demo in --out, to the same results."""
     seed: int = 0

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from brimful.data.batch import PackedBatch
-from brimful.hf.int8 import products
+from brimful.hf.int8_steps import products
 from brimful.model.door import shut
 from brimful.model.drawing import Linear
 from brimful.model.encoder import Encoder
 from brimful.model.inference import evaluating
-from brimful.model.int8 import Steps, largest_weight, rounded_weights
+from brimful.model.int8_rounding import Steps, largest_weight, rounded_weights
 
 ROWS = 256
 """Inputs of a batch that are kept, evenly spread over it."""

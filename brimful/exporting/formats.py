@@ -1,55 +1,61 @@
-"""The formats of exports: where each has its model, and what writes it."""
+"""The formats of exports, and where an export in one may be written. Nothing here loads torch."""
 
-from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
-from brimful.base.extras import require
+from brimful.base.errors import BrimfulError
+from brimful.base.seals import CONVERSION, EXPORT
+from brimful.base.storage import read_object, require_folder_place
+from brimful.exporting.eight_bits import EightBits
+from brimful.exporting.format import Format
+from brimful.exporting.huggingface import HuggingFace
+from brimful.exporting.onnx import Onnx, OnnxInt8
+from brimful.exporting.openvino import OpenVino, OpenVinoInt8
+from brimful.exporting.sentence_transformers import SentenceTransformers
+from brimful.hf.model_folder import ModelFolder
 
 FormatName = Literal["hf", "sentence-transformers", "onnx", "onnx-int8", "openvino", "openvino-int8", "int8"]
-
-
-@dataclass(frozen=True)
-class Format:
-    """A format.
-
-    Attributes:
-        file: the model, in the export's folder, under the name by which others load it.
-        packages: modules that write and check it, beyond the core.
-        extra: of pyproject.toml, which brings them.
-        graph: whether it is one graph, which `PaddedModel` is traced to, and not weights.
-        int8: whether its numbers have eight bits.
-        rounds: whether its runtime may compute in fewer bits than float32, so that texts must show what it
-            costs.
-    """
-
-    file: str
-    packages: tuple[str, ...] = ()
-    extra: str = ""
-    graph: bool = True
-    int8: bool = False
-    rounds: bool = False
-
-
-_ONNX = ("onnx", "onnxscript", "onnxruntime")
-_OPENVINO = ("onnx", "onnxscript", "openvino")
-_OPENVINO_FILE = "openvino/openvino_model.xml"
 FORMATS: dict[FormatName, Format] = {
-    "hf": Format("model.safetensors", graph=False),
-    "sentence-transformers": Format("model.safetensors", graph=False),
-    "int8": Format("model.safetensors", graph=False, int8=True, rounds=True),
-    "onnx": Format("onnx/model.onnx", _ONNX, "onnx"),
-    "onnx-int8": Format("onnx/model_quantized.onnx", _ONNX, "onnx", int8=True, rounds=True),
-    "openvino": Format(_OPENVINO_FILE, _OPENVINO, "openvino", rounds=True),
-    "openvino-int8": Format(_OPENVINO_FILE, (*_OPENVINO, "nncf"), "openvino", int8=True, rounds=True),
+    "hf": HuggingFace(),
+    "sentence-transformers": SentenceTransformers(),
+    "int8": EightBits(),
+    "onnx": Onnx(),
+    "onnx-int8": OnnxInt8(),
+    "openvino": OpenVino(),
+    "openvino-int8": OpenVinoInt8(),
 }
 
 
-def require_packages(name: FormatName) -> None:
-    """Check that what a format needs can be imported.
+def format_of(name: FormatName | None, source: ModelFolder, run: str) -> Format:
+    """The format of that name, or the usual one of a folder: that of sentence-transformers for a folder
+    of theirs that is no run, and for a classifier that `transformers` has no class for."""
+    linear = "problem_type" in source.values and source.has_classifier
+    of_sentences = linear or (source.modules and source.path == Path(run))
+    return FORMATS[name or ("sentence-transformers" if of_sentences else "hf")]
+
+
+def require_export_place(out: Path, source: ModelFolder, form: Format) -> None:
+    """Refuse a folder that an export may not replace.
 
     Raises:
-        BrimfulError: it is not installed.
+        BrimfulError: it is the model itself, an export in another format or a folder in one, or holds
+            something else.
     """
-    form = FORMATS[name]
-    if form.packages:
-        require(f"--format {name}", *form.packages, extra=form.extra)
+    require_folder_place(out, replaces=("an earlier export", _is_export))
+    if out.resolve() == source.path.resolve():
+        raise BrimfulError(f"{out} is the model itself; choose another --out")
+    if outer := next((each for each in out.resolve().parents if _is_export(each)), None):
+        raise BrimfulError(
+            f"{out} is in the export {outer}, which a later export replaces; choose another --out"
+        )
+    known = read_object(out / EXPORT).get("format") if (out / EXPORT).is_file() else None
+    if known not in (None, form.name):
+        raise BrimfulError(
+            f"{out} holds an export in the format {known}, and this one is {form.name}: remove it, or choose"
+            " another --out"
+        )
+
+
+def _is_export(folder: Path) -> bool:
+    """Whether a folder is an export, or what `brimful convert` wrote until 0.1.0."""
+    return (folder / EXPORT).is_file() or (folder / CONVERSION).is_file()

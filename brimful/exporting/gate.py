@@ -7,40 +7,31 @@ AutoTokenizer's, too. What fewer bits cost is measured on real texts (text_gate.
 """
 
 import importlib.util
-import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import torch
-from safetensors.torch import load_file
 
 from brimful.base.console import warn
-from brimful.base.errors import BrimfulError, is_out_of_memory
-from brimful.base.paths import utf8_path
+from brimful.base.errors import BrimfulError, NotFiniteError
 from brimful.base.randomness import derive_key, hash_words
 from brimful.corpus.text.special_ids import special_ids
 from brimful.data.batch import pack
-from brimful.exporting.formats import FORMATS, FormatName
-from brimful.exporting.onnx_file import onnx_session
-from brimful.exporting.openvino_file import openvino_session
-from brimful.exporting.padded_batches import Run, pooled, session_run
-from brimful.exporting.source import transformers_reads
-from brimful.hf.folders import HEADS
-from brimful.hf.model_folder import CLASSIFIER, ModelFolder
-from brimful.hf.reading import TextReading
+from brimful.exporting.exported import Export
+from brimful.exporting.runtimes import Inputs, Run
+from brimful.exporting.transformers_runs import transformers_run
+from brimful.hf.folders import transformers_reads
+from brimful.hf.model_folder import ModelFolder
 from brimful.hf.tensors import Head
+from brimful.hf.text_reading import TextReading
 from brimful.model.encoder import Encoder
-from brimful.model.heads import MaskedLMHead, PairHead, PretrainingHead, SequenceHead, SpanHead, pool
-from brimful.model.inference import not_finite, of_length_1
+from brimful.model.heads import PairHead, PretrainingHead, SequenceHead, pool
+from brimful.model.inference import of_length_1
 
 TOLERANCE = 1e-4
 """The largest `Difference.relative` that an export may have, in float32."""
-_FIELD = re.compile(r"Validation error for field '(\w+)'")
-Forward = Callable[..., np.ndarray]
-"""input_ids and attention_mask (B, L), and perhaps token_type_ids -> outputs."""
 
 
 class Difference(NamedTuple):
@@ -101,13 +92,13 @@ def _packed_logits(
 def max_difference(
     encoder: Encoder,
     head: Head | None,
-    other: Forward,
+    other: Run,
     reading: TextReading | None = None,
 ) -> Difference:
     """The difference between Brimful's packed outputs and `other`'s padded ones.
 
     Args:
-        other: (input_ids, attention_mask), int64 (B, L) -> outputs of the shape that `PaddedModel` returns.
+        other: gives outputs of the shape that `PaddedModel` returns.
         reading: without a head, what makes a vector (B, hidden) of each sequence.
 
     Raises:
@@ -121,8 +112,8 @@ def max_difference(
         mask[row, : len(sequence)] = 1
     ours = _packed_logits(encoder, head, sequences, reading)
     if not all(np.isfinite(each).all() for each in ours):
-        raise not_finite()
-    theirs = other(ids, mask)
+        raise NotFiniteError
+    theirs = other({"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)})
     differences = []
     for row, expected in enumerate(ours):
         found = theirs[row] if expected.ndim == 1 else theirs[row][: len(expected)]
@@ -130,88 +121,6 @@ def max_difference(
             differences.append(float(np.abs(found - expected).max()))
     scale = max(float(np.abs(expected).max()) for expected in ours)
     return Difference(float(np.max(differences)), scale)  # NaN if one of them is
-
-
-@contextmanager
-def _refusals(named: str, head: Head | None) -> Iterator[None]:
-    """Whatever the files of a folder make `transformers` raise, but an OSError, becomes one line."""
-    try:
-        yield
-    except (BrimfulError, OSError, MemoryError):
-        raise
-    except Exception as error:
-        message = " ".join(str(error).split())
-        if is_out_of_memory(error):
-            raise
-        if "Unrecognized configuration class" in message:
-            raise BrimfulError(
-                f"transformers has no class for a {type(head).__name__} on this kind of encoder, so it cannot"
-                " load the export"
-            ) from error
-        if field := _FIELD.match(message):
-            message = f"{field[1]} of config.json has a value of a wrong type"
-        raise BrimfulError(
-            f"transformers cannot load {named}; nothing was written. It says: {message}"
-        ) from error
-
-
-def transformers_forward(folder: Path, head: Head | None, named: str = "the export") -> Forward:
-    """The forward pass of the folder in `transformers` (imports transformers); `named` so in errors."""
-    import transformers
-
-    transformers.utils.logging.set_verbosity_error()
-    transformers.utils.logging.disable_progress_bar()
-    suffix = "" if head is None else HEADS[MaskedLMHead if isinstance(head, MaskedLMHead) else type(head)]
-    kind = getattr(transformers, f"AutoModel{suffix}")
-    with _refusals(named, head), utf8_path(folder) as place:
-        model = kind.from_pretrained(place, attn_implementation="eager", dtype=torch.float32).eval()
-
-    def forward(ids: np.ndarray, mask: np.ndarray, types: np.ndarray | None = None) -> np.ndarray:
-        given = {"input_ids": ids, "attention_mask": mask}
-        if types is not None:
-            given["token_type_ids"] = types
-        with _refusals(named, head), torch.inference_mode():
-            output = model(**{name: torch.from_numpy(array) for name, array in given.items()})
-        if isinstance(head, SpanHead):
-            return torch.stack((output.start_logits, output.end_logits), -1).numpy()
-        return (output.last_hidden_state if head is None else output.logits).numpy()
-
-    return forward
-
-
-def sentence_forward(folder: Path) -> Forward:
-    """What sentence-transformers computes from the folder's files, by AutoModel (imports transformers)."""
-    given, hidden_states = ModelFolder(folder), transformers_forward(folder, None)
-    unit = any(kind == "Normalize" for kind, _ in given.modules)
-    path = folder / CLASSIFIER / "model.safetensors"
-    dense = {name: tensor.numpy() for name, tensor in load_file(path).items()} if path.is_file() else {}
-
-    def forward(ids: np.ndarray, mask: np.ndarray, types: np.ndarray | None = None) -> np.ndarray:
-        vectors = pooled(hidden_states(ids, mask, types), mask, given.pooling or "mean")
-        if dense:
-            return vectors @ dense["linear.weight"].T + dense["linear.bias"]
-        return of_length_1(vectors) if unit else vectors
-
-    return forward
-
-
-def graph_forward(path: Path, *, in_openvino: bool) -> Forward:
-    """The forward pass of an ONNX file in its runtime, in float32."""
-    run = session_run(openvino_session(path, exact=True) if in_openvino else onnx_session(path))
-    return lambda ids, mask: run(
-        {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
-    )
-
-
-def run_of_export(folder: Path, kind: FormatName, head: Head | None, *, token_types: bool) -> Run:
-    """An export as its users run it."""
-    form = FORMATS[kind]
-    if form.graph:
-        path = folder / form.file
-        return session_run(openvino_session(path) if path.suffix == ".xml" else onnx_session(path))
-    forward = transformers_forward(folder, head) if kind == "hf" else sentence_forward(folder)
-    types = (lambda inputs: {"types": inputs["token_type_ids"]}) if token_types else (lambda _: {})
-    return lambda inputs: forward(inputs["input_ids"], inputs["attention_mask"], **types(inputs))
 
 
 def check_given(source: ModelFolder, encoder: Encoder, kept: np.ndarray | None) -> float | None:
@@ -233,11 +142,15 @@ def check_given(source: ModelFolder, encoder: Encoder, kept: np.ndarray | None) 
         )
         return None
     try:
-        theirs = transformers_forward(source.encoder_path, None, str(source))
+        theirs = transformers_run(source.encoder_path, None, str(source))
     except OSError as error:
         raise BrimfulError(f"transformers cannot read {source} ({error}); nothing was written") from error
     old = np.arange(encoder.config.vocabulary_size) if kept is None else kept
-    difference = max_difference(encoder, None, lambda ids, mask: theirs(old[ids], mask))
+
+    def with_old_ids(inputs: Inputs) -> np.ndarray:
+        return theirs(inputs | {"input_ids": old[inputs["input_ids"]]})
+
+    difference = max_difference(encoder, None, with_old_ids)
     if not difference.relative <= TOLERANCE:
         raise BrimfulError(
             f"{source}: hidden states differ from those of transformers by {difference.absolute:.1e}; nothing"
@@ -246,16 +159,39 @@ def check_given(source: ModelFolder, encoder: Encoder, kept: np.ndarray | None) 
     return difference.absolute
 
 
+def largest_difference(export: Export, run: Run, name: str, *, vectors: bool = True) -> float:
+    """The largest absolute difference of an output from the model's.
+
+    Args:
+        run: an export in its runtime, in float32.
+        name: of its format, for messages.
+        vectors: whether it makes vectors of an encoder's hidden states.
+
+    Raises:
+        BrimfulError: outputs differ.
+    """
+    reading = export.reading if vectors else None
+    return _largest([max_difference(export.encoder, export.head, run, reading)], export, name)
+
+
+def _largest(differences: list[Difference], export: Export, name: str) -> float:
+    largest = float(np.max([each.absolute for each in differences]))
+    if not all(each.relative <= TOLERANCE for each in differences):
+        raise BrimfulError(
+            f"the {name} export of {export.source} has logits that differ by {largest:.1e}; nothing was"
+            " written"
+        )
+    return largest
+
+
 def check_written(
-    folder: Path,
-    source: ModelFolder,
-    kind: FormatName,
-    encoder: Encoder,
-    head: Head | None,
-    reading: TextReading | None,
+    export: Export, load: Callable[[], Run], folder: Path, name: str, *, vectors: bool = True
 ) -> float | None:
-    """The largest absolute difference of an output of the written folder of weights from the model's; None if
-    `transformers` is needed and not installed.
+    """As `largest_difference`, of a folder of weights; None if `transformers` is not installed.
+
+    Args:
+        load: reads the folder back.
+        vectors: whether the folder says how an encoder makes vectors.
 
     Raises:
         BrimfulError: outputs differ, or the folder cannot be read back.
@@ -263,51 +199,21 @@ def check_written(
     if not importlib.util.find_spec("transformers"):
         warn("transformers is not installed, so the folder was not checked against it")
         return None
+    reading = export.reading if vectors else None
     try:
-        forward = transformers_forward(folder, head) if kind == "hf" else sentence_forward(folder)
-        differences = [max_difference(encoder, head, forward, reading)]
-        if kind == "hf" and isinstance(head, PretrainingHead):
-            differences += _pair_difference(folder, encoder, head.pair)
+        differences = [max_difference(export.encoder, export.head, load(), reading)]
+        if isinstance(export.head, PretrainingHead):
+            differences += _pair_difference(folder, export.encoder, export.head.pair)
     except OSError as error:
-        raise BrimfulError(f"the {kind} export cannot be read back ({error}); nothing was written") from error
-    return _largest(differences, source, kind)
-
-
-def check_graph(
-    graph: Path,
-    source: ModelFolder,
-    kind: FormatName,
-    encoder: Encoder,
-    head: Head | None,
-    reading: TextReading | None,
-) -> float:
-    """The largest absolute difference of an output of a graph from the model's, in the runtime of the format
-    that it is written for or becomes.
-
-    Args:
-        graph: an ONNX file.
-
-    Raises:
-        BrimfulError: outputs differ.
-    """
-    forward = graph_forward(graph, in_openvino=kind.startswith("openvino"))
-    return _largest([max_difference(encoder, head, forward, reading)], source, kind)
-
-
-def _largest(differences: list[Difference], source: ModelFolder, kind: FormatName) -> float:
-    largest = float(np.max([each.absolute for each in differences]))
-    if not all(each.relative <= TOLERANCE for each in differences):
-        raise BrimfulError(
-            f"the {kind} export of {source} has logits that differ by {largest:.1e}; nothing was written"
-        )
-    return largest
+        raise BrimfulError(f"the {name} export cannot be read back ({error}); nothing was written") from error
+    return _largest(differences, export, name)
 
 
 def _pair_difference(folder: Path, encoder: Encoder, head: PairHead) -> list[Difference]:
     """The difference of the pair scores; none where `transformers` has no class that computes them."""
     try:
-        forward = transformers_forward(folder, head)
+        run = transformers_run(folder, head)
     except BrimfulError as error:
         warn(f"the scores of pairs were not checked: {error}")
         return []
-    return [max_difference(encoder, head, forward)]
+    return [max_difference(encoder, head, run)]

@@ -1,18 +1,124 @@
-"""A model as one ONNX graph, which runtimes read and quantisers take."""
+"""A model on padded input as one ONNX graph, which runtimes read and quantisers take."""
 
 import logging
 import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
 
-from brimful.exporting.padded import PaddedModel
-from brimful.hf.reading import VECTORS, TextReading
+from brimful.data.batch import PackedBatch
 from brimful.hf.tensors import Head
+from brimful.hf.text_reading import VECTORS, TextReading
+from brimful.model.attention import Layout
 from brimful.model.encoder import Encoder
+from brimful.model.heads import SequenceHead
+from brimful.model.shape import TextPooling
 
 LARGEST_FILE = (1 << 31) - (1 << 26)
 """Bytes of weights in one ONNX file: protobuf holds 2 GiB, and the graph needs some."""
+
+
+@dataclass(frozen=True)
+class DenseLayout(Layout):
+    """Padded input, (B, L) tokens laid out flat as T = B * L. Only for tracing a model.
+
+    Attributes:
+        real: bool (B, L), True where there is a token.
+    """
+
+    real: Tensor
+
+    @staticmethod
+    def lacks(device: torch.device, dtype: torch.dtype) -> str | None:
+        return None
+
+    @classmethod
+    def prepare(cls, batch: PackedBatch, windows: Iterable[int | None] = ()) -> "DenseLayout":
+        raise TypeError("DenseLayout is made from a mask, not from a packed batch")
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, window: int | None, dropout: float) -> Tensor:
+        B, L = self.real.shape
+        heads, head_dim = q.shape[-2:]
+        q, k, v = (tensor.view(B, L, heads, head_dim).transpose(1, 2) for tensor in (q, k, v))
+        out = F.scaled_dot_product_attention(q, k, v, attn_mask=self.mask(q, window))
+        return out.transpose(1, 2).reshape(B * L, heads, head_dim)
+
+    def mask(self, q: Tensor, window: int | None) -> Tensor:
+        """The mask of scaled_dot_product_attention, broadcast to (B, heads, L, L)."""
+        place = torch.arange(self.real.shape[1], device=q.device)
+        distance = (place[:, None] - place).abs()
+        visible = self.real[:, None, None, :]
+        if window is not None:
+            visible = visible & (distance <= window // 2)
+        return visible | (distance == 0)  # so that padding, which sees nothing else, stays finite
+
+
+class PaddedModel(nn.Module):
+    """An encoder and its head, if any, over (B, L) tokens with a mask; the weights are shared.
+
+    `torch.onnx.export(..., dynamo=True)` traces it with dynamic B and L.
+    """
+
+    def __init__(
+        self, encoder: Encoder, head: Head | None = None, reading: TextReading | None = None
+    ) -> None:
+        """reading: without a head, what makes a vector of each text; None gives hidden states."""
+        super().__init__()
+        self.encoder = encoder
+        self.head = head
+        self.reading = reading
+
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
+    ) -> Tensor:
+        """Hidden states (B, L, hidden), or vectors of texts (B, hidden) with a reading, or the head's logits:
+        (B, L, scores), (B, classes) of a SequenceHead.
+
+        Args:
+            input_ids, attention_mask, token_type_ids: integers (B, L); tokens are on the left. bert and
+                prenorm alone read types; by default types are 0.
+        """
+        B, L = input_ids.shape
+        positions = torch.arange(L, dtype=torch.int32, device=input_ids.device).repeat(B)
+        batch = PackedBatch(
+            tokens=input_ids.reshape(-1),
+            positions=positions,
+            segments=torch.zeros_like(positions) if token_type_ids is None else token_type_ids.reshape(-1),
+            offsets=positions,  # never read: the layout is dense
+            lengths=(),
+            real_sequences=0,
+            max_length=0,
+        )
+        real = attention_mask.bool()
+        hidden = self.encoder(batch, DenseLayout(real))
+        if isinstance(self.head, SequenceHead):
+            return self.head.classify(pool_padded(hidden.view(B, L, -1), real, self.head.pooling))
+        if self.head is None and self.reading is not None:
+            vectors = pool_padded(hidden.view(B, L, -1), real, self.reading.pooling)
+            return F.normalize(vectors, dim=-1) if self.reading.unit else vectors
+        return (hidden if self.head is None else self.head(hidden)).view(B, L, -1)
+
+
+def pool_padded(hidden: Tensor, real: Tensor, pooling: TextPooling) -> Tensor:
+    """One vector of each text, as `model.heads.pool`, in operators that a graph can have.
+
+    Args:
+        hidden: (B, L, hidden).
+        real: bool (B, L), True where there is a token.
+
+    Returns:
+        (B, hidden).
+    """
+    if pooling == "first":
+        return hidden[:, 0]
+    if pooling == "max":
+        return hidden.masked_fill(~real[:, :, None], torch.finfo(hidden.dtype).min).amax(1)
+    weights = real[:, :, None].to(hidden.dtype)
+    return (hidden * weights).sum(1) / weights.sum(1)
 
 
 def write_onnx(
@@ -23,7 +129,7 @@ def write_onnx(
 
     Args:
         token_types: whether token_type_ids are an input; else all are 0.
-        reading: without a head, the output is `VECTORS`, made so; without one too, hidden states.
+        reading: without a head, the output is `VECTORS`, made so.
     """
     # It would report the operators of packages that are not installed.
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
@@ -32,7 +138,6 @@ def write_onnx(
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     if token_types:
         inputs["token_type_ids"] = torch.zeros_like(ids)
-    vectors = VECTORS if reading else "last_hidden_state"
     dynamic = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length", max=encoder.config.max_length)}
     path.parent.mkdir(parents=True, exist_ok=True)
     with warnings.catch_warnings():
@@ -42,7 +147,7 @@ def write_onnx(
             kwargs=inputs,
             f=str(path),
             input_names=list(inputs),
-            output_names=[vectors if head is None else "logits"],
+            output_names=[VECTORS if head is None else "logits"],
             dynamic_shapes=dict.fromkeys(inputs, dynamic),
             dynamo=True,
             external_data=_weight_bytes(encoder, head) > LARGEST_FILE,

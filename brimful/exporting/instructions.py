@@ -5,7 +5,7 @@ import platform
 import re
 
 from brimful.base.system import kernel_file
-from brimful.model.int8 import INSTRUCTIONS
+from brimful.model.int8_rounding import INSTRUCTIONS
 
 _KNOWN = (
     "amx_int8",

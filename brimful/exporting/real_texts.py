@@ -7,7 +7,7 @@ model in float32, which reads the same examples.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy.special import softmax
@@ -17,18 +17,24 @@ from brimful.base.errors import BrimfulError
 from brimful.base.randomness import derive_key, permutation
 from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
-from brimful.exporting.convert import CALIBRATED
 from brimful.exporting.instructions import described_instructions
+from brimful.hf.text_reading import TextReading
+from brimful.model.encoder import Encoder
+from brimful.model.inference import text_vectors
+from brimful.precision.formats import InferencePrecision
 from brimful.tables.layouts import OWN_LAYOUT, FileLayout
+from brimful.tables.table import Table
 from brimful.tables.table_files import read_file, read_texts
 from brimful.tasks.data import divided
-from brimful.tasks.encoded import Encoded
+from brimful.tasks.encoded import Encoded, encode
 from brimful.tasks.form import Outputs
 from brimful.tasks.judging.comparison import Judged, fingerprint, measure_methods
 from brimful.tasks.judging.review import scores_by_label
 from brimful.tasks.model import TaskModel
 
-MOST = 4000
+CALIBRATED = 300
+"""Texts by which activations get their ranges."""
+MOST_COMPARED = 4000
 """Rows that are compared; of more, as many are drawn."""
 Candidate = Callable[[Examples], Outputs]
 """Examples -> a head's outputs in the order of the task's labels, or vectors (n, hidden) of length 1."""
@@ -58,34 +64,51 @@ class RealTexts:
         return replace(self, data=self.data.take(np.sort(rows)))
 
 
-Encode = Callable[[Path, FileLayout, bool], Encoded]
-"""A file, its columns, and whether its labels are read -> its rows."""
+@dataclass(frozen=True)
+class ComparedModel:
+    """The model that an export is compared with, as it is exported.
 
+    Attributes:
+        task: the encoder with the head of a task; None: it makes vectors, as `reading` says.
+        order: output i of the task is the head's output `order[i]`; None: they are in the same order.
+    """
 
-def encode_for(model: TaskModel) -> Encode:
-    """How the files of a task become examples."""
-    tokenizer = model.encoder.tokenizer
-    assert tokenizer is not None
+    encoder: Encoder
+    task: TaskModel | None
+    reading: TextReading | None
+    order: list[int] | None = None
 
-    def encode(path: Path, layout: FileLayout, labelled: bool) -> Encoded:
-        table = read_file(model.task, path, labelled=labelled, layout=layout)
+    def read(self, path: Path, layout: FileLayout, *, labelled: bool) -> Encoded:
+        """The rows of a file; an encoder reads no labels."""
+        if self.task is None:
+            return self.encode(read_texts(path, layout))
+        table, model = read_file(self.task.task, path, labelled=labelled, layout=layout), self.task
         if not labelled:
             return model.encode(table)
+        tokenizer = self.encoder.tokenizer
+        assert tokenizer is not None
         return model.task.encode(table, tokenizer, model.max_length, model.overlap, labelled=True)
 
-    return encode
+    def encode(self, table: Table) -> Encoded:
+        """Examples of texts, without labels."""
+        if self.task is not None:
+            return self.task.encode(table)
+        assert self.encoder.tokenizer is not None
+        assert self.reading is not None
+        return encode(table, self.encoder.tokenizer, self.reading.max_length, prompt=self.reading.prompt)
 
-
-def encode_texts_for(encode: Callable[[Any], Encoded]) -> Encode:
-    """How files of texts become an encoder's examples; labels are not read."""
-    return lambda path, layout, labelled: encode(read_texts(path, layout))
-
-
-class GateTexts(NamedTuple):
-    """The texts to compare on, and those to calibrate by; None where there are none."""
-
-    compared: RealTexts | None
-    calibration: RealTexts | None
+    def outputs(self, examples: Examples, precision: InferencePrecision) -> Outputs:
+        """Its outputs, packed, in the order of the task's labels; or vectors (n, hidden)."""
+        if self.task is None:
+            assert self.reading is not None
+            pooling, unit = self.reading.pooling, self.reading.unit
+            return text_vectors(self.encoder, examples, pooling=pooling, unit=unit, precision=precision)
+        outputs = self.task.outputs(examples, precision)
+        if self.order is None:
+            return outputs
+        if isinstance(outputs, Ragged):
+            return outputs.map_parts(lambda scores: scores[..., self.order])
+        return outputs[..., self.order]
 
 
 @dataclass(frozen=True)
@@ -106,46 +129,50 @@ class RunTables:
 
 
 def find_texts(
-    encode: Encode, test: str | None, calibrate: str | None, run: RunTables, *, tasked: bool
-) -> GateTexts:
-    """Read the texts of the gate.
+    model: ComparedModel, test: str | None, calibrate: str | None, run: RunTables
+) -> tuple[RealTexts, RealTexts] | None:
+    """Read the texts of the gate: those to compare on, and those to calibrate by; None where there are none.
 
     Args:
         test, calibrate: files of the user, with the columns of the run's tables.
-        run: whose tables are taken where the user names no file; rows that it held out calibrate nothing.
-        tasked: whether there is a task, whose labels are read.
+        run: whose tables a task takes where the user names no file; rows that it held out calibrate nothing.
 
     Returns:
-        at most `MOST` to compare on and `CALIBRATED` to calibrate by. Where there is no test, those to
-        compare on are others of the same file, if it has enough.
+        at most `MOST_COMPARED` and `CALIBRATED` texts. Where there is no test, those to compare on are others
+        of the same file, if it has enough.
     """
+    is_task = model.task is not None
     parts: dict[str, RealTexts] = {}
-    if tasked and run.train is not None and run.held_out and not (test and calibrate):
-        rest = encode(run.train, run.layout, True)
+    if is_task and run.train is not None and run.held_out and not (test and calibrate):
+        rest = model.read(run.train, run.layout, labelled=True)
         for name, rows in run.held_out.items():
             rest, part = divided(rest, rows, name)
             parts[name] = RealTexts(part.table.path, part, labelled=True, part=name)
         parts["train"] = RealTexts(run.train, rest, labelled=False, part="train")
 
-    def read(path: Path, labelled: bool, part: str = "given") -> RealTexts:
-        return RealTexts(path, encode(path, run.layout, labelled), labelled, part)
+    def read(path: Path, *, labelled: bool, part: str = "given") -> RealTexts:
+        return RealTexts(path, model.read(path, run.layout, labelled=labelled), labelled, part)
 
     def own(name: str) -> RealTexts | None:
-        path = getattr(run, name) if tasked else None
-        return parts.get(name) or (None if path is None else read(path, name != "train", name))
+        path = getattr(run, name) if is_task else None
+        if name in parts or path is None:
+            return parts.get(name)
+        return read(path, labelled=name != "train", part=name)
 
-    tests = read(Path(test), tasked) if test else own("test") or own("dev")
-    calibration = read(Path(calibrate), False) if calibrate else own("train")
-    if tests is None and calibration is not None:
-        rows = calibration.shuffled()
+    tests = read(Path(test), labelled=is_task) if test else own("test") or own("dev")
+    calibration = read(Path(calibrate), labelled=False) if calibrate else own("train")
+    if tests is None and calibration is None:
+        return None
+    if calibration is None:
+        calibration = tests
+    assert calibration is not None
+    rows = calibration.shuffled()
+    if tests is not None:
+        compared = tests.take(tests.shuffled()[:MOST_COMPARED])
+    else:
         others = rows[CALIBRATED:] if len(rows) >= 2 * CALIBRATED else rows
-        return GateTexts(calibration.take(others[:MOST]), calibration.take(rows[:CALIBRATED]))
-    if tests is None:
-        return GateTexts(None, None)
-    calibration = calibration or tests
-    return GateTexts(
-        tests.take(tests.shuffled()[:MOST]), calibration.take(calibration.shuffled()[:CALIBRATED])
-    )
+        compared = calibration.take(others[:MOST_COMPARED])
+    return compared, calibration.take(rows[:CALIBRATED])
 
 
 def compare(task_model: TaskModel | None, texts: RealTexts, before: Candidate, after: Candidate) -> Facts:
@@ -242,12 +269,12 @@ def _decision(value: Any) -> Any:
     return [_decision(each) for each in value] if isinstance(value, list) else value
 
 
-def require_little_loss(facts: Facts, most: float, named: str, why: Callable[[], str]) -> None:
+def require_little_loss(facts: Facts, most: float, named: str, why: str = "") -> None:
     """Refuse what loses more than `most`, and say so where the metric is unknown.
 
     Args:
         named: the export.
-        why: which layers lose most; asked only if something is lost.
+        why: a clause that ends the message.
 
     Raises:
         BrimfulError: it loses more.
@@ -259,7 +286,7 @@ def require_little_loss(facts: Facts, most: float, named: str, why: Callable[[],
             warn(f"{named}: {unknown}; {_said(facts)} {where}")
         return
     raise BrimfulError(
-        f"{named}: {_said(facts)} {where}: more is lost than --most-loss {most:g}; nothing was written{why()}"
+        f"{named}: {_said(facts)} {where}: more is lost than --most-loss {most:g}; nothing was written{why}"
     )
 
 

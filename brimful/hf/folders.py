@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeGuard, TypeVar
 
+import brimful.kernels.forms  # noqa: F401  (fast forms register themselves)
 from brimful.base.console import warn
 from brimful.base.errors import BrimfulError
 from brimful.base.seals import CHECKSUMS, check_seal
@@ -19,22 +20,24 @@ from brimful.corpus.text.tokenizer import read as read_tokenizer
 from brimful.corpus.text.tokenizer import require_rows, tokenizer_file
 from brimful.corpus.text.tokenizer import save as save_tokenizer
 from brimful.hf.config_json import FAMILIES, class_names, family_of, shape_of, write_config
-from brimful.hf.int8 import FILE as INT8
-from brimful.hf.int8 import forget_steps, products, read_steps
+from brimful.hf.int8_steps import FILE as INT8
+from brimful.hf.int8_steps import forget_steps, products, read_steps
 from brimful.hf.model_folder import CLASSIFIER, POOLINGS, ModelFolder
-from brimful.hf.names import canonical, layers_of, why_incomplete
-from brimful.hf.sentence_modules import THEIRS, module_files, write_modules
 from brimful.hf.tensors import (
     Head,
+    canonical,
     classifier_weight,
     decoder_module,
     decoder_weight,
     from_hf,
     has_masked_lm_head,
     hf_names,
+    layers_of,
     to_hf,
+    why_incomplete,
     word_matrix,
 )
+from brimful.hf.text_reading import THEIRS, module_files, write_modules
 from brimful.hf.weights import Source, is_equal, read_weights, weight_files
 from brimful.model.drawing import undrawn
 from brimful.model.encoder import Encoder
@@ -132,7 +135,7 @@ def named_tensors(folder: ModelFolder, encoder: Encoder) -> tuple[dict[str, Sour
     config = encoder.config
     read, path = read_weights(folder.encoder_path)
     prefix, bare = family_of(config).prefix, hf_names(encoder, config)
-    tensors, foreign = canonical(read, bare, prefix, str(path))
+    tensors, is_renamed = canonical(read, bare, prefix, str(path)), False
     words, decoder = prefix + word_matrix(config), decoder_weight(config)
     if words not in tensors and decoder in tensors:
         if folder.values.get("tie_word_embeddings", True) is False:
@@ -140,7 +143,7 @@ def named_tensors(folder: ModelFolder, encoder: Encoder) -> tuple[dict[str, Sour
                 f"{path} has no {words}, and config.json says that the decoder's matrix is another"
                 " (tie_word_embeddings)"
             )
-        tensors[words], foreign = tensors[decoder], True
+        tensors[words], is_renamed = tensors[decoder], True
     computed, bias = (f"{name}.bias" for name in (decoder.removesuffix(".weight"), decoder_module(config)))
     if computed in tensors:
         tensors[bias] = tensors[computed]
@@ -149,7 +152,33 @@ def named_tensors(folder: ModelFolder, encoder: Encoder) -> tuple[dict[str, Sour
         raise why_incomplete(tensors, missing, config.layers, str(path))
     if (there := layers_of(tensors, prefix)) > config.layers:
         warn(f"{path} has {there} layers; config.json says {config.layers}: the others are left out")
-    return tensors, str(path), not foreign
+    return tensors, str(path), not is_renamed
+
+
+def left_out(folder: ModelFolder, encoder: Encoder, head: Head | None) -> list[str]:
+    """The modules of a folder that `load_model`, which gave encoder and head, does not read: poolers, heads,
+    and the subfolders of modules of sentence-transformers. An encoder's have their names in the bare encoder.
+
+    Raises:
+        BrimfulError: the folder has no weights.
+    """
+    prefix = family_of(encoder.config).prefix
+    known = {name for module in (encoder, head) if module for name in hf_names(module, encoder.config)}
+    known |= {prefix + name for name in known}
+    names = named_tensors(folder, encoder)[0].keys() - known
+    decoder = decoder_weight(encoder.config).rpartition(".")[0]  # old folders have its bias twice
+    modules = {name.rpartition(".")[0] for name in names} - {decoder}
+    tensors = sorted(name.removeprefix(prefix) for name in modules)
+    linear = isinstance(head, SequenceHead) and head.linear
+    read = {"Transformer", *(["Dense"] if linear else [])} | ({"Pooling"} if encoder.pooling else set())
+    return tensors + [path for kind, path in folder.modules if kind not in read]
+
+
+def transformers_reads(folder: ModelFolder, encoder: Encoder) -> bool:
+    """Whether `transformers` itself finds the encoder of a folder that `load_model` has read, or of that of
+    its Transformer."""
+    named = folder.config_file.name == "config.json" and folder.values.get("model_type") in FAMILIES
+    return named and named_tensors(folder, encoder)[2]
 
 
 def load_model(folder: ModelFolder | Path | str) -> tuple[Encoder, Head | None, list[str] | None]:
@@ -293,7 +322,7 @@ def save_model(
         problem_type: of a SequenceHead, as in `transformers`; by default "regression" for one class, else
             "single_label_classification".
         token_types: False for a model that was trained with type 0 alone: tokenizers then give no types, and
-            `reading.reads_token_types` says so.
+            `text_reading.reads_token_types` says so.
         extra: more keys of config.json.
         modules: of an encoder: arguments of `write_modules`, which say how it makes vectors of texts.
 

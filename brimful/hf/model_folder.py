@@ -52,6 +52,8 @@ FLAGS = {
 """The key of each of their poolings in 1_Pooling/config.json before version 6, which reads them too."""
 IDENTITY = "torch.nn.modules.linear.Identity"
 """What a Dense without activation has as its activation."""
+WEIGHTS = ("model.safetensors", "pytorch_model.bin")
+"""The files that weights are in, each also as an index of several; the first that is there is read."""
 _CONFIGS = ("config.json", "bert_config.json")
 """What the file is called; the second name is that of Google's folders and of those made after them."""
 

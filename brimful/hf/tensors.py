@@ -4,7 +4,9 @@ Our names are the same for every architecture; theirs follow the architecture, a
 of the family (`config_json.FAMILIES`).
 """
 
-from collections.abc import Container, Iterator, Mapping
+import re
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+from typing import TypeVar
 
 from torch import Tensor
 
@@ -23,9 +25,12 @@ from brimful.model.heads import (
 )
 from brimful.model.shape import Architecture, EncoderConfig
 
+T = TypeVar("T")
 Head = MaskedLMHead | ClassifierHead
 Rules = dict[str, tuple[str, ...]]
 """Our parameter -> the names in `transformers`; several are concatenated along the first dimension."""
+_ADAPTER = re.compile(r"\blora_|\bmodules_to_save\b|\bbase_layer\b|\bada_?lora")
+"""Names of tensors that are added to those of a model."""
 
 _BERT_EMBEDDINGS: Rules = {
     "embedding": ("embeddings.word_embeddings",),
@@ -205,3 +210,74 @@ def from_hf(
                 shapes = f"{tuple(found.shape)}, not {tuple(part.shape)}"
                 raise BrimfulError(f"{where}: the tensor {name} has the shape {shapes} of config.json")
             fill(part, found)
+
+
+def canonical(tensors: Mapping[str, T], known: Collection[str], prefix: str, where: str) -> dict[str, T]:
+    """The tensors of a folder under the names of `transformers`, those of the encoder with their prefix.
+
+    Args:
+        tensors: by the names in the file. An encoder that was saved by itself has no prefix there.
+        known: the names of the encoder's tensors without prefix.
+        prefix: what stands before them in a model with a head.
+        where: the file, for messages.
+
+    Raises:
+        BrimfulError: there is no encoder under these names.
+    """
+    adapters = next((name for name in tensors if _ADAPTER.search(name)), None)
+    if adapters is not None:
+        raise BrimfulError(
+            f"{where} has an adapter beside its weights ({adapters}): merge it into them, as peft's"
+            " merge_and_unload does, and save the model again"
+        )
+    if any(prefix + name in tensors for name in known):
+        return dict(tensors)
+    if not any(name in tensors for name in known):
+        raise _without_encoder(tensors, known, where)
+    parts = {name.partition(".")[0] for name in known} | {"pooler"}
+    return {
+        prefix + name if name.partition(".")[0] in parts else name: tensor for name, tensor in tensors.items()
+    }
+
+
+def _without_encoder(tensors: Iterable[str], known: Collection[str], where: str) -> BrimfulError:
+    """The error of a folder whose tensors have other names, as wrappers of a model in training leave them."""
+    names = list(tensors)
+    ends = tuple(f".{name}" for name in known)
+    wrapped = next((name for name in names if name.endswith(ends)), None)
+    if wrapped is None:
+        shown = ", ".join(names[:3])
+        return BrimfulError(f"{where} has no tensor of the encoder of its config.json; its first are {shown}")
+    return BrimfulError(
+        f"{where} has {wrapped}, a name that a wrapper of the model in training leaves: unwrap the model"
+        " there, and save it by its save_pretrained"
+    )
+
+
+def why_incomplete(
+    tensors: Collection[str], missing: Collection[str], layers: int, where: str
+) -> BrimfulError:
+    """The error of a folder whose encoder lacks tensors.
+
+    Args:
+        missing: their names.
+        layers: of config.json.
+    """
+    there, lacking = ({int(n) for name in names for n in _layer(name)} for names in (tensors, missing))
+    if lacking and min(lacking, default=0) == len(there) and len(there) < layers:
+        return BrimfulError(
+            f"{where} has {len(there)} layers, and config.json says {layers} (num_hidden_layers):"
+            " one of them is another model's"
+        )
+    name = min(missing)
+    more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+    return BrimfulError(f"{where} lacks the tensor {name}{more}; it is not the model of its config.json")
+
+
+def layers_of(tensors: Iterable[str], prefix: str) -> int:
+    """How many layers the encoder of a folder has, by its highest."""
+    return max((int(n) + 1 for name in tensors if name.startswith(prefix) for n in _layer(name)), default=0)
+
+
+def _layer(name: str) -> list[str]:
+    return re.findall(r"\blayers?\.(\d+)\.", name)[:1]

@@ -9,9 +9,9 @@ import numpy as np
 from brimful.base.errors import BrimfulError
 from brimful.data.examples import Examples, check_length, encode_texts, warn_of_cut, warn_of_empty
 from brimful.hf.folders import load_encoder, save_model
-from brimful.hf.int8 import calibrated_precision
+from brimful.hf.int8_steps import calibrated_precision
 from brimful.hf.model_folder import ModelFolder
-from brimful.hf.reading import TextReading, reading_of
+from brimful.hf.text_reading import TextReading, reading_of
 from brimful.model.encoder import Encoder
 from brimful.model.inference import evaluating, run_by_token, text_vectors
 from brimful.model.shape import TextPooling
@@ -84,7 +84,7 @@ class TextEncoder(Encoder):
         precision: InferencePrecision = "auto",
     ) -> np.ndarray:
         """One vector for each text, float32 (n, hidden), as its folder says: pooling, the default prompt, a
-        scaling to length 1 (`hf.reading`).
+        scaling to length 1 (`hf.text_reading`).
 
         Args:
             pooling: "mean", "first" or "max"; by default the folder's, else as the encoder was trained, where

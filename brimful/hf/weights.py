@@ -11,7 +11,7 @@ import re
 import warnings
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from io import BufferedReader
 from math import prod
@@ -21,17 +21,14 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from brimful.base.errors import BrimfulError
+from brimful.base.errors import BrimfulError, NotFiniteError
 from brimful.base.paths import utf8_path
 from brimful.base.storage import read_json
+from brimful.hf.model_folder import WEIGHTS, ModelFolder
 
-NAMES = ("model.safetensors", "pytorch_model.bin")
-"""The files that weights are in, each also as an index of several; the first that is there is read."""
 PIECE = 1 << 22
 """The most bytes that are read at once."""
 _DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
-_NESTED = ("state_dict", "model_state_dict", "model", "module")
-"""What training loops call the weights of a model in a checkpoint."""
 _REFUSED = re.compile(r"GLOBAL (\S+)")
 _REASON = re.compile(r"\A.*WeightsUnpickler error:", re.DOTALL)
 _POINTER = b"version https://git-lfs"
@@ -127,13 +124,29 @@ def infinite_tensor(directory: Path) -> str:
     return ""
 
 
+@contextmanager
+def naming_weights(folder: ModelFolder) -> Iterator[None]:
+    """Let an error about a model's outputs that are not finite name its folder, and the tensor at fault.
+
+    The weights are looked at only then: at each loading, it would take longer than all the rest.
+    """
+    try:
+        yield
+    except NotFiniteError as error:
+        found = ""
+        with suppress(BrimfulError):  # a static model has other weights
+            found = infinite_tensor(folder.encoder_path)
+        message = f"{found} holds NaN or infinite numbers: fetch the model again, or train it again"
+        raise NotFiniteError(message if found else f"{folder}: {error}") from error
+
+
 def weight_files(directory: Path) -> list[Path]:
     """The files of the weights of a folder: one, or an index and what it names.
 
     Raises:
         BrimfulError: there are none, or the index is damaged or names a file that is not there.
     """
-    for name in NAMES:
+    for name in WEIGHTS:
         path, index = directory / name, directory / f"{name}.index.json"
         if path.is_file():
             return [path]
@@ -141,7 +154,9 @@ def weight_files(directory: Path) -> list[Path]:
             return [index, *_shards(index)]
     others = sorted({*directory.glob("*.h5"), *directory.glob("*.msgpack"), *directory.glob("*.ckpt*")})
     found = f"; {others[0].name} is of another library" if others else ""
-    raise BrimfulError(f"{directory} has no weights: expected {' or '.join(NAMES)}, whole or sharded{found}")
+    raise BrimfulError(
+        f"{directory} has no weights: expected {' or '.join(WEIGHTS)}, whole or sharded{found}"
+    )
 
 
 def _shards(index: Path) -> list[Path]:
@@ -213,9 +228,6 @@ def _read_pickled(path: Path) -> dict[str, Tensor]:
         message = _REASON.sub("", str(error)).strip()
         reason = next(iter(message.splitlines()), "") or type(error).__name__
         raise BrimfulError(f"{path} is damaged, or holds more than tensors ({reason})") from error
-    for key in _NESTED:
-        if isinstance(values, dict) and isinstance(values.get(key), dict):
-            values = values[key]
     tensors = {
         str(name): value.detach()
         for name, value in (values.items() if isinstance(values, dict) else ())
@@ -225,7 +237,10 @@ def _read_pickled(path: Path) -> dict[str, Tensor]:
         and value.device.type == "cpu"
     }
     if not tensors:
-        raise BrimfulError(f"{path} holds no tensors by name; it is not a model of transformers")
+        raise BrimfulError(
+            f"{path} holds no tensors by name: load the checkpoint in the program that wrote it, and save"
+            " its model by its save_pretrained"
+        )
     return tensors
 
 

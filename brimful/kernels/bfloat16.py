@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from brimful.base.workers import run_loops, workers
+from brimful.base.cpu_steps import run_loops, workers
 
 ALONE = 1 << 15
 """Numbers that one worker is done with before another one has been woken."""

@@ -21,7 +21,7 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
-from brimful.base.workers import run, workers
+from brimful.base.cpu_steps import run, workers
 from brimful.kernels import short_attention
 from brimful.kernels.bfloat16 import applies
 from brimful.kernels.short_attention import TensorRows, groups

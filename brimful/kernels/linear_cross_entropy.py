@@ -29,10 +29,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from brimful.base.cpu_steps import run, workers
 from brimful.base.errors import BrimfulError
 from brimful.base.torch_compile import Compiled
 from brimful.base.types import IGNORED
-from brimful.base.workers import run, workers
 from brimful.data.batch import STEP
 from brimful.kernels import bfloat16
 

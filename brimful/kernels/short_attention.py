@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from brimful.base.workers import workers
+from brimful.base.cpu_steps import workers
 from brimful.kernels.bfloat16 import numbers
 
 STEP = 32

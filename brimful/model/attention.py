@@ -22,7 +22,7 @@ from torch import Tensor
 
 from brimful.base.errors import BrimfulError, nearest
 from brimful.data.batch import PackedBatch
-from brimful.model.door import choose, kernels
+from brimful.model.door import choose
 
 CaptureFunction = Callable[[Tensor, Tensor, Tensor], None]
 
@@ -135,8 +135,8 @@ def attend_alone(q: Tensor, k: Tensor, v: Tensor, window: int | None, dropout: f
 
 def backends() -> dict[str, type[Layout]]:
     """By name, in the order of preference: "auto" takes the first that runs. `sdpa` runs everywhere."""
-    forms = kernels()
-    return {**({} if forms is None else forms.BACKENDS), "sdpa": SequenceLayout}
+    faster = choose("backends")
+    return {**({} if faster is None else faster()), "sdpa": SequenceLayout}
 
 
 def choose_backend(

@@ -1,43 +1,63 @@
 """The door to the engine room: the one place where a fast form (kernels/) is chosen instead of a plain one.
 
-The model is readable and runs without kernels/. Where a faster form gives the same numbers, the plain form
-asks for it here by name. BRIMFUL_KERNELS=off in the environment, or `shut`, keeps the door shut.
+The model is readable and runs without kernels/. Where a faster form gives the same numbers, it registers
+itself here under the name of the plain one, which asks for it. Who opens or trains a model imports
+`kernels.forms`, so that they are there. BRIMFUL_KERNELS=off in the environment, or `shut`, shuts the door.
 """
 
 import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from importlib import import_module
+from dataclasses import dataclass
 from typing import Any
 
 from brimful.base.errors import BrimfulError
 
 SWITCH = "BRIMFUL_KERNELS"
 _is_shut = os.environ.get(SWITCH) == "off"
-_kernels: Any = None
 
 
-def kernels() -> Any:
-    """The module `kernels.forms`; None where the door is shut.
+@dataclass(frozen=True)
+class FastForm:
+    """A fast form.
 
-    Modules that choose in a forward pass call it when they are made: a compiled step cannot import.
+    Attributes:
+        run: takes and gives what the plain form does.
+        applies: whether it computes what is given, from all of its arguments or the first ones.
+    """
+
+    run: Callable[..., Any]
+    applies: Callable[..., bool]
+
+
+FORMS: dict[str, tuple[FastForm, ...]] = {}
+"""The fast forms by the name of the plain one. The first that applies computes."""
+
+
+def register(name: str, *forms: FastForm) -> None:
+    """Let these forms compute in place of the plain one of that name, the first that applies."""
+    FORMS[name] = forms
+
+
+def require_switch() -> None:
+    """Check the environment.
 
     Raises:
         BrimfulError: BRIMFUL_KERNELS is neither on nor off.
     """
-    global _kernels
-    if _kernels is None and not _is_shut:
-        if (switch := os.environ.get(SWITCH, "on")) != "on":
-            raise BrimfulError(f"{SWITCH} is {switch!r}: it is on or off")
-        _kernels = import_module("brimful.kernels.forms")
-    return None if _is_shut else _kernels
+    if (switch := os.environ.get(SWITCH, "on")) not in ("on", "off"):
+        raise BrimfulError(f"{SWITCH} is {switch!r}: it is on or off")
+
+
+def is_open() -> bool:
+    """Whether fast forms compute where they apply."""
+    return bool(FORMS) and not _is_shut
 
 
 def choose(name: str, *given: Any) -> Callable[..., Any] | None:
     """The fast form of that name that applies to what is given; None: the plain form computes."""
-    forms = kernels()
-    if forms is not None:
-        for form in forms.FORMS[name]:
+    if not _is_shut:
+        for form in FORMS.get(name, ()):
             if form.applies(*given):
                 return form.run
     return None

@@ -13,10 +13,10 @@ from brimful.base.errors import BrimfulError, NotFiniteError
 from brimful.data.batch import PackedBatch
 from brimful.data.example_batches import rounded_batch
 from brimful.data.examples import Examples
-from brimful.model.door import SWITCH, kernels, within
+from brimful.model.door import SWITCH, is_open, within
 from brimful.model.encoder import Encoder
 from brimful.model.heads import pool
-from brimful.model.int8 import is_wide
+from brimful.model.int8_rounding import is_wide
 from brimful.model.shape import TextPooling
 from brimful.precision.formats import InferencePrecision
 from brimful.precision.policy import autocast, resolve
@@ -119,7 +119,7 @@ def run_by_sequence(
     for batch, output in _run(forward, examples, device, precision):
         real = output[: batch.real_sequences]
         if finite and not np.isfinite(real).all():
-            raise not_finite()
+            raise NotFiniteError
         if not len(result):
             result = np.empty((len(examples), *real.shape[1:]), dtype=real.dtype)
         result[batch.sequence_index] = real
@@ -150,7 +150,7 @@ def run_by_token(
     for batch, output in _run(forward, examples, device, precision):
         assert batch.sequence_index is not None
         if finite and not np.isfinite(output[: batch.real_tokens]).all():
-            raise not_finite()
+            raise NotFiniteError
         ends = np.cumsum(batch.lengths[: batch.real_sequences])
         parts = np.split(output[: batch.real_tokens], ends[:-1])
         # Copies: a view would keep the outputs of its whole batch in memory.
@@ -183,13 +183,6 @@ def batches(
             first, end = long, short
 
 
-def not_finite() -> NotFiniteError:
-    """The error of outputs that are NaN or infinite. It knows no folder: see `source.naming_weights`."""
-    return NotFiniteError(
-        "the model's outputs are NaN or infinite: its weights are damaged, or too large for the precision"
-    )
-
-
 def _run(
     forward: Forward, examples: Examples, device: torch.device, precision: InferencePrecision
 ) -> Iterator[tuple[PackedBatch, np.ndarray]]:
@@ -199,7 +192,7 @@ def _run(
     products = _outer_products.get() or within("products_of_run", device, tokens, precision)
     any_shape = precision == "fp32" and device.type == "cpu"  # torch's products are MKL's then
     fills = getattr(products, "fills", lambda tokens: not any_shape)
-    if precision == "int8" and kernels() is None:
+    if precision == "int8" and not is_open():
         raise BrimfulError(f"int8 needs {SWITCH}=on")
     between: InferencePrecision = "fp32" if precision == "int8" and is_wide() else precision
     with torch.inference_mode():

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from brimful.model.attention import CaptureFunction, Layout, attend
-from brimful.model.door import choose, kernels
+from brimful.model.door import choose, require_switch
 from brimful.model.drawing import Linear, draw_normal
 from brimful.model.rotary import rotate
 from brimful.model.shape import EncoderConfig
@@ -31,7 +31,7 @@ class Layer(nn.Module):
 
     def __init__(self, config: EncoderConfig, index: int) -> None:
         super().__init__()
-        kernels()
+        require_switch()
         self.heads = config.heads
         self.gated = config.gated
         self.pre_norm = config.pre_norm

@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from brimful.model.door import choose, kernels
+from brimful.model.door import choose
 
 
 class Rotary(nn.Module):
@@ -15,7 +15,6 @@ class Rotary(nn.Module):
 
     def __init__(self, head_dim: int, max_length: int, theta: float) -> None:
         super().__init__()
-        kernels()
         frequency = 1.0 / theta ** (torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim)
         angle = torch.arange(max_length, dtype=torch.float32)[:, None] * frequency
         self.register_buffer("cosine", angle.cos(), persistent=False)

@@ -1,7 +1,7 @@
 """Scaled gradients: torch's contract with optimizers that divide them by the scale inside their step.
 
 The optimizer's class has `_step_supports_amp_scaling`. During a step the optimizer has the attribute
-`grad_scale`, a float32 scalar that brimful.precision.AutomaticLossScaler or torch.amp.GradScaler sets.
+`grad_scale`, a float32 scalar that brimful.precision.scaler.AutomaticLossScaler or torch.amp.GradScaler sets.
 GradScaler also sets `found_inf`; if it is not 0, the step is skipped.
 """
 

@@ -6,7 +6,6 @@ from typing import Literal
 
 from brimful.base.errors import BrimfulError, UsageError
 from brimful.packing.histogram import check_limits
-from brimful.packing.plot import check_picture
 
 Depth = int | None
 """The most sequences in a row; None = no limit."""
@@ -38,8 +37,6 @@ class PackConfig:
     2 3 4 8 16 none."""
     algorithm: Literal[Algorithm, "all"] = "cutting-stock"
     """How rows are planned; all compares every algorithm."""
-    plot: str | None = None
-    """Picture to write (.png, .svg, .pdf): the length histogram, and what fills the rows of the best plan."""
     out: str | None = None
     """JSON file to write the best plan to: patterns of lengths, and the number of rows with each."""
     dry_run: bool = False
@@ -66,13 +63,10 @@ class PackConfig:
                 f"max_length is {self.max_length}: it must be at least 3 and at most capacity"
                 f" ({self.capacity})"
             )
-        if self.plot is not None:
-            check_picture(self.plot)
-        if self.algorithm == "online" and (self.plot or self.out):
-            raise UsageError("online makes rows, not a plan: choose another algorithm for --plot and --out")
-        files = [path for path in (self.plot, self.out, getattr(self, given[0])) if path is not None]
-        if len({Path(path).resolve() for path in files}) < len(files):
-            raise UsageError("--plot, --out and the input must be different files")
+        if self.algorithm == "online" and self.out:
+            raise UsageError("online makes rows, not a plan: choose another algorithm for --out")
+        if self.out is not None and Path(self.out).resolve() == Path(getattr(self, given[0])).resolve():
+            raise UsageError("--out and the input must be different files")
         for depth in self.depth:
             if depth != "none" and depth < 1:
                 raise BrimfulError(f"depth is {depth}: it must be at least 1, or none")

@@ -1,371 +1,93 @@
-"""The charts of a page: curves, bars, values with their errors, and histograms, as inline SVG.
+"""A SummaryChart as inline SVG: lines, bars, labelled points, or a matrix of counts.
 
 Matplotlib draws with placeholder colours, and each is then replaced by `var(--name)`: one drawing serves the
-light page and the dark one. Text stays text, in the page's font. The same drawing gives the same bytes.
+light page and the dark one. Text stays text, in the page's font. The same chart gives the same bytes.
 """
 
 import io
 import re
 import warnings
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from markupsafe import escape
 
-from brimful.reports.content import SPACE, short, tick
+from brimful.base.numbers import SPACE, percent, plain, tick
+from brimful.base.summary import Series, SummaryChart
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.text import Annotation
+    from matplotlib.transforms import Bbox
 
-SERIES = ("c1", "c2", "c3", "c4", "c5", "c6")
-"""Names of the colours of curves and bars."""
-_STAND_IN = {name: f"#0000{number:02x}" for number, name in enumerate(("ink", "muted", "grid", *SERIES), 1)}
-_NAMES = {colour: name for name, colour in _STAND_IN.items()}
+SERIES_COLOURS = ("c1", "c2", "c3", "c4", "c5", "c6")
+"""Names of the page's colours of curves, bars and points."""
+_PLACEHOLDERS = {
+    name: f"#0000{place:02x}" for place, name in enumerate(("ink", "muted", "grid", *SERIES_COLOURS), 1)
+}
+_COLOUR_NAMES = {colour: name for name, colour in _PLACEHOLDERS.items()}
 _STYLE = {
     "svg.fonttype": "none",
     "text.parse_math": False,
     "font.size": 9,
-    "text.color": _STAND_IN["ink"],
-    "axes.edgecolor": _STAND_IN["grid"],
-    "axes.labelcolor": _STAND_IN["muted"],
+    "text.color": _PLACEHOLDERS["ink"],
+    "axes.edgecolor": _PLACEHOLDERS["grid"],
+    "axes.labelcolor": _PLACEHOLDERS["muted"],
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.spines.left": False,
     "axes.axisbelow": True,
-    "xtick.color": _STAND_IN["muted"],
-    "ytick.color": _STAND_IN["muted"],
+    "xtick.color": _PLACEHOLDERS["muted"],
+    "ytick.color": _PLACEHOLDERS["muted"],
     "xtick.major.size": 0,
     "ytick.major.size": 0,
-    "grid.color": _STAND_IN["grid"],
+    "xtick.major.pad": 8,
+    "grid.color": _PLACEHOLDERS["grid"],
     "grid.linewidth": 0.7,
     "figure.constrained_layout.use": True,
 }
+WIDTH_INCHES, HEIGHT_INCHES = 4.5, 2.5
+MAX_POINTS = 300
+"""Points of a drawn curve; of more, neighbours are averaged."""
+MAX_MARKERS = 40
+"""Points of a curve that are drawn one by one."""
+MAX_NAME_LETTERS, MAX_POINT_LETTERS = 14, 36
+"""Letters of a name beside a matrix, and beside a point."""
+FONT_ALLOWANCE = 1.15
+"""The page's font may be so much wider than the one that labels are measured in."""
+LABEL_STEPS_POINTS = tuple(range(0, 601, 4))
+"""How far a name may be moved up or down from its point until it touches no other."""
+LABEL_GAP_POINTS = 7.0
+"""Between a point's centre and its name."""
+POINT_RADIUS_POINTS = 4.0
 
 
-STEPS = (1, 2, 5, 10)
-MOST_POINTS = 300
-MOST_MARKERS = 40
-MOST_LETTERS = 14
-"""Of a label beside a square of counts."""
-LARGE, SMALL, WIDE = (4.5, 2.5), (3.0, 1.75), 4.5
-"""Inches: a main chart, a side chart, and the width of a chart of bars."""
-
-
-@dataclass(frozen=True)
-class Line:
-    """One curve: its name in the legend, and its points."""
-
-    label: str
-    xs: Sequence[float]
-    ys: Sequence[float]
-    noisy: bool = False
-    """Draw the values faintly, and their moving average over them."""
-    caption: str = ""
-    """What the legend says; by default the label and the last value."""
-
-
-@dataclass(frozen=True)
-class Bar:
-    """One value: what it is of, how it reads, and its error."""
-
-    label: str
-    value: float
-    text: str
-    error: float = 0.0
-    colour: str = "c1"
-
-
-@dataclass(frozen=True)
-class Point:
-    """One model among others: where it stands, and the error of y."""
-
-    label: str
-    x: float
-    y: float
-    error: float = 0.0
-
-
-@dataclass(frozen=True)
-class Chart:
-    """A finished drawing."""
-
-    title: str
-    svg: str
-    legend: list[tuple[str, str]] = field(default_factory=list)
-    """(colour, label) of each curve."""
-    note: str = ""
-
-
-def line_chart(title: str, lines: Sequence[Line], x_label: str, *, small: bool = False) -> Chart:
-    """Curves over one axis, which is logarithmic where they end at very different sizes."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
-
-    with _drawing_style():
-        drawing, axes = _new_drawing(*(SMALL if small else LARGE))
-        legend, spoken = [], []
-        for number, line in enumerate(lines):
-            colour = SERIES[number % len(SERIES)]
-            last = _draw(axes, line, _STAND_IN[colour])
-            legend.append((colour, line.caption or f"{line.label} {tick(last)}"))
-            spoken.append(f"{line.label} from {tick(line.ys[0])} to {tick(last)}")
-        ends = [float(np.mean(line.ys[-5:])) for line in lines]
-        if min(min(line.ys) for line in lines) > 0 and max(ends) > 10 * min(ends):
-            axes.set_yscale("log")
-            axes.yaxis.set_major_locator(LogLocator(numticks=5))
-            axes.yaxis.set_minor_locator(NullLocator())
-        else:
-            axes.yaxis.set_major_locator(MaxNLocator(3 if small else 4, steps=STEPS))
-        axes.xaxis.set_major_locator(MaxNLocator(3 if small else 5, steps=STEPS, integer=True))
-        for axis in (axes.xaxis, axes.yaxis):
-            axis.set_major_formatter(FuncFormatter(lambda value, _: tick(value)))
-        axes.grid(axis="y")
-        axes.set_xlim(left=0)
-        axes.set_xlabel(x_label)
-        return Chart(title, _to_svg(drawing, f"{title} over {x_label}: {'; '.join(spoken)}"), legend)
-
-
-def _draw(axes: "Axes", line: Line, colour: str) -> float:
-    """Draw one curve; returns where it ends."""
-    xs, ys = _thin(line.xs), _thin(line.ys)
-    style: dict[str, Any] = {}
-    if line.noisy and len(ys) >= 20:
-        axes.plot(xs, ys, color=colour, linewidth=0.8, alpha=0.35)
-        ys = _moving_average(ys)
-    elif len(ys) <= MOST_MARKERS and not line.noisy:
-        style = {"marker": "o", "markersize": 4, "markeredgewidth": 0}
-    axes.plot(xs, ys, color=colour, linewidth=1.7, **style)
-    return float(ys[-1])
-
-
-def _thin(values: Sequence[float]) -> np.ndarray:
-    """At most MOST_POINTS means of neighbours."""
-    parts = np.array_split(np.asarray(values, dtype=np.float64), min(len(values), MOST_POINTS))
-    return np.array([part.mean() for part in parts])
-
-
-def _moving_average(values: np.ndarray) -> np.ndarray:
-    half = max(1, len(values) // 50)
-    width = 2 * half + 1
-    return np.convolve(np.pad(values, half, mode="edge"), np.full(width, 1 / width), mode="valid")
-
-
-def bar_chart(title: str, bars: Sequence[Bar], note: str = "", *, full: float = 0.0) -> Chart:
-    """Horizontal bars from zero; with `full`, each on a track of that length."""
-    with _drawing_style():
-        drawing, axes = _rows(bars, 0.0)
-        places = range(len(bars))
-        if full:
-            axes.barh(places, full, height=0.6, color=_STAND_IN["grid"])
-        axes.barh(places, [b.value for b in bars], height=0.6, color=[_STAND_IN[b.colour] for b in bars])
-        longest = full or max(bar.value for bar in bars) or 1.0
-        for place, bar in enumerate(bars):
-            axes.text((full or bar.value) + longest * 0.015, place, bar.text, va="center")
-        axes.set_xlim(0, longest * 1.25)
-        axes.xaxis.set_visible(False)
-        axes.spines["bottom"].set_visible(False)
-        return Chart(title, _to_svg(drawing, _spoken(title, bars)), note=note)
-
-
-def histogram_chart(title: str, values: np.ndarray, counts: np.ndarray, unit: str, note: str = "") -> Chart:
-    """Columns over bins that double in width: 1, 2 to 3, 4 to 7 ...
-
-    Args:
-        values: whole numbers from 1 on, (n,).
-        counts: how often each occurs, (n,).
-        unit: what the values count.
-    """
-    bins = np.log2(values).astype(int)
-    heights = np.bincount(bins, counts)[bins.min() :]
-    lows = 2 ** np.arange(bins.min(), bins.min() + len(heights))
-    with _drawing_style():
-        drawing, axes = _new_drawing(*LARGE)
-        axes.bar(range(len(heights)), heights, width=0.9, color=_STAND_IN["c1"])
-        for place, height in enumerate(heights):
-            axes.text(place, height, f"{short(height)}\n", ha="center", va="baseline", fontsize=7)
-        axes.set_xticks(range(len(lows)), [short(low) for low in lows], fontsize=7)
-        axes.set_ylim(0, heights.max() * 1.15)
-        axes.yaxis.set_visible(False)
-        axes.set_xlabel(f"{unit}, from the number below each column to the next")
-        columns = zip(lows, heights, strict=True)
-        spoken = "; ".join(f"{low} to {2 * low - 1}: {height:,.0f}" for low, height in columns)
-        return Chart(title, _to_svg(drawing, f"{title} by {unit}: {spoken}"), note=note)
-
-
-def error_chart(title: str, bars: Sequence[Bar], note: str = "") -> Chart:
-    """Proportions with their errors, on an axis that begins near the lowest: for values close together."""
-    from matplotlib.ticker import MaxNLocator, PercentFormatter
-
-    with _drawing_style():
-        drawing, axes = _rows(bars, 0.3)
-        low = min(bar.value - bar.error for bar in bars)
-        high = max(bar.value + bar.error for bar in bars)
-        room = (high - low) or 0.1
-        start = low - 0.25 * room
-        for place, bar in enumerate(bars):
-            colour = _STAND_IN[bar.colour]
-            axes.barh(place, bar.value - start, left=start, height=0.6, color=colour)
-            if bar.error:
-                axes.errorbar(
-                    bar.value, place, xerr=bar.error, color=_STAND_IN["ink"], capsize=3, linewidth=1.2
-                )
-            axes.text(bar.value + bar.error + room * 0.03, place, bar.text, va="center")
-        axes.set_xlim(start, high + room * 0.3)
-        axes.xaxis.set_major_locator(MaxNLocator(4, steps=STEPS))
-        axes.xaxis.set_major_formatter(PercentFormatter(1.0, symbol=f"{SPACE}%"))
-        axes.grid(axis="x")
-        return Chart(title, _to_svg(drawing, _spoken(title, bars)), note=note)
-
-
-def scatter_chart(
-    title: str,
-    points: Sequence[Point],
-    x_label: str,
-    *,
-    more_is_faster: bool = False,
-    higher_is_better: bool = True,
-    percent: bool = False,
-    note: str = "",
-) -> Chart:
-    """Labelled points over a logarithmic x, and the line of those that none surpasses.
-
-    Args:
-        more_is_faster: whether a larger x is better, not a smaller.
-    """
-    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator, PercentFormatter
-
-    sign = 1.0 if higher_is_better else -1.0
-    front: list[Point] = []
-    for point in sorted(points, key=lambda one: (-one.x if more_is_faster else one.x, -sign * one.y)):
-        if not front or sign * point.y > sign * front[-1].y:
-            front.append(point)
-    with _drawing_style():
-        drawing, axes = _new_drawing(LARGE[0], max(1.2, 0.15 * len(points)) * LARGE[1])
-        axes.set_xscale("log")
-        axes.plot([p.x for p in front], [p.y for p in front], color=_STAND_IN["muted"], linewidth=1.0)
-        for point in points:
-            colour = _STAND_IN["c1" if point in front else "c2"]
-            bar = point.error or None
-            axes.errorbar(point.x, point.y, yerr=bar, color=colour, fmt="o", markersize=5, linewidth=1.2)
-        low, high = min(p.x for p in points), max(p.x for p in points)
-        axes.set_xlim(low / 1.6, high * 1.6 * (high / low) ** 0.35)  # room for the last label
-        heights = _label_heights(points, *axes.get_ylim())
-        axes.set_ylim(top=max(axes.get_ylim()[1], max(heights)))
-        for point, height in zip(points, heights, strict=True):
-            moved = {"arrowstyle": "-", "color": _STAND_IN["muted"], "linewidth": 0.6, "relpos": (0, 0.5)}
-            axes.annotate(
-                point.label,
-                (point.x, point.y),
-                xytext=(point.x * (high / low) ** 0.03 if high > low else point.x * 1.05, height),
-                va="center",
-                arrowprops=moved if height > point.y else None,
-            )
-        axes.xaxis.set_major_locator(LogLocator(numticks=6))
-        axes.xaxis.set_minor_locator(NullLocator())
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axes.yaxis.set_major_locator(MaxNLocator(5, steps=STEPS))
-        if percent:
-            ys = [point.y for point in points]
-            decimals = 0 if max(ys) - min(ys) > 0.03 else 1
-            axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals, symbol=f"{SPACE}%"))
-        axes.grid(axis="y")
-        axes.set_xlabel(x_label)
-        ordered = sorted(points, key=lambda one: one.x)
-        spoken = "; ".join(f"{p.label} {tick(p.y)} at {tick(p.x)} {x_label}" for p in ordered)
-        return Chart(title, _to_svg(drawing, f"{title}: {spoken}"), note=note)
-
-
-def _label_heights(points: Sequence[Point], low: float, high: float) -> list[float]:
-    """Where the labels stand: at the height of their points, moved apart where two would touch.
-
-    Args:
-        low, high: the limits of the axis.
-    """
-    apart = 0.065 * (high - low)
-    heights = {}
-    last = -np.inf
-    for index in sorted(range(len(points)), key=lambda i: points[i].y):
-        last = max(points[index].y, last + apart)
-        heights[index] = last
-    return [float(heights[index]) for index in range(len(points))]
-
-
-def heat_chart(title: str, labels: Sequence[str], counts: Sequence[Sequence[float]], note: str = "") -> Chart:
-    """A square of counts by label (rows) and prediction (columns), each row shaded by its proportions."""
-    from matplotlib.patches import Rectangle
-
-    size = len(labels)
-    names = [name if len(name) <= MOST_LETTERS else name[: MOST_LETTERS - 1] + "…" for name in labels]
-    with _drawing_style():
-        drawing, axes = _new_drawing(LARGE[0], max(LARGE[1], 0.3 * size + 0.9))
-        for row, values in enumerate(counts):
-            for column, value in enumerate(values):
-                strength = 0.6 * value / (sum(values) or 1)
-                colour = _STAND_IN["c1" if row == column else "c2"]
-                axes.add_patch(
-                    Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor=colour, alpha=strength, linewidth=0)
-                )
-                if value:
-                    axes.text(column, row, f"{value:,.0f}", ha="center", va="center", fontsize=8)
-        axes.set_xlim(-0.5, size - 0.5)
-        axes.set_ylim(size - 0.5, -0.5)
-        turned = max(map(len, names)) * size > MOST_LETTERS * 3
-        axes.set_xticks(range(size), names, rotation=60 if turned else 0, ha="right" if turned else "center")
-        axes.set_yticks(range(size), names)
-        axes.set_xlabel("prediction")
-        axes.set_ylabel("label")
-        axes.spines["bottom"].set_visible(False)
-        spoken = "; ".join(
-            f"{label} as {guess} {value:,.0f}"
-            for label, values in zip(labels, counts, strict=True)
-            for guess, value in zip(labels, values, strict=True)
-            if value
-        )
-        return Chart(title, _to_svg(drawing, f"{title}: {spoken}"), note=note)
-
-
-def _rows(bars: Sequence[Bar], axis: float) -> "tuple[Figure, Axes]":
-    """A drawing with a labelled row for each bar, the first on top."""
-    drawing, axes = _new_drawing(WIDE, 0.27 * len(bars) + 0.1 + axis)
-    axes.set_yticks(range(len(bars)), [bar.label for bar in bars])
-    axes.tick_params(axis="y", labelcolor=_STAND_IN["ink"])
-    axes.set_ylim(len(bars) - 0.5, -0.5)
-    return drawing, axes
-
-
-def _spoken(title: str, bars: Sequence[Bar]) -> str:
-    return f"{title}: " + "; ".join(f"{bar.label} {bar.text}" for bar in bars)
-
-
-def _drawing_style() -> AbstractContextManager[None]:
-    """The context in which drawings are made and written, whatever the user's own matplotlibrc says."""
+def draw_chart(chart: SummaryChart) -> "Figure":
+    """The drawing of a chart, for `to_svg`, or for a test of where its labels are."""
     import matplotlib.style
 
-    return matplotlib.style.context(["default", _STYLE])
+    # The user's own matplotlibrc decides nothing.
+    with matplotlib.style.context(["default", _STYLE]):
+        return _DRAW[chart.kind](chart)
 
 
-def _new_drawing(width: float, height: float) -> "tuple[Figure, Axes]":
-    """A transparent drawing of that many inches, with one set of axes."""
-    from matplotlib.figure import Figure
-
-    drawing = Figure(figsize=(width, height))
-    drawing.patch.set_visible(False)
-    axes = drawing.add_subplot()
-    axes.patch.set_visible(False)
-    return drawing, axes
-
-
-def _to_svg(drawing: "Figure", description: str) -> str:
-    """The drawing as an <svg> element for an HTML page; the description is for those who can't see it."""
+def to_svg(chart: SummaryChart) -> str:
+    """The chart as an <svg> element for an HTML page, with its numbers as a text for those who can't see."""
     import matplotlib
+    import matplotlib.style
 
-    file = io.StringIO()
-    with warnings.catch_warnings(), matplotlib.rc_context({"svg.hashsalt": description}):
+    description = describe_chart(chart)
+    drawing, file = draw_chart(chart), io.StringIO()
+    with (
+        warnings.catch_warnings(),
+        matplotlib.style.context(["default", _STYLE]),
+        matplotlib.rc_context({"svg.hashsalt": description}),
+    ):
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # the browser has it
-        drawing.savefig(file, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
+        metadata = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+        drawing.savefig(file, format="svg", metadata=metadata)
     text = file.getvalue()
     width, height = drawing.get_size_inches() * 72
     box = f'viewBox="0 0 {width:g} {height:g}"'
@@ -373,14 +95,228 @@ def _to_svg(drawing: "Figure", description: str) -> str:
     body = text[text.index(">", text.index("<svg")) + 1 :]
     body = re.sub(r"<style type=.*?</style>", "", body, count=1, flags=re.DOTALL)
     body = re.sub(r'<g id="[^"]*">', "<g>", body)
-    body = re.sub(r' (?:d|x|y|width|height|transform)="[^"]*"', _round, body)
+    body = re.sub(r' (?:d|x|y|width|height|transform)="[^"]*"', _round_numbers, body)
     body = re.sub(r"\s*\n\s*", "\n", body)
-    return head + re.sub(r"#0000[0-9a-f]{2}\b", _variable, body).strip()
+    return head + re.sub(r"#0000[0-9a-f]{2}\b", _name_colour, body).strip()
 
 
-def _round(attribute: re.Match[str]) -> str:
+def _round_numbers(attribute: re.Match[str]) -> str:
     return re.sub(r"(\.\d\d)\d+", r"\1", attribute[0])
 
 
-def _variable(colour: re.Match[str]) -> str:
-    return f"var(--{_NAMES[colour[0]]})" if colour[0] in _NAMES else colour[0]
+def _name_colour(colour: re.Match[str]) -> str:
+    return f"var(--{_COLOUR_NAMES[colour[0]]})" if colour[0] in _COLOUR_NAMES else colour[0]
+
+
+def describe_chart(chart: SummaryChart) -> str:
+    """What a chart shows, in words."""
+    show = percent if chart.share else tick
+    parts = []
+    for series in chart.series:
+        if chart.kind == "lines":
+            parts.append(f"{series.name} from {show(series.ys[0])} to {show(series.ys[-1])}")
+        else:
+            names = (plain(x) for x in series.xs)
+            values = ", ".join(f"{name}: {show(y)}" for name, y in zip(names, series.ys, strict=True))
+            parts.append(f"{series.name} {values}".strip())
+    return f"{chart.title}, {chart.y} by {chart.x}. {'; '.join(parts)}"
+
+
+def list_legend(chart: SummaryChart) -> list[tuple[str, str]]:
+    """The colour and the name of each curve of a chart of lines, with its last value."""
+    if chart.kind != "lines":
+        return []
+    show = percent if chart.share else tick
+    names = [f"{series.name} {show(series.ys[-1])}".strip() for series in chart.series]
+    return [(_colour_name(place), name) for place, name in enumerate(names)]
+
+
+def _colour_name(place: int) -> str:
+    return SERIES_COLOURS[place % len(SERIES_COLOURS)]
+
+
+def _new_drawing(height: float = HEIGHT_INCHES) -> "tuple[Figure, Axes]":
+    """A transparent drawing with one set of axes."""
+    from matplotlib.figure import Figure
+
+    drawing = Figure(figsize=(WIDTH_INCHES, height))
+    drawing.patch.set_visible(False)
+    axes = drawing.add_subplot()
+    axes.patch.set_visible(False)
+    return drawing, axes
+
+
+def _format_axis(axis: Any, share: bool = False) -> None:
+    """Few round numbers, as short as they can be."""
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    axis.set_major_locator(MaxNLocator(4, steps=(1, 2, 5, 10)))
+    if share:
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g}{SPACE}%"))
+    else:
+        axis.set_major_formatter(FuncFormatter(lambda value, _: tick(value)))
+
+
+def _draw_lines(chart: SummaryChart) -> "Figure":
+    """Curves over one axis, which is logarithmic where they end at very different sizes."""
+    from matplotlib.ticker import LogLocator, NullLocator
+
+    drawing, axes = _new_drawing()
+    for place, series in enumerate(chart.series):
+        xs, ys = _thin(series.xs), _thin(series.ys)
+        marker = "o" if len(ys) <= MAX_MARKERS else ""
+        colour = _PLACEHOLDERS[_colour_name(place)]
+        axes.plot(xs, ys, color=colour, linewidth=1.5, marker=marker, markersize=3)
+    _format_axis(axes.xaxis)
+    _format_axis(axes.yaxis, chart.share)
+    ends = [float(np.mean(series.ys[-5:])) for series in chart.series]
+    lowest = min(min(series.ys) for series in chart.series)
+    if lowest > 0 and max(ends) > 10 * min(ends):
+        axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(numticks=5))
+        axes.yaxis.set_minor_locator(NullLocator())
+    axes.grid(axis="y")
+    axes.set_xlabel(chart.x)
+    return drawing
+
+
+def _thin(values: Sequence[Any]) -> np.ndarray:
+    """At most MAX_POINTS means of neighbours, float64."""
+    parts = np.array_split(np.asarray(values, dtype=np.float64), min(len(values), MAX_POINTS))
+    return np.array([part.mean() for part in parts])
+
+
+def _draw_bars(chart: SummaryChart) -> "Figure":
+    """Horizontal bars from zero, a row for each name; several series stand below each other."""
+    rows = [
+        (plain(name), value, place)
+        for place, series in enumerate(chart.series)
+        for name, value in zip(series.xs, series.ys, strict=True)
+    ]
+    drawing, axes = _new_drawing(0.25 * len(rows) + 0.2)
+    show = percent if chart.share else tick
+    longest = max(value for _, value, _ in rows) or 1.0
+    for height, (_, value, place) in enumerate(rows):
+        axes.barh(height, value, height=0.6, color=_PLACEHOLDERS[_colour_name(place)])
+        axes.text(value + 0.015 * longest, height, show(value), va="center")
+    axes.set_xlim(0, 1.25 * longest)
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.set_yticks(range(len(rows)), [name for name, _, _ in rows])
+    axes.xaxis.set_visible(False)
+    axes.spines["bottom"].set_visible(False)
+    return drawing
+
+
+def _draw_matrix(chart: SummaryChart) -> "Figure":
+    """A matrix of counts, each row shaded by its proportions."""
+    from matplotlib.patches import Rectangle
+
+    size = len(chart.series)
+    drawing, axes = _new_drawing(max(HEIGHT_INCHES, 0.3 * size + 1.2))
+    for row, series in enumerate(chart.series):
+        total = sum(series.ys) or 1
+        for column, count in enumerate(series.ys):
+            colour = _PLACEHOLDERS["c1" if row == column else "c2"]
+            place = (column - 0.5, row - 0.5)
+            shade = 0.6 * count / total
+            axes.add_patch(Rectangle(place, 1, 1, facecolor=colour, alpha=shade, linewidth=0))
+            if count:
+                axes.text(column, row, tick(count), ha="center", va="center", fontsize=7)
+    names = [_shorten(series.name, MAX_NAME_LETTERS) for series in chart.series]
+    axes.set_xlim(-0.5, size - 0.5)
+    axes.set_ylim(size - 0.5, -0.5)
+    is_wide = size * max(map(len, names)) > 3 * MAX_NAME_LETTERS
+    axes.set_xticks(range(size), names, rotation=90 if is_wide else 0, fontsize=8)
+    axes.set_yticks(range(size), names, fontsize=8)
+    axes.set_xlabel(chart.x)
+    axes.set_ylabel(chart.y)
+    axes.spines["bottom"].set_visible(False)
+    return drawing
+
+
+def _shorten(name: str, most: int) -> str:
+    return name if len(name) <= most else f"{name[: most - 1]}…"
+
+
+def _draw_points(chart: SummaryChart) -> "Figure":
+    """Points with their errors and names over a logarithmic x; each series is a point."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    drawing, axes = _new_drawing(max(1.2, 0.16 * len(chart.series)) * HEIGHT_INCHES)
+    axes.set_xscale("log")
+    xs = [float(series.xs[0]) for series in chart.series]
+    for place, series in enumerate(chart.series):
+        error = series.errors[0] if series.errors else None
+        colour = _PLACEHOLDERS[_colour_name(place)]
+        axes.errorbar(xs[place], series.ys[0], yerr=error, color=colour, fmt="o", markersize=5, linewidth=1.2)
+    spread = max(xs) / min(xs)
+    axes.set_xlim(min(xs) / 1.3, 1.3 * max(xs) * max(2.0, spread**0.5))  # room for names on the right
+    axes.margins(y=0.15)
+    _format_axis(axes.yaxis, chart.share)
+    axes.xaxis.set_major_locator(LogLocator(numticks=5))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.grid(axis="y")
+    axes.set_xlabel(chart.x)
+    _label_points(drawing, axes, chart.series)
+    return drawing
+
+
+def _label_points(drawing: "Figure", axes: "Axes", points: Sequence[Series]) -> None:
+    """Write each point's name beside it, as near as it touches no other name, no point and no border."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    FigureCanvasAgg(drawing).draw()  # fixes where everything is
+    drawing.set_layout_engine("none")
+    taken = [_box_of_point(drawing, axes, point) for point in points]
+    for place in sorted(range(len(points)), key=lambda place: -points[place].ys[0]):
+        others = [box for index, box in enumerate(taken) if index != place]
+        label = _annotate(axes, points[place], LABEL_GAP_POINTS, 0)
+        size = label.get_window_extent().expanded(FONT_ALLOWANCE, FONT_ALLOWANCE)
+        label.remove()
+        for move, side in _list_label_places(size.width * 72 / drawing.dpi):
+            right, up = side * drawing.dpi / 72, move * drawing.dpi / 72
+            box = size.translated(right - LABEL_GAP_POINTS * drawing.dpi / 72, up)
+            inside = axes.bbox.x0 <= box.x0 and box.x1 <= drawing.bbox.x1
+            inside = inside and axes.bbox.y0 <= box.y0 and box.y1 <= drawing.bbox.y1
+            if inside and not any(box.overlaps(other) for other in others):
+                _annotate(axes, points[place], side, move)
+                taken.append(box)
+                break
+
+
+def _list_label_places(width: float) -> list[tuple[float, float]]:
+    """How far a name of so many points may be above its point and to the right of it, the nearest first."""
+    moves = sorted({sign * step for step in LABEL_STEPS_POINTS for sign in (1, -1)}, key=abs)
+    places: list[tuple[float, float]] = []
+    for move in moves:
+        places += [(move, LABEL_GAP_POINTS), (move, -width)]
+        if abs(move) > 2 * POINT_RADIUS_POINTS:
+            places.append((move, -width / 2))
+    return places
+
+
+def _box_of_point(drawing: "Figure", axes: "Axes", point: Series) -> "Bbox":
+    """The pixels that a point takes."""
+    from matplotlib.transforms import Bbox
+
+    x, y = axes.transData.transform((float(point.xs[0]), point.ys[0]))
+    radius = POINT_RADIUS_POINTS * drawing.dpi / 72
+    return Bbox([[x - radius, y - radius], [x + radius, y + radius]])
+
+
+def _annotate(axes: "Axes", point: Series, side: float, move: float) -> "Annotation":
+    """A name `side` points to the right of its point and `move` points above it, with a thin line if far."""
+    line = {"arrowstyle": "-", "color": _PLACEHOLDERS["muted"], "linewidth": 0.6}
+    return axes.annotate(
+        _shorten(point.name, MAX_POINT_LETTERS),
+        (float(point.xs[0]), point.ys[0]),
+        xytext=(side, move),
+        textcoords="offset points",
+        va="center",
+        fontsize=8,
+        arrowprops=line if abs(move) > 2 * POINT_RADIUS_POINTS else None,
+    )
+
+
+_DRAW = {"lines": _draw_lines, "bars": _draw_bars, "points": _draw_points, "matrix": _draw_matrix}

@@ -1,83 +1,72 @@
 """A run directory, a prepared folder or an export as plain values: whatever files there are."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
+from typing import Any
 
 from brimful.base.config import read_yaml
 from brimful.base.errors import BrimfulError
-from brimful.base.seals import EXPORT, PAGES
-from brimful.base.storage import read_json, require_shape
+from brimful.base.numbers import branch, in_words
+from brimful.base.seals import EXPORT
+from brimful.base.storage import read_object
+from brimful.base.summary import OVERVIEW, Summary, overview_of
 from brimful.corpus.shards import MANIFEST
-from brimful.reports.content import branch, kind_of
 from brimful.train.metrics import read_metrics
 
-if TYPE_CHECKING:
-    from brimful.tasks.task import Metric, Task
-
 CONFIG, METRICS, SUMMARY = "config.yaml", "metrics.jsonl", "summary.json"
-FILES = (CONFIG, METRICS, SUMMARY, MANIFEST, EXPORT)
-WEIGHTS = (".safetensors", ".onnx", ".data", ".xml", ".bin")
-"""Ends of the names of files that hold an exported model."""
-PIPELINE = ("demo", "prepare", "pretrain", "finetune", "evaluate", "distil", "export", "run")
-TELLING_KEYS = {
-    "masking": "pretrain",
-    "teacher": "distil",
-    "encoder": "finetune",
-    "encoders": "evaluate",
-    "paths": "prepare",
-}
-"""A key of config.yaml that only one verb has, for runs that have no summary yet."""
-
-Metrics = list[dict[str, Any]]
+RECORDS = (SUMMARY, MANIFEST, EXPORT)
+"""Files that a verb writes last, with its facts and their Summary."""
+NO_FACTS = (OVERVIEW, "files", "crc32")
+"""Keys of a record that are not shown among its facts."""
+TRAININGS = ("trials", "stages")
+"""Folders of a run with a metrics.jsonl for each of its trainings."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """One directory; an absent file is an empty value."""
+    """One directory; an absent file is an empty value.
+
+    Attributes:
+        path: of the directory, resolved.
+        name: of the directory, with its parents' where others have that name.
+        facts: what the record of a finished verb says, without its Summary.
+        summary: None of an unfinished run, and of one that an earlier version made.
+        config_text: config.yaml as it stands in the file.
+        metrics: the lines of each metrics.jsonl, by its folder; "" is the run's own.
+        children: the runs inside this one.
+    """
 
     path: Path
-    """The directory, resolved."""
     name: str
-    """Name of the directory, with its parents' where others have that name."""
-    kind: str
-    """The verb that made it, one of PIPELINE."""
-    summary: dict[str, Any]
-    """summary.json, or what MANIFEST.json says of a corpus, or export.json of an export; empty while the run
-    is unfinished."""
-    config: dict[str, Any]
-    """config.yaml, parsed."""
+    facts: dict[str, Any]
+    summary: Summary | None
     config_text: str
-    """config.yaml as it stands in the file."""
-    metrics: Metrics
-    """metrics.jsonl."""
-    trials: dict[str, Metrics] = field(default_factory=dict)
-    """Metrics of each folder under RUN/trials, by name."""
-    stages: dict[str, Metrics] = field(default_factory=dict)
-    """Metrics of each folder under RUN/stages, by name."""
+    metrics: dict[str, list[dict[str, Any]]]
     children: tuple["Run", ...] = ()
-    """Runs inside this one, in the order of the pipeline."""
 
     @property
     def finished(self) -> bool:
-        """Whether the run wrote its summary, which it does last."""
-        return bool(self.summary)
+        """Whether the run wrote its record, which it does last."""
+        return bool(self.facts)
 
     @property
-    def task(self) -> "type[Task] | None":
-        """The task of a run of finetune or distil, or of an export, if this version knows it."""
-        from brimful.tasks.registry import DEFAULT, known_task  # imports torch, which other runs don't need
-
-        named = (
-            self.summary.get("task") or self.config.get("task") or branch(self.summary, "gate").get("task")
-        )
-        return known_task(str(named or DEFAULT))
+    def title(self) -> str:
+        """What it is."""
+        if self.summary is not None:
+            return self.summary.title
+        return in_words(str(self.facts.get("kind", "run")))
 
     @property
-    def task_metrics(self) -> "tuple[Metric, ...]":
-        """Those of the task; none where it is unknown."""
-        return () if self.task is None else self.task.metrics
+    def verdict(self) -> str:
+        """What came out, or how far it has got."""
+        if self.summary is not None:
+            return self.summary.verdict
+        if self.finished:
+            return "Made by an earlier version: all that it measured is below."
+        steps = [line["step"] for line in self.metrics.get("", ()) if isinstance(line.get("step"), int)]
+        logged = f" It has logged {max(steps):,} updates." if steps else ""
+        return f"Not finished: none of {', '.join(RECORDS)} is there yet.{logged}"
 
 
 def load_runs(directories: Sequence[Path]) -> list[Run]:
@@ -85,14 +74,14 @@ def load_runs(directories: Sequence[Path]) -> list[Run]:
     runs = [load_run(path) for path in directories]
     paths = {run.path for run in with_children(runs)}
 
-    def named(run: Run) -> Run:
+    def rename(run: Run) -> Run:
         parts, depth = run.path.parts, 1
         while sum(other.parts[-depth:] == parts[-depth:] for other in paths) > 1:
             depth += 1
-        children = tuple(map(named, run.children))
+        children = tuple(rename(child) for child in run.children)
         return replace(run, name=Path(*parts[-depth:]).as_posix(), children=children)
 
-    return [named(run) for run in runs]
+    return [rename(run) for run in runs]
 
 
 def with_children(runs: Iterable[Run]) -> Iterator[Run]:
@@ -110,96 +99,47 @@ def load_run(directory: Path) -> Run:
     """
     if not directory.exists():
         raise BrimfulError(f"{directory} does not exist; give the directory of a run")
-    inside = _subdirectories(directory)
-    if not (_is_run(directory) or any(map(_is_run, inside))):
-        raise BrimfulError(
-            f"{directory} is not a run directory: neither it nor a folder in it has any of {', '.join(FILES)}"
-        )
+    inside = sorted(path for path in directory.iterdir() if path.is_dir()) if directory.is_dir() else []
     children = [load_run(path) for path in inside if _is_run(path)]
-    config = read_yaml(directory / CONFIG) if (directory / CONFIG).is_file() else {}
-    summary = _read_summary(directory / SUMMARY) or _read_manifest(directory / MANIFEST)
-    summary = summary or _read_export(directory / EXPORT)
+    if not (children or _is_run(directory)):
+        files = ", ".join((CONFIG, METRICS, *RECORDS))
+        raise BrimfulError(f"{directory} is not a run directory: neither it nor a folder in it has {files}")
+    config = directory / CONFIG
+    if config.is_file():
+        read_yaml(config)  # refuses a damaged one
+    facts, summary = _read_record(directory)
     return Run(
         path=directory.resolve(),
         name=directory.resolve().name,
-        kind=_kind(summary, config, bool(children)),
+        facts=facts,
         summary=summary,
-        config=config,
-        config_text=(directory / CONFIG).read_text(encoding="utf-8") if config else "",
-        metrics=_read_metrics(directory / METRICS),
-        trials=_read_group(directory / "trials"),
-        stages=_read_group(directory / "stages"),
-        children=tuple(sorted(children, key=lambda run: (PIPELINE.index(run.kind), run.name))),
+        config_text=config.read_text(encoding="utf-8") if config.is_file() else "",
+        metrics=_read_all_metrics(directory),
+        children=tuple(children),
     )
 
 
-def _subdirectories(directory: Path) -> list[Path]:
-    return sorted(path for path in directory.iterdir() if path.is_dir()) if directory.is_dir() else []
-
-
 def _is_run(directory: Path) -> bool:
-    return any((directory / name).is_file() for name in FILES)
+    return any((directory / name).is_file() for name in (CONFIG, METRICS, *RECORDS))
 
 
-def _kind(summary: dict[str, Any], config: dict[str, Any], has_children: bool) -> str:
-    if (kind := kind_of(summary)) in PIPELINE:
-        return kind
-    if has_children:
-        return "demo"
-    return next((kind for key, kind in TELLING_KEYS.items() if key in config), "run")
+def _read_record(directory: Path) -> tuple[dict[str, Any], Summary | None]:
+    """The facts and the Summary of a finished verb; empty and None of an unfinished one."""
+    for name in RECORDS:
+        path = directory / name
+        if path.is_file():
+            record = read_object(path)
+            facts = branch(record, "summary") if name == MANIFEST else record
+            shown = {key: value for key, value in facts.items() if key not in NO_FACTS}
+            return shown, overview_of(record, path)
+    return {}, None
 
 
-def _read_summary(path: Path) -> dict[str, Any]:
-    summary = read_json(path) if path.is_file() else {}
-    if not isinstance(summary, dict):
-        raise BrimfulError(f"{path} must hold a JSON object, not a {type(summary).__name__}")
-    return summary
-
-
-class _Manifest(TypedDict):
-    inputs: NotRequired[list[dict[str, Any]]]
-
-
-def _read_manifest(path: Path) -> dict[str, Any]:
-    """The counts of a corpus, its length histogram, and how many files it was made of."""
-    manifest = _read_summary(path)
-    if not manifest:
-        return {}
-    require_shape(manifest, _Manifest, path, "run prepare again")
-    counts = manifest.get("summary")
-    return {
-        "kind": "prepare",
-        **(counts if isinstance(counts, dict) else {}),
-        "length_histogram": manifest.get("length_histogram"),
-        "input_files": len({str(entry.get("path")) for entry in manifest.get("inputs", ())}),
-    }
-
-
-class _Export(TypedDict):
-    files: dict[str, dict[str, float]]
-
-
-def megabytes_of(files: Mapping[str, Mapping[str, float]]) -> float:
-    """The size of the model among the files of an export, without its tokenizer and pages."""
-    return sum(file.get("bytes", 0) for name, file in files.items() if name.endswith(WEIGHTS)) / 1e6
-
-
-def _read_export(path: Path) -> dict[str, Any]:
-    """What is known of an export, with the `megabytes` of its model."""
-    record = _read_summary(path)
-    if not record:
-        return {}
-    require_shape(record, _Export, path, "export the model again")
-    known = {key: value for key, value in record.items() if key not in ("files", "crc32", PAGES)}
-    return known | {"kind": "export", "megabytes": megabytes_of(record["files"])}
-
-
-def _read_metrics(path: Path) -> Metrics:
-    return read_metrics(path) if path.is_file() else []
-
-
-def _read_group(directory: Path) -> dict[str, Metrics]:
-    """All metrics under a directory, by the folder that they lie in: `seed-0/rate-0.0003`."""
-    files = sorted(directory.rglob(METRICS))
-    groups = {file.parent.relative_to(directory).as_posix(): _read_metrics(file) for file in files}
-    return {name: metrics for name, metrics in groups.items() if metrics}
+def _read_all_metrics(directory: Path) -> dict[str, list[dict[str, Any]]]:
+    """The lines of the run's metrics.jsonl and those of its trainings, by folder: `trials/rate-0.0003`."""
+    files = [directory / METRICS]
+    for folder in TRAININGS:
+        files += sorted((directory / folder).rglob(METRICS))
+    found = {file.parent: read_metrics(file) for file in files if file.is_file()}
+    named = {path.relative_to(directory).as_posix(): lines for path, lines in found.items()}
+    return {name.removeprefix("."): lines for name, lines in named.items() if lines}

@@ -1,275 +1,50 @@
-"""The page: which model to ship, then a section for each run; what repeats or explains is folded."""
+"""The page: what several runs say together, then a section for each of them; what explains is folded."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
-from itertools import count
 from typing import Any
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 
-from brimful.reports.charts import Chart
-from brimful.reports.choice import Choice, choice_headline, choice_of, choice_table, scatter_of
-from brimful.reports.content import Fact, Headline, ReportTable, capitalized, facts, metric, plain, title
-from brimful.reports.curves import main_charts, side_charts
-from brimful.reports.demo import accuracy_charts, difference_tables, work_charts
-from brimful.reports.distil import distilled_tables
-from brimful.reports.evaluated import evaluated_tables
-from brimful.reports.finetune import (
-    SHOWN_KEYS,
-    abstain_tables,
-    calibration_charts,
-    confusion_charts,
-    curve_charts,
-    label_tables,
-    ladder_tables,
-    metrics_table,
-    odd_tables,
-    trial_tables,
+from brimful.base.numbers import plain
+from brimful.base.summary import (
+    MeasuredOn,
+    ModelResult,
+    Series,
+    SummaryChart,
+    SummaryTable,
+    compare_models,
+    judge_models,
+    make_table,
 )
-from brimful.reports.headline import headline
-from brimful.reports.load import Run
-from brimful.reports.prepared import prepared_charts, prepared_tables
+from brimful.reports.charts import list_legend, to_svg
+from brimful.reports.curves import draw_curves
+from brimful.reports.load import Run, with_children
 from brimful.version import VERSION
 
-ORIGIN = ("version", "versions", "machine", "environment", "git")
-"""Keys of a summary that say where a run came from."""
-MOST_ROWS = 200
-COLUMNS = 6
-"""Of the grid that charts lie in."""
-PRODUCT = ("pretrain", "finetune", "evaluate", "distil", "run")
-"""The kinds of runs whose section is open: the first of each kind."""
+MIN_POINTS = 2
+"""Models that make a picture."""
+SPEEDS = (("milliseconds", "ms a text"), ("texts_per_second", "texts a second, many together"))
+"""What the metric is drawn against: a field of ModelResult, and the name of the axis."""
 
-
-@dataclass(frozen=True)
-class PageBlock:
-    """Tables and charts with a heading; folded unless it decides something."""
-
-    title: str
-    tables: list[ReportTable]
-    charts: list[Chart]
-    is_open: bool = True
-    anchor: str = ""
-
-    @property
-    def spans(self) -> list[int]:
-        """The columns that each chart takes, so that every row of charts is full: one to three in a row."""
-        n = len(self.charts)
-        if n == 1:
-            return [COLUMNS]
-        halves = min(n, {0: 0, 1: 4, 2: 2}[n % 3])
-        return [COLUMNS // 2] * halves + [COLUMNS // 3] * (n - halves)
+Groups = dict[MeasuredOn, list[ModelResult]]
 
 
 @dataclass(frozen=True)
 class Section:
-    """All that the page shows of one run."""
-
-    run: Run
-    anchor: str
-    verdict: Headline
-    blocks: list[PageBlock]
-    metrics: list[Fact]
-    """The whole summary, nested."""
-    origin: list[Fact]
-    is_open: bool
-    children: list["Section"]
-
-
-def make_section(run: Run, anchor: str, is_open: bool = True, nested: bool = False) -> Section:
-    """All charts and words of a run."""
-    top, blocks = headline(run), _blocks(run)
-    choice = None if nested else choice_of([run])
-    if choice is not None and len(choice.candidates) > 1:
-        top = _with_choice(top, choice, run)
-        charts = scatter_of(choice)
-        if run.kind in ("finetune", "distil", "evaluate"):  # those have a table of their own
-            blocks[0] = replace(blocks[0], charts=[*charts, *blocks[0].charts])
-        else:
-            charts += accuracy_charts(run.summary) if run.kind == "demo" else []
-            blocks = [PageBlock("Models", [choice_table(choice)], charts), *blocks]
-    shown = [block for block in blocks if block.tables or block.charts]
-    if nested:
-        shown = [_folded(block, place) for place, block in enumerate(shown)]
-    hidden = ("kind", "length_histogram", "confusion", "selection", *ORIGIN)
-    summary = {k: v for k, v in run.summary.items() if not _records(v) and k not in hidden}
-    firsts = _first_of_kinds(run.children)
-    return Section(
-        run=run,
-        anchor=anchor,
-        verdict=top,
-        blocks=[replace(block, anchor=f"{anchor}-{place}") for place, block in enumerate(shown)],
-        metrics=list(facts(summary)),
-        origin=list(facts({key: run.summary[key] for key in ORIGIN if key in run.summary})),
-        is_open=is_open,
-        children=[
-            make_section(child, f"{anchor}-run-{place}", place in firsts, nested=True)
-            for place, child in enumerate(run.children)
-        ],
-    )
-
-
-def _first_of_kinds(runs: Sequence[Run]) -> set[int]:
-    """The places of the runs that are shown open: of each kind of the product the first."""
-    kinds = [run.kind for run in runs]
-    return {kinds.index(kind) for kind in PRODUCT if kind in kinds}
-
-
-def _with_choice(top: Headline, choice: Choice, run: Run) -> Headline:
-    """The verdict, with the model to ship; a demo's is that of its models."""
-    ship = choice_headline(choice)
-    if run.kind == "demo":
-        return Headline([*ship.sentences, *top.sentences], [*ship.cards, *top.cards][:4])
-    return Headline([*top.sentences, *ship.sentences], top.cards or ship.cards)
-
-
-def _folded(block: PageBlock, place: int) -> PageBlock:
-    """A block of a run inside a run: the first stays open."""
-    return replace(block, is_open=block.is_open and place == 0)
-
-
-def _blocks(run: Run) -> list[PageBlock]:
-    """The tables and charts of a run, what decides first."""
-    shown = _SHOWN.get(run.kind, ())
-    rest = {key: value for key, value in run.summary.items() if key not in shown}
-    return [
-        *(_OF_KIND[run.kind](run) if run.kind in _OF_KIND else []),
-        PageBlock("Curves", [], main_charts(run)),
-        PageBlock("Learning rate, gradients, speed", [], side_charts(run), is_open=False),
-        PageBlock("Tables", _tables_of_records(rest), [], is_open=False),
-    ]
-
-
-def _demo(run: Run) -> list[PageBlock]:
-    return [
-        PageBlock("Packing and time", [], work_charts(run.summary)),
-        PageBlock("Differences and data", difference_tables(run.summary), [], is_open=False),
-    ]
-
-
-def _prepared(run: Run) -> list[PageBlock]:
-    return [PageBlock("Corpus", prepared_tables(run.summary), prepared_charts(run.summary))]
-
-
-def _finetuned(run: Run) -> list[PageBlock]:
-    summary, metrics = run.summary, run.task_metrics
-    titles, shares = {one.name: one.title for one in metrics}, {one.name for one in metrics if one.percent}
-    return [
-        PageBlock("Alternatives", ladder_tables(summary, metrics), curve_charts(summary)),
-        PageBlock(
-            "Metrics and labels",
-            [*metrics_table(summary, titles, shares), *label_tables(summary)],
-            confusion_charts(summary),
-        ),
-        PageBlock("Probabilities", abstain_tables(summary), calibration_charts(summary)),
-        PageBlock("Rows to look at", odd_tables(summary), [], is_open=False),
-        PageBlock("Trials", trial_tables(summary, shares), [], is_open=False),
-    ]
-
-
-def _distilled(run: Run) -> list[PageBlock]:
-    return [PageBlock("Alternatives", distilled_tables(run.summary, run.task_metrics), [])]
-
-
-def _evaluated(run: Run) -> list[PageBlock]:
-    return [PageBlock("Models", evaluated_tables(run.summary, run.task_metrics), [])]
-
-
-_OF_KIND: dict[str, Callable[[Run], list[PageBlock]]] = {
-    "demo": _demo,
-    "prepare": _prepared,
-    "finetune": _finetuned,
-    "distil": _distilled,
-    "evaluate": _evaluated,
-}
-
-
-_SHOWN: dict[str, tuple[str, ...]] = {"finetune": SHOWN_KEYS, "evaluate": ("text", "models")}
-"""Lists of a summary that have a table of their own."""
-
-
-def _records(value: Any) -> bool:
-    """Whether a value is a list of mappings, which is a table."""
-    return isinstance(value, list) and bool(value) and all(isinstance(item, dict) for item in value)
-
-
-def _tables_of_records(summary: dict[str, Any]) -> list[ReportTable]:
-    """Lists of mappings as tables, such as the phases of a pretraining."""
-    tables = []
-    for key, records in summary.items():
-        if _records(records):
-            columns = list(dict.fromkeys(column for record in records for column in record))
-            rows = [
-                [plain(record[name]) if name in record else "–" for name in columns]
-                for record in records[:MOST_ROWS]
-            ]
-            note = f"The first {MOST_ROWS} of {len(records):,}." if len(records) > MOST_ROWS else ""
-            heads = [capitalized(title(name)) for name in columns]
-            tables.append(ReportTable(capitalized(title(key)), heads, rows, note))
-    return tables
-
-
-def _verdict_of_all(sections: Sequence[Section], choice: Choice | None) -> Headline:
-    """What several runs say together: which model to ship, else which pretraining has the lowest loss, else
-    what came out of the last of them."""
-    if choice is not None and len(choice.candidates) > 1:
-        return choice_headline(choice)
-    losses = [
-        (loss, section.run)
-        for section in sections
-        if section.run.kind == "pretrain"
-        and (loss := metric(section.run.summary, "validation.loss")) is not None
-    ]
-    if len(losses) > 1:
-        losses.sort(key=lambda one: one[0])
-        (best, first), *others = losses
-        rest = ", ".join(f"{run.name} {loss:.2f}" for loss, run in others)
-        same = len({str(run.config.get("data")) for _, run in losses}) == 1
-        doubt = "" if same else " They are of different data, so they compare only with one vocabulary."
-        return Headline(
-            [f"{first.name} has the lowest loss on held-out text: {best:.2f}; {rest}.{doubt}"], []
-        )
-    finished = [section for section in sections if section.run.finished] or sections
-    last = finished[-1]
-    return Headline([f"{last.run.name}: {sentence}" for sentence in last.verdict.sentences[:1]], [])
-
-
-def _side_by_side(sections: Sequence[Section]) -> list[ReportTable]:
-    """A table for each kind of which there are several runs: a row for each, a column for each card."""
-    tables = []
-    for kind in dict.fromkeys(section.run.kind for section in sections):
-        alike = [section for section in sections if section.run.kind == kind]
-        labels = list(dict.fromkeys(card.label for section in alike for card in section.verdict.cards))
-        if len(alike) < 2 or not labels:
-            continue
-        rows = []
-        for section in alike:
-            values = {card.label: card.value for card in section.verdict.cards}
-            name = section.run.name + ("" if section.run.finished else ", unfinished")
-            rows.append([name, *(values.get(label, "–") for label in labels)])
-        note = "They compare only where their data are the same."
-        tables.append(ReportTable(f"Runs of {kind}", ["Run", *labels], rows, note, decides=True))
-    return tables
-
-
-@dataclass(frozen=True)
-class ContentsEntry:
-    """A line of the table of contents."""
+    """All that the page shows of one run, or of all together."""
 
     anchor: str
     name: str
-
-
-def _contents(sections: Sequence[Section], summary: PageBlock | None) -> list[ContentsEntry]:
-    """The parts of the page: of one run without others inside it the blocks, else the runs."""
-    entries = [ContentsEntry(summary.anchor, summary.title)] if summary else []
-    for section in sections:
-        if len(sections) > 1:
-            entries.append(ContentsEntry(section.anchor, section.run.name))
-        else:
-            entries += [ContentsEntry(block.anchor, block.title) for block in section.blocks]
-        entries += [ContentsEntry(child.anchor, child.run.name) for child in section.children]
-    return entries if len(entries) > 1 else []
+    title: str
+    verdict: str
+    tables: list[SummaryTable]
+    charts: list[SummaryChart]
+    facts: list[tuple[str, str]]
+    config_text: str
+    finished: bool
+    children: "list[Section]"
 
 
 def render(runs: Sequence[Run]) -> str:
@@ -282,26 +57,144 @@ def render(runs: Sequence[Run]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    several = len(runs) > 1
-    firsts = _first_of_kinds(runs) if several else {0}
-    numbers = count(1)
-    sections = [
-        make_section(run, f"run-{next(numbers)}", place in firsts, nested=several)
-        for place, run in enumerate(runs)
-    ]
-    choice = choice_of(runs) if several else None
-    summary = None
-    if several:
-        compared = choice is not None and len(choice.candidates) > 1
-        tables = [*([choice_table(choice)] if choice and compared else []), *_side_by_side(sections)]
-        charts = scatter_of(choice) if choice else []
-        if tables or charts:
-            summary = PageBlock("All runs", tables, charts, anchor="all")
+    environment.filters |= {"svg": to_svg, "legend": list_legend}
+    sections = [_make_section(run, f"run-{place}") for place, run in enumerate(runs, 1)]
+    together = _put_together(runs) if len(runs) > 1 else None
     return environment.get_template("page.html.j2").render(
         title=", ".join(run.name for run in runs),
+        together=together,
         sections=sections,
-        verdict_of_all=_verdict_of_all(sections, choice) if several else None,
-        summary=summary,
-        contents=_contents(sections, summary),
+        contents=list(_list_sections([*([together] if together else []), *sections])),
         version=VERSION,
     )
+
+
+def _list_sections(sections: Sequence[Section]) -> Iterator[Section]:
+    """All sections in the order of the page."""
+    for section in sections:
+        yield section
+        yield from _list_sections(section.children)
+
+
+def _make_section(run: Run, anchor: str) -> Section:
+    """All tables, charts and words of a run; its own models are compared first."""
+    summary, tables, charts = run.summary, [], []
+    if summary is not None:
+        if summary.test is not None and len(summary.models) > 1:
+            tables += compare_models(summary.test, summary.models)
+            charts += draw_scatter(summary.test, summary.models)
+        tables += summary.tables
+        charts += summary.charts
+    return Section(
+        anchor=anchor,
+        name=run.name,
+        title=run.title,
+        verdict=run.verdict,
+        tables=tables,
+        charts=charts + draw_curves(run),
+        facts=list(list_facts(run.facts)),
+        config_text=run.config_text,
+        finished=run.finished,
+        children=[_make_section(child, f"{anchor}-{place}") for place, child in enumerate(run.children, 1)],
+    )
+
+
+def _put_together(runs: Sequence[Run]) -> Section:
+    """What several runs say together: their models on the same test rows, else each run's own verdict."""
+    groups = group_models(runs)
+    compared = sorted((test for test in groups if len(groups[test]) > 1), key=lambda test: -len(groups[test]))
+    tables, charts = [], []
+    for test in compared:
+        tables += compare_models(test, groups[test])
+        charts += draw_scatter(test, groups[test])
+    rows = [[run.name, run.title, run.verdict] for run in runs]
+    tables += make_table("All runs", ["Run", "Kind", "What came out"], rows)
+    verdict = f"{len(runs)} runs, of which no two models were measured on the same test rows."
+    if compared:
+        verdict = judge_models(compared[0], groups[compared[0]])
+        lone = len(groups) - len(compared)
+        verdict += f" {lone} measured on other test rows stand by themselves." if lone else ""
+    name = f"{len(runs)} runs"
+    return Section("all", name, "", verdict, tables, charts, [], "", True, [])
+
+
+def group_models(runs: Sequence[Run]) -> Groups:
+    """The models of all runs by what they were measured on, each called by the name of its run.
+
+    The same model may be in several runs, such as a teacher: it stands once, with all that any of them says
+    of it. A run whose Summary has models, such as a demo's, speaks for the runs inside it.
+    """
+    names = {run.path: run.name for run in with_children(runs)}
+    groups: Groups = {}
+    for run in _list_speakers(runs):
+        if run.summary is None or run.summary.test is None:
+            continue
+        group = groups.setdefault(run.summary.test, [])
+        renamed = {model.name: _name_model(model, run, names, group) for model in run.summary.models}
+        for model in run.summary.models:
+            pairs = {renamed.get(name, name): error for name, error in model.pairs.items()}
+            _add_model(group, replace(model, name=renamed[model.name], pairs=pairs))
+    return groups
+
+
+def _list_speakers(runs: Sequence[Run]) -> Iterator[Run]:
+    """The runs with models, and without them the runs inside a run."""
+    for run in runs:
+        if run.summary is not None and run.summary.models:
+            yield run
+        else:
+            yield from _list_speakers(run.children)
+
+
+def _name_model(model: ModelResult, run: Run, names: Mapping[Any, str], group: Sequence[ModelResult]) -> str:
+    """The name of a model beside those of other runs: its run's, or its own, with its run's where another
+    model of other values has that name."""
+    name = run.name if model.is_own else model.name
+    if model.folder:
+        folder = (run.path / model.folder).resolve()
+        name = names.get(folder.parent if folder.name == "model" else folder, name)
+    is_taken = any(other.name == name and other.value != model.value for other in group)
+    return f"{name}, in {run.name}" if is_taken else name
+
+
+def _add_model(group: list[ModelResult], model: ModelResult) -> None:
+    """Add a model to those of its test rows, or what is known of it to the one that is there."""
+    for place, known in enumerate(group):
+        if known.name == model.name:
+            timed = known if known.milliseconds or not model.milliseconds else model
+            group[place] = replace(
+                timed,
+                pairs=model.pairs | known.pairs,
+                error=model.error if known.error is None else known.error,
+                megabytes=known.megabytes or model.megabytes,
+                parameters=known.parameters or model.parameters,
+                seconds=known.seconds or model.seconds,
+            )
+            return
+    group.append(model)
+
+
+def draw_scatter(test: MeasuredOn, models: Sequence[ModelResult]) -> list[SummaryChart]:
+    """The metric of the models against their speeds; no chart where fewer than two have one."""
+    charts = []
+    for field, axis in SPEEDS:
+        points = []
+        for model in models:
+            speed = getattr(model, field)
+            if speed:
+                errors = [model.error] if model.error else []
+                points.append(Series(model.name, [float(speed)], [model.value], errors))
+        if len(points) >= MIN_POINTS:
+            title = f"{test.metric[:1].upper()}{test.metric[1:]} against {axis}"
+            note = "From text to answer, on the machine of each run. Bars: standard error."
+            charts.append(SummaryChart(title, "points", axis, test.metric, points, note, share=test.share))
+    return charts
+
+
+def list_facts(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Each value of nested facts with its dotted key."""
+    for key, value in tree.items():
+        if isinstance(value, dict) and value:
+            yield from list_facts(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", plain(value)

@@ -20,7 +20,7 @@ from brimful.base.storage import (
 )
 from brimful.corpus.text.tokenizer import tokenizer_files
 from brimful.hf.model_folder import ModelFolder
-from brimful.hf.sentence_modules import module_files
+from brimful.hf.text_reading import module_files
 from brimful.hf.weights import weight_files
 from brimful.runs.places import CONFIG, has, require_options, require_run, require_run_place
 

@@ -1,8 +1,12 @@
 """The application: a request's body in, JSON out, and every error as one line of JSON."""
 
 import asyncio
+import re
 import time
+from base64 import b64encode
 from collections.abc import Callable
+from hashlib import sha256
+from importlib import resources
 from typing import Any
 
 import msgspec
@@ -10,16 +14,21 @@ import msgspec
 from brimful.base.console import say
 from brimful.serving.access import Access
 from brimful.serving.batch_model import BatchModel
-from brimful.serving.bodies import ClassifyBody, EmbeddingsBody, decoded
+from brimful.serving.bodies import (
+    MAX_BODY_BYTES,
+    TOO_LARGE,
+    BodyReader,
+    ClassifyBody,
+    EmbeddingsBody,
+    decoded,
+)
 from brimful.serving.counters import Metrics
-from brimful.serving.page import page
 from brimful.serving.queue import LeftError, RefusedError
 from brimful.serving.replies import classified, embedded, job_of
 from brimful.serving.service import Service
 
 Scope = dict[str, Any]
-"""Of a request, as ASGI has it; `Receive` gives the pieces of its body."""
-Receive = Callable[[], Any]
+"""Of a request, as ASGI has it."""
 Headers = dict[bytes, bytes]
 Pairs = list[tuple[bytes, bytes]]
 Answer = tuple[int, bytes, Pairs]
@@ -27,11 +36,8 @@ Answer = tuple[int, bytes, Pairs]
 Post = tuple[str, "msgspec.json.Decoder[Any]", Callable[..., Any]]
 CLIENT = "brimful.client"
 """The key of a scope's state for the transport of its connection; without it, a client never leaves."""
-BODY = 8 << 20
-"""The most bytes of a body."""
-TOO_LARGE = f"the body has more than {BODY:,} bytes"
-LARGE = 10_000
-"""Numbers of an answer that is written beside the loop."""
+LARGE_ANSWER_NUMBERS = 10_000
+"""An answer with more is written beside the loop."""
 KINDS = {401: "unauthorized", 404: "not_found", 408: "timeout", 429: "overloaded", 500: "internal"}
 KINDS |= {503: "draining", 504: "timeout"}
 """The types of errors by status; of others, invalid_request."""
@@ -55,10 +61,10 @@ class App:
             "/v1/embeddings": embeddings,
         }
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Callable[[Any], Any]) -> None:
+    async def __call__(self, scope: Scope, receive: Callable[[], Any], send: Callable[[Any], Any]) -> None:
         method, path, headers = scope["method"], scope["path"], dict(scope["headers"])
         client, shared = scope.get("state", {}).get(CLIENT), self.access.shared(headers)
-        name, answer, arriving = "", None, until_read(receive)
+        name, answer, arriving = "", None, BodyReader(receive)
         try:
             if method == "OPTIONS" and shared:  # a browser asks whether a page may
                 answer = 204, b"", list[tuple[bytes, bytes]]()
@@ -73,7 +79,8 @@ class App:
             pass
         except RefusedError as error:
             name, answer = name or "other", in_full(error, b"POST" if path in self.posts else b"GET, HEAD")
-            await discard(scope, headers, arriving, error.status)
+            if closes(scope, headers, error.status) and b"expect" not in headers:
+                await arriving.discard()  # else a client that still sends would not read the answer
         except Exception as error:
             say(f"serve: {path:.200}: {type(error).__name__}")
             name, answer = name or "other", in_full(RefusedError(500, "an error of the server"))
@@ -90,24 +97,22 @@ class App:
         await send({"type": "http.response.start", "status": status, "headers": about})
         await send({"type": "http.response.body", "body": content})
 
-    async def _computed(self, path: str, headers: Headers, receive: Receive, client: Any) -> Answer:
+    async def _computed(self, path: str, headers: Headers, arriving: BodyReader, client: Any) -> Answer:
         """What models say of a body."""
         started, service, (_, decoder, form) = time.monotonic(), self.service, self.posts[path]
         service.refuse_if_busy()
         self.access.check_body(headers)
-        if int(headers.get(b"content-length", 0)) > BODY:
+        if int(headers.get(b"content-length", 0)) > MAX_BODY_BYTES:
             raise RefusedError(413, TOO_LARGE)
-        content = await read_body(receive)
-        service.refuse_if_busy()
-        body = decoded(decoder, content)
-        asked, model = body.asked(), service.model(body.model)
-        job = job_of(model, body, asked)
+        body = decoded(decoder, await arriving.read())
+        model = service.model(body.model)
+        job = job_of(model, body)
         if client is not None:
             job.has_left = client.is_closing
         await service.finish(job)
         self.metrics.texts.labels(model.name).inc(len(job.results))
-        write = lambda: as_json(form(model, body, job.results, asked.single))  # noqa: E731
-        is_large = len(job.results) * max(len(model.labels), model.width) > LARGE
+        write = lambda: as_json(form(model, body, job.results))  # noqa: E731
+        is_large = len(job.results) * max(len(model.labels), model.width) > LARGE_ANSWER_NUMBERS
         status, content, about = await asyncio.to_thread(write) if is_large else write()
         parts = ("queue", job.queued), ("tokenize", job.tokenizing), ("compute", job.computing)
         timing = ", ".join(f"{name};dur={1e3 * seconds:.1f}" for name, seconds in parts)
@@ -147,6 +152,12 @@ class App:
         return model.card() | {"created": self.started, "owned_by": "brimful"}
 
 
+def closes(scope: Scope, headers: Headers, status: int) -> bool:
+    """Whether the connection closes after an answer with this status."""
+    options = headers.get(b"connection", b"").lower().split(b",")
+    return status == 503 or scope["http_version"] == "1.0" or b"close" in map(bytes.strip, options)
+
+
 def as_json(value: Any, status: int = 200) -> Answer:
     """An answer in JSON."""
     return status, msgspec.json.encode(value), [(b"content-type", b"application/json")]
@@ -170,41 +181,33 @@ def in_full(error: RefusedError, methods: bytes = b"") -> Answer:
     return status, content, headers + [(name, value) for name, value in more.items() if value]
 
 
-async def read_body(receive: Receive) -> bytes:
-    """The body of a request.
+def page() -> tuple[bytes, list[tuple[bytes, bytes]]]:
+    """The page at `/` in UTF-8, and its headers: it runs its own script, and asks its own server.
 
-    Raises:
-        RefusedError: 413.
-        LeftError: the client has left.
+    Its style and its script are allowed by their hashes, so nothing that reached the page as text could run.
     """
-    body, more = bytearray(), True
-    while more:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise LeftError
-        body += message.get("body", b"")
-        more = message.get("more_body", False)
-        if len(body) > BODY:
-            raise RefusedError(413, TOO_LARGE)
-    return bytes(body)
+    text = _resource("brimful.serving", "page.html")
+    text = text.replace("/* base.css */", _resource("brimful.reports", "base.css"))
+    policy = (
+        f"default-src 'none'; script-src {_hash_of('script', text)}; style-src {_hash_of('style', text)}; "
+        "img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+        "require-trusted-types-for 'script'; trusted-types 'none'"
+    )
+    headers = [
+        (b"content-type", b"text/html; charset=utf-8"),
+        (b"content-security-policy", policy.encode()),
+        (b"x-content-type-options", b"nosniff"),
+        (b"referrer-policy", b"no-referrer"),
+        (b"cache-control", b"no-cache"),
+    ]
+    return text.encode(), headers
 
 
-def until_read(receive: Receive) -> Receive:
-    """The same; but after the end of a body it says that again, and does not wait for the client to leave."""
-    last: list[Any] = []
-
-    async def wrapped() -> Any:
-        message = last[0] if last else await receive()
-        if not message.get("more_body", False):
-            last[:] = [{**message, "body": b""}]
-        return message
-
-    return wrapped
+def _resource(package: str, name: str) -> str:
+    return resources.files(package).joinpath(name).read_text(encoding="utf-8")
 
 
-async def discard(scope: Scope, headers: Headers, receive: Receive, status: int) -> None:
-    """Throw a body away before the connection closes, so that a client that still sends reads the answer."""
-    options = headers.get(b"connection", b"").lower().split(b",")
-    closes = status == 503 or scope["http_version"] == "1.0" or b"close" in map(bytes.strip, options)
-    while closes and b"expect" not in headers:
-        closes = (await receive()).get("more_body", False)
+def _hash_of(tag: str, text: str) -> str:
+    """The source expression of the page's one inline `tag`."""
+    (content,) = re.findall(rf"<{tag}>(.*?)</{tag}>", text, re.DOTALL)
+    return f"'sha256-{b64encode(sha256(content.encode()).digest()).decode()}'"

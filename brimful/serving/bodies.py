@@ -3,13 +3,17 @@
 import codecs
 import json
 import re
-from typing import Annotated, Any, Literal, NamedTuple
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Struct
 
-from brimful.serving.queue import RefusedError
+from brimful.serving.queue import LeftError, RefusedError
 
+MAX_BODY_BYTES = 8 << 20
+TOO_LARGE = f"the body has more than {MAX_BODY_BYTES:,} bytes"
 TOKEN_IDS = (
     "token ids are not read, since a client's are of another tokenizer: send texts, as langchain's"
     " OpenAIEmbeddings does with check_embedding_ctx_length=False"
@@ -27,20 +31,26 @@ LIMITS = {"<=": "at most", ">=": "at least"}
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
-class Asked(NamedTuple):
-    """The texts of a request; `single`: it is one, and no list."""
-
-    texts: list[str]
-    second: list[str] | None
-    single: bool
-
-
 class Body(Struct, forbid_unknown_fields=True, kw_only=True):
     """What all bodies have."""
 
     inputs: str | list[str] | None = None
     model: str | None = None
     overflow: Literal["window", "truncate", "reject"] | None = None
+
+    @property
+    def given(self) -> str | list[str]:
+        """The text, or the list of texts.
+
+        Raises:
+            RefusedError: they are in none of the forms, or in several.
+        """
+        raise NotImplementedError
+
+    @property
+    def second(self) -> list[str] | None:
+        """The second text of each pair."""
+        return None
 
 
 class ClassifyBody(Body):
@@ -53,33 +63,32 @@ class ClassifyBody(Body):
     abstain_below: Annotated[float, Meta(ge=0, le=1)] | None = None
     top_k: Annotated[int, Meta(ge=1)] | None = None
 
-    def asked(self) -> Asked:
-        """The texts.
+    @property
+    def given(self) -> str | list[str]:
+        forms = {"text": self.text, "texts": self.texts, "inputs": self.inputs}
+        found = {name: texts for name, texts in forms.items() if texts is not None}
+        if len(found) != 1:
+            named = " and ".join(found) or "none"
+            raise RefusedError(422, f"one of text, texts and inputs is needed, not {named}")
+        if self.inputs is not None:
+            for name in ("abstain_below", "top_k"):
+                if getattr(self, name) is not None:
+                    raise RefusedError(422, f"{name} goes with text or texts")
+        (texts,) = found.values()
+        return texts
 
-        Raises:
-            RefusedError: they are in none of the forms, or in several.
-        """
-        given = {
-            name: value for name in ("text", "texts", "inputs") if (value := getattr(self, name)) is not None
-        }
-        if len(given) != 1:
-            raise RefusedError(
-                422, f"one of text, texts and inputs is needed, not {' and '.join(given) or 'none'}"
-            )
-        if (self.text_b is not None and self.text is None) or (
-            self.texts_b is not None and self.texts is None
-        ):
-            raise RefusedError(422, "text_b goes with text, and texts_b with texts")
-        if self.inputs is not None and self.abstain_below is not None:
-            raise RefusedError(422, "abstain_below goes with text or texts")
-        if self.inputs is not None and self.top_k is not None:
-            raise RefusedError(422, "top_k goes with text or texts")
-        (texts,) = given.values()
-        if isinstance(texts, str):
-            return Asked([texts], None if self.text_b is None else [self.text_b], True)
-        if self.texts_b is not None and len(self.texts_b) != len(texts):
-            raise RefusedError(422, f"{len(texts)} texts cannot be paired with {len(self.texts_b)} texts_b")
-        return Asked(texts, self.texts_b, False)
+    @property
+    def second(self) -> list[str] | None:
+        if self.text_b is not None and self.text is not None:
+            return [self.text_b]
+        if self.texts_b is not None and self.texts is not None:
+            if len(self.texts_b) != len(self.texts):
+                counts = f"{len(self.texts)} texts cannot be paired with {len(self.texts_b)} texts_b"
+                raise RefusedError(422, counts)
+            return self.texts_b
+        if self.text_b is None and self.texts_b is None:
+            return None
+        raise RefusedError(422, "text_b goes with text, and texts_b with texts")
 
 
 class EmbeddingsBody(Body):
@@ -90,16 +99,11 @@ class EmbeddingsBody(Body):
     dimensions: Annotated[int, Meta(ge=1)] | None = None
     user: str | None = None
 
-    def asked(self) -> Asked:
-        """The texts.
-
-        Raises:
-            RefusedError: there are none, or they are given twice.
-        """
+    @property
+    def given(self) -> str | list[str]:
         if (self.input is None) == (self.inputs is None):
             raise RefusedError(422, "one of input and inputs is needed")
-        texts = self.inputs if self.input is None else self.input
-        return Asked([texts], None, True) if isinstance(texts, str) else Asked(texts or [], None, False)
+        return (self.inputs if self.input is None else self.input) or []
 
 
 def decoded(decoder: "msgspec.json.Decoder[Any]", body: bytes) -> Any:
@@ -146,3 +150,37 @@ def in_words(error: str) -> str:
     elif value := re.fullmatch("Invalid enum value (.*)", what):
         what = f"{value[1]} is none of its values"
     return f"{where.removeprefix('.')}: {what}" if where else what
+
+
+class BodyReader:
+    """The body of a request, as its pieces arrive."""
+
+    def __init__(self, receive: Callable[[], Any]) -> None:
+        self._receive, self._has_ended = receive, False
+
+    async def read(self) -> bytes:
+        """All of it.
+
+        Raises:
+            RefusedError: 413.
+            LeftError: the client has left.
+        """
+        body = bytearray()
+        while not self._has_ended:
+            body += await self._piece()
+            if len(body) > MAX_BODY_BYTES:
+                raise RefusedError(413, TOO_LARGE)
+        return bytes(body)
+
+    async def discard(self) -> None:
+        """Read what is left of it."""
+        with suppress(LeftError):
+            while not self._has_ended:
+                await self._piece()
+
+    async def _piece(self) -> bytes:
+        message = await self._receive()
+        self._has_ended = not message.get("more_body", False)
+        if message["type"] == "http.disconnect":
+            raise LeftError
+        return bytes(message.get("body", b""))

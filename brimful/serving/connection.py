@@ -88,16 +88,9 @@ class Connection(H11Protocol):
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE) and not self.transport.is_closing():
             if self.conn.our_state is h11.IDLE:  # else its endpoint counts it
                 self.metrics.requests.labels("early", str(status)).inc()
-            self.transport.write(response_to(RefusedError(status, why)))
+            status, content, headers = in_full(RefusedError(status, why))
+            headers += [(b"content-length", b"%d" % len(content)), (b"connection", b"close")]
+            response = h11.Response(status_code=status, headers=headers, reason=HTTPStatus(status).phrase)
+            for event in (response, h11.Data(data=content), h11.EndOfMessage()):
+                self.transport.write(self.conn.send(event))
         self.transport.close()
-
-
-def response_to(error: RefusedError) -> bytes:
-    """The response of an error, as it is sent."""
-    status, content, headers = in_full(error)
-    headers += [(b"content-length", b"%d" % len(content)), (b"connection", b"close")]
-    lines = [
-        f"HTTP/1.1 {status} {HTTPStatus(status).phrase}".encode(),
-        *(b"%s: %s" % pair for pair in headers),
-    ]
-    return b"\r\n".join([*lines, b"", content])

@@ -1,7 +1,6 @@
 """Exports to ONNX and OpenVINO that predict: their model, computed by their runtime without torch."""
 
 import numpy as np
-from tokenizers import Tokenizer
 
 from brimful.base.errors import BrimfulError, NotFiniteError, is_out_of_memory
 from brimful.base.extras import require
@@ -10,19 +9,20 @@ from brimful.corpus.text.tokenizer import read as read_tokenizer
 from brimful.corpus.text.tokenizer import require_rows
 from brimful.data.examples import Examples, check_length
 from brimful.data.ragged import Ragged
-from brimful.exporting.onnx_file import onnx_session
-from brimful.exporting.openvino_file import openvino_session
-from brimful.exporting.padded_batches import Inputs, padded_batches, padded_outputs, pooled, session_run
+from brimful.exporting.runtimes import (
+    Inputs,
+    onnx_session,
+    openvino_session,
+    padded_outputs,
+    session_run,
+)
 from brimful.hf.config_json import class_names, shape_of
 from brimful.hf.model_folder import PROBLEMS, ModelFolder
-from brimful.hf.reading import VECTORS, reading_of
-from brimful.model.shape import TextPooling
+from brimful.hf.text_reading import VECTORS, reading_of
 from brimful.serving.config import Opening
 from brimful.serving.opened import ServedEncoder, ServedTask, graph_file
-from brimful.tables.table import Table, require_pairs
-from brimful.tasks.encoded import Encoded
 from brimful.tasks.form import Outputs
-from brimful.tasks.saved import calibrated, from_folder, saved_form, saved_settings
+from brimful.tasks.saved import from_folder, saved_form, saved_settings
 
 
 def open_graph(folder: ModelFolder, opening: Opening) -> ServedTask | ServedEncoder:
@@ -44,20 +44,21 @@ def open_graph(folder: ModelFolder, opening: Opening) -> ServedTask | ServedEnco
     reading = reading_of(folder, shape)
     max_length = reading.max_length if opening.max_length is None else opening.max_length
     check_length(max_length, shape.max_length)
-    if graph.output in (VECTORS, "last_hidden_state"):  # the latter until 0.2.0
-        if graph.output == VECTORS and opening.pooling is not None:
+    if graph.output == "last_hidden_state":
+        raise BrimfulError(
+            f"{graph.path} gives hidden states, as exports did until 0.2.0, and no vectors: export it again"
+        )
+    if graph.output == VECTORS:
+        if opening.pooling is not None:
             raise BrimfulError(f"{graph.path} gives vectors that are pooled: leave --pooling out")
-        reading = reading.pooled(opening.pooling, opening.model)
-        unit = reading.unit or (graph.output == VECTORS and not folder.modules)  # as all were until 0.2.0
-
         return ServedEncoder(
             width=shape.hidden_size,
             max_length=max_length,
             overlap=opening.overlap,
             tokenizer=tokenizer,
-            outputs=lambda examples: graph.pooled(examples, reading.pooling),
+            outputs=graph.vectors,
             precision=graph.precision,
-            unit=unit,
+            unit=reading.unit,
             prompt=reading.prompt,
         )
     suffixes = [problem for suffix, problem in PROBLEMS.items() if folder.class_name.endswith(suffix)]
@@ -72,20 +73,13 @@ def open_graph(folder: ModelFolder, opening: Opening) -> ServedTask | ServedEnco
     saved = saved_settings(folder, task, of_texts=not graph.by_token)
     overlap = saved.overlap if opening.overlap is None else opening.overlap
     order = [names.index(label) for label in task.labels] if usual == "token_classification" else None
-
-    def encode_rows(table: Table, overlap: int | None, tokenizer: Tokenizer) -> Encoded:
-        if saved.pairs is not None:
-            require_pairs(table, saved.pairs, "the model's training table")
-        return task.encode(table, tokenizer, max_length, overlap)
-
     return ServedTask(
         task=task,
         max_length=max_length,
         overlap=overlap,
         tokenizer=tokenizer,
-        encode=encode_rows,
         outputs=lambda examples: graph.outputs(examples, order),
-        answers=lambda outputs, data: calibrated(task.answers(outputs, data), saved.temperature),
+        temperature=saved.temperature,
         pairs=saved.pairs,
         precision=graph.precision,
     )
@@ -142,14 +136,10 @@ class Graph:
             return Ragged.of([], np.float32, (width,)) if self.by_token else empty
         return padded_outputs(self._run, examples, order)
 
-    def pooled(self, examples: Examples, pooling: TextPooling) -> np.ndarray:
-        """float32 (n, C): the outputs of each example's tokens, pooled; or what the graph has pooled."""
-        found = np.zeros((len(examples), self.width), dtype=np.float32)
-        for index, inputs in padded_batches(examples):
-            values = self._run(inputs)
-            if self.by_token:
-                values = pooled(values, inputs["attention_mask"], pooling)
-            found[index] = values
+    def vectors(self, examples: Examples) -> np.ndarray:
+        """float32 (n, C): a vector of each example."""
+        found = self.outputs(examples, None)
+        assert isinstance(found, np.ndarray)
         return found
 
     def _run(self, inputs: Inputs) -> np.ndarray:

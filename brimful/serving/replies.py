@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from brimful.serving.batch_model import BatchModel, TextAnswer
-from brimful.serving.bodies import Asked, Body, ClassifyBody, EmbeddingsBody
+from brimful.serving.bodies import Body, ClassifyBody, EmbeddingsBody
 from brimful.serving.predictions import abstain
 from brimful.serving.queue import QueuedRequest, RefusedError
 
@@ -20,13 +20,14 @@ SCORES = 250_000
 """The most scores of an answer: about 10 MB."""
 
 
-def job_of(model: BatchModel, body: Body, asked: Asked) -> QueuedRequest:
+def job_of(model: BatchModel, body: Body) -> QueuedRequest:
     """A request's texts on their way to a model.
 
     Raises:
         RefusedError: 413 or 422: the model cannot read them so.
     """
-    served, (texts, second, _) = model.served, asked
+    served, second = model.served, body.second
+    texts = [body.given] if isinstance(body.given, str) else body.given
     if problem := _unfit(model, body):
         raise RefusedError(422, f"{model.name} {problem}")
     if len(texts) > TEXTS:
@@ -75,11 +76,11 @@ def _unfit(model: BatchModel, body: Body) -> str | None:
     return None
 
 
-def classified(model: BatchModel, body: ClassifyBody, results: Sequence[TextAnswer], single: bool) -> Any:
+def classified(model: BatchModel, body: ClassifyBody, results: Sequence[TextAnswer]) -> Any:
     """The answer of /v1/classify."""
     if body.inputs is not None:
         routed = [_routed(model, result) for result in results]
-        return routed[0] if single else routed
+        return routed[0] if isinstance(body.inputs, str) else routed
     rows = [result.value for result in results]
     if model.labels:
         rows = [each.value | {"scores": _scores(model, each, body.top_k)} for each in results]
@@ -117,7 +118,7 @@ def _written(row: Any) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode(row))
 
 
-def embedded(model: BatchModel, body: EmbeddingsBody, results: Sequence[TextAnswer], single: bool) -> Any:
+def embedded(model: BatchModel, body: EmbeddingsBody, results: Sequence[TextAnswer]) -> Any:
     """The answer of /v1/embeddings, in OpenAI's form."""
     data = []
     for index, each in enumerate(results):

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from brimful.base.compiled import compiled, compiled_fused
-from brimful.base.workers import run_loops, threads, workers
+from brimful.base.cpu_steps import run_loops, threads, workers
 from brimful.corpus.frequencies import sampled_runs
 from brimful.corpus.shards import Corpus
 

@@ -1,46 +1,46 @@
-"""Columns of a table that lie in a memory map: a value is decoded when it is read."""
+"""Columns of a table that lie in an Arrow file: a value is decoded when it is read."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Self, overload
+from typing import TYPE_CHECKING, Any, Self, overload
 
 import msgspec
 import numpy as np
 
-from brimful.data.ragged import Ragged
+if TYPE_CHECKING:
+    import pyarrow
 
-_AT_ONCE = 1 << 14
+_VALUES_AT_ONCE = 1 << 14
 
 
 @dataclass(frozen=True)
 class Column(Sequence[Any]):
-    """n values, as UTF-8 text or as JSON.
+    """n values, as text or as JSON.
 
     Attributes:
-        values: uint8 ragged, the bytes of each distinct value.
-        codes: int (n,), which of them each row has.
+        values: large_string, the text or the JSON of each value.
         type: of the values, as `msgspec.convert` takes it; `str` for text.
+        rows: int64 (n,), which of `values` these are; None: all of them, in order.
     """
 
-    values: Ragged
-    codes: np.ndarray
+    values: "pyarrow.ChunkedArray"
     type: Any = str
+    rows: np.ndarray | None = None
 
     @classmethod
     def of(cls, values: Sequence[Any], type: Any = str) -> Self:
-        """A column in memory."""
-        parts = [_bytes(value) if type is str else msgspec.json.encode(value) for value in values]
-        codes = {part: code for code, part in enumerate(dict.fromkeys(parts))}
-        lengths = np.array([len(part) for part in codes], dtype=np.int64)
-        joined = np.frombuffer(b"".join(codes), dtype=np.uint8)
-        return cls(
-            Ragged(joined, np.cumsum(lengths) - lengths, lengths),
-            np.array([codes[part] for part in parts], dtype=np.int32),
-            type,
-        )
+        """A column in memory.
+
+        Raises:
+            TypeError, ValueError: a value cannot be written as JSON.
+        """
+        import pyarrow
+
+        texts = list(values) if type is str else [msgspec.json.encode(value).decode() for value in values]
+        return cls(pyarrow.chunked_array([pyarrow.array(texts, pyarrow.large_string())]), type)
 
     def __len__(self) -> int:
-        return len(self.codes)
+        return len(self.values) if self.rows is None else len(self.rows)
 
     @overload
     def __getitem__(self, index: int) -> Any: ...
@@ -49,27 +49,20 @@ class Column(Sequence[Any]):
     def __getitem__(self, index: int | slice) -> Any:
         if isinstance(index, slice):
             return self.take(np.arange(len(self))[index])
-        return self._decoded(self.values[self.codes[index]].tobytes())
+        row = range(len(self))[index] if self.rows is None else self.rows[index]
+        return self._decoded(self.values[int(row)].as_py())
 
     def __iter__(self) -> Iterator[Any]:
-        if len(self.values) < len(self) // 2:
-            distinct = [self._decoded(part.tobytes()) for part in self.values]
-            return (distinct[code] for code in self.codes.tolist())
-        return (
-            self._decoded(part.tobytes())
-            for start in range(0, len(self), _AT_ONCE)
-            for part in self.values.take(self.codes[start : start + _AT_ONCE])
-        )
+        if self.rows is not None:
+            for row in self.rows:
+                yield self._decoded(self.values[int(row)].as_py())
+            return
+        for start in range(0, len(self), _VALUES_AT_ONCE):
+            yield from map(self._decoded, self.values.slice(start, _VALUES_AT_ONCE).to_pylist())
 
     def take(self, rows: np.ndarray) -> Self:
         """The values of the given rows (int64)."""
-        return type(self)(self.values, self.codes[rows], self.type)
+        return type(self)(self.values, self.type, rows if self.rows is None else self.rows[rows])
 
-    def _decoded(self, value: bytes) -> Any:
-        if self.type is str:
-            return value.decode("utf-8", "surrogatepass")
-        return msgspec.json.decode(value, type=self.type)
-
-
-def _bytes(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass")
+    def _decoded(self, text: str) -> Any:
+        return text if self.type is str else msgspec.json.decode(text, type=self.type)

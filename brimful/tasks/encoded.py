@@ -72,6 +72,25 @@ def encode(
     return Encoded(table, examples)
 
 
+def without_spaces(places: np.ndarray, text: str) -> np.ndarray:
+    """The characters of tokens (n, 2) without white space at their ends.
+
+    Some tokenizers count the space before a word as part of it. A token of white space alone becomes empty.
+    Only the characters from the first token to the last are looked at: a long text is read in windows.
+    """
+    filled = (places[:, 0] < places[:, 1])[:, None]
+    first, end = places.min(initial=len(text), where=filled), places.max(initial=0, where=filled)
+    space = np.array([*(character.isspace() for character in text[first:end]), False])
+    if not space.any():
+        return places
+    starts, ends = np.where(filled, places - first, 0).T
+    while (leading := (starts < ends) & space[starts]).any():
+        starts += leading
+    while (trailing := (starts < ends) & space[ends - 1]).any():
+        ends -= trailing
+    return np.where(filled, np.stack([starts, ends], -1) + first, places)
+
+
 def warn_of_lost_ends(
     cut: int, texts: int, path: Path | str, max_length: int, *, windows: bool = True
 ) -> None:

@@ -23,6 +23,8 @@ from brimful.data.ragged import Ragged
 from brimful.tables.table import Table
 from brimful.tasks.encoded import Encoded, encode
 
+PROBABILITY_DECIMALS = 6
+"""Decimals of the probabilities that are written, and of the thresholds that they are compared with."""
 Outputs = np.ndarray | Ragged
 """A head's outputs for n examples, float32: (n, C) of sequences, ragged (tokens, C) of tokens."""
 Row = dict[str, Any]
@@ -33,8 +35,7 @@ class PredictionForm(Protocol):
     """What a trained task's outputs say of texts, and how that is written."""
 
     name: ClassVar[str]
-    """What `--task` calls it. The file of the task has this name, with underscores for hyphens; so has the
-    term of its loss: `loss.NAME` in metrics.jsonl."""
+    """What `--task` calls it. So does the term of its loss: `loss.NAME` in metrics.jsonl."""
     problem_type: ClassVar[str]
     """What config.json calls it. A model folder names its task by it, so no two tasks have the same.
     `transformers` takes its own three as the names of losses; another one has no loss there."""
@@ -123,6 +124,49 @@ class NamedLabels(PredictionForm):
     @property
     def facts(self) -> dict[str, Any]:
         return {"labels": self.labels}
+
+
+@dataclass(frozen=True)
+class Classes(NamedLabels):
+    """One of several labels, with its probability: the form of classification."""
+
+    name = "classification"
+    problem_type = "single_label_classification"
+    abstains = True
+
+    def best(self, answers: np.ndarray) -> list[tuple[str, float]]:
+        """The most probable label of each row, and its probability."""
+        probabilities = self.scores(answers)
+        names = [self.labels[index] for index in probabilities.argmax(1).tolist()]
+        return list(zip(names, probabilities.max(1).tolist(), strict=True))
+
+    def scores(self, answers: np.ndarray) -> np.ndarray:
+        """The probability of each class."""
+        weights = np.exp(answers.astype(np.float64) - answers.max(1, keepdims=True, initial=-np.inf))
+        return (weights / weights.sum(1, keepdims=True)).astype(np.float32)
+
+    def rows(self, answers: np.ndarray, data: Encoded) -> list[Row]:
+        """`prediction`, a label, and its `probability`."""
+        best = self.best(answers)
+        digits = PROBABILITY_DECIMALS
+        return [{"prediction": label, "probability": round(value, digits)} for label, value in best]
+
+
+@dataclass(frozen=True)
+class Numbers(PredictionForm):
+    """A number for each text: the form of regression."""
+
+    name = "regression"
+    problem_type = "regression"
+    labels = ["LABEL_0"]  # noqa: RUF012
+
+    def scores(self, answers: np.ndarray) -> np.ndarray:
+        """The value."""
+        return answers
+
+    def rows(self, answers: np.ndarray, data: Encoded) -> list[Row]:
+        """`prediction`, a number."""
+        return [{"prediction": value} for value in answers[:, 0].tolist()]
 
 
 def predicted_rows(task: PredictionForm, answers: Any, data: Encoded, *, scores: bool = False) -> list[Row]:

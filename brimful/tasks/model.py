@@ -15,7 +15,7 @@ from brimful.data.batch import PackedBatch
 from brimful.data.examples import Examples, warn_of_cut, warn_of_empty
 from brimful.data.ragged import Ragged
 from brimful.hf.folders import HEADS, load_model, save_model
-from brimful.hf.int8 import calibrated_precision
+from brimful.hf.int8_steps import calibrated_precision
 from brimful.hf.model_folder import OVERLAP, PAIRS, PROBLEMS, SETTINGS, TEMPERATURE, ModelFolder
 from brimful.model.encoder import Encoder
 from brimful.model.heads import SequenceHead, TokenHead

@@ -19,8 +19,8 @@ from brimful.tables.label_lists import known_parts
 from brimful.tables.table import Table
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.form import Row
-from brimful.tasks.label_sets import LabelSets
-from brimful.tasks.task import LEAST, Metric, Task
+from brimful.tasks.label_set_form import LabelSets
+from brimful.tasks.task import MIN_PROBABILITY, Metric, Task
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class MultiLabel(LabelSets, Task):
 
     def outputs_of(self, scores: np.ndarray) -> np.ndarray:
         """Log-odds of the probabilities."""
-        known = np.clip(scores, LEAST, 1 - LEAST)
+        known = np.clip(scores, MIN_PROBABILITY, 1 - MIN_PROBABILITY)
         return np.log(known / (1 - known)).astype(np.float32)
 
     def measure(self, answers: np.ndarray, data: Encoded) -> dict[str, float]:
@@ -130,6 +130,3 @@ class MultiLabel(LabelSets, Task):
 def label_sets(bits: np.ndarray, labels: int) -> np.ndarray:
     """bool (n, labels), which labels each row has, of the bits of `MultiLabel.targets`."""
     return np.unpackbits(bits, axis=1, count=1 + labels)[:, 1:].view(bool)
-
-
-TASK = MultiLabel

@@ -17,9 +17,8 @@ from brimful.objectives.losses import require_no_temperature, squared_error_sum
 from brimful.precision.policy import widen
 from brimful.tables.table import Table
 from brimful.tasks.encoded import Encoded
-from brimful.tasks.form import Row
+from brimful.tasks.form import Numbers, Row
 from brimful.tasks.task import Metric, Task
-from brimful.tasks.values import Numbers
 
 
 @dataclass(frozen=True)
@@ -101,6 +100,3 @@ def _metric(name: str, answers: np.ndarray, labels: np.ndarray) -> float:
         return 0.0
     correlation = stats.pearsonr if name == "pearson" else stats.spearmanr
     return float(correlation(values, labels).statistic)
-
-
-TASK = Regression

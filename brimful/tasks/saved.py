@@ -4,8 +4,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from brimful.base.errors import BrimfulError
 from brimful.hf.model_folder import OVERLAP, PAIRS, SETTINGS, TEMPERATURE, ModelFolder
+from brimful.tasks import registry
 from brimful.tasks.form import PredictionForm
-from brimful.tasks.names import problem_types, task_module
 
 F = TypeVar("F", bound=PredictionForm)
 
@@ -19,7 +19,7 @@ class Saved(NamedTuple):
 
 
 def saved_form(folder: ModelFolder, usual: str, outputs: int) -> type[PredictionForm]:
-    """The form of the task of a model folder. It imports torch only if it stands in the file of its task.
+    """The form of the task of a model folder, without torch.
 
     It follows from config.json: from `problem_type`; without it, one output for each text is a regression and
     several are the classes of one label, as in `transformers`.
@@ -35,14 +35,12 @@ def saved_form(folder: ModelFolder, usual: str, outputs: int) -> type[Prediction
     problem = folder.values.get("problem_type") if single else None
     if problem is None:
         problem = "regression" if single and outputs == 1 else usual
-    known = problem_types()
-    if not isinstance(problem, str) or problem not in known:
+    if problem not in registry.PROBLEM_TYPES:
         raise BrimfulError(
-            f"{folder.config_file}: no task has the problem_type {problem!r:.60}; known: {', '.join(known)}"
+            f"{folder.config_file}: no task has the problem_type {problem!r:.60};"
+            f" known: {', '.join(registry.PROBLEM_TYPES)}"
         )
-    module = task_module(known[problem])
-    found: type[PredictionForm] = module.FORM if hasattr(module, "FORM") else module.TASK
-    return found
+    return registry.find_form(problem)
 
 
 def from_folder(kind: type[F], folder: ModelFolder, names: list[str]) -> F:

@@ -1,8 +1,8 @@
 """The task protocol: all that the verbs and the report know of a task.
 
-A task is a file of this package with a subclass of `Task` and the line `TASK = ...`. Its `PredictionForm` is
-what one needs to predict; a task adds how predictions are trained and measured. The defaults below are for a
-task with one prediction for each text.
+A task is a subclass of `Task` in a file of this folder, and a few lines in `registry`. Its `PredictionForm`
+is what one needs to predict; a task adds how predictions are trained and measured. The defaults below are for
+a task with one prediction for each text.
 """
 
 from collections import Counter
@@ -28,7 +28,7 @@ from brimful.tasks.form import PredictionForm, Row
 
 TaskHead = SequenceHead | TokenHead
 """Hidden states (T, hidden) and their batch -> outputs of each sequence (S, C), or of each token (T, C)."""
-LEAST = 1e-7
+MIN_PROBABILITY = 1e-7
 """The least probability that a teacher's scores stand for: its logarithm is finite."""
 
 
@@ -57,7 +57,7 @@ class Metric:
 class Task(PredictionForm, Protocol):
     """What a model predicts, and how its predictions are trained, measured and written.
 
-    A form that stands in a file of its own, which sets `FORM`, is served without torch.
+    Its form is in another file, so models of the task are served without torch.
     """
 
     metrics: ClassVar[tuple[Metric, ...]]

@@ -20,11 +20,10 @@ from brimful.model.encoder import Encoder
 from brimful.model.heads import TokenHead
 from brimful.objectives.losses import class_imitation, count
 from brimful.tables.table import Table
-from brimful.tasks.encoded import Encoded
+from brimful.tasks.encoded import Encoded, without_spaces
 from brimful.tasks.form import Row
-from brimful.tasks.spans import Found, Spans
+from brimful.tasks.span_form import Found, Spans, tag_names, tags_of_spans
 from brimful.tasks.task import Metric, Task
-from brimful.tasks.token_tags import tag_names, tags_of_spans, without_spaces
 
 
 @dataclass(frozen=True)
@@ -137,6 +136,3 @@ class TokenClassification(Spans, Task):
         assert data.table.labels is not None
         rows = zip(data.table.texts, data.table.labels, self.rows(answers, data), strict=True)
         return [{"text": text, "gold": gold, "prediction": row["prediction"]} for text, gold, row in rows]
-
-
-TASK = TokenClassification

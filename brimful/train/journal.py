@@ -13,6 +13,17 @@ from brimful.train.metrics import MetricsLog, Totals, Window
 from brimful.train.sinks import Sink
 
 SPIKES = "spikes.jsonl"
+WAITS = {
+    "withheld": ("it had no cores", "other processes, a virtual machine's host or a CPU quota take them"),
+    "data_wait": ("it waited for data", "give each rank more CPU cores"),
+    "lag": ("ranks waited for the slowest one", "metrics.jsonl names it (slowest_rank); look at its host"),
+    "communication": ("ranks summed gradients", "make updates larger, so that they do so less often"),
+}
+"""By its name in metrics.jsonl: what a training waits for, and what to do."""
+LONG_WAIT = 0.1
+"""The proportion of the time from which on a wait is worth a warning."""
+WARNING_SECONDS = 60.0
+"""A shorter training gets no warning."""
 
 
 class Journal:
@@ -46,6 +57,7 @@ class Journal:
         self.metrics = MetricsLog(directory / "metrics.jsonl")
         self.spikes = MetricsLog(directory / SPIKES, "update")
         self.note = ""
+        self._waits = dict.fromkeys((*WAITS, "seconds"), 0.0)
 
     def begin(self, step: int) -> None:
         """Continue after `step` updates. Lines of later updates are dropped; they will be written again."""
@@ -79,7 +91,6 @@ class Journal:
         by_source: Mapping[str, int],
         scaling: Mapping[str, float],
         pace: Mapping[str, float],
-        processors: Mapping[str, float],
     ) -> None:
         """Write a line about the updates of a window, and make the progress note from it.
 
@@ -87,8 +98,7 @@ class Journal:
             losses, watched: means over the window.
             by_source: real tokens of each source so far.
             scaling: the metrics of loss scaling.
-            pace: how ranks keep pace.
-            processors: who had the cores.
+            pace: how ranks keep pace, and whether this one has its cores.
         """
         seconds = window.totals.seconds
         mfu = {"mfu": window.totals.flops / seconds / self.peak} if self.peak else {}
@@ -104,11 +114,13 @@ class Journal:
             "fill": window.totals.fill,
             "data_wait": window.waited / seconds,
             **pace,
-            **processors,
             **mfu,
             **{f"tokens.{name}": n for name, n in by_source.items() if len(by_source) > 1},
         }
         self._write(step, values)
+        self._waits["seconds"] += seconds
+        for name in WAITS:
+            self._waits[name] += seconds * values.get(name, 0.0)
         shown = [f"{term} {value:.3f}" for term, value in losses.items()]
         shown += [f"{name.replace('_', ' ')} {value:.1%}" for name, value in watched.items()]
         shown += [f"rate {learning_rate:.2e}", f"{totals.tokens_per_second:,.0f} tokens/s"]
@@ -116,6 +128,24 @@ class Journal:
         if pace.get("lag", 0.0) >= 0.01:
             shown.append(f"{pace['lag']:.1%} waits for rank {pace['slowest_rank']}")
         self.note = f"loss {', '.join(shown)}"
+
+    def warn_of_waits(self, title: str) -> None:
+        """Warn of the largest wait of a training, if it is one of a minute or more and the wait is long.
+
+        Args:
+            title: of the training.
+        """
+        waits = self._waits
+        if not self.writes or waits["seconds"] < WARNING_SECONDS:
+            return
+        # While others have the cores, nothing else is to blame: data comes late, too.
+        name = max(WAITS, key=waits.__getitem__)
+        if waits["withheld"] >= LONG_WAIT * waits["seconds"]:
+            name = "withheld"
+        share = waits[name] / waits["seconds"]
+        if share >= LONG_WAIT:
+            what, advice = WAITS[name]
+            warn(f"{title}: {share:.0%} of its time {what}: {advice}")
 
     def evaluation(self, step: int, metrics: Mapping[str, float]) -> None:
         """Write a line of validation metrics, if there are any."""

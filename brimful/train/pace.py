@@ -4,7 +4,7 @@ Ranks go from update to update together, so a rank that needs more time for its 
 sums over ranks. The time in sums is measured, by each rank's own clock and as durations only: on a CPU that
 of the main thread, on CUDA that of the stream of the computation, which waits for the sums of gradients.
 
-On a CPU a rank may also wait for a core: other processes have it.
+On a CPU a rank may also wait for a core, which others have.
 """
 
 import time
@@ -15,17 +15,19 @@ from dataclasses import asdict
 import torch
 
 from brimful.base.distributed import World
-from brimful.base.processors import Watch, usable_cores
+from brimful.base.environment import number_of
+from brimful.base.resources import CoreWatch
 
 
 class Pace:
-    """The seconds in which this rank summed over ranks, or waited to, since the last line of metrics."""
+    """How long this rank summed over ranks, or waited to, and had no cores, since the last metrics."""
 
     def __init__(self, world: World) -> None:
         self.world = world
         self._cuda = world.device.type == "cuda"
         self._seconds = 0.0
         self._events: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
+        self._cores = CoreWatch(number_of("LOCAL_WORLD_SIZE", 1) if world.size > 1 else 1)
 
     @contextmanager
     def summing(self, *, gradients: bool = False) -> Iterator[None]:
@@ -48,19 +50,20 @@ class Pace:
             self._seconds += time.perf_counter() - started
 
     def metrics(self, seconds: float) -> dict[str, float]:
-        """See `compare`; empty with one rank. All ranks call it, after their devices have done their work.
+        """See `compare`, and on a CPU `CoreUse`. All ranks call it, after their devices have done their work.
 
         Args:
             seconds: of training since the last line of metrics.
         """
+        cores = {} if self._cuda else asdict(self._cores.look(torch.get_num_threads()))
         if self.world.size == 1:
-            return {}
+            return cores
         own = self._seconds + sum(begin.elapsed_time(end) for begin, end in self._events) / 1e3
         self._seconds, self._events = 0.0, []
         before = [0.0] * self.world.rank
         after = [0.0] * (self.world.size - self.world.rank - 1)
         numbers = self.world.sum([*before, own, *after, *before, seconds, *after])
-        return compare(numbers[: self.world.size], numbers[self.world.size :])
+        return compare(numbers[: self.world.size], numbers[self.world.size :]) | cores
 
 
 def compare(summing: list[float], seconds: list[float]) -> dict[str, float]:
@@ -85,13 +88,3 @@ def compare(summing: list[float], seconds: list[float]) -> dict[str, float]:
         "lag": (own[slowest] - sum(own) / len(own)) / mean,
         "communication": summing[slowest] / seconds[slowest],
     }
-
-
-def processor_metrics(watch: Watch) -> dict[str, float]:
-    """Who had the cores of a training on a CPU since the last look, by the names of metrics.jsonl."""
-    use = watch.look()
-    cores = usable_cores() if use.quota is None else use.cores
-    threads = min(torch.get_num_threads(), cores / watch.processes)
-    known = {name: value for name, value in asdict(use).items() if value is not None}
-    known["processor"] = known.pop("own")
-    return known | {"withheld": use.withheld(threads, watch.processes)}

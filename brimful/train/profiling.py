@@ -1,18 +1,14 @@
-"""Where the time of an update goes: `--profile N` writes a trace and a table of N updates.
+"""Where the time of an update goes: `--profile N` writes a trace and a table of N updates of the main rank.
 
-Several ranks are profiled at the same time. Their traces become one (train/traces.py), and the table, of the
-main rank, divides communication into waiting for other ranks and transfer.
+How long ranks wait for each other stands in metrics.jsonl (train/pace.py).
 """
 
-import json
-import socket
-import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from torch.autograd import DeviceType
@@ -21,7 +17,6 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from brimful.base.console import counted, say, warn
 from brimful.base.distributed import World
 from brimful.base.storage import atomic_file
-from brimful.train.traces import COMMUNICATION, MARK, Sums, aligned, merged, sums_of
 
 T = TypeVar("T")
 
@@ -29,7 +24,7 @@ PHASES = (
     "data wait",
     "forward",
     "backward",
-    COMMUNICATION,
+    "communication",
     "clip",
     "optimizer",
     "checkpoint",
@@ -66,9 +61,9 @@ def profiling(updates: int, directory: Path, world: World) -> Iterator[Callable[
     Perfetto) and table.txt to `directory`, and shows the table. After an error nothing is written.
 
     Args:
-        updates: how many to profile; 0 = none. All ranks make the same ones.
+        updates: how many to profile; 0 = none.
     """
-    if not updates:
+    if not updates or not world.is_main:
         yield _ignore
         return
     cuda = world.device.type == "cuda"
@@ -81,21 +76,10 @@ def profiling(updates: int, directory: Path, world: World) -> Iterator[Callable[
             torch.cuda.synchronize(world.device)
         seconds = time.perf_counter() - began
         profiler.stop()
-        trace, sums = directory / "trace.json", []
-        if world.size == 1:
-            with atomic_file(trace) as temporary:
-                profiler.export_chrome_trace(str(temporary))
-        else:
-            found = world.gather((_trace(profiler), socket.gethostname()))
-            if not world.is_main:
-                return
-            traces = aligned([one for one, _ in found])
-            of_ranks = sums_of(traces)
-            sums = of_ranks[0]
-            with atomic_file(trace) as temporary:
-                whole = merged(traces, of_ranks, [host for _, host in found])
-                temporary.write_text(json.dumps(whole), encoding="utf-8")
-        text = table(profiler, done, seconds, sums, cuda=cuda)
+        trace = directory / "trace.json"
+        with atomic_file(trace) as temporary:
+            profiler.export_chrome_trace(str(temporary))
+        text = table(profiler, done, seconds, cuda=cuda)
         with atomic_file(directory / "table.txt") as temporary:
             temporary.write_text(text + "\n", encoding="utf-8")
         say(f"{text}\n{trace} is for chrome://tracing or https://ui.perfetto.dev")
@@ -105,10 +89,6 @@ def profiling(updates: int, directory: Path, world: World) -> Iterator[Callable[
         done += 1
         if done == 0:
             profiler.start()
-            for _ in range(2 if world.size > 1 else 0):  # the first mark takes milliseconds
-                world.barrier()
-                with record_function(MARK):
-                    pass
             began = time.perf_counter()
         elif done == updates:
             write()
@@ -124,24 +104,11 @@ def profiling(updates: int, directory: Path, world: World) -> Iterator[Callable[
     elif done <= 0:
         if not done:
             profiler.stop()
-        if world.is_main:
-            warn(f"nothing was profiled: the run has no more than {WARM} updates")
+        warn(f"nothing was profiled: the run has no more than {WARM} updates")
 
 
-def _trace(profiler: profile) -> dict[str, Any]:
-    """What the profiler exports."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "trace.json"
-        profiler.export_chrome_trace(str(path))
-        return json.loads(path.read_text(encoding="utf-8"))
-
-
-def table(profiler: profile, updates: int, seconds: float, sums: Sequence[Sums], *, cuda: bool) -> str:
-    """Seconds per update and phase of the main thread, and on CUDA of the kernels that it started.
-
-    Args:
-        sums: of this rank over ranks; empty where there is one rank.
-    """
+def table(profiler: profile, updates: int, seconds: float, *, cuda: bool) -> str:
+    """Seconds per update and phase of the main thread, and on CUDA of the kernels that it started."""
     host: Counter[str] = Counter()
     device: Counter[str] = Counter()
     for event in profiler.events() or []:
@@ -153,10 +120,6 @@ def table(profiler: profile, updates: int, seconds: float, sums: Sequence[Sums],
     for name, spent in (*((name, host[name]) for name in PHASES), ("rest", rest), ("update", seconds)):
         kernels = f"{device[name] / updates:>16.5f}" if cuda and name in PHASES else ""
         lines.append(f"{name:<14}{spent / updates:>10.5f}{spent / seconds:>8.1%}{kernels}")
-        if name == COMMUNICATION and sums:
-            waited = sum(part.complete - part.begin for part in sums) / 1e6
-            for part, of_it in ("  waiting", waited), ("  transfer", spent - waited):
-                lines.append(f"{part:<14}{of_it / updates:>10.5f}{of_it / seconds:>8.1%}")
     return f"an update, mean of {counted(updates, 'update')}, profiled:\n" + "\n".join(lines)
 
 

@@ -159,10 +159,11 @@ def traced_pass(
             terms = [sums[term] for term in objective.coefficients]
             del sums
             torch.stack(terms).sum().backward()
-            return living.peak
+            kept = _kept_products(encoder.config, trainer, len(batch.tokens)) if trainer.compile else 0
+            return living.peak + kept
 
 
-def kept_products(config: EncoderConfig, trainer: TrainerConfig, slots: int) -> int:
+def _kept_products(config: EncoderConfig, trainer: TrainerConfig, slots: int) -> int:
     """Bytes that a compiled pass on a GPU keeps and an uncompiled one computes again: the products of gates,
     where the residual stream is in bf16 (docs/performance.md, "Bytes between products").
 

@@ -15,10 +15,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+import brimful.kernels.forms  # noqa: F401  (fast forms register themselves)
 from brimful.base.console import counted, progress, say
-from brimful.base.environment import number_of
+from brimful.base.cpu_steps import keep_freed_memory
 from brimful.base.errors import BrimfulError
-from brimful.base.processors import Watch
 from brimful.base.randomness import derive_key
 from brimful.data.loader import Stream, Update, prefetch
 from brimful.model.encoder import Encoder
@@ -29,10 +29,9 @@ from brimful.train.determinism import deterministic
 from brimful.train.gradients import Gradients
 from brimful.train.guard import Guard, Spike
 from brimful.train.journal import Journal
-from brimful.train.memory import keep_freed_memory
 from brimful.train.metrics import Window, count_batches
 from brimful.train.objective import Objective, Runtime, better
-from brimful.train.pace import Pace, processor_metrics
+from brimful.train.pace import Pace
 from brimful.train.profiling import profiling, span, waiting
 from brimful.train.sinks import sinks
 from brimful.train.state import TrainState
@@ -119,7 +118,6 @@ class Trainer:
         self.progress = Progress(stream.start())
         self.window = Window()
         self.pace = Pace(runtime.world)
-        self.watch = Watch()
         self.metrics: dict[str, float] = {}
         self.title = ""
 
@@ -248,6 +246,7 @@ class Trainer:
                 self._train(evaluate_first)
             if config.keeps_best:
                 self._return_to_best()
+            self.journal.warn_of_waits(title)
         self.gradients.close()
         self.state.finish()
         return self.metrics
@@ -265,7 +264,7 @@ class Trainer:
         """Make the updates that are left, and act on the result of each."""
         config, world, done = self.training.config, self.runtime.world, self.progress.step
         self.journal.begin(done)
-        self.watch = Watch(number_of("LOCAL_WORLD_SIZE", 1) if world.size > 1 else 1)
+        self.pace = Pace(world)
         if evaluate_first and not done:
             self._describe_evaluation(self.evaluate())
         seconds = self.schedule.left(0.0)
@@ -414,7 +413,6 @@ class Trainer:
             by_source=self.stream.tokens_by_source(self.progress.cursor),
             scaling=self.gradients.metrics(),
             pace=self.pace.metrics(self.window.totals.seconds),
-            processors=processor_metrics(self.watch) if self.runtime.device.type == "cpu" else {},
         )
         self.window = Window()
 

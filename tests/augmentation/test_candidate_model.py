@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from brimful.augmentation.candidate_model import CandidateModel
-from brimful.augmentation.pieces import Pieces
+from brimful.augmentation.neighbours import Pieces
 from brimful.data.batch import pack
 from builders.augmentation import ENGLISH, masked_lm
 

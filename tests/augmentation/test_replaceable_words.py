@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from brimful.augmentation.pieces import GLUED, SPACED, Pieces
-from brimful.augmentation.stop_words import BUILT_IN, stop_words
-from brimful.augmentation.words import Words, is_word, token_ranges
+from brimful.augmentation.neighbours import GLUED, SPACED, Pieces
+from brimful.augmentation.words import BUILT_IN, Words, is_word, stop_words, token_ranges
 from brimful.base.errors import BrimfulError
 from builders.augmentation import byte_level, wordpiece
 

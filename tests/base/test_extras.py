@@ -5,7 +5,6 @@ import sys
 import tomllib
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from brimful.base.errors import BrimfulError
@@ -59,10 +58,8 @@ def test_verbs_that_need_one_say_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    np.save(tmp_path / "counts.npy", np.array([0, 3, 2]))
     lines = {
         "report": ["report", str(tmp_path), "--out", str(tmp_path / "page.html")],
-        "--plot": ["pack", "--histogram", str(tmp_path / "counts.npy"), "--plot", str(tmp_path / "rows.png")],
     }
     for what, arguments in lines.items():
         assert main(arguments) == 1

@@ -12,7 +12,6 @@ from brimful.base.storage import (
     atomic_directory,
     atomic_file,
     read_json,
-    require_folder_place,
     write_json,
 )
 
@@ -190,7 +189,6 @@ def test_files_and_folders_have_the_mode_of_the_umask(tmp_path: Path, umask: int
     try:
         write_json(tmp_path / "file", 1)
         with atomic_directory(tmp_path / "out") as folder:
-            assert folder.stat().st_mode & 0o077 == 0
             (folder / "file").touch()
     finally:
         os.umask(before)
@@ -214,8 +212,6 @@ def test_a_folder_that_is_a_link_stays_one(tmp_path: Path) -> None:
     for name, target in (("loop", "loop"), ("to", "fro"), ("fro", "to")):
         (tmp_path / name).symlink_to(target)
     for name in ("loop", "to"):
-        with pytest.raises(BrimfulError, match="its links lead in a circle"):
-            require_folder_place(tmp_path / name)
         with pytest.raises(BrimfulError, match="cannot write"), atomic_directory(tmp_path / name):
             pass
         assert (tmp_path / name).is_symlink()

@@ -1,6 +1,5 @@
-"""Where may be written: nothing is lost, and what others planted is neither followed nor used."""
+"""Where may be written: nothing is lost."""
 
-import os
 import subprocess
 import sys
 import time
@@ -10,12 +9,8 @@ import pytest
 
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import (
-    TEMPORARY,
-    atomic_directory,
-    atomic_file,
     require_file_place,
     require_folder_place,
-    temporary_path,
 )
 
 
@@ -64,47 +59,3 @@ while True:
                 require_file_place(path)
         finally:
             process.kill()
-
-
-def test_temporary_names_cannot_be_guessed_and_planted_links_are_not_followed(tmp_path: Path) -> None:
-    victim = tmp_path / "victim"
-    victim.write_text("precious")
-    place = tmp_path / "shared"
-    place.mkdir()
-    assert temporary_path(place / "o") != temporary_path(place / "o")
-    for name in ("o.jsonl", "out"):
-        for process in range(os.getpid(), os.getpid() + 5):
-            (place / f"{TEMPORARY}{os.uname().nodename.replace('-', '_')}-{process}-{name}").symlink_to(
-                victim
-            )
-    with atomic_file(place / "o.jsonl") as temporary:
-        temporary.write_text("mine")
-    with atomic_directory(place / "out") as folder:
-        (folder / "file").write_text("mine")
-    assert victim.read_text() == "precious"
-    assert not (place / "o.jsonl").is_symlink()
-    assert (place / "o.jsonl").read_text() == (place / "out" / "file").read_text() == "mine"
-
-
-@pytest.mark.parametrize("planted", ["file", "link", "folder"])
-def test_what_stands_under_the_temporary_name_is_never_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, planted: str
-) -> None:
-    """As if the name had been guessed."""
-    victim = tmp_path / "victim"
-    victim.mkdir()
-    (victim / "file").write_text("precious")
-    place = tmp_path / "guessed"
-    {
-        "file": lambda: place.write_text("theirs"),
-        "link": lambda: place.symlink_to(victim / "file"),
-        "folder": lambda: place.symlink_to(victim),
-    }[planted]()
-    monkeypatch.setattr("brimful.base.storage.temporary_path", lambda path: place)
-    with pytest.raises(BrimfulError, match=r"cannot write .*out"), atomic_file(tmp_path / "out") as temporary:
-        temporary.write_text("mine")
-    place.unlink(missing_ok=True)
-    place.symlink_to(victim)
-    with pytest.raises(BrimfulError, match=r"cannot write .*out"), atomic_directory(tmp_path / "out"):
-        pass
-    assert (victim / "file").read_text() == "precious"

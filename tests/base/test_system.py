@@ -11,7 +11,7 @@ import pytest
 
 from brimful.base import system
 from brimful.base.folder_lock import FolderLock
-from brimful.train.memory import available_memory, may_reserve
+from brimful.base.resources import available_memory
 
 ROOT = Path(__file__).parents[2]
 
@@ -75,14 +75,13 @@ def test_each_part_has_a_plain_form(monkeypatch: pytest.MonkeyPatch, tmp_path: P
         system.lock_file(0)
     assert system.peak_memory("self") is None
     assert system.allow_open_files(1 << 40) is None
-    assert not system.limits_addresses()
     assert system.usable_cores() == os.cpu_count()
     assert [each.name for each in system.signals("SIGINT", "SIGUSR1")] == ["SIGINT"]
     assert not system.has_timers()
     assert system.kernel_file("proc/meminfo", tmp_path) is None
     assert system.library_function(tmp_path / "none.so", "any") is None
     assert system.library_function(None, "no_such_function") is None
-    assert not may_reserve(tmp_path)
+    assert not system.may_reserve(tmp_path)
     assert available_memory(tmp_path) == os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
     file = tmp_path / "file"
     file.write_bytes(bytes(1 << 16))

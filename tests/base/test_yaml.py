@@ -2,7 +2,6 @@
 
 import dataclasses
 import re
-import time
 import typing
 from pathlib import Path
 from typing import Any
@@ -106,21 +105,12 @@ def test_any_value_of_any_key(
     assert str(path) in said or "needs" in said, said
 
 
-def bomb(levels: int) -> str:
-    rows = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
-    rows += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, levels)]
-    return "\n".join(rows)
-
-
-def test_aliases_repeat_a_bounded_number_of_values(tmp_path: Path) -> None:
+def test_an_alias_is_refused(tmp_path: Path) -> None:
+    """A short file of aliases can hold more values than a memory."""
     path = tmp_path / "a.yaml"
-    path.write_text(bomb(4))
-    assert len(read_yaml(path)["a3"]) == 9
-    path.write_text(bomb(60))
-    started = time.monotonic()
-    with pytest.raises(BrimfulError, match=r"a\.yaml, line 1 is not valid YAML: its aliases repeat"):
+    path.write_text("a: &a [x, y]\nb: *a\n")
+    with pytest.raises(BrimfulError, match=r"a\.yaml, line 2 .*: an alias .*: write the value"):
         read_yaml(path)
-    assert time.monotonic() - started < 10, "it would take longer than the universe is old"
 
 
 def test_a_key_that_stands_twice_is_refused(tmp_path: Path) -> None:

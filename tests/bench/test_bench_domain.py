@@ -11,7 +11,7 @@ import pytest
 
 from bench.domain import ARMS, DIFFERENCES, paired_difference
 from brimful.demonstration.reviews import same_text
-from brimful.tasks.judging.uncertainty import bootstrapped
+from brimful.tasks.judging.comparison import bootstrapped
 
 ROOT = Path(__file__).parents[2]
 

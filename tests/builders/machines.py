@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from itertools import combinations
 from typing import Any
 
-from brimful.machine.links import ranks_to_train_on
+from brimful.commands.machine_check import ranks_to_train_on
 
 
 def on_gpus(
@@ -14,22 +14,15 @@ def on_gpus(
     ranks = sum(map(len, hosts))
     pairs = list(combinations(range(ranks), 2))
     return {
+        "collectives": "NCCL 2.28.3",
         "hosts": [
             {
+                "rank": members[0],
                 "name": name,
-                "ranks": list(members),
                 "processor": "EPYC",
                 "cores": 16.0,
-                "busy_cores": 0.4,
-                "stolen_cores": 0.0,
                 "load": 0.9,
-                "collectives": "NCCL 2.28.3",
-                "gpus": {str(i): (i, 0) for i in range(len(members))},
-                "kinds": [
-                    {"gpus": pair, "kind": "NV18" if pair[1] < 2 else "SYS"}
-                    for pair in combinations(range(len(members)), 2)
-                ],
-                "missing": None,
+                "stolen_cores": 0.0,
             }
             for name, members in zip("abcdefgh", hosts, strict=False)
         ],
@@ -39,7 +32,6 @@ def on_gpus(
                 "name": "NVIDIA H100 80GB HBM3",
                 "precision": "bf16",
                 "number": number,
-                "busy": 0,
                 "memory": 80 * 10**9,
                 "taken": 10**9,
                 "flops": 600e12,
@@ -62,5 +54,4 @@ def on_gpus(
             "right": right,
             "train_on": ranks_to_train_on(ranks, set(pairs) - set(slow)),
         },
-        "data": None,
     }

@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any, NamedTuple
 
-from brimful.serving.page import page
+from brimful.serving.app import page
 
 
 class Answer(NamedTuple):

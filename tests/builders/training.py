@@ -148,7 +148,7 @@ def killed_and_resumed(make: Callable[[], Trainer]) -> Trainer:
 
 TIMES = (
     *("seconds", "tokens_per_second", "data_wait", "slowest_rank", "lag", "communication"),
-    *("processor", "others", "stolen", "load", "cores", "quota", "withheld"),
+    *("stolen", "load", "cores", "withheld"),
 )
 
 

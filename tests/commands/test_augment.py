@@ -157,15 +157,6 @@ def test_without_a_head_words_get_neighbours_and_a_line_says_so(folder, bare, tm
     assert "has no masked-LM head" not in capsys.readouterr().err
 
 
-def test_words_of_a_file_of_vectors(bare, tmp_path) -> None:
-    vectors = tmp_path / "glove.txt"
-    vectors.write_text("cat 1 0.1\nkitten 1 0\ndog 0 1\n", encoding="utf-8")
-    source = write(tmp_path / "in.jsonl", [{"text": "Cat and zebra"}])
-    out = tmp_path / "out.jsonl"
-    brimful.augment(input=source, output=out, encoder=bare, vectors=vectors, choices=1, rate=1.0)
-    assert [row["text"] for row in read(out)] == ["Cat and zebra", "kitten and zebra"]
-
-
 def test_a_dry_run_writes_nothing(folder, tmp_path) -> None:
     source = write(tmp_path / "in.jsonl", rows_of())
     facts = brimful.augment(input=source, output=tmp_path / "out.jsonl", encoder=folder, dry_run=True)
@@ -185,8 +176,7 @@ def test_a_dry_run_writes_nothing(folder, tmp_path) -> None:
         ([{"text": "the 42"}], {}, "has no word with candidates"),
         ([{"text": "cat"}], {"encoder": "none"}, "none holds no model"),
         ([{"text": "cat"}], {"candidates": "none"}, "none holds no model"),
-        ([{"text": "cat"}], {"vectors": "none.txt"}, "cannot read none.txt"),
-        ([{"text": "cat"}], {"lexicon": "none.txt"}, "cannot read none.txt"),
+        ([{"text": "cat"}], {"lexicon": "none.txt"}, "cannot read the lexicon none.txt"),
         ([{"text": "cat"}], {"copies": 0}, "copies is 0"),
         ([{"text": "cat"}], {"rate": -1.0}, "rate is -1"),
         ([{"text": "cat"}], {"layout": "squad"}, "cannot be augmented as a file"),

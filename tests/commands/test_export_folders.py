@@ -24,10 +24,10 @@ from brimful.corpus.text.tokenizer import load
 from brimful.corpus.tokenize.vocabulary_training import train
 from brimful.exporting import gate as export_check
 from brimful.exporting.gate import Difference
+from brimful.hf import folders
 from brimful.hf.folders import load_model, save_model
 from brimful.hf.model_folder import ModelFolder
-from brimful.hf.reading import reads_token_types
-from brimful.hf.sentence_modules import write_modules
+from brimful.hf.text_reading import reads_token_types, write_modules
 from brimful.model.heads import MaskedLMHead, PretrainingHead, SequenceHead
 from brimful.runs.directory import model_files
 from builders.encoders import small
@@ -307,7 +307,7 @@ def test_a_second_export_to_a_folder_is_refused(folder, tmp_path, monkeypatch):
         refused.append(subprocess.run(second, capture_output=True, text=True))
         save_model(*given, **options)
 
-    monkeypatch.setattr(exporting, "save_model", save_slowly)
+    monkeypatch.setattr(folders, "save_model", save_slowly)
     assert export(run=str(folder), out=str(out))["bytes"] == exported["bytes"]
     assert refused[0].returncode == 1
     assert f"{out} is in use by process {os.getpid()}" in refused[0].stderr
@@ -328,7 +328,7 @@ def test_an_interrupt_says_what_was_written(folder, tmp_path, monkeypatch, capsy
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(exporting, "save_model", early)
+        patch.setattr(folders, "save_model", early)
         assert main(line) == 130
     assert capsys.readouterr().err.splitlines()[-1] == "brimful: interrupted; nothing was written"
     assert not (tmp_path / "out").exists()

@@ -14,8 +14,8 @@ from brimful.commands.pack_sources import text_counts
 from brimful.corpus.shards import Corpus
 from brimful.data.config import SequencesConfig
 from brimful.data.sequences import cut_documents
-from brimful.packing.comparison import Comparison, best_fit_by_capacity, draw_lengths
 from brimful.packing.histogram import count_lengths
+from brimful.packing.side_by_side import Comparison, best_fit_by_capacity, draw_lengths
 
 KEYS = [
     *("algorithm", "capacity", "depth", "rows", "sequences", "tokens", "efficiency", "packing_factor"),
@@ -41,7 +41,7 @@ def plans(capsys: pytest.CaptureFixture[str], *arguments: object) -> list[dict[s
     assert main(["pack", *map(str, arguments), "--json"]) == 0
     out = capsys.readouterr().out
     assert out.count("\n") == 1
-    return json.loads(out)
+    return json.loads(out)["plans"]
 
 
 def names(line: str, nouns: str) -> bool:
@@ -125,7 +125,7 @@ def test_a_tasks_table(corpus_dir: Path, tmp_path: Path, capsys: pytest.CaptureF
 
 def test_tables_for_people(histogram: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["pack", "--histogram", str(histogram), "--algorithm", "all", "--depth", "2", "none"]) == 0
-    out = capsys.readouterr().out
+    out = capsys.readouterr().out.lower()
     for heading in ("algorithm", "depth", "rows", "efficiency %", "packing factor", "seconds", "above bound"):
         assert heading in out
     for name in ("spfhp", "lpfhp", "nnlshp", "cutting-stock", "best-fit", "online", "65,536"):
@@ -139,24 +139,13 @@ def test_larger_rows_are_fuller(lengths: np.ndarray) -> None:
     assert sorted(by_depth.values()) == [by_depth[depth] for depth in (2, 3, 4, 8, 16, None)]
 
 
-@pytest.mark.parametrize("suffix", ["png", "svg", "pdf", "PNG"])
-def test_pictures(histogram: Path, tmp_path: Path, suffix: str) -> None:
-    path = tmp_path / f"rows.{suffix}"
-    assert main(["pack", "--histogram", str(histogram), "--plot", str(path)]) == 0
-    start = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[suffix.lower()]
-    assert path.read_bytes().startswith(start)
-    assert path.stat().st_size > 5000
-
-
 def test_no_sequences_at_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    histogram, picture = tmp_path / "none.json", tmp_path / "rows.png"
+    histogram = tmp_path / "none.json"
     histogram.write_text('{"counts": [0, 0]}')
     found = plans(capsys, "--histogram", histogram, "--algorithm", "all")
     assert {plan["rows"] for plan in found} == {0}
     assert main(["pack", "--histogram", str(histogram)]) == 0
     assert "0 sequences" in capsys.readouterr().out
-    assert "no sequences" in refused(capsys, "--histogram", histogram, "--plot", picture)
-    assert not picture.exists()
 
 
 def test_the_plan_is_written(histogram: Path, lengths: np.ndarray, tmp_path: Path) -> None:
@@ -236,12 +225,10 @@ def test_files_that_are_none(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         (["--data", "d", "--max-length", "2"], "max_length 2"),
         (["--data", "d", "--capacity", "2"], "capacity 3"),
         (["--data", "d", "--max-length", "600"], "max_length 600"),
-        (["--histogram", "h", "--plot", "rows.gif"], "rows.gif"),
         (["--histogram", "h", "--capacity", "1" + "0" * 30], "capacity"),
         (["--histogram", "h", "--max-length", "16"], "--max-length --data --texts"),
         (["--histogram", "h", "--algorithm", "online", "--out", "o.json"], "online"),
-        (["--histogram", "h", "--out", "h"], "--plot --out"),
-        (["--histogram", "h", "--plot", "b.png", "--out", "./b.png"], "--plot --out"),
+        (["--histogram", "h", "--out", "./h"], "--out"),
     ],
 )
 def test_options_that_cannot_be(flags: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:

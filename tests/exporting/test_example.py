@@ -15,10 +15,11 @@ from brimful import Encoder
 from brimful.commands.export import export
 from brimful.corpus.tokenize.vocabulary_training import train
 from brimful.exporting.card import card
-from brimful.exporting.example import Exported, example
+from brimful.exporting.exported import Export
 from brimful.exporting.formats import FORMATS
 from brimful.hf.folders import save_model
-from brimful.hf.reading import TextReading
+from brimful.hf.model_folder import ModelFolder
+from brimful.hf.text_reading import TextReading
 from brimful.model.heads import MaskedLMHead, SequenceHead, SpanHead, TokenHead
 from brimful.model.shape import EncoderConfig
 
@@ -37,6 +38,14 @@ def encoder(tokenizer: Tokenizer, seed: int) -> Encoder:
     encoder = Encoder(EncoderConfig(vocabulary_size=tokenizer.get_vocab_size(), architecture="bert", **shape))
     encoder.tokenizer = tokenizer
     return encoder
+
+
+def made(encoder: Encoder, head: object = None, extra: dict[str, Any] | None = None, **more: Any) -> Export:
+    """A model that is exported from nowhere."""
+    others = dict(extra or {})
+    settings = {"max_length": 20, "problem_type": others.pop("problem_type", None), "extra": others}
+    reading = TextReading(20, **more) if head is None else None
+    return Export(encoder, head, None, ModelFolder(Path("given")), settings, True, reading)
 
 
 def printed(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, *texts: str) -> str:
@@ -78,8 +87,8 @@ def test_each_example_predicts_without_brimful(
     problem = extra.get("problem_type")
     others = {key: value for key, value in extra.items() if key != "problem_type"}
     save_model(tmp_path / "m", encoder, head, labels, max_length=20, problem_type=problem, extra=others)
-    exported = Exported("hf", head, extra, 20, (0, "[PAD]"), "[MASK]", True, None)
-    (tmp_path / "m" / "example.py").write_text(example(exported), encoding="utf-8")
+    text = FORMATS["hf"].example(made(encoder, head, extra))
+    (tmp_path / "m" / "example.py").write_text(text, encoding="utf-8")
     texts = ["the [MASK] was clean", "not worth the money"]
     said = printed(tmp_path / "m", monkeypatch, capsys, *texts)
     lines = said.splitlines()
@@ -113,8 +122,7 @@ def test_examples_have_twenty_lines_and_compile(kind: str, form: str, encoder: E
     make, extra, _ = HEADS[kind]
     if form == "sentence-transformers" and kind not in ("classes", "labels", "values", "vectors"):
         pytest.skip("no such export")
-    exported = Exported(form, make(encoder), extra, 20, (0, "[PAD]"), "[MASK]", True, None)
-    text = example(exported)
+    text = FORMATS[form].example(made(encoder, make(encoder), extra))
     assert sum(bool(line) for line in text.splitlines()) <= 20
     assert ("brimful" in text) is (form == "int8")
     assert max(map(len, text.splitlines())) <= 120
@@ -150,7 +158,7 @@ def test_the_card_says_what_the_run_knows_and_an_edited_one_stays(encoder: Encod
 
 @pytest.mark.parametrize("difference", [None, 1e-6])
 @pytest.mark.parametrize("gated", [True, False])
-def test_a_card_says_what_was_compared(difference: float | None, gated: bool) -> None:
+def test_a_card_says_what_was_compared(difference: float | None, gated: bool, encoder: Encoder) -> None:
     """Without transformers nothing is known on random texts, but the texts of an int8 export are read."""
     facts = {"model": "BertModel", "parameters": 10, "pieces": 5, "max_abs_logit_difference": difference}
     gate = {"texts": 80, "file": "test.tsv", "instructions": "VNNI", "equal_predictions": 0.99}
@@ -158,9 +166,7 @@ def test_a_card_says_what_was_compared(difference: float | None, gated: bool) ->
     gate |= {"metric": "accuracy", "before": 0.9, "after": 0.89, "standard_error": 0.01}
     gate |= {"texts_per_second": 1234.5, "p50_ms": 0.5, "processor": "EPYC", "cores": 2}
     facts |= {"gate": gate | {"in_int8": 7, "in_bf16": ["layers.0.up"]}} if gated else {}
-    page = card(
-        Exported("int8", None, {}, 32, (0, "[PAD]"), None, False, TextReading(32)), "model", None, {}, facts
-    )
+    page = card(made(encoder), FORMATS["int8"], "model", {}, facts)
     assert ("Largest difference of an output" in page) == (difference is not None)
     assert ("not loaded with transformers" in page) == (difference is None and not gated)
     assert ("on 80 texts of test.tsv, on VNNI" in page) == gated
@@ -200,49 +206,44 @@ STUDENT = {"accuracy": 0.5, "accuracy_std": 0.012, "accuracy_runs": [0.49, 0.51]
         ({}, ["- (fill in)"]),
     ],
 )
-def test_the_card_has_metrics_of_students_and_seeds(summary: dict[str, Any], lines: list[str]) -> None:
-    exported = Exported("hf", None, {}, 20, (0, "[PAD]"), None, True, TextReading(20))
+def test_the_card_has_metrics_of_students_and_seeds(
+    summary: dict[str, Any], lines: list[str], encoder: Encoder
+) -> None:
     facts = {"model": "BertModel", "parameters": 9, "pieces": 8}
-    page = card(exported, "m", None, {"options": {}, "summary": summary}, facts)
+    page = card(made(encoder), FORMATS["hf"], "m", {"options": {}, "summary": summary}, facts)
     assert "\n".join(["## Metrics", "", *lines, "", "## Training"]) in page
 
 
-def test_the_card_of_int8_says_where_eight_bits_are() -> None:
+def test_the_card_of_int8_says_where_eight_bits_are(encoder: Encoder) -> None:
     facts = {"model": "BertModel", "parameters": 9, "pieces": 8}
-    pages = {
-        name: card(
-            Exported(name, None, {}, 20, (0, "[PAD]"), None, True, TextReading(20)), "m", None, {}, facts
-        )
-        for name in ("int8", "onnx-int8")
-    }
-    assert (
-        "The model is `onnx/model_quantized.onnx` (onnx-int8). Texts are cut at 20 tokens."
-        in pages["onnx-int8"]
-    )
-    assert (
-        "The model is `model.safetensors`, with the weights and the size of the format hf." in pages["int8"]
-    )
+    pages = {name: card(made(encoder), FORMATS[name], "m", {}, facts) for name in ("int8", "onnx-int8")}
+    graph = "The model is `onnx/model_quantized.onnx` (onnx-int8). Texts are cut at 20 tokens."
+    assert graph in pages["onnx-int8"]
+    weights = "The model is `model.safetensors`, with the weights and the size of the format hf."
+    assert weights in pages["int8"]
     assert "on x86 CPUs; the steps for it are in `int8.safetensors`." in pages["int8"]
 
 
-def test_the_card_says_which_part_of_long_texts_is_read() -> None:
+def test_the_card_says_which_part_of_long_texts_is_read(encoder: Encoder) -> None:
     facts = {"model": "BertModel", "parameters": 9, "pieces": 8}
-    kept = {"side": "left"}, {"values": {"window_overlap": 8}}
-    plain = Exported("hf", None, {}, 20, (0, "[PAD]"), None, True, TextReading(20))
-    left, windows = (card(replace(plain, **each), "m", None, {}, facts) for each in kept)
-    assert "Texts are cut at 20 tokens, on the left." in left
+    windows = card(made(encoder, extra={"window_overlap": 8}), FORMATS["hf"], "m", {}, facts)
     assert "Texts are read in windows of 20 tokens that share 8" in windows
     assert "are cut at" not in windows
+    assert "Texts are cut at 20 tokens." in card(made(encoder), FORMATS["hf"], "m", {}, facts)
 
 
-def test_names_mean_nothing_to_markdown() -> None:
+def test_names_mean_nothing_to_markdown(encoder: Encoder) -> None:
     """Each is a code span on one line, as CommonMark reads it; usual names stay as they are."""
     odd = ["<img src=x>\n---\nlicense: evil\n```", "`a`", "*b*", "c\x1b[31m", "[d](e)"]
-    exported = Exported("hf", None, {}, 20, (0, "[PAD]"), None, True, "mean")
+    exported = made(encoder, TokenHead(encoder, 6))
     facts = {"model": "BertModel", "parameters": 9, "pieces": 8}
-    page = card(exported, "<m>", ["good", *odd], {"options": {"train": "a/<b>.tsv"}, "summary": {}}, facts)
-    usual = card(exported, "m", ["good"], {"options": {"train": "a/b.tsv"}, "summary": {}}, facts)
-    assert page.count("\n") == usual.count("\n")
+
+    def page_of(name: str, labels: list[str], train: str) -> str:
+        run = {"options": {"train": train}, "summary": {}}
+        return card(replace(exported, labels=labels), FORMATS["hf"], name, run, facts)
+
+    page = page_of("<m>", ["good", *odd], "a/<b>.tsv")
+    assert page.count("\n") == page_of("m", ["good"], "a/b.tsv").count("\n")
     (line,) = [each for each in page.split("\n") if each.startswith("Labels: ")]
     assert line.startswith("Labels: good, ```` <img src=x>")
     assert line.endswith("`` `a` ``, `*b*`, `c\\x1b[31m`, `[d](e)`.")

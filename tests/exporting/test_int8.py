@@ -13,10 +13,10 @@ from brimful import BrimfulError, Encoder, TaskModel
 from brimful.commands.export import export
 from brimful.commands.predict import predict
 from brimful.hf.folders import load_pretrained
-from brimful.hf.int8 import FILE, products
+from brimful.hf.int8_steps import FILE, products
 from brimful.model.door import shut
 from brimful.model.heads import SequenceHead
-from brimful.model.int8 import missing
+from brimful.model.int8_rounding import missing
 from brimful.tasks.classification import Classification
 from builders.encoders import small, word_tokenizer
 

@@ -13,14 +13,14 @@ from tokenizers import Tokenizer, models
 from brimful import Encoder
 from brimful.base.console import recorded_warnings
 from brimful.base.errors import BrimfulError
-from brimful.exporting.source import left_out
 from brimful.hf.folders import (
+    left_out,
     load_model,
     load_pretrained,
     save_model,
 )
 from brimful.hf.model_folder import ModelFolder
-from brimful.hf.reading import reads_token_types
+from brimful.hf.text_reading import reads_token_types
 from brimful.model.heads import (
     MaskedLMHead,
     PairHead,

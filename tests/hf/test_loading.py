@@ -15,9 +15,8 @@ from tokenizers import Tokenizer
 
 from brimful import Encoder
 from brimful.base.errors import BrimfulError
-from brimful.exporting.source import left_out
 from brimful.hf import weights as hf_weights
-from brimful.hf.folders import load_model, save_model
+from brimful.hf.folders import left_out, load_model, save_model
 from brimful.hf.model_folder import ModelFolder
 from brimful.hf.weights import read_weights, weight_files
 from brimful.model.heads import MaskedLMHead, SequenceHead

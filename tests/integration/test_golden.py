@@ -29,8 +29,12 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 import brimful
-from brimful import packing
 from brimful.model.encoder import Encoder
+from brimful.packing.assignment import assign
+from brimful.packing.dealing import deal, row_costs
+from brimful.packing.histogram import count_lengths
+from brimful.packing.online import pack_stream
+from brimful.packing.pack_first import best_fit, lpfhp, spfhp
 
 GOLDENS = Path(__file__).parents[1] / "golden.json"
 OLD = Path(__file__).parents[1] / "data" / "old"
@@ -259,14 +263,14 @@ def test_row_plans() -> None:
     """Plans of a fixed histogram: all algorithms but those that a solver of linear programs decides."""
     draw = golden_texts.Draw(5)
     lengths = np.array([3 + min(draw.below(126), draw.below(126)) for _ in range(3000)], dtype=np.int64)
-    counts = packing.count_lengths(lengths)
+    counts = count_lengths(lengths)
     plans = {
-        "spfhp": packing.spfhp(counts, 256),
-        "spfhp, depth 4": packing.spfhp(counts, 256, 4),
-        "lpfhp": packing.lpfhp(counts, 256),
-        "lpfhp, depth 3": packing.lpfhp(counts, 256, 3),
-        "best fit": packing.best_fit(counts, 256),
-        "best fit, depth 5": packing.best_fit(counts, 256, 5),
+        "spfhp": spfhp(counts, 256),
+        "spfhp, depth 4": spfhp(counts, 256, 4),
+        "lpfhp": lpfhp(counts, 256),
+        "lpfhp, depth 3": lpfhp(counts, 256, 3),
+        "best fit": best_fit(counts, 256),
+        "best fit, depth 5": best_fit(counts, 256, 5),
     }
     found: dict[str, Any] = {
         name: {
@@ -276,14 +280,12 @@ def test_row_plans() -> None:
         }
         for name, plan in plans.items()
     }
-    row_offsets, order = packing.assign(plans["best fit"], lengths, np.uint64(7))
-    costs = packing.row_costs(row_offsets, order, lengths)
-    found["online"] = sha256(*packing.pack_stream(lengths, 256))
-    found["online, depth 3"] = sha256(*packing.pack_stream(lengths, 256, 3))
+    row_offsets, order = assign(plans["best fit"], lengths, np.uint64(7))
+    costs = row_costs(row_offsets, order, lengths)
+    found["online"] = sha256(*pack_stream(lengths, 256))
+    found["online, depth 3"] = sha256(*pack_stream(lengths, 256, 3))
     found["assign"] = sha256(row_offsets.tolist(), order.tolist())
-    found["deal"] = sha256(
-        costs.tolist(), *(part.tolist() for part in packing.deal(costs, 4, 8, np.uint64(7)))
-    )
+    found["deal"] = sha256(costs.tolist(), *(part.tolist() for part in deal(costs, 4, 8, np.uint64(7))))
     compare("row plans", found)
 
 

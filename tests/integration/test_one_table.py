@@ -11,18 +11,16 @@ from brimful.base.errors import BrimfulError, UsageError
 from brimful.base.storage import read_json, write_json
 from brimful.cli.main import main
 from brimful.commands.distil import distil
-from brimful.commands.distil_recipe import distil_recipe
 from brimful.commands.export import export
 from brimful.commands.finetune import finetune
 from brimful.commands.inspect import inspect
-from brimful.distillation.run_tables import tables_of_run
-from brimful.finetuning.config import FinetuneConfig
-from brimful.finetuning.held_out import FILE, read_held_out
-from brimful.finetuning.trainings import load_data
 from brimful.hf.folders import load_pretrained, save_model
 from brimful.hf.model_folder import ModelFolder
-from brimful.reports.headline import headline
 from brimful.reports.load import load_run
+from brimful.stages.finetune_config import FinetuneConfig
+from brimful.stages.finetune_trainings import load_data
+from brimful.stages.held_out_rows import FILE, read_held_out
+from brimful.stages.teaching_material import tables_of_run
 from brimful.tables.table_files import read_file
 from brimful.tasks.alike import alike_rows
 from brimful.tasks.classification import Classification
@@ -64,7 +62,9 @@ def test_one_table_is_enough(one, inputs, tmp_path, capsys):
     kinds = {(finding["table"], finding["kind"]) for finding in summary["findings"]}
     assert not {"leakage", "near leakage"} & {kind for _, kind in kinds}
     assert summary["train"]["duplicates_in_test"] == summary["train"]["near_duplicates_in_test"] == 0
-    assert any("150 test rows and 60 dev rows were held out" in s for s in headline(load_run(one)).sentences)
+    overview = load_run(one).summary
+    assert overview is not None
+    assert ["Test rows held out of train", "150 (held_out_rows.json)"] in overview.tables[0].rows
     assert finetune(**inputs, **QUICK, out=str(tmp_path / "dry"), dry_run=True)["test"] == 150
     said = " ".join(capsys.readouterr().err.split())
     assert "150 test and 60 dev rows; alike texts stay together, labels keep their proportions" in said
@@ -99,8 +99,6 @@ def test_a_student_has_the_same_test_and_dev_and_learns_neither(one, inputs, tmp
     assert "more.txt: left out 3 texts, equal or nearly equal to test or dev rows" in capsys.readouterr().err
     with pytest.raises(UsageError, match="may hold them or copies of them: give --test too"):
         distil(teacher=str(one), out=str(tmp_path / "c"), train=str(tmp_path / "more.txt"), **stages)
-    with pytest.raises(UsageError, match="distil-recipe needs --test"):
-        distil_recipe(teacher=str(one), out=str(tmp_path / "d"))
 
 
 def test_an_export_is_compared_on_the_rows_held_out(one, inputs, tmp_path, capsys):

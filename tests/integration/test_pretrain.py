@@ -11,7 +11,7 @@ import pytest
 from brimful.base.config import build, read_yaml
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import read_json
-from brimful.pretraining.config import PretrainConfig
+from brimful.stages.pretrain_config import PretrainConfig
 from brimful.train.metrics import read_metrics
 from builders.verbs import (
     SMALL,
@@ -36,7 +36,6 @@ def test_a_finished_run_has_all_its_parts(pretrained):
     assert summary["validation"]["loss"] > 0
     assert 0.9 < summary["packing"]["efficiency"] <= 1
     assert summary["packing"]["padded_efficiency"] < summary["packing"]["efficiency"]
-    assert summary["verdict"]["bound"] in ("input", "compute", "busy machine"), "one rank waits for no other"
     assert summary["verdict"]["unigram_entropy"] < math.log(200)
     assert isinstance(summary["verdict"]["loss_is_normal"], bool)
     assert len(read_metrics(pretrained / "metrics.jsonl")) == 21

@@ -176,7 +176,7 @@ def signalled(number: int, method: str, name: str, step: int | None = None) -> I
     before = getattr(Trainer, method)
 
     def then(self: Trainer, *arguments: Any) -> Any:
-        if str(self.directory).endswith(name) and step in (None, self.step):
+        if str(self.directory).endswith(name) and step in (None, self.progress.step):
             os.kill(os.getpid(), number)
         return before(self, *arguments)
 
@@ -220,20 +220,6 @@ def test_a_request_that_comes_after_the_last_update_of_a_training_is_heard(
     call(verb, "--resume", out)
     assert made(out) == made(straight[verb])
     assert len(updates) == updates_of(straight[verb])
-
-
-@pytest.mark.slow
-def test_a_recipe_that_was_stopped_names_itself(inputs, straight, tmp_path, call: Call):
-    """And not the step in its folder, whose end would not be the recipe's."""
-    out = tmp_path / "run"
-    line = ("distil-recipe", *distil_line(inputs, straight["finetune"].parent, out)[1:])
-    with signalled(signal.SIGTERM, "_log", "layers", 4):
-        answer = call(*line)
-    assert answer.code == 128 + signal.SIGTERM
-    assert answer.error.endswith(
-        f"stopped by SIGTERM in distil layers, seed 0; continue with brimful distil-recipe --resume {out}\n"
-    )
-    assert call("distil-recipe", "--resume", out).code == 0
 
 
 @pytest.fixture(params=TRAININGS)

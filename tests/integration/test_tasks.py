@@ -71,7 +71,6 @@ def test_two_rates_and_two_seeds_give_means_and_their_spread(finetuned):
     hits = sum(row["gold"] == row["prediction"] for row in predictions)
     assert hits / 50 in test["accuracy_runs"]
     assert read_metrics(finetuned / "metrics.jsonl")[-1]["loss.classification"] > 0
-    assert summary["verdict"]["bound"] in ("input", "compute", "busy machine"), "one rank waits for no other"
 
 
 def test_a_separable_set_is_learned(finetuned):
@@ -345,7 +344,7 @@ def test_without_dev_there_is_no_temperature(pretrained, tables, tmp_path, call:
     data = ("--encoder", pretrained, "--train", train, "--test", tables["test"], "--out", tmp_path / "run")
     answer = call("finetune", *data, *FIT, "--epochs", 0.2)
     assert "no dev rows: no temperature" in answer.error
-    assert "1 row repeats an earlier one (row 61 is row 1" in answer.error
+    assert "1 row repeats an earlier one, at most case, width and spaces apart (row 61" in answer.error
     assert answer.value["calibration"].keys() == {"ece", "bins"}
     assert "abstain" not in answer.value
     assert [(f["table"], f["kind"]) for f in answer.value["findings"]] == [("train", "duplicates")]

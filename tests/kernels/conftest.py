@@ -2,6 +2,7 @@
 
 import pytest
 
+import brimful.kernels.forms  # noqa: F401  (fast forms register themselves)
 from brimful.model import door
 
 

@@ -17,14 +17,14 @@ from brimful.base import workers
 from brimful.base.errors import BrimfulError, NotFiniteError
 from brimful.data.examples import Examples
 from brimful.exporting.calibration import calibrate
-from brimful.hf.int8 import FILE, products, read_steps, write_steps
+from brimful.hf.int8_steps import FILE, products, read_steps, write_steps
 from brimful.kernels import inference_layer, int8
 from brimful.kernels.inference_layer import LaidOut, lays_out_bf16
 from brimful.model import inference
 from brimful.model.door import shut, within
 from brimful.model.encoder import Encoder
 from brimful.model.inference import batches, sharing, text_vectors
-from brimful.model.int8 import NARROW, WHOLE, Steps, is_wide, largest_weight, missing
+from brimful.model.int8_rounding import NARROW, WHOLE, Steps, is_wide, largest_weight, missing
 from builders.encoders import VOCABULARY, random_row, small
 
 ALL = ["bert", "roberta", "electra", "prenorm", "modern"]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from brimful.base.workers import threads
+from brimful.base.cpu_steps import threads
 from brimful.data.example_batches import batch_of
 from brimful.data.examples import Examples
 from brimful.kernels.inference_layer import LaidOut

@@ -17,11 +17,11 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from brimful.base.errors import BrimfulError
 from brimful.commands.pack_sources import histogram_counts
 from brimful.packing.bounds import lower_bound
-from brimful.packing.cutting import plan as units
 from brimful.packing.cutting import program as relaxation
+from brimful.packing.cutting import stock as units
 from brimful.packing.cutting.knapsack import best_patterns, fill_rows
-from brimful.packing.cutting.plan import cutting_stock, improve_in_units
-from brimful.packing.cutting.rounding import fill_slots, unplaced
+from brimful.packing.cutting.stock import cutting_stock, improve_in_units
+from brimful.packing.cutting.whole_rows import fill_slots, unplaced
 from brimful.packing.histogram import Plan, count_lengths
 from brimful.packing.pack_first import best_fit
 

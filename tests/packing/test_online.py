@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from brimful.base.errors import BrimfulError
 from brimful.commands.pack_sources import histogram_counts
-from brimful.packing.comparison import draw_lengths
 from brimful.packing.histogram import count_lengths
 from brimful.packing.online import pack_stream
 from brimful.packing.pack_first import spfhp
+from brimful.packing.side_by_side import draw_lengths
 
 
 @st.composite

@@ -15,7 +15,10 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from brimful.base.errors import BrimfulError
-from brimful.precision import AutomaticLossScaler, NarrowWeights, RunningMean, rank_factor, watch_modules
+from brimful.precision.narrow import NarrowWeights
+from brimful.precision.running_mean import RunningMean, rank_factor
+from brimful.precision.scaler import AutomaticLossScaler
+from brimful.precision.watching import watch_modules
 
 
 def full(tensor: torch.Tensor) -> torch.Tensor:

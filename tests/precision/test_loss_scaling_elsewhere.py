@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
-from brimful.precision import AutomaticLossScaler, watch_modules
+from brimful.precision.scaler import AutomaticLossScaler
+from brimful.precision.watching import watch_modules
 
 
 class Classifier(nn.Module):

@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 import brimful
 from brimful.base.errors import BrimfulError
-from brimful.precision import RunningMean
+from brimful.precision.running_mean import RunningMean
 
 SCRIPT = Path(__file__).with_name("precision_rank.py")
 

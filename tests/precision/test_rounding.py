@@ -12,7 +12,11 @@ from brimful.base.errors import BrimfulError
 from brimful.base.randomness import derive_key, hash_words
 from brimful.optim.lamb import Lamb
 from brimful.optim.muon import Muon
-from brimful.precision import AutomaticLossScaler, NarrowWeights, narrow, round_stochastically, watch_modules
+from brimful.precision import narrow
+from brimful.precision.narrow import NarrowWeights
+from brimful.precision.rounding import round_stochastically
+from brimful.precision.scaler import AutomaticLossScaler
+from brimful.precision.watching import watch_modules
 
 DTYPES = [torch.bfloat16, torch.float16]
 BLOCK = 4 << 15  # numbers under one key

@@ -11,8 +11,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from brimful.precision import AutomaticLossScaler, watch, watch_modules
-from brimful.precision.watching import take_counts
+from brimful.precision.scaler import AutomaticLossScaler
+from brimful.precision.watching import take_counts, watch, watch_modules
 from builders.watched import CPU, LARGEST, Step, convolutional, counted, histogram
 
 # What torch.compile warns of is its own code.

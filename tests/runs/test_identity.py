@@ -7,14 +7,11 @@ from typing import Any
 import pytest
 
 from brimful.base.config import identity, incidental
-from brimful.distillation.encoder.config import DistilEncoderConfig
-from brimful.distillation.recipe.config import DistilRecipeConfig
-from brimful.distillation.static.config import DistilStaticConfig
-from brimful.distillation.task.config import DistilConfig
-from brimful.finetuning.config import FinetuneConfig
-from brimful.pretraining.config import PretrainConfig
+from brimful.stages.distil_options import DistilConfig, DistilEncoderConfig, DistilStaticConfig
+from brimful.stages.finetune_config import FinetuneConfig
+from brimful.stages.pretrain_config import PretrainConfig
 
-STUDENTS = [DistilConfig, DistilEncoderConfig, DistilStaticConfig, DistilRecipeConfig]
+STUDENTS = [DistilConfig, DistilEncoderConfig, DistilStaticConfig]
 RUNS = [PretrainConfig, FinetuneConfig, *STUDENTS]
 IN_LOOP = {"log_every", "evaluate_every", "checkpoint_every", "hang_limit", "recompute", "wandb"}
 IN_TRAINER = IN_LOOP | {"keep_checkpoints", "spike", "on_spike", "prefetch", "profile"}
@@ -35,7 +32,6 @@ INCIDENTAL = {
         *("teacher", "teacher_vectors", "student", "unlabelled", "data", "test", "out", "resume", "dry_run"),
     },
     DistilStaticConfig: OF_TASK,
-    DistilRecipeConfig: OF_TASK | {"student", "encoder", "data"},
 }
 
 

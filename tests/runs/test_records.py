@@ -17,7 +17,6 @@ from brimful.runs.checkpoint import require_like
 from brimful.runs.directory import INPUTS, SUMMARY, check_inputs, read_summary
 from brimful.runs.folder import Result, RunFolder
 from brimful.train.metrics import read_metrics
-from brimful.train.verdict import TASK, speed
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
@@ -59,16 +58,6 @@ def test_metrics(tmp_path: Path, where: int, damage: str) -> None:
     path.write_text("\n".join(lines), encoding="latin-1")
     with pytest.raises(BrimfulError, match=rf"metrics\.jsonl, line {where + 1} is damaged; remove that line"):
         read_metrics(path)
-
-
-@given(
-    st.lists(
-        st.fixed_dictionaries({"seconds": JSON, "data_wait": JSON, "lag": JSON, "mfu": JSON}), max_size=4
-    )
-)
-def test_a_verdict_leaves_out_what_is_no_number(lines: list[dict[str, Any]]) -> None:
-    lines = [{k: v for k, v in each.items() if type(v) is not int or abs(v) < 10**9} for each in lines]
-    speed([lines], TASK)
 
 
 CURSOR = {

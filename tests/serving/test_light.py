@@ -16,16 +16,16 @@ import pytest
 import brimful
 from brimful import BrimfulError, TaskModel
 from brimful.commands.export import export
-from brimful.exporting.convert import write_openvino
 from brimful.exporting.graph import write_onnx
+from brimful.exporting.openvino import write_openvino
 from brimful.hf.folders import save_model
-from brimful.hf.reading import TextReading
 from brimful.hf.text_encoder import TextEncoder
+from brimful.hf.text_reading import TextReading
 from brimful.model.heads import MaskedLMHead, SequenceHead
 from brimful.serving import graph_models
-from brimful.tasks.classes import Classes
 from brimful.tasks.classification import Classification
-from brimful.tasks.label_sets import LabelSets
+from brimful.tasks.form import Classes
+from brimful.tasks.label_set_form import LabelSets
 from brimful.tasks.multi_label import MultiLabel
 from brimful.tasks.static import StaticModel
 from builders.encoders import small, word_tokenizer
@@ -129,23 +129,6 @@ def test_an_export_to_openvino_predicts_what_that_to_onnx_does(folder_of, tmp_pa
         assert row["prediction"] == other["prediction"]
         for label, score in row["scores"].items():
             assert abs(other["scores"][label] - score) < 0.02  # OpenVINO may compute in bfloat16
-
-
-def test_an_exported_encoder_writes_the_vectors_of_its_folder(tmp_path):
-    encoder = new_encoder()
-    encoder.pooling = "first"
-    encoder.save(tmp_path / "encoder")
-    source = written(tmp_path, "")
-    shutil.copytree(tmp_path / "encoder", tmp_path / "onnx")  # as until 0.2.0, with hidden states
-    os.remove(tmp_path / "onnx" / "model.safetensors")
-    write_onnx(tmp_path / "onnx" / "model.onnx", encoder, None, token_types=False)
-    for pooling in ("auto", "mean", "first"):
-        given = {"input": str(source), "pooling": pooling, "max_length": 20, "overlap": 5}
-        for model in ("encoder", "onnx"):
-            brimful.predict(model=str(tmp_path / model), output=str(tmp_path / f"{model}.npy"), **given)
-        theirs, ours = (np.load(tmp_path / f"{name}.npy") for name in ("encoder", "onnx"))
-        np.testing.assert_allclose(ours, theirs, atol=1e-5)
-        assert ours.shape == (len(TEXTS), 48)
 
 
 @pytest.mark.parametrize("unit", [False, True])

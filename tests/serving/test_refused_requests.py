@@ -169,7 +169,7 @@ def test_a_client_that_closes_hears_what_is_refused_after_its_body_was_read(stat
 def test_an_answer_has_so_many_scores_at_most_and_the_likeliest_on_request(
     static: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("brimful.serving.app.LARGE", 2)  # written in another thread
+    monkeypatch.setattr("brimful.serving.app.LARGE_ANSWER_NUMBERS", 2)  # written in another thread
     with asked(static) as server:
         texts = [f"w{number}" for number in range(4)]
         every = server.ask(CLASSIFY, texts=texts)["results"]

@@ -71,7 +71,7 @@ import os
 import signal
 import sys
 from brimful.cli.main import main
-from brimful.commands import early
+from brimful.cli import early_checks
 from brimful.serving import server
 where, _, name = os.environ["PLACE"].rpartition(".")
 where = eval(where)
@@ -220,7 +220,7 @@ def test_a_signal_while_a_model_loads_has_it_loaded_once_more(folder: Path) -> N
     ("place", "status", "out", "err"),
     [
         (
-            "early.check",
+            "early_checks.check_inputs",
             143,
             "",
             "brimful: stopped by SIGTERM before the run had started; nothing was written\n",

@@ -10,7 +10,7 @@ import brimful
 from brimful import Encoder
 from brimful.base.distributed import World
 from brimful.hf.folders import save_model
-from brimful.hf.sentence_modules import write_modules
+from brimful.hf.text_reading import write_modules
 from brimful.model.inference import text_vectors
 from brimful.tables.table import Table
 from brimful.tasks.encoded import encode

@@ -17,7 +17,7 @@ from brimful.commands.predict import predict
 from brimful.corpus.text.tokenizer import load
 from brimful.hf.folders import load_model, save_model
 from brimful.hf.model_folder import ModelFolder
-from brimful.hf.reading import reads_token_types
+from brimful.hf.text_reading import reads_token_types
 from brimful.model.shape import EncoderConfig
 
 

@@ -21,12 +21,11 @@ from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
 from brimful.objectives.losses import span_cross_entropy_sum
 from brimful.tables.question_files import Answer, QuestionTable, read_questions
-from brimful.tasks.answer_spans import Prediction, Scored
-from brimful.tasks.answers import cmrc_exact, exact, f1, lcs_f1
+from brimful.tasks.answer_form import Prediction, Scored
 from brimful.tasks.data import load_task_data
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.model import TaskModel
-from brimful.tasks.question_answering import QuestionAnswering
+from brimful.tasks.question_answering import QuestionAnswering, cmrc_exact, exact, f1, lcs_f1
 from builders.encoders import pair_template, small
 
 TASK = QuestionAnswering(no_answer_threshold=0.0)

@@ -236,7 +236,7 @@ def test_a_stopped_regression_goes_on_to_the_same_bits(
     update = Trainer.train_step
 
     def stopped(self: Trainer, *arguments: Any) -> Any:
-        if self.step == 4:
+        if self.progress.step == 4:
             raise KeyboardInterrupt
         return update(self, *arguments)
 

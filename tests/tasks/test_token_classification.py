@@ -23,11 +23,16 @@ from brimful.model.shape import EncoderConfig
 from brimful.tables.labelled_spans import LabelledSpan
 from brimful.tables.schemes import Tag, read_tags, spans_of
 from brimful.tables.tagged_files import read_tagged
-from brimful.tasks.encoded import Encoded
+from brimful.tasks.encoded import Encoded, without_spaces
 from brimful.tasks.model import load_task_model, reorder
-from brimful.tasks.spans import Found, merge_windows, units_of_words
+from brimful.tasks.span_form import (
+    Found,
+    merge_windows,
+    tag_names,
+    tags_of_spans,
+    units_of_words,
+)
 from brimful.tasks.token_classification import TokenClassification
-from brimful.tasks.token_tags import tag_names, tags_of_spans, without_spaces
 
 SPECIAL = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4}
 TEXT = "Ünïté ﬁnal 腾讯控股(00700) rose\u3000 Coca  Cola! İstanbul e\u0301te\u0301 한국 🙂 ok"

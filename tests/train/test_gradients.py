@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from brimful.base.distributed import World
-from brimful.precision import RunningMean, watching
+from brimful.precision import watching
+from brimful.precision.running_mean import RunningMean
 from brimful.precision.scaler import AutomaticLossScaler
 from brimful.train.flat import ALIGNMENT, flatten
 from brimful.train.gradients import Gradients

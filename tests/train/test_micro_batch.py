@@ -13,6 +13,7 @@ from torch._dynamo.testing import CompileCounterWithBackend
 
 from brimful.base.distributed import World
 from brimful.base.errors import BrimfulError
+from brimful.base.resources import available_memory
 from brimful.corpus.shards import Corpus
 from brimful.data.config import PackingConfig, Phase
 from brimful.data.rows import RowStream
@@ -23,16 +24,15 @@ from brimful.objectives.masked_lm import MaskedLM
 from brimful.optim.config import OptimizerConfig
 from brimful.optim.schedule import ScheduleConfig
 from brimful.precision.formats import Precision
-from brimful.pretraining.config import PretrainConfig
-from brimful.pretraining.plan import resolved
 from brimful.runs import checkpoint
 from brimful.runs.folder import RunFolder
+from brimful.stages.pretrain import resolved
+from brimful.stages.pretrain_config import PretrainConfig
 from brimful.train.config import TrainerConfig
-from brimful.train.memory import available_memory
 from brimful.train.metrics import read_metrics
 from brimful.train.micro_batch import MicroBatches, valid_sizes
 from brimful.train.objective import Runtime
-from brimful.train.probe import HIDDEN, TimedPass, auto_rows, choose_rows, confirm_rows, rows_on_cpu
+from brimful.train.probe import HIDDEN, PASSES, auto_rows, rows_on_cpu
 from brimful.train.step_memory import Held
 from brimful.train.trainer import Trainer
 from brimful.train.training import Training
@@ -263,57 +263,12 @@ def test_valid_sizes_divide_the_updates_of_every_phase() -> None:
     assert valid_sizes(SEQUENCES, 0) == valid_sizes(ROWS, 0) == []
 
 
-def machine(*, fixed: int = 0, fast: int = 1 << 30, most: int = 1 << 30):
-    """Passes of 10 bytes a row and `fixed` beside; more than `fast` rows are no faster; `most` do not fit."""
-    tried = []
-
-    def attempt(rows: int) -> TimedPass | None:
-        tried.append(rows)
-        seconds = rows / min(rows, fast) + 0.01 * rows
-        return None if rows > most else TimedPass(rows, fixed + 10 * rows, seconds)
-
-    return attempt, tried
-
-
-@pytest.mark.parametrize(
-    ("settings", "gain", "expected", "why", "tried"),
-    [
-        ({}, 1.05, 32, "an update has no more", [1, 2, 4, 8, 16, 32]),
-        ({"fast": 4}, 1.05, 4, "16 have", [1, 2, 4, 8, 16]),
-        ({"fast": 4}, 0.0, 32, "an update has no more", [1, 2, 4, 8, 16, 32]),
-        ({"most": 8}, 0.0, 8, "16 do not fit", [1, 2, 4, 8, 16]),
-        ({"most": 0}, 0.0, 0, "", [1]),
-        ({"fixed": 600}, 0.0, 1, "2 are not expected to fit", [1]),
-    ],
-)
-def test_the_largest_that_fits_and_is_worth_it(settings, gain, expected, why, tried) -> None:
-    attempt, seen = machine(**settings)
-    rows, reason = choose_rows([1, 2, 3, 4, 6, 8, 12, 16, 24, 32], attempt, 1000, gain)
-    assert rows == expected
-    assert why in reason
-    assert seen == tried
-
-
-def test_the_next_smaller_size_is_compiled_until_one_runs() -> None:
-    tried: list[int] = []
-
-    def runs(rows: int) -> bool:
-        tried.append(rows)
-        return rows <= 5
-
-    assert confirm_rows([1, 2, 3, 4, 6, 8, 12, 16], 12, runs) == 4
-    assert tried == [12, 8, 6, 4]
-    assert confirm_rows([1, 2, 4], 4, lambda rows: False) == 0
-
-
-def test_no_size_is_tried_that_is_not_expected_to_fit() -> None:
-    attempt, tried = machine()
-    assert choose_rows([1, 2, 4, 8], attempt, 45, 0.0)[0] == 4
-    assert tried == [1, 2, 4]
-
-
 def auto(trainer: Trainer) -> int:
-    return auto_rows(trainer, trainer.stream, OptimizerConfig())  # type: ignore[arg-type]
+    def make() -> tuple[Encoder, MaskedLM]:
+        encoder = Encoder(trainer.encoder.config)
+        return encoder, MaskedLM(MaskedLMHead(encoder), {})
+
+    return auto_rows(trainer, trainer.stream, make)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -346,15 +301,14 @@ def test_on_a_cpu_the_last_micro_batch_of_an_update_of_sequences_is_nearly_full(
     assert chosen == best[-1]
 
 
-def test_sizes_are_tried_on_rows_of_the_longest_phase_and_leave_no_trace(
-    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
+def test_the_largest_that_runs_is_chosen_and_leaves_no_trace(
+    seed: int, tmp_path: Path, capfd: pytest.CaptureFixture
 ) -> None:
     """The trained bits are those of a run that was told the number."""
-    monkeypatch.setattr("brimful.train.probe.GAIN", 0.0)
     trainer = trainer_of(tmp_path / "a", seed, 1, rows=6)
     assert auto(trainer) == trainer.stream.rows_per_micro_batch == 4  # type: ignore[attr-defined]
-    assert "rows_per_micro_batch 4: 8 do not fit" in capfd.readouterr().err
-    assert sorted(set(made(trainer))) == [1, 2, 4, 8]
+    assert "rows_per_micro_batch 4: the most that fit" in capfd.readouterr().err
+    assert made(trainer) == [8, *[4] * PASSES]
     trainer.run("test")
     other = trainer_of(tmp_path / "b", seed, 4)
     other.run("test")
@@ -362,54 +316,13 @@ def test_sizes_are_tried_on_rows_of_the_longest_phase_and_leave_no_trace(
 
 
 def test_what_memory_is_left_decides(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("brimful.train.probe.GAIN", 0.0)
-
     def with_free(free: int) -> int:
         monkeypatch.setattr("brimful.train.probe.available_memory", lambda: free)
         return auto(trainer_of(tmp_path, seed, 1, phases=SEQUENCES))
 
-    assert with_free(1 << 40) > with_free(8_000_000) >= 1
+    assert with_free(1 << 40) > with_free(13_000_000) >= 1
     with pytest.raises(BrimfulError, match="not even micro-batches of one row fit"):
         with_free(0)
-
-
-@pytest.mark.parametrize(("most", "expected"), [(8, 8), (3, 2), (0, None)])
-def test_what_is_chosen_is_compiled_before_training(
-    seed: int,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture,
-    most: int,
-    expected: int | None,
-) -> None:
-    """Beside gradients that exist. The compiled steps of what did not fit are dropped, and no others."""
-    trainer = trainer_of(tmp_path, seed, 1)
-    parameters = list(trainer.state.parameters.values())
-    passes, resets, have_gradients = [], [], set()
-
-    def compiled(batch):
-        rows = batch.tokens.numel() // PACKING.capacity
-        passes.append(rows)
-        have_gradients.add(all(p.grad is not None for p in parameters))
-        if rows > most:
-            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.")
-        return trainer.objective.loss(trainer.encoder, batch)
-
-    monkeypatch.setattr("brimful.train.probe.GAIN", 0.0)
-    monkeypatch.setattr("brimful.train.probe.will_compile", lambda *_: True)
-    monkeypatch.setattr(trainer, "loss", compiled)
-    monkeypatch.setattr(torch.compiler, "reset", lambda: resets.append(1))
-    if expected is None:
-        with pytest.raises(BrimfulError, match="not even micro-batches of one row fit"):
-            auto(trainer)
-    else:
-        assert auto(trainer) == expected
-        assert ("8 do not fit when compiled" in capfd.readouterr().err) == (expected < 8)
-    sizes = [n for n in (8, 4, 2, 1) if n >= (expected or 1)]
-    assert passes == [n for n in sizes for _ in range(3 if n <= most else 1)]
-    assert len(resets) == sum(n > most for n in sizes)
-    assert have_gradients == {True}
-    assert all(p.grad is None for p in parameters)
 
 
 ONE_LENGTH = [Phase(8, PACKING, 16)]
@@ -429,8 +342,6 @@ def test_the_run_compiles_nothing_that_the_probe_has_compiled(
     counter = CompileCounterWithBackend("aot_eager")
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=counter))
     monkeypatch.setattr("brimful.train.compilation.lacks", lambda device: None)
-    monkeypatch.setattr("brimful.train.probe.GAIN", 0.0)
-    monkeypatch.setattr("brimful.train.probe.will_compile", lambda trainer: trainer.training.config.compile)
     torch.compiler.reset()
     settings = {
         "phases": ONE_LENGTH,
@@ -459,7 +370,7 @@ import torch.distributed as dist
 from torch._dynamo.testing import CompileCounterWithBackend
 import test_micro_batch as toy
 from brimful.base.distributed import world
-from brimful.train import compilation, data_parallel, probe
+from brimful.train import compilation, data_parallel
 
 counter = CompileCounterWithBackend("aot_eager")
 import torch._inductor.compile_fx
@@ -467,8 +378,6 @@ torch._inductor.compile_fx.compile_fx = lambda graph, inputs, **_: counter(graph
 dist._DEFAULT_FIRST_BUCKET_BYTES = 4096
 data_parallel.BUCKET_MB = 4096 / 2**20
 compilation.lacks = lambda device: None
-probe.GAIN = 0.0
-probe.will_compile = lambda trainer: trainer.training.config.compile
 dist.init_process_group("gloo", timeout=timedelta(seconds=60))
 with world() as ranks:
     trainer = toy.trainer_of(

@@ -13,6 +13,7 @@ from typing import Any
 from brimful.base.config import config_hash, to_dict, write_yaml
 from brimful.base.console import counted, warn
 from brimful.base.folder_lock import FolderLock
+from brimful.base.summary import with_overview
 from brimful.base.system import has_timers
 from brimful.corpus.cleaning.clean import Cleaner
 from brimful.corpus.cleaning.version import cleaning_version
@@ -20,6 +21,7 @@ from brimful.corpus.dedup.duplicates import NearKeys
 from brimful.corpus.engines.engine import Engine, EngineConfig
 from brimful.corpus.pipeline.config import PrepareConfig
 from brimful.corpus.pipeline.inventory import open_inventory, require_corpus_place
+from brimful.corpus.pipeline.prepare_summary import summarise_inputs, summarise_preparation
 from brimful.corpus.pipeline.stages import CLEANING, Preparation, Settings
 from brimful.corpus.pipeline.text import check_lexicon
 from brimful.corpus.pipeline.tokenizer_choice import TokenizerChoice, choices_of, peak_memory_mb
@@ -74,18 +76,18 @@ def prepare_corpus(config: PrepareConfig) -> dict[str, Any]:
     memory = {"main": peak_memory_mb("self")}
     if config.engine == "local":
         memory["workers"] = peak_memory_mb("children")
-    return {
+    facts = {
         **summary,
         "decided": choices_of(out, settings.tokenizer) | {"validation_share": config.validation_share},
         "memory_mb": {name: mb for name, mb in memory.items() if mb is not None},
     }
+    return with_overview(facts, summarise_preparation(facts))
 
 
 def _settings(config: PrepareConfig) -> Settings:
-    lexicon = config.lexicon
     lexicon_hash = ""
-    if lexicon:
-        words, notes = word_list(lexicon, "lexicon")
+    if config.lexicon:
+        words, notes = word_list(config.lexicon, "lexicon")
         lexicon_hash = config_hash(words)
         for note in notes:
             warn(note)
@@ -99,34 +101,19 @@ def _settings(config: PrepareConfig) -> Settings:
         max_documents=config.max_documents,
         extend=config.extend,
     )
+    segmenter = segmenter_name()
+    facts = {"lexicon content": lexicon_hash, "segmenter": segmenter, CLEANING: cleaning_version()}
     return Settings(
-        given={
-            **given,
-            "lexicon content": lexicon_hash,
-            "segmenter": segmenter_name(),
-            CLEANING: cleaning_version(),
-        },
-        read=config.read,
-        clean=config.clean,
-        dedup=config.dedup,
+        config=config,
+        given={**given, **facts},
         tokenizer=tokenizer,
         tokenizer_settings=tokenizer.check(),
-        retrain_tokenizer=config.retrain_tokenizer,
-        language=config.language,
-        lexicon=lexicon,
         lexicon_hash=lexicon_hash,
-        segmenter=segmenter_name(),
-        shard_tokens=config.shard_tokens,
-        validation_share=config.validation_share,
-        document_seconds=config.document_seconds,
-        max_documents=config.max_documents,
+        segmenter=segmenter,
     )
 
 
 def _list(inputs: Sequence[Input]) -> dict[str, Any]:
-    return {
-        "dry_run": True,
-        "files": len(inputs),
-        "bytes": sum(item.bytes for item in inputs),
-        "inputs": [item.path for item in inputs],
-    }
+    paths, size = [item.path for item in inputs], sum(item.bytes for item in inputs)
+    facts = {"dry_run": True, "files": len(inputs), "bytes": size, "inputs": paths}
+    return with_overview(facts, summarise_inputs(paths, size))

@@ -15,11 +15,11 @@ from brimful.base.config import config_hash
 from brimful.base.console import counted, say, warn
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import find_commit, sweep
-from brimful.corpus.cleaning.clean import CleanConfig
-from brimful.corpus.dedup.duplicates import DedupConfig
+from brimful.base.summary import with_overview
 from brimful.corpus.engines.engine import Engine
 from brimful.corpus.engines.watchdog import explained
 from brimful.corpus.pipeline.cleaning import WATCH, CleanTask, clean_part, cleaned
+from brimful.corpus.pipeline.config import PrepareConfig
 from brimful.corpus.pipeline.duplicate_decisions import decide, decided, read_decisions
 from brimful.corpus.pipeline.inventory import (
     FOLDERS,
@@ -30,6 +30,7 @@ from brimful.corpus.pipeline.inventory import (
     cut_shards,
 )
 from brimful.corpus.pipeline.manifest import length_histogram, require_some, show_warnings, summarise
+from brimful.corpus.pipeline.prepare_summary import summarise_preparation
 from brimful.corpus.pipeline.text import TextPart
 from brimful.corpus.pipeline.tokenizer_choice import (
     TokenizerChoice,
@@ -38,9 +39,7 @@ from brimful.corpus.pipeline.tokenizer_choice import (
     tokens_a_guess,
 )
 from brimful.corpus.pipeline.tokenizing import TokenizeTask, in_split, tokenize_shard, tokenized
-from brimful.corpus.reading.read import ReadConfig
 from brimful.corpus.shards import MANIFEST, write_manifest
-from brimful.corpus.words.segmenter import Language
 
 Record = dict[str, Any]
 CLEANING = "cleaning version"  # its name among the settings in MANIFEST.json
@@ -53,27 +52,19 @@ class _Manifest(TypedDict):
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """The settings of all stages.
+    """The settings of all stages: the configuration, and what follows from it and from its files.
 
     Attributes:
         given: everything but the inputs that decides the output, as MANIFEST.json records it.
+        lexicon_hash: of the words of the lexicon; empty without one.
     """
 
+    config: PrepareConfig
     given: Record
-    read: ReadConfig
-    clean: CleanConfig
-    dedup: DedupConfig
     tokenizer: TokenizerChoice
     tokenizer_settings: Record
-    retrain_tokenizer: bool
-    language: Language
-    lexicon: str | None
     lexicon_hash: str
     segmenter: str
-    shard_tokens: int | None
-    validation_share: float
-    document_seconds: float
-    max_documents: int | None
 
 
 class Preparation:
@@ -81,6 +72,7 @@ class Preparation:
 
     def __init__(self, settings: Settings, inventory: Inventory, engine: Engine) -> None:
         self.settings, self.inventory, self.engine = settings, inventory, engine
+        self.config = settings.config
         self.out = inventory.directory
         self.generations: list[Generation] = []
         self.texts: list[Record] = []
@@ -109,11 +101,11 @@ class Preparation:
 
     def _begin(self) -> None:
         """Refuse a changed tokenizer, remove MANIFEST.json if shards will change, remove temporary files."""
-        if self.settings.retrain_tokenizer:
+        if self.config.retrain_tokenizer:
             self.inventory.tokenizer = None
         require_unchanged(self.inventory, self.settings.tokenizer_settings)
         manifest = find_commit(self.out / MANIFEST, _Manifest)
-        if manifest is None or manifest["settings"] != self.settings.given or self.settings.retrain_tokenizer:
+        if manifest is None or manifest["settings"] != self.settings.given or self.config.retrain_tokenizer:
             (self.out / MANIFEST).unlink(missing_ok=True)
         if manifest and manifest["settings"].get(CLEANING) != self.settings.given[CLEANING]:
             warn(f"{self.out} was cleaned by other rules than this version's: it is cleaned again")
@@ -125,24 +117,24 @@ class Preparation:
 
     def _clean(self) -> None:
         """Make the text parts of all generations, and collect their commit records."""
-        settings = self.settings
-        generations = self.inventory.generations(settings.read)
+        config = self.config
+        generations = self.inventory.generations(config.read)
         tasks = [
             CleanTask(
                 directory=self.out,
                 part=part,
-                read=settings.read,
-                clean=settings.clean,
-                dedup=settings.dedup,
-                seconds=settings.document_seconds,
+                read=config.read,
+                clean=config.clean,
+                dedup=config.dedup,
+                seconds=config.document_seconds,
             )
             for generation in generations
             for part in generation.parts
         ]
-        if settings.max_documents is None:
+        if config.max_documents is None:
             self._clean_parts(tasks)
         else:
-            tasks = self._clean_first(tasks, settings.max_documents)
+            tasks = self._clean_first(tasks, config.max_documents)
         self.texts = [_require(cleaned(task), task.name) for task in tasks]
         names = {task.name for task in tasks}
         limited = (
@@ -171,13 +163,13 @@ class Preparation:
     def _decisions(self, number: int, *, verify: bool = False) -> Record | None:
         """The commit record of the decisions on a generation; None if they are missing or damaged."""
         texts = self.texts[: sum(len(generation.parts) for generation in self.generations[: number + 1])]
-        return decided(self.out, self.generations[number], texts, self.settings.dedup, verify=verify)
+        return decided(self.out, self.generations[number], texts, self.config.dedup, verify=verify)
 
     def _decide(self) -> None:
         numbers = range(len(self.generations))
         missing = [number for number in numbers if self._decisions(number, verify=True) is None]
         if missing:
-            decide(self.out, self.generations, self.texts, self.settings.dedup, missing)
+            decide(self.out, self.generations, self.texts, self.config.dedup, missing)
 
     def _freeze(self) -> Record:
         if self.inventory.tokenizer is not None:
@@ -205,7 +197,7 @@ class Preparation:
         expected = []
         for name in names:
             documents = TextPart(self.out, name).documents
-            chosen = in_split(documents, split, self.settings.validation_share)
+            chosen = in_split(documents, split, self.config.validation_share)
             chosen &= read_decisions(self.out, name) == 0
             expected.append(documents["tokens"] * chosen)
         return cut_shards(names, expected, split, first, self._guesses_a_shard)
@@ -213,10 +205,10 @@ class Preparation:
     @cached_property
     def _guesses_a_shard(self) -> float | None:
         """`shard_tokens` in the unit of DOCUMENT["tokens"], which were estimated without the tokenizer."""
-        if self.settings.shard_tokens is None:
+        if self.config.shard_tokens is None:
             return None
         first = [part.name for part in self.generations[0].parts]
-        return self.settings.shard_tokens / tokens_a_guess(self.out, first)
+        return self.config.shard_tokens / tokens_a_guess(self.out, first)
 
     @property
     def _tokenizer(self) -> Record:
@@ -234,10 +226,10 @@ class Preparation:
             inputs=tuple(
                 tuple((entry["path"], entry["begin"]) for entry in texts[part]["inputs"]) for part in parts
             ),
-            validation_share=self.settings.validation_share,
+            validation_share=self.config.validation_share,
             tokenizer_hash=self._tokenizer["hash"],
-            language=self.settings.language,
-            lexicon=self.settings.lexicon,
+            language=self.config.language,
+            lexicon=self.config.lexicon,
             lexicon_hash=self.settings.lexicon_hash,
             segmenter=self.settings.segmenter,
             depends=config_hash([made_of, [texts[part]["files"] for part in parts]]),
@@ -268,6 +260,7 @@ class Preparation:
         summary = summarise(
             self.texts, [read_decisions(self.out, text["name"]) for text in self.texts], shards
         )
+        histogram = length_histogram(shards)
         show_warnings(summary["warnings"], str(self.out / MANIFEST))
         write_manifest(
             self.out,
@@ -275,8 +268,9 @@ class Preparation:
             settings=self.settings.given,
             tokenizer=self._tokenizer,
             inputs=[entry for text in self.texts for entry in text["inputs"]],
-            length_histogram=length_histogram(shards),
+            length_histogram=histogram,
             summary=summary,
+            **with_overview({}, summarise_preparation(summary, histogram)),
         )
         return summary
 

@@ -1,8 +1,7 @@
 """Words in runs of Han characters, by rjieba, or by jieba where that cannot be imported."""
 
-import importlib
-import importlib.util
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,18 +23,21 @@ def cutter_name() -> str:
         BrimfulError: neither is installed.
     """
     for name in ("rjieba", "jieba"):
-        if importlib.util.find_spec(name) is not None:
+        if find_spec(name) is not None:
             return name
     raise BrimfulError("neither rjieba nor jieba is installed to find Chinese words; pip install rjieba")
 
 
 def load_cutter() -> Callable[[str], list[str]]:
     """The package's function text -> words."""
-    module = importlib.import_module(cutter_name())
-    if module.__name__ == "rjieba":
-        return module.cut
-    module.setLogLevel("ERROR")
-    return module.lcut
+    if cutter_name() == "rjieba":
+        from rjieba import cut
+
+        return cut
+    import jieba
+
+    jieba.setLogLevel("ERROR")
+    return jieba.lcut
 
 
 class HanSegmenter:

@@ -1,22 +1,25 @@
 """Models side by side on the same test rows: how sure one can be that one is better."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from brimful.base.errors import BrimfulError
+from brimful.base.randomness import derive_key, hash_words, shuffled_groups
 from brimful.data.examples import Examples
 from brimful.tables.table import Table
 from brimful.tasks.encoded import Encoded
-from brimful.tasks.judging.uncertainty import Uncertain, bootstrapped, jackknifed
 from brimful.tasks.output import write_rows
 from brimful.tasks.task import Task
 
-MOST = 20_000
+MAX_BOOTSTRAP_ROWS = 20_000
 """Test rows that the bootstrap resamples; of more, the jackknife leaves out groups."""
+JACKKNIFE_PARTS = 40
+"""Parts of the examples that `jackknifed` leaves out in turn."""
 
 
 class Judged(NamedTuple):
@@ -26,13 +29,75 @@ class Judged(NamedTuple):
     answers: Any
 
 
+class Uncertain(NamedTuple):
+    """The metrics of m models on the same examples.
+
+    Attributes:
+        values: float64 (m,).
+        covariance: float64 (m, m), of their errors, since the examples are one sample of many.
+    """
+
+    values: np.ndarray
+    covariance: np.ndarray
+
+    def difference(self, first: int, second: int) -> tuple[float, float]:
+        """Of two of them, and its standard error."""
+        signs = np.zeros(len(self.values))
+        signs[first] += 1.0
+        signs[second] -= 1.0
+        variance = signs @ self.covariance @ signs
+        return float(signs @ self.values), float(np.sqrt(max(variance, 0.0)))
+
+
+Measure = Callable[[np.ndarray], Sequence[float]]
+"""int64 (n,), examples, some of them several times -> the metric of each of m models on them."""
+
+
+def bootstrapped(measure: Measure, n: int, resamples: int = 1000) -> Uncertain:
+    """The examples are resampled with the answers of all models kept together (Efron and Tibshirani, 1993;
+    paired: Koehn, 2004), so an example that is hard for all adds nothing to the error of a difference."""
+    draws = []
+    for resample in range(resamples):
+        chosen = hash_words(derive_key("bootstrap", resample), np.arange(n)) % np.uint64(n)
+        draws.append(measure(chosen.astype(np.int64)))
+    return Uncertain(np.array(measure(np.arange(n))), np.atleast_2d(np.cov(np.array(draws).T)))
+
+
+def jackknifed(measure: Measure, groups: Sequence[object]) -> Uncertain:
+    """The same in few measurements, for metrics that take long: each leaves out one of 40 parts of the
+    examples, drawn at random (Efron and Tibshirani, 1993, chapter 11). Those of equal groups are in one part.
+    """
+    place = shuffled_groups(groups if len(set(groups)) > 1 else range(len(groups)), derive_key("jackknife"))
+    parts = min(JACKKNIFE_PARTS, int(place.max()) + 1)
+    left = np.array([measure(np.flatnonzero(place % parts != part)) for part in range(parts)])
+    values = np.array(measure(np.arange(len(place))))
+    return Uncertain(values, (parts - 1) * np.atleast_2d(np.cov(left.T, bias=True)))
+
+
+def over_seeds(measured: Sequence[Mapping[str, float]]) -> dict[str, Any]:
+    """The metrics of one seed; of several seeds the mean of each metric, its standard deviation (METRIC_std)
+    and each value (METRIC_runs)."""
+    if len(measured) == 1:
+        return dict(measured[0])
+    found: dict[str, Any] = {}
+    for name in measured[0]:
+        runs = [each[name] for each in measured]
+        if name == "n":
+            found[name] = runs[0]
+        else:
+            found |= {name: float(np.mean(runs)), f"{name}_std": float(np.std(runs, ddof=1))}
+            found[f"{name}_runs"] = runs
+    return found
+
+
 def measure_methods(methods: Sequence[Sequence[Judged]], test: Encoded) -> Uncertain:
     """The primary metric of methods, each the mean over the models of its seeds.
 
-    The covariance has two parts. That over test rows, with the trained models as they are, is by the paired
-    bootstrap where an answer is a row of an array and there are at most `MOST`, else (many rows, spans,
-    answers to questions) by the jackknife of whole contexts, which measures 41 times instead of 1,001. That
-    over k seeds is the covariance of the metrics of each seed, over k: models of the same seed are paired.
+    The covariance has two parts. The part over test rows, with the trained models as they are, is by the
+    paired bootstrap where an answer is a row of an array and there are at most `MAX_BOOTSTRAP_ROWS`. Else
+    (many rows, spans, answers to questions) it is by the jackknife of whole contexts, which measures 41 times
+    instead of 1,001. The part over k seeds is the covariance of the metrics of each seed, over k: models of
+    the same seed are paired.
 
     Args:
         methods: of each its models, in the same order of seeds. A method without seeds, such as a linear
@@ -44,7 +109,7 @@ def measure_methods(methods: Sequence[Sequence[Judged]], test: Encoded) -> Uncer
     def means(rows: np.ndarray) -> list[float]:
         return [float(np.mean([measure(rows) for measure in models])) for models in measures]
 
-    if isinstance(methods[0][0].answers, np.ndarray) and len(test) <= MOST:
+    if isinstance(methods[0][0].answers, np.ndarray) and len(test) <= MAX_BOOTSTRAP_ROWS:
         found = bootstrapped(means, len(test))
     else:
         found = jackknifed(means, test.table.groups())
@@ -76,6 +141,18 @@ def fingerprint(table: Table) -> str:
     rows = zip(table.keys(), table.labels or [None] * len(table), strict=True)
     digests = sorted(sha256(json.dumps(row).encode()).digest() for row in rows)
     return sha256(b"".join(digests)).hexdigest()[:16]
+
+
+def read_right_answers(path: Path) -> np.ndarray:
+    """bool (rows,): which rows of a file of `write_predictions` are right.
+
+    Raises:
+        BrimfulError: an earlier version wrote it.
+    """
+    values = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    if any("gold" not in value for value in values):
+        raise BrimfulError(f"{path} has the key 'label' of an older version, now 'gold': make the run again")
+    return np.array([value["gold"] == value["prediction"] for value in values])
 
 
 def write_predictions(path: Path, task: Task, answers: Any, data: Encoded) -> None:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from brimful.base.config import Argument
 from brimful.tables.layouts import OWN, Columns
-from brimful.tasks.names import TASK_HELP
+from brimful.tasks.registry import TASK_HELP
 
 
 @dataclass(frozen=True, kw_only=True)

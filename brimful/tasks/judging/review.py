@@ -18,11 +18,10 @@ from brimful.model.encoder import Encoder
 from brimful.model.inference import text_vectors
 from brimful.tables.labelled_spans import LabelledSpan
 from brimful.tasks.cache import content_hash, known_facts
-from brimful.tasks.classes import DIGITS
 from brimful.tasks.classification import Classification, probabilities
 from brimful.tasks.data import TaskData, drawn
 from brimful.tasks.encoded import Encoded
-from brimful.tasks.form import Row
+from brimful.tasks.form import PROBABILITY_DECIMALS, Row
 from brimful.tasks.judging import analysis
 from brimful.tasks.judging.checks import Finding, check_tables, check_unknown, lengths_of_encoded
 from brimful.tasks.task import Task
@@ -175,7 +174,7 @@ def _as_written(answers: np.ndarray, temperature: float) -> np.ndarray:
     """The probability of each row's predicted class as `predict` computes and writes it, and compares it with
     `--abstain-below`; float64 (n,)."""
     chances = probabilities(answers / np.float32(temperature)).max(1)
-    return np.array([round(chance, DIGITS) for chance in chances.tolist()])
+    return np.array([round(chance, PROBABILITY_DECIMALS) for chance in chances.tolist()])
 
 
 def _bins(found: analysis.Reliability) -> dict[str, list[float]]:

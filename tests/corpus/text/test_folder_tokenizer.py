@@ -16,7 +16,7 @@ from brimful.corpus.text.characters import code_points
 from brimful.corpus.text.lower_first import lower_first
 from brimful.corpus.text.special_ids import markers, special_ids, unknown_id
 from brimful.corpus.text.tokenizer import load, read, require_rows, save, tokenizer_hash
-from brimful.hf.reading import gives_token_types
+from brimful.hf.text_reading import gives_token_types
 from builders.tokenizer_folders import BERT_NAMES, ROBERTA_NAMES, random_folder, random_text
 
 transformers = pytest.importorskip("transformers")

@@ -15,20 +15,19 @@ from brimful.base.storage import read_json
 from brimful.cli.main import main
 from brimful.commands.finetune import finetune
 from brimful.commands.report import report
-from brimful.finetuning.config import default_rate
-from brimful.finetuning.trainings import curve_rows
 from brimful.hf.folders import save_model
-from brimful.reports.end_screen import show_run
+from brimful.reports.screen import show_result
+from brimful.stages.finetune_config import default_rate
+from brimful.stages.finetune_trainings import curve_rows
 from brimful.tables.question_files import Answer, QuestionTable
 from brimful.tables.table import Table
-from brimful.tasks.answer_spans import Prediction, Scored
+from brimful.tasks.answer_form import Prediction, Scored
 from brimful.tasks.classification import WEIGHT, Classification
 from brimful.tasks.data import TaskData, drawn
 from brimful.tasks.encoded import Encoded, encode
 from brimful.tasks.judging import comparison
 from brimful.tasks.judging.baselines import Tfidf, UnreadError, linear
-from brimful.tasks.judging.comparison import Judged, measure_methods
-from brimful.tasks.judging.uncertainty import bootstrapped, jackknifed
+from brimful.tasks.judging.comparison import Judged, bootstrapped, jackknifed, measure_methods
 from brimful.tasks.multi_label import MultiLabel
 from brimful.tasks.question_answering import QuestionAnswering
 from brimful.tasks.regression import Regression
@@ -73,7 +72,7 @@ def test_the_ladder_stands_on_the_same_rows(inputs, tmp_path, capsys, monkeypatc
     assert not out
     assert places == sorted(places)
     monkeypatch.setenv("COLUMNS", "160")
-    show_run(summary)
+    show_result(summary)
     screen = capsys.readouterr().out
     assert "TF-IDF + linear model" in screen
     assert len(screen.splitlines()) < 50
@@ -115,7 +114,7 @@ def test_the_ladder_stands_on_the_same_rows(inputs, tmp_path, capsys, monkeypatc
     assert not (tmp_path / "run" / "start").exists()
     report(runs=[str(tmp_path / "run")], out=str(tmp_path / "page.html"))
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
-    for said in ("The same labels, otherwise used", "TF-IDF + linear model", "by number of labels"):
+    for said in ("Behind the best", "TF-IDF + linear model", "by number of labels"):
         assert said in page
 
 
@@ -285,7 +284,7 @@ def test_what_all_resamples_need_is_computed_once(task, seed, monkeypatch):
     assert count == {"primary_of": 2}
     expected = bootstrapped(lambda rows: [measure(rows) for measure in plain], 300)
     assert found.covariance == pytest.approx(expected.covariance, rel=1e-6)
-    monkeypatch.setattr(comparison, "MOST", 299)
+    monkeypatch.setattr(comparison, "MAX_BOOTSTRAP_ROWS", 299)
     fewer = measure_methods(judged, data)
     assert fewer.values == pytest.approx(measured)
     assert fewer.difference(0, 1)[1] == pytest.approx(found.difference(0, 1)[1], rel=0.7)
@@ -397,7 +396,7 @@ def test_the_features_that_most_texts_have_are_kept(seed, monkeypatch, capsys):
     every = features.fit(table)
     counted = words.TfidfVectorizer(token_pattern=r"\b\w+\b", ngram_range=(1, 2), sublinear_tf=True)
     assert abs(every - counted.fit_transform(texts)).max() < 1e-12
-    monkeypatch.setattr("brimful.tasks.judging.baselines.MOST_FEATURES", 30)
+    monkeypatch.setattr("brimful.tasks.judging.baselines.MAX_FEATURES", 30)
     fewer = features.fit(table)
     assert (fewer.shape[1], features.found) == (30, every.shape[1])
     frequency = np.sort(every.getnnz(axis=0))[::-1]
@@ -413,9 +412,9 @@ def test_many_classes_take_fewer_rows_and_too_many_none(monkeypatch, capsys):
     task = Classification(["0", "1", "2"])
     data = made_up([f"w{n % 3} w{n}" for n in range(90)], [n % 3 for n in range(90)])
     data = TaskData(task, data, data, data, data, 0)
-    monkeypatch.setattr("brimful.tasks.judging.baselines.MOST_FITTED", 90)
+    monkeypatch.setattr("brimful.tasks.judging.baselines.MAX_FITTED_VALUES", 90)
     assert linear(task, data, Tfidf(), timed=False).rows == 30
-    monkeypatch.setattr("brimful.tasks.judging.baselines.MOST_OUTPUTS", 2)
+    monkeypatch.setattr("brimful.tasks.judging.baselines.MAX_OUTPUTS", 2)
     assert linear(task, data, Tfidf(), timed=False) is None
     assert "no linear model on TF-IDF: 3 labels" in capsys.readouterr().err
 
@@ -432,7 +431,7 @@ def test_the_label_curve_ends_in_the_ladder_where_checkpoints_are_chosen_on_held
 
 def test_linear_models_take_a_part_of_a_large_table(inputs, tmp_path, monkeypatch, capsys):
     pytest.importorskip("sklearn")
-    monkeypatch.setattr("brimful.tasks.judging.baselines.MOST", 60)
+    monkeypatch.setattr("brimful.tasks.judging.baselines.MAX_LINEAR_ROWS", 60)
     summary = finetune(**inputs, **SMALL, out=str(tmp_path / "run"))
     assert {name: rung["rows"] for name, rung in summary["baselines"].items()} == {
         "majority": 100,
@@ -446,7 +445,7 @@ def test_the_model_is_there_before_the_ladder(inputs, tmp_path, monkeypatch):
     def broken(*_: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("brimful.finetuning.work.Ladder.run", broken)
+    monkeypatch.setattr("brimful.stages.finetune.Ladder.run", broken)
     with pytest.raises(MemoryError):
         finetune(**inputs, **SMALL, out=str(tmp_path / "run"))
     assert (tmp_path / "run" / "model" / "model.safetensors").exists()

@@ -1,0 +1,120 @@
+"""What steps on a CPU ask of C libraries: small jobs on torch's own threads, and memory that stays.
+
+An operation of 30 microseconds gains nothing from OpenMP: one thread for each job is faster than all threads
+for each operation, and a job's result does not depend on the number of threads, to the last bit. The threads
+are those of torch's OpenMP runtime, which spin between two operations: others would compete with them.
+"""
+
+import ctypes
+import mmap
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from brimful.base.resources import available_memory
+from brimful.base.system import library_function, may_reserve
+
+MOST_JOBS = 8
+"""More threads than this would wait for the interpreter lock."""
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, MOST_BYTES, MOST_BYTES_OF_OLD = -1, -3, 2**31 - 1, 32 << 20
+"""The largest M_MMAP_THRESHOLD that mallopt accepts, and that older versions of glibc accept."""
+BLOCK_BYTES = 1 << 30
+"""Of the heap, reserved at a time."""
+
+_Region = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+
+@cache
+def _parallel() -> Any:
+    """GOMP_parallel of the OpenMP runtime that torch is linked with; None if it has another interface."""
+    function = library_function(Path(torch.__file__).parent / "lib/libtorch_cpu.so", "GOMP_parallel")
+    if function is not None:
+        function.argtypes, function.restype = [_Region, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint], None
+    return function
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    """Torch computes on `count` threads in the thread that enters this, and then on as many as before."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def workers() -> int:
+    """How many jobs `run` does at the same time on the CPU."""
+    return 1 if _parallel() is None else min(torch.get_num_threads(), MOST_JOBS)
+
+
+def run(job: Callable[..., None], items: Iterable[tuple], *, device: torch.device) -> None:
+    """Call `job(*item)` for every item, without autograd: in parallel on the CPU, in order elsewhere.
+
+    Jobs must be independent, and write their results into existing tensors.
+    """
+    if device.type != "cpu" or workers() == 1:
+        for item in items:
+            job(*item)
+        return
+
+    def alone(*item: Any) -> None:
+        torch.set_num_threads(1)  # else MKL divides its work as for several threads
+        with torch.inference_mode():
+            job(*item)
+
+    with threads(torch.get_num_threads()):  # again, once it is done
+        run_loops(alone, list(items))
+
+
+def run_loops(loop: Callable[..., None], items: Sequence[tuple]) -> None:
+    """Call a compiled loop, which needs no interpreter lock, for every item, in parallel."""
+    if len(items) == 1 or workers() == 1:
+        for item in items:
+            loop(*item)
+        return
+    queue = iter(items)  # shared: each item goes to the thread that asks first
+    seats = iter(range(MOST_JOBS))
+    failures: list[BaseException] = []
+
+    def drain(_: Any) -> None:
+        try:
+            for _ in seats:
+                for item in queue:
+                    loop(*item)
+                return
+        except BaseException as failure:  # ctypes would print it and go on
+            failures.append(failure)
+
+    # As many threads as torch's operations have: the runtime ends threads that are left over.
+    _parallel()(_Region(drain), None, torch.get_num_threads(), 0)
+    if failures:
+        raise failures[0]
+
+
+def keep_freed_memory() -> None:
+    """Make glibc keep freed memory, in huge pages. From then on the process keeps its peak memory.
+
+    By default large blocks return to the system at once, which zeroes each page when it is touched again: a
+    step would pay for the same activations every time. Huge pages are asked for where they cost nothing until
+    they are used. The heap grows at its end: blocks that are allocated there and freed leave it larger.
+    """
+    mallopt = library_function(None, "mallopt")
+    # Setting one stops glibc from raising M_MMAP_THRESHOLD itself: if it is refused, set nothing else.
+    takes_all = mallopt is not None and mallopt(M_MMAP_THRESHOLD, MOST_BYTES)
+    if mallopt is None or not (takes_all or mallopt(M_MMAP_THRESHOLD, MOST_BYTES_OF_OLD)):
+        return
+    if mallopt(M_TRIM_THRESHOLD, -1) and takes_all and may_reserve():
+        malloc, free, madvise = (library_function(None, name) for name in ("malloc", "free", "madvise"))
+        malloc.restype, malloc.argtypes, free.argtypes = ctypes.c_void_p, [ctypes.c_size_t], [ctypes.c_void_p]
+        madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+        blocks = [malloc(BLOCK_BYTES) for _ in range(available_memory() // 2 // BLOCK_BYTES)]
+        for block in filter(None, blocks):
+            madvise(block // mmap.PAGESIZE * mmap.PAGESIZE, BLOCK_BYTES, mmap.MADV_HUGEPAGE)
+        for block in blocks:
+            free(block)

@@ -1,0 +1,271 @@
+"""A Summary: what a verb says of its result, for the terminal, the page and `--json` alike.
+
+A verb measures facts (the keys of summary.json) and has one function facts -> Summary beside its work. The
+Summary is stored with the facts under the key `overview`, so that whoever shows it knows no verb.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import msgspec
+
+from brimful.base.errors import BrimfulError
+from brimful.base.numbers import (
+    duration,
+    in_words,
+    is_busy,
+    megabytes,
+    milliseconds,
+    short,
+    written,
+    written_gap,
+)
+
+OVERVIEW = "overview"
+"""The key of a Summary in summary.json, export.json and MANIFEST.json."""
+CLEAR_ERRORS = 2.0
+"""A difference of more standard errors than this is taken as more than chance."""
+ABSENT = "–"
+
+
+@dataclass(frozen=True)
+class SummaryTable:
+    """A table of words and numbers, as they are shown; the first column names the row.
+
+    Attributes:
+        is_detail: whether it is folded on the page and left out on a terminal.
+    """
+
+    title: str
+    columns: list[str]
+    rows: list[list[str]]
+    note: str = ""
+    is_detail: bool = False
+
+
+@dataclass(frozen=True)
+class Series:
+    """One curve, group of bars, point or row of a matrix.
+
+    Attributes:
+        xs: numbers; of bars and of a matrix the names of its columns.
+        errors: standard errors of `ys`, or empty.
+    """
+
+    name: str
+    xs: Sequence[float | str]
+    ys: list[float]
+    errors: list[float] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class SummaryChart:
+    """A picture: lines over x, bars by name, labelled points, or a matrix of counts.
+
+    Attributes:
+        share: whether y is a proportion, which is written in percent.
+    """
+
+    title: str
+    kind: Literal["lines", "bars", "points", "matrix"]
+    x: str
+    y: str
+    series: list[Series]
+    note: str = ""
+    share: bool = False
+    is_detail: bool = False
+
+
+@dataclass(frozen=True)
+class MeasuredOn:
+    """What models were measured on: only models with equal `MeasuredOn` are compared.
+
+    Attributes:
+        metric: its title.
+        n: test rows.
+        fingerprint: of their texts and labels.
+        share: whether the metric is a proportion.
+    """
+
+    metric: str
+    n: int
+    fingerprint: str
+    higher_is_better: bool = True
+    share: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelResult:
+    """A model that was measured on test rows.
+
+    Attributes:
+        is_own: whether it is the model of this run, which beside other runs is called as its folder is.
+        folder: of the run whose model it is, where it is another run's.
+        role: a baseline is no model that a verb writes, and a guess reads no text.
+        error: the standard error of `value` over test rows and seeds.
+        pairs: the standard error of the difference from other models, by their names, where both were
+            measured on the same rows.
+        milliseconds: from one text to its answer.
+        withheld: the proportion of that time in which others had the cores.
+        seconds: of its training.
+    """
+
+    name: str
+    value: float
+    error: float | None = None
+    pairs: dict[str, float] = field(default_factory=dict)
+    is_own: bool = False
+    folder: str = ""
+    role: Literal["model", "baseline", "guess"] = "model"
+    milliseconds: float | None = None
+    texts_per_second: float | None = None
+    withheld: float | None = None
+    megabytes: float | None = None
+    parameters: float | None = None
+    seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What came out: a title, one sentence, tables, pictures, and the models that were compared.
+
+    Attributes:
+        test: what `models` were measured on; None where nothing was.
+    """
+
+    title: str
+    verdict: str
+    tables: list[SummaryTable] = field(default_factory=list)
+    charts: list[SummaryChart] = field(default_factory=list)
+    test: MeasuredOn | None = None
+    models: list[ModelResult] = field(default_factory=list)
+
+
+def with_overview(facts: Mapping[str, Any], summary: Summary) -> dict[str, Any]:
+    """The facts of a result with its Summary, as JSON values."""
+    return {**facts, OVERVIEW: msgspec.to_builtins(summary)}
+
+
+def overview_of(record: Mapping[str, Any], place: object) -> Summary | None:
+    """The Summary in what `with_overview` returns; None in the record of an earlier version.
+
+    Args:
+        place: the file that holds the record, for an error.
+
+    Raises:
+        BrimfulError: it is damaged.
+    """
+    value = record.get(OVERVIEW)
+    if value is None:
+        return None
+    try:
+        return msgspec.convert(value, Summary)
+    except msgspec.ValidationError as error:
+        raise BrimfulError(f"{place} is damaged: its {OVERVIEW} has {error}; make it again") from error
+
+
+def make_table(
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], note: str = "", is_detail: bool = False
+) -> list[SummaryTable]:
+    """A table without the columns that no row fills, in a list; an empty list without rows."""
+    filled = [place for place in range(len(columns)) if any(row[place] not in ("", ABSENT) for row in rows)]
+    if not rows or not filled:
+        return []
+    kept = [[row[place] or ABSENT for place in filled] for row in rows]
+    return [SummaryTable(title, [columns[place] for place in filled], kept, note, is_detail)]
+
+
+def make_facts_table(title: str, values: Mapping[str, str | None]) -> list[SummaryTable]:
+    """A table of names and values, without the values that are None."""
+    rows = [[name, value] for name, value in values.items() if value is not None]
+    return [SummaryTable(title, ["", ""], rows)] if rows else []
+
+
+def sort_models(test: MeasuredOn, models: Sequence[ModelResult]) -> list[ModelResult]:
+    """The models with the best first; of equal ones the first stays first."""
+    return sorted(models, key=lambda model: model.value, reverse=test.higher_is_better)
+
+
+def error_of_gap(first: ModelResult, second: ModelResult) -> float | None:
+    """The standard error of the difference of two models: paired where it was measured so, else at most by
+    their own errors; None where it is unknown."""
+    if second.name in first.pairs:
+        return first.pairs[second.name]
+    if first.name in second.pairs:
+        return second.pairs[first.name]
+    if first.error is None or second.error is None:
+        return None
+    return math.hypot(first.error, second.error)
+
+
+def describe_gap(test: MeasuredOn, first: ModelResult, second: ModelResult, relation: str) -> str:
+    """How far two models are apart, for a sentence, and whether that may be chance.
+
+    Args:
+        relation: what stands after the difference: 1.2 ± 0.4 points `behind`.
+    """
+    difference, error = abs(first.value - second.value), error_of_gap(first, second)
+    unit = " points" if test.share else ""
+    text = f"{written_gap(difference, error, share=test.share)}{unit} {relation}"
+    if error is None:
+        return f"{text}, with an unknown error"
+    return f"{text}, which may be chance" if difference <= CLEAR_ERRORS * error else text
+
+
+def judge_models(test: MeasuredOn, models: Sequence[ModelResult]) -> str:
+    """One sentence: the best model and the next, or that no model is ahead of a baseline."""
+    best, *others = sort_models(test, models)
+    value = f"{test.metric} {written(best.value, best.error, share=test.share)}"
+    on = f"on {test.n:,} test rows"
+    if best.role == "guess":
+        return f"No model is ahead of the most frequent label, {value} {on}."
+    if best.role == "baseline":
+        written_models = [model for model in others if model.role == "model"]
+        behind = ""
+        if written_models:
+            gap = describe_gap(test, best, written_models[0], "behind")
+            behind = f"; {written_models[0].name} is {gap}"
+        return f"No model is ahead of {best.name}, {value} {on}{behind}."
+    if not others:
+        return f"{best.name} reaches {value} {on}."
+    gap = describe_gap(test, best, others[0], "behind")
+    return f"{best.name} is the best, {value} {on}; {others[0].name} is next, {gap}."
+
+
+def compare_models(test: MeasuredOn, models: Sequence[ModelResult]) -> list[SummaryTable]:
+    """The models side by side, the best first, with what they cost."""
+    ordered = sort_models(test, models)
+    rows = []
+    for model in ordered:
+        gap, error = abs(ordered[0].value - model.value), error_of_gap(ordered[0], model)
+        is_best = model is ordered[0]
+        rows.append(
+            [
+                model.name,
+                written(model.value, model.error, share=test.share),
+                "" if is_best else written_gap(gap, error, share=test.share),
+                _show(model.milliseconds, milliseconds, model.withheld),
+                _show(model.texts_per_second, short, model.withheld),
+                _show(model.megabytes, megabytes),
+                _show(model.parameters, short),
+                _show(model.seconds, duration),
+            ]
+        )
+    unit = ", points" if test.share else ""
+    columns = [in_words(test.metric), f"Behind the best{unit}", "One text", "Texts a second", "Size"]
+    note = (
+        f"The same {test.n:,} test rows. ± is the standard error over test rows and seeds; of a difference it"
+        " is paired where both models' answers were compared, else an upper bound. Up to"
+        f" {CLEAR_ERRORS:g} standard errors may be chance, and so may a difference without one."
+    )
+    if any(is_busy(model.withheld) for model in ordered):
+        note += " Busy: others had the cores while it was timed."
+    return make_table("Models", ["Model", *columns, "Parameters", "Training"], rows, note)
+
+
+def _show(value: float | None, form: Callable[[float], str], withheld: float | None = None) -> str:
+    if not value:
+        return ""
+    return f"{form(value)}, busy" if is_busy(withheld) else form(value)

@@ -1,0 +1,101 @@
+"""What is wrong with the files and folders of a command, said in milliseconds: before torch is loaded.
+
+The verbs open the same files and folders later, and refuse the same and all the rest: they are called from
+Python too, and under torchrun, where other processes may be ahead.
+"""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from brimful.base.errors import BrimfulError
+from brimful.corpus.shards import require_prepared
+from brimful.data.mixture import parse_sources
+from brimful.exporting.formats import FORMATS, format_of, require_export_place
+from brimful.hf.model_folder import ModelFolder
+from brimful.runs.places import START, require_options, require_run, require_run_place
+from brimful.tables.layouts import find_layout
+from brimful.tables.table_files import glance
+from brimful.tables.text_files import readable
+from brimful.tasks.registry import DEFAULT_TASK, TASKS_WITH_A_LABEL_COLUMN
+
+if TYPE_CHECKING:
+    from brimful.exporting.config import ExportConfig
+
+TRAINING_VERBS = ("pretrain", "finetune", "evaluate", "distil", "distil-encoder", "distil-static")
+MODEL_OPTIONS = ("encoder", "encoders", "start_from", "teacher", "student")
+TABLE_OPTIONS = ("train", "dev", "test", "more_tests")
+FILE_OPTIONS = ("unlabelled", "teacher_scores", "teacher_vectors")
+
+
+def check_inputs(verb: str, config: Any) -> None:
+    """Refuse what cannot work, as far as that is known without a model.
+
+    Raises:
+        BrimfulError: what the verb would raise.
+    """
+    if "RANK" in os.environ:
+        return
+    if verb == "export":
+        _check_export(config)
+    elif verb in TRAINING_VERBS and _is_new(verb, config):
+        kind = "model" if verb in ("distil", "distil-static") else "encoder"
+        for folder in _values(config, MODEL_OPTIONS):
+            ModelFolder.open(folder, kind)
+        _check_texts(verb, config)
+
+
+def _is_new(verb: str, config: Any) -> bool:
+    """Whether a run is new, and has its options and a place."""
+    if verb == "evaluate":
+        config.require_complete()
+    if config.resume is not None:
+        require_run(Path(config.resume))
+        return False
+    require_options(config, verb, (*config.NEEDS, "out"))
+    require_run_place(Path(config.out), verb)
+    return True
+
+
+def _check_texts(verb: str, config: Any) -> None:
+    """Check the texts that a run reads: that they are there, and the first row of labelled tables."""
+    if verb == "pretrain":
+        for source in parse_sources(config.data or ()):
+            require_prepared(Path(source.path))
+    for path in _values(config, ("text",)):
+        if not Path(path).exists():
+            raise BrimfulError(f"{path} does not exist")
+    tables = [path for path in _values(config, TABLE_OPTIONS) if path != "none"]
+    _check_files([*tables, *_values(config, FILE_OPTIONS)])
+    if verb in ("finetune", "evaluate"):
+        layout = find_layout(config.layout, config.columns)
+        if (config.task or layout.task or DEFAULT_TASK) in TASKS_WITH_A_LABEL_COLUMN:
+            for path in tables:
+                glance(path, layout)
+
+
+def _check_export(config: "ExportConfig") -> None:
+    if config.format:
+        FORMATS[config.format].require_packages()
+    _check_files(_values(config, ("test", "calibrate")))
+    if config.step is None and not (Path(config.run) / START).is_dir():  # of checkpoints there is more to say
+        source = ModelFolder.open(config.run, "model")
+        require_export_place(Path(config.out), source, format_of(config.format, source, config.run))
+
+
+def _check_files(paths: list[str]) -> None:
+    for path in paths:
+        with readable(Path(path)):
+            os.stat(path)
+
+
+def _values(config: Any, names: tuple[str, ...]) -> list[str]:
+    """The paths that options give, of those that the configuration has."""
+    paths: list[str] = []
+    for name in names:
+        value = vars(config).get(name)
+        if isinstance(value, tuple):
+            paths += value
+        elif value is not None:
+            paths.append(value)
+    return paths

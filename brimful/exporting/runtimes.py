@@ -1,0 +1,134 @@
+"""Graphs in their runtimes, and examples in padded batches as they read them. Nothing here imports torch."""
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from brimful.data.examples import Examples
+from brimful.data.ragged import Ragged
+
+SLOTS = 4096
+"""Tokens and padding of a batch."""
+PADDING = 256
+"""Slots of padding that cost less than another run of the graph; a batch has more only up to a quarter."""
+Inputs = dict[str, np.ndarray]
+"""input_ids, attention_mask and token_type_ids, int64 (B, L)."""
+Run = Callable[[Inputs], np.ndarray]
+"""Inputs -> outputs, float32 (B, L, C) or (B, C)."""
+
+
+def onnx_session(path: Path, *, spinning: bool = True) -> Any:
+    """An onnxruntime session on the CPU, which chooses the number of its threads.
+
+    Args:
+        spinning: whether threads that wait for work keep their cores busy, which makes single texts faster.
+    """
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    options.add_session_config_entry("session.intra_op.allow_spinning", str(int(spinning)))
+    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+
+class OpenVinoSession:
+    """A compiled model.
+
+    Args:
+        model: of OpenVINO.
+        rows: of its longest matrix of weights, which has the embeddings of the vocabulary.
+    """
+
+    def __init__(self, model: Any, rows: int) -> None:
+        self._model, self._own = model, threading.local()  # a request serves one thread at a time
+        self.rows = rows
+
+    def get_inputs(self) -> list[Any]:
+        """The `name` of each input."""
+        return [SimpleNamespace(name=port.get_any_name()) for port in self._model.inputs]
+
+    def get_outputs(self) -> list[Any]:
+        """The `name` and the `shape` of each output; None for a size that the inputs decide."""
+        return [
+            SimpleNamespace(
+                name=port.get_any_name(),
+                shape=[size.get_length() if size.is_static else None for size in port.partial_shape],
+            )
+            for port in self._model.outputs
+        ]
+
+    def run(self, names: None, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
+        """All outputs, float32."""
+        if not hasattr(self._own, "request"):
+            self._own.request = self._model.create_infer_request()
+        found = self._own.request.infer(inputs)
+        return [np.array(found[index], dtype=np.float32) for index in range(len(self._model.outputs))]
+
+
+def openvino_session(path: Path, *, exact: bool = False) -> OpenVinoSession:
+    """The file in OpenVINO, which chooses its threads.
+
+    Args:
+        exact: in float32; else as OpenVINO chooses, in bfloat16 where the processor has that.
+    """
+    import openvino
+
+    core = openvino.Core()
+    settings = {"INFERENCE_PRECISION_HINT": "f32"} if exact else {}
+    model = core.read_model(path)
+    shapes = [op.get_output_shape(0) for op in model.get_ops() if op.get_type_name() == "Constant"]
+    rows = max((shape[0] for shape in shapes if len(shape) > 1), default=0)
+    return OpenVinoSession(core.compile_model(model, "CPU", settings), rows)
+
+
+def session_run(session: Any) -> Run:
+    """What a session of onnxruntime or of OpenVINO computes from those of the inputs that it has."""
+    names = [value.name for value in session.get_inputs()]
+    return lambda inputs: session.run(None, {name: inputs[name] for name in names})[0]
+
+
+def padded_batches(examples: Examples) -> Iterator[tuple[list[int], Inputs]]:
+    """Every example once, with others of similar length, the longest first: their numbers and the inputs."""
+    order = np.argsort(-examples.lengths, kind="stable").tolist()
+    lengths = examples.lengths[order].tolist()
+    start = end = 0
+    while start < len(order):
+        longest, padding, end = lengths[start], 0, start + 1
+        while end < len(order) and (end + 1 - start) * longest <= SLOTS:
+            padding += longest - lengths[end]
+            if padding > max(PADDING, (end + 1 - start) * longest // 4):
+                break
+            end += 1
+        index = order[start:end]
+        start = end
+        ids = np.full((len(index), longest), examples.pad, dtype=np.int64)
+        mask, types = np.zeros_like(ids), np.zeros_like(ids)
+        for row, number in enumerate(index):
+            tokens = examples.tokens[number]
+            ids[row, : len(tokens)], mask[row, : len(tokens)] = tokens, 1
+            types[row, : len(tokens)] = examples.segments[number]
+        yield index, {"input_ids": ids, "attention_mask": mask, "token_type_ids": types}
+
+
+def padded_outputs(run: Run, examples: Examples, order: list[int] | None = None) -> np.ndarray | Ragged:
+    """What a graph gives for each example, float32: (n, C), or ragged (tokens, C) of tokens.
+
+    Args:
+        examples: at least one.
+        order: output i is the graph's output `order[i]`.
+    """
+    found: dict[int, np.ndarray] = {}
+    by_token = False
+    for index, inputs in padded_batches(examples):
+        values = run(inputs)
+        values = values if order is None else values[..., order]
+        by_token = values.ndim == 3
+        lengths = inputs["attention_mask"].sum(1).tolist()
+        parts = (row[:length].copy() for row, length in zip(values, lengths, strict=True))
+        found |= dict(zip(index, parts if by_token else values, strict=True))
+    each = [found[number] for number in range(len(examples))]
+    return Ragged.of(each, np.float32, each[0].shape[1:]) if by_token else np.array(each, dtype=np.float32)

@@ -1,0 +1,208 @@
+"""How a folder reads a text and makes a vector of it, as sentence-transformers 6.2 does.
+
+Without modules.json, that is the mean over the tokens, or the first token where Brimful has trained it so.
+Version 3 and later of sentence-transformers reads the modules that are written: a Transformer (the folder
+itself), a Pooling, and for a `SequenceHead` that is linear a Dense without activation, its classifier.
+"""
+
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from brimful.base.console import warn
+from brimful.base.errors import BrimfulError
+from brimful.base.storage import write_json, write_tensors
+from brimful.corpus.text.folder_settings import CONFIG, values_beside
+from brimful.corpus.text.folder_tokenizer import chosen_class
+from brimful.corpus.text.sentence_folder import (
+    MODULES,
+    PROMPTS,
+    SETTINGS,
+    settings_file,
+    transformer_settings,
+)
+from brimful.corpus.text.tokenizer import tokenizer_file
+from brimful.hf.model_folder import (
+    CLASSIFIER,
+    FLAGS,
+    IDENTITY,
+    NORMALIZE,
+    POOLING,
+    POOLINGS,
+    WEIGHTS,
+    ModelFolder,
+)
+from brimful.model.shape import EncoderConfig, TextPooling
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+REMEDY = "--pooling mean (or first, max) makes vectors of its encoder alone"
+THEIRS = {ours: theirs for theirs, ours in POOLINGS.items()}
+"""The names of our poolings in sentence-transformers."""
+VECTORS = "sentence_embedding"
+"""The name of a text's vector in sentence-transformers, and of the output of an export's graph."""
+
+
+@dataclass(frozen=True)
+class TextReading:
+    """From a text to its vector.
+
+    Attributes:
+        max_length: tokens at which texts are cut, the prompt and special tokens included. The side is their
+            tokenizer's (`text.special_ids.truncation_side`).
+        prompt: what stands before each text.
+        pooling: what of the hidden states is the vector.
+        unit: whether it is scaled to length 1.
+        problem: why sentence-transformers has other vectors, in words; empty if it has the same.
+    """
+
+    max_length: int
+    prompt: str = ""
+    pooling: TextPooling = "mean"
+    unit: bool = False
+    problem: str = ""
+
+    def pooled(self, pooling: TextPooling | None, named: str, remedy: str = REMEDY) -> "TextReading":
+        """The reading that is asked for.
+
+        Args:
+            pooling: None: the folder's own.
+            named, remedy: for messages: the folder, and what the user can do.
+
+        Raises:
+            BrimfulError: the folder's own cannot be computed.
+        """
+        if pooling is None:
+            if self.problem:
+                raise BrimfulError(f"{named}: {self.problem}; {remedy}")
+            return self
+        if self.problem:
+            warn(f"{named}: {self.problem}: left out, since --pooling names another way")
+        return replace(self, pooling=pooling, problem="")
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Of `write_modules`, which write it into a folder."""
+        return {key: value for key, value in asdict(self).items() if key != "problem"}
+
+
+def reading_of(folder: ModelFolder, config: EncoderConfig) -> TextReading:
+    """What the files of a folder say.
+
+    Raises:
+        BrimfulError: a file cannot be read.
+    """
+    length, told = folder.text_length(config), folder.values.get("classifier_pooling")
+    if not folder.modules:
+        # transformers writes this key into every ModernBERT, of whose vectors it says nothing.
+        return TextReading(length, pooling="first" if told == "cls" and not config.modern else "mean")
+    values = values_beside(folder.path, PROMPTS)
+    name, prompts = values.get("default_prompt_name"), {"query": "", "document": ""}
+    prompts |= values.get("prompts") or {}
+    prompt = "" if name is None else prompts.get(name) or ""
+    problem = ""
+    if name is not None and name not in prompts:
+        problem = f"default_prompt_name of {PROMPTS} is {name!r}, which is none of its prompts"
+    elif values.get("truncate_dim") is not None:
+        problem = f"truncate_dim of {PROMPTS} cuts vectors, which is not done here"
+    unit = any(kind == "Normalize" for kind, _ in folder.modules)
+    problem = problem or _problem(folder, prompt)
+    return TextReading(length, prompt, folder.pooling or "mean", unit, problem)
+
+
+def _problem(folder: ModelFolder, prompt: str) -> str:
+    """What of the modules has no counterpart here."""
+    kinds = [kind for kind, _ in folder.modules]
+    for kind, path in folder.modules[2:]:
+        if kind != "Normalize":
+            return f"{path or kind} comes after its pooling, which is not computed here"
+    if kinds[:2] != ["Transformer", "Pooling"]:
+        return f"its modules are {', '.join(kinds)}, and not Transformer, Pooling"
+    settings = transformer_settings(folder.encoder_path)
+    for key in ("processor_kwargs", "tokenizer_args", "processing_kwargs"):
+        if settings.get(key):
+            return f"{key} of {SETTINGS} is not read"
+    if folder.pooling is None:
+        return f"its pooling is {' and '.join(folder.pooling_modes)}, and known are cls, mean, max"
+    if prompt and not folder.pooling_values.get("include_prompt", True):
+        return "its pooling leaves out the prompt (include_prompt), which is not done here"
+    for _, path in folder.modules[2:]:
+        if values_beside(folder.path / path, "config.json").get("module_input_name", VECTORS) != VECTORS:
+            return f"{path} scales something else than the vector (module_input_name)"
+    return ""
+
+
+def reads_token_types(folder: ModelFolder, config: EncoderConfig) -> bool:
+    """Whether the model makes a difference between token types, which pairs of texts have.
+
+    It does not if its tokenizer gives no token_type_ids: the model was trained with type 0 alone.
+    """
+    return config.reads_segments and gives_token_types(folder.encoder_path)
+
+
+def gives_token_types(folder: Path) -> bool:
+    """Whether the tokenizer of a folder gives a model token types (`token_type_ids`).
+
+    Its `model_input_names` say so, or else its class. A folder without a tokenizer counts as one that does.
+    """
+    names = values_beside(folder, CONFIG).get("model_input_names")
+    if isinstance(names, list):
+        return "token_type_ids" in names
+    if tokenizer_file(folder) is None:
+        return True
+    kind = chosen_class(folder)
+    return kind is not None and kind.token_types
+
+
+def module_files(folder: ModelFolder) -> list[Path]:
+    """The files of a folder that describe or hold its modules, without the encoder's."""
+    names = ("config.json", *WEIGHTS)
+    inside = [folder.path / path / name for _, path in folder.modules if path for name in names]
+    found = (folder.path / MODULES, folder.path / PROMPTS, settings_file(folder.encoder_path), *inside)
+    return [path for path in found if path is not None and path.is_file()]
+
+
+def write_modules(
+    folder: Path,
+    width: int,
+    pooling: TextPooling,
+    max_length: int,
+    classifier: "dict[str, Tensor] | None" = None,
+    *,
+    unit: bool = False,
+    prompt: str = "",
+) -> None:
+    """Write the files that make an encoder's folder one of sentence-transformers.
+
+    Args:
+        width: of the encoder.
+        max_length: the length, in tokens, at which texts are cut.
+        classifier: linear.weight (classes, width) and linear.bias, if there is one.
+        unit, prompt: as of `TextReading`.
+    """
+    written = [("Transformer", ""), ("Pooling", POOLING)]
+    write_json(folder / SETTINGS, {"max_seq_length": max_length, "do_lower_case": False})
+    (folder / POOLING).mkdir()
+    flags = {flag: THEIRS[pooling] == mode for mode, flag in FLAGS.items()}
+    write_json(folder / POOLING / "config.json", {"word_embedding_dimension": width, **flags})
+    if classifier is not None:
+        written.append(("Dense", CLASSIFIER))
+        (folder / CLASSIFIER).mkdir()
+        sizes = {"in_features": width, "out_features": len(classifier["linear.weight"])}
+        values = sizes | {"bias": True, "activation_function": IDENTITY}
+        write_json(folder / CLASSIFIER / "config.json", values)
+        write_tensors(folder / CLASSIFIER / "model.safetensors", classifier)
+    if unit:
+        written.append(("Normalize", NORMALIZE))
+        (folder / NORMALIZE).mkdir()
+        write_json(folder / NORMALIZE / "config.json", {})
+    if prompt:
+        write_json(folder / PROMPTS, {"prompts": {"default": prompt}, "default_prompt_name": "default"})
+    write_json(
+        folder / MODULES,
+        [
+            {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
+            for i, (kind, path) in enumerate(written)
+        ],
+    )

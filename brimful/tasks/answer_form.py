@@ -1,0 +1,184 @@
+"""Predictions of the span of a context that answers a question, or none.
+
+A long context is read in windows. The best span of all windows is the answer (Devlin et al., 2018, section
+4.2); no answer is the first token as a span of its own (section 4.3).
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from copy import copy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+
+from brimful.base.errors import BrimfulError
+from brimful.data.ragged import Ragged
+from brimful.tables.layouts import OWN_LAYOUT, FileLayout
+from brimful.tables.question_files import QuestionTable, read_questions
+from brimful.tables.table import Table, Take, everything
+from brimful.tasks.encoded import Encoded, without_spaces
+from brimful.tasks.form import Outputs, PredictionForm, Row
+
+LONGEST_ANSWER = 30
+"""In tokens, as in BERT's own program for SQuAD; a training table with longer ones raises it."""
+N_BEST = 20
+
+
+class CandidateAnswer(NamedTuple):
+    """A possible answer and its probability among all; no answer is the empty text at 0."""
+
+    start: int
+    text: str
+    probability: float
+
+
+class Scored(NamedTuple):
+    """A span of the context, and the sum of the logits of its first and last token."""
+
+    start: int
+    text: str
+    score: float
+
+
+class Prediction(NamedTuple):
+    """The best spans of a context, the first the best, and the score of no answer.
+
+    There are no spans where the context has no tokens.
+    """
+
+    spans: list[Scored]
+    no_answer: float
+
+    @property
+    def margin(self) -> float:
+        """By how much no answer is ahead of the best span; infinite without one."""
+        return self.no_answer - self.spans[0].score if self.spans else math.inf
+
+
+@dataclass(frozen=True)
+class Answers(PredictionForm):
+    """A span of the context.
+
+    Attributes:
+        no_answer_threshold: no answer is the prediction where its margin is above this. None: a question
+            always has an answer, as in SQuAD 1.1 and CMRC 2018.
+        max_answer_length: the most tokens of an answer (the word of `transformers`).
+    """
+
+    no_answer_threshold: float | None = None
+    max_answer_length: int = LONGEST_ANSWER
+    name = "question-answering"
+    problem_type = "question_answering"
+    characters = True
+    labels = ["start", "end"]  # noqa: RUF012
+
+    @classmethod
+    def read(
+        cls, path: Path | str, *, labelled: bool, layout: FileLayout = OWN_LAYOUT, take: Take = everything
+    ) -> Table:
+        layout.require_own_columns(cls.name)
+        return read_questions(path, labelled=labelled, take=take)
+
+    @classmethod
+    def from_texts(cls, texts: list[str], second: list[str] | None) -> Table:
+        """Questions, and the context of each."""
+        if second is None:
+            raise BrimfulError("each question needs its context: predict(questions, contexts)")
+        return QuestionTable(Path("texts"), texts, second, None, ids=[str(row) for row in range(len(texts))])
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        if self.no_answer_threshold is not None:
+            found["no_answer_threshold"] = self.no_answer_threshold
+        if self.max_answer_length != LONGEST_ANSWER:
+            found["max_answer_length"] = self.max_answer_length
+        return found
+
+    def with_settings(self, settings: Mapping[str, Any]) -> Self:
+        threshold = settings.get("no_answer_threshold")
+        if threshold is not None and not (type(threshold) in (int, float) and abs(threshold) < 1e30):
+            raise BrimfulError("no_answer_threshold is not a number")
+        longest = settings.get("max_answer_length", LONGEST_ANSWER)
+        if not (type(longest) is int and 0 < longest < 2**31):
+            raise BrimfulError("max_answer_length is not a number of tokens")
+        task = copy(self)
+        object.__setattr__(task, "no_answer_threshold", threshold)
+        object.__setattr__(task, "max_answer_length", longest)
+        return task
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        return self.settings
+
+    def answers(self, outputs: Outputs, data: Encoded) -> list[Prediction]:
+        """The best spans for each question."""
+        assert isinstance(outputs, Ragged)
+        examples = data.examples
+        assert examples.characters is not None
+        assert data.table.second is not None
+        found: list[dict[tuple[int, int], float]] = [{} for _ in range(len(data))]
+        nothing = np.full(len(data), np.inf)
+        for example, row in enumerate(examples.text_of_example.tolist()):
+            scores = outputs[example].astype(np.float64)
+            nothing[row] = min(nothing[row], scores[0].sum())
+            places = without_spaces(examples.characters[example], data.table.second[row])
+            for span, score in _best_spans(scores, places, self.max_answer_length):
+                found[row][span] = max(score, found[row].get(span, -np.inf))
+        return [
+            Prediction(_best(spans, context), no_answer)
+            for spans, no_answer, context in zip(found, nothing.tolist(), data.table.second, strict=True)
+        ]
+
+    def candidates(self, prediction: Prediction) -> list[CandidateAnswer]:
+        """The best candidates; the first is the answer."""
+        scored = list(prediction.spans)
+        if self.no_answer_threshold is not None or not scored:
+            scored.append(Scored(0, "", prediction.no_answer - (self.no_answer_threshold or 0.0)))
+        scored.sort(key=lambda candidate: -candidate.score)
+        scores = np.array([candidate.score for candidate in scored])
+        weights = np.exp(scores - scores.max())
+        each = zip(scored, (weights / weights.sum()).tolist(), strict=True)
+        return [CandidateAnswer(start, text, probability) for (start, text, _), probability in each]
+
+    def text_of(self, prediction: Prediction) -> str:
+        return self.candidates(prediction)[0].text
+
+    def rows(self, answers: list[Prediction], data: Encoded) -> list[Row]:
+        """`id`, `prediction`, its `start` and `probability`, `no_answer_margin` (None without any span), and
+        the `n_best` candidates."""
+        assert isinstance(data.table, QuestionTable)
+        rows = []
+        for name, prediction in zip(data.table.ids, answers, strict=True):
+            best = self.candidates(prediction)
+            rows.append(
+                {
+                    "id": name,
+                    "prediction": best[0].text,
+                    "start": best[0].start,
+                    "probability": round(best[0].probability, 6),
+                    "no_answer_margin": round(prediction.margin, 4) if prediction.spans else None,
+                    "n_best": [candidate._asdict() for candidate in best],
+                }
+            )
+        return rows
+
+
+def _best_spans(
+    scores: np.ndarray, places: np.ndarray, longest: int
+) -> Iterator[tuple[tuple[int, int], float]]:
+    """The characters and scores of the best spans of a window, from the logits (tokens, 2) of its tokens."""
+    context = np.flatnonzero(places[:, 0] < places[:, 1])  # neither a special token nor white space
+    starts, ends = (context[np.argsort(-scores[context, k], kind="stable")[:N_BEST]] for k in (0, 1))
+    for start in starts.tolist():
+        for end in ends.tolist():
+            if start <= end < start + longest:
+                yield (int(places[start, 0]), int(places[end, 1])), float(scores[start, 0] + scores[end, 1])
+
+
+def _best(found: Mapping[tuple[int, int], float], context: str) -> list[Scored]:
+    """The best spans, in order."""
+    spans = sorted(found.items(), key=lambda item: (-item[1], item[0]))[:N_BEST]
+    return [Scored(start, context[start:end], score) for (start, end), score in spans]

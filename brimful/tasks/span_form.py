@@ -1,0 +1,211 @@
+"""Predictions of labelled spans of each text, such as the names in it.
+
+A text of any length is read in windows. Each token takes its scores from the window in which it stands
+farthest from a cut. The best sequence of tags for the whole text gives the spans.
+
+Tags are BIO (Ramshaw and Marcus, 1995; the variant in which every span begins with B-): B-X for the first
+token of a span of label X, I-X for the others, O for the rest.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from scipy.special import log_softmax
+
+from brimful.data.examples import Examples
+from brimful.data.ragged import Ragged
+from brimful.tables.labelled_spans import OUTSIDE, LabelledSpan
+from brimful.tables.layouts import OWN_LAYOUT, FileLayout
+from brimful.tables.schemes import CONTINUED
+from brimful.tables.table import Table, Take, everything
+from brimful.tables.tagged_files import TaggedTable, read_tagged
+from brimful.tasks.encoded import Encoded, without_spaces
+from brimful.tasks.form import Outputs, PredictionForm, Row
+from brimful.tasks.tagging import Tagging
+
+
+class Found(NamedTuple):
+    """A predicted span, and the lowest probability among the tags of its tokens."""
+
+    span: LabelledSpan
+    probability: float
+
+
+@dataclass(frozen=True)
+class Spans(PredictionForm):
+    """Spans with labels, from tags of tokens.
+
+    Models from elsewhere keep their own tags, whose scheme `schemes` reads.
+    """
+
+    labels: list[str]
+    name = "token-classification"
+    problem_type = "token_classification"
+    characters = True
+
+    @classmethod
+    def read(
+        cls, path: Path | str, *, labelled: bool, layout: FileLayout = OWN_LAYOUT, take: Take = everything
+    ) -> Table:
+        layout.require_own_columns(cls.name)
+        return read_tagged(path, labelled=labelled, layout=layout, take=take)
+
+    @classmethod
+    def from_labels(cls, labels: list[str]) -> Self:
+        names = tag_names(Tagging.of(labels).labels)
+        return cls(names if sorted(labels) == sorted(names) else labels)
+
+    @cached_property
+    def tagging(self) -> Tagging:
+        """What the tags mean, and which may follow which."""
+        return Tagging.of(self.labels)
+
+    @property
+    def kinds(self) -> list[str]:
+        """The labels of spans."""
+        return self.tagging.labels
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        return {"labels": self.kinds}
+
+    def answers(self, outputs: Outputs, data: Encoded) -> list[list[Found]]:
+        """The spans of each text, in order."""
+        assert isinstance(outputs, Ragged)
+        words = data.table.words if isinstance(data.table, TaggedTable) else [[]] * len(data)
+        places, scores = merge_windows(outputs, data.examples)
+        return [self._decode(*row) for row in zip(data.table.texts, words, places, scores, strict=True)]
+
+    def _decode(
+        self, text: str, words: list[tuple[int, int]], places: np.ndarray, scores: np.ndarray
+    ) -> list[Found]:
+        """The spans of one text, from the characters (n, 2) and scores (n, tags) of its tokens."""
+        places = without_spaces(places, text)
+        kept = places[:, 0] < places[:, 1]
+        places, scores = places[kept], scores[kept]
+        if words:
+            places, tokens = units_of_words(words, places)
+            scores = scores[tokens]
+        if not len(places):
+            return []
+        logs = log_softmax(scores.astype(np.float64), -1)
+        tags = self.tagging.best(logs)
+        sure = np.exp(np.take_along_axis(logs, tags[:, None], -1)[:, 0])
+        found: list[Found] = []
+        inside = is_open = False  # as in `schemes.spans_of`
+        for tag, (start, end), probability in zip(tags.tolist(), places.tolist(), sure.tolist(), strict=True):
+            start = (
+                max(start, found[-1].span.end) if found else start
+            )  # two tokens can be parts of a character
+            if start == end:
+                continue
+            mark, label = self.tagging.tags[tag]
+            if mark != CONTINUED:
+                goes_on = is_open and mark not in "BS" and found[-1].span.label == label
+                inside = mark != OUTSIDE
+                is_open = inside and mark not in "ES"
+                if inside and not goes_on:
+                    found.append(Found(LabelledSpan(start, end, label), probability))
+                    continue
+            if inside:
+                span, lowest = found[-1]
+                found[-1] = Found(span._replace(end=end), min(lowest, probability))
+        return found
+
+    def rows(self, answers: list[list[Found]], data: Encoded) -> list[Row]:
+        """`prediction`, a list of spans: of each its start and end in characters, its label, its text, and a
+        probability.
+
+        Of CoNLL columns, first the `text` that the words were joined to.
+        """
+        joined = isinstance(data.table, TaggedTable) and any(data.table.words)
+        return [
+            ({"text": text} if joined else {}) | {"prediction": [self._row(found, text) for found in spans]}
+            for spans, text in zip(answers, data.table.texts, strict=True)
+        ]
+
+    @staticmethod
+    def _row(found: Found, text: str) -> Row:
+        span, probability = found
+        return {**span._asdict(), "text": text[span.start : span.end], "probability": round(probability, 6)}
+
+
+def units_of_words(words: list[tuple[int, int]], places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What can be tagged of a text that is divided into words.
+
+    The token that holds the first character of a word speaks for it. Words of one token are one unit. Words
+    without a token (a zero-width space, say) are none.
+
+    Args:
+        words: the characters of each word, ascending.
+        places: int (tokens, 2), the characters of each token, ascending, none empty.
+
+    Returns:
+        of each unit its characters (units, 2), and its token (units,), int64.
+    """
+    bounds = np.array(words)
+    tokens = np.searchsorted(places[:, 1], bounds[:, 0], side="right")  # the first that ends behind the start
+    begun = np.append(places[:, 0], np.iinfo(np.int64).max)[tokens] <= bounds[:, 0]
+    bounds, tokens = bounds[begun], tokens[begun]
+    speaking, first = np.unique(tokens, return_index=True)
+    last = np.searchsorted(tokens, speaking, side="right") - 1
+    return np.stack([bounds[first, 0], bounds[last, 1]], -1), speaking
+
+
+def merge_windows(outputs: Ragged, examples: Examples) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """The characters and outputs of the tokens of each text, without special tokens.
+
+    A token that stands in several windows has the outputs of the one in which it is farthest from a cut.
+
+    Returns:
+        For each text int32 (tokens, 2) and float32 (tokens, C).
+    """
+    assert examples.characters is not None
+    ends = np.append(examples.first_of_text[1:], len(examples))
+    places, merged = [], []
+    for first, end in zip(examples.first_of_text.tolist(), ends.tolist(), strict=True):
+        inside = [examples.characters[i][:, 0] >= 0 for i in range(first, end)]
+        parts = [examples.characters[i][mask] for i, mask in zip(range(first, end), inside, strict=True)]
+        scores = [outputs[i][mask] for i, mask in zip(range(first, end), inside, strict=True)]
+        step = len(parts[0]) - (examples.overlap or 0)
+        size = step * (len(parts) - 1) + len(parts[-1])
+        place, score = (
+            np.empty((size, 2), dtype=np.int32),
+            np.empty((size, outputs.width[0]), dtype=np.float32),
+        )
+        context = np.full(size, -1.0)
+        for k, (part, values) in enumerate(zip(parts, scores, strict=True)):
+            within = np.arange(len(part), dtype=np.float64)
+            before = within if k else np.inf
+            after = within[::-1] if k < len(parts) - 1 else np.inf
+            nearest_cut = np.broadcast_to(np.minimum(before, after), len(part))
+            here = slice(step * k, step * k + len(part))
+            better = nearest_cut > context[here]
+            place[here][better], score[here][better] = part[better], values[better]
+            context[here][better] = nearest_cut[better]
+        places.append(place)
+        merged.append(score)
+    return places, merged
+
+
+def tag_names(labels: Sequence[str]) -> list[str]:
+    """O, then B-X and I-X of each label. Tag 2k + 1 begins a span of label k, and 2k + 2 continues it."""
+    return [OUTSIDE, *(f"{mark}-{label}" for label in labels for mark in "BI")]
+
+
+def tags_of_spans(spans: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """The tag of each token, int64 (n,): of the last span that it overlaps with.
+
+    Args:
+        spans: int64 (m, 3), ascending: the characters of each span, and the tag that continues it.
+        places: int (n, 2), the characters of each token, ascending.
+    """
+    starts, ends, tags = np.concatenate([[(-1, -1, 0)], spans]).T
+    span = np.searchsorted(starts, places[:, 1]) - 1  # the last that starts before the token ends
+    span[ends[span] <= places[:, 0]] = 0
+    begins = (span > 0) & (span != np.append(0, span[:-1]))
+    return tags[span] - begins

@@ -1,0 +1,193 @@
+"""The files of a task, parsed and encoded once: tables and examples are mapped from the cache.
+
+An entry is named by a hash of the file's bytes and of all that decides the result: the task and its labels,
+the layout, the tokenizer, the lengths, and this package's code.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
+from inspect import getfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from brimful.base.config import to_dict
+from brimful.base.console import recorded_warnings, warn
+from brimful.base.distributed import ALONE, World
+from brimful.corpus.text.special_ids import truncation_side
+from brimful.data.examples import Examples, as_ragged
+from brimful.tables.columns import Column
+from brimful.tables.layouts import OWN_LAYOUT, FileLayout
+from brimful.tables.slices import read_slices
+from brimful.tables.table import Table
+from brimful.tables.table_files import read_file
+from brimful.tasks.cache import code_hash, entry_in_slices
+from brimful.tasks.encoded import Encoded
+from brimful.tasks.entries import Entry, Facts, MakeRows, Rows
+from brimful.tasks.task import Task
+
+_TEXT_COLUMNS = ("texts", "second")
+_TARGET = "targets."
+_PATH = "{path}"
+"""Stands for the file in the warnings of an entry: a file of another name may have the same content."""
+
+
+@dataclass(frozen=True)
+class TaskFiles:
+    """The files of a task, read with one layout. The main rank prints what there is to warn of.
+
+    Attributes:
+        labelled: whether rows have labels.
+    """
+
+    kind: type[Task]
+    layout: FileLayout = OWN_LAYOUT
+    ranks: World = ALONE
+    labelled: bool = True
+    _tables: dict[Path, tuple[Table, Facts]] = field(default_factory=dict)
+
+    def read(self, path: Path | str) -> Table:
+        """A table.
+
+        Raises:
+            BrimfulError: as `read_file`.
+        """
+        path = Path(path)
+        if path not in self._tables:
+            key = self._key(path)
+            entry = self._entry(key, path, lambda facts: map(partial(_table_rows, facts), self._slices(path)))
+            self._tables[path] = (_table_of(entry, path), key)
+        return self._tables[path][0]
+
+    def encode(
+        self, task: Task, path: Path | str, tokenizer: Tokenizer, max_length: int, overlap: int | None
+    ) -> Encoded:
+        """The examples of a table.
+
+        Raises:
+            BrimfulError: as `read_file` and `Task.encode`.
+        """
+        table = self.read(path)
+        key = self._tables[Path(path)][1] | {
+            "labels": task.labels,
+            "max_length": max_length,
+            "overlap": overlap,
+            "tokenizer": hashlib.sha256(tokenizer.to_str().encode()).hexdigest(),
+            "side": truncation_side(tokenizer),
+        }
+
+        def make_rows(facts: Facts) -> Iterator[Rows]:
+            labelled = self.labelled
+            for part in task.encoded_slices(table, tokenizer, max_length, overlap, labelled=labelled):
+                yield _example_rows(facts, part)
+
+        return Encoded(table, _examples_of(self._entry(key, Path(path), make_rows)))
+
+    def _slices(self, path: Path) -> Iterator[Table]:
+        """The table in a file, in the slices that its task can read."""
+        read = partial(read_file, self.kind, path, labelled=self.labelled, layout=self.layout)
+        if self.labelled and not self.kind.by_row:
+            return iter([read()])
+        return read_slices(lambda take: read(take=take))
+
+    def _key(self, path: Path) -> Facts:
+        """What decides the table in a file."""
+        try:
+            with open(path, "rb") as file:
+                content = hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError:  # reading it will say so
+            content = "unreadable"
+        return {
+            "file": content,
+            "suffix": path.suffix,
+            "task": self.kind.name,
+            "layout": self.layout.name,
+            "columns": to_dict(self.layout.columns),
+            "labelled": self.labelled,
+            "code": code_hash(__file__, getfile(self.kind)),
+        }
+
+    def _entry(self, key: Facts, path: Path, make_rows: MakeRows) -> Entry:
+        """What is made of a file, with its warnings. Every rank calls this for the same file."""
+
+        def make_with_warnings(facts: Facts) -> Iterator[Rows]:
+            with recorded_warnings() as lines:
+                yield from make_rows(facts)
+            facts["warnings"] = [line.replace(str(path), _PATH) for line in dict.fromkeys(lines)]
+
+        entry = entry_in_slices(key, make_with_warnings, self.ranks, "encoded task files")
+        if self.ranks.is_main:
+            for line in entry.facts["warnings"]:
+                warn(line.replace(_PATH, str(path)))
+        return entry
+
+
+def _table_rows(facts: Facts, part: Table) -> Rows:
+    """The rows of a table, or of the next slice of it, for an entry."""
+    facts["type"] = type(part).__name__
+    rows: dict[str, Any] = {"fingerprints": part.fingerprints}
+    for each in fields(part):
+        value = getattr(part, each.name)
+        if value is None or each.name == "path":
+            continue
+        is_text_or_json = each.name != "lines"
+        rows[each.name] = Column.of(value, _type_of(type(part), each.name)) if is_text_or_json else value
+    return rows
+
+
+def _table_of(entry: Entry, path: Path) -> Table:
+    """The table of `_table_rows`, whose columns are decoded when they are read."""
+    kind = next(one for one in _table_types(Table) if one.__name__ == entry.facts["type"])
+    columns: dict[str, Any] = {"second": None, "labels": None}
+    for name, values in entry.columns.items():
+        is_column = isinstance(values, Column)
+        columns[name] = replace(values, type=_type_of(kind, name)) if is_column else values
+    fingerprints = columns.pop("fingerprints")
+    table = kind(path=path, **columns)
+    table.__dict__["fingerprints"] = fingerprints  # in place of computing them of all texts
+    return table
+
+
+def _example_rows(facts: Facts, part: Examples) -> Rows:
+    """Examples of a table, or of its next rows, for an entry."""
+    before = facts.get("texts", 0)
+    facts["texts"] = before + len(part.first_of_text)
+    facts["windows"] = facts.get("windows", False) or part.texts is not None
+    facts["cut"] = facts.get("cut", 0) + part.cut
+    facts |= {name: getattr(part, name) for name in ("max_length", "pad", "overlap", "together")}
+    rows: dict[str, Any] = {
+        "texts": part.text_of_example + before,
+        "tokens": as_ragged(part.tokens, np.int32),
+        "segments": as_ragged(part.segments, np.uint8),
+    }
+    if part.characters is not None:
+        rows["characters"] = part.characters
+    return rows | {f"{_TARGET}{name}": target for name, target in part.targets.items()}
+
+
+def _examples_of(entry: Entry) -> Examples:
+    """The examples of `_example_rows`."""
+    columns, facts = entry.columns, entry.facts
+    targets = [name for name in columns if name.startswith(_TARGET)]
+    return Examples(
+        tokens=columns["tokens"],
+        segments=columns["segments"],
+        targets={name.removeprefix(_TARGET): columns[name] for name in targets},
+        texts=columns["texts"] if facts["windows"] else None,
+        characters=columns.get("characters"),
+        **{name: facts[name] for name in ("max_length", "pad", "overlap", "cut", "together")},
+    )
+
+
+def _type_of(table: type[Table], column: str) -> Any:
+    """The type of the values of a column."""
+    return str if column in _TEXT_COLUMNS else table.types.get(column, Any)
+
+
+def _table_types(root: type[Table]) -> list[type[Table]]:
+    """A type of tables, and all that derive from it."""
+    return [root, *(each for child in root.__subclasses__() for each in _table_types(child))]

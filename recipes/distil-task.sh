@@ -1,0 +1,37 @@
+#!/bin/sh
+# From an encoder to a small model of a task, as TinyBERT does it (Jiao et al. 2020): the encoder becomes a teacher
+# of the task; a small student learns the encoder's layers from plain text; then it learns the teacher's layers and
+# outputs. The last table compares it with the teacher and with students that do without distillation.
+#   ENCODER=runs/pretrain TRAIN=train.tsv TEST=test.tsv UNLABELLED=texts.txt sh recipes/distil-task.sh runs/small
+# The same line continues after a kill: what is finished is kept.
+set -eu
+OUT=$1
+LAYERS=${LAYERS:-2}
+
+# step NAME VERB OPTIONS: run a verb in OUT/NAME, or continue the run that is there.
+step() {
+    run=$OUT/$1
+    verb=$2
+    shift 2
+    if [ -f "$run/config.yaml" ]; then
+        brimful "$verb" --resume "$run"
+    else
+        brimful "$verb" --out "$run" "$@"
+    fi
+}
+
+step teacher finetune --encoder "$ENCODER" --train "$TRAIN" --test "$TEST"
+
+# Prepared data (--data PREPARED) may take the place of the texts. No row of test is among them.
+step general distil-encoder --teacher "$ENCODER" --unlabelled "$TRAIN" "$UNLABELLED" --vectors.epochs 0 \
+    --student-layers "$LAYERS" --layers.epochs "${LAYER_EPOCHS:-3}"
+
+# Copies of the texts in which some words are others: the article's third part. What is written has its name only
+# when it is complete.
+MORE=$OUT/augmented.${TRAIN##*.}
+[ -f "$MORE" ] || brimful augment --encoder "$ENCODER" --input "$TRAIN" --output "$MORE" --copies "${COPIES:-20}"
+
+step student distil --teacher "$OUT/teacher" --student "$OUT/general" --train "$MORE" --test "$TEST" \
+    --unlabelled "$UNLABELLED" --layers.epochs "${LAYER_EPOCHS:-3}" --logits.epochs "${OUTPUT_EPOCHS:-3}" \
+    --baseline full
+brimful report "$OUT/teacher" "$OUT/student" --out "$OUT/report.html"

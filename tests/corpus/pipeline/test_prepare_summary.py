@@ -1,0 +1,121 @@
+"""The Summary of `prepare`: what was decided for the user, and which option decides otherwise."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from brimful.base.summary import Summary
+from brimful.commands.prepare import prepare
+from brimful.corpus.pipeline.prepare_summary import summarise_inputs, summarise_preparation
+from brimful.corpus.pipeline.tokenizer_choice import TokenizerChoice, choices_of
+from brimful.corpus.text.tokenizer import save
+from brimful.corpus.tokenize.vocabulary_training import train
+
+TEXTS = [
+    "Das Café ist schön, die Straße ist lang. " * 3,
+    "Ten Apples a day. " * 3,
+    "我们喜欢这本书。" * 3,
+] * 20
+
+
+def choice(tokenizer: str, *, lowercase: bool = False, han: Any = "characters") -> TokenizerChoice:
+    return TokenizerChoice(
+        tokenizer=tokenizer,
+        model="wordpiece",
+        lowercase=lowercase,
+        han=han,
+        nfkc=False,
+        max_documents=None,
+        extend=0,
+    )
+
+
+def summary(decided: dict[str, Any]) -> dict[str, Any]:
+    counts = {"characters": 9, "tokens": 3, "unknown": 0}
+    return {
+        "documents": {"read": 5, "pieces": 0, "kept": 3, "validation": 1},
+        "dropped": {"duplicate": 2},
+        "cleaned": {},
+        **dict.fromkeys(("characters", "tokens", "words", "sentences", "shards"), 1),
+        "scripts": {"Latin": counts, "Han": counts},
+        "decided": decided and decided | {"validation_share": 0.01},
+        "seconds": {"clean": 1.0},
+        "memory_mb": {"main": 100},
+        "warnings": [],
+    }
+
+
+def rows(found: Summary, title: str) -> list[list[str]]:
+    """The rows of the table with this title."""
+    return next(table.rows for table in found.tables if table.title == title)
+
+
+@pytest.mark.parametrize("lowercase", [False, True])
+def test_what_was_decided_is_what_the_tokenizer_does(lowercase: bool, tmp_path: Path) -> None:
+    tokenizer = train(iter(TEXTS), 200, model="wordpiece", lowercase=lowercase, han="characters", nfkc=False)
+    save(tokenizer, tmp_path)
+    found = choices_of(tmp_path, choice("train:200", lowercase=lowercase))
+    assert found["model"] == "WordPiece"
+    assert found["vocabulary_size"] == tokenizer.get_vocab_size()
+    assert found["trained"]
+    assert found["lowercase"] is lowercase
+    assert found["han"] == "characters"
+    shown = summarise_preparation(summary(found))
+    decided = {name: (value, option) for name, value, option in rows(shown, "Decided")}
+    pieces = f"{tokenizer.get_vocab_size():,} pieces (WordPiece), trained on this text"
+    assert decided["vocabulary"] == (pieces, "--tokenizer")
+    assert decided["case"] == ("ignored" if lowercase else "kept", "--lowercase")
+    assert decided["Chinese"] == ("tokens of one character", "--han")
+    assert decided["held out"] == ("1.0\u202f% of the documents", "--validation-share")
+    assert rows(shown, "Dropped, by reason") == [["duplicate", "2"]]
+
+
+def test_a_dry_run_lists_the_first_files_and_their_kinds() -> None:
+    paths = [f"in/{i:03}.txt" for i in range(400)] + [f"in/{i}.JSONL.gz" for i in range(11)]
+    shown = summarise_inputs(paths, 12_345_678)
+    assert shown.verdict == "411 files, 12.3 MB, would be read."
+    assert rows(shown, "Kinds") == [[".txt", "400"], [".jsonl.gz", "11"]]
+    assert len(rows(shown, "Files")) == 20
+
+
+def test_lengths_are_drawn_in_bins_that_double() -> None:
+    histogram = {"lengths": "1 2 3 9", "counts": "5 1 1 4"}
+    (chart,) = summarise_preparation(summary({}), histogram).charts
+    assert chart.series[0].xs == ["1 to 1", "2 to 3", "8 to 15"]
+    assert chart.series[0].ys == [5.0, 2.0, 4.0]
+
+
+@pytest.mark.parametrize("accented", [0, 30])
+def test_accents_go_where_few_letters_have_one(accented: int, tmp_path: Path) -> None:
+    texts = ["ten apples and pears a day keep the doctor away " * 20] * 20 + ["schön grün über"] * accented
+    save(train(iter(texts), 150, model="wordpiece", lowercase=True, han="characters", nfkc=False), tmp_path)
+    found = choices_of(tmp_path, choice("train:150", lowercase=True))
+    assert found["accents"] == ([] if accented else ["Latin"])
+
+
+def test_a_given_tokenizer_decides_for_itself(tmp_path: Path) -> None:
+    save(train(iter(TEXTS), 400, model="bpe", lowercase=True, han="characters", nfkc=False), tmp_path)
+    found = choices_of(tmp_path, choice(str(tmp_path)))
+    assert (found["trained"], found["lowercase"], found["han"]) == (False, True, None)
+    decided = rows(summarise_preparation(summary(found)), "Decided")
+    assert decided[0][1].endswith("pieces (BPE), given")
+    assert "Chinese" not in {row[0] for row in decided}
+
+
+def test_none_is_held_out_of_a_small_corpus(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "in.txt").write_text("\n".join(TEXTS), encoding="utf-8")
+    paths, out = [str(tmp_path / "in.txt")], tmp_path / "out"
+    found = prepare(paths=paths, out=str(out), tokenizer="train:200", workers=1, validation_share=1e-9)
+    said = capsys.readouterr().err
+    assert (
+        "warning: none of 1 document was held out, so pretrain has no validation loss: a text file is" in said
+    )
+    assert "--read.split line" in said
+    lines = {"read": {"split": "line"}, "out": str(tmp_path / "lines")}
+    prepare(paths=paths, tokenizer="train:200", workers=1, validation_share=1e-9, **lines)
+    assert "has no validation loss: raise --validation-share" in capsys.readouterr().err
+    decided = rows(summarise_preparation(found), "Decided")
+    assert ["held out", "none", "--validation-share"] in decided
+    prepare(paths=paths, out=str(tmp_path / "all"), tokenizer="train:200", workers=1, validation_share=0.0)
+    assert "held out" not in capsys.readouterr().err, "as asked for"

@@ -1,0 +1,68 @@
+"""The Summary of an export: how close it is to its model, and both beside other models on test rows."""
+
+from typing import Any
+
+import pytest
+
+from brimful.exporting.export_summary import summarise_export
+
+FACTS: dict[str, Any] = {
+    "out": "de ploy",
+    "source": "../finetune/model",
+    "megabytes": 14.138210,
+    "format": "onnx",
+    "model": "BertForSequenceClassification",
+    "parameters": 3_456_789,
+    "pieces": 8_000,
+    "left_out": [],
+    "max_abs_hidden_difference": None,
+    "max_abs_logit_difference": 1.52e-6,
+}
+GATE: dict[str, Any] = {"texts": 200, "file": "test.tsv", "loss_of": "accuracy", "loss": 0.005}
+GATE |= {"texts_per_second": 1234.5, "p50_ms": 0.512, "processor": "EPYC", "cores": 2, "withheld": 0.4}
+MEASURED = {"metric": "accuracy", "before": 0.83, "after": 0.825, "standard_error": 0.004}
+PRUNED = {"pieces_before": 21_128, "pieces_after": 8_000, "texts": 900, "used": 7_500}
+UNSEEN = {"texts": 45, "tokens_before": 900, "tokens_after": 905, "unknown_before": 3, "unknown_after": 4}
+
+
+def rows(facts: dict[str, Any]) -> dict[str, str]:
+    return {row[0]: row[1] for row in summarise_export(facts).tables[0].rows}
+
+
+def test_what_was_not_compared_is_said() -> None:
+    assert summarise_export(FACTS).verdict == "Its outputs in float32 are the model's within 1.5e-06."
+    alone = summarise_export(FACTS | {"max_abs_logit_difference": None})
+    assert alone.verdict == "Not loaded with transformers, which is not installed."
+    assert rows(FACTS)["Next"] == "python 'de ploy/example.py'"
+    assert "Checkpoint" not in rows(FACTS)
+    assert rows(FACTS | {"step": 5_000, "averaged": True})["Checkpoint"] == "step 5,000, averaged weights"
+
+
+def test_pruning_says_what_texts_use_and_no_longer_know() -> None:
+    shown = rows(FACTS | {"pruned": PRUNED | {"unseen": UNSEEN}})
+    assert shown["Pieces"] == "21,128 before, 8,000 after; 900 texts use 7,500"
+    assert shown["Unknown tokens after"] == "4 of 905 in 45 texts held out"
+    assert "Unknown tokens after" not in rows(FACTS | {"pruned": PRUNED | {"unseen": None}})
+
+
+def test_a_loss_has_its_error_and_a_time_says_that_the_machine_was_busy() -> None:
+    facts = FACTS | {"gate": GATE | MEASURED | {"in_int8": 10, "in_bf16": ["layers.0.mlp"]}}
+    assert summarise_export(facts).verdict == (
+        "Accuracy goes from 0.8300 to 0.8250 (-0.0050 ± 0.0040) on 200 texts of test.tsv."
+    )
+    shown = rows(facts)
+    assert "on a machine busy 40.0" in shown["One text"]
+    assert shown["In a wider format"] == "layers.0.mlp"
+    assert rows(FACTS | {"gate": GATE})["On"] == "2 cores of EPYC"
+
+
+@pytest.mark.parametrize(("part", "compared"), [("test", True), ("given", True), ("dev", False)])
+def test_an_export_is_compared_on_rows_that_no_training_chose_by(part: str, compared: bool) -> None:
+    gate = GATE | MEASURED | {"part": part, "task": "classification", "fingerprint": "f"}
+    found = summarise_export(FACTS | {"gate": gate})
+    assert (found.test is not None) is compared
+    if compared:
+        own, source = found.models
+        assert (own.value, source.value) == (0.825, 0.83)
+        assert own.pairs == {source.name: 0.004}
+        assert source.folder == "../finetune/model"
