@@ -16,7 +16,7 @@ from brimful.augmentation.neighbours import Pieces
 from brimful.base.types import Advance
 from brimful.corpus.text.special_ids import mask_id
 from brimful.data.batch import PackedBatch, pack
-from brimful.data.example_batches import GRAIN
+from brimful.data.example_batches import TOKEN_GRAIN
 from brimful.model.door import within
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead
@@ -173,7 +173,7 @@ class CandidateModel:
     def _packed(self, sequences: list[tuple[np.ndarray, np.ndarray, int]]) -> PackedBatch:
         ids, types, masks = zip(*sequences, strict=True)
         starts = np.cumsum([0, *map(len, ids)])
-        grain = 1 if self.device.type == "cpu" else GRAIN
+        grain = 1 if self.device.type == "cpu" else TOKEN_GRAIN
         batch = pack(
             ids,
             segments=types,

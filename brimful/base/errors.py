@@ -21,7 +21,18 @@ class UsageError(BrimfulError):
 
 
 class NotFiniteError(BrimfulError):
-    """A model's outputs are NaN or infinite."""
+    """A model's outputs are NaN or infinite. Who raises it knows no folder: see `source.naming_weights`.
+
+    Args:
+        message: what is said of them.
+    """
+
+    def __init__(
+        self,
+        message: str = "the model's outputs are NaN or infinite: its weights are damaged, or too large for"
+        " the precision",
+    ) -> None:
+        super().__init__(message)
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -316,19 +316,24 @@ def plan(config: DemoConfig, folder: RunFolder) -> DemoPlan:
     return DemoPlan(config, reviews)
 
 
-def outlook(plan: DemoPlan) -> dict[str, Any]:
-    """What a dry run returns."""
-    return {"dry_run": True, "data": plan.reviews.facts}
+class DemoJob(Job[DemoConfig, DemoPlan]):
+    """The demo as a run, which a signal stops and `--resume` continues."""
 
+    verb = "demo"
 
-def work(plan: DemoPlan, folder: RunFolder) -> dict[str, Any]:
-    """Run the stages."""
-    write_reviews(plan.reviews, folder.path / "reviews")
-    facts = Demo(plan.config, folder.path, plan.reviews).run()
-    return with_overview(facts, summarise_demo(facts))
+    def open(self, config: DemoConfig, ranks: World, lock: FolderLock) -> Opened[DemoConfig]:
+        return open_demo(config, ranks, lock)
 
+    def plan(self, config: DemoConfig, folder: RunFolder) -> DemoPlan:
+        return plan(config, folder)
 
-JOB = Job(open_demo, plan, outlook, work)
+    def outlook(self, plan: DemoPlan) -> dict[str, Any]:
+        return {"dry_run": True, "data": plan.reviews.facts}
+
+    def work(self, plan: DemoPlan, folder: RunFolder) -> dict[str, Any]:
+        write_reviews(plan.reviews, folder.path / "reviews")
+        facts = Demo(plan.config, folder.path, plan.reviews).run()
+        return with_overview(facts, summarise_demo(facts))
 
 
 @verb(DemoConfig)
@@ -342,7 +347,7 @@ def demo(config: DemoConfig) -> dict[str, Any]:
         BrimfulError: a package of the demo is missing, --out holds something else, or --resume finds no demo.
         StoppedError: a signal asked the demo to stop.
     """
-    summary = JOB.run(config)
+    summary = DemoJob().run(config)
     if config.dry_run:
         return summary
     out = Path(config.out)

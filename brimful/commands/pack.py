@@ -17,19 +17,17 @@ from brimful.packing.histogram import checked_counts
 from brimful.packing.side_by_side import (
     DEPTHS,
     NNLSHP_DEPTHS,
-    ROWS_PER_RANK,
     STREAM,
     Comparison,
-    attention_balance,
     best_fit_by_capacity,
 )
 
-LONGEST = 512
+DEFAULT_MAX_LENGTH = 512
 
 
 def _counts(config: PackConfig) -> np.ndarray:
     """int64 (capacity + 1,): sequences of each length."""
-    most = config.max_length or min(LONGEST, config.capacity)
+    most = config.max_length or min(DEFAULT_MAX_LENGTH, config.capacity)
     if config.histogram is not None and config.histogram.endswith(".npy"):
         counts = npy_counts(Path(config.histogram), config.capacity)
     elif config.histogram is not None:
@@ -58,7 +56,7 @@ def _choices(config: PackConfig) -> list[tuple[Algorithm, Depth]]:
 
 
 def summarise_plans(facts: Mapping[str, Any]) -> Summary:
-    """How full rows get with each plan, by capacity and depth, and how evenly ranks share the work.
+    """How full rows get with each plan, by capacity and depth.
 
     Args:
         facts: what `pack` returns.
@@ -87,7 +85,7 @@ def summarise_plans(facts: Mapping[str, Any]) -> Summary:
     note = f"online packed {STREAM:,} sequences, drawn at random" if is_drawn else ""
     columns = ["Algorithm", "Depth", "Rows", "Efficiency %", "Packing factor", "Seconds", "Rows above bound"]
     tables = make_table("Plans", columns, rows, note)
-    return Summary("Packing", verdict, tables + _tabulate_capacities(facts) + _tabulate_ranks(facts))
+    return Summary("Packing", verdict, tables + _tabulate_capacities(facts))
 
 
 def _tabulate_capacities(facts: Mapping[str, Any]) -> list[SummaryTable]:
@@ -100,15 +98,6 @@ def _tabulate_capacities(facts: Mapping[str, Any]) -> list[SummaryTable]:
         row.append(show_percent(plan["efficiency"]))
     columns = ["Capacity", *(f"Depth {show_depth(depth)}" for depth in depths)]
     return make_table("Efficiency % by capacity and depth (best-fit)", columns, list(rows.values()))
-
-
-def _tabulate_ranks(facts: Mapping[str, Any]) -> list[SummaryTable]:
-    """The costliest rank over the mean rank: attention cost, and tokens."""
-    names = ("mean", "worst", "random", "tokens_mean", "tokens_worst")
-    rows = [[str(plan["ranks"]), *(f"{plan[name]:.4f}" for name in names)] for plan in facts["by_ranks"]]
-    columns = ["Ranks", "Dealt by cost", "Worst update", "At random", "Tokens", "Worst update"]
-    note = f"{ROWS_PER_RANK} rows each, of the best plan: attention cost, and tokens."
-    return make_table("The costliest rank over the mean rank", columns, rows, note)
 
 
 def show_percent(share: float) -> str:
@@ -129,8 +118,7 @@ def pack(config: PackConfig) -> dict[str, Any]:
         `plans`, a record for each: algorithm, capacity, depth (None = no limit), rows, sequences, tokens,
         efficiency (tokens divided by token slots), packing_factor (sequences per row), seconds (of planning),
         lower_bound (the proven minimum of rows), rows_above_bound; `by_capacity`, the efficiency of best-fit
-        by capacity and depth; `by_ranks`, the cost of the costliest rank divided by the mean, with the best
-        plan's rows dealt by cost and at random.
+        by capacity and depth.
 
     Raises:
         BrimfulError: the input cannot be read, a sequence is longer than a row, or the algorithm cannot plan
@@ -160,7 +148,6 @@ def pack(config: PackConfig) -> dict[str, Any]:
     facts = {
         "plans": plans,
         "by_capacity": best_fit_by_capacity(counts, config.capacity),
-        "by_ranks": attention_balance(best) if best is not None and best.rows else [],
     }
     if best is not None and config.out:
         rows = [{"lengths": p, "rows": n} for p, n in zip(best.patterns, best.repeats.tolist(), strict=True)]

@@ -19,7 +19,7 @@ from brimful.tables.table import Table, Take
 from brimful.tasks.encoded import warn_of_lost_ends
 from brimful.tasks.output import ARRAYS, FORMATS, output_file
 
-SHOWN = 12
+SHOWN_COLUMNS = 12
 """Columns that the last line names."""
 
 
@@ -37,8 +37,8 @@ def show_predicted(result: Mapping[str, Any]) -> None:
 
 
 def _some(names: Sequence[str]) -> str:
-    more = f" ... {len(names):,} in all, which --json lists" if len(names) > SHOWN else ""
-    return ", ".join(map(visible, names[:SHOWN])) + more
+    more = f" ... {len(names):,} in all, which --json lists" if len(names) > SHOWN_COLUMNS else ""
+    return ", ".join(map(visible, names[:SHOWN_COLUMNS])) + more
 
 
 @verb(PredictConfig, show=show_predicted)

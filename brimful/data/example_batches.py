@@ -10,12 +10,12 @@ from brimful.data.batch import PackedBatch, pack
 from brimful.data.examples import Examples, none_of
 from brimful.data.ragged import Ragged
 
-GRAIN = 128
+TOKEN_GRAIN = 128
 """T is a multiple of this where shapes are not fixed, since every new shape makes new kernels; of few tokens
 see `rounded` and `rounded_batch`."""
 
 
-FEW = 512
+MAX_UNFILLED_TOKENS = 512
 """The most tokens of a batch that need not be filled up."""
 
 
@@ -48,8 +48,8 @@ def batch_of(
 
 def rounded(tokens: int) -> int:
     """The next of the numbers of tokens that batches have: multiples of 32 up to 256, where 127 tokens of
-    filler would cost more than a text, of 64 up to 512, then of `GRAIN`."""
-    grain = GRAIN if tokens > FEW else 64 if tokens > 256 else 32
+    filler would cost more than a text, of 64 up to 512, then of `TOKEN_GRAIN`."""
+    grain = TOKEN_GRAIN if tokens > MAX_UNFILLED_TOKENS else 64 if tokens > 256 else 32
     return -(-tokens // grain) * grain
 
 
@@ -59,7 +59,9 @@ def rounded_batch(
     """The examples `index` as one micro-batch of as many tokens as `rounded` says.
 
     Args:
-        fills: whether a batch of this many tokens, at most `FEW`, is filled up; larger ones always are.
+        fills: whether a batch of this many tokens is filled up; those of more than `MAX_UNFILLED_TOKENS`
+            always are.
     """
     tokens = int(examples.lengths[index].sum())
-    return batch_of(examples, index, rounded(tokens) if tokens > FEW or fills(tokens) else None)
+    is_filled = tokens > MAX_UNFILLED_TOKENS or fills(tokens)
+    return batch_of(examples, index, rounded(tokens) if is_filled else None)

@@ -21,10 +21,10 @@ from brimful.base.summary import (
     make_table,
 )
 from brimful.demonstration.reviews import Reviews
-from brimful.distillation.comparison import size_of
 from brimful.exporting.runtimes import onnx_session
 from brimful.hf.model_folder import ModelFolder
 from brimful.serving.opened import graph_file
+from brimful.stages.distil import size_of
 from brimful.tasks.judging.baselines import TFIDF_STRENGTHS
 from brimful.tasks.judging.comparison import read_right_answers
 from brimful.tasks.judging.speed import median_ms, speeds_of

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from brimful.base.console import warn
-from brimful.base.errors import BrimfulError
+from brimful.base.errors import BrimfulError, NotFiniteError
 from brimful.base.randomness import derive_key, hash_words
 from brimful.corpus.text.special_ids import special_ids
 from brimful.data.batch import pack
@@ -28,7 +28,7 @@ from brimful.hf.tensors import Head
 from brimful.hf.text_reading import TextReading
 from brimful.model.encoder import Encoder
 from brimful.model.heads import PairHead, PretrainingHead, SequenceHead, pool
-from brimful.model.inference import not_finite, of_length_1
+from brimful.model.inference import of_length_1
 
 TOLERANCE = 1e-4
 """The largest `Difference.relative` that an export may have, in float32."""
@@ -112,7 +112,7 @@ def max_difference(
         mask[row, : len(sequence)] = 1
     ours = _packed_logits(encoder, head, sequences, reading)
     if not all(np.isfinite(each).all() for each in ours):
-        raise not_finite()
+        raise NotFiniteError
     theirs = other({"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)})
     differences = []
     for row, expected in enumerate(ours):

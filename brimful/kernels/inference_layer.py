@@ -22,6 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from brimful.base.errors import NotFiniteError
 from brimful.kernels import bfloat16, float32
 from brimful.kernels.bfloat16_layer import Rotation, is_as_made, takes
 from brimful.kernels.blockwise import attention
@@ -29,7 +30,6 @@ from brimful.kernels.int8 import IntegerWeights
 from brimful.kernels.products import FEWEST, has_onednn_on_amd, onednn_is_faster
 from brimful.model.attention import CaptureFunction, Layout, SequenceLayout
 from brimful.model.drawing import Linear
-from brimful.model.inference import not_finite
 from brimful.model.int8_rounding import is_wide
 from brimful.model.layer import Layer, Norm, kept_rows
 from brimful.precision.formats import InferencePrecision
@@ -114,7 +114,7 @@ class LaidOut:
         for norm in norms:
             if id(norm) not in self.finite:
                 if not all(parameter.isfinite().all() for parameter in norm.parameters()):
-                    raise not_finite()
+                    raise NotFiniteError
                 self.finite.add(id(norm))
 
     def product(self, x: Tensor, linear: Linear, activation: str = "none") -> Tensor:

@@ -10,9 +10,9 @@ that no sum of two products saturates, and all but the products is in float32.
 import torch
 from torch import Tensor, nn
 
+from brimful.base.errors import NotFiniteError
 from brimful.kernels import bfloat16
 from brimful.model.drawing import Linear
-from brimful.model.inference import not_finite
 from brimful.model.int8_rounding import Steps, rounded_weights
 
 
@@ -40,7 +40,7 @@ class IntegerWeights:
         self.steps = steps
         weight = linear.weight.detach().float()
         if not weight.isfinite().all():  # integers would hide it
-            raise not_finite()
+            raise NotFiniteError
         integers, self.sizes = rounded_weights(weight, steps)
         self.packed = torch.ops.onednn.qlinear_prepack(integers, None)
         self.zeros = torch.zeros(len(weight), dtype=torch.int64)

@@ -119,7 +119,7 @@ def run_by_sequence(
     for batch, output in _run(forward, examples, device, precision):
         real = output[: batch.real_sequences]
         if finite and not np.isfinite(real).all():
-            raise not_finite()
+            raise NotFiniteError
         if not len(result):
             result = np.empty((len(examples), *real.shape[1:]), dtype=real.dtype)
         result[batch.sequence_index] = real
@@ -150,7 +150,7 @@ def run_by_token(
     for batch, output in _run(forward, examples, device, precision):
         assert batch.sequence_index is not None
         if finite and not np.isfinite(output[: batch.real_tokens]).all():
-            raise not_finite()
+            raise NotFiniteError
         ends = np.cumsum(batch.lengths[: batch.real_sequences])
         parts = np.split(output[: batch.real_tokens], ends[:-1])
         # Copies: a view would keep the outputs of its whole batch in memory.
@@ -181,13 +181,6 @@ def batches(
             chosen = np.concatenate([order[first:long], order[short:end]])
             yield rounded_batch(examples, start + chosen, fills)
             first, end = long, short
-
-
-def not_finite() -> NotFiniteError:
-    """The error of outputs that are NaN or infinite. It knows no folder: see `source.naming_weights`."""
-    return NotFiniteError(
-        "the model's outputs are NaN or infinite: its weights are damaged, or too large for the precision"
-    )
 
 
 def _run(

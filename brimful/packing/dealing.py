@@ -66,15 +66,3 @@ def deal(costs: np.ndarray, ranks: int, rows_per_rank: int, key: np.uint64) -> t
         np.put_along_axis(dealt[:, :, turn], cheapest_first, groups[order], axis=1)
         loads += costs[dealt[:, :, turn]]
     return dealt, mixed[taken:]
-
-
-def imbalance(costs: np.ndarray, dealt: np.ndarray) -> tuple[float, float]:
-    """The cost of the most expensive rank over the mean cost of the ranks: mean and worst of all updates.
-
-    Args:
-        costs: int (rows,), costs or tokens of each row.
-        dealt: int64 (updates, ranks, rows per rank), at least one update.
-    """
-    loads = costs[dealt].sum(axis=2)
-    ratios = loads.max(axis=1) / loads.mean(axis=1)
-    return float(ratios.mean()), float(ratios.max())

@@ -7,12 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from brimful.base.draws import shuffled_index
 from brimful.base.randomness import derive_key, hash_words, permutation
 from brimful.packing.bounds import lower_bound
 from brimful.packing.config import Algorithm, Depth
 from brimful.packing.cutting.stock import cutting_stock
-from brimful.packing.dealing import deal, imbalance
 from brimful.packing.histogram import Plan, count_lengths
 from brimful.packing.least_squares import nnlshp
 from brimful.packing.online import pack_stream
@@ -33,7 +31,6 @@ DEPTHS: tuple[Depth, ...] = (2, 3, 4, 8, 16, None)
 STREAM = 200_000
 """The most sequences that `online` packs."""
 LARGEST_CAPACITY = 65_536
-RANKS, ROWS_PER_RANK, ROWS = (8, 64), 4, 1_000_000
 
 
 def best_fit_by_capacity(counts: np.ndarray, capacity: int) -> list[dict[str, Any]]:
@@ -58,35 +55,6 @@ def draw_lengths(counts: np.ndarray, most: int) -> np.ndarray:
     else:
         places = (hash_words(key, np.arange(most)) % np.uint64(total)).astype(np.int64)
     return np.searchsorted(np.cumsum(counts), places, side="right")
-
-
-def attention_balance(plan: Plan) -> list[dict[str, Any]]:
-    """The attention cost of the costliest rank divided by the mean, with rows dealt by cost and at random.
-
-    Of at most `ROWS` random rows of the plan, every rank gets `ROWS_PER_RANK` in each update.
-    """
-    rows = shuffled_index(derive_key("rows"), np.arange(min(plan.rows, ROWS)), plan.rows)
-    pattern = np.searchsorted(np.cumsum(plan.repeats), rows, side="right")
-    costs = np.add.reduceat(np.square(plan.lengths, dtype=np.int64), plan.offsets[:-1])[pattern]
-    tokens = np.add.reduceat(plan.lengths, plan.offsets[:-1], dtype=np.int64)[pattern]
-    found = []
-    for ranks in RANKS:
-        dealt, _ = deal(costs, ranks, ROWS_PER_RANK, derive_key("deal"))
-        if len(dealt):
-            mean, worst = imbalance(costs, dealt)
-            tokens_mean, tokens_worst = imbalance(tokens, dealt)
-            at_random = np.arange(dealt.size).reshape(dealt.shape)
-            found.append(
-                {
-                    "ranks": ranks,
-                    "mean": mean,
-                    "worst": worst,
-                    "random": imbalance(costs, at_random)[0],
-                    "tokens_mean": tokens_mean,
-                    "tokens_worst": tokens_worst,
-                }
-            )
-    return found
 
 
 class Comparison:

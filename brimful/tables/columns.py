@@ -15,10 +15,10 @@ _VALUES_AT_ONCE = 1 << 14
 
 @dataclass(frozen=True)
 class Column(Sequence[Any]):
-    """n values, as UTF-8 text or as JSON.
+    """n values, as text or as JSON.
 
     Attributes:
-        values: large_binary, the bytes of each value.
+        values: large_string, the text or the JSON of each value.
         type: of the values, as `msgspec.convert` takes it; `str` for text.
         rows: int64 (n,), which of `values` these are; None: all of them, in order.
     """
@@ -36,11 +36,8 @@ class Column(Sequence[Any]):
         """
         import pyarrow
 
-        if type is str:
-            encoded = [value.encode("utf-8", "surrogatepass") for value in values]
-        else:
-            encoded = [msgspec.json.encode(value) for value in values]
-        return cls(pyarrow.chunked_array([pyarrow.array(encoded, pyarrow.large_binary())]), type)
+        texts = list(values) if type is str else [msgspec.json.encode(value).decode() for value in values]
+        return cls(pyarrow.chunked_array([pyarrow.array(texts, pyarrow.large_string())]), type)
 
     def __len__(self) -> int:
         return len(self.values) if self.rows is None else len(self.rows)
@@ -61,14 +58,11 @@ class Column(Sequence[Any]):
                 yield self._decoded(self.values[int(row)].as_py())
             return
         for start in range(0, len(self), _VALUES_AT_ONCE):
-            for value in self.values.slice(start, _VALUES_AT_ONCE).to_pylist():
-                yield self._decoded(value)
+            yield from map(self._decoded, self.values.slice(start, _VALUES_AT_ONCE).to_pylist())
 
     def take(self, rows: np.ndarray) -> Self:
         """The values of the given rows (int64)."""
         return type(self)(self.values, self.type, rows if self.rows is None else self.rows[rows])
 
-    def _decoded(self, value: bytes) -> Any:
-        if self.type is str:
-            return value.decode("utf-8", "surrogatepass")
-        return msgspec.json.decode(value, type=self.type)
+    def _decoded(self, text: str) -> Any:
+        return text if self.type is str else msgspec.json.decode(text, type=self.type)

@@ -20,19 +20,21 @@ from brimful.corpus.dedup.near_pairs import near_groups, near_pairs
 from brimful.corpus.text.characters import normalised
 from brimful.tables.table import Table
 
-LETTERS = 8
+MIN_LETTERS = 8
 """Of texts with fewer letters, numbers and punctuation count: as near pairs have runs of eight bytes."""
-TEMPLATE = 0.1
-"""They also count where at least this proportion of the texts (and not fewer than `FEW`) would be equal."""
-MOST = 0.5
-"""A rule does not hold where groups of more than `FEW` would have more than this proportion of the texts
-(templates that differ in numbers, few words in many orders), or fewer than `FEWEST` groups would remain."""
-FEW = 10
-FEWEST = 50
+TEMPLATE_SHARE = 0.1
+"""They also count where at least this proportion of the texts, and at least `SMALL_GROUP_ROWS`, would be
+equal."""
+MAX_GROUPED_SHARE = 0.5
+"""A rule does not hold where groups of more than `SMALL_GROUP_ROWS` would have more than this proportion of
+the texts (templates that differ in numbers, few words in many orders), or fewer than `MIN_DIFFERENT_TEXTS`
+groups would remain."""
+SMALL_GROUP_ROWS = 10
+MIN_DIFFERENT_TEXTS = 50
 """Different texts of a table that test is cut from."""
-SOURCE = 20
+SOURCE_CHARACTERS = 20
 """Characters, without spaces, of a text that is the source of the rows that share it, such as a premise."""
-COMMON = 0.1
+COMMON_SHARE = 0.1
 """What more than this proportion of the rows share is no source, such as a prompt; and no group is larger."""
 _NO_LETTERS = re.compile(r"[\W\d_]+")
 
@@ -91,19 +93,19 @@ def _sourced(groups: np.ndarray, sides: Sequence[tuple[str, ...]]) -> np.ndarray
         parts = connected_components(graph, directed=False)[1]
         joined = np.unique(parts[groups], return_inverse=True)[1].astype(np.int64)
         largest = max(_most(sides), np.bincount(groups).max())
-        if np.bincount(joined).max() <= largest and joined.max() + 1 >= min(FEWEST, first):
+        if np.bincount(joined).max() <= largest and joined.max() + 1 >= min(MIN_DIFFERENT_TEXTS, first):
             return joined
     return groups
 
 
 def _shared(sides: Sequence[tuple[str, ...]]) -> Counter[str]:
     """How many rows have each long text."""
-    return Counter(side for row in sides for side in set(row) if len(side) >= SOURCE)
+    return Counter(side for row in sides for side in set(row) if len(side) >= SOURCE_CHARACTERS)
 
 
 def _most(rows: Sized) -> float:
     """The most rows that share a source."""
-    return max(FEW, COMMON * len(rows))
+    return max(SMALL_GROUP_ROWS, COMMON_SHARE * len(rows))
 
 
 def _groups(every: Sequence[str]) -> np.ndarray:
@@ -142,13 +144,13 @@ def sources_of(table: Table) -> dict[str, int]:
 def _letters(text: str) -> str:
     """A text without punctuation and numbers, unless they are most of it."""
     short = _NO_LETTERS.sub("", text)
-    return short if len(short) >= LETTERS else text
+    return short if len(short) >= MIN_LETTERS else text
 
 
 def _equal_letters(texts: Sequence[str]) -> np.ndarray:
     """int64 (n,), the same for texts with the same letters; for none where too few would differ."""
     letters = list(map(_letters, texts))
-    most = max(FEW, TEMPLATE * len(texts))
+    most = max(SMALL_GROUP_ROWS, TEMPLATE_SHARE * len(texts))
     count = Counter(letters)
     kept = [short if count[short] < most else text for short, text in zip(letters, texts, strict=True)]
     number: dict[str, int] = {}
@@ -159,8 +161,8 @@ def _equal_letters(texts: Sequence[str]) -> np.ndarray:
 def _can_be_cut(groups: np.ndarray) -> bool:
     """Whether groups of different texts, int64 (n,), are many, and small ones have most of the texts."""
     sizes = np.bincount(groups)
-    enough = np.count_nonzero(sizes) >= FEWEST or len(groups) < FEWEST
-    return bool(enough and sizes[sizes > FEW].sum() <= MOST * len(groups))
+    enough = np.count_nonzero(sizes) >= MIN_DIFFERENT_TEXTS or len(groups) < MIN_DIFFERENT_TEXTS
+    return bool(enough and sizes[sizes > SMALL_GROUP_ROWS].sum() <= MAX_GROUPED_SHARE * len(groups))
 
 
 def cut_rows(

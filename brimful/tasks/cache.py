@@ -69,7 +69,7 @@ def _usable(folder: Path) -> Path | None:
 @cache
 def code_hash(*files: str) -> str:
     """A hash of source files, of all modules of the package that they import, directly or not, and of the
-    fast forms, which `model.door` imports by name."""
+    fast forms, which compute what the modules of `model` say."""
     digest = hashlib.sha256(f"{tokenizers.__version__} {version('torch')}".encode())
     roots = [*map(Path, files), PACKAGE / "kernels/forms.py"]
     for source in sorted(set().union(*map(sources_of, roots))):

@@ -17,7 +17,7 @@ from brimful.objectives.losses import class_imitation
 from brimful.tables.table import Table
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.form import Classes, Row
-from brimful.tasks.task import LEAST, Metric, Task
+from brimful.tasks.task import MIN_PROBABILITY, Metric, Task
 
 WEIGHT = "weight"
 """The target that weighs an example in the loss: float32 (n,)."""
@@ -132,7 +132,7 @@ class Classification(Classes, Task):
 
     def outputs_of(self, scores: np.ndarray) -> np.ndarray:
         """Logarithms of the probabilities, less their mean."""
-        logits = np.log(np.maximum(scores, LEAST))
+        logits = np.log(np.maximum(scores, MIN_PROBABILITY))
         return (logits - logits.mean(1, keepdims=True)).astype(np.float32)
 
     def compared_rows(self, answers: np.ndarray, data: Encoded) -> list[Row]:

@@ -15,7 +15,7 @@ from brimful.model.encoder import Encoder
 from brimful.objectives.supervised import Evaluate, no_evaluation
 from brimful.tables.layouts import OWN_LAYOUT, FileLayout
 from brimful.tables.table import Table, require_pairs
-from brimful.tasks.alike import FEWEST, cut_rows
+from brimful.tasks.alike import MIN_DIFFERENT_TEXTS, cut_rows
 from brimful.tasks.cache import known_groups
 from brimful.tasks.encoded import Encoded, warn_of_lost_ends
 from brimful.tasks.model import TaskModel
@@ -23,9 +23,9 @@ from brimful.tasks.task import Task, TaskHead
 from brimful.tasks.task_files import TaskFiles
 from brimful.train.objective import Runtime
 
-CUT = 0.2
+CUT_SHARE = 0.2
 """Of one table, what becomes test; and of train, the dev part that a choice is made on."""
-LEAST = 0.25
+MIN_PART_OF_CUT = 0.25
 """A part of less than this proportion of its share is refused: it would measure on a handful of rows."""
 
 
@@ -121,14 +121,14 @@ class TooFewRowsError(BrimfulError):
     """A table has too few rows of a kind to cut a part from."""
 
 
-def hold_out(data: TaskData, share: float = CUT, ranks: World = ALONE) -> TaskData:
+def hold_out(data: TaskData, share: float = CUT_SHARE, ranks: World = ALONE) -> TaskData:
     """The same with a share of train as dev, and the rest to fit."""
     fit, dev = cut_part(data.task, data.train, "dev", share, ranks)
     return replace(data, fit=fit, dev=dev)
 
 
 def cut_part(
-    task: Task, data: Encoded, name: str, share: float = CUT, ranks: World = ALONE
+    task: Task, data: Encoded, name: str, share: float = CUT_SHARE, ranks: World = ALONE
 ) -> tuple[Encoded, Encoded]:
     """The rows of a table without a part, and the part; the same ones on every call. Every rank calls this.
 
@@ -144,14 +144,14 @@ def cut_part(
     """
     table = data.table
     groups = known_groups(table, ranks)
-    different, fewest = int(groups.max()) + 1, FEWEST if name == "test" else round(1 / share)
+    different, fewest = int(groups.max()) + 1, MIN_DIFFERENT_TEXTS if name == "test" else round(1 / share)
     if different < fewest:
         raise TooFewRowsError(
             f"{table.path} has {different} different texts (case, spaces, punctuation and numbers do not"
             f" count), too few to cut {name} from: at least {fewest}, or give --{name}"
         )
     taken = cut_rows(groups, task.strata(table), table.fingerprints, share, name)
-    if taken.sum() < LEAST * share * len(table):
+    if taken.sum() < MIN_PART_OF_CUT * share * len(table):
         values = task.name != "regression" and _are_numbers(table)
         reason = "all labels are numbers" if values else "train keeps a row of each label, and alike texts"
         raise (BrimfulError if values else TooFewRowsError)(

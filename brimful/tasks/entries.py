@@ -140,7 +140,7 @@ def _from_arrow(column: "pyarrow.ChunkedArray") -> np.ndarray | Ragged | Column:
     """Views of the file, but for numbers that were written some rows at a time: they are put together."""
     import pyarrow
 
-    if pyarrow.types.is_large_binary(column.type):
+    if pyarrow.types.is_large_string(column.type):
         return Column(column)
     if pyarrow.types.is_large_list(column.type):
         chunks = [Ragged.divided(_numbers(chunk.values), chunk.offsets.to_numpy()) for chunk in column.chunks]

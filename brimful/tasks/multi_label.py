@@ -20,7 +20,7 @@ from brimful.tables.table import Table
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.form import Row
 from brimful.tasks.label_set_form import LabelSets
-from brimful.tasks.task import LEAST, Metric, Task
+from brimful.tasks.task import MIN_PROBABILITY, Metric, Task
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class MultiLabel(LabelSets, Task):
 
     def outputs_of(self, scores: np.ndarray) -> np.ndarray:
         """Log-odds of the probabilities."""
-        known = np.clip(scores, LEAST, 1 - LEAST)
+        known = np.clip(scores, MIN_PROBABILITY, 1 - MIN_PROBABILITY)
         return np.log(known / (1 - known)).astype(np.float32)
 
     def measure(self, answers: np.ndarray, data: Encoded) -> dict[str, float]:

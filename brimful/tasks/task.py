@@ -28,7 +28,7 @@ from brimful.tasks.form import PredictionForm, Row
 
 TaskHead = SequenceHead | TokenHead
 """Hidden states (T, hidden) and their batch -> outputs of each sequence (S, C), or of each token (T, C)."""
-LEAST = 1e-7
+MIN_PROBABILITY = 1e-7
 """The least probability that a teacher's scores stand for: its logarithm is finite."""
 
 

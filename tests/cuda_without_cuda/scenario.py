@@ -161,12 +161,16 @@ def _patch(options: Options, watch: _Watch) -> None:
     step, run, prepare, values = Trainer.train_step, Trainer.run, Encoder.prepare, metrics.values
 
     def train_step(self: Trainer, update: Any) -> Any:
-        watch.begin(self.step)
-        if options.dies and self.step + 1 == options.dies and self.world.rank == options.kills:
+        watch.begin(self.progress.step)
+        if (
+            options.dies
+            and self.progress.step + 1 == options.dies
+            and self.runtime.world.rank == options.kills
+        ):
             self.checkpoints.finish()
             os._exit(9)
-        here = options.taken_on in (-1, self.world.rank)
-        if options.taken_after and self.step == options.taken_after and here and not taken:
+        here = options.taken_on in (-1, self.runtime.world.rank)
+        if options.taken_after and self.progress.step == options.taken_after and here and not taken:
             torch.cuda.empty_cache()
             free_beside_graphs, _ = torch.cuda.mem_get_info()
             torch.compiler.reset()  # the graphs of the step are captured again, in less memory
@@ -175,7 +179,7 @@ def _patch(options: Options, watch: _Watch) -> None:
             free, _ = torch.cuda.mem_get_info()
             left = int(0.75 * (free - free_beside_graphs))
             taken.append(torch.empty(free - left, dtype=torch.uint8, device="cuda"))
-        if options.sabotage == "item in backward" and not self.step:
+        if options.sabotage == "item in backward" and not self.progress.step:
             next(self.encoder.parameters()).register_hook(_read)
         result = step(self, update)
         if options.sabotage == "item" and result.loss is not None:

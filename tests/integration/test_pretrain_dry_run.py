@@ -8,8 +8,8 @@ import pytest
 from brimful.base.config import build
 from brimful.base.errors import BrimfulError
 from brimful.cli.main import main
-from brimful.pretraining import outlook as pretrain_dry_run
-from brimful.pretraining.config import PretrainConfig
+from brimful.stages import pretrain_outlook as pretrain_dry_run
+from brimful.stages.pretrain_config import PretrainConfig
 from brimful.train.step_memory import Held, room_of_a_pass
 from builders.verbs import SMALL, Call
 
@@ -78,8 +78,8 @@ def test_a_measurement(corpus_dir: Path, tmp_path: Path, call: Call, monkeypatch
 
 
 def test_how_a_dry_run_is_asked_for(corpus_dir: Path, tmp_path: Path, capsys) -> None:
-    assert main(["pretrain", "--dry-run", "timed"]) == 2
-    assert "--dry-run takes [measured], not timed" in capsys.readouterr().err
+    assert main(["pretrain", "--dry-run=timed"]) == 2
+    assert "--dry-run takes [measured], not 'timed'" in capsys.readouterr().err
     assert build(PretrainConfig, {"dry_run": "measured"}).dry_run == "measured"
     with pytest.raises(BrimfulError, match="dry_run"):
         build(PretrainConfig, {"dry_run": "timed"})

@@ -176,7 +176,7 @@ def signalled(number: int, method: str, name: str, step: int | None = None) -> I
     before = getattr(Trainer, method)
 
     def then(self: Trainer, *arguments: Any) -> Any:
-        if str(self.directory).endswith(name) and step in (None, self.step):
+        if str(self.directory).endswith(name) and step in (None, self.progress.step):
             os.kill(os.getpid(), number)
         return before(self, *arguments)
 

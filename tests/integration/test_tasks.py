@@ -344,7 +344,7 @@ def test_without_dev_there_is_no_temperature(pretrained, tables, tmp_path, call:
     data = ("--encoder", pretrained, "--train", train, "--test", tables["test"], "--out", tmp_path / "run")
     answer = call("finetune", *data, *FIT, "--epochs", 0.2)
     assert "no dev rows: no temperature" in answer.error
-    assert "1 row repeats an earlier one (row 61 is row 1" in answer.error
+    assert "1 row repeats an earlier one, at most case, width and spaces apart (row 61" in answer.error
     assert answer.value["calibration"].keys() == {"ece", "bins"}
     assert "abstain" not in answer.value
     assert [(f["table"], f["kind"]) for f in answer.value["findings"]] == [("train", "duplicates")]

@@ -98,7 +98,7 @@ def test_the_batch_of_a_spike_is_shown_by_the_command_that_is_named(
     losses = [line["loss.mlm"] for line in read_metrics(broken.run / "metrics.jsonl") if "loss.mlm" in line]
     assert len(losses) == broken.update - 1
     assert spike["mean"] == pytest.approx(sum(losses) / len(losses), rel=1e-4)  # summed in another order
-    assert main(["inspect", str(broken.run), "--batch", str(broken.update)]) == 0
+    assert main(["inspect", str(broken.run), "--update", str(broken.update)]) == 0
     first, *_ = capfd.readouterr().out.splitlines()
     assert (
         f"update {broken.update} · loss nan, gradient nan; before it a loss of {spike['mean']:.4g}" in first

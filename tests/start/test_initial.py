@@ -22,8 +22,8 @@ from brimful.corpus.tokenize.vocabulary_training import train
 from brimful.data.example_batches import batch_of
 from brimful.data.examples import encode_texts
 from brimful.model.heads import PretrainingHead
-from brimful.pretraining.config import PretrainConfig
-from brimful.pretraining.plan import initial_model
+from brimful.stages.pretrain_config import PretrainConfig
+from brimful.stages.pretrain_data import initial_model
 from brimful.train.metrics import read_metrics
 from brimful.train.trainer import Trainer
 from builders.encoders import run_peer
@@ -181,7 +181,7 @@ def test_a_killed_run_goes_on_without_the_folder(corpus_dir, tmp_path, monkeypat
     update = Trainer.train_step
 
     def killed(self, *arguments):
-        if self.step == at:
+        if self.progress.step == at:
             raise RuntimeError("killed")
         return update(self, *arguments)
 

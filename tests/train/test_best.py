@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from brimful.base.errors import BrimfulError
-from brimful.distillation.task.config import DistilConfig
-from brimful.finetuning.config import FinetuneConfig
 from brimful.objectives.supervised import Supervised
-from brimful.pretraining.config import PretrainConfig
+from brimful.stages.distil_options import DistilConfig
+from brimful.stages.finetune_config import FinetuneConfig
+from brimful.stages.pretrain_config import PretrainConfig
 from brimful.train.config import LoopConfig, TrainerConfig
 from brimful.train.trainer import Trainer
 from builders.training import TASK, KilledError, assert_same_bits, kill_at, trainer_of, weights
@@ -48,7 +48,7 @@ def test_the_weights_of_the_best_evaluation_are_kept(tmp_path):
     assert_same_bits(weights(trainer), weights(stopped))
     last = trainer_with(VALUES, tmp_path / "last")
     last.run("test")
-    assert last.step == 12
+    assert last.progress.step == 12
     assert any(not a.equal(b) for a, b in zip(weights(last).values(), weights(trainer).values(), strict=True))
 
 

@@ -212,7 +212,7 @@ def test_its_rates_go_on_where_it_was_killed(
     stopped = timed(tmp_path / "killed", seed, checkpoint_every=2)
 
     def kill(update: Update) -> None:
-        if stopped.step == 5:
+        if stopped.progress.step == 5:
             raise KilledError
 
     set_clock(monkeypatch, [7.0])

@@ -16,7 +16,6 @@ import mmap
 import os
 import signal
 import struct
-import time
 from hashlib import blake2b
 from pathlib import Path
 from types import TracebackType
@@ -26,16 +25,12 @@ from brimful.base.errors import BrimfulError
 from brimful.base.storage import cannot_write, read_json, write_json
 from brimful.base.system import has_timers
 
-MOST_HOSTILE = 100
-# The timer is set anew when this fraction of its time has passed, not for each document: a system call costs
-# more than a short text. A document still has almost all its time, even if other threads use the CPU.
-FRESH = 1 / 64
+MAX_HOSTILE_DOCUMENTS = 100
 
-# The file begins with this state; a stack follows if the timer ended the process.
-_KEY = 32
-_DOCUMENT = struct.Struct("<QQ?")  # input, record, whether it is in work
-_STATE = struct.Struct(f"<{_KEY}sQQ?")
-_IN_WORK = _STATE.size - 1
+# The file begins with this state: key, input, record. A stack follows if the timer ended the process.
+_KEY_BYTES = 32
+_DOCUMENT = struct.Struct("<QQ")
+_STATE = struct.Struct(f"<{_KEY_BYTES}sQQ")
 
 Document = tuple[int, int]
 
@@ -45,8 +40,7 @@ def explained(path: Path) -> int:
 
     This is the argument `explained` of `Engine.run`. Call it only while no process works on the task.
     """
-    hostile, gaps = _settle(path, None)
-    return len(hostile) + len(gaps)
+    return len(_settle(path, None))
 
 
 class Watchdog:
@@ -65,8 +59,7 @@ class Watchdog:
     Args:
         path: the file, of this task alone, such as text/.watch-part-00000; removed at the end. The list of
             hostile documents, PATH.json, stays.
-        seconds: CPU seconds of this process that a document may take: at least 63/64 of this, as long as no
-            other thread works.
+        seconds: CPU seconds of this process that a document may take, as long as no other thread works.
         key: a hash of the inputs and settings that decide the documents and their cost. Documents found
             under another key, or with other `seconds`, are forgotten.
 
@@ -80,49 +73,41 @@ class Watchdog:
     hostile: set[Document]
 
     def __init__(self, path: Path, seconds: float, key: str) -> None:
-        self._path, self._seconds, self._fresh = path, seconds, seconds * FRESH
-        self._key = blake2b(f"{seconds} {key}".encode(), digest_size=_KEY).digest()
+        self._path, self._seconds = path, seconds
+        self._key = blake2b(f"{seconds} {key}".encode(), digest_size=_KEY_BYTES).digest()
 
     def __enter__(self) -> Self:
         if has_timers() and signal.getitimer(signal.ITIMER_PROF)[0]:
             raise RuntimeError("another Watchdog is at work in this process")
-        self.hostile, self._gaps = _settle(self._path, self._key)
-        if len(self.hostile) + len(self._gaps) > MOST_HOSTILE:
+        self.hostile = _settle(self._path, self._key)
+        if len(self.hostile) > MAX_HOSTILE_DOCUMENTS:
             raise BrimfulError(
-                f"more than {MOST_HOSTILE} documents took over {self._seconds:g} s of CPU time each: see "
-                f"{_list(self._path)}; allow them more, or leave that input out"
+                f"more than {MAX_HOSTILE_DOCUMENTS} documents took over {self._seconds:g} s of CPU time each:"
+                f" see {_list(self._path)}; allow them more, or leave that input out"
             )
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._path.unlink(missing_ok=True)  # not written over: another process may have it mapped still
             self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
-            os.write(self._file, _STATE.pack(self._key, 0, 0, False))
+            os.write(self._file, _STATE.pack(self._key, 0, 0))
             self._state = mmap.mmap(self._file, _STATE.size)
         except OSError as error:
             raise cannot_write(self._path, error) from error
         if has_timers():
             faulthandler.register(signal.SIGPROF, self._file, all_threads=False, chain=True)
-        self._armed = float("-inf")
         return self
 
     def begin(self, input: int, record: int) -> bool:
         """Start the timer for a document; returns True if it is hostile and must be skipped."""
-        now = time.monotonic()
-        if now - self._armed > self._fresh:
-            _set_timer(self._seconds)
-            self._armed = now
-        hostile = (input, record) in self.hostile
-        _DOCUMENT.pack_into(self._state, _KEY, input, record, not hostile)
-        if hostile:
-            self.end()
-        return hostile
+        if (input, record) in self.hostile:
+            return True
+        _DOCUMENT.pack_into(self._state, _KEY_BYTES, input, record)
+        _set_timer(self._seconds)
+        return False
 
     def end(self) -> None:
         """Stop the timer: the work that follows, such as reading the next record, belongs to no document."""
-        self._state[_IN_WORK] = 0
-        if self._gaps and _DOCUMENT.unpack_from(self._state, _KEY)[:2] in self._gaps:
-            _set_timer(0)
-            self._armed = float("-inf")
+        _set_timer(0)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -144,24 +129,21 @@ def _list(path: Path) -> Path:
     return path.with_name(path.name + ".json")
 
 
-def _settle(path: Path, key: bytes | None) -> tuple[set[Document], set[Document]]:
-    """Add what the last attempt left to the list; returns the hostile documents and the long gaps.
+def _settle(path: Path, key: bytes | None) -> set[Document]:
+    """Add what the last attempt left to the list; returns the hostile documents.
 
-    A gap is the time after a document. Where reading took too long, the timer stays off next time.
     With `key`, entries that were found under another key do not count.
     """
     known: dict[str, Any] = read_json(_list(path)) if _list(path).exists() else {}
     left = path.read_bytes() if path.exists() else b""
-    if len(left) > _STATE.size:
-        found_under, input, record, in_work = _STATE.unpack_from(left)
+    if len(left) > _STATE.size:  # a stack follows: the timer ended the process
+        found_under, input, record = _STATE.unpack_from(left)
         if known.get("key") != found_under.hex():
-            known = {"key": found_under.hex(), "hostile": [], "gaps": []}
-        found = known["hostile" if in_work else "gaps"]
-        if [input, record] not in found:
-            found.append([input, record])
-            found.sort()
+            known = {"key": found_under.hex(), "hostile": []}
+        if [input, record] not in known["hostile"]:
+            known["hostile"] = sorted([*known["hostile"], [input, record]])
             write_json(_list(path), known)
         path.unlink(missing_ok=True)
     if key is not None and known.get("key") != key.hex():
-        return set(), set()
-    return {(i, r) for i, r in known.get("hostile", [])}, {(i, r) for i, r in known.get("gaps", [])}
+        return set()
+    return {(input, record) for input, record in known.get("hostile", [])}

@@ -16,7 +16,8 @@ from brimful.packing.histogram import Plan, depth_limit
 from brimful.packing.pack_first import best_fit
 
 _FROM = (1.0, 0.9, 0.8, 0.7, 0.65, 0.6, 0.55, 0.5)  # fractions of a row from which it is rounded up
-_CLEAR = (0.6, 0.8, 0.9)  # dives: the fraction from which rows are fixed before the rest is solved anew
+# Of a dive: the fraction from which rows are fixed before the rest is solved anew.
+_DIVE_FRACTIONS = (0.6, 0.8, 0.9)
 _DIVE_WORK = 1_000_000_000  # about nanoseconds
 _FILL_WORK = 100_000_000  # steps of filling rows one by one, about a nanosecond each
 
@@ -49,7 +50,7 @@ class Search:
     def dive(self, counts: np.ndarray, relaxation: Relaxation) -> None:
         """Dives (Wäscher and Gau, 1996): round the program's rows, fix clear ones, solve the rest."""
         work = 0
-        for clear in _CLEAR:
+        for clear in _DIVE_FRACTIONS:
             rest, left, fixed, fixed_rows = relaxation, counts, Patterns(), 0
             while fixed_rows + rest.lower_bound < self.fewest:
                 self.round(left, rest, fixed)

@@ -29,17 +29,17 @@ TFIDF_STRENGTHS = (1.0, 3.0, 10.0, 30.0)
 """C of the logistic regressions on TF-IDF that are tried: large is weak regularisation."""
 FROZEN_STRENGTHS = (0.001, 0.01, 0.1, 1.0, 10.0)
 """The same on embeddings, whose features have a deviation of 1."""
-MOST = 50_000
+MAX_LINEAR_ROWS = 50_000
 """Rows of train, and a quarter of them of dev, that a linear model takes: other ranks wait for it."""
-MOST_FEATURES = 200_000
+MAX_FEATURES = 200_000
 """Features of TF-IDF."""
-MOST_OUTPUTS = 1_000
+MAX_OUTPUTS = 1_000
 """Classes or labels of a linear model: its time grows with them."""
-MOST_FITTED = 5_000_000
+MAX_FITTED_VALUES = 5_000_000
 """Rows times classes or labels that it takes."""
 RUNGS = ("majority", "tfidf", "frozen", "random")
 """The models of the ladder, by their keys in a summary and in its order."""
-LARGE = 20.0
+CERTAIN_LOGIT = 20.0
 """A logit that stands for certainty, where a label never changes in training."""
 
 Fitted = Callable[[Any], np.ndarray]
@@ -81,7 +81,7 @@ class Features(Protocol):
 
 class Tfidf:
     """Words and pairs of words, runs of one to three characters, or both, by TF-IDF, each with a norm of 1;
-    of pairs each text has its own. At most `MOST_FEATURES`, those that most texts of training have."""
+    of pairs each text has its own. At most `MAX_FEATURES`, those that most texts of training have."""
 
     name = "TF-IDF"
     kinds: Sequence[str] = ("words", "characters", "words and characters")
@@ -106,7 +106,7 @@ class Tfidf:
             raise UnreadError("no text has any")
         frequency = np.concatenate([np.bincount(c.indices, minlength=c.shape[1]) for *_, c in counted])
         kept = np.zeros(len(frequency), dtype=bool)
-        kept[np.argsort(-frequency, kind="stable")[:MOST_FEATURES]] = True
+        kept[np.argsort(-frequency, kind="stable")[:MAX_FEATURES]] = True
         self.found, self._blocks, read = len(kept), [], []
         ends = np.cumsum([counts.shape[1] for *_, counts in counted])
         for (column, vectorizer, counts), part in zip(counted, np.split(kept, ends[:-1]), strict=True):
@@ -207,15 +207,15 @@ def _classes(outputs: int, features: Any, targets: dict[str, np.ndarray], streng
     shares = np.bincount(labels, weights=weights, minlength=outputs) / len(labels)
     classes = np.unique(labels)
     if strength is None or len(classes) == 1:
-        return _constant(np.log(np.maximum(shares, np.exp(-LARGE))))
+        return _constant(np.log(np.maximum(shares, np.exp(-CERTAIN_LOGIT))))
     if issparse(features) and len(classes) > 2:
         models = [_logistic(features, labels == one, strength, weights) for one in classes]
         return lambda x: _scores(models, x, classes, outputs)
     model = _logistic(features, labels, strength, weights)
 
     def answers(x: Any) -> np.ndarray:
-        found = np.full((x.shape[0], outputs), -LARGE, dtype=np.float32)
-        found[:, model.classes_] = np.log(np.maximum(model.predict_proba(x), np.exp(-LARGE)))
+        found = np.full((x.shape[0], outputs), -CERTAIN_LOGIT, dtype=np.float32)
+        found[:, model.classes_] = np.log(np.maximum(model.predict_proba(x), np.exp(-CERTAIN_LOGIT)))
         return found
 
     return answers
@@ -225,7 +225,7 @@ def _labels(outputs: int, features: Any, targets: dict[str, np.ndarray], strengt
     """A logistic regression for each label."""
     fitted: list[Callable[[Any], np.ndarray]] = []
     for label in np.unpackbits(targets["labels"], axis=1, count=1 + outputs)[:, 1:].T:
-        share = np.clip(label.mean(), np.exp(-LARGE), 1 - np.exp(-LARGE))
+        share = np.clip(label.mean(), np.exp(-CERTAIN_LOGIT), 1 - np.exp(-CERTAIN_LOGIT))
         if strength is None or len(np.unique(label)) == 1:
             fitted.append(_constant(np.log([share / (1 - share)])))
             continue
@@ -236,7 +236,7 @@ def _labels(outputs: int, features: Any, targets: dict[str, np.ndarray], strengt
 
 def _scores(models: Sequence[Any], features: Any, places: Any, outputs: int) -> np.ndarray:
     """Log-odds by models of yes or no, float32 (n, outputs); what has no model is out of the question."""
-    found = np.full((features.shape[0], outputs), -LARGE, dtype=np.float32)
+    found = np.full((features.shape[0], outputs), -CERTAIN_LOGIT, dtype=np.float32)
     for place, model in zip(places, models, strict=True):
         found[:, place] = model.decision_function(features)
     return found
@@ -294,13 +294,13 @@ def majority(task: Task, data: TaskData) -> Rung:
 
 
 def linear(task: Task, data: TaskData, features: Features, *, timed: bool = True) -> Rung | None:
-    """As `_linear`, with at most `MOST` rows of train, of many classes fewer; None for more than
-    `MOST_OUTPUTS`, and where scikit-learn cannot fit the model, as to texts of spaces. A line says each."""
+    """As `_linear`, with at most `MAX_LINEAR_ROWS` rows of train, of many classes fewer; None for more than
+    `MAX_OUTPUTS`, and where scikit-learn cannot fit the model, as to texts of spaces. A line says each."""
     outputs = max(len(task.labels), 1)
-    if outputs > MOST_OUTPUTS:
-        say(f"no linear model on {features.name}: {outputs:,} labels; {MOST_OUTPUTS:,} would take long")
+    if outputs > MAX_OUTPUTS:
+        say(f"no linear model on {features.name}: {outputs:,} labels; {MAX_OUTPUTS:,} would take long")
         return None
-    most = min(MOST, MOST_FITTED // outputs)
+    most = min(MAX_LINEAR_ROWS, MAX_FITTED_VALUES // outputs)
     if len(data.train) > most:
         say(f"{features.name} takes {most:,} of the {len(data.train):,} rows, drawn: all would take long")
         fit, train = (drawn(part, most, "linear model") for part in (data.fit, data.train))
@@ -312,8 +312,8 @@ def linear(task: Task, data: TaskData, features: Features, *, timed: bool = True
         warn(f"no linear model on {features.name}: {error}")
         return None
     if isinstance(features, Tfidf):
-        more = f", the {MOST_FEATURES:,} of {features.found:,} features that most texts have"
-        say(f"TF-IDF reads {features.kind}{more if features.found > MOST_FEATURES else ''}")
+        more = f", the {MAX_FEATURES:,} of {features.found:,} features that most texts have"
+        say(f"TF-IDF reads {features.kind}{more if features.found > MAX_FEATURES else ''}")
     return rung
 
 

@@ -10,11 +10,11 @@ from typing import NamedTuple
 from brimful.base.resources import CoreWatch, usable_cores
 from brimful.tables.table import Table
 
-TIMED = 30
+LATENCY_TEXTS = 30
 """Texts that a latency is a median over."""
-MOST = 500
+MAX_THROUGHPUT_TEXTS = 500
 """Texts, at most, that a throughput is measured on."""
-SECONDS = 4.0
+MAX_SECONDS = 4.0
 """About the longest that either may take of a model, but for the first call."""
 
 
@@ -36,11 +36,13 @@ def speeds_of(answers: Mapping[str, Answer], table: Table) -> dict[str, Speed]:
     if not answers:
         return {}
     watch, models = CoreWatch(), answers.values()
-    singles = [table.take([row]) for row in range(min(TIMED, len(table)))]
-    latencies = medians_ms([[partial(answer, one) for answer in models] for one in singles], 3, SECONDS)
-    counts = [min(MOST, len(table), max(1, int(1e3 * SECONDS / 2 / each))) for each in latencies]
+    singles = [table.take([row]) for row in range(min(LATENCY_TEXTS, len(table)))]
+    latencies = medians_ms([[partial(answer, one) for answer in models] for one in singles], 3, MAX_SECONDS)
+    most = min(MAX_THROUGHPUT_TEXTS, len(table))
+    counts = [min(most, max(1, int(1e3 * MAX_SECONDS / 2 / each))) for each in latencies]
     pairs = zip(models, counts, strict=True)
-    times = medians_ms([[partial(answer, table.take(range(count))) for answer, count in pairs]], 1, SECONDS)
+    calls = [partial(answer, table.take(range(count))) for answer, count in pairs]
+    times = medians_ms([calls], 1, MAX_SECONDS)
     rates = [1e3 * count / each for count, each in zip(counts, times, strict=True)]
     withheld = watch.look(max(1, round(usable_cores()))).withheld
     found = map(Speed, latencies, rates, [withheld] * len(answers))

@@ -15,10 +15,10 @@ from brimful.base.storage import read_json
 from brimful.cli.main import main
 from brimful.commands.finetune import finetune
 from brimful.commands.report import report
-from brimful.finetuning.config import default_rate
-from brimful.finetuning.trainings import curve_rows
 from brimful.hf.folders import save_model
 from brimful.reports.screen import show_result
+from brimful.stages.finetune_config import default_rate
+from brimful.stages.finetune_trainings import curve_rows
 from brimful.tables.question_files import Answer, QuestionTable
 from brimful.tables.table import Table
 from brimful.tasks.answer_form import Prediction, Scored
@@ -396,7 +396,7 @@ def test_the_features_that_most_texts_have_are_kept(seed, monkeypatch, capsys):
     every = features.fit(table)
     counted = words.TfidfVectorizer(token_pattern=r"\b\w+\b", ngram_range=(1, 2), sublinear_tf=True)
     assert abs(every - counted.fit_transform(texts)).max() < 1e-12
-    monkeypatch.setattr("brimful.tasks.judging.baselines.MOST_FEATURES", 30)
+    monkeypatch.setattr("brimful.tasks.judging.baselines.MAX_FEATURES", 30)
     fewer = features.fit(table)
     assert (fewer.shape[1], features.found) == (30, every.shape[1])
     frequency = np.sort(every.getnnz(axis=0))[::-1]
@@ -412,9 +412,9 @@ def test_many_classes_take_fewer_rows_and_too_many_none(monkeypatch, capsys):
     task = Classification(["0", "1", "2"])
     data = made_up([f"w{n % 3} w{n}" for n in range(90)], [n % 3 for n in range(90)])
     data = TaskData(task, data, data, data, data, 0)
-    monkeypatch.setattr("brimful.tasks.judging.baselines.MOST_FITTED", 90)
+    monkeypatch.setattr("brimful.tasks.judging.baselines.MAX_FITTED_VALUES", 90)
     assert linear(task, data, Tfidf(), timed=False).rows == 30
-    monkeypatch.setattr("brimful.tasks.judging.baselines.MOST_OUTPUTS", 2)
+    monkeypatch.setattr("brimful.tasks.judging.baselines.MAX_OUTPUTS", 2)
     assert linear(task, data, Tfidf(), timed=False) is None
     assert "no linear model on TF-IDF: 3 labels" in capsys.readouterr().err
 
@@ -431,7 +431,7 @@ def test_the_label_curve_ends_in_the_ladder_where_checkpoints_are_chosen_on_held
 
 def test_linear_models_take_a_part_of_a_large_table(inputs, tmp_path, monkeypatch, capsys):
     pytest.importorskip("sklearn")
-    monkeypatch.setattr("brimful.tasks.judging.baselines.MOST", 60)
+    monkeypatch.setattr("brimful.tasks.judging.baselines.MAX_LINEAR_ROWS", 60)
     summary = finetune(**inputs, **SMALL, out=str(tmp_path / "run"))
     assert {name: rung["rows"] for name, rung in summary["baselines"].items()} == {
         "majority": 100,
@@ -445,7 +445,7 @@ def test_the_model_is_there_before_the_ladder(inputs, tmp_path, monkeypatch):
     def broken(*_: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("brimful.finetuning.work.Ladder.run", broken)
+    monkeypatch.setattr("brimful.stages.finetune.Ladder.run", broken)
     with pytest.raises(MemoryError):
         finetune(**inputs, **SMALL, out=str(tmp_path / "run"))
     assert (tmp_path / "run" / "model" / "model.safetensors").exists()

@@ -7,7 +7,7 @@ import pytest
 
 from brimful.base.resources import CoreUse
 from brimful.tables.table import Table
-from brimful.tasks.judging.speed import MOST, SECONDS, TIMED, Speed, speeds_of
+from brimful.tasks.judging.speed import LATENCY_TEXTS, MAX_SECONDS, MAX_THROUGHPUT_TEXTS, Speed, speeds_of
 
 
 class Model:
@@ -31,11 +31,11 @@ class Model:
 @pytest.mark.parametrize(
     ("seconds", "texts", "sizes"),
     [
-        (2**-8, 2 * MOST, [1] * (3 + TIMED) + [MOST] * 2),
+        (2**-8, 2 * MAX_THROUGHPUT_TEXTS, [1] * (3 + LATENCY_TEXTS) + [MAX_THROUGHPUT_TEXTS] * 2),
         (2**-8, 2, [1] * 4 + [2] * 2),
-        (2**-4, MOST, [1] * (3 + TIMED) + [int(SECONDS / 2 * 2**4)] * 2),
-        (1.0, MOST, [1] * (int(SECONDS) + 1) + [int(SECONDS / 2)] * 2),
-        (64.0, MOST, [1] * 2),
+        (2**-4, MAX_THROUGHPUT_TEXTS, [1] * (3 + LATENCY_TEXTS) + [int(MAX_SECONDS / 2 * 2**4)] * 2),
+        (1.0, MAX_THROUGHPUT_TEXTS, [1] * (int(MAX_SECONDS) + 1) + [int(MAX_SECONDS / 2)] * 2),
+        (64.0, MAX_THROUGHPUT_TEXTS, [1] * 2),
     ],
 )
 def test_single_texts_and_many_together_are_timed(
@@ -58,7 +58,7 @@ def test_a_slow_first_call_counts_for_neither(monkeypatch: pytest.MonkeyPatch) -
         seen.add(len(table))
 
     model.answer = answer  # type: ignore[method-assign]
-    assert model.speed(MOST) == Speed(1e3 * 2**-8, 2 * 2**8, withheld=0.5)
+    assert model.speed(MAX_THROUGHPUT_TEXTS) == Speed(1e3 * 2**-8, 2 * 2**8, withheld=0.5)
 
 
 def test_models_take_turns_so_that_what_slows_one_slows_all(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,7 +70,7 @@ def test_models_take_turns_so_that_what_slows_one_slows_all(monkeypatch: pytest.
         asked.append(name)
         model.now += seconds * len(table) * (1 if len(asked) < 20 else 3)
 
-    table = Table(Path("texts"), ["a"] * TIMED, None, None)
+    table = Table(Path("texts"), ["a"] * LATENCY_TEXTS, None, None)
     found = speeds_of({"slow": partial(answer, "slow", 2**-6), "fast": partial(answer, "fast", 2**-8)}, table)
     assert asked[:60] == ["slow", "fast"] * 30
     assert found["slow"].latency_ms == 4 * found["fast"].latency_ms
