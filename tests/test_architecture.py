@@ -92,7 +92,7 @@ def imports_of(module: str) -> frozenset[str]:
             assert not node.level, f"{module}: a relative import"
             base = node.module or ""
             named |= {f"{base}.{a.name}" if f"{base}.{a.name}" in MODULES else base for a in node.names}
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and "brimful." in node.value:
             named.add(node.value.partition(":")[0])
     return frozenset(name for name in named if name in MODULES)
 
