@@ -29,8 +29,8 @@ from brimful.base.storage import write_json
 from brimful.data.config import PackingConfig
 from brimful.data.mixture import open_sources, parse_sources
 from brimful.demonstration.reviews import find_reviews, load_reviews
-from brimful.pretraining.config import PretrainConfig
-from brimful.pretraining.plan import make_sources
+from brimful.stages.pretrain_config import PretrainConfig
+from brimful.stages.pretrain_data import make_sources
 
 STUDIES = ("packing", "betas", "residual")
 PRESET = {"model": "tiny", "architecture": "modern"}

@@ -30,7 +30,7 @@ from brimful.hf.folders import save_model
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead
 from brimful.model.shape import EncoderConfig
-from brimful.pretraining.config import PretrainConfig
+from brimful.stages.pretrain_config import PretrainConfig
 from brimful.train import journal
 from brimful.train.metrics import MetricsLog, read_metrics
 

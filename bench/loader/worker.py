@@ -19,9 +19,8 @@ from brimful.data.loader import prefetch
 from brimful.data.mixture import DataSource
 from brimful.data.reader import SequenceReader
 from brimful.data.rows import RowStream
-from brimful.pretraining.config import PretrainConfig
-from brimful.pretraining.plan import make_sources
-from brimful.pretraining.work import make_stream
+from brimful.stages.pretrain_config import PretrainConfig
+from brimful.stages.pretrain_data import make_sources, make_stream
 
 TURN = 2.0  # seconds at least, so that a turn holds many updates
 STEP = 0.03

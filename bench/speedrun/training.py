@@ -21,7 +21,7 @@ from brimful.base.storage import write_json
 from brimful.commands.pretrain import pretrain
 from brimful.hf.folders import save_model
 from brimful.optim.schedule import Schedule
-from brimful.pretraining.config import PretrainConfig
+from brimful.stages.pretrain_config import PretrainConfig
 from brimful.train.trainer import Trainer
 
 MOST = 1_000_000  # more updates than any training makes before its time is over

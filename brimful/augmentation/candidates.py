@@ -98,7 +98,9 @@ class _TableMaker:
     def _words_of_one_piece(self, pieces: Pieces) -> tuple[list[np.ndarray], list[np.ndarray], np.ndarray]:
         """The tokens of each text, the places of its words of one piece, and the numbers of these words."""
         tokenizer = pieces.tokenizer
-        unknown = {special_ids(tokenizer).unk, unknown_id(tokenizer)} - {None}
+        unknown = [
+            piece for piece in (special_ids(tokenizer).unk, unknown_id(tokenizer)) if piece is not None
+        ]
         tokens, places, rows = [], [], [np.zeros(0, np.int64)]
         for start in range(0, len(self.texts), AT_ONCE):
             part = self.texts[start : start + AT_ONCE]
@@ -110,7 +112,7 @@ class _TableMaker:
                     self.texts[index], characters, ids, self.spans_of_text[index], pieces.continues
                 )
                 single = np.flatnonzero((found[:, 0] >= 0) & (found[:, 1] - found[:, 0] == 1))
-                single = single[~np.isin(ids[found[single, 0]], list(unknown))]
+                single = single[~np.isin(ids[found[single, 0]], unknown)]
                 tokens.append(ids)
                 places.append(found[single, 0])
                 rows.append(self.offsets[index] + single)

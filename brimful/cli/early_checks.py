@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from brimful.base.errors import BrimfulError
-from brimful.base.storage import require_folder_place
 from brimful.corpus.shards import require_prepared
 from brimful.data.mixture import parse_sources
 from brimful.exporting.formats import FORMATS, format_of, require_export_place
 from brimful.hf.model_folder import ModelFolder
-from brimful.runs.places import CONFIG, START, require_options, require_run, require_run_place
+from brimful.runs.places import START, require_options, require_run, require_run_place
 from brimful.tables.layouts import find_layout
 from brimful.tables.table_files import glance
 from brimful.tables.text_files import readable
@@ -50,10 +49,6 @@ def _is_new(verb: str, config: Any) -> bool:
     """Whether a run is new, and has its options and a place."""
     if verb == "evaluate":
         config.require_complete()
-        if (Path(config.out) / CONFIG).is_file():
-            return False  # goes on, or is finished and reads nothing
-        require_folder_place(Path(config.out))
-        return True
     if config.resume is not None:
         require_run(Path(config.resume))
         return False

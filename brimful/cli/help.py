@@ -68,9 +68,9 @@ def _main_lines(schema: type, options: Sequence[Option], prog: str, width: int) 
     others = len(options) - len(main)
     count = counted(others, "more option") if others else "the options in full"
     command = f"{prog} --help-all".replace(" ", UNBROKEN_SPACE)
+    option_lines = _option_lines(main, width, brief=True)
     return [
-        *_option_lines(main, width, brief=True),
-        "",
+        *([*option_lines, ""] if option_lines else []),
         *" \\\n".join(_wrap(pairs, width - 2, indent="  ")).split("\n"),  # as the shell takes it
         *_wrap(f"{count}, and --config FILE.yaml, --json, --debug: {command}", width),
     ]
@@ -85,7 +85,8 @@ def _all_lines(schema: type, options: Sequence[Option], width: int) -> list[str]
     by_group: dict[tuple[str, ...], list[Option]] = {}
     for option in options:
         by_group.setdefault(option.path[:-1], []).append(option)
-    lines = [*_option_lines(by_group.pop(()), width), ""]
+    outside_groups = _option_lines(by_group.pop((), []), width)
+    lines = [*outside_groups, ""] if outside_groups else []
     for group, chosen in by_group.items():
         title, more = _heading(schema, group)
         lines += textwrap.wrap(title, width)

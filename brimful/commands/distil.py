@@ -8,12 +8,8 @@ unlabelled text of the same kind is as good as the training table.
 from typing import Any
 
 from brimful.base.config import verb
-from brimful.distillation.task.config import DistilConfig
-from brimful.distillation.task.plan import outlook, plan
-from brimful.distillation.task.work import work
-from brimful.runs.job import Job, resumable
-
-JOB = Job(resumable("distil", *DistilConfig.NEEDS), plan, outlook, work)
+from brimful.stages.distil import DistilJob
+from brimful.stages.distil_options import DistilConfig
 
 
 @verb(DistilConfig)
@@ -28,4 +24,4 @@ def distil(config: DistilConfig) -> dict[str, Any]:
             the run that is resumed began.
         StoppedError: a signal asked the run to stop.
     """
-    return JOB.run(config)
+    return DistilJob().run(config)

@@ -3,12 +3,8 @@
 from typing import Any
 
 from brimful.base.config import verb
-from brimful.distillation.encoder.config import DistilEncoderConfig
-from brimful.distillation.encoder.plan import BLOCKS, outlook, plan
-from brimful.distillation.encoder.work import work
-from brimful.runs.job import Job, resumable
-
-JOB = Job(resumable("distil-encoder", *DistilEncoderConfig.NEEDS), plan, outlook, work, (BLOCKS,))
+from brimful.stages.distil_encoder import DistilEncoderJob
+from brimful.stages.distil_options import DistilEncoderConfig
 
 
 @verb(DistilEncoderConfig)
@@ -23,4 +19,4 @@ def distil_encoder(config: DistilEncoderConfig) -> dict[str, Any]:
             the run that is resumed began.
         StoppedError: a signal asked the run to stop.
     """
-    return JOB.run(config)
+    return DistilEncoderJob().run(config)

@@ -3,12 +3,8 @@
 from typing import Any
 
 from brimful.base.config import verb
-from brimful.distillation.static.config import DistilStaticConfig
-from brimful.distillation.static.plan import outlook, plan
-from brimful.distillation.static.work import work
-from brimful.runs.job import Job, resumable
-
-JOB = Job(resumable("distil-static", *DistilStaticConfig.NEEDS), plan, outlook, work)
+from brimful.stages.distil_options import DistilStaticConfig
+from brimful.stages.distil_static import DistilStaticJob
 
 
 @verb(DistilStaticConfig)
@@ -23,4 +19,4 @@ def distil_static(config: DistilStaticConfig) -> dict[str, Any]:
             of single texts.
         StoppedError: a signal asked the run to stop.
     """
-    return JOB.run(config)
+    return DistilStaticJob().run(config)

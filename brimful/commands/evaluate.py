@@ -3,12 +3,8 @@
 from typing import Any
 
 from brimful.base.config import verb
-from brimful.evaluation.config import EvaluateConfig
-from brimful.evaluation.plan import open_evaluation, outlook, plan
-from brimful.evaluation.work import PREPARED, work
-from brimful.runs.job import Job
-
-JOB = Job(open_evaluation, plan, outlook, work, (PREPARED,), keeps_inputs=True)
+from brimful.stages.evaluate import EvaluateJob
+from brimful.stages.evaluate_config import EvaluateConfig
 
 
 @verb(EvaluateConfig)
@@ -23,4 +19,4 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
         BrimfulError: an encoder or a table cannot be used, or --out holds another evaluation.
         StoppedError: a signal asked to stop.
     """
-    return JOB.run(config)
+    return EvaluateJob().run(config)

@@ -30,7 +30,6 @@ from brimful.corpus.reading.texts import read_texts
 from brimful.corpus.text.pruning import prune
 from brimful.corpus.text.sentence_folder import PROMPTS
 from brimful.corpus.text.tokenizer import load as load_tokenizer
-from brimful.distillation.run_tables import tables_of_run
 from brimful.exporting.card import card, run_of
 from brimful.exporting.config import ExportConfig
 from brimful.exporting.export_summary import measure_model, summarise_export
@@ -49,6 +48,7 @@ from brimful.hf.tokenizer_check import check_ids
 from brimful.hf.weights import naming_weights
 from brimful.model.shape import EncoderConfig
 from brimful.runs.snapshot import load_snapshot
+from brimful.stages.teaching_material import tables_of_run
 from brimful.start.vocabulary import keep_rows
 from brimful.tasks.model import load_task_model
 from brimful.tasks.task import TaskHead

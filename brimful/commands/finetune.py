@@ -3,13 +3,8 @@
 from typing import Any
 
 from brimful.base.config import verb
-from brimful.finetuning.config import FinetuneConfig
-from brimful.finetuning.plan import outlook, plan
-from brimful.finetuning.work import work
-from brimful.runs.job import Job, resumable
-from brimful.runs.places import START
-
-JOB = Job(resumable("finetune", *FinetuneConfig.NEEDS), plan, outlook, work, (START,))
+from brimful.stages.finetune import FinetuneJob
+from brimful.stages.finetune_config import FinetuneConfig
 
 
 @verb(FinetuneConfig)
@@ -24,4 +19,4 @@ def finetune(config: FinetuneConfig) -> dict[str, Any]:
             the run that is resumed began.
         StoppedError: a signal asked the run to stop.
     """
-    return JOB.run(config)
+    return FinetuneJob().run(config)

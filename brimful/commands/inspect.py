@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
     from brimful.data.rows import RowStream
-    from brimful.pretraining.config import PretrainConfig
+    from brimful.stages.pretrain_config import PretrainConfig
 from brimful.base.types import Cursor
 from brimful.commands.inspect_config import InspectConfig
 
@@ -59,7 +59,7 @@ def show_findings(findings: dict[str, Any]) -> None:
             console.print(f"{name}: {number:,}", highlight=False)
         return
     if "documents" not in findings and "rows" not in findings:
-        from brimful.finetuning.replay import show_examples
+        from brimful.stages.finetune_replay import show_examples
 
         show_examples(findings)
         return
@@ -105,9 +105,9 @@ def inspect(config: InspectConfig) -> dict[str, Any]:
     if config.verify:
         return verify_folder(directory)
     if not (directory / MANIFEST).is_file() and directory.is_dir():
-        from brimful.finetuning.replay import finetuning_of, replayed  # imports torch
+        from brimful.stages.finetune_replay import replayed, run_of_training  # imports torch
 
-        if (found := finetuning_of(directory)) is not None:
+        if (found := run_of_training(directory)) is not None:
             return replayed(directory, *found, config.update, config.batches)
     is_corpus, is_run = ((directory / name).is_file() for name in (MANIFEST, CONFIG))
     if not (is_corpus or is_run) and (directory.is_dir() or config.batches or config.update):
@@ -199,10 +199,9 @@ def _open_batches(directory: Path, seed: int) -> Iterator[_Batches]:
     from brimful.corpus.text.tokenizer import load
     from brimful.data.mixture import open_sources, parse_sources
     from brimful.data.reader import SequenceReader
-    from brimful.pretraining.config import PretrainConfig
-    from brimful.pretraining.plan import make_sources
-    from brimful.pretraining.work import make_stream
     from brimful.runs import checkpoint
+    from brimful.stages.pretrain_config import PretrainConfig
+    from brimful.stages.pretrain_data import make_sources, make_stream
     from brimful.train.journal import SPIKES
     from brimful.train.metrics import read_metrics
     from brimful.train.probe import rows_on_cpu
@@ -229,7 +228,7 @@ def _open_batches(directory: Path, seed: int) -> Iterator[_Batches]:
 
 
 def _run_config(directory: Path) -> "PretrainConfig":
-    from brimful.pretraining.config import PretrainConfig
+    from brimful.stages.pretrain_config import PretrainConfig
 
     try:
         return build(PretrainConfig, read_yaml(directory / CONFIG))

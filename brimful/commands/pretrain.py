@@ -3,14 +3,8 @@
 from typing import Any
 
 from brimful.base.config import verb
-from brimful.pretraining.config import PretrainConfig
-from brimful.pretraining.outlook import outlook
-from brimful.pretraining.plan import plan
-from brimful.pretraining.work import work
-from brimful.runs.job import Job, resumable
-from brimful.runs.places import START
-
-JOB = Job(resumable("pretrain", *PretrainConfig.NEEDS), plan, outlook, work, ("blocks", "validation", START))
+from brimful.stages.pretrain import PretrainJob
+from brimful.stages.pretrain_config import PretrainConfig
 
 
 @verb(PretrainConfig)
@@ -25,4 +19,4 @@ def pretrain(config: PretrainConfig) -> dict[str, Any]:
     Raises:
         BrimfulError: no prepared data, an unusable run directory, a checkpoint of other data, a NaN loss.
     """
-    return JOB.run(config)
+    return PretrainJob().run(config)

@@ -1,4 +1,4 @@
-"""The corridor: what every verb that trains does around its work.
+"""What every verb that trains does around its work (`Job.run`).
 
     open     rank, restart by torchrun, lock; a finished run only returns its summary
     plan     the verb's: a configuration -> everything the run has decided, resolved once and frozen
@@ -13,7 +13,7 @@ folder that `--resume` continues, and one before it nothing: the same command be
 
 import shlex
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
@@ -28,7 +28,6 @@ from brimful.runs.directory import (
     INPUTS,
     MODELS,
     SUMMARY,
-    RunConfig,
     check_inputs,
     finished_run,
     open_run,
@@ -63,7 +62,6 @@ class RunPlan:
 
 
 C = TypeVar("C")
-R = TypeVar("R", bound=RunConfig)
 P = TypeVar("P", bound=RunPlan)
 
 
@@ -85,44 +83,51 @@ class Opened(Generic[C]):
     summary: Summary | None = None
 
 
-def resumable(verb: str, *needs: str) -> Callable[[R, World, FolderLock], Opened[R]]:
-    """How a verb with `--out` and `--resume RUN` opens its folder.
-
-    Args:
-        needs: the options that a new run must have; "A or B": one of the two.
-    """
-
-    def opened(config: R, ranks: World, lock: FolderLock) -> Opened[R]:
-        config = restarted(config, ranks)
-        again = f"brimful {verb} --resume {shlex.quote(str(config.resume or config.out))}"
-        if config.resume is not None and (summary := finished_run(config, verb, ranks)) is not None:
-            return Opened(config, Path(config.resume), False, again, summary)
-        dry_run = config.dry_run
-        config, path, resuming = open_run(config, verb, (*needs, "out"), ranks, lock)
-        return Opened(replace(cast(Any, config), dry_run=dry_run), path, resuming, again)
-
-    return opened
-
-
-@dataclass(frozen=True)
 class Job(Generic[C, P]):
-    """A verb that trains. Every rank calls each of its functions.
+    """A verb that trains: a subclass for each. Every rank calls each of its methods, in the order of `run`.
 
     Attributes:
-        open: takes the folder, and says whether it holds the beginning of the run; see `resumable`.
-        plan: a configuration -> its plan.
-        outlook: what a dry run returns, and says.
-        work: trains as planned; what it returns on the main rank is the summary.
+        verb: its name.
+        needs: the options that a new run must have beside `out`; "A or B": one of the two.
         temporary: folders in the run that only a resume needs.
-        keeps_inputs: whether the finished run still says which files it read, since `open` asks.
     """
 
-    open: Callable[[C, World, FolderLock], Opened[C]]
-    plan: Callable[[C, RunFolder], P]
-    outlook: Callable[[P], Summary]
-    work: Callable[[P, RunFolder], Summary]
+    verb: str
+    needs: tuple[str, ...] = ()
     temporary: tuple[str, ...] = ()
-    keeps_inputs: bool = False
+
+    def open(self, config: C, ranks: World, lock: FolderLock) -> Opened[C]:
+        """Take the folder of `out` for a new run, or the one of `resume`, and say how it is continued.
+
+        Raises:
+            BrimfulError: the folder is in use, or holds something else.
+        """
+        asked: Any = restarted(cast(Any, config), ranks)
+        again = f"brimful {self.verb} --resume {shlex.quote(str(asked.resume or asked.out))}"
+        if asked.resume is not None and (summary := finished_run(asked, self.verb, ranks)) is not None:
+            return Opened(asked, Path(asked.resume), False, again, summary)
+        found, path, resuming = open_run(asked, self.verb, (*self.needs, "out"), ranks, lock)
+        return Opened(replace(found, dry_run=asked.dry_run), path, resuming, again)
+
+    def plan(self, config: C, folder: RunFolder) -> P:
+        """Resolve a configuration, and say what a new run will do.
+
+        Raises:
+            BrimfulError: a model, a file or a setting is unusable.
+        """
+        raise NotImplementedError
+
+    def outlook(self, plan: P) -> Summary:
+        """Return, and perhaps say, what a dry run found."""
+        raise NotImplementedError
+
+    def work(self, plan: P, folder: RunFolder) -> Summary:
+        """Train as planned and save the model; what the main rank returns is the summary.
+
+        Raises:
+            StoppedError: a signal asked to stop.
+        """
+        raise NotImplementedError
 
     def run(self, config: C) -> Summary:
         """Run the verb, or continue what an interrupted run has begun.
@@ -160,12 +165,12 @@ class Job(Generic[C, P]):
                 raise
             ranks.barrier()  # every rank has read what is removed now
             if ranks.is_main:
-                finish(folder.path, summary, self.temporary, self.keeps_inputs)
+                finish(folder.path, summary, self.temporary)
             ranks.barrier()
             return ranks.from_main(summary)
 
 
-def finish(run: Path, summary: Summary, temporary: Sequence[str] = (), keeps_inputs: bool = False) -> None:
+def finish(run: Path, summary: Summary, temporary: Sequence[str] = ()) -> None:
     """Write the checksums of the run's models, then summary.json, which marks the run as finished.
 
     Args:
@@ -178,5 +183,4 @@ def finish(run: Path, summary: Summary, temporary: Sequence[str] = (), keeps_inp
     for name in temporary:
         shutil.rmtree(run / name, ignore_errors=True)
     remove_results(run)
-    if not keeps_inputs:
-        (run / INPUTS).unlink(missing_ok=True)
+    (run / INPUTS).unlink(missing_ok=True)

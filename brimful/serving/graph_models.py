@@ -1,7 +1,6 @@
 """Exports to ONNX and OpenVINO that predict: their model, computed by their runtime without torch."""
 
 import numpy as np
-from tokenizers import Tokenizer
 
 from brimful.base.errors import BrimfulError, NotFiniteError, is_out_of_memory
 from brimful.base.extras import require
@@ -22,10 +21,8 @@ from brimful.hf.model_folder import PROBLEMS, ModelFolder
 from brimful.hf.text_reading import VECTORS, reading_of
 from brimful.serving.config import Opening
 from brimful.serving.opened import ServedEncoder, ServedTask, graph_file
-from brimful.tables.table import Table, require_pairs
-from brimful.tasks.encoded import Encoded
 from brimful.tasks.form import Outputs
-from brimful.tasks.saved import calibrated, from_folder, saved_form, saved_settings
+from brimful.tasks.saved import from_folder, saved_form, saved_settings
 
 
 def open_graph(folder: ModelFolder, opening: Opening) -> ServedTask | ServedEncoder:
@@ -76,20 +73,13 @@ def open_graph(folder: ModelFolder, opening: Opening) -> ServedTask | ServedEnco
     saved = saved_settings(folder, task, of_texts=not graph.by_token)
     overlap = saved.overlap if opening.overlap is None else opening.overlap
     order = [names.index(label) for label in task.labels] if usual == "token_classification" else None
-
-    def encode_rows(table: Table, overlap: int | None, tokenizer: Tokenizer) -> Encoded:
-        if saved.pairs is not None:
-            require_pairs(table, saved.pairs, "the model's training table")
-        return task.encode(table, tokenizer, max_length, overlap)
-
     return ServedTask(
         task=task,
         max_length=max_length,
         overlap=overlap,
         tokenizer=tokenizer,
-        encode=encode_rows,
         outputs=lambda examples: graph.outputs(examples, order),
-        answers=lambda outputs, data: calibrated(task.answers(outputs, data), saved.temperature),
+        temperature=saved.temperature,
         pairs=saved.pairs,
         precision=graph.precision,
     )

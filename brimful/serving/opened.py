@@ -15,9 +15,10 @@ from tokenizers import Tokenizer
 
 from brimful.data.examples import Examples
 from brimful.hf.model_folder import ModelFolder
-from brimful.tables.table import Table
+from brimful.tables.table import Table, require_pairs
 from brimful.tasks.encoded import Encoded, encode
 from brimful.tasks.form import Outputs, PredictionForm
+from brimful.tasks.saved import calibrated
 
 _GRAPHS = ("onnx/model.onnx", "onnx/model_quantized.onnx", "openvino/openvino_model.xml")
 """Where an export to ONNX or OpenVINO has its graph."""
@@ -50,20 +51,32 @@ class ServedTask(Served):
     """A task model.
 
     Attributes:
+        temperature: what the logits of a classifier are divided by, if it is known.
         windows: whether it can read long texts in windows.
-        encode: the examples of a table, read by a tokenizer such as `tokenizer`; their windows share so many
-            tokens, or None: texts are cut.
-        answers: one answer for each row of a table, calibrated, from the outputs of its examples.
         pairs: whether it reads pairs of texts, if known.
         markers: whether the model's own tokens stand around a text.
     """
 
     task: PredictionForm
+    temperature: float | None = None
     windows: bool = True
-    encode: Callable[[Table, int | None, Tokenizer], Encoded]
-    answers: Callable[[Outputs, Encoded], Any]
     pairs: bool | None = None
     markers: bool = True
+
+    def encode(self, table: Table, overlap: int | None, tokenizer: Tokenizer) -> Encoded:
+        """The examples of a table.
+
+        Args:
+            overlap: tokens that windows of a text share; None: texts are cut.
+            tokenizer: one such as the model's own.
+        """
+        if self.pairs is not None:
+            require_pairs(table, self.pairs, "the model's training table")
+        return self.task.encode(table, tokenizer, self.max_length, overlap)
+
+    def answers(self, outputs: Outputs, data: Encoded) -> Any:
+        """One answer for each row of a table, calibrated, from the outputs of its examples."""
+        return calibrated(self.task.answers(outputs, data), self.temperature)
 
 
 @dataclass(frozen=True, kw_only=True)

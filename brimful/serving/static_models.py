@@ -15,7 +15,23 @@ from brimful.tasks.form import Classes
 from brimful.tasks.static import StaticModel, token_ids
 
 
-def open_static(folder: ModelFolder, opening: Opening) -> ServedTask:
+class ServedStatic(ServedTask):
+    """A static model, whose answers are its outputs; it reads no pairs and no windows."""
+
+    def encode(self, table: Table, overlap: int | None, tokenizer: Tokenizer) -> Encoded:
+        require_pairs(table, False, "the model's training table")
+        # One token more shows which texts are cut.
+        texts = token_ids(tokenizer, table.texts, self.max_length + 1)
+        ids = Ragged.of([text[: self.max_length] for text in texts], np.int32)
+        types = Ragged.of([np.zeros(len(text), dtype=np.uint8) for text in ids], np.uint8)
+        cut = sum(len(text) > self.max_length for text in texts)
+        return Encoded(table, Examples(ids, types, {}, self.max_length, pad=0, cut=cut))
+
+    def answers(self, outputs: np.ndarray, data: Encoded) -> np.ndarray:  # type: ignore[override]
+        return outputs
+
+
+def open_static(folder: ModelFolder, opening: Opening) -> ServedStatic:
     """The static model in a folder. It computes in float32 on the CPU, whatever the precision; a text longer
     than `max_length` tokens, without special tokens, is cut.
 
@@ -29,30 +45,19 @@ def open_static(folder: ModelFolder, opening: Opening) -> ServedTask:
     if max_length < 1:
         raise BrimfulError(f"max_length is {max_length}: it must be at least 1")
 
-    def encode(table: Table, overlap: int | None, tokenizer: Tokenizer) -> Encoded:
-        require_pairs(table, False, "the model's training table")
-        texts = token_ids(tokenizer, table.texts, max_length + 1)
-        ids = Ragged.of([text[:max_length] for text in texts], np.int32)
-        types = Ragged.of([np.zeros(len(text), dtype=np.uint8) for text in ids], np.uint8)
-        cut = sum(len(text) > max_length for text in texts)
-        return Encoded(table, Examples(ids, types, {}, max_length, pad=0, cut=cut))
-
     def outputs(examples: Examples) -> np.ndarray:
         try:
             return model.logits(list(examples.tokens))
         except NotFiniteError as error:
             raise NotFiniteError(f"{folder}: {error}") from error
 
-    task = Classes.from_labels(list(model.labels))
-    return ServedTask(
-        task=task,
+    return ServedStatic(
+        task=Classes.from_labels(list(model.labels)),
         max_length=max_length,
         overlap=None,
         windows=False,
         tokenizer=model.tokenizer,
-        encode=encode,
         outputs=outputs,
-        answers=lambda outputs, data: outputs,
         pairs=False,
         markers=False,
         precision="fp32",

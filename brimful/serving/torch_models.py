@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from tokenizers import Tokenizer
 
 from brimful.base.cpu_steps import threads
 from brimful.base.device import default_device
@@ -22,8 +21,6 @@ from brimful.model.encoder import Encoder
 from brimful.model.inference import sharing, text_vectors
 from brimful.serving.config import Device, Opening
 from brimful.serving.opened import ServedEncoder, ServedTask
-from brimful.tables.table import Table, require_pairs
-from brimful.tasks.encoded import Encoded
 from brimful.tasks.form import Outputs
 from brimful.tasks.model import load_task_model
 
@@ -49,11 +46,6 @@ def open_with_torch(folder: ModelFolder, opening: Opening) -> ServedTask | Serve
         check_length(model.max_length, model.encoder.config.max_length)
         numbers = _Numbers(opening, loaded.encoder, device, folder)
 
-        def encode_rows(table: Table, overlap: int | None, tokenizer: Tokenizer) -> Encoded:
-            if model.pairs is not None:
-                require_pairs(table, model.pairs, "the model's training table")
-            return model.task.encode(table, tokenizer, model.max_length, overlap)
-
         def outputs(examples: Examples) -> Outputs:
             with naming_weights(folder), numbers.products():
                 if model.encoder.device != device:
@@ -66,9 +58,8 @@ def open_with_torch(folder: ModelFolder, opening: Opening) -> ServedTask | Serve
             max_length=model.max_length,
             overlap=model.overlap,
             tokenizer=model.encoder.tokenizer,
-            encode=encode_rows,
             outputs=outputs,
-            answers=lambda outputs, data: model.calibrated(model.task.answers(outputs, data)),
+            temperature=model.temperature,
             pairs=model.pairs,
             precision=numbers.precision,
             **_threads(device),

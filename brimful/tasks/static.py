@@ -1,6 +1,6 @@
 """Static models: a linear classifier of the mean of a text's token vectors, served with numpy and tokenizers.
 
-Nothing here imports torch. `distillation.static.training` makes such a model from an encoder.
+Nothing here imports torch. `stages.distil_static` makes such a model from an encoder.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,11 +16,14 @@ from brimful.base.seals import check_seal
 from brimful.base.storage import atomic_directory, read_object, require_folder_place, write_json
 from brimful.corpus.text import tokenizer as tokenizers
 from brimful.corpus.text.beginnings import beginning
+from brimful.corpus.text.special_ids import special_ids
 from brimful.hf.model_folder import STATIC
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
+LEAST_PROBABILITY = 1e-7
+"""A smaller one counts as this, so that its logarithm is finite."""
 AT_ONCE = 4096
 """Texts whose encodings are in memory at a time."""
 
@@ -33,6 +36,12 @@ def token_ids(tokenizer: "Tokenizer", texts: Iterable[str], max_length: int) -> 
         part = tokenizer.encode_batch_fast(every[start : start + AT_ONCE], add_special_tokens=False)
         found += [np.array(encoding.ids[:max_length], dtype=np.int32) for encoding in part]
     return found
+
+
+def ids_without_markers(texts: Iterable[np.ndarray], tokenizer: "Tokenizer") -> list[np.ndarray]:
+    """The ids of texts that were encoded with special tokens, without these."""
+    special = special_ids(tokenizer)
+    return [ids[~np.isin(ids, (special.cls, special.sep, special.pad))] for ids in texts]
 
 
 @dataclass(frozen=True)
@@ -57,6 +66,10 @@ class StaticModel:
     def parameters(self) -> int:
         """Number of parameters."""
         return self.vectors.size + self.matrix.size + self.bias.size
+
+    def log_probabilities(self, texts: Sequence[str]) -> np.ndarray:
+        """The logarithm of each label's probability, float32 (texts, labels); see `predict`."""
+        return np.log(np.maximum(self.predict(texts), LEAST_PROBABILITY)).astype(np.float32)
 
     def predict(self, texts: Iterable[str]) -> np.ndarray:
         """The probability of each label for each text, float32 (n, labels), in their order."""

@@ -154,17 +154,17 @@ def test_an_absent_yaml_is_refused(tmp_path: Path) -> None:
 SCHEMAS = {
     "brimful.corpus.pipeline.config:PrepareConfig": {"paths": ["a", "汉字"], "out": "1e-3"},
     "brimful.packing.config:PackConfig": {"data": "yes"},
-    "brimful.pretraining.config:PretrainConfig": {"data": "null", "out": "12"},
-    "brimful.finetuning.config:FinetuneConfig": {
+    "brimful.stages.pretrain_config:PretrainConfig": {"data": "null", "out": "12"},
+    "brimful.stages.finetune_config:FinetuneConfig": {
         "encoder": "e: f",
         "train": "# t",
         "test": "'",
         "out": "-",
         "seed": [1, 2],
     },
-    "brimful.distillation.task.config:DistilConfig": {"teacher": "0x1", "out": "~", "unlabelled": ["no"]},
-    "brimful.distillation.encoder.config:DistilEncoderConfig": {"teacher": "0x1", "out": "~", "data": ["no"]},
-    "brimful.distillation.static.config:DistilStaticConfig": {"teacher": ["0x1"], "out": "~", "seed": [1, 2]},
+    "brimful.stages.distil_options:DistilConfig": {"teacher": "0x1", "out": "~", "unlabelled": ["no"]},
+    "brimful.stages.distil_options:DistilEncoderConfig": {"teacher": "0x1", "out": "~", "data": ["no"]},
+    "brimful.stages.distil_options:DistilStaticConfig": {"teacher": ["0x1"], "out": "~", "seed": [1, 2]},
     "brimful.serving.config:PredictConfig": {
         "model": "1_000",
         "input": "2001-01-01",

@@ -12,7 +12,7 @@ from bench.common.pretraining import ClockedLog, Trial
 from bench.common.study import paired, spread
 from bench.learning import FULL, QUICK, arms_of, compared
 from brimful.base.config import build
-from brimful.pretraining.config import PretrainConfig
+from brimful.stages.pretrain_config import PretrainConfig
 
 
 @pytest.mark.slow

@@ -38,7 +38,7 @@ def test_help_is_one_screen_with_an_example(
     assert len(lines) <= MAX_SCREEN_LINES
     assert max(map(len, lines)) <= columns
     assert lines[-1].endswith(f"brimful {verb} --help-all"), "the command stays on one line"
-    assert 1 <= len(main_options(load_schema(verb), options_of(load_schema(verb)))) <= 12
+    assert len(main_options(load_schema(verb), options_of(load_schema(verb)))) <= 12
     example = re.findall(r"^example: brimful (.*)$", out.replace(" \\\n", ""), re.MULTILINE)[0]
     name, *arguments = shlex.split(example)
     assert name == verb

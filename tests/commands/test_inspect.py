@@ -22,9 +22,8 @@ from brimful.data.batch import PackedBatch
 from brimful.data.mixture import open_sources, parse_sources
 from brimful.data.reader import SequenceReader
 from brimful.data.rows import RowStream
-from brimful.pretraining.config import PretrainConfig
-from brimful.pretraining.plan import make_sources
-from brimful.pretraining.work import make_stream
+from brimful.stages.pretrain_config import PretrainConfig
+from brimful.stages.pretrain_data import make_sources, make_stream
 from builders.inspection import ALL, Updates, check_rows
 
 

@@ -8,7 +8,7 @@ from brimful.base.config import build, read_yaml
 from brimful.base.errors import BrimfulError, UsageError
 from brimful.cli.arguments import parse
 from brimful.commands.pretrain import pretrain
-from brimful.pretraining.config import PretrainConfig
+from brimful.stages.pretrain_config import PretrainConfig
 
 FAST = ("muon", 2e-3, 0.02, 0.3, None, 0.05)
 PLAIN = ("adamw", 1e-3, 0.02, 0.15, None, 0.1)

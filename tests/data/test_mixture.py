@@ -15,7 +15,7 @@ from brimful.base.errors import BrimfulError
 from brimful.data import blocks as blocks_module
 from brimful.data.config import PackingConfig, Phase
 from brimful.data.mixture import DataSource, parse_source, parse_sources
-from brimful.pretraining.config import PretrainConfig
+from brimful.stages.pretrain_config import PretrainConfig
 from brimful.train.phases import PhaseConfig
 from builders.streams import contents, toy_corpus, toy_stream
 

@@ -14,13 +14,13 @@ from brimful.commands.distil import distil
 from brimful.commands.export import export
 from brimful.commands.finetune import finetune
 from brimful.commands.inspect import inspect
-from brimful.distillation.run_tables import tables_of_run
-from brimful.finetuning.config import FinetuneConfig
-from brimful.finetuning.held_out import FILE, read_held_out
-from brimful.finetuning.trainings import load_data
 from brimful.hf.folders import load_pretrained, save_model
 from brimful.hf.model_folder import ModelFolder
 from brimful.reports.load import load_run
+from brimful.stages.finetune_config import FinetuneConfig
+from brimful.stages.finetune_trainings import load_data
+from brimful.stages.held_out_rows import FILE, read_held_out
+from brimful.stages.teaching_material import tables_of_run
 from brimful.tables.table_files import read_file
 from brimful.tasks.alike import alike_rows
 from brimful.tasks.classification import Classification

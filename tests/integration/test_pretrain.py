@@ -11,7 +11,7 @@ import pytest
 from brimful.base.config import build, read_yaml
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import read_json
-from brimful.pretraining.config import PretrainConfig
+from brimful.stages.pretrain_config import PretrainConfig
 from brimful.train.metrics import read_metrics
 from builders.verbs import (
     SMALL,

@@ -8,8 +8,8 @@ import pytest
 from brimful.base.config import build
 from brimful.base.errors import BrimfulError
 from brimful.cli.main import main
-from brimful.pretraining import outlook as pretrain_dry_run
-from brimful.pretraining.config import PretrainConfig
+from brimful.stages import pretrain_outlook as pretrain_dry_run
+from brimful.stages.pretrain_config import PretrainConfig
 from brimful.train.step_memory import Held, room_of_a_pass
 from builders.verbs import SMALL, Call
 

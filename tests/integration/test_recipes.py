@@ -17,7 +17,7 @@ from brimful.commands.prepare import prepare
 from brimful.commands.pretrain import pretrain
 from brimful.optim.lamb import Lamb
 from brimful.optim.muon import Muon
-from brimful.pretraining import work
+from brimful.stages import pretrain as work
 from brimful.train.metrics import read_metrics
 from brimful.train.trainer import Trainer
 

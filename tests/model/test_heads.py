@@ -8,7 +8,6 @@ from transformers.models.modernbert import modeling_modernbert
 
 from brimful.base.errors import BrimfulError
 from brimful.exporting.graph import PaddedModel
-from brimful.finetuning.start import start_transform
 from brimful.hf.folders import HEADS, save_model
 from brimful.hf.tensors import from_hf, to_hf
 from brimful.model.encoder import Encoder
@@ -21,6 +20,7 @@ from brimful.model.heads import (
     TokenHead,
 )
 from brimful.model.shape import preset
+from brimful.stages.task_start import start_transform
 from builders.encoders import (
     MODELS,
     VOCABULARY,

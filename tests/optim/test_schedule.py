@@ -13,7 +13,7 @@ from transformers import get_scheduler
 from brimful.base.config import build
 from brimful.base.errors import BrimfulError
 from brimful.optim.schedule import Cycle, Schedule, ScheduleConfig
-from brimful.pretraining.config import PretrainConfig
+from brimful.stages.pretrain_config import PretrainConfig
 
 SHAPES = ("linear", "polynomial", "cosine", "constant", "wsd")
 

@@ -7,11 +7,9 @@ from typing import Any
 import pytest
 
 from brimful.base.config import identity, incidental
-from brimful.distillation.encoder.config import DistilEncoderConfig
-from brimful.distillation.static.config import DistilStaticConfig
-from brimful.distillation.task.config import DistilConfig
-from brimful.finetuning.config import FinetuneConfig
-from brimful.pretraining.config import PretrainConfig
+from brimful.stages.distil_options import DistilConfig, DistilEncoderConfig, DistilStaticConfig
+from brimful.stages.finetune_config import FinetuneConfig
+from brimful.stages.pretrain_config import PretrainConfig
 
 STUDENTS = [DistilConfig, DistilEncoderConfig, DistilStaticConfig]
 RUNS = [PretrainConfig, FinetuneConfig, *STUDENTS]

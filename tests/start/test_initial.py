@@ -22,8 +22,8 @@ from brimful.corpus.tokenize.vocabulary_training import train
 from brimful.data.example_batches import batch_of
 from brimful.data.examples import encode_texts
 from brimful.model.heads import PretrainingHead
-from brimful.pretraining.config import PretrainConfig
-from brimful.pretraining.plan import initial_model
+from brimful.stages.pretrain_config import PretrainConfig
+from brimful.stages.pretrain_data import initial_model
 from brimful.train.metrics import read_metrics
 from brimful.train.trainer import Trainer
 from builders.encoders import run_peer

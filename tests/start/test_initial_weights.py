@@ -16,7 +16,7 @@ from brimful.model.encoder import Capture, Encoder
 from brimful.model.heads import MaskedLMHead
 from brimful.model.shape import preset
 from brimful.optim.config import OptimizerConfig
-from brimful.pretraining.config import PretrainConfig
+from brimful.stages.pretrain_config import PretrainConfig
 from brimful.start.initial_weights import OFFSETS, know_the_vocabulary, look_at_neighbours
 from brimful.start.neighbourhoods import piece_vectors
 from brimful.train.trainer import Trainer

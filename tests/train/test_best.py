@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from brimful.base.errors import BrimfulError
-from brimful.distillation.task.config import DistilConfig
-from brimful.finetuning.config import FinetuneConfig
 from brimful.objectives.supervised import Supervised
-from brimful.pretraining.config import PretrainConfig
+from brimful.stages.distil_options import DistilConfig
+from brimful.stages.finetune_config import FinetuneConfig
+from brimful.stages.pretrain_config import PretrainConfig
 from brimful.train.config import LoopConfig, TrainerConfig
 from brimful.train.trainer import Trainer
 from builders.training import TASK, KilledError, assert_same_bits, kill_at, trainer_of, weights

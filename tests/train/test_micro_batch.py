@@ -24,10 +24,10 @@ from brimful.objectives.masked_lm import MaskedLM
 from brimful.optim.config import OptimizerConfig
 from brimful.optim.schedule import ScheduleConfig
 from brimful.precision.formats import Precision
-from brimful.pretraining.config import PretrainConfig
-from brimful.pretraining.plan import resolved
 from brimful.runs import checkpoint
 from brimful.runs.folder import RunFolder
+from brimful.stages.pretrain import resolved
+from brimful.stages.pretrain_config import PretrainConfig
 from brimful.train.config import TrainerConfig
 from brimful.train.metrics import read_metrics
 from brimful.train.micro_batch import MicroBatches, valid_sizes

@@ -5,9 +5,9 @@ import torch
 
 from brimful.base.distributed import World
 from brimful.base.errors import BrimfulError
-from brimful.pretraining.config import PretrainConfig
-from brimful.pretraining.plan import resolved as resolved_by_plan
 from brimful.runs.folder import RunFolder
+from brimful.stages.pretrain import resolved as resolved_by_plan
+from brimful.stages.pretrain_config import PretrainConfig
 from brimful.train.config import TrainerConfig
 from brimful.train.objective import Runtime
 from builders.training import assert_same_bits, killed_and_resumed, lines, trainer_of, weights

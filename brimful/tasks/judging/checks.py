@@ -5,8 +5,9 @@ part of it is looked at. Texts are the same but for case, width and spaces if `n
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from brimful.corpus.text.special_ids import unknown_id
 from brimful.tables.labelled_spans import LabelledSpan, label_names_of
 from brimful.tables.question_files import Answer
 from brimful.tables.table import Table, require_pairs
+from brimful.tasks.alike import SOURCE_CHARACTERS, sides_of, sources_of
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.task import Task
 
@@ -216,6 +218,21 @@ def _row_texts(table: Table) -> list[str]:
     return ["\n\n".join(sorted(filter(None, map(normalised, key)))) for key in table.keys()]  # noqa: SIM118
 
 
+def check_shared(first: Table, second: Table) -> list[Finding]:
+    """Rows of two tables that measure, such as dev and test: what is chosen on one favours the other's."""
+    there = _first_rows(first)
+    same = {row: there[key] for row, key in enumerate(_row_texts(second)) if key in there}
+    if not same:
+        return []
+    row, other = next(iter(same.items()))
+    message = (
+        f"{len(same):,} of {counted(len(second), 'row')} are in {first.path} too (row {second.number(row)} is"
+        f" row {first.number(other)} there: {_quoted(second.texts[row])}); what is chosen on one of them"
+        " cannot be judged on the other"
+    )
+    return [_finding("shared rows", second, list(same), message)]
+
+
 def check_overlap(train: Table, other: Table, shared: Overlap) -> list[Finding]:
     """Rows of `other` that are in `train` too, exactly or nearly."""
     findings = []
@@ -240,7 +257,27 @@ def check_overlap(train: Table, other: Table, shared: Overlap) -> list[Finding]:
             f" {_quoted(train.texts[there])})"
         )
         findings.append(_finding("near leakage", other, list(shared.near), message))
-    return findings
+    return findings + _check_shared_texts(train, other, shared.same.keys() | shared.near.keys())
+
+
+def _check_shared_texts(train: Table, other: Table, known: Set[int]) -> list[Finding]:
+    """Rows of `other` but for `known` that share a long text, such as a context, with a row of `train`."""
+    sources = sources_of(train)
+    shared: dict[int, str] = {}
+    for row, texts in enumerate(sides_of(other)):
+        in_both = sources.keys() & set(texts)
+        if in_both and row not in known:
+            shared[row] = min(in_both)
+    if not shared:
+        return []
+    row, text = next(iter(shared.items()))
+    there = sources[text]
+    example = next(each for each in train.keys()[there] if normalised(each) == text)
+    message = (
+        f"{counted(len(shared), 'row')} with a text of {SOURCE_CHARACTERS} characters or more that is in"
+        f" train (row {other.number(row)} and row {train.number(there)} there: {_quoted(example)})"
+    )
+    return [_finding("shared texts", other, list(shared), message)]
 
 
 def compare_labels(train: Table, other: Table) -> list[Finding]:
@@ -389,6 +426,8 @@ def check_tables(
         found += [*check_rows(other), *check_overlap(train, other, both)]
         if named:
             found += [*check_labels(other, "measure"), *compare_labels(train, other)]
+    for first, second in combinations(others, 2):
+        found += check_shared(first, second)
     return found, shared
 
 

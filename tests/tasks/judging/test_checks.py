@@ -53,6 +53,14 @@ def test_nothing_is_found_in_clean_tables() -> None:
     assert (shared[0].same, shared[0].near) == ({}, {})
 
 
+def test_rows_that_dev_and_test_share_are_found() -> None:
+    rows = distinct(150, 3)
+    train, dev, test = table(distinct(200, 1)), table(rows[:100], "dev.tsv"), table(rows[97:], "test.tsv")
+    found = by_kind(check_tables(train, [dev, test], None)[0])
+    assert found.keys() == {"shared rows"}
+    assert (found["shared rows"].file, found["shared rows"].count) == ("test.tsv", 3)
+
+
 def test_repeats_are_exact_or_differ_in_case_width_and_spaces() -> None:
     rows = [*distinct(30), ("Ｇood  stuff", "a"), ("good stuff", "a"), ("good stuff", "a"), (" ", "b")]
     found = by_kind(check_rows(table(rows)))
@@ -184,13 +192,23 @@ def test_lengths_of_pairs_count_both_texts() -> None:
     assert lengths.unknown.tolist() == [1]
 
 
-def test_pairs_in_the_other_order_are_found_across_files() -> None:
+def test_pairs_in_the_other_order_and_shared_texts_are_found_across_files() -> None:
+    article = "the harbour was closed for two days after the storm"
     train = pair_table(
-        "train.tsv", [("a first title of its own", "an article"), ("one text", "another text")]
+        "train.tsv", [("a first title that has many words of its own", article), ("one text", "another text")]
     )
-    other = pair_table("test.tsv", [("another text", "One text"), ("x", "y")])
-    (found,) = check_tables(train, [other], None)[0]
-    assert (found.kind, found.count, found.rows) == ("leakage", 1, [1])
+    other = pair_table(
+        "test.tsv",
+        [
+            ("another text", "One text"),
+            (article, "nothing like the other heading, from another paper"),
+            ("x", "y"),
+        ],
+    )
+    found = by_kind(check_tables(train, [other], None)[0])
+    assert (found["leakage"].count, found["leakage"].rows) == (1, [1])
+    assert (found["shared texts"].count, found["shared texts"].rows) == (1, [2])
+    assert "row 2 and row 1 there: 'the harbour" in found["shared texts"].message
 
 
 def pair_table(name: str, rows: list[tuple[str, str]]) -> Table:

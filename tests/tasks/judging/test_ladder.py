@@ -15,10 +15,10 @@ from brimful.base.storage import read_json
 from brimful.cli.main import main
 from brimful.commands.finetune import finetune
 from brimful.commands.report import report
-from brimful.finetuning.config import default_rate
-from brimful.finetuning.trainings import curve_rows
 from brimful.hf.folders import save_model
 from brimful.reports.screen import show_result
+from brimful.stages.finetune_config import default_rate
+from brimful.stages.finetune_trainings import curve_rows
 from brimful.tables.question_files import Answer, QuestionTable
 from brimful.tables.table import Table
 from brimful.tasks.answer_form import Prediction, Scored
@@ -445,7 +445,7 @@ def test_the_model_is_there_before_the_ladder(inputs, tmp_path, monkeypatch):
     def broken(*_: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("brimful.finetuning.work.Ladder.run", broken)
+    monkeypatch.setattr("brimful.stages.finetune.Ladder.run", broken)
     with pytest.raises(MemoryError):
         finetune(**inputs, **SMALL, out=str(tmp_path / "run"))
     assert (tmp_path / "run" / "model" / "model.safetensors").exists()

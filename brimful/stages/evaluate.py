@@ -1,0 +1,231 @@
+"""The verb `brimful evaluate`: encoders side by side, on held-out text and on a task."""
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+from brimful.base.console import say
+from brimful.base.distributed import World
+from brimful.base.errors import BrimfulError, UsageError
+from brimful.base.folder_lock import FolderLock
+from brimful.base.summary import with_overview
+from brimful.corpus.reading.inputs import files_of
+from brimful.corpus.shards import MANIFEST
+from brimful.data.examples import check_length
+from brimful.hf.config_json import shape_of
+from brimful.hf.folders import load_pretrained
+from brimful.hf.model_folder import ModelFolder
+from brimful.runs.directory import (
+    model_files,
+    named_files,
+)
+from brimful.runs.folder import RunFolder
+from brimful.runs.job import Job, Opened, RunPlan, Summary
+from brimful.stages.evaluate_config import EvaluateConfig
+from brimful.stages.evaluate_summary import summarise_evaluation
+from brimful.stages.finetune import resolved
+from brimful.stages.finetune_trainings import Finetuning, load_data
+from brimful.stages.held_out_text import evaluate_text
+from brimful.tables.layouts import find_layout
+from brimful.tasks.data import TaskData
+from brimful.tasks.judging import baselines
+from brimful.tasks.judging.comparison import Judged, fingerprint, measure_methods, over_seeds
+from brimful.tasks.registry import task_of
+from brimful.train.objective import Runtime
+
+PREPARED = "text"
+"""The folder of prepared text, kept until the evaluation is finished."""
+
+
+@dataclass(frozen=True)
+class EvaluatePlan(RunPlan):
+    """An evaluation before it starts.
+
+    Attributes:
+        config: resolved.
+        folders: of the encoders, by the names that the user gave.
+        facts: of each encoder, for the summary.
+    """
+
+    config: EvaluateConfig
+    folders: dict[str, ModelFolder]
+    facts: list[dict[str, Any]]
+    runtime: Runtime
+
+    @property
+    def files(self) -> dict[str, Path]:
+        """The tables, the texts and the encoders."""
+        config = self.config
+        files = named_files(train=config.train, dev=config.dev, test=config.test)
+        for text in config.text:
+            manifest = Path(text) / MANIFEST
+            paths = [manifest] if manifest.is_file() else map(Path, files_of(text, Counter()))
+            files |= {str(path): path for path in paths if path.is_file()}
+        for name, folder in self.folders.items():
+            files |= model_files(name, folder)
+        return files
+
+
+class EvaluateJob(Job[EvaluateConfig, EvaluatePlan]):
+    """Compares encoders."""
+
+    verb = "evaluate"
+    temporary = (PREPARED,)
+
+    def open(self, config: EvaluateConfig, ranks: World, lock: FolderLock) -> Opened[EvaluateConfig]:
+        config.require_complete()
+        if ranks.size > 1:
+            raise UsageError("evaluate runs in one process: start it without torchrun")
+        return super().open(config, ranks, lock)
+
+    def plan(self, config: EvaluateConfig, folder: RunFolder) -> EvaluatePlan:
+        """Open the encoders, and refuse what would fail after an hour.
+
+        Raises:
+            BrimfulError: an encoder or a text cannot be used.
+        """
+        runtime = Runtime.of(folder.ranks, config.precision)
+        folders = {name: ModelFolder.open(name, "encoder") for name in config.encoders}
+        max_length = config.max_length
+        if max_length is None:
+            max_length = min(128, *(shape_of(each).max_length for each in folders.values()))
+        task = task_of(config.task, find_layout(config.layout, config.columns)).name
+        config = replace(config, task=task, max_length=max_length, precision=runtime.precision)
+        return EvaluatePlan(config, folders, _facts(config, folders), runtime)
+
+    def outlook(self, plan: EvaluatePlan) -> Summary:
+        """What a dry run returns."""
+        return {"dry_run": True, "encoders": list(plan.folders), "text": list(plan.config.text)}
+
+    def work(self, plan: EvaluatePlan, folder: RunFolder) -> Summary:
+        """Score the encoders on text, then probe and fine-tune them.
+
+        Raises:
+            StoppedError: a signal asked to stop.
+        """
+        config = plan.config
+        found: Summary = {}
+        assert config.max_length is not None
+        if config.text:
+            found |= evaluate_text(
+                plan.folders,
+                config.text,
+                folder.path / PREPARED,
+                max_length=config.max_length,
+                tokens=config.text_tokens,
+                runtime=plan.runtime,
+            )
+        if config.train is not None:
+            found |= _evaluate_task(plan, folder)
+        facts = {"kind": "evaluate", "encoders": plan.facts, **found, "precision": plan.runtime.precision}
+        return with_overview(facts, summarise_evaluation(facts, task_of(config.task).metrics))
+
+
+def _facts(config: EvaluateConfig, folders: dict[str, ModelFolder]) -> list[dict[str, Any]]:
+    """The size of each encoder."""
+    for text in config.text:
+        if not Path(text).exists():
+            raise BrimfulError(f"{text} does not exist")
+    facts = []
+    scored = False
+    for name, folder in folders.items():
+        encoder, head = load_pretrained(folder)
+        scored = scored or head is not None
+        if encoder.tokenizer is None:
+            raise BrimfulError(f"{name} has no tokenizer.json; add it beside config.json")
+        shape = encoder.config
+        assert config.max_length is not None
+        check_length(config.max_length, shape.max_length)
+        facts.append(
+            {
+                "encoder": name,
+                "parameters": sum(p.numel() for p in encoder.parameters()),
+                "layers": shape.layers,
+                "hidden_size": shape.hidden_size,
+                "vocabulary": shape.vocabulary_size,
+            }
+        )
+    if config.train is None and not scored:
+        raise BrimfulError("no encoder has a masked-LM head, so text says nothing; give --train and --test")
+    return facts
+
+
+@dataclass(frozen=True)
+class _Method:
+    """A way to solve the task: its answers and metrics of each seed, and the seconds of training."""
+
+    judged: list[Judged]
+    metrics: list[dict[str, float]]
+    seconds: float
+
+
+def _evaluate_task(plan: EvaluatePlan, run: RunFolder) -> dict[str, Any]:
+    """Probe and fine-tune every encoder on the same rows, as `brimful finetune` does it."""
+    config, runtime = plan.config, plan.runtime
+    methods: dict[str, _Method] = {}
+    data: TaskData | None = None
+    for number, (name, folder) in enumerate(plan.folders.items(), 1):
+        encoder, _ = load_pretrained(folder)
+        finetuning = resolved(config.finetuning(str(folder)), encoder, runtime.precision)
+        data = load_data(finetuning, encoder)
+        reason = baselines.available(data.task)
+        rungs: dict[str, baselines.Rung | None] = {}
+        if reason is None:
+            if number == 1:
+                rungs["majority"] = baselines.majority(data.task, data)
+                rungs["TF-IDF + linear"] = baselines.linear(data.task, data, baselines.Tfidf(), timed=False)
+            say(f"{name}: frozen, under a linear model")
+            features = baselines.frozen(encoder, data.task, data, finetuning.overlap, runtime)
+            rungs[f"{name}, frozen"] = baselines.linear(data.task, data, features, timed=False)
+        elif number == 1:
+            say(f"no probe: {reason}")
+        for method, rung in rungs.items():
+            if rung is not None:
+                judged = Judged(data.task, rung.answers)
+                methods[method] = _Method([judged], [rung.metrics], rung.seconds)
+        if config.seeds:
+            trials = f"trials/{number}-{folder.path.name}"
+            methods[f"{name}, fine-tuned"] = _fine_tuned(Finetuning(finetuning, data, run, runtime, trials))
+    assert data is not None
+    return _compared(methods, data)
+
+
+def _fine_tuned(run: Finetuning) -> _Method:
+    """A training for each seed, with its own choice of the learning rate and of its task's settings."""
+    models = [run.seed_model(seed, {"": run.data.test}) for seed in run.config.seed]
+    judged = [Judged(model.task, model.answers[""]) for model in models]
+    seconds = sum(result.seconds for model in models for result in model.results.values())
+    return _Method(judged, [model.metrics[""] for model in models], seconds)
+
+
+def _compared(methods: dict[str, _Method], data: TaskData) -> dict[str, Any]:
+    """What the summary says of methods: `models`, each with its metrics and how far it is behind the best,
+    and `differences` of all pairs."""
+    task = data.task
+    primary = task.metrics[0]
+    measured = measure_methods([method.judged for method in methods.values()], data.test)
+    sign = 1 if primary.best == "highest" else -1
+    best = int((sign * measured.values).argmax())
+    records = []
+    for number, (name, method) in enumerate(methods.items()):
+        known = [metric.name for metric in task.metrics if metric.name in method.metrics[0]]
+        found = over_seeds([{key: metrics[key] for key in known} for metrics in method.metrics])
+        if number != best:
+            difference, error = measured.difference(best, number)
+            found |= {"behind": abs(difference), "standard_error": error}
+        records.append({"model": name, **found, "seconds": method.seconds})
+    return {
+        "task": task.name,
+        "primary_metric": primary.name,
+        "train": {"n": len(data.train)},
+        "test": {"n": len(data.test), "fingerprint": fingerprint(data.test.table)},
+        "leaked_test_texts": data.leaked,
+        "models": records,
+        "differences": [
+            {"first": first, "second": second}
+            | dict(zip(("difference", "standard_error"), measured.difference(i, j), strict=True))
+            for (i, first), (j, second) in combinations(enumerate(methods), 2)
+        ],
+    }

@@ -1,0 +1,112 @@
+"""The configuration of `brimful evaluate`."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from brimful.base.config import Argument, incidental, require_positive
+from brimful.base.errors import BrimfulError, UsageError
+from brimful.precision.formats import Precision
+from brimful.stages.finetune_config import NO_DEV, TASK_TRAINER, FinetuneConfig
+from brimful.tables.layouts import OWN, Columns
+from brimful.tasks.registry import TASK_HELP, require_task_name
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluateConfig:
+    """Compare encoders: their loss on held-out text, and what they reach on a task."""
+
+    MAIN = (
+        *("encoders", "text", "train", "test", "out", "task"),
+        *("layout", "learning_rates", "epochs", "seeds", "max_length", "dry_run"),
+    )
+    NEEDS = ()
+    EXAMPLE = "runs/a runs/b --text held-out.txt --train train.tsv --test test.tsv --out runs/compared"
+
+    encoders: Annotated[tuple[str, ...], Argument(positional=True)] = ()
+    """Folders of encoders: RUN/encoder, the RUN itself, or a Hugging Face folder."""
+    out: str | None = incidental(None)
+    """Run directory to create."""
+    resume: str | None = incidental(None)
+    """Run directory of an interrupted evaluation, which continues with its own configuration."""
+    text: tuple[str, ...] = ()
+    """Held-out text, each path a source: raw files or folders; or a prepared folder, whose validation part is
+    read."""
+    text_tokens: int = 200_000
+    """The most tokens of each source."""
+    train: str | None = None
+    """A table of the task: TSV, CSV, JSONL or Parquet with the columns text, text_b (optional) and label."""
+    dev: str | None = None
+    """A table to choose on; by default a fifth of train."""
+    test: str | None = None
+    """A table on which every model is measured."""
+    task: Annotated[str | None, TASK_HELP] = None
+    columns: Columns = OWN
+    """Other names of the columns."""
+    layout: str | None = None
+    """How the files are laid out: glue/mnli, squad ... as in finetune."""
+    metric: str | None = None
+    """The metric that is compared; by default the first of the task, or the one of the layout."""
+    seeds: int = 3
+    """Trainings of each encoder; 0 leaves fine-tuning out, so that the probe alone remains."""
+    learning_rates: tuple[float, ...] = (1e-4, 3e-4)
+    """Peak learning rates; each encoder and seed takes the one that is best on dev."""
+    epochs: float = 3.0
+    """Passes over train."""
+    batch: int = 16
+    """Examples in an update."""
+    max_length: int | None = None
+    """The most tokens of an example, and of a sequence of text, for every encoder. By default 128, or the
+    least maximum of the encoders if less."""
+    overlap: int | None = None
+    """Longer texts become windows that share this many tokens, as in finetune."""
+    precision: Precision = "auto"
+    """Number format of the computation, in training too: fp32 for the most exact comparison. auto: that of
+    the device, as in finetune and predict."""
+    dry_run: bool = incidental(False)
+    """Check everything, and do nothing."""
+
+    def __post_init__(self) -> None:
+        if self.task is not None:
+            require_task_name(self.task)
+        require_positive(self, "text_tokens", "batch")
+        if self.seeds < 0:
+            raise BrimfulError(f"seeds is {self.seeds}: it must not be negative")
+        if len(set(self.encoders)) < len(self.encoders):
+            raise BrimfulError("the same encoder is given twice")
+        if (self.train is None) != (self.test is None):
+            raise BrimfulError("a task needs --train and --test")
+        if self.dev and self.train is None:
+            raise BrimfulError("--dev is of a task, which needs --train and --test")
+
+    def require_complete(self) -> None:
+        """Refuse an evaluation of nothing.
+
+        Raises:
+            UsageError: there is nothing to compare, or nothing to compare it on.
+        """
+        if self.resume is not None:
+            return
+        if not self.encoders or self.out is None:
+            raise UsageError("evaluate needs encoders and --out: brimful evaluate ENCODER... --out DIR")
+        if not self.text and self.train is None:
+            raise UsageError("evaluate needs --text, or --train and --test, or all of them")
+
+    def finetuning(self, encoder: str) -> FinetuneConfig:
+        """The fine-tuning of one encoder."""
+        return FinetuneConfig(
+            encoder=encoder,
+            train=self.train,
+            dev=self.dev or (None if len(self.learning_rates) > 1 else NO_DEV),
+            test=self.test,
+            task=self.task,
+            columns=self.columns,
+            layout=self.layout,
+            metric=self.metric,
+            seed=tuple(range(self.seeds)) or (0,),
+            learning_rates=self.learning_rates,
+            epochs=self.epochs,
+            batch=self.batch,
+            max_length=self.max_length,
+            overlap=self.overlap,
+            trainer=TASK_TRAINER,
+        )

@@ -1,0 +1,308 @@
+"""The verb `brimful finetune`: a model for each seed and learning rate, of which the best is kept.
+
+The learning rate that is best on dev trains each seed's model, and the best seed's model is kept.
+"""
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from brimful.base.console import say, warn
+from brimful.base.errors import BrimfulError
+from brimful.base.seals import seal
+from brimful.base.summary import with_overview
+from brimful.hf.folders import load_pretrained
+from brimful.model.drawing import undrawn
+from brimful.model.encoder import Encoder
+from brimful.model.heads import SequenceHead, pooling_of
+from brimful.precision.formats import Precision
+from brimful.runs.directory import absolute, model_files, named_files
+from brimful.runs.folder import Result, RunFolder
+from brimful.runs.job import Job, RunPlan, Summary
+from brimful.runs.places import START
+from brimful.stages.finetune_config import NO_DEV, FinetuneConfig, default_rate
+from brimful.stages.finetune_summary import summarise_finetuning
+from brimful.stages.finetune_trainings import FEWEST, Finetuning, SeedModel, Trial, load_data
+from brimful.stages.held_out_rows import FILE, HeldOut
+from brimful.stages.ladder import Ladder
+from brimful.stages.task_start import TaskStart, starting_model
+from brimful.tables.layouts import find_layout
+from brimful.tasks.data import TaskData
+from brimful.tasks.encoded import Encoded
+from brimful.tasks.judging.baselines import available
+from brimful.tasks.judging.checks import Finding, described
+from brimful.tasks.judging.comparison import Judged, fingerprint, over_seeds, write_predictions
+from brimful.tasks.judging.review import check_before, review
+from brimful.tasks.model import TaskModel
+from brimful.tasks.registry import task_of
+from brimful.tasks.task import TaskHead
+from brimful.train.metrics import read_metrics, training_loss
+from brimful.train.objective import Runtime
+
+
+@dataclass(frozen=True)
+class FinetunePlan(RunPlan):
+    """A fine-tuning before it starts.
+
+    Attributes:
+        config: resolved.
+        told: what the checks found in the tables, for the summary; on the main rank.
+        held_out: rows of train that are test or dev.
+    """
+
+    config: FinetuneConfig
+    data: TaskData
+    runtime: Runtime
+    told: dict[str, Any]
+    held_out: HeldOut
+
+    @property
+    def files(self) -> dict[str, Path]:
+        """The tables and the encoder."""
+        config = self.config
+        train, dev, test = config.tables
+        files = named_files(train=train, dev=dev, test=test, more_tests=config.more_tests)
+        return files | model_files("encoder", config.encoder_folder)
+
+    @property
+    def decides(self) -> list[Any]:
+        """The rows that are held out; and when it is evaluated, where the best checkpoint is kept:
+        evaluations then do more than measure."""
+        trainer = self.config.trainer
+        rows = [self.held_out.key] if self.held_out else []
+        return [*rows, trainer.evaluate_every] if trainer.keeps_best else rows
+
+
+class FinetuneJob(Job[FinetuneConfig, FinetunePlan]):
+    """Trains a model for each seed and learning rate, and keeps the best one."""
+
+    verb = "finetune"
+    needs = FinetuneConfig.NEEDS
+    temporary = (START,)
+
+    def plan(self, config: FinetuneConfig, folder: RunFolder) -> FinetunePlan:
+        """Resolve a configuration, and say what a new run will do.
+
+        Raises:
+            BrimfulError: the encoder, a table or a setting is unusable.
+        """
+        ranks = folder.ranks
+        runtime = Runtime.of(ranks, config.precision)
+        start = TaskStart.of(config.encoder_folder)
+        encoder, asked = start.encoder, config
+        config = resolved(config, encoder, runtime.precision)
+        data = load_data(config, encoder, ranks)
+        if any(labels > len(data.train) for labels in config.label_curve):
+            raise BrimfulError(
+                f"label_curve is {list(config.label_curve)}, and there are {len(data.train)} labels"
+            )
+        with undrawn():  # so that a wrong setting is refused now
+            _, head = starting_model(config, config.seed[0], data.task, start)
+        if not folder.resuming:
+            asked.refuse_unread(pools=isinstance(head, SequenceHead))
+            if config.label_curve and (why := available(data.task)) is not None:
+                raise BrimfulError(f"label_curve draws the ladder's models too: {why}")
+        held_out = HeldOut.of(config, data)
+        if folder.announces:
+            _announce(asked, data, start, head)
+            if held_out:
+                say(_held_out_line(config, held_out, data))
+        told: dict[str, Any] = {}
+        if ranks.is_main:  # the others read the summary that it writes
+            findings, told = check_before(data, encoder, own_dev=config.dev_table is not None)
+            if not folder.resuming:
+                _tell(findings, data)
+                limits = f"an example has at most {config.max_length:,}, the encoder takes"
+                say(f"{described(told['train']['tokens'])}; {limits} {encoder.config.max_length:,}")
+            if held_out:
+                told["held_out"] = held_out.counts
+        return FinetunePlan(_with_absolute_paths(config), data, runtime, told, held_out)
+
+    def outlook(self, plan: FinetunePlan) -> Summary:
+        """What a dry run returns."""
+        data = plan.data
+        sizes = {"train": len(data.train), "test": len(data.test), **plan.held_out.counts}
+        return {"dry_run": True, **sizes, **data.task.facts}
+
+    def work(self, plan: FinetunePlan, folder: RunFolder) -> Summary:
+        """Train all, and save the model that is best on dev.
+
+        Raises:
+            StoppedError: a signal asked to stop.
+        """
+        config, data, is_main = plan.config, plan.data, folder.ranks.is_main
+        if is_main:
+            _keep_what_a_resume_needs(plan, folder)
+        folder.ranks.barrier()
+        run = Finetuning(config, data, folder, plan.runtime)
+        tables = {"": data.test} | _by_name(data.more_tests)
+        models = [run.seed_model(seed, tables) for seed in config.seed]
+        best = max(models, key=lambda model: run.primary.score(model.trial.dev))
+        measured = {
+            name: over_seeds([model.metrics[name] for model in models])
+            | {"fingerprint": fingerprint(table.table)}
+            for name, table in tables.items()
+        }
+        model = replace(run.model(best.trial), task=best.task)
+        reviewed: dict[str, Any] = {}
+        if is_main:
+            reviewed, model = _reviewed(run, best, model)
+        results: dict[Path, Result] = {}
+        for each in models:
+            results |= each.results
+        seconds = sum(result.seconds for result in results.values())
+        examples = sum(result.examples for result in results.values())
+        summary = {
+            "kind": "finetune",
+            "task": best.task.name,
+            "primary_metric": run.primary.name,
+            "test": measured.pop(""),
+            **({"tests": measured} if measured else {}),
+            "dev": best.trial.dev,
+            "learning_rate": best.trial.learning_rate,
+            "epochs": best.trial.epochs,
+            "trials": [_facts_of(trial, run.primary.name) for each in models for trial in each.trials],
+            **best.task.facts,
+            **plan.told,
+            **reviewed,
+            "parameters": model.parameters,
+            "leaked_test_texts": data.leaked,
+            "precision": run.runtime.precision,
+            "seconds": seconds,
+            "examples_per_second": examples / max(seconds, 1e-9),
+        }
+        if is_main:  # before the ladder, which may take as long as the training
+            model.save(folder.path / "model", token_types=data.train.examples.typed)
+            for name, table in tables.items():
+                path = folder.path / f"predictions{name and f'-{name}'}.jsonl"
+                write_predictions(path, best.task, model.calibrated(best.answers[name]), table)
+            metrics = folder.path / "metrics.jsonl"
+            shutil.copyfile(best.trial.result.directory / "metrics.jsonl", metrics)
+            summary |= training_loss(read_metrics(metrics))
+        judged = [Judged(each.task, each.answers[""]) for each in models]
+        summary |= Ladder(run, best.trial, best.answers[""], model, judged).run()
+        return with_overview(summary, summarise_finetuning(summary, best.task.metrics))
+
+
+def _keep_what_a_resume_needs(plan: FinetunePlan, folder: RunFolder) -> None:
+    """The model that the first training starts from, for an export of its checkpoints; and the rows that are
+    held out."""
+    config, data = plan.config, plan.data
+    assert config.max_length is not None
+    if config.trainer.checkpoint_every and not (folder.path / START).exists():
+        started = starting_model(config, config.seed[0], data.task)
+        pairs = data.train.table.second is not None
+        model = TaskModel(data.task, *started, config.max_length, config.overlap, pairs=pairs)
+        model.save(folder.path / START)
+        seal(folder.path / START)
+    if plan.held_out:
+        assert config.train is not None
+        plan.held_out.write(folder.path, config.train)
+
+
+def _reviewed(run: Finetuning, best: SeedModel, model: TaskModel) -> tuple[dict[str, Any], TaskModel]:
+    """What the answers say of the tables, for the summary; and the model with its temperature."""
+    task, data = best.task, run.data
+    if task.settings and task.calibrates and data.dev is None:
+        say(f"no dev rows to fit {next(iter(task.settings))}: give --dev, or {FEWEST} rows of train")
+    encoder = load_pretrained(run.config.encoder_folder)[0].to(run.runtime.device)
+    say("calibrating, and looking for doubtful labels")
+    of_dev = run.dev_answers(best.trial, best.trials)
+    found, temperature = review(replace(data, task=task), best.answers[""], of_dev, encoder, run.runtime)
+    return found, replace(model, temperature=temperature)
+
+
+def _facts_of(trial: Trial, metric: str) -> dict[str, Any]:
+    """What summary.json says of a trial."""
+    return {
+        "seed": trial.seed,
+        "learning_rate": trial.learning_rate,
+        "epochs": trial.epochs,
+        f"dev_{metric}": trial.dev.get(metric),
+    }
+
+
+def resolved(config: FinetuneConfig, encoder: Encoder, precision: Precision) -> FinetuneConfig:
+    """The configuration with everything that it needs to mean the same elsewhere, but for its paths."""
+    longest, hidden = encoder.config.max_length, encoder.config.hidden_size
+    max_length = min(128, longest) if config.max_length is None else config.max_length
+    kind = task_of(config.task, find_layout(config.layout, config.columns))
+    overlap = config.overlap
+    if overlap is None and kind.overlap is not None:
+        overlap = min(kind.overlap, max_length // 4)
+    return replace(
+        config,
+        task=kind.name,
+        max_length=max_length,
+        overlap=overlap,
+        pooling=pooling_of(encoder) if config.pooling == "auto" else config.pooling,
+        learning_rates=config.learning_rates or (default_rate(hidden),),
+        precision=precision,
+    )
+
+
+def _with_absolute_paths(config: FinetuneConfig) -> FinetuneConfig:
+    """As config.yaml has it. What is said before has the paths as they were given."""
+    train, dev, test = (path and absolute(path) for path in config.tables)
+    return replace(
+        config,
+        encoder=config.encoder and absolute(config.encoder),
+        train=train,
+        dev=config.dev and (dev or NO_DEV),
+        test=test,
+        more_tests=tuple(map(absolute, config.more_tests)),
+    )
+
+
+def _held_out_line(config: FinetuneConfig, held_out: HeldOut, data: TaskData) -> str:
+    """Which rows of train are test and dev, and how one finds them."""
+    parts = [f"{n:,} {name}" for name, n in held_out.counts.items()]
+    kept = "; the final training reads dev too" if held_out.dev is not None and held_out.dev_in_train else ""
+    return (
+        f"held out of {config.train}: {' and '.join(parts)} rows; alike texts stay together, labels keep"
+        f" their proportions{kept}. {FILE} in the run names them"
+    )
+
+
+def _announce(asked: FinetuneConfig, data: TaskData, start: TaskStart, head: TaskHead) -> None:
+    """Say what a new run does; `asked` is as the user gave it."""
+    units, task = data.train.examples.units, data.task
+    say(f"fine-tuning on {len(data.train):,} examples of {task.description}, test {len(data.test):,}")
+    if asked.batch > units:
+        warn(
+            f"batch is {asked.batch:,} and train has {units:,} examples: one update shows them"
+            f" {asked.batch / units:.1f} times"
+        )
+    drawn = asked.initialisation == "random" or asked.reinit_top > 0
+    why = "" if drawn else start.why_new(head, task)
+    if why:
+        say(f"the head is new, since that of {asked.encoder} does not fit: {why}")
+    elif start.model is not None and not drawn:
+        say(f"{asked.encoder} is trained for these labels: its head goes on, too")
+        return
+    guessed = asked.pooling == "auto" and start.encoder.pooling is None and not start.encoder.config.modern
+    if guessed and isinstance(head, SequenceHead) and not head.linear:
+        layer = "a new dense layer" if drawn or not start.fill(head, task) else "its trained dense layer"
+        say(
+            f"{asked.encoder} says no pooling: {layer} reads the first token; an encoder that was trained"
+            " with the mean needs --pooling mean"
+        )
+
+
+def _tell(findings: Sequence[Finding], data: TaskData) -> None:
+    """Warn of what was found, but for rows of test in train of which `load_task_data` has warned."""
+    for finding in findings:
+        if not (data.leaked and (finding.kind, finding.file) == ("leakage", str(data.test.table.path))):
+            warn(f"{finding.file}: {finding.message}")
+
+
+def _by_name(tables: Sequence[Encoded]) -> dict[str, Encoded]:
+    """Tables by the names of their files, numbered where they are the same."""
+    names: dict[str, Encoded] = {}
+    for table in tables:
+        stem = table.table.path.stem
+        name = stem if stem not in names else f"{stem}-{len(names) + 1}"
+        names[name] = table
+    return names

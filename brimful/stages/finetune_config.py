@@ -1,0 +1,219 @@
+"""What `brimful finetune` is told: its options, and what they decide together."""
+
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from brimful.base.config import build, incidental, read_yaml, require_positive, require_seeds
+from brimful.base.errors import BrimfulError
+from brimful.hf.model_folder import ModelFolder
+from brimful.optim.config import DecayConfig
+from brimful.optim.schedule import CurveConfig
+from brimful.precision.formats import Precision
+from brimful.runs.places import CONFIG
+from brimful.tables.layouts import OWN, Columns
+from brimful.tasks.registry import TASK_HELP, require_task_name
+from brimful.train.config import LoopConfig
+
+TASK_TRAINER = LoopConfig(checkpoint_every=200, deterministic=True)
+"""Fine-tuning and distillation are short and their metrics are compared: the same bits are worth the time."""
+
+
+NO_DEV = "none"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinetuneConfig:
+    """Train an encoder for a task on texts or pairs of texts."""
+
+    MAIN = (
+        *("encoder", "train", "dev", "test", "out", "task"),
+        *("layout", "learning_rates", "epochs", "max_length", "seed", "dry_run"),
+    )
+    NEEDS = ("encoder", "train")
+    EXAMPLE = "--encoder runs/pretrain --train table.tsv --out runs/finetune"
+
+    encoder: str | None = incidental(None)
+    """Folder of an encoder: RUN/encoder, the RUN itself, or a Hugging Face folder."""
+    task: Annotated[str | None, TASK_HELP] = None
+    train: str | None = incidental(None)
+    """TSV, CSV, JSONL or Parquet with the columns text, text_b (optional) and label."""
+    test: str | None = incidental(None)
+    """A table of the same columns, on which the finished model is measured once. By default a fifth of train:
+    alike texts stay together, labels keep their proportions."""
+    more_tests: tuple[str, ...] = incidental(())
+    """More tables to measure the finished model on, such as those of another domain."""
+    columns: Columns = OWN
+    """Other names of the columns."""
+    layout: str | None = None
+    """How the files are laid out: glue/mnli, clue/ocnli, squad ... It says what the columns, the labels, the
+    task and the primary metric are."""
+    metric: str | None = None
+    """The metric that learning rates and checkpoints are compared by, such as f1 (macro-averaged), matthews
+    or spearman. By default the first of the task, or the one of the layout."""
+    out: str | None = incidental(None)
+    """Run directory to create; the model ends up in RUN/model."""
+    resume: str | None = incidental(None)
+    """Run directory of an interrupted run: continue it with its own configuration."""
+    dev: str | None = incidental(None)
+    """A table of the same columns, to choose and to calibrate on. By default, with several learning rates, a
+    fifth of train, which the final training reads too; with one, a tenth to calibrate probabilities, which
+    the training does not read. none: with one rate, train on all rows."""
+    seed: tuple[int, ...] = (0,)
+    """Each seed trains its own model. Metrics of several seeds, --seed 0 1 2, are means, with their standard
+    deviation and the value of each."""
+    learning_rates: tuple[float, ...] = ()
+    """Peak learning rates to try; the best on dev is kept. By default one that suits the encoder's width:
+    3e-4 up to 256, 1e-4 at 768."""
+    epochs: float | tuple[float, ...] = 6.0
+    """Passes over train. Several values are tried with each learning rate, and the best pair is kept."""
+    trial_epochs: float | None = None
+    """Passes while learning rates are compared on held-out rows of train, so without dev: fewer save time. By
+    default the same as epochs."""
+    class_weights: Literal["balanced"] | None = None
+    """balanced: every class has the same part in the loss of a classification, however rare it is."""
+    reinit_top: int = 0
+    """Start this many of the encoder's last layers from new weights: 1 or 2 where there are few labels, and
+    results differ much between seeds (Zhang et al. 2021)."""
+    ladder: Literal["quick", "full", "none"] = incidental("quick")
+    """Baselines on the same rows, where scikit-learn is installed: the majority, TF-IDF and the frozen
+    encoder under linear models; full: the encoder from random weights too, which takes as long as the run."""
+    label_curve: tuple[int, ...] = incidental(())
+    """Numbers of labels with which TF-IDF, the frozen encoder and the fine-tuned one are compared."""
+    batch: int = 16
+    """Examples in an update."""
+    max_length: int | None = None
+    """The most tokens of an example. By default 128, or the encoder's maximum if less."""
+    overlap: int | None = None
+    """Longer texts become windows that share this many tokens, and their answers are merged. By default tasks
+    of whole texts cut them, and tasks of tokens read them in windows."""
+    initialisation: Literal["pretrained", "random"] = "pretrained"
+    """random: the encoder's shape and tokenizer with new weights, to measure what pretraining is worth."""
+    pooling: Literal["auto", "mean", "first"] = "auto"
+    """What a classifier or regression reads of a text: the mean over its tokens, or its first token. auto: as
+    the encoder was trained, where its folder says it; else the mean in modern, the first token in others."""
+    layers: tuple[int, ...] | None = None
+    """Keep only these layers of the encoder (0-based), in this order: fewer make a faster model."""
+    dropout: float = 0.1
+    """Dropout of hidden states and before the last layer of the head. With 0, an encoder that has dropout of
+    attention probabilities (on CPUs) trains without it too."""
+    micro_batch_tokens: int = 4096
+    """The most tokens of one forward and backward pass: fewer where memory runs out, more on a large GPU."""
+    precision: Precision = "auto"
+    """Number format of the computation. auto: bf16 where the device is fast at it; else, on V100 and T4, fp16
+    with loss scaling; else fp32."""
+    optimizer: DecayConfig = DecayConfig()
+    """AdamW, with a rate of learning_rates."""
+    schedule: CurveConfig = CurveConfig()
+    trainer: LoopConfig = TASK_TRAINER
+    """The number of updates follows from epochs. With keep or patience, dev is evaluated once an epoch, or as
+    evaluate_every says, and the final training leaves dev out."""
+    dry_run: bool = incidental(False)
+    """Resolve and check everything, and do nothing."""
+
+    def __post_init__(self) -> None:
+        if self.task is not None:
+            require_task_name(self.task)
+        require_seeds(*self.seed)
+        require_positive(self, "batch", "micro_batch_tokens")
+        for name in ("epochs", "trial_epochs", "learning_rates"):
+            for value in _several(getattr(self, name)):
+                if value is not None and not value > 0:
+                    raise BrimfulError(f"{name} is {value}: it must be above 0")
+        for name in ("seed", "learning_rates", "epochs"):
+            values = _several(getattr(self, name))
+            missing = not values and name != "learning_rates"
+            if missing or len(set(values)) < len(values):
+                raise BrimfulError(f"{name} is {list(values)}: give at least one value, and no value twice")
+        if self.trial_epochs and len(self.settings) > len(self.learning_rates):
+            raise BrimfulError("trial_epochs does not go with several values of epochs: leave it out")
+        if self.reinit_top < 0 or (self.reinit_top and self.initialisation == "random"):
+            raise BrimfulError(
+                f"reinit_top is {self.reinit_top}: it must not be negative, and random has no trained layers"
+            )
+        if any(labels < 2 for labels in self.label_curve):
+            raise BrimfulError(f"label_curve is {list(self.label_curve)}: give numbers of labels, at least 2")
+
+    def refuse_unread(self, *, pools: bool) -> None:
+        """Refuse what a new run would not read. Runs of earlier versions may have such options.
+
+        Args:
+            pools: whether the task's head makes one vector of a text.
+
+        Raises:
+            BrimfulError: there is such an option.
+        """
+        if self.pooling != "auto" and not pools:
+            raise BrimfulError("pooling is for classifiers and regressions of whole texts: leave it out")
+        if self.dev == NO_DEV and (self.chooses or self.trainer.evaluate_every):
+            raise BrimfulError("--dev none goes with one learning rate, no --keep best, no evaluate_every")
+        compares = len(self.settings) > 1 or self.ladder == "full"
+        if self.trial_epochs and (self.dev or self.trainer.keeps_best or not compares):
+            raise BrimfulError(
+                "trial_epochs is for several learning rates that are compared on a part of train, before a"
+                " training on all of it: leave it out"
+            )
+
+    @property
+    def chooses(self) -> bool:
+        """Whether dev decides something: among settings, or among checkpoints."""
+        return len(self.settings) > 1 or self.trainer.keeps_best
+
+    @property
+    def dev_table(self) -> str | None:
+        """The path of a dev table; None without one."""
+        return None if self.dev == NO_DEV else self.dev
+
+    @property
+    def settings(self) -> list[tuple[float, float]]:
+        """The learning rate and the epochs of each trial."""
+        return list(product(self.learning_rates, _several(self.epochs)))
+
+    def trial_name(self, rate: float, epochs: float) -> str:
+        """The name of the folder of a trial."""
+        several = len(self.settings) > len(self.learning_rates)
+        return f"rate-{rate}-epochs-{epochs:g}" if several else f"rate-{rate}"
+
+    @property
+    def encoder_folder(self) -> ModelFolder:
+        """The folder of the encoder.
+
+        Raises:
+            BrimfulError: there is no model.
+        """
+        assert self.encoder is not None
+        return ModelFolder.open(self.encoder, "encoder")
+
+    @property
+    def tables(self) -> tuple[str, str | None, str | None]:
+        """Paths of train, and of dev and test where they are tables of their own."""
+        assert self.train is not None
+        return self.train, self.dev_table, self.test
+
+
+def finetuning_of(run: Path | str) -> FinetuneConfig | None:
+    """The configuration of a run of `brimful finetune`; None for a folder that is no run of it.
+
+    A model, its students and its exports know their tables, settings and encoder by it.
+    """
+    path = Path(run) / CONFIG
+    if not path.is_file():
+        return None
+    try:
+        finetuned = build(FinetuneConfig, read_yaml(path))
+    except BrimfulError:
+        return None
+    return finetuned if finetuned.encoder and finetuned.train else None
+
+
+def default_rate(width: int) -> float:
+    """The learning rate for an encoder of a width: 3e-4 up to 256, and then inversely proportional to it.
+
+    These are the rates of ELECTRA small (256) and base (768; Clark et al. 2020); large has 5e-5 there.
+    """
+    return float(f"{3e-4 * min(1.0, 256 / width):.2g}")
+
+
+def _several(value: Any) -> tuple[Any, ...]:
+    return value if isinstance(value, tuple) else (value,)

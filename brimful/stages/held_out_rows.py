@@ -1,0 +1,95 @@
+"""Which rows of its training table a run holds out as test and dev, for whoever reads that table again."""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypedDict
+
+import numpy as np
+
+from brimful.base.errors import BrimfulError
+from brimful.base.storage import crc32, read_object, require_shape, write_json
+from brimful.stages.finetune_config import FinetuneConfig
+from brimful.tasks.data import TaskData
+
+FILE = "held_out_rows.json"
+
+
+class _Record(TypedDict):
+    table: str
+    crc32: int
+    test: list[int] | None
+    dev: list[int] | None
+    dev_in_train: bool
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Rows of the training table, from 0: int64, ascending; None where a part is a table of its own.
+
+    Attributes:
+        dev_in_train: whether the final training reads the rows of dev too.
+    """
+
+    test: np.ndarray | None
+    dev: np.ndarray | None
+    dev_in_train: bool
+
+    @classmethod
+    def of(cls, config: FinetuneConfig, data: TaskData) -> "HeldOut":
+        """What a run holds out."""
+        test = data.test.table.rows if config.test is None else None
+        dev = data.dev.table.rows if data.dev is not None and config.dev_table is None else None
+        return cls(test, dev, data.fit is not data.train)
+
+    def __bool__(self) -> bool:
+        return self.test is not None or self.dev is not None
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many rows are test, and how many dev; without a part that is a table of its own."""
+        return {name: len(rows) for name, rows in self._parts.items() if rows is not None}
+
+    @property
+    def key(self) -> str:
+        """A hash of the rows."""
+        digest = hashlib.sha256()
+        for rows in (self.test, self.dev):
+            digest.update(b"-" if rows is None else np.ascontiguousarray(rows, dtype="<i8").data)
+        return digest.hexdigest()
+
+    def write(self, run: Path, table: str) -> None:
+        """Write `FILE`, whose rows count from 1."""
+        rows = {name: None if at is None else (at + 1).tolist() for name, at in self._parts.items()}
+        write_json(
+            run / FILE, {"table": table, "crc32": crc32(table), **rows, "dev_in_train": self.dev_in_train}
+        )
+
+    @property
+    def _parts(self) -> dict[str, np.ndarray | None]:
+        return {"test": self.test, "dev": self.dev}
+
+
+def read_held_out(run: Path, table: str) -> HeldOut:
+    """What a run has held out of its training table.
+
+    Raises:
+        BrimfulError: it does not say that, or the table is not what the run has read.
+    """
+    remedy = "give --train and --test"
+    record: dict[str, Any] = read_object(run / FILE)
+    require_shape(record, _Record, run / FILE, remedy)
+    try:
+        same = crc32(table) == record["crc32"]
+    except OSError as error:
+        raise BrimfulError(f"cannot read {table}: {error.strerror or error}; {remedy}") from error
+    if not same:
+        raise BrimfulError(
+            f"{table} is not what {run} was trained on, so the rows held out are not known: put it back as it"
+            f" was, or {remedy}"
+        )
+    test, dev = (
+        None if record[name] is None else np.array(record[name], dtype=np.int64) - 1
+        for name in ("test", "dev")
+    )
+    return HeldOut(test, dev, record["dev_in_train"])

@@ -1,0 +1,299 @@
+"""The configuration of `brimful pretrain`, and the recipes that its defaults come from."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal
+
+from tokenizers import Tokenizer
+
+from brimful.base.config import Argument, incidental, require_positive, require_seeds
+from brimful.base.errors import BrimfulError
+from brimful.base.types import LossMean
+from brimful.corpus.text.special_ids import special_ids
+from brimful.data.config import MaskingConfig, PackingConfig, Phase, SequencesConfig
+from brimful.data.mixture import SOURCES, DataSource
+from brimful.model.shape import EncoderConfig, preset
+from brimful.optim.config import OptimizerConfig
+from brimful.optim.schedule import Cycle, Schedule, ScheduleConfig
+from brimful.packing.hyperparameters import Keep
+from brimful.precision.formats import Precision
+from brimful.start.config import InitialConfig
+from brimful.train.config import TrainerConfig
+from brimful.train.phases import PHASES, PhaseConfig, data_phases, schedule_cycles
+
+Recipe = Literal["fast", "plain"]
+RECIPES: dict[str, dict[str, Any]] = {
+    "fast": {
+        "optimizer": {"name": "muon", "learning_rate": 2e-3, "muon_learning_rate": 0.02},
+        "masking": {"rate": 0.3},
+        "schedule": {"warmup": 0.05},
+    },
+    "plain": {},
+}
+"""What a recipe changes of the defaults."""
+
+FAST_SIZES = ("tiny", "mini")
+"""Where `fast` was measured (docs/training.md)."""
+
+
+def _is_measured(given: Mapping[str, Any]) -> bool:
+    """Whether `fast` is the default with these options."""
+    sizes = ("shape.layers", "shape.hidden_size", "model.layers", "model.hidden_size")
+    others = ("start_from", "unpacked_batch_size", *sizes)
+    return (
+        (given.get("model") or "mini") in FAST_SIZES
+        and (given.get("architecture") or "modern") == "modern"
+        and all(given.get(name) is None for name in others)
+    )
+
+
+def defaults(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The defaults of options that are left out.
+
+    Args:
+        given: the options that are not, by name: `masking.rate`.
+    """
+    if given.get("resume") is not None:
+        return {}  # the run has its own configuration
+    chosen = given.get("recipe")
+    recipe = ("fast" if _is_measured(given) else "plain") if chosen is None else str(chosen)
+    groups = dict(RECIPES.get(recipe, {}))
+    rates = {"optimizer.name", "optimizer.learning_rate", "optimizer.muon_learning_rate"} & given.keys()
+    phases = given.get("phases") or ()
+    rates |= {"phases" for phase in phases if isinstance(phase, Mapping) and "learning_rate" in phase}
+    if given.get("optimizer.name", "muon") != "muon" or (rates and chosen is None):
+        groups.pop("optimizer", None)  # its rates belong together
+    if "masking.rate" in given:
+        groups.pop("masking", None)
+    return groups | ({"recipe": recipe} if recipe in RECIPES else {})
+
+
+LARGEST_UPDATE = 1 << 24
+"""Rows or sequences."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShapeConfig:
+    """Where a new model departs from its preset. In a --config file, this group is called shape."""
+
+    layers: int | None = None
+    """Number of layers."""
+    hidden_size: int | None = None
+    """Width of the hidden states: a multiple of heads, and best of 64."""
+    heads: int | None = None
+    """Attention heads. hidden_size / heads is best 64, or 32 in a narrow model, and a multiple of 8."""
+    intermediate_size: int | None = None
+    """Width of the feed-forward layers, by default 2 * hidden_size (modern) or 4 * hidden_size; best a
+    multiple of 64."""
+    dropout: float | None = None
+    """Dropout of hidden states in training, by default 0; exported with the model."""
+
+    def changes(self) -> dict[str, Any]:
+        """The fields that are given."""
+        return {name: value for name, value in vars(self).items() if value is not None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PretrainConfig:
+    """Train an encoder on prepared shards, from random weights or from a trained model."""
+
+    MAIN = (
+        *("data", "out", "model", "start_from", "trainer.steps", "trainer.hours"),
+        *("packing.max_length", "rows_per_update", "optimizer.learning_rate", "seed", "resume", "dry_run"),
+    )
+    NEEDS = ("data",)
+    EXAMPLE = "--data data --out runs/pretrain --model mini --trainer.hours 1"
+
+    data: Annotated[str | tuple[str | DataSource, ...] | None, SOURCES] = incidental(None)
+    """Folder made by `brimful prepare`; or several, each with its proportion of the tokens: web:9 mine:1.
+    In a --config file, each has a path, a weight (its proportion) and a name (for metrics)."""
+    out: str | None = incidental(None)
+    """Run directory to create. The trained encoder is in RUN/encoder."""
+    resume: str | None = incidental(None)
+    """Run directory of an interrupted run, which continues with its own configuration."""
+    start_from: str | None = None
+    """A trained model to continue from, encoder and masked-LM head: a finished run or a Hugging Face folder.
+    The data has the same tokenizer, or one that extends it (prepare's --extend)."""
+    model: Literal["tiny", "mini", "small", "base", "large"] | None = None
+    """Preset of a new model, layers x hidden size: tiny 2x128, mini 4x256, small 4x512, base 12x768, large
+    24x1024 (modern: 22x768, 28x1024). By default mini."""
+    architecture: Literal["modern", "bert", "prenorm"] | None = None
+    """Architecture of a new model, by default modern. modern: ModernBERT (pre-LN, RoPE, GeGLU, no biases);
+    bert: BERT (post-LN, learned positions); prenorm: BERT with pre-LN (Megatron-BERT)."""
+    shape: Annotated[ShapeConfig, Argument(group="model")] = ShapeConfig()
+    initial: InitialConfig = InitialConfig()
+    recipe: Recipe | None = incidental(None)
+    """Defaults of optimizer, masking and schedule. fast: Muon, rates of 2e-3 and 0.02, a mask rate of 0.3, a
+    warm-up of 0.05; by default for a new modern tiny or mini, where it was measured. plain: AdamW,
+    a rate of 1e-3, a mask rate of 0.15, a warm-up of 0.1; by default elsewhere. Who gives a rate or an
+    optimizer without a recipe has the optimizer of plain."""
+    seed: int = 0
+    """Decides initial weights, the order of the data, which sequences share a row, and masks."""
+    rows_per_update: int = 4
+    """Rows in an update, over all ranks."""
+    sequences_per_update: int | None = None
+    """Sequences in an update, packed into as few rows as possible; in place of rows_per_update."""
+    rows_per_micro_batch: Literal["auto"] | int | None = incidental(None)
+    """Rows in one forward and backward pass. The default on a GPU: the most that fit in memory. On a CPU: the
+    most that divide the update and have 2 ** 20 numbers of hidden states or fewer (4 rows of 1,024 at mini).
+    If they don't fit later, the number is halved, once. auto: in a dry run on a CPU too, what a GPU holds."""
+    unpacked_batch_size: int | None = None
+    """Batch size of a recipe without packing that this run follows; in place of rows_per_update."""
+    unpacked_keep: Keep = "sequences"
+    """How unpacked_batch_size is followed. sequences: an update has this many sequences, which sets
+    rows_per_update. rows: an update has this many rows, and the betas of AdamW or LAMB are raised to the
+    power of the packing factor."""
+    loss_mean: LossMean = "tokens"
+    """The loss is a mean over predictions (tokens), or over the means of sequences, so that each sequence
+    counts the same (the Packed-BERT paper)."""
+    sampled_softmax: int | None = None
+    """Number of pieces that the predictions of a micro-batch are scored against: its labels, and others drawn
+    at random. It is raised to the number of prediction slots. By default, predictions are scored against the
+    whole vocabulary, as in every evaluation. Fewer pieces are faster where the cross-entropy takes a large
+    part of the time: small models on a CPU."""
+    precision: Precision = "auto"
+    """Number format of the computation. auto: bf16 where the device is fast at it; else, on V100 and T4, fp16
+    with loss scaling; else fp32."""
+    validation_tokens: int = 100_000
+    """The most validation tokens that an evaluation reads of each source: more for a steadier loss. 0 = no
+    evaluation."""
+    phases: Annotated[tuple[PhaseConfig, ...], PHASES] = ()
+    """Phases of the run: updates, packing.max_length, and rows (or sequences) in an update. Their steps add
+    up to trainer.steps. In a --config file, each has steps, max_length and update_size; a learning_rate or
+    a warmup starts the schedule anew."""
+    verify_data: bool = incidental(True)
+    """Check every byte of the data before the first update; --no-verify-data skips the check, where it takes
+    long and the data was checked before."""
+    sequences: SequencesConfig = SequencesConfig()
+    packing: PackingConfig = PackingConfig()
+    masking: MaskingConfig = MaskingConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()
+    schedule: ScheduleConfig = ScheduleConfig()
+    trainer: TrainerConfig = TrainerConfig(checkpoint_every=500)
+    dry_run: Annotated[bool | Literal["measured"], Argument(form="[measured]")] = incidental(False)
+    """Check everything, say what the run would do and take (epochs, disk, memory), and stop. measured: also
+    make 20 updates, in a folder that is then removed, and say the time and the memory that they take."""
+
+    @classmethod
+    def defaults(cls, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The defaults of options that a command line, a --config file or keywords leave out.
+
+        Args:
+            given: the options that they give, by name: `masking.rate`.
+        """
+        return defaults(given)
+
+    def __post_init__(self) -> None:
+        require_seeds(self.seed)
+        require_positive(self, "rows_per_update")
+        if self.sampled_softmax is not None:
+            require_positive(self, "sampled_softmax")
+        if isinstance(self.rows_per_micro_batch, int):
+            require_positive(self, "rows_per_micro_batch")
+        if self.validation_tokens < 0:
+            raise BrimfulError(f"validation_tokens is {self.validation_tokens}: it must not be negative")
+        self._check_phases()
+        self._check_updates()
+        new = [name for name in ("model", "architecture") if getattr(self, name) is not None]
+        new += [f"model.{name}" for name in self.shape.changes()]
+        new += [f"initial.{name}" for name, value in vars(self.initial).items() if value is not None]
+        if self.start_from is None:
+            self.encoder_config()  # checks it
+        elif new:
+            raise BrimfulError(f"{new[0]} is for a new model, and start_from has its own: leave out {new[0]}")
+        if self.sequences.paired and self.start_from is None and self.architecture in (None, "modern"):
+            raise BrimfulError(
+                f"sequences.kind={self.sequences.kind} needs token types, and modern has none:"
+                " choose architecture bert or prenorm"
+            )
+        if self.initial.attention == "neighbours" and self.architecture not in (None, "modern"):
+            raise BrimfulError("initial.attention=neighbours is for architecture modern: leave it out")
+        if self.unpacked_keep == "rows" and self.unpacked_batch_size is None:
+            raise BrimfulError("unpacked_keep needs unpacked_batch_size, which is not given")
+        if self.unpacked_keep == "rows" and not self.optimizer.has_betas:
+            raise BrimfulError(
+                "unpacked_keep=rows changes betas, and Muon has none for matrices: choose sequences"
+            )
+
+        if self.trainer.keeps_best and not self.trainer.evaluate_every:
+            raise BrimfulError("the best of several evaluations is kept: set trainer.evaluate_every too")
+
+    def _check_phases(self) -> None:
+        lengths = {
+            self.packing.max_length if phase.max_length is None else phase.max_length for phase in self.phases
+        }
+        for length in lengths:
+            replace(self.packing, max_length=length)  # checks it
+        if self.unpacked_batch_size is not None and len(lengths) > 1:
+            raise BrimfulError(
+                "unpacked_batch_size follows a recipe of one length, and phases have several: give each phase"
+                " its update_size"
+            )
+        steps = sum(phase.steps for phase in self.phases)
+        if self.phases and steps != self.trainer.steps:
+            raise BrimfulError(
+                f"the steps of phases add up to {steps}, and trainer.steps is {self.trainer.steps}:"
+                " make them equal"
+            )
+        Schedule(self.schedule, self.cycles(), self.trainer.hours)  # checks it
+
+    def _check_updates(self) -> None:
+        """The size of an update is given once, and micro-batches divide it."""
+        phases = [phase.update_size for phase in self.phases]
+        ways = [
+            name
+            for name in ("sequences_per_update", "unpacked_batch_size")
+            if getattr(self, name) is not None
+        ]
+        require_positive(self, *ways)
+        for size in (*(getattr(self, name) for name in ways), self.rows_per_update, *phases):
+            if size is not None and size > LARGEST_UPDATE:
+                raise BrimfulError(f"an update of {size:,} rows or sequences: the most is {LARGEST_UPDATE:,}")
+        if self.rows_per_update != PretrainConfig.rows_per_update:
+            ways.append("rows_per_update")
+        if self.unpacked_batch_size is not None and any(phases):
+            ways.append("phases.update_size")
+        if len(ways) > 1:
+            raise BrimfulError(f"{ways[0]} and {ways[1]} both say how large an update is: give one of them")
+        if self.sequences_per_update is not None or self.unpacked_batch_size is not None:
+            return
+        if not isinstance(self.rows_per_micro_batch, int):
+            return
+        for rows in (self.rows_per_update, *phases):
+            if rows and rows % self.rows_per_micro_batch:
+                raise BrimfulError(
+                    f"rows_per_micro_batch ({self.rows_per_micro_batch}) must divide the rows of an update"
+                    f" ({rows}); without it, a number is chosen"
+                )
+
+    def run_phases(self) -> list[Phase]:
+        """The phases of the data; a run without `phases` has one."""
+        sequences = self.sequences_per_update
+        size = sequences or self.rows_per_update
+        return data_phases(self._phases(), self.packing, size, "sequences" if sequences else "rows")
+
+    def cycles(self) -> list[Cycle]:
+        """The cycles of the schedule; see `schedule_cycles`."""
+        return schedule_cycles(self._phases(), self.optimizer.learning_rate)
+
+    def _phases(self) -> tuple[PhaseConfig, ...]:
+        return self.phases or (PhaseConfig(steps=self.trainer.steps),)
+
+    def longest_sequence(self) -> int:
+        """The largest number of tokens that a sequence of the run may have."""
+        return max(phase.packing.max_length for phase in self.run_phases())
+
+    def encoder_config(self, tokenizer: Tokenizer | None = None) -> EncoderConfig:
+        """The shape of a new model, for the data of a tokenizer (without one: for checks)."""
+        data = (
+            {}
+            if tokenizer is None
+            else {"vocabulary_size": tokenizer.get_vocab_size(), "pad_id": special_ids(tokenizer).pad}
+        )
+        return preset(
+            self.model or "mini",
+            self.architecture or "modern",
+            max_length=self.longest_sequence(),
+            **data,
+            **self.shape.changes(),
+        )

@@ -1,0 +1,224 @@
+"""What a pretraining reads and starts from: its sources, updates, held-out batches and model."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from brimful.base.console import counted, say, warn
+from brimful.corpus.shards import Corpus
+from brimful.data.mixture import parse_sources
+from brimful.data.pairs import NO_PAIR
+from brimful.data.reader import SequenceReader
+from brimful.data.rows import RowStream
+from brimful.data.sources import Source
+from brimful.data.streams import training_sources, validation_batches
+from brimful.hf.model_folder import ModelFolder
+from brimful.model.encoder import Encoder
+from brimful.model.heads import MaskedLMHead, PretrainingHead
+from brimful.model.shape import shape_advice
+from brimful.objectives.masked_lm import MaskedLM, MaskedLMAndPairs
+from brimful.packing.hyperparameters import suggest
+from brimful.runs.job import RunPlan
+from brimful.stages.pretrain_config import PretrainConfig
+from brimful.start.initial import Initial, head_kind, new_model, trained_model
+from brimful.train.objective import Runtime
+
+
+@dataclass(frozen=True)
+class PretrainPlan(RunPlan):
+    """A pretraining before it starts.
+
+    Attributes:
+        config: resolved, but for the rows of a micro-batch.
+        initial: what it starts from.
+        is_started: whether that is what an interrupted run has kept.
+        epochs: of each source; empty where an interrupted run continues.
+    """
+
+    config: PretrainConfig
+    corpora: dict[str, Corpus]
+    reader: SequenceReader
+    initial: Initial
+    is_started: bool
+    sources: list[Source]
+    runtime: Runtime
+    epochs: dict[str, float]
+
+    @property
+    def decides(self) -> list[Any]:
+        """The corpora."""
+        return [(s.name, s.proportion, self.corpora[s.name].fingerprint) for s in self.sources]
+
+
+def make_sources(
+    config: PretrainConfig, corpora: Mapping[str, Corpus], directory: Path, *, ahead: bool
+) -> list[Source]:
+    """The run's training documents; see `training_sources`."""
+    data, phases = parse_sources(config.data or ()), config.run_phases()
+    return training_sources(data, corpora, phases, config.sequences, config.seed, directory, ahead=ahead)
+
+
+def make_stream(
+    config: PretrainConfig,
+    sources: list[Source],
+    reader: SequenceReader,
+    *,
+    fixed_shapes: bool = False,
+    rank: int = 0,
+    world: int = 1,
+) -> RowStream:
+    """The run's updates. Where `rows_per_micro_batch` is not yet known, it is 1."""
+    rows = config.rows_per_micro_batch
+    return RowStream(
+        reader,
+        sources,
+        config.run_phases(),
+        seed=config.seed,
+        rows_per_micro_batch=rows if isinstance(rows, int) else 1,
+        fixed_shapes=fixed_shapes,
+        rank=rank,
+        world=world,
+    )
+
+
+def make_modules(plan: PretrainPlan, directory: Path) -> tuple[Encoder, MaskedLM]:
+    """The modules of a run with weights of their own, to trace what a step needs. Nothing is held out.
+
+    Args:
+        directory: for files; unused without held-out text.
+    """
+    config = replace(plan.config, validation_tokens=0)
+    encoder = Encoder(plan.initial.encoder.config)
+    head = head_kind(config.sequences)(encoder)
+    return encoder, make_objective(config, head, plan.reader, plan.corpora, directory)
+
+
+def make_objective(
+    config: PretrainConfig,
+    head: MaskedLMHead,
+    reader: SequenceReader,
+    corpora: Mapping[str, Corpus],
+    directory: Path,
+) -> MaskedLM:
+    """The loss, and the held-out batches that evaluate it."""
+    held_out = {
+        name: validation_batches(
+            name,
+            corpus.part("validation"),
+            reader,
+            config.run_phases()[-1].packing,
+            config.sequences,
+            config.validation_tokens,
+            directory / "validation",
+        )
+        for name, corpus in corpora.items()
+    }
+    if isinstance(head, PretrainingHead):
+        return MaskedLMAndPairs(head, held_out, config.loss_mean, config.sampled_softmax)
+    return MaskedLM(head, held_out, config.loss_mean, config.sampled_softmax)
+
+
+def initial_model(config: PretrainConfig, tokenizer: Tokenizer, kept: Path | None = None) -> Initial:
+    """The model that a run starts from, new or trained.
+
+    Args:
+        tokenizer: of the data.
+        kept: where an interrupted run keeps the model that it started from.
+
+    Raises:
+        BrimfulError: the trained model cannot be used; see `trained_model`.
+    """
+    if kept is not None:
+        folder = kept
+    elif config.start_from is None:
+        return new_model(config.encoder_config(tokenizer), tokenizer, config.sequences, config.seed)
+    else:
+        folder = ModelFolder.open(config.start_from, "encoder").path
+    return trained_model(folder, tokenizer, config.sequences, config.longest_sequence(), config.seed)
+
+
+def follow_unpacked(config: PretrainConfig, sources: list[Source]) -> PretrainConfig:
+    """The configuration with `unpacked_batch_size`, if given, turned into rows and betas."""
+    if config.unpacked_batch_size is None:
+        return config
+    optimizer, rows = config.optimizer, config.rows_per_micro_batch
+    first = config.run_phases()[0].packing.max_length
+    factors = [source.blocks[first].preview()[1].packing_factor for source in sources]
+    suggestion = partial(
+        suggest,
+        float(np.dot(proportions_of(sources), factors)),
+        config.unpacked_batch_size,
+        (optimizer.beta1, optimizer.beta2),
+        keep=config.unpacked_keep,
+    )
+    if not isinstance(rows, int):
+        # A power of two, so that there is a choice; the update is off by a sixteenth at most.
+        rows = 1 << (max(1, suggestion().rows_per_update // 8).bit_length() - 1)
+    found = suggestion(multiple_of=rows)
+    beta1, beta2 = found.betas
+    return replace(
+        config,
+        unpacked_batch_size=None,
+        unpacked_keep="sequences",
+        rows_per_update=found.rows_per_update,
+        optimizer=replace(optimizer, beta1=beta1, beta2=beta2),
+    )
+
+
+def proportions_of(sources: list[Source]) -> np.ndarray:
+    """float64: the fraction of the tokens that each source contributes."""
+    proportions = np.array([source.proportion for source in sources])
+    return proportions / proportions.sum()
+
+
+def describe(config: PretrainConfig, sources: list[Source], initial: Initial) -> dict[str, float]:
+    """Say what a new run will do, and return the epochs of each source."""
+    parameters = sum(p.numel() for p in initial.encoder.parameters())
+    documents = sum(source.corpus.documents for source in sources)
+    model = f"a {config.model} {config.architecture} encoder"
+    if config.start_from is not None:
+        pieces = counted(initial.new_pieces, "new piece")
+        model = f"the {initial.encoder.config.architecture} encoder of {config.start_from}, {pieces}"
+    say(
+        f"pretraining {model} ({parameters / 1e6:.1f} M parameters) on {documents:,} documents"
+        f" with {config.optimizer.summary}"
+    )
+    advice = shape_advice(initial.encoder.config) if config.start_from is None else []
+    for warning in (*initial.warnings, *advice):
+        warn(warning)
+    read, max_length = np.zeros(len(sources)), 0
+    for phase in config.run_phases():
+        longest = phase.packing.max_length
+        sequences, plans = zip(*(source.blocks[longest].preview() for source in sources), strict=True)
+        for source, some in zip(sources, sequences, strict=True):
+            if config.sequences.paired and not max_length and (some.pair == NO_PAIR).all():
+                warn(f"{source.name} gives no pairs: it has one document, or every document has one sentence")
+        rows = proportions_of(sources) / [
+            plan.tokens / plan.rows for plan in plans
+        ]  # of each source, per token
+        tokens = phase.size / rows.sum()
+        packed = phase.size * float(np.dot(rows / rows.sum(), [plan.packing_factor for plan in plans]))
+        what = counted(phase.size, phase.counted.removesuffix("s"))
+        say(
+            f"{counted(phase.steps, 'update')} of {what}, about {packed:,.0f} sequences and {tokens:,.0f}"
+            f" tokens, sequences of at most {longest}"
+        )
+        blocks = phase.steps * tokens * proportions_of(sources) / [plan.tokens for plan in plans]
+        if max_length not in (0, longest) and (read.astype(int) == (read + blocks).astype(int)).all():
+            warn(
+                "the length of sequences does not change in this phase: it changes when a block of data"
+                " begins, and no block is expected to begin here"
+            )
+        read, max_length = read + blocks, longest
+    if config.trainer.hours:
+        say(f"the run ends after {config.trainer.hours:g} hours of training at the latest")
+    epochs = {}
+    for source, blocks in zip(sources, read.tolist(), strict=True):
+        epochs[source.name] = blocks / source.blocks[max_length].count
+        say(f"{source.name}: {epochs[source.name]:.3g} epochs of {source.corpus.tokens:,} tokens")
+    return epochs

@@ -1,0 +1,233 @@
+"""What `brimful pretrain --dry-run` says of a run before it starts: disk, memory; and measured, also time."""
+
+import statistics
+import tempfile
+from bisect import bisect
+from collections.abc import Callable
+from contextlib import closing, redirect_stderr
+from dataclasses import asdict, replace
+from functools import lru_cache, partial
+from io import StringIO
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from brimful.base.config import read_yaml
+from brimful.base.console import recorded_warnings, say, warn
+from brimful.base.distributed import World
+from brimful.base.environment import number_of
+from brimful.base.errors import BrimfulError
+from brimful.base.system import peak_memory
+from brimful.corpus.shards import PARTS, Corpus
+from brimful.data.config import Phase
+from brimful.data.rows import RowStream
+from brimful.model.encoder import Encoder
+from brimful.model.shape import EncoderConfig
+from brimful.precision.formats import Precision
+from brimful.precision.policy import DTYPES
+from brimful.runs.job import Summary
+from brimful.stages.pretrain_config import PretrainConfig
+from brimful.stages.pretrain_data import PretrainPlan, make_modules, make_sources, make_stream
+from brimful.train.metrics import read_metrics
+from brimful.train.objective import Objective
+from brimful.train.probe import longest_batch, rows_on_cpu, sizes_of
+from brimful.train.step_memory import Held, room_of_a_pass, traced_pass
+
+SIZES = (16, 32, 80)
+"""GB of the GPUs that are asked about."""
+CONTEXT = 1 << 30
+"""Bytes of a GPU that CUDA and its libraries take."""
+UPDATES = 20
+"""Updates of a measurement, for each phase."""
+WARM_UP = 2
+"""Of these, the first ones, in which a step is compiled: they are not timed."""
+
+
+def expected(plan: PretrainPlan) -> Summary:
+    """What is said without measuring. Plans of blocks are kept in a folder that is then removed."""
+    config, corpora, initial, runtime = plan.config, plan.corpora, plan.initial, plan.runtime
+    held = Held.of([initial.encoder, initial.head], config.optimizer, config.trainer, runtime.precision)
+    with tempfile.TemporaryDirectory(prefix="brimful-") as made:
+        folder = Path(made)
+
+        make = partial(make_modules, plan, folder)
+        sources = make_sources(config, corpora, folder, ahead=False)
+        with closing(
+            make_stream(config, sources, plan.reader, fixed_shapes=True, world=runtime.world.size)
+        ) as stream:
+            needed = memory(config, stream, make, initial.encoder.config, held, runtime.precision)
+    return {
+        "dry_run": True,
+        "documents": sum(corpus.documents for corpus in corpora.values()),
+        "tokens": sum(corpus.tokens for corpus in corpora.values()),
+        "parameters": sum(p.numel() for p in initial.encoder.parameters()),
+        "disk": disk(config, corpora, held),
+        "memory": needed,
+    }
+
+
+def disk(config: PretrainConfig, corpora: dict[str, Corpus], held: Held) -> dict[str, int]:
+    """Bytes that a run takes: of its data, its checkpoints, and the models that it starts and ends with."""
+    files = (
+        corpus.directory / "shards" / f"{shard.name}.{part}"
+        for corpus in corpora.values()
+        for shard in corpus.shards
+        for part in PARTS
+    )
+    trainer = config.trainer
+    checkpoints = (trainer.keep_checkpoints + 1 + trainer.keeps_best) if trainer.checkpoint_every else 0
+    return {
+        "shards": sum(file.stat().st_size for file in files),
+        "checkpoints": checkpoints * (held.weights + held.average + held.states),
+        "models": 2 * held.weights * 4 // DTYPES[trainer.weights].itemsize,
+    }
+
+
+def memory(
+    config: PretrainConfig,
+    stream: RowStream,
+    make: Callable[[], tuple[Encoder, Objective]],
+    shape: EncoderConfig,
+    held: Held,
+    precision: Precision,
+) -> dict[str, Any]:
+    """Bytes of one rank with a micro-batch of the longest phase, and which GPUs hold them.
+
+    Args:
+        config: its `residual` is resolved.
+        stream: of the run, with the shapes of a GPU.
+        make: see `traced_pass`.
+        precision: resolved.
+
+    Returns:
+        `rows_per_micro_batch`: of the run; where the run will choose, the most that the largest GPU holds.
+        Bytes of what is held (see `Held`), of the `pass` and in `total`. `holds`: by the GB of a GPU, the
+        most rows that it holds, of those that divide the updates, or 0.
+    """
+    trainer, given = config.trainer, config.rows_per_micro_batch
+    if given is None:
+        given = rows_on_cpu(stream, shape.hidden_size)
+    sizes = sizes_of(stream)
+
+    @lru_cache
+    def traced(rows: int) -> int:
+        return traced_pass(make, trainer, precision, longest_batch(stream, rows))
+
+    holds = {}
+    for size in SIZES:
+        room = room_of_a_pass((size << 30) - CONTEXT - (held.total - held.later), held.later)
+        holds[str(size)] = ([0, *sizes])[bisect(sizes, room, key=traced)]
+    rows = max(*holds.values(), sizes[0]) if given == "auto" else given
+    parts = asdict(held) | {"pass": traced(rows)}
+    return {"rows_per_micro_batch": rows, **parts, "total": sum(parts.values()), "holds": holds}
+
+
+def say_outlook(outlook: dict[str, Any], precision: Precision) -> None:
+    """Say disk and memory."""
+    on_disk, needed = outlook["disk"], outlook["memory"]
+    say(
+        f"disk: checkpoints {_gb(on_disk['checkpoints'])}, models {_gb(on_disk['models'])}, beside shards of"
+        f" {_gb(on_disk['shards'])}"
+    )
+    rows, holds = needed["rows_per_micro_batch"], needed["holds"]
+    say(
+        f"memory in {precision}, traced: {_gb(needed['total'])} with micro-batches of {rows} rows:"
+        f" {_gb(needed['pass'])} of a pass, {_gb(needed['total'] - needed['pass'])} of weights, gradients and"
+        " optimizer"
+    )
+    fits = ", ".join(f"{size} GB {f'{most} rows' if most else 'none'}" for size, most in holds.items())
+    say(f"the most rows of a micro-batch that a GPU holds: {fits}")
+
+
+def measured(
+    config: PretrainConfig, ranks: World, train: Callable[[PretrainConfig, Path], object]
+) -> dict[str, Any]:
+    """Make UPDATES updates of each phase, in a folder that is then removed, and time them.
+
+    Args:
+        config: resolved.
+        train: trains as a configuration says, in a folder.
+
+    Returns:
+        `phases`: `max_length`, `seconds_per_update` (the median), `tokens_per_second` and
+        `rows_per_micro_batch` of each; `seconds` of the whole run; and `peak_bytes` of this process, on CUDA
+        of the device.
+
+    Raises:
+        BrimfulError: the ranks are on several machines, which share no such folder.
+    """
+    if number_of("LOCAL_WORLD_SIZE", ranks.size) != ranks.size:
+        raise BrimfulError("--dry-run measured runs on one machine: start it there, with all of its ranks")
+    found = []
+    with tempfile.TemporaryDirectory(prefix="brimful-") as made:
+        folder = Path(ranks.from_main(made))
+        for number, phase in enumerate(config.run_phases()):
+            if ranks.is_main:
+                say(f"measuring {UPDATES} updates with sequences of at most {phase.packing.max_length}")
+            run = folder / str(number)
+            with recorded_warnings() as warnings, redirect_stderr(StringIO()):
+                train(_brief(config, phase), run)
+            for line in dict.fromkeys(warnings):
+                warn(line)
+            found.append(_timed(run, phase))
+        ranks.barrier()
+    seconds = sum(
+        phase.steps * each["seconds_per_update"]
+        for phase, each in zip(config.run_phases(), found, strict=True)
+    )
+    peak = peak_memory("self")
+    if ranks.device.type == "cuda":
+        peak = torch.cuda.max_memory_allocated(ranks.device)
+    if ranks.is_main:
+        most = f", of which at most {config.trainer.hours:g} hours" if config.trainer.hours else ""
+        memory = "" if peak is None else f"; peak memory {_gb(peak)}"
+        each = " and ".join(f"{one['seconds_per_update']:.3g}" for one in found)
+        say(f"measured: {each} s an update, so all take {_duration(seconds)}{most}{memory}")
+    return {"phases": found, "seconds": seconds, "peak_bytes": peak}
+
+
+def _brief(config: PretrainConfig, phase: Phase) -> PretrainConfig:
+    """A run of UPDATES updates of a phase, with a line of metrics for each and nothing else on disk."""
+    trainer = replace(
+        config.trainer,
+        steps=UPDATES,
+        hours=0.0,
+        log_every=1,
+        evaluate_every=0,
+        checkpoint_every=0,
+        keep="last",
+        patience=0,
+        on_spike="stop",
+        spike=0.0,
+        profile=0,
+        wandb="",
+    )
+    size: dict[str, Any] = {f"{phase.counted}_per_update": phase.size}
+    return replace(
+        config, **size, phases=(), packing=phase.packing, validation_tokens=0, trainer=trainer, dry_run=False
+    )
+
+
+def _timed(run: Path, phase: Phase) -> dict[str, Any]:
+    lines = [line for line in read_metrics(run / "metrics.jsonl") if "seconds" in line][WARM_UP - 1 :]
+    seconds = statistics.median(b["seconds"] - a["seconds"] for a, b in pairwise(lines))
+    tokens = (lines[-1]["tokens"] - lines[0]["tokens"]) / (len(lines) - 1)
+    return {
+        "max_length": phase.packing.max_length,
+        "seconds_per_update": seconds,
+        "tokens_per_second": tokens / seconds,
+        "rows_per_micro_batch": read_yaml(run / "config.yaml")["rows_per_micro_batch"],
+    }
+
+
+def _gb(size: float) -> str:
+    return f"{size / 1e9:.3g} GB"
+
+
+def _duration(seconds: float) -> str:
+    for size, name in ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.3g} {name}"
+    return f"{seconds:.3g} seconds"

@@ -1,0 +1,156 @@
+"""The one way in which fine-tuning and distillation train: a stage of a run, on texts that are given.
+
+Each has its encoder, its loss and its texts. How often they are read, in what updates, and what is left for a
+resume is decided here alike.
+"""
+
+from collections.abc import Mapping
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from torch import nn
+
+from brimful.data.examples import Examples
+from brimful.data.loader import Stream
+from brimful.model.encoder import Encoder
+from brimful.optim.config import DecayConfig
+from brimful.optim.schedule import CurveConfig, ScheduleConfig
+from brimful.runs.folder import Result, RunFolder
+from brimful.stages.distil_options import LayeredOptions, StageConfig
+from brimful.tasks.data import example_stream
+from brimful.train.config import LoopConfig
+from brimful.train.objective import Objective, Runtime
+from brimful.train.trainer import Trainer
+from brimful.train.training import Training
+
+
+class OpenStream(Stream, Protocol):
+    """A stream that holds files or threads."""
+
+    def close(self) -> None: ...
+
+
+class StreamedTexts(Protocol):
+    """Texts that are no examples, such as prepared shards."""
+
+    def __len__(self) -> int: ...
+    def stream(self, runtime: Runtime) -> OpenStream: ...
+
+
+class TrainingOptions(Protocol):
+    """What the configurations of fine-tuning and distillation say of each of their trainings alike."""
+
+    @property
+    def batch(self) -> int: ...
+    @property
+    def micro_batch_tokens(self) -> int: ...
+    @property
+    def optimizer(self) -> DecayConfig: ...
+    @property
+    def schedule(self) -> CurveConfig: ...
+    @property
+    def trainer(self) -> LoopConfig: ...
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One training of a run.
+
+    Attributes:
+        title: of the progress bar.
+        folder: of its metrics, its checkpoints and its result, in the run.
+        epochs: passes over the texts.
+        rate: the peak learning rate.
+        trained: the modules whose weights it leaves, by name.
+        shows: a command that shows the batch of an update, without the update's number; empty without one.
+    """
+
+    title: str
+    folder: Path
+    seed: int
+    encoder: Encoder
+    objective: Objective
+    texts: Examples | StreamedTexts
+    epochs: float
+    rate: float
+    trained: Mapping[str, nn.Module]
+    shows: str = ""
+
+
+def train_stage(stage: Stage, options: TrainingOptions, run: RunFolder, runtime: Runtime) -> Result:
+    """Train a stage to its end. A finished stage is not repeated, and an interrupted one goes on.
+
+    Raises:
+        BrimfulError: a loss spike, or the folder belongs to another run.
+        StoppedError: a signal asked to stop.
+    """
+    texts = stage.texts
+    count = texts.units if isinstance(texts, Examples) else len(texts)
+    steps = max(1, round(stage.epochs * count / options.batch))
+
+    def open_stream() -> Stream:
+        if not isinstance(texts, Examples):
+            return opened.enter_context(closing(texts.stream(runtime)))
+        return example_stream(texts, options.batch, options.micro_batch_tokens, stage.seed, runtime)
+
+    def make_trainer() -> Trainer:
+        training = Training(
+            config=options.trainer.over(steps),
+            optimizer=options.optimizer.at(stage.rate),
+            schedule=ScheduleConfig(**vars(options.schedule)),
+            seed=stage.seed,
+            identity=run.identity,
+            shows=stage.shows,
+        )
+        return Trainer(stage.encoder, stage.objective, open_stream(), runtime, stage.folder, training)
+
+    with ExitStack() as opened:
+        return run.train(stage.folder, stage.title, make_trainer, stage.trained)
+
+
+class StudentTrainer:
+    """Trains the students of a distillation, stage by stage.
+
+    Attributes:
+        results: of all stages so far.
+    """
+
+    def __init__(self, options: LayeredOptions, run: RunFolder, runtime: Runtime) -> None:
+        self.options, self.run, self.runtime = options, run, runtime
+        self.results: list[Result] = []
+
+    @property
+    def seconds(self) -> float:
+        """The seconds of training, in all."""
+        return sum(result.seconds for result in self.results)
+
+    def train(
+        self,
+        name: str,
+        seed: int,
+        stage: StageConfig,
+        texts: Examples | StreamedTexts,
+        encoder: Encoder,
+        objective: Objective,
+        trained: Mapping[str, nn.Module],
+    ) -> None:
+        """Train one stage to its end; not at all if it has no epochs. Its weights are in `trained` then.
+
+        Args:
+            name: of the stage, which names its folder with the seed.
+        """
+        if not stage.epochs:
+            return
+        folder = self.run.path / "stages" / f"seed-{seed}" / name
+        title = f"distil {name}, seed {seed}"
+        rate = stage.learning_rate
+        result = train_stage(
+            Stage(title, folder, seed, encoder, objective, texts, stage.epochs, rate, trained),
+            self.options,
+            self.run,
+            self.runtime,
+        )
+        result.load(trained)
+        self.results.append(result)

@@ -1,0 +1,374 @@
+"""`brimful distil`: where students start, what settings may be, and what a run says of its students."""
+
+import json
+import shutil
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from brimful import Encoder
+from brimful.base.distributed import ALONE
+from brimful.base.errors import BrimfulError, UsageError
+from brimful.base.storage import read_json
+from brimful.base.summary import overview_of
+from brimful.commands.distil import distil
+from brimful.commands.distil_encoder import distil_encoder
+from brimful.commands.distil_static import distil_static
+from brimful.hf.folders import load_model, save_model
+from brimful.model.shape import EncoderConfig
+from brimful.objectives.layer_losses import LayerLosses, spread_layers
+from brimful.runs.folder import RunFolder
+from brimful.stages.distil import DistilJob, share_of_labels
+from brimful.stages.distil_options import DistilConfig, DistilEncoderConfig, LayerStageConfig, StageConfig
+from brimful.stages.students import student_shape
+from brimful.tasks.static import StaticModel
+from brimful.train.metrics import read_metrics
+from builders.distillation import CALM, EPOCH, ROWS, STILL, assert_same
+from builders.ranks import on_two_ranks
+
+
+def assert_equal(ours, theirs):
+    for (name, mine), other in zip(ours.named_parameters(), theirs.parameters(), strict=True):
+        assert torch.equal(mine, other), name
+
+
+@pytest.mark.parametrize(
+    ("layers", "kept", "expected"),
+    [
+        (4, 2, (1, 3)),
+        (4, 4, (0, 1, 2, 3)),
+        (6, 3, (1, 3, 5)),
+        (5, 1, (4,)),
+        (12, 5, (2, 4, 7, 9, 11)),
+    ],
+)
+def test_a_student_starts_from_layers_that_are_spread_evenly(layers, kept, expected):
+    assert spread_layers(layers, kept) == expected
+
+
+@pytest.mark.parametrize(("layers", "said"), [(0, "at least 1"), (-2, "at least 1"), (8, "4 layers")])
+def test_a_student_has_at_most_the_teachers_layers(teacher, tmp_path, layers, said):
+    with pytest.raises(BrimfulError, match=rf"student_layers is {layers}: .*{said}"):
+        distil(teacher=str(teacher), out=str(tmp_path / "run"), student_layers=layers)
+    assert not (tmp_path / "run").exists()
+
+
+def test_without_training_a_pretrained_student_is_layers_of_the_origin(teacher, tmp_path):
+    """A learning rate of zero leaves the student where it starts."""
+    still = {"epochs": 1.0, "learning_rate": 0.0}
+    values = {"layers": still, "logits": still, "batch": 4, "precision": "fp32"}
+    values |= {"optimizer": {"weight_decay": 0.0}, "initialisation": "pretrained"}
+    distil(teacher=str(teacher), out=str(tmp_path / "run"), **values)
+    student, head, labels = load_model(tmp_path / "run" / "model")
+    expected = Encoder.load(teacher.parent / "encoder").keep_layers([1, 3])
+    assert student.config.layers == 2
+    assert labels == ["no", "yes"]
+    assert head.classes == 2
+    assert_equal(student, expected)
+
+
+def test_any_layers_may_be_kept(teacher, tmp_path):
+    still = {"epochs": 1.0, "learning_rate": 0.0}
+    values = {"layers": still, "logits": still, "batch": 4, "precision": "fp32", "keep_layers": [0, 1, 3]}
+    distil(teacher=str(teacher), out=str(tmp_path / "run"), optimizer={"weight_decay": 0.0}, **values)
+    student, *_ = load_model(tmp_path / "run" / "model")
+    expected = load_model(teacher / "model")[0].keep_layers([0, 1, 3])
+    assert_equal(student, expected)
+    with pytest.raises(BrimfulError, match=r"keep_layers is \[0, 4\]: the teacher has layers 0 to 3"):
+        distil(teacher=str(teacher), out=str(tmp_path / "other"), keep_layers=[0, 4])
+
+
+def test_the_teachers_own_layers_and_head(teacher, tmp_path):
+    still = {"logits": STILL, "keep_layers": [0, 1, 2, 3]}
+    summary = distil(teacher=str(teacher), out=str(tmp_path / "run"), **still)
+    assert_same(tmp_path / "run", teacher, 0)
+    assert summary["student"]["loss"] == pytest.approx(summary["teacher"]["loss"], abs=1e-5)
+
+
+@pytest.mark.parametrize("hidden", [None, 48, 16])
+def test_a_random_or_narrower_student(teacher, tmp_path, hidden):
+    summary = distil(
+        teacher=str(teacher),
+        out=str(tmp_path / "run"),
+        student_layers=1,
+        student_hidden=hidden,
+        initialisation="random" if hidden is None else "pretrained",
+        layers=EPOCH,
+        logits=EPOCH,
+    )
+    encoder, _, _ = load_model(tmp_path / "run" / "model")
+    assert encoder.config.hidden_size == (hidden or 32)
+    assert encoder.config.layers == 1
+    assert summary["student"]["parameters"] == sum(
+        p.numel() for module in load_model(tmp_path / "run" / "model")[:2] for p in module.parameters()
+    )
+
+
+def test_a_narrower_student_has_no_more_neurons_than_its_teacher():
+    """Also where the teacher's are not a multiple of 64."""
+    shape = EncoderConfig(architecture="bert", hidden_size=48, heads=3, intermediate_size=80)
+    assert student_shape(DistilConfig(student_hidden=45), shape).intermediate_size == 80
+    assert student_shape(DistilConfig(student_hidden=24), shape).intermediate_size == 64
+
+
+def test_a_deeper_student_imitates_outputs_alone(teacher, tmp_path):
+    """No map of layers is asked for where none are imitated."""
+    encoder, head, labels = load_model(teacher / "model")
+    save_model(tmp_path / "teacher", encoder.keep_layers([1, 3]), head, labels, max_length=16)
+    given = {name: str(teacher.parent / "rows.tsv") for name in ("train", "test")}
+    given |= {"teacher": str(tmp_path / "teacher"), "student": str(teacher.parent / "encoder")}
+    distil(**given, logits=EPOCH, out=str(tmp_path / "run"))
+    assert load_model(tmp_path / "run" / "model")[0].config.layers == 4
+    assert [path.name for path in (tmp_path / "run" / "stages" / "seed-0").iterdir()] == ["logits"]
+    with pytest.raises(BrimfulError, match="the student has 4 layers and the teacher 2: give layer_map"):
+        distil(**given, layers=EPOCH, out=str(tmp_path / "other"))
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_width_that_the_heads_do_not_divide_says_so(teacher, tmp_path):
+    with pytest.raises(BrimfulError, match="heads"):
+        distil(teacher=str(teacher), out=str(tmp_path / "run"), student_hidden=33)
+
+
+def test_a_student_without_a_pooling_takes_its_teachers(teacher, tmp_path):
+    encoder, head, labels = load_model(teacher / "model")
+    head.pooling = encoder.pooling = "first"
+    save_model(tmp_path / "teacher", encoder, head, labels, max_length=16)
+    tables = {name: str(teacher.parent / "rows.tsv") for name in ("train", "test")}
+    student = str(teacher.parent / "encoder")
+    distil(teacher=str(tmp_path / "teacher"), student=student, out=str(tmp_path / "run"), **tables, **CALM)
+    assert load_model(tmp_path / "run" / "model")[1].pooling == "first"
+
+
+def test_options_that_would_do_nothing_are_refused(teacher, tmp_path):
+    given = {"teacher": str(teacher), "out": str(tmp_path / "run")}
+    with pytest.raises(BrimfulError, match="--student has a shape and weights"):
+        distil(**given, student=str(teacher.parent / "encoder"), student_layers=2)
+    with pytest.raises(BrimfulError, match="names 3 layers and --student-layers is 2"):
+        distil(**given, keep_layers=[0, 1, 2], student_layers=2)
+    with pytest.raises(BrimfulError, match=r"keep_layers is \[3, 1, 3\]: name no layer twice"):
+        distil(**given, keep_layers=[3, 1, 3])
+    of_encoder = {
+        "teacher": str(teacher.parent / "encoder"),
+        "unlabelled": [str(teacher.parent / "rows.tsv")],
+    }
+    for verb, options in ((distil, given), (distil_encoder, given | of_encoder)):
+        for more in ({"initialisation": "random"}, {"student_hidden": 64}):
+            with pytest.raises(BrimfulError, match="starts from no layers: give --student-layers"):
+                verb(**options, keep_layers=[0, 1], **more)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("losses", "said"),
+    [
+        ({"layer_map": [0, 4]}, r"layer_map is \[0, 4\]: it must have a layer, from 0 to 3"),
+        ({"layer_map": [1]}, "for each of the student's 2"),
+    ],
+)
+def test_losses_that_do_not_fit_the_models_are_refused(teacher, tmp_path, losses, said):
+    with pytest.raises(BrimfulError, match=said):
+        distil(teacher=str(teacher), out=str(tmp_path / "run"), layers=EPOCH | {"losses": losses})
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_negative_weight_is_refused_and_a_stage_without_any():
+    nothing = LayerLosses(embedding=0.0, hidden=0.0, attention=0.0)
+    with pytest.raises(BrimfulError, match=r"all weights of layers.losses are 0: --layers.epochs 0"):
+        LayerStageConfig(**EPOCH, losses=nothing)
+    assert LayerStageConfig(**EPOCH | {"epochs": 0.0}, losses=nothing).losses == nothing
+    with pytest.raises(BrimfulError, match="the weight of hidden is -1"):
+        LayerLosses(hidden=-1.0)
+
+
+@pytest.mark.parametrize(("name", "value"), [("batch", 0), ("micro_batch_tokens", 0), ("temperature", 0.0)])
+def test_settings_that_cannot_be_are_refused(name, value):
+    with pytest.raises(BrimfulError, match=f"{name} is {value}"):
+        DistilConfig(teacher="t", out="o", **{name: value})
+
+
+@pytest.mark.parametrize("name", ["epochs", "learning_rate"])
+def test_negative_settings_of_a_stage_are_refused(name):
+    with pytest.raises(BrimfulError, match=f"{name} is -1"):
+        StageConfig(**(EPOCH | {name: -1.0}))
+
+
+def test_by_default_outputs_alone_are_learned_from_the_teachers_own_layers(teacher, tmp_path, capsys):
+    given = {"teacher": str(teacher), "precision": "fp32", "optimizer": {"weight_decay": 0.0}}
+    distil(**given, logits={"learning_rate": 0.0}, out=str(tmp_path / "run"))
+    assert "the same student from the labels alone would take about" in capsys.readouterr().err
+    assert [path.name for path in (tmp_path / "run" / "stages" / "seed-0").iterdir()] == ["logits"]
+    student, head, _ = load_model(tmp_path / "run" / "model")
+    encoder, theirs, _ = load_model(teacher / "model")
+    assert_equal(student, encoder.keep_layers([1, 3]))
+    assert_equal(head, theirs)
+    with pytest.raises(BrimfulError, match=r"layers.losses are those of a stage .*: give it --layers.epochs"):
+        distil(teacher=str(teacher), layers={"losses": {"cosine": 1.0}}, out=str(tmp_path / "other"))
+
+
+def test_a_recipe_keeps_both_stages():
+    """TinyBERT's, which a distillation has if it is asked for."""
+    assert DistilEncoderConfig().layers.epochs == 3.0
+    assert DistilConfig().layers.epochs == 0.0
+
+
+def test_the_student_of_labels_alone_is_trained_where_that_is_cheap(teacher, tmp_path, capsys):
+    """The longer the other texts, the smaller its share: the baseline itself is always the same."""
+    more = tmp_path / "more.txt"
+    more.write_text("".join(f"{text}\n" for text, _ in ROWS) * 6)
+    given = {"teacher": str(teacher), "logits": EPOCH, "batch": 2, "precision": "fp32"}
+    found = {}
+    for name, options in {
+        "quick": {"unlabelled": [str(more)]},
+        "full": {"baseline": "full"},
+        "none": {"baseline": "none", "unlabelled": [str(more)]},
+        "alone": {},
+    }.items():
+        summary = found[name] = distil(**given, **options, out=str(tmp_path / name))
+        said = capsys.readouterr().err
+        trained = "student_without_distillation" in summary
+        assert trained is (name in ("quick", "full")), name
+        assert ("the same student from the labels alone is trained too, in about" in said) is (
+            name == "quick"
+        )
+        assert ("is left out: --baseline full trains it" in said) is (name == "alone")
+        assert (summary["baseline_seconds"] > 0) is trained
+        assert "student_layer_drop" not in summary, "the student is that one itself"
+        assert ("tfidf" in summary) is (name != "none")
+    assert "student_minus_student_without_distillation" in found["quick"]["comparisons"]
+    weights = "stages/seed-0/undistilled/metrics.jsonl"
+    losses = [
+        [row["loss.classification"] for row in read_metrics(tmp_path / name / weights)]
+        for name in ("quick", "full")
+    ]
+    assert losses[0] == losses[1]
+
+
+@pytest.mark.parametrize(("layers", "seeds"), [(0.0, (0,)), (2.0, (0, 1))])
+def test_the_share_of_labels_alone_counts_passes_through_the_layers(teacher, tmp_path, layers, seeds):
+    more = tmp_path / "more.txt"
+    more.write_text("".join(f"{text}\n" for text, _ in ROWS) * 10)
+    given = {"teacher": str(teacher), "unlabelled": (str(more),), "out": str(tmp_path / "run")}
+    stages = {"layers": LayerStageConfig(epochs=layers, learning_rate=0.0), "seed": seeds}
+    made = DistilJob().plan(DistilConfig(**given, **stages), RunFolder(tmp_path / "run", ALONE))
+    (ours, theirs), all_texts, labelled = (2, 4), 44, 4  # layers; and texts, which repeat the labelled ones
+    passes = 3 * (3.0 + layers)  # of forward alone
+    alone = len(seeds) * passes * labelled * ours
+    whole = all_texts * (theirs + len(seeds) * (passes * ours + layers * theirs))
+    found = share_of_labels(made.config, made.material, made.shape, 3.0 + layers)
+    assert found == pytest.approx(alone / whole)
+    assert made.alone is not None
+    assert made.alone.epochs == 3.0 + layers
+
+
+def test_a_wider_student_says_that_its_weights_are_random(teacher, tmp_path, capsys):
+    distil(teacher=str(teacher), logits=EPOCH, student_hidden=48, out=str(tmp_path / "run"))
+    assert "wider than its teacher, and starts from random weights" in capsys.readouterr().err
+
+
+def test_seeds_and_baselines(teacher, tmp_path):
+    more = {"layers": EPOCH, "logits": EPOCH, "batch": 2, "seed": (0, 1), "baseline": "full"}
+    summary = distil(teacher=str(teacher), out=str(tmp_path / "run"), **more)
+    for name in ("student", "student_without_distillation", "student_layer_drop"):
+        assert len(summary[name]["accuracy_runs"]) == 2, name
+    for group in ("parameters", "megabytes", "latency_ms", "texts_per_second"):
+        assert summary[group].keys() - {"tfidf"} == {"teacher", "student", "student_layer_drop"}
+        assert all(value > 0 for value in summary[group].values())
+    for name in ("teacher", "student_without_distillation", "student_layer_drop"):
+        found = summary["comparisons"][f"student_minus_{name}"]
+        apart = summary["student"]["accuracy"] - summary[name]["accuracy"]
+        assert found["difference"] == pytest.approx(apart, abs=1e-12), name
+        assert found["standard_error"] >= 0, name
+    overview = overview_of(summary, "summary")
+    assert overview is not None
+    assert "Student from the labels only" in {model.name for model in overview.models}
+    assert "Teacher" in overview.models[0].pairs
+
+
+def test_a_static_student_is_served_by_numpy(teacher, tmp_path):
+    more = tmp_path / "more.txt"
+    more.write_text("good and good\nbad and bad\nfine\nawful\n" * 8)
+    given = {"teacher": str(teacher), "unlabelled": [str(more)], "seed": (0, 1)}
+    assert distil_static(**given, out=str(tmp_path / "run"), dry_run=True)["student_layers"] == 0
+    summary = distil_static(**given, out=str(tmp_path / "run"))
+    assert len(summary["student"]["accuracy_runs"]) == 2
+    model = StaticModel.load(tmp_path / "run" / "model")
+    chances = model.predict([text for text, _ in ROWS])
+    assert chances.shape == (4, 2)
+    assert model.parameters == summary["parameters"]["student"]
+    assert len(summary["student_without_distillation"]["accuracy_runs"]) == 2
+    for group in ("parameters", "megabytes", "latency_ms", "texts_per_second"):
+        assert summary[group].keys() - {"tfidf"} == {"teacher", "student"}
+    assert "student_minus_student_without_distillation" in summary["comparisons"]
+    written = [json.loads(line) for line in (tmp_path / "run" / "predictions.jsonl").read_text().splitlines()]
+    assert [row["prediction"] for row in written] == [model.labels[i] for i in chances.argmax(1)]
+    scores = {"teacher_scores": ["s.jsonl"], "train": str(more), "test": str(more)}
+    with pytest.raises(UsageError, match=r"^distil-static needs --teacher and --out, or --resume RUN$"):
+        distil_static(**scores, out=str(tmp_path / "b"))
+    few = {"dimensions": 4, "epochs": 1, "baseline": "none"}
+    short = distil_static(**given, out=str(tmp_path / "c"), **few)
+    assert not {"student_without_distillation", "tfidf"} & short.keys()
+    assert short["parameters"]["student"] < summary["parameters"]["student"]
+    answer = distil_static(resume=str(tmp_path / "c"))
+    assert answer == read_json(tmp_path / "c" / "summary.json")
+    with pytest.raises(BrimfulError, match=r"is a finished run of `brimful distil-static`, not distil$"):
+        distil(resume=str(tmp_path / "c"))
+    (tmp_path / "c" / "summary.json").unlink()
+    with pytest.raises(BrimfulError, match="was not written by `brimful distil`: unknown key training"):
+        distil(resume=str(tmp_path / "c"))
+
+
+@pytest.mark.parametrize("verb", [distil, distil_static])
+def test_a_teacher_of_nan_teaches_nobody(teacher, tmp_path, verb):
+    shutil.copytree(teacher / "model", tmp_path / "damaged")
+    path = tmp_path / "damaged" / "model.safetensors"
+    tensors = load_file(path)
+    tensors[next(name for name in tensors if name.endswith("classifier.weight"))][0, 0] = torch.nan
+    save_file(tensors, path)
+    table = str(teacher.parent / "rows.tsv")
+    given = {"teacher": str(tmp_path / "damaged"), "train": table, "test": table}
+    given |= {"student": str(teacher / "model")} if verb is distil else {}
+    with pytest.raises(BrimfulError, match=r"the teacher .*damaged: the model's outputs are NaN or infinite"):
+        verb(**given, out=str(tmp_path / "run"))
+    assert not (tmp_path / "run" / "summary.json").exists()
+
+
+RANK = """
+import json, os, sys
+from pathlib import Path
+from brimful.stages import distil as comparison
+from brimful.commands.distil import distil
+from brimful.commands.distil_static import distil_static
+from brimful.base.distributed import world
+from brimful.tasks.judging.speed import speeds_of
+
+folder, rank = Path(sys.argv[1]), os.environ["RANK"]
+os.environ["BRIMFUL_CACHE"] = str(folder / "cache")
+def counted(*arguments):
+    with open(folder / f"timed-{rank}", "a") as file:
+        file.write("once\\n")
+    return speeds_of(*arguments)
+comparison.speeds_of = counted
+stage = {"epochs": 1.0, "learning_rate": 1e-3}
+shape = {"layers": stage, "logits": stage, "baseline": "full"}
+with world():
+    layered = distil(teacher=sys.argv[2], out=str(folder / "layered"), **shape)
+    static = distil_static(teacher=sys.argv[2], out=str(folder / "static"))
+(folder / f"found-{rank}").write_text(json.dumps([layered, static]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+def test_latency_is_measured_on_one_rank_and_all_return_it(teacher, tmp_path):
+    on_two_ranks(RANK, tmp_path, teacher)
+    assert not (tmp_path / "timed-1").exists()
+    timed = (tmp_path / "timed-0").read_text().count("once")
+    found = [json.loads((tmp_path / f"found-{rank}").read_text()) for rank in range(2)]
+    assert (
+        found[0]
+        == found[1]
+        == [read_json(tmp_path / name / "summary.json") for name in ("layered", "static")]
+    )
+    assert timed == sum(len(one["latency_ms"].keys() - {"tfidf"}) for one in found[0]) == 5

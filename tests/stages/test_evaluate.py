@@ -1,0 +1,290 @@
+"""`brimful evaluate`: losses on held-out text, and models of a task beside each other."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+from brimful.base.errors import BrimfulError, UsageError
+from brimful.base.types import IGNORED
+from brimful.cli.main import main
+from brimful.commands.evaluate import evaluate
+from brimful.commands.finetune import finetune
+from brimful.commands.prepare import prepare
+from brimful.commands.report import report
+from brimful.hf.folders import save_model
+from brimful.model.heads import MaskedLMHead
+from brimful.precision import policy
+from brimful.stages.held_out_text import mean_of_ratios
+from builders.thin_encoders import thin_encoder
+from builders.verbs import chained_documents, labelled_rows, write_table
+
+QUICK = {"max_length": 32, "precision": "fp32", "learning_rates": [1e-3], "epochs": 1.0, "seeds": 2}
+
+
+def made_encoder(folder: Path, corpus_dir: Path, seed: int, *, head: bool = True) -> str:
+    encoder = thin_encoder(corpus_dir, seed)
+    save_model(folder, encoder, MaskedLMHead(encoder) if head else None)
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def inputs(corpus_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    folder = tmp_path_factory.mktemp("evaluate")
+    (folder / "news.txt").write_text("\n".join(chained_documents(40, seed=3)), encoding="utf-8")
+    found = {"text": str(folder / "news.txt")}
+    for number, name in enumerate(("one", "two")):
+        found[name] = made_encoder(folder / name, corpus_dir, number)
+    found["bare"] = made_encoder(folder / "bare", corpus_dir, 2, head=False)
+    for number, (name, size) in enumerate((("train", 100), ("test", 60))):
+        found[name] = write_table(folder / f"{name}.tsv", labelled_rows(size, seed=number))
+    return found
+
+
+def test_losses_on_text_are_those_of_each_sequence_alone(inputs, corpus_dir, tmp_path, monkeypatch):
+    """Every masked sequence is run by itself, by `transformers`, in float64."""
+    transformers = pytest.importorskip("transformers")
+    found = []
+    from brimful.stages import held_out_text as evaluate_text
+
+    def keep(*arguments):
+        found.append(batches(*arguments))
+        return found[-1]
+
+    batches = evaluate_text.validation_batches
+    monkeypatch.setattr(evaluate_text, "validation_batches", keep)
+    summary = evaluate(
+        encoders=[inputs["one"], inputs["bare"], inputs["two"]],
+        text=[inputs["text"], str(corpus_dir)],
+        out=str(tmp_path / "out"),
+        max_length=32,
+        text_tokens=4000,
+        precision="fp32",
+    )
+    assert summary["without_masked_lm"] == [inputs["bare"]]
+    assert [(row["source"], row["encoder"]) for row in summary["text"]] == [
+        (text, inputs[name]) for text in (inputs["text"], str(corpus_dir)) for name in ("one", "two")
+    ]
+    model = transformers.AutoModelForMaskedLM.from_pretrained(inputs["one"]).double().eval()
+    losses, right = [], []
+    for batch in found[0]:
+        labels = torch.full((len(batch.tokens),), IGNORED)
+        used = batch.mlm_labels != IGNORED
+        labels[batch.mlm_positions[used]] = batch.mlm_labels[used]
+        begins = np.cumsum([0, *batch.lengths])
+        for begin, length in zip(begins, batch.lengths[: batch.real_sequences], strict=False):
+            part = slice(begin, begin + length)
+            with torch.no_grad():
+                logits = model(batch.tokens[part][None].long()).logits[0]
+            wanted = labels[part]
+            losses += cross_entropy(logits, wanted, reduction="none")[wanted != IGNORED].tolist()
+            right += (logits.argmax(-1) == wanted)[wanted != IGNORED].tolist()
+    row = summary["text"][0]
+    assert row["predictions"] == len(losses)
+    assert row["loss"] == pytest.approx(np.mean(losses), rel=1e-5)
+    assert row["accuracy"] == pytest.approx(np.mean(right), abs=1e-9)
+
+
+@pytest.mark.slow
+def test_text_is_compared_source_by_source(inputs, corpus_dir, tmp_path):
+    summary = evaluate(
+        encoders=[inputs["one"], inputs["two"]],
+        text=[inputs["text"]],
+        out=str(tmp_path / "out"),
+        max_length=32,
+    )
+    one, two = summary["text"]
+    (pair,) = summary["text_differences"]
+    assert one["predictions"] == two["predictions"]
+    assert pair["difference"] == pytest.approx(one["loss"] - two["loss"])
+    assert 0 < pair["standard_error"] <= one["standard_error"] + two["standard_error"]
+    assert not (tmp_path / "out" / "text").exists()
+    counts = prepare(paths=[inputs["text"]], out=str(tmp_path / "data"), tokenizer=inputs["one"])
+    share = counts["tokens"] / counts["characters"]
+    assert one["bits_per_character"] == pytest.approx(one["loss"] * share / math.log(2))
+
+
+def test_a_mean_of_ratios_has_the_error_of_the_bootstrap(seed):
+    random = np.random.default_rng(seed)
+    counts = random.integers(5, 40, 300).astype(float)
+    sums = counts * random.normal(3, 0.5, 300)
+    mean, error = mean_of_ratios(sums, counts)
+    rows = random.integers(0, 300, (4000, 300))
+    drawn = sums[rows].sum(1) / counts[rows].sum(1)
+    assert mean == pytest.approx(sums.sum() / counts.sum())
+    assert error == pytest.approx(drawn.std(), rel=0.15)
+    assert math.isnan(mean_of_ratios(sums[:1], counts[:1])[1])
+
+
+def test_a_task_has_every_model_on_the_same_rows(inputs, tmp_path, capfd):
+    pytest.importorskip("sklearn")
+    line = ["evaluate", inputs["one"], inputs["bare"], "--train", inputs["train"], "--test", inputs["test"]]
+    line += ["--out", str(tmp_path / "out"), "--max-length", "32", "--precision", "fp32", "--epochs", "1"]
+    line += ["--learning-rates", "1e-3", "--seeds", "2", "--json"]
+    assert main(line) == 0
+    summary = json.loads(capfd.readouterr().out)
+    names = [row["model"] for row in summary["models"]]
+    assert names == ["majority", "TF-IDF + linear"] + [
+        f"{inputs[name]}, {how}" for name in ("one", "bare") for how in ("frozen", "fine-tuned")
+    ]
+    rows = {row["model"]: row for row in summary["models"]}
+    tuned = rows[f"{inputs['bare']}, fine-tuned"]
+    assert tuned["accuracy"] == pytest.approx(np.mean(tuned["accuracy_runs"]))
+    assert len(tuned["accuracy_runs"]) == 2
+    best = max(row["accuracy"] for row in rows.values())
+    for row in rows.values():
+        assert row.get("behind", 0) == pytest.approx(best - row["accuracy"])
+    assert len(summary["differences"]) == 15
+    for pair in summary["differences"]:
+        gap = rows[pair["first"]]["accuracy"] - rows[pair["second"]]["accuracy"]
+        assert pair["difference"] == pytest.approx(gap)
+        assert 0 <= pair["standard_error"] < 0.3
+    alone = finetune(
+        encoder=inputs["bare"],
+        train=inputs["train"],
+        test=inputs["test"],
+        out=str(tmp_path / "alone"),
+        seed=[0, 1],
+        **{name: QUICK[name] for name in ("max_length", "precision", "learning_rates", "epochs")},
+    )
+    assert alone["test"]["accuracy_runs"] == tuned["accuracy_runs"]
+    assert alone["baselines"]["frozen"]["accuracy"] == rows[f"{inputs['bare']}, frozen"]["accuracy"]
+    assert not list((tmp_path / "out").rglob("*.safetensors"))
+    assert main(["evaluate", "--resume", str(tmp_path / "out"), "--json"]) == 0
+    assert json.loads(capfd.readouterr().out) == summary
+    assert main(line) == 1
+    assert "out holds a finished run; choose another --out" in capfd.readouterr().err
+    report(runs=[str(tmp_path / "out")], out=str(tmp_path / "page.html"))
+    assert "TF-IDF + linear" in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+def test_an_interrupted_evaluation_goes_on(inputs, tmp_path, monkeypatch):
+    from brimful.stages.finetune_trainings import Finetuning
+
+    options = {"encoders": [inputs["one"]], "train": inputs["train"], "test": inputs["test"], **QUICK}
+    whole = evaluate(**options, out=str(tmp_path / "whole"))
+    train, trained = Finetuning.train, []
+
+    def counted(self, *arguments):
+        trained.append(arguments[2])
+        if trained == [0, 1]:
+            raise KeyboardInterrupt
+        return train(self, *arguments)
+
+    monkeypatch.setattr(Finetuning, "train", counted)
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(**options, out=str(tmp_path / "parts"))
+    resumed = evaluate(resume=str(tmp_path / "parts"))
+    assert [row["accuracy"] for row in resumed["models"]] == [row["accuracy"] for row in whole["models"]]
+    assert (tmp_path / "parts" / "summary.json").is_file()
+
+
+def test_spans_are_compared_too(inputs, tmp_path):
+    rows = [
+        {
+            "text": f"{row['text']} in Paris",
+            "spans": [{"start": len(row["text"]) + 4, "end": len(row["text"]) + 9, "label": "place"}],
+        }
+        for row in labelled_rows(40, seed=5)
+    ]
+    table = write_table(tmp_path / "spans.jsonl", rows)
+    summary = evaluate(
+        encoders=[inputs["one"], inputs["two"]],
+        train=table,
+        test=table,
+        task="token-classification",
+        out=str(tmp_path / "out"),
+        **QUICK | {"seeds": 1},
+    )
+    assert [row["model"] for row in summary["models"]] == [
+        f"{inputs[name]}, fine-tuned" for name in ("one", "two")
+    ]
+    assert summary["differences"][0]["standard_error"] >= 0
+
+
+def test_a_layout_brings_its_task(inputs, tmp_path):
+    rows = [{"context": "one two three", "answers": {"text": ["two"], "answer_start": [4]}}] * 10
+    table = write_table(
+        tmp_path / "a.jsonl", [{"id": str(i), "question": "which"} | r for i, r in enumerate(rows)]
+    )
+    options = {"encoders": [inputs["one"]], "train": table, "test": table, **QUICK | {"seeds": 1}}
+    summary = evaluate(**options, layout="squad", out=str(tmp_path / "out"))
+    assert summary["task"] == "question-answering"
+    with pytest.raises(BrimfulError, match="for the task question-answering, not classification"):
+        evaluate(**options, layout="squad", task="classification", out=str(tmp_path / "other"))
+
+
+def test_no_answer_is_predicted_at_the_threshold_that_each_model_fits_on_dev(inputs, tmp_path):
+    rows = [
+        {"id": str(i), "question": f"which {i % 7}", "context": "one two three", "answers": answers}
+        for i in range(24)
+        for answers in [{"text": ["two"], "answer_start": [4]} if i % 3 else {"text": [], "answer_start": []}]
+    ]
+    table = write_table(tmp_path / "a.jsonl", rows)
+    settings = QUICK | dict.fromkeys(("train", "dev", "test"), table) | {"task": "question-answering"}
+    summary = evaluate(encoders=[inputs["one"]], out=str(tmp_path / "out"), **settings)
+    (row,) = summary["models"]
+    del settings["seeds"]
+    run = finetune(encoder=inputs["one"], out=str(tmp_path / "run"), seed=[0, 1], **settings)
+    assert row["f1_runs"] == pytest.approx(run["test"]["f1_runs"])
+    assert row["f1_runs"] == pytest.approx(run["test"]["best_f1_runs"])  # since dev is test here
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, "evaluate needs --text, or --train and --test"),
+        ({"train": "t.tsv"}, "a task needs --train and --test"),
+        ({"text": ["absent.txt"]}, "absent.txt does not exist"),
+        ({"text": ["absent.txt"], "max_length": 500}, "absent.txt does not exist"),
+        ({"text": [__file__], "max_length": 500}, "max_length is 500"),
+        ({"text": [__file__], "seeds": -1}, "seeds is -1"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(inputs, tmp_path, options, said):
+    with pytest.raises((BrimfulError, UsageError), match=said):
+        evaluate(encoders=[inputs["one"]], out=str(tmp_path / "out"), **options)
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_number_format_is_the_device_s(inputs, tmp_path, monkeypatch):
+    """What begins in one format on a machine does not end in another on the next."""
+    given = {"encoders": [inputs["one"]], "text": [inputs["text"]], "max_length": 32}
+    for fast, format in ((False, "fp32"), (True, "bf16")):
+        monkeypatch.setattr(policy, "has_fast_bf16", lambda device, fast=fast: fast)
+        assert evaluate(**given, out=str(tmp_path / format))["precision"] == format
+    assert evaluate(**given, out=str(tmp_path / "asked"), precision="fp32")["precision"] == "fp32"
+    (tmp_path / "fp32" / "summary.json").unlink()
+    assert evaluate(resume=str(tmp_path / "fp32"))["precision"] == "fp32"
+
+
+def test_text_without_a_masked_word_is_refused(inputs, tmp_path):
+    (tmp_path / "short.txt").write_text("internationalisation\n")
+    settings = {"precision": "fp32", "max_length": 32, "text": [str(tmp_path / "short.txt")]}
+    with pytest.raises(BrimfulError, match=r"short\.txt is too short: none of its words is masked"):
+        evaluate(encoders=[inputs["one"]], out=str(tmp_path / "out"), **settings)
+
+
+def test_without_a_masked_lm_head_or_a_task_there_is_nothing_to_compare(inputs, tmp_path):
+    with pytest.raises(BrimfulError, match="no encoder has a masked-LM head"):
+        evaluate(encoders=[inputs["bare"]], text=[inputs["text"]], out=str(tmp_path / "out"), max_length=32)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_text_of_another_tokenizer_must_be_raw(inputs, corpus_dir, tmp_path):
+    prepare(paths=[inputs["text"]], out=str(tmp_path / "data"), tokenizer="train:300", read={"split": "line"})
+    with pytest.raises(BrimfulError, match="was prepared with another tokenizer"):
+        evaluate(
+            encoders=[inputs["one"]], out=str(tmp_path / "out"), text=[str(tmp_path / "data")], max_length=32
+        )
+
+
+def test_the_default_length_is_what_all_encoders_take(inputs, tmp_path):
+    line = {"encoders": [inputs["one"]], "train": inputs["train"], "test": inputs["test"], "seeds": 0}
+    evaluate(**line, out=str(tmp_path / "out"))
+    assert "max_length: 64" in (tmp_path / "out" / "config.yaml").read_text()

@@ -1,0 +1,152 @@
+"""What teachers say: averages, outputs that are kept, examples that are chained."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+
+from brimful.base.distributed import ALONE
+from brimful.base.types import IGNORED
+from brimful.data.example_batches import batch_of
+from brimful.data.examples import Examples
+from brimful.data.ragged import Ragged
+from brimful.objectives.losses import class_imitation
+from brimful.stages.teachers import averaged, read_scores
+from brimful.tables.table import Table
+from brimful.tasks.cache import known_outputs
+from brimful.tasks.classification import Classification
+from brimful.tasks.encoded import Encoded
+from brimful.tasks.multi_label import MultiLabel
+from brimful.tasks.regression import Regression
+
+TWO = Classification(["a", "b"])
+
+
+def table(texts: list[str], labels: list[str] | None = None) -> Table:
+    return Table(Path("t.tsv"), texts, None, labels)
+
+
+def examples(lengths: list[int], targets: dict, texts: list[int] | None = None, first: int = 0) -> Examples:
+    tokens = [np.arange(first, first + length, dtype=np.int32) for length in lengths]
+    segments = [np.zeros(length, dtype=np.uint8) for length in lengths]
+    return Examples(tokens, segments, targets, 9, 0, None if texts is None else np.array(texts))
+
+
+@given(st.lists(st.lists(st.floats(0.01, 0.99), min_size=3, max_size=3), min_size=1, max_size=4))
+def test_the_average_is_of_probabilities(chances):
+    """Its softmax is the mean of the teachers' probabilities, in float64 within the digits of float32."""
+    scores = [np.array([[p, 1 - p] for p in row], dtype=np.float32) for row in chances]
+    logits = averaged(TWO, scores, table(["x", "y", "z"])).astype(np.float64)
+    expected = np.mean([each.astype(np.float64) for each in scores], axis=0)
+    np.testing.assert_allclose(np.exp(logits) / np.exp(logits).sum(1, keepdims=True), expected, atol=1e-6)
+    np.testing.assert_allclose(logits.sum(1), 0, atol=1e-5)
+
+
+def test_a_teacher_that_does_not_know_a_text_is_left_out_of_its_average():
+    unknown = np.array([[np.nan, np.nan], [0.5, 0.5]], dtype=np.float32)
+    known = np.array([[0.2, 0.8], [0.9, 0.1]], dtype=np.float32)
+    found = torch.from_numpy(averaged(TWO, [unknown, known], table(["x", "y"]))).softmax(1)
+    np.testing.assert_allclose(found, [[0.2, 0.8], [0.7, 0.3]], atol=1e-6)
+
+
+def test_probabilities_may_be_rounded_and_values_of_a_regression_stand_in_one_column(tmp_path):
+    both = table(["x", "y"])
+    (tmp_path / "s.tsv").write_text("text\ta\tb\nx\t1.00002\t-0.00002\ny\t0.25\t0.75\n")
+    found, _ = read_scores(tmp_path / "s.tsv", TWO, [both, both])
+    np.testing.assert_allclose(found, [[1, 0], [0.25, 0.75]], atol=1e-7)
+    (tmp_path / "v.tsv").write_text("text\tLABEL_0\nx\t3.5\ny\t-2.0\n")
+    found, _ = read_scores(tmp_path / "v.tsv", Regression(), [both, both])
+    assert found.tolist() == [[3.5], [-2.0]]
+
+
+@pytest.mark.parametrize("scores", [[0.0, 1.0], [1e-9, 1 - 1e-9]])
+def test_certain_teachers_have_finite_logits(scores):
+    for task in (TWO, MultiLabel(["a", "b"])):
+        assert np.isfinite(task.outputs_of(np.array([scores], dtype=np.float32))).all()
+
+
+@pytest.mark.parametrize("temperature", [1.0, 2.5])
+def test_imitations_are_torchs(temperature):
+    torch.manual_seed(0)
+    ours, theirs = torch.randn(7, 4, dtype=torch.float64), torch.randn(7, 4, dtype=torch.float64)
+    p, log_q = (theirs / temperature).softmax(1), (ours / temperature).log_softmax(1)
+    soft = class_imitation("soft", temperature)(ours, theirs)
+    torch.testing.assert_close(soft, -(p * log_q).sum(), rtol=1e-12, atol=0)
+    kl = class_imitation("kl", temperature)(ours, theirs)
+    expected = temperature**2 * (soft + (p * p.log()).sum())
+    torch.testing.assert_close(kl, expected, rtol=1e-12, atol=0)
+    mse = class_imitation("mse", 1.0)(ours, theirs)
+    torch.testing.assert_close(mse, 7 * F.mse_loss(ours, theirs), rtol=1e-12, atol=0)
+    many = MultiLabel(["a", "b", "c", "d"])
+    torch.testing.assert_close(
+        many.imitation("kl", temperature)(theirs, theirs).abs(),
+        torch.zeros((), dtype=torch.float64),
+        atol=1e-12,
+        rtol=0,
+    )
+
+
+def labelled(texts: list[str], labels: list[str]) -> Encoded:
+    index = np.array([TWO.labels.index(label) for label in labels])
+    return Encoded(table(texts, labels), examples([1] * len(texts), {"label": index}))
+
+
+def test_outputs_are_computed_once(tmp_path, monkeypatch):
+    monkeypatch.setenv("BRIMFUL_CACHE", str(tmp_path))
+    data, calls = labelled(["x", "y"], ["a", "b"]), []
+    for made in (
+        np.ones((2, 3), np.float32),
+        Ragged.of([np.ones((2, 3)), np.zeros((1, 3))], np.float32, (3,)),
+    ):
+
+        def compute(made=made):
+            calls.append(made)
+            return made
+
+        key = {"model": str(type(made))}
+        first, second = (known_outputs(key, data, compute, ALONE) for _ in range(2))
+        for one, other in zip(first, second, strict=True):
+            np.testing.assert_array_equal(one, other)
+    assert len(calls) == 2
+    known_outputs({"model": "another"}, data, compute, ALONE)
+    known_outputs({"model": "another"}, labelled(["x", "z"], ["a", "b"]), compute, ALONE)
+    assert len(calls) == 4
+
+
+def test_examples_are_chained_as_views():
+    """Tokens in order, windows of the same text together, and no target where a part has none."""
+    one = examples([2, 3], {"label": np.array([0, 1]), "value": np.ones((2, 2), np.float32)})
+    one = replace(one, tokens=Ragged.of(one.tokens, np.int32))
+    two = examples([1, 4, 2], {"value": np.zeros((3, 2), np.float32)}, [0, 0, 1], 20)
+    found = Examples.chained([one, two])
+    assert len(found) == 5
+    assert found.lengths.tolist() == [2, 3, 1, 4, 2]
+    assert [ids.tolist() for ids in found.tokens] == [
+        ids.tolist() for part in (one, two) for ids in part.tokens
+    ]
+    assert found.tokens[1].base is one.tokens.parts[0]
+    assert found.text_of_example.tolist() == [0, 1, 2, 2, 3]
+    assert found.targets["label"].tolist() == [0, 1, IGNORED, IGNORED, IGNORED]
+    batch = batch_of(found, np.array([4, 1, 2]))
+    assert batch.targets["label"][:3].tolist() == [IGNORED, 1, IGNORED]
+    assert batch.tokens[:6].tolist() == [20, 21, 0, 1, 2, 20]
+
+
+@given(st.lists(st.lists(st.integers(1, 5), min_size=1, max_size=4), min_size=1, max_size=4))
+def test_targets_of_tokens_are_chained(parts):
+    made = []
+    for number, lengths in enumerate(parts):
+        tags = Ragged.of([np.full(length, number) for length in lengths], np.int64)
+        made.append(examples(lengths, {"tags": tags} if number != 1 else {}))
+    found = Examples.chained(made).targets["tags"]
+    expected = [
+        [IGNORED if number == 1 else number] * length
+        for number, lengths in enumerate(parts)
+        for length in lengths
+    ]
+    assert [tags.tolist() for tags in found] == expected
