@@ -19,7 +19,7 @@ from bench.common.processes import machine_facts
 from bench.common.record import Record
 from bench.infer.__main__ import least_cosine
 from brimful.data.examples import Examples
-from brimful.exporting.instructions import described_instructions
+from brimful.exporting.gate import described_instructions
 from brimful.model.encoder import Encoder
 from brimful.model.inference import text_vectors
 from brimful.model.shape import Architecture, EncoderConfig
