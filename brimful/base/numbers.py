@@ -1,7 +1,7 @@
 """Numbers as a person reads them, and numbers out of nested values."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 SPACE = "\u202f"
@@ -153,3 +153,12 @@ def is_busy(withheld: float | None) -> bool:
 def busy_note(withheld: float | None) -> str:
     """What stands beside a time that was measured while others had the cores."""
     return f"on a machine busy {percent(withheld or 0.0)} of the time" if is_busy(withheld) else ""
+
+
+def list_facts(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Each value of nested facts with its dotted key."""
+    for key, value in tree.items():
+        if isinstance(value, dict) and value:
+            yield from list_facts(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", plain(value)

@@ -9,8 +9,17 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from brimful.base.numbers import duration, percent, plain, short
-from brimful.base.summary import MeasuredOn, ModelResult, Summary, judge_models, make_facts_table
+from brimful.base.numbers import duration, in_words, percent, plain, short
+from brimful.base.summary import (
+    MeasuredOn,
+    ModelResult,
+    Series,
+    Summary,
+    SummaryChart,
+    judge_models,
+    make_facts_table,
+    make_table,
+)
 from brimful.demonstration.reviews import Reviews
 from brimful.exporting.runtimes import onnx_session
 from brimful.hf.model_folder import ModelFolder
@@ -184,14 +193,18 @@ def summarise_demo(facts: Mapping[str, Any]) -> Summary:
                 parameters=costs.get("parameters"),
             )
         )
-    packing, speed = facts["packing"], facts["pretrain"]["tokens_per_second"]
+    packing, speed, seconds = facts["packing"], facts["pretrain"]["tokens_per_second"], facts["seconds"]
     result = {
         "Token slots with real tokens": percent(packing["efficiency"]),
         f"If padded to {packing['max_length']}": percent(packing["padded_efficiency"]),
         "Real tokens a second in pretraining": short(speed),
-        **{f"Time of {name}": duration(seconds) for name, seconds in facts["seconds"].items()},
-        **{f"Reviews, {name.replace('_', ' ')}": plain(count) for name, count in facts["data"].items()},
+        "From raw text to report": duration(seconds["total"]),
         "Full report": facts["report"],
     }
-    tables = make_facts_table("Result", result)
-    return Summary("Demo", judge_models(test, models), tables, test=test, models=models)
+    columns = [in_words(name) for name in facts["data"]]
+    counts = [[plain(count) for count in facts["data"].values()]]
+    tables = make_facts_table("Result", result) + make_table("The reviews", columns, counts, is_detail=True)
+    stages = [name for name in seconds if name != "total"]
+    times = Series("", stages, [seconds[name] for name in stages])
+    charts = [SummaryChart("Seconds of each stage", "bars", "stage", "seconds", [times])]
+    return Summary("Demo", judge_models(test, models), tables, charts, test, models)

@@ -253,7 +253,7 @@ def _draw_points(chart: SummaryChart) -> "Figure":
     axes.set_xlim(min(xs) / 1.3, 1.3 * max(xs) * max(2.0, spread**0.5))  # room for names on the right
     axes.margins(y=0.15)
     _format_axis(axes.yaxis, chart.share)
-    axes.xaxis.set_major_locator(LogLocator(numticks=5))
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if spread < 50 else (1,), numticks=5))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.grid(axis="y")

@@ -7,7 +7,7 @@ from typing import Any
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 
-from brimful.base.numbers import plain
+from brimful.base.numbers import list_facts
 from brimful.base.summary import (
     MeasuredOn,
     ModelResult,
@@ -189,12 +189,3 @@ def draw_scatter(test: MeasuredOn, models: Sequence[ModelResult]) -> list[Summar
             note = "From text to answer, on the machine of each run. Bars: standard error."
             charts.append(SummaryChart(title, "points", axis, test.metric, points, note, share=test.share))
     return charts
-
-
-def list_facts(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Each value of nested facts with its dotted key."""
-    for key, value in tree.items():
-        if isinstance(value, dict) and value:
-            yield from list_facts(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", plain(value)

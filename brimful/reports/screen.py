@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from brimful.base.console import visible
-from brimful.base.numbers import SPACE
+from brimful.base.numbers import SPACE, list_facts
 from brimful.base.summary import Summary, SummaryTable, compare_models, overview_of
 from brimful.base.terminal import output_console
 
@@ -19,8 +19,6 @@ MAX_HEADING_CHARACTERS = 16
 """Characters of a line of a heading."""
 MIN_NAME_CHARACTERS = 12
 """Characters of a line of a name, where names are wrapped for want of width."""
-MAX_ITEMS = 10
-"""Items of a list that are printed."""
 
 
 def show_result(result: Mapping[str, Any]) -> None:
@@ -50,27 +48,10 @@ def _fit_terminal(text: str) -> str:
     return visible(text.replace(SPACE, " "))
 
 
-def show_values(result: Mapping[str, Any], indent: str = "") -> None:
-    """Print a result for a person: nested keys indented, long lists cut."""
-    for key, value in result.items():
-        if isinstance(value, dict):
-            print(f"{indent}{key}")
-            show_values(value, indent + "  ")
-        elif isinstance(value, float):
-            digits = 4 if abs(value) < 1000 else 0
-            print(f"{indent}{key}: {value:,.{digits}f}")
-        elif isinstance(value, int) and not isinstance(value, bool):
-            print(f"{indent}{key}: {value:,}")
-        elif isinstance(value, list) and value and isinstance(value[0], dict):
-            more = f" (the first {MAX_ITEMS})" if len(value) > MAX_ITEMS else ""
-            print(f"{indent}{key}{more}")
-            for item in value[:MAX_ITEMS]:
-                print(f"{indent}  {'; '.join(f'{name} {each}' for name, each in item.items())}")
-        elif isinstance(value, list):
-            more = " ..." if len(value) > MAX_ITEMS else ""
-            print(f"{indent}{key}: {', '.join(map(str, value[:MAX_ITEMS]))}{more}")
-        else:
-            print(f"{indent}{key}: {value}")
+def show_values(result: Mapping[str, Any]) -> None:
+    """Print each value of a result on a line of its own, by its dotted key."""
+    for key, value in list_facts(result):
+        print(_fit_terminal(f"{key}: {value}"))
 
 
 def print_tables(tables: Sequence[SummaryTable], console: Console) -> None:

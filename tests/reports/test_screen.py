@@ -72,7 +72,7 @@ def test_a_result_with_a_summary_shows_it_and_no_details(capsys: pytest.CaptureF
 
 @pytest.mark.parametrize(
     ("value", "line"),
-    [(1234, "a: 1,234"), (0.12345, "a: 0.1235"), ([1, 2], "a: 1, 2"), ({"b": True}, "a\n  b: True")],
+    [(1234, "a: 1,234"), (0.12344, "a: 0.1234"), ([1, 2], "a: 1, 2"), ({"b": True}, "a.b: yes")],
 )
 def test_a_result_without_a_summary_shows_each_value(
     value: Any, line: str, capsys: pytest.CaptureFixture[str]
