@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+import brimful.kernels.forms  # noqa: F401  (fast forms register themselves)
 from bench.common.processes import machine_facts
 from bench.common.record import Record
 from bench.infer.__main__ import least_cosine
