@@ -149,10 +149,12 @@ def _run(name: str, arguments: Sequence[str]) -> None:
         text = json.dumps(result, ensure_ascii=False)
         encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
         print(text if _fits(text, encoding) else json.dumps(result))
+    elif verb.show is not None:
+        verb.show(result)
     else:
-        from brimful.reports.screen import show_result
+        from brimful.reports.screen import show_result  # loads rich, which predict and serve do without
 
-        (verb.show or show_result)(result)
+        show_result(result)
 
 
 def _fits(text: str, encoding: str) -> bool:
