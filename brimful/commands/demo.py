@@ -15,7 +15,7 @@ from brimful.base.extras import require
 from brimful.base.folder_lock import FolderLock
 from brimful.base.storage import read_object, require_folder_place, write_json
 
-CONFIG, SUMMARY, REPORT = "config.yaml", "summary.json", "report.html"
+CONFIG, SUMMARY = "config.yaml", "summary.json"
 PACKAGES = ("sklearn", "transformers", "onnx", "onnxscript", "onnxruntime", "matplotlib")
 
 
@@ -60,7 +60,7 @@ def demo(config: DemoConfig) -> dict[str, Any]:
     """
     require("the demo", *PACKAGES, extra="demo")
     from brimful.commands.demo_reviews import find_reviews, load_reviews, write_reviews
-    from brimful.commands.demo_stages import run_stages
+    from brimful.commands.demo_stages import REPORT, SECONDS, run_stages
     from brimful.commands.report import report
 
     out = Path(config.out)
@@ -75,7 +75,10 @@ def demo(config: DemoConfig) -> dict[str, Any]:
         else:
             write_yaml(out / CONFIG, config)
             write_reviews(reviews, out / "reviews")
-            write_json(out / SUMMARY, run_stages(config, reviews))
+            is_short = config.max_reviews is not None
+            facts = run_stages(out, reviews, config.seed, is_short=is_short, teacher=config.teacher)
+            write_json(out / SUMMARY, facts)
+            (out / SECONDS).unlink()
         if not (out / REPORT).exists():
             report(runs=[str(out)], out=str(out / REPORT))
     return read_object(out / SUMMARY)

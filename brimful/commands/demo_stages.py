@@ -17,7 +17,6 @@ from brimful.base.storage import read_json, write_json
 from brimful.base.summary import with_overview
 from brimful.base.system import peak_memory
 from brimful.base.terminal import console
-from brimful.commands.demo import REPORT, DemoConfig
 from brimful.commands.demo_results import measure_models, summarise_demo
 from brimful.commands.demo_reviews import Reviews
 from brimful.commands.distil import distil
@@ -30,8 +29,8 @@ from brimful.objectives.layer_losses import spread_layers
 from brimful.runs.directory import run_once
 from brimful.runs.signals import StoppedError
 
-SECONDS = "seconds.json"
-"""The seconds of each stage, also those before an interruption."""
+SECONDS, REPORT = "seconds.json", "report.html"
+"""Files of a demo: the seconds of each stage, also those before an interruption, and the page."""
 ALL_TEXTS = 13_900
 """Texts that the 800 updates of pretraining are for; fewer texts take as many fewer updates."""
 PRETRAIN_UPDATES, CHECKPOINT_EVERY_UPDATES = 800, 100
@@ -80,11 +79,17 @@ GENERAL_STUDENTS: dict[str, dict[str, Any]] = {
 }
 
 
-def run_stages(config: DemoConfig, reviews: Reviews) -> dict[str, Any]:
+def run_stages(
+    out: Path, reviews: Reviews, seed: int, *, is_short: bool, teacher: str | None
+) -> dict[str, Any]:
     """Run all stages; returns the content of summary.json.
 
     Each leaves a folder of its own: a complete one is not made again, and an interrupted training continues
     from its checkpoint.
+
+    Args:
+        is_short: whether pretraining takes as many fewer updates as there are fewer reviews.
+        teacher: the folder of a general encoder, or None.
 
     Raises:
         StoppedError: a signal asked to stop; it says how to continue.
@@ -97,7 +102,7 @@ def run_stages(config: DemoConfig, reviews: Reviews) -> dict[str, Any]:
         " reviews the demo takes 8 to 35 minutes on two cores; the same command continues it"
     )
     try:
-        return _run_stages(config, reviews)
+        return _run_stages(out, reviews, seed, is_short, teacher)
     except StoppedError as stopped:
         raise stopped.resumed_by("the same command") from stopped
     except KeyboardInterrupt as stopped:
@@ -105,8 +110,9 @@ def run_stages(config: DemoConfig, reviews: Reviews) -> dict[str, Any]:
         raise
 
 
-def _run_stages(config: DemoConfig, reviews: Reviews) -> dict[str, Any]:
-    out, seed = Path(config.out), config.seed
+def _run_stages(
+    out: Path, reviews: Reviews, seed: int, is_short: bool, teacher: str | None
+) -> dict[str, Any]:
     seconds = read_json(out / SECONDS) if (out / SECONDS).exists() else {}
     stage = partial(time_stage, out / SECONDS, seconds)
     texts, unlabelled = str(out / "reviews" / "training.txt"), str(out / "reviews" / "unlabelled.txt")
@@ -124,7 +130,7 @@ def _run_stages(config: DemoConfig, reviews: Reviews) -> dict[str, Any]:
         prepare(paths=[texts], out=str(out / "data"), **PREPARE)
     with stage("pretrain", "2 pretrain: shards -> encoder"):
         updates = PRETRAIN_UPDATES
-        if config.max_reviews is not None:
+        if is_short:
             updates = math.ceil(PRETRAIN_UPDATES * reviews.facts["pretraining"] / ALL_TEXTS)
         trainer = {"steps": updates, "checkpoint_every": CHECKPOINT_EVERY_UPDATES}
         values = PRETRAIN | {"seed": seed, "trainer": trainer}
@@ -137,11 +143,11 @@ def _run_stages(config: DemoConfig, reviews: Reviews) -> dict[str, Any]:
         layers = spread_layers(SHAPES[PRETRAIN["model"]][0], DISTIL["student_layers"])
         classify("student-undistilled", FINETUNE | {"layers": layers})
     served = {"teacher": "finetune", "student": "distil"}
-    if config.teacher is not None:
+    if teacher is not None:
         with stage("general", "5 a general encoder, pruned, fine-tuned and distilled"):
             pruned = out / "general-pruned"
             if not pruned.exists():
-                export(run=config.teacher, out=str(pruned), keep_pieces_of=(texts,))
+                export(run=teacher, out=str(pruned), keep_pieces_of=(texts,))
             classify("general-teacher", GENERAL_FINETUNE, encoder="general-pruned")
             for name, values in GENERAL_STUDENTS.items():
                 imitate(f"general-{name}", "general-teacher", GENERAL_DISTIL | values)
