@@ -71,10 +71,11 @@ def _naming_help(prog: str) -> Iterator[None]:
 
 
 def _values(arguments: Sequence[str], options: Sequence[Option]) -> list[tuple[Option, Any]]:
-    """The options that the arguments name, with their values; a later one counts.
+    """The options that the arguments name, with their values; of an option with one value a later one counts.
 
     Raises:
-        UsageError: an option is unknown, or has a missing or wrong value; an argument belongs to none.
+        UsageError: an option is unknown, or has a missing or wrong value; one with several values is
+            repeated, which would drop some; an argument belongs to none.
     """
     flags = {flag: option for option in [*options, *options_of(Common)] for flag in option.flags}
     values: list[tuple[Option, Any]] = []
@@ -96,6 +97,8 @@ def _values(arguments: Sequence[str], options: Sequence[Option]) -> list[tuple[O
         texts = [text] if equals else []
         while remaining and option.takes(remaining[0], texts):
             texts.append(remaining.popleft())
+        if option.several and any(option is other for other, _ in values):
+            raise UsageError(f"{flag} is given twice: write all its values behind one {flag}")
         values.append((option, option.value(texts)))
     place = next((option for option in options if option.positional), None)
     most = len(positional) if place and place.several else int(place is not None)
@@ -114,18 +117,24 @@ def _in_full(flag: str, flags: Collection[str]) -> str:
     """
     if flag in flags:
         return flag
-    homes = [each for each in flags if _without_group(each) == flag]
+    homes = [each for each in flags if _own_name(each) == flag.removeprefix("--")]
     if len(homes) == 1:
         return homes[0]
-    names = {_without_group(each): each for each in flags} | {each: each for each in flags}
-    same = _without_group(flag)
-    matches = [same] if same in names else difflib.get_close_matches(flag, names, n=1, cutoff=0.6)
-    hint = f": did you mean {names[matches[0]]}?" if matches else ""
-    raise UsageError(f"unknown option {flag}{hint}")
+    meant = _nearest_flag(flag, flags)
+    raise UsageError(f"unknown option {flag}{f': did you mean {meant}?' if meant else ''}")
 
 
-def _without_group(flag: str) -> str:
-    return "--" + flag.removeprefix("--").rpartition(".")[2]
+def _nearest_flag(flag: str, flags: Collection[str]) -> str | None:
+    """The flag whose own name is like that of `flag`, in the most similar group of those that have the name.
+    None where no name is like it."""
+    names = difflib.get_close_matches(_own_name(flag), map(_own_name, flags), n=1, cutoff=0.6)
+    homes = [each for each in flags if _own_name(each) in names]
+    return max(homes, key=lambda each: difflib.SequenceMatcher(None, flag, each).ratio(), default=None)
+
+
+def _own_name(flag: str) -> str:
+    """--masking.final-rate -> final-rate."""
+    return flag.removeprefix("--").rpartition(".")[2]
 
 
 def _nested(values: Sequence[tuple[tuple[str, ...], Any]]) -> dict[str, Any]:
