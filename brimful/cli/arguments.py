@@ -87,7 +87,7 @@ def _values(arguments: Sequence[str], options: Sequence[Option]) -> list[tuple[O
             positional.append(argument)
             continue
         name, equals, text = argument.partition("=")
-        flag = _in_full(name.replace("_", "-"), flags)
+        flag = _in_full(name.replace("_", "-"), flags, options)
         option = flags[flag]
         if flag == option.off_flag:
             if equals:
@@ -109,32 +109,32 @@ def _values(arguments: Sequence[str], options: Sequence[Option]) -> list[tuple[O
     return values
 
 
-def _in_full(flag: str, flags: Collection[str]) -> str:
+def _in_full(flag: str, flags: Collection[str], options: Sequence[Option]) -> str:
     """`--encoding` as `--read.encoding`, where one group alone has that option.
 
     Raises:
-        UsageError: there is no such flag. The one that is probably meant is named.
+        UsageError: there is no such flag. The option that is probably meant is named.
     """
     if flag in flags:
         return flag
-    homes = [each for each in flags if _own_name(each) == flag.removeprefix("--")]
+    homes = [each for each in flags if _without_group(each) == flag[2:]]
     if len(homes) == 1:
         return homes[0]
-    meant = _nearest_flag(flag, flags)
-    raise UsageError(f"unknown option {flag}{f': did you mean {meant}?' if meant else ''}")
+    near = [each for each in flags if _switches_off(each) <= _switches_off(flag)]
+    names = {option.path[-1]: option.flag for option in options if option.positional}
+    names |= {_without_group(each): each for each in near} | {each[2:]: each for each in near}
+    same, asked = _without_group(flag), flag[2:].lower()
+    matches = [same] if same in names else difflib.get_close_matches(asked, names, n=1, cutoff=0.6)
+    hint = f": did you mean {names[matches[0]]}?" if matches else ""
+    raise UsageError(f"unknown option {flag}{hint}")
 
 
-def _nearest_flag(flag: str, flags: Collection[str]) -> str | None:
-    """The flag whose own name is like that of `flag`, in the most similar group of those that have the name.
-    None where no name is like it."""
-    names = difflib.get_close_matches(_own_name(flag), map(_own_name, flags), n=1, cutoff=0.6)
-    homes = [each for each in flags if _own_name(each) in names]
-    return max(homes, key=lambda each: difflib.SequenceMatcher(None, flag, each).ratio(), default=None)
+def _without_group(flag: str) -> str:
+    return flag[2:].rpartition(".")[2]
 
 
-def _own_name(flag: str) -> str:
-    """--masking.final-rate -> final-rate."""
-    return flag.removeprefix("--").rpartition(".")[2]
+def _switches_off(flag: str) -> bool:
+    return _without_group(flag).startswith("no-")
 
 
 def _nested(values: Sequence[tuple[tuple[str, ...], Any]]) -> dict[str, Any]:

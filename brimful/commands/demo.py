@@ -263,34 +263,6 @@ class DemoPlan(RunPlan):
     reviews: Reviews
 
 
-def open_demo(config: DemoConfig, ranks: World, lock: FolderLock) -> Opened[DemoConfig]:
-    """Take the folder: a free one, or with --resume one with a demo.
-
-    Raises:
-        UsageError: --resume has other options than --out and --dry-run beside it.
-        BrimfulError: a package is missing, the folder is in use, or there is no demo to resume.
-    """
-    packages = ("sklearn", "transformers", "onnx", "onnxscript", "onnxruntime", "matplotlib")
-    require("the demo", *packages, extra="demo")
-    out, resuming = Path(config.out), config.resume
-    where = "" if config.out == DemoConfig.out else f" --out {shlex.quote(config.out)}"
-    again = f"brimful demo --resume{where}"
-    if resuming and config != DemoConfig(out=config.out, resume=True, dry_run=config.dry_run):
-        raise UsageError("--resume continues with the demo's own settings: give it only --out and --dry-run")
-    if resuming:
-        config = replace(_read_config(out), out=config.out, dry_run=config.dry_run)
-        if (out / SUMMARY).exists():
-            say(f"the demo in {out} is complete")
-            return Opened(config, out, False, again, read_summary(out))
-    elif (out / CONFIG).exists():
-        raise BrimfulError(f"{out} holds an earlier demo: continue it with {again}, or remove the folder")
-    else:
-        require_folder_place(out)
-    if not config.dry_run:
-        lock.take(out)
-    return Opened(config, out, resuming, again)
-
-
 def _read_config(out: Path) -> DemoConfig:
     """The configuration of the demo in a folder.
 
@@ -303,29 +275,51 @@ def _read_config(out: Path) -> DemoConfig:
         raise BrimfulError(f"there is no demo to resume in {out}") from error
 
 
-def plan(config: DemoConfig, folder: RunFolder) -> DemoPlan:
-    """Load the reviews, and say what they are."""
-    reviews = load_reviews(find_reviews(), config.seed, config.max_reviews)
-    facts = reviews.facts
-    say(
-        f"{facts['reviews']:,} reviews, {facts['unique']:,} of them unique; {facts['conflicting']} carry both"
-        f" labels and are only text. Test: {facts['test']:,}, never seen in training, nor their"
-        f" near-duplicates. Training: {facts['labelled']:,} with labels, the rest as plain text. With all"
-        " reviews the demo takes 8 to 35 minutes on two cores; brimful demo --resume continues it"
-    )
-    return DemoPlan(config, reviews)
-
-
 class DemoJob(Job[DemoConfig, DemoPlan]):
     """The demo as a run, which a signal stops and `--resume` continues."""
 
     verb = "demo"
 
     def open(self, config: DemoConfig, ranks: World, lock: FolderLock) -> Opened[DemoConfig]:
-        return open_demo(config, ranks, lock)
+        """Take the folder: a free one, or with --resume one with a demo.
+
+        Raises:
+            UsageError: --resume has other options than --out and --dry-run beside it.
+            BrimfulError: a package is missing, the folder is in use, or there is no demo to resume.
+        """
+        packages = ("sklearn", "transformers", "onnx", "onnxscript", "onnxruntime", "matplotlib")
+        require("the demo", *packages, extra="demo")
+        out, resuming = Path(config.out), config.resume
+        where = "" if config.out == DemoConfig.out else f" --out {shlex.quote(config.out)}"
+        again = f"brimful demo --resume{where}"
+        if resuming and config != DemoConfig(out=config.out, resume=True, dry_run=config.dry_run):
+            raise UsageError(
+                "--resume continues with the demo's own settings: give it only --out and --dry-run"
+            )
+        if resuming:
+            config = replace(_read_config(out), out=config.out, dry_run=config.dry_run)
+            if (out / SUMMARY).exists():
+                say(f"the demo in {out} is complete")
+                return Opened(config, out, False, again, read_summary(out))
+        elif (out / CONFIG).exists():
+            raise BrimfulError(f"{out} holds an earlier demo: continue it with {again}, or remove the folder")
+        else:
+            require_folder_place(out)
+        if not config.dry_run:
+            lock.take(out)
+        return Opened(config, out, resuming, again)
 
     def plan(self, config: DemoConfig, folder: RunFolder) -> DemoPlan:
-        return plan(config, folder)
+        """Load the reviews, and say what they are."""
+        reviews = load_reviews(find_reviews(), config.seed, config.max_reviews)
+        facts = reviews.facts
+        say(
+            f"{facts['reviews']:,} reviews, {facts['unique']:,} of them unique; {facts['conflicting']} carry"
+            f" both labels and are only text. Test: {facts['test']:,}, never seen in training, nor their"
+            f" near-duplicates. Training: {facts['labelled']:,} with labels, the rest as plain text. With all"
+            " reviews the demo takes 8 to 35 minutes on two cores; brimful demo --resume continues it"
+        )
+        return DemoPlan(config, reviews)
 
     def outlook(self, plan: DemoPlan) -> dict[str, Any]:
         return {"dry_run": True, "data": plan.reviews.facts}

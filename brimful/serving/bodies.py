@@ -79,16 +79,15 @@ class ClassifyBody(Body):
 
     @property
     def second(self) -> list[str] | None:
-        if self.text_b is not None and self.text is not None:
+        lone = self.text_b is not None and self.text is None
+        if lone or (self.texts_b is not None and self.texts is None):
+            raise RefusedError(422, "text_b goes with text, and texts_b with texts")
+        if self.text_b is not None:
             return [self.text_b]
-        if self.texts_b is not None and self.texts is not None:
-            if len(self.texts_b) != len(self.texts):
-                counts = f"{len(self.texts)} texts cannot be paired with {len(self.texts_b)} texts_b"
-                raise RefusedError(422, counts)
-            return self.texts_b
-        if self.text_b is None and self.texts_b is None:
-            return None
-        raise RefusedError(422, "text_b goes with text, and texts_b with texts")
+        if self.texts_b is not None and self.texts is not None and len(self.texts_b) != len(self.texts):
+            counts = f"{len(self.texts)} texts cannot be paired with {len(self.texts_b)} texts_b"
+            raise RefusedError(422, counts)
+        return self.texts_b
 
 
 class EmbeddingsBody(Body):

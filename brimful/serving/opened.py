@@ -20,8 +20,8 @@ from brimful.tasks.encoded import Encoded, encode
 from brimful.tasks.form import Outputs, PredictionForm
 from brimful.tasks.saved import calibrated
 
-_GRAPHS = ("onnx/model.onnx", "onnx/model_quantized.onnx", "openvino/openvino_model.xml")
-"""Where an export to ONNX or OpenVINO has its graph."""
+_GRAPHS = ("onnx/model.onnx", "onnx/model_quantized.onnx", "model.onnx", "openvino/openvino_model.xml")
+"""Where an export to ONNX or OpenVINO has its graph; that of ONNX until 0.2.0 at the top."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -51,7 +51,6 @@ class Classification(Classes, Task):
     by_row = True
     watched = ("accuracy",)
     calibrates = True
-    sentence = "{primary} of {texts} get the right label."
 
     def __post_init__(self) -> None:
         if len(self.labels) != 2:

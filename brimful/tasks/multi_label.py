@@ -32,7 +32,6 @@ class MultiLabel(LabelSets, Task):
         Metric("macro_f1", "macro-averaged F1", percent=True),
         Metric("exact", "share of texts with exactly the right labels", percent=True),
     )
-    sentence = "The labels of {texts} are found with a micro-averaged F1 of {primary}."
 
     @classmethod
     def from_table(cls, table: Table) -> Self:

@@ -49,7 +49,6 @@ class QuestionAnswering(Answers, Task):
         Metric("lcs_f1", "F1 of CMRC 2018", percent=True),
         Metric("cmrc_exact", "exact match of CMRC 2018", percent=True),
     )
-    sentence = "The answers to {texts} have an F1 of {primary}."
     description = "the answer in a context"
     overlap = 128
 

@@ -35,7 +35,6 @@ class Regression(Numbers, Task):
         Metric("spearman", "Spearman correlation"),
         Metric("mse", "mean squared error", best="lowest"),
     )
-    sentence = "Predictions for {texts} have a Pearson correlation of {primary} with their labels."
     by_row = True
     description = "one value"
 

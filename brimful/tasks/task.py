@@ -65,8 +65,6 @@ class Task(PredictionForm, Protocol):
     returns: learning rates, checkpoints and students are compared by it."""
     watched: ClassVar[tuple[str, ...]] = ()
     """Sums of `losses` that are logged and not trained."""
-    sentence: ClassVar[str]
-    """What the report says of the test: `{primary}` is the primary metric, `{texts}` the number of texts."""
     overlap: ClassVar[int | None] = None
     """Tokens that windows of a long text share by default, at most a quarter of a window; None: it is cut."""
 

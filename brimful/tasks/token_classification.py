@@ -35,7 +35,6 @@ class TokenClassification(Spans, Task):
         Metric("precision", "precision", percent=True),
         Metric("recall", "recall", percent=True),
     )
-    sentence = "The spans of {texts} are found with an F1 of {primary}."
     overlap = 32
 
     @classmethod

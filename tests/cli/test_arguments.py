@@ -96,6 +96,10 @@ def test_the_options_of_every_verb() -> None:
         ("finetune --traim x --encoder a", ["--traim", "mean --train?"]),
         ("pretrain --shape.heads 3", ["--shape.heads", "mean --model.heads?"]),
         ("finetune --learning_rate 1", ["--learning-rate", "mean --learning-rates?"]),
+        ("evaluate --encoder a", ["mean ENCODERS?"]),
+        ("serve --models a", ["mean MODELS?"]),
+        ("finetune --ENCODER a", ["mean --encoder?"]),
+        ("export --modl a", ["unknown option --modl (brimful export --help)"]),
         ("pretrain --qqqqqqqq", ["--qqqqqqqq (brimful pretrain --help)"]),
         # an argument too many
         ("pretrain extra", ["unexpected argument extra"]),

@@ -12,7 +12,7 @@ import pytest
 
 from brimful.base.errors import BrimfulError, UsageError
 from brimful.base.summary import overview_of
-from brimful.commands.demo import STAGES, demo
+from brimful.commands.demo import STAGES, DemoJob, demo
 from brimful.demonstration.config import DemoConfig
 from brimful.demonstration.reviews import load_reviews, same_text, write_reviews
 from brimful.runs.directory import start_run
@@ -132,7 +132,7 @@ def test_an_interrupted_demo_goes_on_to_the_same_results(
     assert resumed["seconds"]["pretrain"] > spent["pretrain"]
     assert not (out / "seconds.json").exists()
     with monkeypatch.context() as patch:
-        patch.setattr(demonstration, "work", interrupt)
+        patch.setattr(DemoJob, "work", interrupt)
         assert demo(out=str(out), resume=True) == resumed
     assert "complete" in capsys.readouterr().err
 

@@ -26,7 +26,7 @@ from builders.training import TIMES
 from builders.verbs import Call, command, labelled_rows, run, sha256, start, write_table
 
 CLOCK = (
-    *("baseline_seconds", "latency_ms", "texts_per_second", "examples_per_second", "verdict"),
+    *("baseline_seconds", "latency_ms", "texts_per_second", "examples_per_second", "overview"),
     *TIMES,
 )
 LOOP = ("--trainer.checkpoint-every", 3, "--trainer.log-every", 1)

@@ -17,7 +17,7 @@ import brimful
 from brimful import BrimfulError, TaskModel
 from brimful.commands.export import export
 from brimful.exporting.graph import write_onnx
-from brimful.exporting.openvino import write_openvino
+from brimful.exporting.graph_formats import write_openvino
 from brimful.hf.folders import save_model
 from brimful.hf.text_encoder import TextEncoder
 from brimful.hf.text_reading import TextReading
@@ -296,3 +296,13 @@ def test_a_folder_with_weights_beside_its_graph_is_read_with_torch(exported):
     rows = [json.loads(line) for line in output.read_text().splitlines()]
     told = TaskModel.load(exported.parent / "model").predict(TEXTS)
     assert rows == [{"row": number} | row for number, row in enumerate(told, 1)]
+
+
+def test_the_graph_of_an_export_of_0_1_0_stands_at_the_top(exported):
+    os.replace(exported / "onnx" / "model.onnx", exported / "model.onnx")
+    (exported / "export.json").unlink()  # it names the other place
+    output = exported.parent / "out.jsonl"
+    brimful.predict(model=str(exported), input=str(written(exported.parent, "")), output=str(output))
+    labels = [json.loads(line)["prediction"] for line in output.read_text().splitlines()]
+    model = TaskModel.load(exported.parent / "model")
+    assert labels == [row["prediction"] for row in model.predict(TEXTS, precision="fp32")]

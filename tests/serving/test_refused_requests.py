@@ -53,6 +53,8 @@ def server(static: Path) -> Iterator[Asked]:
         ({"inputs": "a", "abstain_below": 0.5}, 422, "abstain_below"),
         ({"text": "a", "text_b": "b"}, 422, "alone"),
         ({"texts": ["a"], "text_b": "b"}, 422, "text_b goes with text"),
+        ({"texts": ["a"], "texts_b": ["b"], "text_b": "c"}, 422, "text_b goes with text"),
+        ({"text": "a", "text_b": "b", "texts_b": ["c"]}, 422, "texts_b with texts"),
         ({"texts": ["a"], "texts_b": []}, 422, "1 texts"),
         ({"text": "a", "model": "other"}, 404, "static"),
         ({"texts": ["a"] * 10_000}, 422, "10,000"),

@@ -315,7 +315,7 @@ def test_a_static_student_is_served_by_numpy(teacher, tmp_path):
     with pytest.raises(BrimfulError, match=r"is a finished run of `brimful distil-static`, not distil$"):
         distil(resume=str(tmp_path / "c"))
     (tmp_path / "c" / "summary.json").unlink()
-    with pytest.raises(BrimfulError, match="was not written by `brimful distil`: unknown key training"):
+    with pytest.raises(BrimfulError, match="was not written by `brimful distil`: unknown key dimensions"):
         distil(resume=str(tmp_path / "c"))
 
 

@@ -4,10 +4,12 @@ A finding is one line with a count and an example. Rows are numbered from 1 in t
 part of it is looked at. Texts are the same but for case, width and spaces if `normalised` makes them equal.
 """
 
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import combinations
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,7 @@ from brimful.base.errors import BrimfulError
 from brimful.corpus.dedup.near_pairs import near_pairs
 from brimful.corpus.text.characters import normalised
 from brimful.corpus.text.special_ids import unknown_id
+from brimful.tables.label_lists import MISSING
 from brimful.tables.labelled_spans import LabelledSpan, label_names_of
 from brimful.tables.question_files import Answer
 from brimful.tables.table import Table, require_pairs
@@ -142,7 +145,7 @@ def _finding(kind: str, table: Table, rows: Sequence[int], message: str) -> Find
 
 
 def check_labels(table: Table, purpose: str) -> list[Finding]:
-    """Rare labels, and one that dominates.
+    """Odd labels, rare ones, and one that dominates.
 
     Args:
         purpose: what rows of a rare label are too few for: `learn` or `measure`.
@@ -150,8 +153,8 @@ def check_labels(table: Table, purpose: str) -> list[Finding]:
     named = label_names_of(table)
     if named is None:
         return []
-    findings = []
     counts = Counter(name for names in named for name in names)
+    findings = _check_odd_labels(table, named, set(counts))
     rare = sorted((n, name) for name, n in counts.items() if n < RARE_LABEL_ROWS)
     if rare:
         examples = ", ".join(f"{_quoted(name)} {n}" for n, name in rare[:SHOWN_ROWS])
@@ -175,6 +178,58 @@ def check_labels(table: Table, purpose: str) -> list[Finding]:
         )
         findings.append(Finding("imbalance", str(table.path), most, message, []))
     return findings
+
+
+def _check_odd_labels(table: Table, named: Sequence[Sequence[str]], labels: Set[str]) -> list[Finding]:
+    """Labels that become classes of their own, and are probably another label, none, or several.
+
+    Args:
+        named: of each row its labels.
+    """
+    findings = []
+    by_key: dict[str, list[str]] = {}
+    for name in sorted(labels):
+        by_key.setdefault(_label_key(name), []).append(name)
+    alike = [names for names in by_key.values() if len(names) > 1]
+    if alike:
+        rows = _rows_with(named, {name for names in alike for name in names})
+        examples = ", ".join(" and ".join(map(ascii, names)) for names in alike[:SHOWN_ROWS])
+        message = (
+            f"{counted(len(rows), 'row')} with labels that differ only in case, width, spaces, invisible"
+            f" characters or the form of a number, and count as different ones: {examples}"
+        )
+        findings.append(_finding("labels alike", table, rows, message))
+    missing = labels & MISSING
+    if missing:
+        rows = _rows_with(named, missing)
+        names = ", ".join(map(_quoted, sorted(missing)))
+        message = (
+            f"{counted(len(rows), 'row')} with the label {names}, which programs write for missing values"
+        )
+        findings.append(_finding("missing labels", table, rows, message))
+    lists = {name for name in labels if name[:1] + name[-1:] in ("[]", "{}") or "|" in name}
+    if lists and not isinstance(next(iter(table.labels or ()), None), list):
+        rows = _rows_with(named, lists)
+        message = (
+            f"{counted(len(rows), 'row')} whose label looks like a list ({_quoted(min(lists))});"
+            " --task multi-label reads lists"
+        )
+        findings.append(_finding("lists", table, rows, message))
+    return findings
+
+
+def _label_key(name: str) -> str:
+    """Equal for labels that a person takes for the same one, such as 1 and 1.0."""
+    key = "".join(each for each in normalised(name) if unicodedata.category(each) != "Cf")
+    try:
+        number = float(key)
+    except ValueError:
+        return key
+    return f"{number:g}" if isfinite(number) and "_" not in key else key
+
+
+def _rows_with(named: Sequence[Sequence[str]], labels: Set[str]) -> list[int]:
+    return [row for row, names in enumerate(named) if not labels.isdisjoint(names)]
 
 
 @dataclass(frozen=True)
@@ -290,9 +345,11 @@ def compare_labels(train: Table, other: Table) -> list[Finding]:
     if not unseen:
         return []
     name = next(name for name in here[unseen[0]] if name not in known)
+    alike = sorted(each for each in known if _label_key(each) == _label_key(name))
+    there_it_is = f", there {_quoted(alike[0])}" if alike else ""
     message = (
         f"{counted(len(unseen), 'row')} with labels that train lacks (row {other.number(unseen[0])}:"
-        f" {_quoted(name)})"
+        f" {_quoted(name)}{there_it_is})"
     )
     return [_finding("unseen labels", other, unseen, message)]
 

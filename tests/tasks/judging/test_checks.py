@@ -213,3 +213,28 @@ def test_pairs_in_the_other_order_and_shared_texts_are_found_across_files() -> N
 
 def pair_table(name: str, rows: list[tuple[str, str]]) -> Table:
     return Table(Path(name), [first for first, _ in rows], [second for _, second in rows], None)
+
+
+@pytest.mark.parametrize(
+    ("labels", "kind", "part"),
+    [
+        (["1", "1.0", "2"], "labels alike", "'1' and '1.0'"),
+        (["pos", "Pos", "neg"], "labels alike", "2 rows with labels that differ only in case"),
+        (["１", "1", "x"], "labels alike", r"'1' and '\uff11'"),
+        (["a", "a\u200b", "x"], "labels alike", r"'a' and 'a\u200b'"),
+        (["a", "nan", "b"], "missing labels", "1 row with the label 'nan'"),
+        (['["a", "b"]', "c", "d"], "lists", "--task multi-label reads lists"),
+        (["a|b", "c", "d"], "lists", "1 row whose label looks like a list ('a|b')"),
+        (["1", "2", "1.5"], None, ""),
+    ],
+)
+def test_labels_that_are_not_what_they_seem(labels: list[str], kind: str | None, part: str) -> None:
+    found = by_kind(check_labels(Table(Path("a.tsv"), ["x", "y", "z"], None, labels), "learn"))
+    assert {"labels alike", "missing labels", "lists"} & found.keys() == ({kind} if kind else set())
+    assert kind is None or part in found[kind].message
+
+
+def test_an_unseen_label_names_the_one_that_is_almost_the_same() -> None:
+    train = Table(Path("a.tsv"), ["x", "y"], None, ["pos", "neg"])
+    (found,) = compare_labels(train, Table(Path("b.tsv"), ["z"], None, ["Pos"]))
+    assert "'Pos', there 'pos'" in found.message
