@@ -202,6 +202,7 @@ def _draw_bars(chart: SummaryChart) -> "Figure":
     axes.set_xlim(0, 1.25 * longest)
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.set_yticks(range(len(rows)), [name for name, _, _ in rows])
+    axes.set_ylabel(chart.x)
     axes.xaxis.set_visible(False)
     axes.spines["bottom"].set_visible(False)
     return drawing
@@ -263,26 +264,31 @@ def _draw_points(chart: SummaryChart) -> "Figure":
 
 
 def _label_points(drawing: "Figure", axes: "Axes", points: Sequence[Series]) -> None:
-    """Write each point's name beside it, as near as it touches no other name, no point and no border."""
+    """Write each point's name beside it, as near as it touches no other name, no point, no error bar and no
+    border; where the bars leave no room, a name may cross them."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     FigureCanvasAgg(drawing).draw()  # fixes where everything is
     drawing.set_layout_engine("none")
     taken = [_box_of_point(drawing, axes, point) for point in points]
+    bars = [_box_of_bar(axes, point) for point in points if point.errors]
     for place in sorted(range(len(points)), key=lambda place: -points[place].ys[0]):
         others = [box for index, box in enumerate(taken) if index != place]
         label = _annotate(axes, points[place], LABEL_GAP_POINTS, 0)
         size = label.get_window_extent().expanded(FONT_ALLOWANCE, FONT_ALLOWANCE)
         label.remove()
+        free = []
         for move, side in _list_label_places(size.width * 72 / drawing.dpi):
             right, up = side * drawing.dpi / 72, move * drawing.dpi / 72
             box = size.translated(right - LABEL_GAP_POINTS * drawing.dpi / 72, up)
             inside = axes.bbox.x0 <= box.x0 and box.x1 <= drawing.bbox.x1
             inside = inside and axes.bbox.y0 <= box.y0 and box.y1 <= drawing.bbox.y1
             if inside and not any(box.overlaps(other) for other in others):
-                _annotate(axes, points[place], side, move)
-                taken.append(box)
-                break
+                free.append((any(box.overlaps(bar) for bar in bars), abs(move), side, move, box))
+        if free:
+            _, _, side, move, box = min(free, key=lambda each: each[:2])
+            _annotate(axes, points[place], side, move)
+            taken.append(box)
 
 
 def _list_label_places(width: float) -> list[tuple[float, float]]:
@@ -303,6 +309,14 @@ def _box_of_point(drawing: "Figure", axes: "Axes", point: Series) -> "Bbox":
     x, y = axes.transData.transform((float(point.xs[0]), point.ys[0]))
     radius = POINT_RADIUS_POINTS * drawing.dpi / 72
     return Bbox([[x - radius, y - radius], [x + radius, y + radius]])
+
+
+def _box_of_bar(axes: "Axes", point: Series) -> "Bbox":
+    """The pixels that the error bar of a point takes, a line without width."""
+    from matplotlib.transforms import Bbox
+
+    x, y, error = float(point.xs[0]), point.ys[0], point.errors[0]
+    return Bbox(axes.transData.transform([(x, y - error), (x, y + error)]))
 
 
 def _annotate(axes: "Axes", point: Series, side: float, move: float) -> "Annotation":

@@ -8,6 +8,8 @@ from brimful.base.summary import Series, SummaryChart
 from brimful.reports.load import Run
 
 LOSS, VALIDATION = "loss.", "validation."
+PROPORTIONS = ("accuracy", "validation.accuracy", "fill", "data_wait", "lag", "communication", "withheld")
+"""Keys whose numbers are shown in percent."""
 COUNTERS = ("step", "tokens", "seconds")
 """Keys that only grow, which no chart shows."""
 MAX_CURVES = 6
@@ -18,6 +20,8 @@ def draw_curves(run: Run) -> list[SummaryChart]:
     """A chart for the losses, one for each metric of validation, and one for each other number."""
     found: dict[str, list[Series]] = {}
     for folder, lines in run.metrics.items():
+        if folder and lines == run.metrics.get(""):  # the trial that the run kept
+            continue
         for key in dict.fromkeys(key for line in lines for key in line):
             curve = _read_curve(lines, key, folder)
             if curve is not None and key not in COUNTERS:
@@ -28,7 +32,9 @@ def draw_curves(run: Run) -> list[SummaryChart]:
         is_detail = name != "loss" and not name.startswith(VALIDATION)
         title = in_words(name.replace(".", ": "))
         shown = curves[:MAX_CURVES]
-        charts.append(SummaryChart(title, "lines", "updates", name, shown, more, is_detail=is_detail))
+        share = name in PROPORTIONS
+        chart = SummaryChart(title, "lines", "updates", name, shown, more, share=share, is_detail=is_detail)
+        charts.append(chart)
     return sorted(charts, key=lambda chart: (chart.is_detail, chart.y != "loss"))
 
 
@@ -43,7 +49,7 @@ def _read_curve(lines: list[dict[str, Any]], key: str, folder: str) -> Series | 
     points = [(line["step"], line[key]) for line in lines if _has_number(line, key)]
     if len(points) < 2:
         return None
-    shown = key.removeprefix(LOSS).replace(".", " ")
+    shown = key.removeprefix(LOSS).replace(".", " ").replace("_", " ")
     name = " ".join(part for part in (folder, shown) if part)
     return Series(name, [float(x) for x, _ in points], [float(y) for _, y in points])
 

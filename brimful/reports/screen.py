@@ -17,7 +17,7 @@ from brimful.base.terminal import output_console
 
 MAX_HEADING_CHARACTERS = 16
 """Characters of a line of a heading."""
-MIN_NAME_CHARACTERS = 12
+MIN_NAME_CHARACTERS = 20
 """Characters of a line of a name, where names are wrapped for want of width."""
 
 
@@ -55,20 +55,21 @@ def show_values(result: Mapping[str, Any]) -> None:
 
 
 def print_tables(tables: Sequence[SummaryTable], console: Console) -> None:
-    """Print tables, names to the left and all else to the right.
+    """Print tables, words to the left and numbers to the right.
 
-    Where a table is wider than the terminal, columns after the third are left out until it fits: the names,
-    the metric and the distance from the best stay, and so do the last ones. If that is not enough, names are
-    wrapped, and all cells where the others by themselves are too wide.
+    Where a table is wider than the terminal, names are wrapped. If that is not enough, columns after the
+    third are left out until it fits: the names, the metric and the distance from the best stay, and so do the
+    last ones. All cells are wrapped where even these are too wide.
     """
     for content in tables:
         columns = list(range(len(content.columns)))
-        while len(columns) > 4 and _measure(_draw_table(content, columns), console) > console.width:
-            del columns[3]
         wrapped: list[int] = []
-        if _measure(_draw_table(content, columns), console) > console.width:
+        while _measure(_draw_table(content, columns), console) > console.width:
             others = _measure(_draw_table(content, columns[1:]), console)
             wrapped = columns[:1] if others <= console.width - MIN_NAME_CHARACTERS else columns
+            if wrapped is not columns or len(columns) <= 4:
+                break
+            del columns[3]
         console.print(_draw_table(content, columns, wrapped))
 
 
@@ -83,7 +84,7 @@ def _draw_table(content: SummaryTable, columns: Sequence[int], wrapped: Sequence
     table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", show_header=has_heads)
     for place in columns:
         name = textwrap.fill(_fit_terminal(content.columns[place]), MAX_HEADING_CHARACTERS)
-        justify: Literal["left", "right"] = "right" if place else "left"
+        justify: Literal["left", "right"] = "left" if place == 0 or content.has_words(place) else "right"
         table.add_column(Text(name), justify=justify, no_wrap=place not in wrapped, overflow="fold")
     for row in content.rows:
         table.add_row(*(Text(_fit_terminal(row[place])) for place in columns))
