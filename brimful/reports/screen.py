@@ -12,7 +12,7 @@ from rich.text import Text
 
 from brimful.base.console import visible
 from brimful.base.numbers import SPACE, list_facts
-from brimful.base.summary import Summary, SummaryTable, compare_models, overview_of
+from brimful.base.summary import SummaryTable, compare_models, overview_of
 from brimful.base.terminal import output_console
 
 MAX_HEADING_CHARACTERS = 16
@@ -22,36 +22,20 @@ MIN_NAME_CHARACTERS = 20
 
 
 def show_result(result: Mapping[str, Any]) -> None:
-    """Print the Summary of a result; of a result without one each value."""
-    summary = overview_of(result, "the result")
-    if summary is None:
-        show_values(result)
-    else:
-        show_summary(summary)
-
-
-def show_summary(summary: Summary, console: Console | None = None) -> None:
     """Print the title, the verdict, the models side by side, and the tables that are no detail.
 
-    Args:
-        console: by default stdout.
+    Of a result without a Summary each value is printed, by its dotted key.
     """
-    console = console or output_console()
+    summary = overview_of(result, "the result")
+    if summary is None:
+        for key, value in list_facts(result):
+            print(_fit_terminal(f"{key}: {value}"))
+        return
+    console = output_console()
     console.print(Text(_fit_terminal(f"{summary.title}: {summary.verdict}")))
     if summary.test is not None and len(summary.models) > 1:
         print_tables(compare_models(summary.test, summary.models), console)
     print_tables([table for table in summary.tables if not table.is_detail], console)
-
-
-def _fit_terminal(text: str) -> str:
-    """A text without control characters, and with plain spaces before units."""
-    return visible(text.replace(SPACE, " "))
-
-
-def show_values(result: Mapping[str, Any]) -> None:
-    """Print each value of a result on a line of its own, by its dotted key."""
-    for key, value in list_facts(result):
-        print(_fit_terminal(f"{key}: {value}"))
 
 
 def print_tables(tables: Sequence[SummaryTable], console: Console) -> None:
@@ -79,8 +63,8 @@ def _measure(table: Table, console: Console) -> int:
 
 
 def _draw_table(content: SummaryTable, columns: Sequence[int], wrapped: Sequence[int] = ()) -> Table:
-    has_heads = any(content.columns)
     title = Text(_fit_terminal(content.title), style="italic")
+    has_heads = any(content.columns)
     table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", show_header=has_heads)
     for place in columns:
         name = textwrap.fill(_fit_terminal(content.columns[place]), MAX_HEADING_CHARACTERS)
@@ -89,3 +73,8 @@ def _draw_table(content: SummaryTable, columns: Sequence[int], wrapped: Sequence
     for row in content.rows:
         table.add_row(*(Text(_fit_terminal(row[place])) for place in columns))
     return table
+
+
+def _fit_terminal(text: str) -> str:
+    """A text without control characters, and with plain spaces before units."""
+    return visible(text.replace(SPACE, " "))

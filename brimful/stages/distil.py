@@ -20,9 +20,9 @@ from brimful.runs.folder import RunFolder
 from brimful.runs.job import Job, RunPlan, Summary
 from brimful.stages.distil_options import DistilConfig, LogitStageConfig, with_absolute_paths
 from brimful.stages.distil_summary import summarise_distillation
+from brimful.stages.student_training import StudentTrainer
 from brimful.stages.students import StudentStart, start_of
 from brimful.stages.teaching_material import Material, open_sources, read_material
-from brimful.stages.training import StudentTrainer
 from brimful.tasks.data import evaluation
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.judging.baselines import Tfidf, available, linear

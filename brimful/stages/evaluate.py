@@ -25,8 +25,7 @@ from brimful.runs.folder import RunFolder
 from brimful.runs.job import Job, Opened, RunPlan, Summary
 from brimful.stages.evaluate_config import EvaluateConfig
 from brimful.stages.evaluate_summary import summarise_evaluation
-from brimful.stages.finetune import resolved
-from brimful.stages.finetune_trainings import Finetuning, load_data
+from brimful.stages.finetune_trainings import Finetuning, load_data, resolved
 from brimful.stages.held_out_text import evaluate_text
 from brimful.tables.layouts import find_layout
 from brimful.tasks.data import TaskData

@@ -15,20 +15,17 @@ from brimful.base.seals import seal
 from brimful.base.summary import with_overview
 from brimful.hf.folders import load_pretrained
 from brimful.model.drawing import undrawn
-from brimful.model.encoder import Encoder
-from brimful.model.heads import SequenceHead, pooling_of
-from brimful.precision.formats import Precision
+from brimful.model.heads import SequenceHead
 from brimful.runs.directory import absolute, model_files, named_files
 from brimful.runs.folder import Result, RunFolder
 from brimful.runs.job import Job, RunPlan, Summary
 from brimful.runs.places import START
-from brimful.stages.finetune_config import NO_DEV, FinetuneConfig, default_rate
+from brimful.stages.finetune_config import NO_DEV, FinetuneConfig
 from brimful.stages.finetune_summary import summarise_finetuning
-from brimful.stages.finetune_trainings import FEWEST, Finetuning, SeedModel, Trial, load_data
+from brimful.stages.finetune_trainings import FEWEST, Finetuning, SeedModel, Trial, load_data, resolved
 from brimful.stages.held_out_rows import FILE, HeldOut
 from brimful.stages.ladder import Ladder
 from brimful.stages.task_start import TaskStart, starting_model
-from brimful.tables.layouts import find_layout
 from brimful.tasks.data import TaskData
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.judging.baselines import available
@@ -36,7 +33,6 @@ from brimful.tasks.judging.checks import Finding, described
 from brimful.tasks.judging.comparison import Judged, fingerprint, over_seeds, write_predictions
 from brimful.tasks.judging.review import check_before, review
 from brimful.tasks.model import TaskModel
-from brimful.tasks.registry import task_of
 from brimful.tasks.task import TaskHead
 from brimful.train.metrics import read_metrics, training_loss
 from brimful.train.objective import Runtime
@@ -222,25 +218,6 @@ def _facts_of(trial: Trial, metric: str) -> dict[str, Any]:
         "epochs": trial.epochs,
         f"dev_{metric}": trial.dev.get(metric),
     }
-
-
-def resolved(config: FinetuneConfig, encoder: Encoder, precision: Precision) -> FinetuneConfig:
-    """The configuration with everything that it needs to mean the same elsewhere, but for its paths."""
-    longest, hidden = encoder.config.max_length, encoder.config.hidden_size
-    max_length = min(128, longest) if config.max_length is None else config.max_length
-    kind = task_of(config.task, find_layout(config.layout, config.columns))
-    overlap = config.overlap
-    if overlap is None and kind.overlap is not None:
-        overlap = min(kind.overlap, max_length // 4)
-    return replace(
-        config,
-        task=kind.name,
-        max_length=max_length,
-        overlap=overlap,
-        pooling=pooling_of(encoder) if config.pooling == "auto" else config.pooling,
-        learning_rates=config.learning_rates or (default_rate(hidden),),
-        precision=precision,
-    )
 
 
 def _with_absolute_paths(config: FinetuneConfig) -> FinetuneConfig:

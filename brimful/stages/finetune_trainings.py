@@ -13,9 +13,11 @@ from brimful.base.distributed import ALONE, World
 from brimful.base.randomness import derive_key, permutation
 from brimful.model.drawing import undrawn
 from brimful.model.encoder import Encoder
+from brimful.model.heads import pooling_of
 from brimful.objectives.supervised import Supervised
+from brimful.precision.formats import Precision
 from brimful.runs.folder import Result, RunFolder
-from brimful.stages.finetune_config import FinetuneConfig
+from brimful.stages.finetune_config import FinetuneConfig, default_rate
 from brimful.stages.task_start import starting_model
 from brimful.stages.training import Stage, train_stage
 from brimful.tables.layouts import find_layout
@@ -37,6 +39,25 @@ CALIBRATION = 0.1
 """Of train, what is dev where there is nothing to choose, but probabilities to calibrate."""
 FEWEST = 500
 """Rows of train from which it is held out: fewer would make too few errors on dev for a temperature."""
+
+
+def resolved(config: FinetuneConfig, encoder: Encoder, precision: Precision) -> FinetuneConfig:
+    """The configuration with everything that it needs to mean the same elsewhere, but for its paths."""
+    longest, hidden = encoder.config.max_length, encoder.config.hidden_size
+    max_length = min(128, longest) if config.max_length is None else config.max_length
+    kind = task_of(config.task, find_layout(config.layout, config.columns))
+    overlap = config.overlap
+    if overlap is None and kind.overlap is not None:
+        overlap = min(kind.overlap, max_length // 4)
+    return replace(
+        config,
+        task=kind.name,
+        max_length=max_length,
+        overlap=overlap,
+        pooling=pooling_of(encoder) if config.pooling == "auto" else config.pooling,
+        learning_rates=config.learning_rates or (default_rate(hidden),),
+        precision=precision,
+    )
 
 
 def load_data(config: FinetuneConfig, encoder: Encoder, ranks: World = ALONE) -> TaskData:

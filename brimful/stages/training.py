@@ -18,7 +18,6 @@ from brimful.model.encoder import Encoder
 from brimful.optim.config import DecayConfig
 from brimful.optim.schedule import CurveConfig, ScheduleConfig
 from brimful.runs.folder import Result, RunFolder
-from brimful.stages.distil_options import LayeredOptions, StageConfig
 from brimful.tasks.data import example_stream
 from brimful.train.config import LoopConfig
 from brimful.train.objective import Objective, Runtime
@@ -108,49 +107,3 @@ def train_stage(stage: Stage, options: TrainingOptions, run: RunFolder, runtime:
 
     with ExitStack() as opened:
         return run.train(stage.folder, stage.title, make_trainer, stage.trained)
-
-
-class StudentTrainer:
-    """Trains the students of a distillation, stage by stage.
-
-    Attributes:
-        results: of all stages so far.
-    """
-
-    def __init__(self, options: LayeredOptions, run: RunFolder, runtime: Runtime) -> None:
-        self.options, self.run, self.runtime = options, run, runtime
-        self.results: list[Result] = []
-
-    @property
-    def seconds(self) -> float:
-        """The seconds of training, in all."""
-        return sum(result.seconds for result in self.results)
-
-    def train(
-        self,
-        name: str,
-        seed: int,
-        stage: StageConfig,
-        texts: Examples | StreamedTexts,
-        encoder: Encoder,
-        objective: Objective,
-        trained: Mapping[str, nn.Module],
-    ) -> None:
-        """Train one stage to its end; not at all if it has no epochs. Its weights are in `trained` then.
-
-        Args:
-            name: of the stage, which names its folder with the seed.
-        """
-        if not stage.epochs:
-            return
-        folder = self.run.path / "stages" / f"seed-{seed}" / name
-        title = f"distil {name}, seed {seed}"
-        rate = stage.learning_rate
-        result = train_stage(
-            Stage(title, folder, seed, encoder, objective, texts, stage.epochs, rate, trained),
-            self.options,
-            self.run,
-            self.runtime,
-        )
-        result.load(trained)
-        self.results.append(result)
