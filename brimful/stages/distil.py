@@ -368,7 +368,8 @@ def compared(
     found["megabytes"] = {name: size.megabytes for name, size in sizes.items()}
     timed = {name: size.answer for name, size in sizes.items()}
     if tfidf and available(task) is None and (rung := linear(task, data, Tfidf())):
-        found["tfidf"], judged["tfidf"] = rung.metrics, [Judged(task, rung.answers)]
+        reads = {} if rung.reads is None else {"reads": rung.reads}
+        found["tfidf"], judged["tfidf"] = {**rung.metrics, **reads}, [Judged(task, rung.answers)]
         timed |= {} if rung.answer is None else {"tfidf": rung.answer}
     speeds = speeds_of(timed, data.test.table)
     for measure in Speed._fields:
