@@ -52,7 +52,7 @@ from brimful.base.errors import BrimfulError
 from brimful.commands.export import export
 from brimful.data.examples import encode_texts
 from brimful.exporting.formats import FormatName
-from brimful.exporting.instructions import described_instructions
+from brimful.exporting.gate import described_instructions
 from brimful.tables.table_files import read_texts
 
 SIDES = (

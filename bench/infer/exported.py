@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.common.turns import serve
-from brimful.exporting.card import run_of
+from brimful.exporting.description import run_of
 from brimful.exporting.exported import Export
 from brimful.exporting.formats import FORMATS
 from brimful.exporting.runtimes import padded_outputs

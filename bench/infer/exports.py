@@ -23,10 +23,10 @@ from bench.common.record import Record
 from bench.common.turns import Worker
 from brimful.base.errors import BrimfulError
 from brimful.commands.export import export
-from brimful.exporting.card import run_of
-from brimful.exporting.format import GraphFormat
+from brimful.exporting.description import run_of
 from brimful.exporting.formats import FORMATS
-from brimful.exporting.instructions import described_instructions
+from brimful.exporting.gate import described_instructions
+from brimful.exporting.graph_formats import GraphFormat
 from brimful.hf.model_folder import ModelFolder
 
 GRAPHS = [name for name, form in FORMATS.items() if isinstance(form, GraphFormat)]

@@ -15,11 +15,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
+import brimful.kernels.forms  # noqa: F401  (fast forms register themselves)
 from bench.common.processes import machine_facts
 from bench.common.record import Record
 from bench.infer.__main__ import least_cosine
 from brimful.data.examples import Examples
-from brimful.exporting.instructions import described_instructions
+from brimful.exporting.gate import described_instructions
 from brimful.model.encoder import Encoder
 from brimful.model.inference import text_vectors
 from brimful.model.shape import Architecture, EncoderConfig

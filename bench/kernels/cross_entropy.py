@@ -24,6 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
+import brimful.kernels.forms  # noqa: F401  (fast forms register themselves)
 from bench.common.memory import saved_bytes
 from bench.common.reference import matmul_rate
 from bench.kernels.timing import alternated

@@ -22,6 +22,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
+import brimful.kernels.forms  # noqa: F401  (fast forms register themselves)
 from bench.common.processes import machine_facts
 from bench.common.reference import matmul_rate
 from bench.kernels.timing import alternated

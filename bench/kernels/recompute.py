@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 import torch
 
+import brimful.kernels.forms  # noqa: F401  (fast forms register themselves)
 from bench.common.ideas import packed_loss
 from bench.common.memory import saved_bytes
 from bench.common.workload import CAPACITY, VOCABULARY, make_sequences, model_config, packed, sample_lengths

@@ -1,7 +1,7 @@
 """Folders with a model: one commit record lists every file, so a damaged model is refused, not run.
 
-The folder of a finished run has checksums.json, an export export.json (until 0.1.0 also
-conversion.json). A folder of another origin has none of them, and is read as it is.
+The folder of a finished run has checksums.json, an export export.json. A folder of another origin has
+neither, and is read as it is.
 """
 
 import os
@@ -12,7 +12,6 @@ from brimful.base.storage import LOCK, commit, crc32, read_commit, read_record
 
 CHECKSUMS = "checksums.json"
 EXPORT = "export.json"
-CONVERSION = "conversion.json"
 PAGES = "pages"
 """The key of an export's record for files that its user may edit, and their CRCs. They are not checked."""
 
@@ -35,7 +34,7 @@ def check_seal(folder: Path) -> None:
     Raises:
         BrimfulError: the record is damaged; or a file is missing, or not the one that was written.
     """
-    for name in (CHECKSUMS, EXPORT, CONVERSION):
+    for name in (CHECKSUMS, EXPORT):
         if (folder / name).is_file():
             read_commit(folder / name, verify=True, remedy="the files are read as they are")
 

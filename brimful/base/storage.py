@@ -45,7 +45,6 @@ _CONTENTS = {
     "plan.json": "an unfinished corpus",
     "config.yaml": _UNFINISHED,
     "export.json": "an export",
-    "conversion.json": "a converted model",
     "config.json": "a model",
 }
 

@@ -71,10 +71,11 @@ def _naming_help(prog: str) -> Iterator[None]:
 
 
 def _values(arguments: Sequence[str], options: Sequence[Option]) -> list[tuple[Option, Any]]:
-    """The options that the arguments name, with their values; a later one counts.
+    """The options that the arguments name, with their values; of an option with one value a later one counts.
 
     Raises:
-        UsageError: an option is unknown, or has a missing or wrong value; an argument belongs to none.
+        UsageError: an option is unknown, or has a missing or wrong value; one with several values is
+            repeated, which would drop some; an argument belongs to none.
     """
     flags = {flag: option for option in [*options, *options_of(Common)] for flag in option.flags}
     values: list[tuple[Option, Any]] = []
@@ -96,6 +97,8 @@ def _values(arguments: Sequence[str], options: Sequence[Option]) -> list[tuple[O
         texts = [text] if equals else []
         while remaining and option.takes(remaining[0], texts):
             texts.append(remaining.popleft())
+        if option.several and any(option is other for other, _ in values):
+            raise UsageError(f"{flag} is given twice: write all its values behind one {flag}")
         values.append((option, option.value(texts)))
     place = next((option for option in options if option.positional), None)
     most = len(positional) if place and place.several else int(place is not None)

@@ -1,16 +1,15 @@
 """The verb `brimful export`: any model folder as one for Hugging Face libraries, as a graph of ONNX or
 OpenVINO, or in Brimful's own eight bits.
 
-It is checked before it gets its name: an export with other outputs or ids is not written
-(exporting/gate.py), nor one in fewer bits that loses too much on real texts (exporting/text_gate.py).
-Pieces of the vocabulary can be dropped on the way.
+It is checked before it gets its name: an export with other outputs or ids is not written, nor one in fewer
+bits that loses too much on real texts (exporting/gate.py). Pieces of the vocabulary can be dropped.
 """
 
 import importlib.util
 import os
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +20,8 @@ from brimful.base.console import warn
 from brimful.base.errors import BrimfulError
 from brimful.base.extras import require
 from brimful.base.folder_lock import FolderLock
-from brimful.base.seals import CONVERSION, PAGES, own_files
 from brimful.base.seals import EXPORT as RECORD
+from brimful.base.seals import PAGES, own_files
 from brimful.base.storage import atomic_directory, commit, crc32
 from brimful.base.summary import with_overview
 from brimful.corpus.reading.read import check_encoding
@@ -30,15 +29,13 @@ from brimful.corpus.reading.texts import read_texts
 from brimful.corpus.text.pruning import prune
 from brimful.corpus.text.sentence_folder import PROMPTS
 from brimful.corpus.text.tokenizer import load as load_tokenizer
-from brimful.exporting.card import card, run_of
 from brimful.exporting.config import ExportConfig
-from brimful.exporting.export_summary import measure_model, summarise_export
+from brimful.exporting.description import card, measure_model, run_of, summarise_export
 from brimful.exporting.exported import Export
 from brimful.exporting.format import Format
 from brimful.exporting.formats import FORMATS, format_of, require_export_place
-from brimful.exporting.gate import check_given
-from brimful.exporting.real_texts import ComparedModel, find_texts
-from brimful.exporting.text_gate import TextGate
+from brimful.exporting.gate import Gate, check_given
+from brimful.exporting.real_texts import find_texts
 from brimful.hf.config_json import family_of
 from brimful.hf.folders import HEADS, left_out
 from brimful.hf.int8_steps import forget_steps
@@ -50,8 +47,6 @@ from brimful.model.shape import EncoderConfig
 from brimful.runs.snapshot import load_snapshot
 from brimful.stages.teaching_material import tables_of_run
 from brimful.start.vocabulary import keep_rows
-from brimful.tasks.model import load_task_model
-from brimful.tasks.task import TaskHead
 
 
 def _texts(config: ExportConfig) -> Iterator[str]:
@@ -94,7 +89,7 @@ def export(config: ExportConfig) -> dict[str, Any]:
         the modules `left_out`; what was `pruned` with `keep_pieces_of` (`text.pruning.Statistics`);
         `max_abs_hidden_difference` from `transformers` on the given folder, and `max_abs_logit_difference` of
         the written one (None where not compared); what `gate` found on real texts
-        (`exporting.real_texts.compare`); for a checkpoint also its `step` and whether its weights
+        (`exporting.gate.compare`); for a checkpoint also its `step` and whether its weights
         are `averaged`.
 
     Raises:
@@ -127,10 +122,10 @@ def _exported(config: ExportConfig, lock: FolderLock) -> dict[str, Any]:
     require_export_place(out, source, form)
     if not config.dry_run:
         lock.take(out)
-    own = own_files(out / (RECORD if (out / RECORD).is_file() else CONVERSION))
+    own = own_files(out / RECORD)
     tokenizer = encoder.tokenizer or load_tokenizer(source.path)  # which says what is missing
     dropped = left_out(source, encoder, head)
-    head = form.masked_lm_head_of(head) if config.masked_lm else form.head_of(head)
+    head = form.head_of(head, config.masked_lm)
     reading: TextReading | None = None
     if head is None:
         reading = reading_of(source, encoder.config)
@@ -180,7 +175,7 @@ def _exported(config: ExportConfig, lock: FolderLock) -> dict[str, Any]:
     return with_overview(result, summarise_export(facts))
 
 
-def _open_gate(config: ExportConfig, form: Format, model: Export) -> TextGate | None:
+def _open_gate(config: ExportConfig, form: Format, model: Export) -> Gate | None:
     """Read the texts; None where the format computes in float32 and the user names no texts.
 
     Raises:
@@ -192,34 +187,18 @@ def _open_gate(config: ExportConfig, form: Format, model: Export) -> TextGate | 
         return None
     if form.runs_with:
         require(f"comparing --format {form.name} on texts (--test, --calibrate)", *form.runs_with)
-    compared = _compared_model(form, model)
-    found = find_texts(compared, config.test, config.calibrate, tables_of_run(model.source))
+    if model.head is None and not form.makes_vectors:
+        raise BrimfulError(
+            f"--format {form.name} says nothing of an encoder's vectors, so they cannot be compared on texts:"
+            " leave --test and --calibrate out, or choose --format sentence-transformers"
+        )
+    found = find_texts(model, config.test, config.calibrate, tables_of_run(model.source))
     if found is None:
         raise BrimfulError(
             f"--format {form.name} rounds, and what that costs is measured on real texts: name some with"
             " --test TABLE (labelled) or --calibrate FILE"
         )
-    return TextGate(compared, *found, f"{form.name} of {config.run}", config.most_loss)
-
-
-def _compared_model(form: Format, model: Export) -> ComparedModel:
-    encoder, head = model.encoder, model.head
-    if head is None:
-        if not form.makes_vectors:
-            raise BrimfulError(
-                f"--format {form.name} says nothing of an encoder's vectors, so they cannot be compared on"
-                " texts: leave --test and --calibrate out, or choose --format sentence-transformers"
-            )
-        return ComparedModel(encoder, None, model.reading)
-    if not isinstance(head, TaskHead) or not model.source.has_task:
-        raise BrimfulError(
-            f"--format {form.name} is compared on real texts, which needs the head of a task, or none: a"
-            f" {type(head).__name__} is exported with --format onnx, without --test and --calibrate"
-        )
-    task_model = replace(load_task_model(model.source), encoder=encoder, head=head)
-    names, labels = list(task_model.task.labels), model.labels
-    order = [labels.index(name) for name in names] if labels and names != labels else None
-    return ComparedModel(encoder, task_model, None, order)
+    return Gate(model, *found, f"{form.name} of {config.run}", config.most_loss)
 
 
 def _commit(
@@ -231,11 +210,12 @@ def _commit(
         own: names of files in `out` that the user has edited, which stay.
     """
     files = sorted(path for path in folder.rglob("*") if path.is_file())
-    page = card(model, form, out.resolve().name, run_of(model.source), facts)
+    facts["megabytes"] = measure_model(files)
+    summary = summarise_export(facts)
+    page = card(model, form, out.resolve().name, run_of(model.source), summary)
     pages = {"README.md": page, "example.py": form.example(model)}
     written = [name for name in pages if name not in own]
     for name in written:
         (folder / name).write_text(pages[name], encoding="utf-8")
     facts[PAGES] = {name: crc32(folder / name) for name in written}
-    facts["megabytes"] = measure_model(files)
-    return commit(folder / RECORD, files, kind="export", **with_overview(facts, summarise_export(facts)))
+    return commit(folder / RECORD, files, kind="export", **with_overview(facts, summary))

@@ -7,7 +7,7 @@ from typing import Any
 
 from brimful.base.console import counted, progress, say
 from brimful.base.errors import BrimfulError
-from brimful.base.seals import CHECKSUMS, CONVERSION, EXPORT
+from brimful.base.seals import CHECKSUMS, EXPORT
 from brimful.base.storage import read_commit, read_json, read_object, read_record, require_shape
 from brimful.corpus.pipeline.inventory import FOLDERS, PLAN
 from brimful.corpus.shards import MANIFEST, ManifestRecord
@@ -94,7 +94,7 @@ def _is_record(path: Path) -> bool:
     """Whether only a commit record has this name at this place."""
     folder = path.parent
     return bool(
-        path.name in (MANIFEST, CHECKSUMS, EXPORT, CONVERSION)
+        path.name in (MANIFEST, CHECKSUMS, EXPORT)
         or (path.name == PLAN and (folder / "shards").is_dir())
         or (path.name == "checkpoint.json" and re.fullmatch(r"step-\d+", folder.name))
         or (path.name == "result.json" and folder.name == "result")

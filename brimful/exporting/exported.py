@@ -1,16 +1,23 @@
-"""A model on its way into a folder, and what its folder, example and card say of it."""
+"""A model on its way into a folder: what its folder, example and card say of it, and how it reads texts."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
+from brimful.base.errors import BrimfulError
 from brimful.corpus.text.special_ids import Side, special_tokens, truncation_side
 from brimful.hf.model_folder import PAIRS, ModelFolder
-
-if TYPE_CHECKING:
-    from brimful.hf.tensors import Head
-    from brimful.hf.text_reading import TextReading
-    from brimful.model.encoder import Encoder
+from brimful.hf.tensors import Head
+from brimful.hf.text_reading import TextReading
+from brimful.model.encoder import Encoder
+from brimful.model.heads import MaskedLMHead, SequenceHead, SpanHead, TokenHead
+from brimful.tables.layouts import FileLayout
+from brimful.tables.table import Table
+from brimful.tables.table_files import read_file, read_texts
+from brimful.tasks.encoded import Encoded, encode
+from brimful.tasks.model import TaskModel, load_task_model
+from brimful.tasks.task import TaskHead
 
 
 @dataclass(frozen=True)
@@ -25,13 +32,13 @@ class Export:
         token_types: whether they are an input.
     """
 
-    encoder: "Encoder"
-    head: "Head | None"
+    encoder: Encoder
+    head: Head | None
     labels: list[str] | None
     source: ModelFolder
     settings: dict[str, Any]
     token_types: bool
-    reading: "TextReading | None"
+    reading: TextReading | None
 
     @property
     def max_length(self) -> int:
@@ -63,8 +70,6 @@ class Export:
     @property
     def kind(self) -> str:
         """What it computes: classes, labels, values, tokens, answers, words or vectors."""
-        from brimful.model.heads import MaskedLMHead, SequenceHead, SpanHead, TokenHead
-
         if isinstance(self.head, SpanHead):
             return "answers"
         if isinstance(self.head, TokenHead):
@@ -77,3 +82,52 @@ class Export:
         if problem == "regression" or (problem is None and self.head.classes == 1):
             return "values"
         return "labels" if problem == "multi_label_classification" else "classes"
+
+    @cached_property
+    def task(self) -> TaskModel | None:
+        """The model with its task; None of an encoder without a head.
+
+        Raises:
+            BrimfulError: its head is of no task.
+        """
+        if self.head is None:
+            return None
+        if not isinstance(self.head, TaskHead) or not self.source.has_task:
+            raise BrimfulError(
+                "an export is compared on real texts if its model has the head of a task, or none: a"
+                f" {type(self.head).__name__} is exported with --format onnx, without --test and --calibrate"
+            )
+        return replace(load_task_model(self.source), encoder=self.encoder, head=self.head)
+
+    @property
+    def order(self) -> list[int] | None:
+        """Output i of the task is the head's output `order[i]`; None: they are in the same order."""
+        labels = self.labels
+        names = list(self.task.task.labels) if self.task else []
+        return [labels.index(name) for name in names] if labels and names and names != labels else None
+
+    def encode(self, table: Table, *, labelled: bool = False) -> Encoded:
+        """Examples of texts, as the model reads them.
+
+        Args:
+            labelled: whether the table's labels become targets; only with a task.
+        """
+        tokenizer, model = self.encoder.tokenizer, self.task
+        assert tokenizer is not None
+        if model is None:
+            assert self.reading is not None
+            return encode(table, tokenizer, self.reading.max_length, prompt=self.reading.prompt)
+        if labelled:
+            return model.task.encode(table, tokenizer, model.max_length, model.overlap, labelled=True)
+        return model.encode(table)
+
+    def read(self, path: Path, layout: FileLayout, *, labelled: bool) -> Encoded:
+        """The rows of a file.
+
+        Raises:
+            BrimfulError: it cannot be read.
+        """
+        if self.task is None:
+            return self.encode(read_texts(path, layout))
+        table = read_file(self.task.task, path, labelled=labelled, layout=layout)
+        return self.encode(table, labelled=labelled)

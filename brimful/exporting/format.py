@@ -1,24 +1,22 @@
 """What a format of exports is: the head that it takes, its folder, how others run it, and its example.
 
-A format is one class in a file of its own, which `formats.FORMATS` lists. Nothing heavy is imported before a
+A format is one class, which `formats.FORMATS` lists. Nothing heavy is imported before a
 format writes: the command line asks formats what they need before torch is loaded.
 """
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from brimful.base.console import warn
 from brimful.base.errors import BrimfulError
 from brimful.base.extras import require
 from brimful.base.storage import read_json, write_json
 from brimful.corpus.text.sentence_folder import PROMPTS, SETTINGS, transformer_settings
-from brimful.exporting.exported import Export
 
 if TYPE_CHECKING:
+    from brimful.exporting.exported import Export
+    from brimful.exporting.gate import Facts, Gate
     from brimful.exporting.runtimes import Run
-    from brimful.exporting.text_gate import Facts, TextGate
     from brimful.hf.tensors import Head
     from brimful.model.encoder import Encoder
 
@@ -38,6 +36,7 @@ class Format:
         rounds: whether its runtime may compute in fewer bits than float32, so that texts must show what it
             costs.
         makes_vectors: whether it says how an encoder makes vectors of texts.
+        takes_masked_lm: whether it has a place for the scores of a vocabulary, where they are asked for.
     """
 
     name: ClassVar[str]
@@ -48,6 +47,7 @@ class Format:
     runs_with: ClassVar[tuple[str, ...]] = ()
     rounds: ClassVar[bool] = False
     makes_vectors: ClassVar[bool] = True
+    takes_masked_lm: ClassVar[bool] = False
 
     def require_packages(self) -> None:
         """Check that what the format needs can be imported.
@@ -65,27 +65,24 @@ class Format:
             BrimfulError: it lacks something.
         """
 
-    def head_of(self, head: "Head | None") -> "Head | None":
-        """The head that the format takes along; a masked-LM head stays out, and an encoder of texts is left.
+    def head_of(self, head: "Head | None", masked_lm: bool) -> "Head | None":
+        """The head that the format takes along. A masked-LM head stays out, which leaves an encoder of texts,
+        unless a user asks for it.
 
         Raises:
-            BrimfulError: the format has no place for the head.
+            BrimfulError: the format has no place for the head, or the model has none of the kind asked for.
         """
         from brimful.model.heads import MaskedLMHead
 
-        return None if isinstance(head, MaskedLMHead) else head
+        is_masked_lm = isinstance(head, MaskedLMHead)
+        if not masked_lm:
+            return None if is_masked_lm else head
+        if is_masked_lm and self.takes_masked_lm:
+            return head
+        why = "the model has none" if self.takes_masked_lm else f"{self.name} has no place for it"
+        raise BrimfulError(f"--masked-lm exports a masked-LM head as ONNX, and {why}: leave it out")
 
-    def masked_lm_head_of(self, head: "Head | None") -> "Head":
-        """The masked-LM head that a user asks for.
-
-        Raises:
-            BrimfulError: the format has no place for it, or the model has none.
-        """
-        raise BrimfulError(
-            f"--masked-lm exports a masked-LM head as ONNX, and {self.name} has no place for it: leave it out"
-        )
-
-    def write(self, folder: Path, export: Export, gate: "TextGate | None") -> float | None:
+    def write(self, folder: Path, export: "Export", gate: "Gate | None") -> float | None:
         """Write the model into an empty folder, and compare its outputs with the model's on random texts.
 
         Args:
@@ -100,12 +97,12 @@ class Format:
         """
         raise NotImplementedError
 
-    def run(self, folder: Path, export: Export) -> "Run":
+    def run(self, folder: Path, export: "Export") -> "Run":
         """The written model, as its users run it."""
         raise NotImplementedError
 
-    def judge(self, folder: Path, export: Export, gate: "TextGate") -> "Facts":
-        """What the written model loses on real texts: see `TextGate.judge`.
+    def judge(self, folder: Path, export: "Export", gate: "Gate") -> "Facts":
+        """What the written model loses on real texts: see `Gate.judge`.
 
         Raises:
             BrimfulError: it is more than it may lose.
@@ -116,14 +113,13 @@ class Format:
         """A sentence of the model card: where the model is, and what its numbers are."""
         return f"The model is `{self.file}` ({self.name})."
 
-    def example(self, export: Export) -> str:
+    def example(self, export: "Export") -> str:
         """The text of example.py, a program that predicts for the texts of its command line."""
         from brimful.hf.folders import HEADS
 
         reading = export.reading
         return render(
             f"{self.name.removesuffix('-int8')}.py.j2",
-            {},
             kind=export.kind,
             reads_two=export.reads_two,
             file=self.file,
@@ -139,43 +135,8 @@ class Format:
         )
 
 
-class GraphFormat(Format):
-    """A format that is one graph in a file of its own, beside which no weights are."""
-
-    def write(self, folder: Path, export: Export, gate: "TextGate | None") -> float:
-        from brimful.exporting.gate import largest_difference
-        from brimful.exporting.graph import write_onnx
-        from brimful.model.heads import PretrainingHead
-
-        save_folder(folder, export, vectors=True)
-        _keep_description(folder, vectors=export.reading is not None)
-        # The graph in float32 is checked; what it becomes is compared on texts.
-        traced = folder / "traced" / "model.onnx"
-        if isinstance(export.head, PretrainingHead):
-            warn("the graph has the scores of tokens; those of pairs are left out")
-        write_onnx(
-            traced, export.encoder, export.head, token_types=export.token_types, reading=export.reading
-        )
-        largest = largest_difference(export, self.exact_run(traced), self.name)
-        self.convert(traced, folder / self.file, gate)
-        shutil.rmtree(traced.parent, ignore_errors=True)
-        return largest
-
-    def exact_run(self, path: Path) -> "Run":
-        """An ONNX file in the format's runtime, in float32."""
-        raise NotImplementedError
-
-    def convert(self, traced: Path, out: Path, gate: "TextGate | None") -> None:
-        """Write an ONNX file, which is not needed afterwards, as the format's."""
-        raise NotImplementedError
-
-
-def render(template: str, filters: dict[str, Callable[[str], str]], /, **values: Any) -> str:
-    """A file of `templates`, filled in.
-
-    Args:
-        filters: more of the template's functions.
-    """
+def render(template: str, /, **values: Any) -> str:
+    """A file of `templates`, filled in."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     # The text is a program or Markdown; nothing in it is HTML to escape.
@@ -186,11 +147,10 @@ def render(template: str, filters: dict[str, Callable[[str], str]], /, **values:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters.update(filters)
     return environment.get_template(template).render(values)
 
 
-def save_folder(folder: Path, export: Export, *, vectors: bool) -> None:
+def save_folder(folder: Path, export: "Export", *, vectors: bool) -> None:
     """Write the model as a Hugging Face folder.
 
     Args:
@@ -210,15 +170,3 @@ def save_folder(folder: Path, export: Export, *, vectors: bool) -> None:
     lowers = transformer_settings(export.source.encoder_path).get("do_lower_case")
     if lowers:
         write_json(folder / SETTINGS, read_json(folder / SETTINGS) | {"do_lower_case": lowers})
-
-
-_DESCRIPTION = ("config.json", "tokenizer.json", "tokenizer_config.json")
-
-
-def _keep_description(folder: Path, *, vectors: bool) -> None:
-    """Remove the weights of a model, and leave what describes it, its tokenizer, and its vectors."""
-    for path in folder.iterdir():
-        if path.is_dir() and not vectors:
-            shutil.rmtree(path)
-        elif path.name == "model.safetensors" or not (vectors or path.name in _DESCRIPTION):
-            path.unlink()

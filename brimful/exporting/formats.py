@@ -4,14 +4,11 @@ from pathlib import Path
 from typing import Literal
 
 from brimful.base.errors import BrimfulError
-from brimful.base.seals import CONVERSION, EXPORT
+from brimful.base.seals import EXPORT
 from brimful.base.storage import read_object, require_folder_place
-from brimful.exporting.eight_bits import EightBits
 from brimful.exporting.format import Format
-from brimful.exporting.huggingface import HuggingFace
-from brimful.exporting.onnx import Onnx, OnnxInt8
-from brimful.exporting.openvino import OpenVino, OpenVinoInt8
-from brimful.exporting.sentence_transformers import SentenceTransformers
+from brimful.exporting.graph_formats import Onnx, OnnxInt8, OpenVino, OpenVinoInt8
+from brimful.exporting.weight_formats import EightBits, HuggingFace, SentenceTransformers
 from brimful.hf.model_folder import ModelFolder
 
 FormatName = Literal["hf", "sentence-transformers", "onnx", "onnx-int8", "openvino", "openvino-int8", "int8"]
@@ -57,5 +54,4 @@ def require_export_place(out: Path, source: ModelFolder, form: Format) -> None:
 
 
 def _is_export(folder: Path) -> bool:
-    """Whether a folder is an export, or what `brimful convert` wrote until 0.1.0."""
-    return (folder / EXPORT).is_file() or (folder / CONVERSION).is_file()
+    return (folder / EXPORT).is_file()

@@ -1,37 +1,77 @@
 """The gate of `brimful export`: a folder is written only if others compute from it what the model computes.
 
-The check runs the same random sequences, padded, through `transformers`, `onnxruntime` or `openvino` and,
-packed, through Brimful, and compares the outputs: of the folder that was given, so that nothing in it is
-misread, and of the one that was written, in float32. The ids of a few dozen texts are compared with
-AutoTokenizer's, too. What fewer bits cost is measured on real texts (text_gate.py).
+One comparison is made twice: Brimful computes packed sequences in float32, another runtime (`Run`) the same
+ones padded. On random sequences, before anything is rounded, every number has to agree (`check_given`,
+`check_written`). On real texts, the `Gate` measures what the written model loses as its users run it, on this
+processor, and refuses too much.
 """
 
 import importlib.util
+import os
+import platform
+import re
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from scipy.special import softmax
+from torch import Tensor
 
 from brimful.base.console import warn
-from brimful.base.errors import BrimfulError, NotFiniteError
+from brimful.base.errors import BrimfulError
 from brimful.base.randomness import derive_key, hash_words
+from brimful.base.resources import processor, usable_cores
+from brimful.base.system import kernel_file
 from brimful.corpus.text.special_ids import special_ids
-from brimful.data.batch import pack
+from brimful.data.batch import PackedBatch
+from brimful.data.examples import Examples
+from brimful.data.ragged import Ragged
+from brimful.exporting.calibration import calibrate
 from brimful.exporting.exported import Export
-from brimful.exporting.runtimes import Inputs, Run
+from brimful.exporting.real_texts import RealTexts
+from brimful.exporting.runtimes import Inputs, Run, padded_batches, padded_outputs
 from brimful.exporting.transformers_runs import transformers_run
 from brimful.hf.folders import transformers_reads
+from brimful.hf.int8_steps import products
 from brimful.hf.model_folder import ModelFolder
 from brimful.hf.tensors import Head
 from brimful.hf.text_reading import TextReading
 from brimful.model.encoder import Encoder
-from brimful.model.heads import PairHead, PretrainingHead, SequenceHead, pool
-from brimful.model.inference import of_length_1
+from brimful.model.heads import PairHead, SequenceHead
+from brimful.model.inference import batches, evaluating, run_by_sequence, run_by_token, text_vectors
+from brimful.model.int8_rounding import INSTRUCTIONS
+from brimful.precision.formats import InferencePrecision
+from brimful.tasks.form import Outputs
+from brimful.tasks.judging.comparison import Judged, fingerprint, measure_methods
+from brimful.tasks.judging.review import scores_by_label
+from brimful.tasks.judging.speed import speeds_of
+from brimful.tasks.model import TaskModel
 
 TOLERANCE = 1e-4
 """The largest `Difference.relative` that an export may have, in float32."""
+RANDOM_SEQUENCES = 16
+LONGEST_RANDOM_TOKENS = 128
+REFERENCE_PRECISION: InferencePrecision = "fp32"
+"""The number format of the model on every processor, so that its own rounding does not count."""
+MOST_PRODUCT_ERROR = 0.05
+"""The error of a product's outputs in int8, in units of their size, above which it stays in bfloat16."""
+WIDER_SHARES = (0.0, 0.25, 0.5)
+"""Of the products of an encoder, those that stay in bfloat16, until no more is lost than may be."""
+SUMS_FOUR = (*INSTRUCTIONS, "i8mm", "asimddp")
+"""Instructions that sum four products of eight bits: `INSTRUCTIONS`, and those of ARM."""
+_KNOWN_INSTRUCTIONS = (
+    *("amx_int8", "amx_bf16", "avx512_bf16", "avx512_vnni", "avx_vnni", "avx512f", "avx2"),
+    *("i8mm", "asimddp"),
+)
+_INSTRUCTION_LIMITS = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")
+_NUMBER_KEYS = ("probability", "probabilities", "no_answer_margin", "n_best")
+Facts = dict[str, Any]
+Candidate = Callable[[Examples], Outputs]
+"""Examples -> outputs in the order of the task's labels, or vectors (n, hidden)."""
 
 
 class Difference(NamedTuple):
@@ -51,75 +91,76 @@ class Difference(NamedTuple):
         return self.absolute / max(1.0, self.scale)
 
 
-def sample_sequences(encoder: Encoder, count: int = 16) -> list[np.ndarray]:
-    """Random sequences [CLS] ... [SEP] of 2 to at most 128 tokens, int32; the same ones on every call.
+def packed_outputs(
+    encoder: Encoder,
+    head: Head | None,
+    reading: TextReading | None,
+    examples: Examples,
+    precision: InferencePrecision = REFERENCE_PRECISION,
+) -> Outputs:
+    """What Brimful computes for each example; the head in float32, as `TaskModel.outputs` does.
+
+    Args:
+        reading: without a head, what makes a vector of each example; None gives hidden states.
+
+    Returns:
+        float32 (n, C), or of tokens ragged (tokens, C).
+
+    Raises:
+        NotFiniteError: a number is NaN or infinite.
+    """
+    if head is None and reading is not None:
+        pooling, unit = reading.pooling, reading.unit
+        return text_vectors(encoder, examples, pooling=pooling, unit=unit, precision=precision)
+
+    def forward(batch: PackedBatch) -> Tensor:
+        hidden = encoder(batch).float()
+        with torch.autocast(hidden.device.type, enabled=False):
+            if isinstance(head, SequenceHead):
+                return head(hidden, batch)
+            return hidden if head is None else head(hidden)
+
+    with evaluating(encoder):
+        if isinstance(head, SequenceHead):
+            return run_by_sequence(forward, examples, encoder.device, precision=precision)
+        found = run_by_token(forward, examples, encoder.device, precision=precision)
+    return Ragged.of(found, np.float32, found[0].shape[1:])
+
+
+def random_examples(encoder: Encoder) -> Examples:
+    """Random sequences [CLS] ... [SEP] of 2 to at most 128 tokens; the same ones on every call.
 
     They contain no padding tokens, because RoBERTa in `transformers` skips those when it numbers positions.
     """
     assert encoder.tokenizer is not None
-    special = special_ids(encoder.tokenizer)
-    longest = min(128, encoder.config.max_length)
+    special, pad = special_ids(encoder.tokenizer), encoder.config.pad_id
+    longest = min(LONGEST_RANDOM_TOKENS, encoder.config.max_length)
     sequences = []
-    for index in range(count):
-        length = 2 + (longest - 2) * index // (count - 1)
+    for index in range(RANDOM_SEQUENCES):
+        length = 2 + (longest - 2) * index // (RANDOM_SEQUENCES - 1)
         draws = hash_words(derive_key("export", index), np.arange(length))
         ids = (draws % np.uint64(encoder.config.vocabulary_size)).astype(np.int32)
-        ids[ids == encoder.config.pad_id] = special.sep
+        ids[ids == pad] = special.sep
         ids[0], ids[-1] = special.cls, special.sep
         sequences.append(ids)
-    return sequences
+    types = [np.zeros(len(ids), dtype=np.uint8) for ids in sequences]
+    return Examples(sequences, types, {}, longest, pad)
 
 
-def _packed_logits(
-    encoder: Encoder,
-    head: Head | None,
-    sequences: list[np.ndarray],
-    reading: TextReading | None,
-) -> list[np.ndarray]:
-    """Brimful's outputs for a packed batch: for each sequence (outputs,) or (length, width)."""
-    batch = pack(sequences, max_length=max(map(len, sequences)), pad=encoder.config.pad_id)
-    with torch.inference_mode():
-        hidden = encoder(batch)
-        if isinstance(head, SequenceHead):
-            return list(head(hidden, batch).numpy())
-        if reading is not None:
-            vectors = pool(hidden, batch, reading.pooling).numpy()
-            return list(of_length_1(vectors) if reading.unit else vectors)
-        values = hidden if head is None else head(hidden)
-    return [part.numpy() for part in values.split(list(batch.lengths))]
-
-
-def max_difference(
-    encoder: Encoder,
-    head: Head | None,
-    other: Run,
-    reading: TextReading | None = None,
+def measure_difference(
+    encoder: Encoder, head: Head | None, run: Run, reading: TextReading | None = None
 ) -> Difference:
-    """The difference between Brimful's packed outputs and `other`'s padded ones.
-
-    Args:
-        other: gives outputs of the shape that `PaddedModel` returns.
-        reading: without a head, what makes a vector (B, hidden) of each sequence.
+    """The difference of a runtime's outputs from `packed_outputs` on random sequences.
 
     Raises:
         NotFiniteError: Brimful's are NaN or infinite.
     """
-    sequences = sample_sequences(encoder)
-    ids = np.full((len(sequences), max(map(len, sequences))), encoder.config.pad_id, dtype=np.int64)
-    mask = np.zeros_like(ids)
-    for row, sequence in enumerate(sequences):
-        ids[row, : len(sequence)] = sequence
-        mask[row, : len(sequence)] = 1
-    ours = _packed_logits(encoder, head, sequences, reading)
-    if not all(np.isfinite(each).all() for each in ours):
-        raise NotFiniteError
-    theirs = other({"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)})
-    differences = []
-    for row, expected in enumerate(ours):
-        found = theirs[row] if expected.ndim == 1 else theirs[row][: len(expected)]
-        with np.errstate(over="ignore"):  # is no small difference
-            differences.append(float(np.abs(found - expected).max()))
-    scale = max(float(np.abs(expected).max()) for expected in ours)
+    examples = random_examples(encoder)
+    ours = packed_outputs(encoder, head, reading, examples)
+    theirs = padded_outputs(run, examples)
+    with np.errstate(over="ignore"):  # is no small difference
+        differences = [np.abs(one - other).max() for one, other in zip(ours, theirs, strict=True)]
+    scale = max(float(np.abs(each).max()) for each in ours)
     return Difference(float(np.max(differences)), scale)  # NaN if one of them is
 
 
@@ -150,70 +191,278 @@ def check_given(source: ModelFolder, encoder: Encoder, kept: np.ndarray | None) 
     def with_old_ids(inputs: Inputs) -> np.ndarray:
         return theirs(inputs | {"input_ids": old[inputs["input_ids"]]})
 
-    difference = max_difference(encoder, None, with_old_ids)
-    if not difference.relative <= TOLERANCE:
-        raise BrimfulError(
-            f"{source}: hidden states differ from those of transformers by {difference.absolute:.1e}; nothing"
-            " was written"
-        )
-    return difference.absolute
+    difference = measure_difference(encoder, None, with_old_ids)
+    return _require_small(difference, f"{source}: hidden states differ from those of transformers")
 
 
-def largest_difference(export: Export, run: Run, name: str, *, vectors: bool = True) -> float:
-    """The largest absolute difference of an output from the model's.
+def check_written(export: Export, name: str, load: Callable[[], Run], *, vectors: bool = True) -> float:
+    """The largest absolute difference of an output of a written model, before anything is rounded.
 
     Args:
-        run: an export in its runtime, in float32.
         name: of its format, for messages.
+        load: opens it in its runtime, in float32.
         vectors: whether it makes vectors of an encoder's hidden states.
 
     Raises:
-        BrimfulError: outputs differ.
+        BrimfulError: outputs differ, or it cannot be read back.
     """
-    reading = export.reading if vectors else None
-    return _largest([max_difference(export.encoder, export.head, run, reading)], export, name)
-
-
-def _largest(differences: list[Difference], export: Export, name: str) -> float:
-    largest = float(np.max([each.absolute for each in differences]))
-    if not all(each.relative <= TOLERANCE for each in differences):
-        raise BrimfulError(
-            f"the {name} export of {export.source} has logits that differ by {largest:.1e}; nothing was"
-            " written"
-        )
-    return largest
-
-
-def check_written(
-    export: Export, load: Callable[[], Run], folder: Path, name: str, *, vectors: bool = True
-) -> float | None:
-    """As `largest_difference`, of a folder of weights; None if `transformers` is not installed.
-
-    Args:
-        load: reads the folder back.
-        vectors: whether the folder says how an encoder makes vectors.
-
-    Raises:
-        BrimfulError: outputs differ, or the folder cannot be read back.
-    """
-    if not importlib.util.find_spec("transformers"):
-        warn("transformers is not installed, so the folder was not checked against it")
-        return None
     reading = export.reading if vectors else None
     try:
-        differences = [max_difference(export.encoder, export.head, load(), reading)]
-        if isinstance(export.head, PretrainingHead):
-            differences += _pair_difference(folder, export.encoder, export.head.pair)
+        difference = measure_difference(export.encoder, export.head, load(), reading)
     except OSError as error:
         raise BrimfulError(f"the {name} export cannot be read back ({error}); nothing was written") from error
-    return _largest(differences, export, name)
+    return _require_small(difference, f"the {name} export of {export.source} has outputs that differ")
 
 
-def _pair_difference(folder: Path, encoder: Encoder, head: PairHead) -> list[Difference]:
-    """The difference of the pair scores; none where `transformers` has no class that computes them."""
+def check_pairs(export: Export, name: str, folder: Path, head: PairHead) -> float:
+    """As `check_written`, of the scores of pairs; 0 with a warning where `transformers` has no class that
+    computes them."""
     try:
         run = transformers_run(folder, head)
     except BrimfulError as error:
         warn(f"the scores of pairs were not checked: {error}")
-        return []
-    return [max_difference(encoder, head, run)]
+        return 0.0
+    difference = measure_difference(export.encoder, head, run)
+    return _require_small(difference, f"the {name} export of {export.source} has scores of pairs that differ")
+
+
+def _require_small(difference: Difference, named: str) -> float:
+    if difference.relative <= TOLERANCE:  # NaN is not
+        return difference.absolute
+    raise BrimfulError(f"{named} by {difference.absolute:.1e}; nothing was written")
+
+
+@dataclass(frozen=True)
+class Gate:
+    """A model, the texts that its export is compared on, and what it may lose; `named` in messages."""
+
+    export: Export
+    compared: RealTexts
+    calibration: RealTexts
+    named: str
+    most_loss: float
+
+    def inputs(self) -> list[Inputs]:
+        """The texts to calibrate by, each by itself."""
+        data = self.calibration.data
+        each = (data.examples.take_texts(np.array([row])) for row in range(len(data)))
+        return [inputs for examples in each for _, inputs in padded_batches(examples)]
+
+    def judge(self, run: Run) -> Facts:
+        """What an export loses that others run, as of `compare`; and its speed, `texts_per_second` of many
+        together and `p50_ms` of one by itself, on `cores` of the `processor`, and `withheld`, as of
+        `judging.speed.Speed`.
+
+        Raises:
+            BrimfulError: it is more than it may lose.
+        """
+
+        def candidate(examples: Examples) -> Outputs:
+            return padded_outputs(run, examples, self.export.order)
+
+        return self._accept(candidate, self._compare(candidate))
+
+    def judge_int8(self) -> Facts:
+        """Give the encoder the steps with which it loses at most what it may, and say what it loses.
+
+        Products whose own outputs lose much stay in bfloat16, and a quarter or half of them where that is
+        not enough.
+
+        Returns:
+            as `judge`; `in_int8`, how many products are, and the names of those `in_bf16`.
+
+        Raises:
+            BrimfulError: with half of them it is more than it may lose, or the processor has no int8.
+        """
+        encoder = self.export.encoder
+
+        def candidate(examples: Examples) -> Outputs:
+            return self._packed(examples, "int8")
+
+        losses = calibrate(encoder, batches(self.calibration.data.examples))
+        worst_first = sorted(losses, key=losses.__getitem__, reverse=True)
+        bad = sum(loss > MOST_PRODUCT_ERROR for loss in losses.values())
+        if bad == len(losses):
+            raise BrimfulError(
+                f"{self.named}: in int8 each product loses more than {MOST_PRODUCT_ERROR:.0%}; nothing was"
+                " written"
+            )
+        facts: Facts = {}
+        for count in sorted({max(bad, int(share * len(losses))) for share in WIDER_SHARES}):
+            for name in worst_first[:count]:
+                products(encoder)[name].steps = None
+            facts = self._compare(candidate)
+            facts |= {"in_int8": len(losses) - count, "in_bf16": sorted(worst_first[:count])}
+            if facts["loss"] <= self.most_loss:
+                break
+        return self._accept(candidate, facts)
+
+    @cached_property
+    def _expected(self) -> Outputs:
+        return self._packed(self.compared.data.examples, REFERENCE_PRECISION)
+
+    def _packed(self, examples: Examples, precision: InferencePrecision) -> Outputs:
+        export, order = self.export, self.export.order
+        outputs = packed_outputs(export.encoder, export.head, export.reading, examples, precision)
+        if order is None:
+            return outputs
+        if isinstance(outputs, Ragged):
+            return outputs.map_parts(lambda scores: scores[..., order])
+        return outputs[..., order]
+
+    def _compare(self, candidate: Candidate) -> Facts:
+        after = candidate(self.compared.data.examples)
+        return compare(self.export.task, self.compared, self._expected, after)
+
+    def _accept(self, candidate: Candidate, facts: Facts) -> Facts:
+        """The facts with the candidate's speed, if it loses little enough."""
+        require_little_loss(facts, self.most_loss, self.named)
+        answers = {"": lambda table: candidate(self.export.encode(table).examples)}
+        speed = speeds_of(answers, self.compared.data.table)[""]
+        return facts | {
+            "texts_per_second": speed.texts_per_second,
+            "p50_ms": speed.latency_ms,
+            "withheld": speed.withheld,
+            "processor": processor(),
+            "cores": round(usable_cores()),
+        }
+
+
+def compare(task_model: TaskModel | None, texts: RealTexts, before: Outputs, after: Outputs) -> Facts:
+    """What changes from a model's outputs to those of its export.
+
+    Args:
+        task_model: None for encoders, whose vectors are compared.
+        before, after: for the examples of `texts`, in the order of the task's labels.
+
+    Returns:
+        `file`, `part`, `texts`, `instructions`, the `precision` of the model, the `loss` that `--most-loss`
+        limits and what it is of (`loss_of`: the metric, predictions, or the cosine). Of a task: its name,
+        `task`, `max_score_difference`, `equal_predictions` (of a regression `correlation`), and with labels
+        `metric`, `before`, `after`, `standard_error` of their paired difference, `by_label`, and the
+        `fingerprint` of the rows. Of an encoder `mean_cosine` and `least_cosine`.
+
+    Raises:
+        BrimfulError: an output is NaN or infinite.
+    """
+    for outputs in (before, after):
+        if not np.isfinite(_numbers(outputs)).all():
+            raise BrimfulError("outputs on real texts are NaN or infinite; nothing was written")
+    facts: Facts = {
+        "file": texts.file.name,
+        "part": texts.part,
+        "texts": len(texts.data),
+        "instructions": described_instructions(),
+        "precision": REFERENCE_PRECISION,
+    }
+    if task_model is None:
+        facts |= _compare_vectors(_numbers(before), _numbers(after))
+        return facts
+    task, data = task_model.task, texts.data
+    answers = [task_model.calibrated(task.answers(outputs, data)) for outputs in (before, after)]
+    facts["task"] = task.name
+    if isinstance(before, Ragged):
+        scores = [_numbers(before), _numbers(after)]
+        if task.name == "token-classification":
+            scores = [softmax(each, axis=-1) for each in scores]
+    else:
+        scores = [task.scores(each) for each in answers]
+    facts["max_score_difference"] = float(np.abs(scores[0] - scores[1]).max())
+    if task.name == "regression":
+        facts |= _compare_values(*(np.asarray(each)[:, 0] for each in answers))
+    else:
+        rows = [[_without_numbers(row) for row in task.rows(each, data)] for each in answers]
+        equal = float(np.mean([one == other for one, other in zip(*rows, strict=True)]))
+        facts |= {"equal_predictions": equal, "loss": 1 - equal, "loss_of": "the share of equal predictions"}
+    if texts.labelled:
+        facts |= _compare_metrics(task_model, texts, answers)
+    return facts
+
+
+def _numbers(outputs: Outputs) -> np.ndarray:
+    return outputs.values if isinstance(outputs, Ragged) else outputs
+
+
+def _compare_vectors(before: np.ndarray, after: np.ndarray) -> Facts:
+    lengths = np.linalg.norm(before, axis=1) * np.linalg.norm(after, axis=1)
+    cosines = (before * after).sum(1) / lengths
+    mean, least = float(cosines.mean()), float(cosines.min())
+    return {"mean_cosine": mean, "least_cosine": least, "loss": 1 - mean, "loss_of": "the mean cosine"}
+
+
+def _compare_values(before: np.ndarray, after: np.ndarray) -> Facts:
+    """The values of a regression, which have no correlation where one side is constant."""
+    varied = np.ptp(before) > 0 and np.ptp(after) > 0
+    correlation = float(np.corrcoef(before, after)[0, 1]) if varied else 0.0
+    return {"correlation": correlation, "loss": 1 - correlation, "loss_of": "the correlation of values"}
+
+
+def _compare_metrics(task_model: TaskModel, texts: RealTexts, answers: list[Any]) -> Facts:
+    """The primary metric before and after, and the F1 of each label."""
+    task, data = task_model.task, texts.data
+    measured = measure_methods([[Judged(task, each)] for each in answers], data)
+    metric = task.metrics[0]
+    difference, error = measured.difference(1, 0)
+    found: Facts = {
+        "fingerprint": fingerprint(data.table),
+        "metric": metric.name,
+        "before": float(measured.values[0]),
+        "after": float(measured.values[1]),
+        "standard_error": error,
+        "loss": 0.0 - difference if metric.best == "highest" else difference,
+        "loss_of": metric.title,
+    }
+    before, after = (scores_by_label(task, each, data).get("by_label", []) for each in answers)
+    f1_after = {each["label"]: each["f1"] for each in after}
+    by_label = []
+    for each in before:
+        name = each["label"]
+        scores = {"f1_before": each["f1"], "f1_after": f1_after[name]}
+        by_label.append({"label": name, "support": each["support"], **scores})
+    return found | ({"by_label": by_label} if by_label else {})
+
+
+def _without_numbers(value: Any) -> Any:
+    """A row of predictions without its numbers."""
+    if isinstance(value, dict):
+        return {key: _without_numbers(each) for key, each in value.items() if key not in _NUMBER_KEYS}
+    return [_without_numbers(each) for each in value] if isinstance(value, list) else value
+
+
+def require_little_loss(facts: Facts, most: float, named: str) -> None:
+    """Refuse what loses more than `most`, and say so where the metric is unknown.
+
+    Args:
+        facts: of `compare`.
+        named: the export.
+
+    Raises:
+        BrimfulError: it loses more.
+    """
+    said = f"{describe_loss(facts)} on {facts['texts']:,} texts of {facts['file']} ({facts['instructions']})"
+    if facts["loss"] > most:
+        raise BrimfulError(f"{named}: {said}: more is lost than --most-loss {most:g}; nothing was written")
+    if "metric" not in facts:
+        warn(f"{named}: its metric is unknown, since --test names no labelled texts; {said}")
+
+
+def describe_loss(facts: Facts) -> str:
+    """A clause on what an export loses, by the facts of `compare`."""
+    if "metric" not in facts:
+        return f"{facts['loss_of']} is {1 - facts['loss']:.4f}"
+    difference = f"{facts['after'] - facts['before']:+.4f} ± {facts['standard_error']:.4f}"
+    return f"{facts['loss_of']} goes from {facts['before']:.4f} to {facts['after']:.4f} ({difference})"
+
+
+def instruction_sets() -> list[str]:
+    """Those of this processor that decide how fast, and in int8 how exact, an export is."""
+    line = re.search(r"^(?:flags|Features)\s*:(.*)$", kernel_file("proc/cpuinfo") or "", re.MULTILINE)
+    flags = set(line[1].split()) if line else set()
+    return [name for name in _KNOWN_INSTRUCTIONS if name in flags]
+
+
+def described_instructions() -> str:
+    """The sets in a line, with what limits them."""
+    limits = [f"{name}={os.environ[name]}" for name in _INSTRUCTION_LIMITS if name in os.environ]
+    found = instruction_sets() or [platform.machine()]
+    return ", ".join([*found, *limits])

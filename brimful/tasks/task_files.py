@@ -115,8 +115,15 @@ class TaskFiles:
         """What is made of a file, with its warnings. Every rank calls this for the same file."""
 
         def make_with_warnings(facts: Facts) -> Iterator[Rows]:
-            with recorded_warnings() as lines:
-                yield from make_rows(facts)
+            slices = make_rows(facts)
+            lines: list[str] = []
+            while True:
+                with recorded_warnings() as of_slice:  # not while rows are written, which may fail
+                    rows = next(slices, None)
+                lines += of_slice
+                if rows is None:
+                    break
+                yield rows
             facts["warnings"] = [line.replace(str(path), _PATH) for line in dict.fromkeys(lines)]
 
         entry = entry_in_slices(key, make_with_warnings, self.ranks, "encoded task files")

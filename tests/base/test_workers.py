@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from brimful.base import workers
+from brimful.base import cpu_steps as workers
 from brimful.base.compiled import compiled
 
 CPU = torch.device("cpu")

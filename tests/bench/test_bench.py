@@ -352,3 +352,15 @@ def test_private_memory_is_told_from_that_of_files(tmp_path):
     assert after["private"] >= after["anonymous"] + 16
     assert after["anonymous"] - before["anonymous"] == pytest.approx(8, abs=4)  # the allocator's own
     assert own.all()
+
+
+def test_benches_measure_fast_forms() -> None:
+    """A bench that makes a model itself registers them, as Brimful does where it opens or trains one."""
+    registering = ("kernels.forms", "hf.folders", "hf.text_encoder", "train.trainer", "tasks.model")
+    for path in (ROOT / "bench").rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        makes_model = "brimful.model.encoder import" in text or "model.cross_entropy import" in text
+        if makes_model and path.name != "__main__.py":
+            assert any(
+                f"brimful.{name} import" in text or f"import brimful.{name}" in text for name in registering
+            ), path

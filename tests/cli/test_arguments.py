@@ -146,6 +146,19 @@ def test_an_option_of_one_group_may_go_without_it() -> None:
         parsed("--out", "o", "--rate", "1")  # two groups have it
 
 
+def test_a_list_that_is_given_twice_is_refused() -> None:
+    with pytest.raises(UsageError, match="--depths is given twice"):
+        parsed("--out", "o", "--depths", "1", "--depths", "2")
+
+
+@pytest.mark.parametrize(
+    ("flag", "said"), [("--lr", r"--lr \("), ("--optimizer.learing-rate", "mean --optimizer.learning-rate")]
+)
+def test_a_hint_names_only_what_is_alike(flag: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        parse(load_schema("pretrain"), [flag, "1"], "brimful pretrain")
+
+
 def test_flags_stand_over_the_file(tmp_path: Path) -> None:
     path = tmp_path / "a.yaml"
     path.write_text("out: o\nfast: true\ndepths: [2, none]\nranges: [{first: 1}]\ninner: {colour: blue}\n")

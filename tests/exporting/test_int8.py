@@ -89,7 +89,7 @@ def test_a_classifier_predicts_in_int8(folder: Path) -> None:
     code = [sys.executable, str(folder / "int8" / "example.py"), TEXTS[0]]
     done = subprocess.run(code, capture_output=True, text=True, timeout=300)
     assert repr(model.predict(TEXTS[:1])[0]) in done.stdout, done.stderr
-    assert "products in int8" in (folder / "int8" / "README.md").read_text()
+    assert "Products in int8: " in (folder / "int8" / "README.md").read_text()
 
 
 def test_an_encoder_embeds_in_int8(folder: Path, capsys: pytest.CaptureFixture) -> None:
@@ -107,7 +107,7 @@ def test_an_encoder_embeds_in_int8(folder: Path, capsys: pytest.CaptureFixture) 
 
 
 def test_what_loses_too_much_is_not_written(folder: Path) -> None:
-    with pytest.raises(BrimfulError, match=r"more is lost than --most-loss 0; nothing was written.*layers\."):
+    with pytest.raises(BrimfulError, match=r"more is lost than --most-loss 0; nothing was written$"):
         export(
             run=str(folder / "encoder"),
             out=str(folder / "int8"),

@@ -12,17 +12,13 @@ import torch
 from brimful import BrimfulError, TaskModel
 from brimful.base.resources import processor
 from brimful.commands.export import export
+from brimful.exporting.exported import Export
+from brimful.exporting.gate import compare, described_instructions, require_little_loss
 from brimful.exporting.graph import PaddedModel
-from brimful.exporting.instructions import described_instructions
-from brimful.exporting.real_texts import (
-    ComparedModel,
-    RealTexts,
-    RunTables,
-    compare,
-    find_texts,
-    require_little_loss,
-)
+from brimful.exporting.real_texts import RealTexts, RunTables, find_texts
 from brimful.exporting.runtimes import padded_outputs
+from brimful.hf.folders import load_model
+from brimful.hf.model_folder import ModelFolder
 from brimful.hf.text_encoder import TextEncoder
 from brimful.hf.text_reading import TextReading
 from brimful.model.heads import SequenceHead, TokenHead
@@ -75,6 +71,12 @@ def classifier(folder: Path, *, planted: bool) -> Path:
     return folder
 
 
+def task_export(folder: Path) -> Export:
+    """A task's model on its way into a folder."""
+    encoder, head, labels = load_model(folder)
+    return Export(encoder, head, labels, ModelFolder(folder), {}, False, None)
+
+
 def test_an_outlier_is_refused_and_its_layer_named_and_else_the_loss_is_known(tmp_path: Path) -> None:
     folder = classifier(tmp_path / "good", planted=False)
     given = {"format": "onnx-int8", "test": str(folder / "test.tsv"), "most_loss": 0.05}
@@ -92,7 +94,7 @@ def test_an_outlier_is_refused_and_its_layer_named_and_else_the_loss_is_known(tm
     assert (tmp_path / "out" / "onnx" / "model_quantized.onnx").is_file()
     assert not (tmp_path / "out" / "traced").exists()
     card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
-    assert "- accuracy: 1.0000 before" in card
+    assert "Accuracy goes from 1.0000 to " in card
     assert gate["instructions"] in card
     code = "import runpy, sys; sys.modules['brimful'] = None; runpy.run_path(sys.argv.pop(1))"
     line = [sys.executable, "-c", code, str(tmp_path / "out" / "example.py"), *TEXTS[:2]]
@@ -109,7 +111,7 @@ def test_an_outlier_is_refused_and_its_layer_named_and_else_the_loss_is_known(tm
 
 
 def test_spans_are_compared_by_label(tmp_path: Path) -> None:
-    """The candidates are the model, and the same with one label's scores damaged."""
+    """Of the model, and of the same with one label's scores damaged."""
     encoder = new_encoder()
     labels = ["O", "B-X", "I-X", "B-Y", "I-Y"]
     model = TaskModel(TokenClassification(labels), encoder, TokenHead(encoder, 5), 32)
@@ -122,13 +124,8 @@ def test_spans_are_compared_by_label(tmp_path: Path) -> None:
     data = model.task.encode(table, encoder.tokenizer, 32, None, labelled=True)
     texts = RealTexts(tmp_path / "t.jsonl", data, labelled=True)
 
-    def exact(examples):
-        return model.outputs(examples, "fp32")
-
-    def off(examples):
-        outputs = exact(examples)
-        shifts = np.array([0, 100, 100, 0, 0])
-        return outputs.map_parts(lambda scores: scores - shifts)
+    exact = model.outputs(data.examples, "fp32")
+    off = exact.map_parts(lambda scores: scores - np.array([0, 100, 100, 0, 0]))
 
     same = compare(model, texts, exact, exact)
     assert (same["loss"], same["max_score_difference"], same["equal_predictions"]) == (0, 0, 1)
@@ -141,10 +138,8 @@ def test_without_labels_the_metric_is_unknown(tmp_path: Path, capsys: pytest.Cap
     model = load_task_model(classifier(tmp_path, planted=False) / "model")
     texts = RealTexts(tmp_path / "some.txt", model.encode(model.task.from_texts(TEXTS, None)), labelled=False)
 
-    def exact(examples):
-        return model.outputs(examples, "fp32")
-
-    facts = compare(model, texts, exact, lambda examples: -exact(examples))
+    exact = model.outputs(texts.data.examples, "fp32")
+    facts = compare(model, texts, exact, -exact)
     assert "metric" not in facts
     with pytest.raises(BrimfulError, match="share of equal predictions is 0"):
         require_little_loss(facts, 0.005, "onnx-int8 of run")
@@ -216,7 +211,7 @@ def test_texts_come_from_the_user_else_from_the_run(tmp_path: Path) -> None:
     encoder = new_encoder()
     many = tmp_path / "many.txt"
     many.write_text("\n".join(f"w{i % 90} w{i // 90}" for i in range(700)))
-    bare = ComparedModel(encoder, None, TextReading(32))
+    bare = Export(encoder, None, None, ModelFolder(tmp_path), {}, False, TextReading(32))
     found = find_texts(bare, None, str(many), RunTables())
     assert found is not None
     compared, calibration = (set(each.data.table.texts) for each in found)
@@ -224,19 +219,18 @@ def test_texts_come_from_the_user_else_from_the_run(tmp_path: Path) -> None:
     assert find_texts(bare, None, None, RunTables()) is None
 
     folder = classifier(tmp_path, planted=False)
-    model = load_task_model(folder / "model")
+    task = task_export(folder / "model")
     (folder / "own.tsv").write_text("what\tclass\nw1 w2\ta\nw3\tb\n")
     layout = find_layout(None, Columns(text="what", label="class"))
     run = RunTables(test=folder / "own.tsv", layout=layout)
-    found = find_texts(ComparedModel(model.encoder, model, None), None, None, run)
+    found = find_texts(task, None, None, run)
     assert found is not None
     assert found[0].labelled
     assert found[0].data.table.texts == found[1].data.table.texts == ["w1 w2", "w3"]
 
 
 def test_rows_that_the_run_held_out_are_compared_on_and_calibrate_nothing(tmp_path: Path) -> None:
-    model = load_task_model(classifier(tmp_path, planted=False) / "model")
-    task = ComparedModel(model.encoder, model, None)
+    task = task_export(classifier(tmp_path, planted=False) / "model")
     test = np.array([1, 5, 70])
     run = RunTables(train=tmp_path / "test.tsv", held_out={"test": test, "dev": np.array([2])})
     every = task.read(tmp_path / "test.tsv", run.layout, labelled=True).table.texts

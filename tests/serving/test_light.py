@@ -17,7 +17,7 @@ import brimful
 from brimful import BrimfulError, TaskModel
 from brimful.commands.export import export
 from brimful.exporting.graph import write_onnx
-from brimful.exporting.openvino import write_openvino
+from brimful.exporting.graph_formats import write_openvino
 from brimful.hf.folders import save_model
 from brimful.hf.text_encoder import TextEncoder
 from brimful.hf.text_reading import TextReading

@@ -25,6 +25,7 @@ from brimful.tasks.alike import alike_rows
 from brimful.tasks.cache import cache_folder
 from brimful.tasks.classification import Classification
 from brimful.tasks.encoded import Encoded
+from brimful.tasks.entries import MakeRows
 from brimful.tasks.judging import review
 from brimful.tasks.registry import find_task
 from brimful.tasks.task import Task
@@ -183,9 +184,13 @@ def test_a_full_disk_costs_no_more_than_the_entry(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    def full(*_: object) -> None:
+    def full(folder: Path, make_rows: MakeRows, max_bytes: int) -> None:
+        rows = make_rows({})
+        next(rows)
+        stopped.append(rows)  # as the traceback keeps it
         raise OSError(errno.ENOSPC, "No space left on device")
 
+    stopped: list[object] = []
     kind, path = written("classification", tmp_path)
     monkeypatch.setattr(cache, "write_entry", full)
     assert list(encoded(kind, path, tokenizer).table.texts) == ["the good", "", "the good"]

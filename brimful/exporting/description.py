@@ -1,0 +1,263 @@
+"""What is said of an export: its Summary, and README.md, a model card with blanks for what only its owner
+knows."""
+
+import re
+import shlex
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from brimful.base.config import read_yaml
+from brimful.base.console import counted, visible
+from brimful.base.numbers import (
+    accuracy_error,
+    branch,
+    busy_note,
+    megabytes,
+    metric,
+    milliseconds,
+    percent,
+    plain,
+    short,
+)
+from brimful.base.summary import MeasuredOn, ModelResult, Summary, make_facts_table, make_table
+from brimful.exporting.exported import Export
+from brimful.exporting.format import Format, render
+from brimful.exporting.gate import describe_loss
+from brimful.hf.model_folder import OVERLAP, ModelFolder
+from brimful.runs.directory import CONFIG, SUMMARY, read_summary
+from brimful.tasks.judging.results import error_of
+from brimful.tasks.registry import known_task
+
+Facts = Mapping[str, Any]
+WEIGHT_SUFFIXES = (".safetensors", ".onnx", ".data", ".xml", ".bin")
+"""Of the files that hold an exported model."""
+TEST_PARTS = ("test", "given")
+"""Rows that no training has chosen by: only on them exports are compared with other models."""
+DATA_OPTIONS = ("data", "train", "dev", "test", "unlabelled")
+TRAINING_OPTIONS = ("encoder", "teacher", "epochs", "batch", "max_length", "seed", "precision")
+TRAINING_FACTS = ("parameters", "learning_rate", "seconds")
+FILL_IN = "(fill in)"
+PIPELINES = {
+    "classes": ("text-classification", "One label for each text, with its probability."),
+    "labels": ("text-classification", "Any number of labels for each text, with their probabilities."),
+    "values": ("text-classification", "A value for each text."),
+    "tokens": ("token-classification", "Labelled spans of each text."),
+    "answers": ("question-answering", "The answer to a question, as a span of a text."),
+    "words": ("fill-mask", "The words that a masked text may have had."),
+    "vectors": (
+        "sentence-similarity",
+        "A vector for each text; the cosine of two says how alike the texts are.",
+    ),
+}
+"""By what a model computes (`Export.kind`): the name by which model hubs sort it, and a sentence."""
+
+
+def measure_model(files: Iterable[Path]) -> float:
+    """The size of the model among the files of an export in MB, without its tokenizer and pages."""
+    return sum(file.stat().st_size for file in files if file.suffix in WEIGHT_SUFFIXES) / 1e6
+
+
+def summarise_export(facts: Facts) -> Summary:
+    """What came out of an export.
+
+    Args:
+        facts: what export.json holds, with `megabytes`, and `out` where it is known.
+    """
+    gate = branch(facts, "gate")
+    difference = metric(facts, "max_abs_logit_difference")
+    verdict = "not loaded with transformers, which is not installed"
+    if gate:
+        verdict = f"{describe_loss(gate)} on {counted(gate['texts'], 'text')} of {gate['file']}"
+    elif difference is not None:
+        verdict = f"its outputs in float32 are the model's within {difference:.1e}"
+    hidden = metric(facts, "max_abs_hidden_difference")
+    checkpoint = f"step {facts['step']:,}" if "step" in facts else None
+    rows = {
+        "Size": megabytes(metric(facts, "megabytes") or 0),
+        "Model": f"{facts['model']}, {facts['parameters']:,} parameters, {facts['pieces']:,} pieces",
+        "Checkpoint": f"{checkpoint}, averaged weights" if facts.get("averaged") else checkpoint,
+        "Largest difference of an output": None if difference is None else f"{difference:.1e} in float32",
+        "Hidden states, from transformers": None if hidden is None else f"{hidden:.1e}",
+        **_describe_speed(gate),
+        **_describe_pieces(branch(facts, "pruned")),
+        "Next": f"python {shlex.quote(str(Path(facts['out']) / 'example.py'))}" if "out" in facts else None,
+    }
+    details = make_table("On real texts", ["", ""], _list_details(gate), is_detail=True)
+    test, models = _compare_with_source(facts, gate)
+    title, verdict = f"Export as {facts['format']}", f"{verdict[:1].upper()}{verdict[1:]}."
+    return Summary(title, verdict, make_facts_table("Export", rows) + details, [], test, models)
+
+
+def _describe_speed(gate: Facts) -> dict[str, str | None]:
+    """How fast an export is, and what of it is in eight bits."""
+    if not gate:
+        return {}
+    busy = busy_note(metric(gate, "withheld"))
+    equal = metric(gate, "equal_predictions")
+    return {
+        "Equal predictions": None if equal is None else percent(equal),
+        "Texts a second": f"{short(gate['texts_per_second'])} {busy}".strip(),
+        "One text": f"{milliseconds(gate['p50_ms'])} {busy}".strip(),
+        "On": f"{counted(gate['cores'], 'core')} of {gate['processor']}",
+        "Products in int8": plain(gate["in_int8"]) if "in_int8" in gate else None,
+        "In a wider format": plain(gate["in_bf16"]) if gate.get("in_bf16") else None,
+    }
+
+
+def _describe_pieces(pruned: Facts) -> dict[str, str]:
+    """What became of the vocabulary, and of unknown tokens in texts that were held out of pruning."""
+    if not pruned:
+        return {}
+    used = f"{counted(pruned['texts'], 'text')} use {pruned['used']:,}"
+    rows = {"Pieces": f"{pruned['pieces_before']:,} before, {pruned['pieces_after']:,} after; {used}"}
+    unseen = branch(pruned, "unseen")
+    for when in ("before", "after") if unseen else ():
+        unknown, tokens = unseen[f"unknown_{when}"], unseen[f"tokens_{when}"]
+        texts = f"{counted(unseen['texts'], 'text')} held out"
+        rows[f"Unknown tokens {when}"] = f"{unknown:,} of {tokens:,} in {texts}"
+    return rows
+
+
+def _list_details(gate: Facts) -> list[list[str]]:
+    """What else was found on real texts."""
+    names = {
+        "max_score_difference": "Largest difference of a score",
+        "correlation": "Correlation of values",
+        "mean_cosine": "Mean cosine",
+        "least_cosine": "Least cosine",
+    }
+    rows = [[name, f"{gate[key]:.4g}"] for key, name in names.items() if key in gate]
+    if gate:
+        metric_of = "" if "metric" in gate else "; no labels were given, so the metric is unknown"
+        rows.append(["Compared with", f"the model in {gate['precision']}{metric_of}"])
+        rows.append(["Instructions", gate["instructions"]])
+    for each in gate.get("by_label", []):
+        f1 = f"{each['f1_before']:.4f} before, {each['f1_after']:.4f} after"
+        rows.append([f"F1 of {each['label']}", f1])
+    return rows
+
+
+def _compare_with_source(facts: Facts, gate: Facts) -> tuple[MeasuredOn | None, list[ModelResult]]:
+    """The export and its model on test rows; None and no models where its metric is unknown there."""
+    task = known_task(str(gate.get("task"))) if gate.get("part") in TEST_PARTS else None
+    primary = next((one for one in task.metrics if one.name == gate.get("metric")), None) if task else None
+    if primary is None:
+        return None, []
+    n = gate["texts"]
+    is_high = primary.best == "highest"
+    test = MeasuredOn(primary.title, n, str(gate.get("fingerprint", "")), is_high, primary.percent)
+    errors = [error_of({primary.name: gate[key]}, primary, n) for key in ("before", "after")]
+    source = ModelResult(name="Its model", value=gate["before"], error=errors[0], folder=str(facts["source"]))
+    own = ModelResult(
+        name=f"Export, {facts['format']}",
+        value=gate["after"],
+        error=errors[1],
+        pairs={source.name: gate["standard_error"]},
+        is_own=True,
+        milliseconds=metric(gate, "p50_ms"),
+        texts_per_second=metric(gate, "texts_per_second"),
+        withheld=metric(gate, "withheld"),
+        megabytes=metric(facts, "megabytes"),
+        parameters=metric(facts, "parameters"),
+    )
+    return test, [own, source]
+
+
+def run_of(folder: ModelFolder) -> dict[str, Any]:
+    """The options and the summary of the run that a model's folder is in; empty where it is in none."""
+    run = folder.path.parent
+    if not (run / SUMMARY).is_file() or not (run / CONFIG).is_file():
+        return {}
+    return {"options": read_yaml(run / CONFIG), "summary": read_summary(run)}
+
+
+def card(export: Export, form: Format, name: str, run: Mapping[str, Any], found: Summary) -> str:
+    """README.md, with the YAML that model hubs read first.
+
+    Args:
+        name: of the model.
+        run: see `run_of`.
+        found: the Summary of the export.
+    """
+    options, summary = run.get("options", {}), run.get("summary", {})
+    pipeline, about = PIPELINES[export.kind]
+    measured_on, metrics = _metrics(summary)
+    rows = [row for table in found.tables for row in table.rows]
+    return render(
+        "README.md.j2",
+        library=form.library,
+        pipeline=pipeline,
+        name=inert(name),
+        about=about,
+        kind=export.kind,
+        reads_two=export.reads_two,
+        file=form.describe_file(),
+        max_length=export.max_length,
+        overlap=export.values.get(OVERLAP),
+        side=export.side,
+        labels=[inert(label) for label in export.labels or ()],
+        data=_lines(options, DATA_OPTIONS),
+        measured_on=measured_on,
+        metrics=metrics,
+        training=[*_lines(options, TRAINING_OPTIONS), *(_lines(summary, TRAINING_FACTS) or [FILL_IN])],
+        verdict=inert(found.verdict),
+        found=[f"{inert(name)}: {inert(value)}" for name, value in rows],
+    )
+
+
+def inert(text: str) -> str:
+    """A text that means nothing to Markdown: what could is in a code span, on one line."""
+    if re.fullmatch(r"[\w \u202f.,:;/+%±()'-]*", text):
+        return text
+    text, longest = visible(text), max(map(len, re.findall("`+", text)), default=0)
+    fence, room = "`" * (longest + 1), " " * (longest > 0)
+    return f"{fence}{room}{text}{room}{fence}"
+
+
+def _lines(values: Mapping[str, Any], names: tuple[str, ...]) -> list[str]:
+    """A line for each of these that is known. A path shows its last name: the rest is of no use elsewhere."""
+    known = {name: values.get(name) for name in names}
+    return [
+        f"{name}: {_shown(value)}"
+        for name, value in known.items()
+        if value is not None and value != [] and not isinstance(value, Mapping)
+    ]
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(_shown, value))
+    if isinstance(value, Mapping):  # a corpus of a mixture
+        return _shown(value.get("path", FILL_IN))
+    if isinstance(value, str):
+        return inert(Path(value).name)
+    return f"{value:.6g}" if isinstance(value, float) else f"{value:,}"
+
+
+def _metrics(summary: Mapping[str, Any]) -> tuple[str, list[str]]:
+    """Where the model was measured, and a line for each metric with its error: on test, or else on dev."""
+    table = "the test table" if summary.get("test") else "the dev table, by which the model was chosen"
+    found = summary.get("test") or summary.get("dev")
+    if not isinstance(found, Mapping):
+        return "", []
+    n = metric(found, "n")
+    student = summary.get("student")
+    if isinstance(student, Mapping):  # `test` has only the number of rows
+        found = {key: value for key, value in student.items() if key != "parameters"}
+    lines = []
+    for key in found:
+        value = metric(found, key)
+        if value is not None and key != "n" and not key.endswith("_std"):
+            lines.append(f"{key}: {value:.6g}{_error(found, key, n)}")
+    rows = "" if n is None else f", {n:,.0f} rows"
+    return f"On {table}{rows}:", lines or [FILL_IN]
+
+
+def _error(found: Mapping[str, Any], key: str, n: float | None) -> str:
+    """The deviation of a metric over seeds, or the standard error of an accuracy over rows."""
+    deviation = metric(found, f"{key}_std")
+    if deviation is not None:
+        return f" ± {deviation:.2g} (standard deviation over seeds)"
+    error = accuracy_error(found[key], n) if key == "accuracy" else None
+    return "" if error is None else f" ± {error:.2g} (standard error)"
