@@ -32,8 +32,8 @@ from brimful.base.storage import read_json, write_json
 from brimful.commands.finetune import finetune
 from brimful.commands.prepare import prepare
 from brimful.commands.pretrain import pretrain
+from brimful.demonstration.models_of_demo import read_right_answers
 from brimful.demonstration.reviews import find_reviews, load_reviews, write_reviews
-from brimful.tasks.judging.comparison import read_right_answers
 
 HANDBOOKS = ("debian-handbook/html/en-US", "debian-handbook/html/zh-CN")
 DOCUMENTATION = (*HANDBOOKS, *(f"python3.11/html/{part}" for part in ("faq", "howto", "tutorial")))
