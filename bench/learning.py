@@ -26,9 +26,9 @@ from bench.common.pretraining import Trial, final, frequency_loss, prepare_texts
 from bench.common.processes import machine_facts
 from bench.common.study import Run, by_arm, paired, spread, table
 from brimful.base.storage import write_json
+from brimful.commands.demo_reviews import find_reviews, load_reviews
 from brimful.data.config import PackingConfig
 from brimful.data.mixture import open_sources, parse_sources
-from brimful.demonstration.reviews import find_reviews, load_reviews
 from brimful.stages.pretrain_config import PretrainConfig
 from brimful.stages.pretrain_data import make_sources
 

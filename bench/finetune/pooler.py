@@ -31,10 +31,10 @@ from bench.common.study import by_arm, kept, paired, spread, table
 from bench.common.wheels import MINILM, minilm
 from brimful.base.console import say
 from brimful.base.storage import write_json
+from brimful.commands.demo_reviews import same_text
 from brimful.commands.finetune import finetune
 from brimful.commands.prepare import prepare
 from brimful.commands.pretrain import pretrain
-from brimful.demonstration.reviews import same_text
 from brimful.hf.folders import load_pretrained, save_model
 
 SOURCES = {

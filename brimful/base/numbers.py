@@ -57,23 +57,8 @@ def short(value: float) -> str:
     """Three digits and a magnitude: 4.2 M."""
     for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= 0.9995 * size:
-            return f"{_three_digits(value / size)}{SPACE}{unit}"
-    return _three_digits(value)
-
-
-def _three_digits(value: float) -> str:
-    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
-
-
-def tick(value: float) -> str:
-    """An axis label, as short as it can be: 2e-4, 0.5, 1.5k, 3M."""
-    return scientific(value) if 0 < abs(value) < 1e-2 else short(value).replace(SPACE, "")
-
-
-def scientific(value: float) -> str:
-    """Two digits and an exponent: 3.4e-6."""
-    mantissa, exponent = f"{value:.1e}".split("e")
-    return f"{mantissa.removesuffix('.0')}e{int(exponent)}"
+            return f"{value / size:.3g}{SPACE}{unit}"
+    return f"{value:.3g}"
 
 
 def milliseconds(value: float) -> str:
@@ -104,8 +89,8 @@ def plain(value: Any) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, float):
-        if 0 < abs(value) < 1e-3:
-            return scientific(value)
+        if abs(value) < 1e-3:
+            return f"{value:.2g}"
         return f"{value:,.0f}" if 1000 <= abs(value) < math.inf else f"{value:.4g}"
     if isinstance(value, Mapping):
         text = "; ".join(f"{key} {plain(each)}" for key, each in value.items())

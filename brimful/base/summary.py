@@ -47,10 +47,10 @@ class SummaryTable:
 
 @dataclass(frozen=True)
 class Series:
-    """One curve, group of bars, point or row of a matrix.
+    """One curve, group of bars, or point.
 
     Attributes:
-        xs: numbers; of bars and of a matrix the names of its columns.
+        xs: numbers; of bars their names.
         errors: standard errors of `ys`, or empty.
     """
 
@@ -62,14 +62,16 @@ class Series:
 
 @dataclass(frozen=True)
 class SummaryChart:
-    """A picture: lines over x, bars by name, labelled points, or a matrix of counts.
+    """A picture.
 
     Attributes:
+        kind: "lines" over x, "bars" by name, or "points" with names. A page leaves out any other, which an
+            earlier version drew.
         share: whether y is a proportion, which is written in percent.
     """
 
     title: str
-    kind: Literal["lines", "bars", "points", "matrix"]
+    kind: str
     x: str
     y: str
     series: list[Series]

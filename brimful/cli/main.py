@@ -79,7 +79,7 @@ SCHEMAS = {
     "serve": "brimful.serving.config:ServeConfig",
     "export": "brimful.exporting.config:ExportConfig",
     "report": "brimful.commands.report:ReportConfig",
-    "demo": "brimful.demonstration.config:DemoConfig",
+    "demo": "brimful.commands.demo:DemoConfig",
 }
 """The configuration of each verb, in a module without torch: a mistake is said before torch is loaded."""
 

@@ -1,7 +1,8 @@
 """A run directory, a prepared folder or an export as plain values: whatever files there are."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +26,12 @@ TRAININGS = ("trials", "stages")
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """One directory; an absent file is an empty value.
+    """One directory, or several together; an absent file is an empty value.
 
     Attributes:
         path: of the directory, resolved.
-        name: of the directory, with its parents' where others have that name.
-        facts: what the record of a finished verb says, without its Summary.
+        name: its path below the folder that all shown runs share.
+        facts: what the record of a finished verb says, without its Summary; None of an unfinished run.
         summary: None of an unfinished run, and of one that an earlier version made.
         config_text: config.yaml as it stands in the file.
         metrics: the lines of each metrics.jsonl, by its folder; "" is the run's own.
@@ -39,23 +40,23 @@ class Run:
 
     path: Path
     name: str
-    facts: dict[str, Any]
+    facts: Mapping[str, Any] | None
     summary: Summary | None
-    config_text: str
-    metrics: dict[str, list[dict[str, Any]]]
-    children: tuple["Run", ...] = ()
+    config_text: str = ""
+    metrics: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)
+    children: Sequence["Run"] = ()
 
     @property
     def finished(self) -> bool:
         """Whether the run wrote its record, which it does last."""
-        return bool(self.facts)
+        return self.facts is not None
 
     @property
     def title(self) -> str:
         """What it is."""
         if self.summary is not None:
             return self.summary.title
-        return in_words(str(self.facts.get("kind", "run")))
+        return in_words(str((self.facts or {}).get("kind", "run")))
 
     @property
     def verdict(self) -> str:
@@ -70,18 +71,24 @@ class Run:
 
 
 def load_runs(directories: Sequence[Path]) -> list[Run]:
-    """Read runs as `load_run`, and name those whose directories have the same name by their parents too."""
-    runs = [load_run(path) for path in directories]
-    paths = {run.path for run in with_children(runs)}
+    """Read run directories; a folder that is none stands for the runs directly inside it.
 
-    def rename(run: Run) -> Run:
-        parts, depth = run.path.parts, 1
-        while sum(other.parts[-depth:] == parts[-depth:] for other in paths) > 1:
-            depth += 1
-        children = tuple(rename(child) for child in run.children)
-        return replace(run, name=Path(*parts[-depth:]).as_posix(), children=children)
-
-    return [rename(run) for run in runs]
+    Raises:
+        BrimfulError: a folder is neither, or a file in a run is damaged.
+    """
+    found: list[Path] = []
+    for directory in directories:
+        if not directory.exists():
+            raise BrimfulError(f"{directory} does not exist; give the directory of a run")
+        inside = [directory] if _is_run(directory) else _list_inside(directory)
+        if not inside:
+            files = ", ".join((CONFIG, METRICS, *RECORDS))
+            raise BrimfulError(
+                f"{directory} is not a run directory: neither it nor a folder in it has {files}"
+            )
+        found += inside
+    root = os.path.commonpath([path.resolve().parent for path in found])
+    return [_load_run(path.resolve(), root) for path in found]
 
 
 def with_children(runs: Iterable[Run]) -> Iterator[Run]:
@@ -91,40 +98,38 @@ def with_children(runs: Iterable[Run]) -> Iterator[Run]:
         yield from with_children(run.children)
 
 
-def load_run(directory: Path) -> Run:
+def _is_run(directory: Path) -> bool:
+    return any((directory / name).is_file() for name in (CONFIG, METRICS, *RECORDS))
+
+
+def _list_inside(directory: Path) -> list[Path]:
+    """The run directories directly inside a folder."""
+    return sorted(filter(_is_run, directory.iterdir())) if directory.is_dir() else []
+
+
+def _load_run(directory: Path, root: str) -> Run:
     """Read a run directory and the runs directly inside it.
 
-    Raises:
-        BrimfulError: it is not a run directory, or a file in it is damaged.
+    Args:
+        root: the folder that its name starts below.
     """
-    if not directory.exists():
-        raise BrimfulError(f"{directory} does not exist; give the directory of a run")
-    inside = sorted(path for path in directory.iterdir() if path.is_dir()) if directory.is_dir() else []
-    children = [load_run(path) for path in inside if _is_run(path)]
-    if not (children or _is_run(directory)):
-        files = ", ".join((CONFIG, METRICS, *RECORDS))
-        raise BrimfulError(f"{directory} is not a run directory: neither it nor a folder in it has {files}")
     config = directory / CONFIG
     if config.is_file():
         read_yaml(config)  # refuses a damaged one
     facts, summary = _read_record(directory)
     return Run(
-        path=directory.resolve(),
-        name=directory.resolve().name,
+        path=directory,
+        name=directory.relative_to(root).as_posix(),
         facts=facts,
         summary=summary,
         config_text=config.read_text(encoding="utf-8") if config.is_file() else "",
         metrics=_read_all_metrics(directory),
-        children=tuple(children),
+        children=[_load_run(path, root) for path in _list_inside(directory)],
     )
 
 
-def _is_run(directory: Path) -> bool:
-    return any((directory / name).is_file() for name in (CONFIG, METRICS, *RECORDS))
-
-
-def _read_record(directory: Path) -> tuple[dict[str, Any], Summary | None]:
-    """The facts and the Summary of a finished verb; empty and None of an unfinished one."""
+def _read_record(directory: Path) -> tuple[dict[str, Any] | None, Summary | None]:
+    """The facts and the Summary of a finished verb, each None if it is absent."""
     for name in RECORDS:
         path = directory / name
         if path.is_file():
@@ -132,7 +137,7 @@ def _read_record(directory: Path) -> tuple[dict[str, Any], Summary | None]:
             facts = branch(record, "summary") if name == MANIFEST else record
             shown = {key: value for key, value in facts.items() if key not in NO_FACTS}
             return shown, overview_of(record, path)
-    return {}, None
+    return None, None
 
 
 def _read_all_metrics(directory: Path) -> dict[str, list[dict[str, Any]]]:

@@ -2,7 +2,7 @@
 
 import textwrap
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -12,64 +12,46 @@ from rich.text import Text
 
 from brimful.base.console import visible
 from brimful.base.numbers import SPACE, list_facts
-from brimful.base.summary import Summary, SummaryTable, compare_models, overview_of
+from brimful.base.summary import SummaryTable, compare_models, overview_of
 from brimful.base.terminal import output_console
 
 MAX_HEADING_CHARACTERS = 16
 """Characters of a line of a heading."""
-MIN_NAME_CHARACTERS = 12
-"""Characters of a line of a name, where names are wrapped for want of width."""
+KEPT_COLUMNS = 3
+"""The names, the metric and the distance from the best, which a narrow terminal shows too."""
 
 
 def show_result(result: Mapping[str, Any]) -> None:
-    """Print the Summary of a result; of a result without one each value."""
-    summary = overview_of(result, "the result")
-    if summary is None:
-        show_values(result)
-    else:
-        show_summary(summary)
-
-
-def show_summary(summary: Summary, console: Console | None = None) -> None:
     """Print the title, the verdict, the models side by side, and the tables that are no detail.
 
-    Args:
-        console: by default stdout.
+    Of a result without a Summary each value is printed, by its dotted key.
     """
-    console = console or output_console()
+    summary = overview_of(result, "the result")
+    if summary is None:
+        for key, value in list_facts(result):
+            print(_fit_terminal(f"{key}: {value}"))
+        return
+    console = output_console()
     console.print(Text(_fit_terminal(f"{summary.title}: {summary.verdict}")))
     if summary.test is not None and len(summary.models) > 1:
         print_tables(compare_models(summary.test, summary.models), console)
     print_tables([table for table in summary.tables if not table.is_detail], console)
 
 
-def _fit_terminal(text: str) -> str:
-    """A text without control characters, and with plain spaces before units."""
-    return visible(text.replace(SPACE, " "))
-
-
-def show_values(result: Mapping[str, Any]) -> None:
-    """Print each value of a result on a line of its own, by its dotted key."""
-    for key, value in list_facts(result):
-        print(_fit_terminal(f"{key}: {value}"))
-
-
 def print_tables(tables: Sequence[SummaryTable], console: Console) -> None:
     """Print tables, names to the left and all else to the right.
 
     Where a table is wider than the terminal, columns after the third are left out until it fits: the names,
-    the metric and the distance from the best stay, and so do the last ones. If that is not enough, names are
-    wrapped, and all cells where the others by themselves are too wide.
+    the metric and the distance from the best stay, and so do the last ones. What is still too
+    wide is wrapped.
     """
     for content in tables:
         columns = list(range(len(content.columns)))
-        while len(columns) > 4 and _measure(_draw_table(content, columns), console) > console.width:
-            del columns[3]
-        wrapped: list[int] = []
-        if _measure(_draw_table(content, columns), console) > console.width:
-            others = _measure(_draw_table(content, columns[1:]), console)
-            wrapped = columns[:1] if others <= console.width - MIN_NAME_CHARACTERS else columns
-        console.print(_draw_table(content, columns, wrapped))
+        table = _draw_table(content, columns)
+        while len(columns) > KEPT_COLUMNS + 1 and _measure(table, console) > console.width:
+            del columns[KEPT_COLUMNS]
+            table = _draw_table(content, columns)
+        console.print(table)
 
 
 def _measure(table: Table, console: Console) -> int:
@@ -77,14 +59,18 @@ def _measure(table: Table, console: Console) -> int:
     return Measurement.get(console, console.options.update(max_width=10_000), table).maximum
 
 
-def _draw_table(content: SummaryTable, columns: Sequence[int], wrapped: Sequence[int] = ()) -> Table:
-    has_heads = any(content.columns)
+def _draw_table(content: SummaryTable, columns: Sequence[int]) -> Table:
     title = Text(_fit_terminal(content.title), style="italic")
+    has_heads = any(content.columns)
     table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", show_header=has_heads)
     for place in columns:
         name = textwrap.fill(_fit_terminal(content.columns[place]), MAX_HEADING_CHARACTERS)
-        justify: Literal["left", "right"] = "right" if place else "left"
-        table.add_column(Text(name), justify=justify, no_wrap=place not in wrapped, overflow="fold")
+        table.add_column(Text(name), justify="right" if place else "left", overflow="fold")
     for row in content.rows:
         table.add_row(*(Text(_fit_terminal(row[place])) for place in columns))
     return table
+
+
+def _fit_terminal(text: str) -> str:
+    """A text without control characters, and with plain spaces before units."""
+    return visible(text.replace(SPACE, " "))

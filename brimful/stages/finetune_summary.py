@@ -27,7 +27,7 @@ BASELINES = {
 }
 """The other models of the ladder, by their keys in a summary."""
 MAX_ROWS = 20
-"""Labels and rows of a table, and labels of a matrix."""
+"""Labels and rows of a table."""
 
 Facts = Mapping[str, Any]
 
@@ -48,6 +48,7 @@ def summarise_finetuning(facts: Facts, metrics: Sequence[Metric]) -> Summary:
         *_make_label_table(facts),
         *_make_abstain_table(facts),
         *_make_row_table(facts, "findings", "Noticed in the tables", ("message", "table", "kind")),
+        *_make_confusion_table(facts),
         *_make_row_table(facts, "confused", "Confused labels", ("label", "prediction", "rows")),
         *_make_row_table(
             facts, "errors", "Largest errors on test", ("text", "row", "label", "prediction", "probability")
@@ -157,6 +158,17 @@ def _make_abstain_table(facts: Facts) -> list[SummaryTable]:
     return make_table(title, columns, rows, note, is_detail=True)
 
 
+def _make_confusion_table(facts: Facts) -> list[SummaryTable]:
+    """Test rows by label and prediction."""
+    confusion = branch(facts, "confusion")
+    labels = confusion.get("labels", [])
+    if not 1 < len(labels) <= MAX_ROWS:
+        return []
+    rows = [[label, *map(plain, counts)] for label, counts in zip(labels, confusion["counts"], strict=True)]
+    columns = ["Label", *(f"predicted {label}" for label in labels)]
+    return make_table("Confusion on test", columns, rows, is_detail=True)
+
+
 def _make_row_table(facts: Facts, key: str, title: str, columns: Sequence[str]) -> list[SummaryTable]:
     """The first records of a list; probabilities in percent."""
     rows = []
@@ -174,7 +186,7 @@ def _show_share(value: Any) -> str:
 
 
 def _draw_charts(facts: Facts) -> list[SummaryChart]:
-    """The metric by the number of labels, the confusion matrix, calibration, accuracy by coverage."""
+    """The metric by the number of labels, calibration, accuracy by coverage."""
     charts = []
     curve = records(facts, "label_curve")
     curves = []
@@ -184,13 +196,6 @@ def _draw_charts(facts: Facts) -> list[SummaryChart]:
             curves.append(Series(name, [x for x, _ in points], [y for _, y in points]))
     if curves:
         charts.append(SummaryChart("Test metric by number of labels", "lines", "labels", "metric", curves))
-    confusion = branch(facts, "confusion")
-    labels = confusion.get("labels", [])
-    if 1 < len(labels) <= MAX_ROWS:
-        matrix = [
-            Series(label, labels, counts) for label, counts in zip(labels, confusion["counts"], strict=True)
-        ]
-        charts.append(SummaryChart("Confusion on test", "matrix", "prediction", "label", matrix))
     calibration = branch(facts, "calibration")
     lines = []
     for key, name in (("bins", "as trained"), ("bins_calibrated", "with the temperature")):

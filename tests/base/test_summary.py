@@ -3,7 +3,7 @@
 import pytest
 
 from brimful.base.errors import BrimfulError
-from brimful.base.numbers import duration, percent, plain, short, tick, written, written_gap
+from brimful.base.numbers import duration, percent, plain, short, written, written_gap
 from brimful.base.summary import (
     MeasuredOn,
     ModelResult,
@@ -86,10 +86,14 @@ def test_a_time_of_a_busy_machine_says_so() -> None:
 
 def test_numbers_as_words() -> None:
     assert [percent(value) for value in (0.8213, 0.9987)] == ["82.1\u202f%", "99.87\u202f%"]
-    assert [short(value) for value in (4_210_000, 999.6, 12)] == ["4.21\u202fM", "1\u202fk", "12"]
+    assert [short(value) for value in (4_210_000, 999.6, 12, 2e-4)] == [
+        "4.21\u202fM",
+        "1\u202fk",
+        "12",
+        "0.0002",
+    ]
     assert [duration(value) for value in (3.21, 42.3)] == ["3.2\u202fs", "42\u202fs"]
     assert [duration(value) for value in (582, 7500)] == ["9\u202fmin 42\u202fs", "2\u202fh 05\u202fmin"]
-    assert [tick(value) for value in (2e-4, 0.5, 1500)] == ["2e-4", "0.5", "1.5k"]
     assert [plain(value) for value in (True, None, 1234, [1, 2])] == ["yes", "none", "1,234", "1, 2"]
     assert plain("x" * 600).endswith(" …")
     assert written(0.821, 0.007, share=True) == "82.1\u202f±\u202f0.7\u202f%"

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bench.domain import ARMS, DIFFERENCES, paired_difference
-from brimful.demonstration.reviews import same_text
+from brimful.commands.demo_reviews import same_text
 from brimful.tasks.judging.comparison import bootstrapped
 
 ROOT = Path(__file__).parents[2]

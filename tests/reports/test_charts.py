@@ -29,16 +29,8 @@ def scatter(n: int, seed: int) -> SummaryChart:
     return chart
 
 
-def matrix(n: int) -> SummaryChart:
-    names = [f"a long label {place}" for place in range(n)]
-    rows = [Series(name, names, [float(place) for place in range(n)]) for name in names]
-    return SummaryChart("Confusion", "matrix", "prediction", "label", rows)
-
-
 CHARTS = [
     *(scatter(n, seed) for n in (2, 3, 5, 12) for seed in range(4)),
-    matrix(2),
-    matrix(20),
     SummaryChart(
         "Bars", "bars", "reason", "rows", [Series("", [f"reason {n}" for n in range(30)], [3.0] * 30)]
     ),

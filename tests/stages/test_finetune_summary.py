@@ -60,9 +60,15 @@ def test_what_must_be_known_stands_on_the_screen() -> None:
     metrics = table(summary, "Metrics")
     assert metrics.columns == ["Metric", "test, 400 rows", "dev, 100 rows", "other, 20 rows"]
     assert metrics.rows[0][1].replace("\u202f", " ") == "81.0 ± 1.0 %"
-    details = {"F1 of each label", "Largest errors on test", "Noticed in the tables", "Trials"}
+    details = {
+        "F1 of each label",
+        "Confusion on test",
+        "Largest errors on test",
+        "Noticed in the tables",
+        "Trials",
+    }
     assert details <= {table.title for table in summary.tables if table.is_detail}
-    assert {chart.kind for chart in summary.charts} == {"matrix", "lines"}
+    assert {chart.kind for chart in summary.charts} == {"lines"}
 
 
 def test_absent_facts_are_left_out() -> None:

