@@ -44,6 +44,10 @@ class SummaryTable:
     note: str = ""
     is_detail: bool = False
 
+    def has_words(self, place: int) -> bool:
+        """Whether a column is to be read, from the left: a cell in it is neither a number nor empty."""
+        return any(row[place][:1].isalpha() for row in self.rows)
+
 
 @dataclass(frozen=True)
 class Series:
@@ -237,7 +241,8 @@ def judge_models(test: MeasuredOn, models: Sequence[ModelResult]) -> str:
 
 
 def compare_models(test: MeasuredOn, models: Sequence[ModelResult]) -> list[SummaryTable]:
-    """The models side by side, the best first, with what they cost."""
+    """The models side by side, the best first, with what they cost; how fast they are stands last, since
+    a narrow terminal leaves out columns in the middle."""
     ordered = sort_models(test, models)
     rows = []
     for model in ordered:
@@ -248,15 +253,16 @@ def compare_models(test: MeasuredOn, models: Sequence[ModelResult]) -> list[Summ
                 model.name,
                 written(model.value, model.error, share=test.share),
                 "" if is_best else written_gap(gap, error, share=test.share),
-                _show(model.milliseconds, milliseconds, model.withheld),
-                _show(model.texts_per_second, short, model.withheld),
-                _show(model.megabytes, megabytes),
-                _show(model.parameters, short),
                 _show(model.seconds, duration),
+                _show(model.parameters, short),
+                _show(model.megabytes, megabytes),
+                _show(model.texts_per_second, short, model.withheld),
+                _show(model.milliseconds, milliseconds, model.withheld),
             ]
         )
     unit = ", points" if test.share else ""
-    columns = [in_words(test.metric), f"Behind the best{unit}", "One text", "Texts a second", "Size"]
+    quality, costs = [in_words(test.metric), f"Behind the best{unit}"], ["Training", "Parameters", "Size"]
+    columns = ["Model", *quality, *costs, "Texts a second", "One text"]
     note = (
         f"The same {test.n:,} test rows. ± is the standard error over test rows and seeds; of a difference it"
         " is paired where both models' answers were compared, else an upper bound. Up to"
@@ -264,7 +270,7 @@ def compare_models(test: MeasuredOn, models: Sequence[ModelResult]) -> list[Summ
     )
     if any(is_busy(model.withheld) for model in ordered):
         note += " Busy: others had the cores while it was timed."
-    return make_table("Models", ["Model", *columns, "Parameters", "Training"], rows, note)
+    return make_table("Models", columns, rows, note)
 
 
 def _show(value: float | None, form: Callable[[float], str], withheld: float | None = None) -> str:

@@ -38,6 +38,12 @@ def check_inputs(verb: str, config: Any) -> None:
         return
     if verb == "export":
         _check_export(config)
+    elif verb == "check":
+        _check_files(list(config.files))
+    elif verb in ("augment", "predict"):
+        kind = "encoder" if verb == "augment" else "model"
+        ModelFolder.open(config.encoder if verb == "augment" else config.model, kind)
+        _check_files([config.input])
     elif verb in TRAINING_VERBS and _is_new(verb, config):
         kind = "model" if verb in ("distil", "distil-static") else "encoder"
         for folder in _values(config, MODEL_OPTIONS):

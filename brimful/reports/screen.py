@@ -2,7 +2,7 @@
 
 import textwrap
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from rich import box
 from rich.console import Console
@@ -17,8 +17,8 @@ from brimful.base.terminal import output_console
 
 MAX_HEADING_CHARACTERS = 16
 """Characters of a line of a heading."""
-KEPT_COLUMNS = 3
-"""The names, the metric and the distance from the best, which a narrow terminal shows too."""
+MIN_NAME_CHARACTERS = 20
+"""Characters of a line of a name, where names are wrapped for want of width."""
 
 
 def show_result(result: Mapping[str, Any]) -> None:
@@ -39,19 +39,22 @@ def show_result(result: Mapping[str, Any]) -> None:
 
 
 def print_tables(tables: Sequence[SummaryTable], console: Console) -> None:
-    """Print tables, names to the left and all else to the right.
+    """Print tables, words to the left and numbers to the right.
 
-    Where a table is wider than the terminal, columns after the third are left out until it fits: the names,
-    the metric and the distance from the best stay, and so do the last ones. What is still too
-    wide is wrapped.
+    Where a table is wider than the terminal, names are wrapped. If that is not enough, columns after the
+    third are left out until it fits: the names, the metric and the distance from the best stay, and so do the
+    last ones. All cells are wrapped where even these are too wide.
     """
     for content in tables:
         columns = list(range(len(content.columns)))
-        table = _draw_table(content, columns)
-        while len(columns) > KEPT_COLUMNS + 1 and _measure(table, console) > console.width:
-            del columns[KEPT_COLUMNS]
-            table = _draw_table(content, columns)
-        console.print(table)
+        wrapped: list[int] = []
+        while _measure(_draw_table(content, columns), console) > console.width:
+            others = _measure(_draw_table(content, columns[1:]), console)
+            wrapped = columns[:1] if others <= console.width - MIN_NAME_CHARACTERS else columns
+            if wrapped is not columns or len(columns) <= 4:
+                break
+            del columns[3]
+        console.print(_draw_table(content, columns, wrapped))
 
 
 def _measure(table: Table, console: Console) -> int:
@@ -59,13 +62,14 @@ def _measure(table: Table, console: Console) -> int:
     return Measurement.get(console, console.options.update(max_width=10_000), table).maximum
 
 
-def _draw_table(content: SummaryTable, columns: Sequence[int]) -> Table:
+def _draw_table(content: SummaryTable, columns: Sequence[int], wrapped: Sequence[int] = ()) -> Table:
     title = Text(_fit_terminal(content.title), style="italic")
     has_heads = any(content.columns)
     table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", show_header=has_heads)
     for place in columns:
         name = textwrap.fill(_fit_terminal(content.columns[place]), MAX_HEADING_CHARACTERS)
-        table.add_column(Text(name), justify="right" if place else "left", overflow="fold")
+        justify: Literal["left", "right"] = "left" if place == 0 or content.has_words(place) else "right"
+        table.add_column(Text(name), justify=justify, no_wrap=place not in wrapped, overflow="fold")
     for row in content.rows:
         table.add_row(*(Text(_fit_terminal(row[place])) for place in columns))
     return table

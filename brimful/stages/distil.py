@@ -402,11 +402,13 @@ def compared(
     if taught is not None:
         judged["teacher"] = [Judged(theirs, taught)]
     timed = {name: size.answer for name, size in sizes.items()}
+    reads: dict[str, dict[str, str]] = {}
     if tfidf and available(task) is None and (rung := linear(task, data, Tfidf())):
         judged["tfidf"] = [Judged(task, rung.answers)]
+        reads["tfidf"] = {} if rung.reads is None else {"reads": rung.reads}
         timed |= {} if rung.answer is None else {"tfidf": rung.answer}
     comparison = MethodComparison(judged, data.test)
-    measured = {name: comparison.metrics(name) for name in judged}
+    measured = {name: comparison.metrics(name) | reads.get(name, {}) for name in judged}
     for name, size in sizes.items():
         measured[name] = measured.get(name, {}) | {"parameters": size.parameters}
     speeds = speeds_of(timed, data.test.table)

@@ -11,7 +11,7 @@ from brimful.base.summary import (
     judge_models,
     make_facts_table,
 )
-from brimful.tasks.judging.results import describe_test, error_of, find_primary, read_costs
+from brimful.tasks.judging.results import describe_test, error_of, find_primary, name_baseline, read_costs
 from brimful.tasks.task import Metric
 from brimful.train.outcome import list_outcome
 
@@ -46,15 +46,18 @@ def summarise_distillation(facts: Facts, metrics: Sequence[Metric], teachers: Se
         if value is None:
             continue
         shape = "student" if key == "student_without_distillation" else key
+        costs = read_costs(facts, shape)
+        if key == "student":
+            costs["seconds"] = metric(facts, "seconds")
         models[key] = ModelResult(
-            name=name,
+            name=name_baseline(name, measured),
             value=value,
             error=error_of(measured, primary, test.n),
             pairs=_read_pairs(facts) if key == "student" else {},
             is_own=key == "student",
             folder=teacher if key == "teacher" else "",
             role="baseline" if key == "tfidf" else "model",
-            **read_costs(facts, shape),
+            **costs,
         )
     verdict = judge_models(test, list(models.values()))
     if "teacher" in models:
@@ -73,9 +76,10 @@ def summarise_distillation(facts: Facts, metrics: Sequence[Metric], teachers: Se
 
 def _read_pairs(facts: Facts) -> dict[str, float]:
     """The standard errors of the student's differences from the other models."""
-    errors = {
-        name: metric(facts, f"comparisons.student_minus_{key}.standard_error") for key, name in NAMES.items()
-    }
+    errors = {}
+    for key, name in NAMES.items():
+        error = metric(facts, f"comparisons.student_minus_{key}.standard_error")
+        errors[name_baseline(name, branch(facts, key))] = error
     return {name: error for name, error in errors.items() if error is not None}
 
 

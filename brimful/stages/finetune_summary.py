@@ -14,7 +14,7 @@ from brimful.base.summary import (
     make_facts_table,
     make_table,
 )
-from brimful.tasks.judging.results import describe_test, error_of, find_primary, read_costs
+from brimful.tasks.judging.results import describe_test, error_of, find_primary, name_baseline, read_costs
 from brimful.tasks.task import Metric
 from brimful.train.outcome import list_outcome
 
@@ -71,7 +71,7 @@ def _list_models(facts: Facts, primary: Metric) -> list[ModelResult]:
     """The model and its baselines."""
     test, baselines = branch(facts, "test"), branch(facts, "baselines")
     n = metric(test, "n")
-    names = {key: _name_baseline(key, rung) for key, rung in baselines.items()}
+    names = {key: name_baseline(BASELINES.get(key, in_words(key)), rung) for key, rung in baselines.items()}
     pairs = {names[key]: metric(rung, "standard_error") for key, rung in baselines.items()}
     own = ModelResult(
         name=OWN,
@@ -92,11 +92,6 @@ def _list_models(facts: Facts, primary: Metric) -> list[ModelResult]:
     return models
 
 
-def _name_baseline(key: str, rung: Any) -> str:
-    name = BASELINES.get(key, in_words(key))
-    return f"{name} ({rung['reads']})" if "reads" in rung else name
-
-
 def _list_result(facts: Facts) -> dict[str, str | None]:
     """What one must know beside the metrics."""
     error, leaked = metric(facts, "calibration.ece_calibrated"), metric(facts, "leaked_test_texts")
@@ -107,7 +102,7 @@ def _list_result(facts: Facts) -> dict[str, str | None]:
         "Test rows held out of train": f"{held_out:,.0f} (held_out_rows.json)" if held_out else None,
         "Never predicted on test": plain(never[:MAX_ROWS]) if isinstance(never, list) else None,
         "Calibration error": None if error is None else percent(error),
-        "Without the temperature": None if before is None else percent(before),
+        "Calibration error, no temperature": None if before is None else percent(before),
         **list_outcome(facts, metric(facts, "test.loss")),
     }
 
@@ -175,7 +170,7 @@ def _make_row_table(facts: Facts, key: str, title: str, columns: Sequence[str]) 
     for record in records(facts, key)[:MAX_ROWS]:
         row = []
         for name in columns:
-            value = record.get(name, "")
+            value = "" if record.get(name) is None else record[name]
             row.append(_show_share(value) if name.endswith("probability") else plain(value))
         rows.append(row)
     return make_table(title, [in_words(name) for name in columns], rows, is_detail=True)

@@ -35,7 +35,7 @@ def summarise_pretraining(facts: Mapping[str, Any]) -> Summary:
         "Real tokens a second": short(metric(facts, "tokens_per_second") or 0),
         "Parameters": short(metric(facts, "parameters") or 0),
         "Real tokens in a row": None if packed is None else percent(packed),
-        "With padding": None if padded is None else percent(padded),
+        "Real tokens in a row, if padded": None if padded is None else percent(padded),
     }
     tables = make_facts_table("Result", result | list_outcome(facts, loss))
     return Summary("Pretrained encoder", f"{verdict}.", tables)

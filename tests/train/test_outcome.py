@@ -30,7 +30,7 @@ def test_a_pretraining_says_its_loss_and_how_full_its_rows_were() -> None:
         " (guessing by frequency: 6.90)."
     )
     shown = rows(FACTS)
-    assert shown["With padding"].startswith("41.3")
+    assert shown["Real tokens in a row, if padded"].startswith("41.3")
     assert "Overfits" not in shown
 
 

@@ -27,9 +27,11 @@ def summarise_preparation(facts: Facts, histogram: Facts | None = None) -> Summa
     verdict = f"{documents['read']:,} documents were read, {dropped:,} dropped and {documents['kept']:,} kept"
     if documents["pieces"]:
         verdict += f", with {documents['pieces']:,} more by cutting long ones"
-    verdict += f"; {short(facts['tokens'])} tokens of {short(facts['characters'])} characters."
+    verdict += f"; {short(facts['tokens'])} tokens of {short(facts['characters'])} characters"
+    warned = counted(len(facts["warnings"]), "warning") if facts["warnings"] else ""
+    verdict += f"; {warned}." if warned else "."
     totals = {name: f"{facts[name]:,}" for name in ("tokens", "words", "sentences", "shards")}
-    result: dict[str, str | None] = {"held out": f"{documents['validation']:,} documents", **totals}
+    result: dict[str, str | None] = {"held out": f"{counted(documents['validation'], 'document')}", **totals}
     for stage, seconds in branch(facts, "seconds").items():
         result[f"{stage}, seconds"] = f"{seconds:g}"
     for who, size in branch(facts, "memory_mb").items():
@@ -74,7 +76,7 @@ def _make_script_table(scripts: Facts) -> list[SummaryTable]:
     for script, counts in sorted(scripts.items(), key=lambda item: -item[1]["characters"]):
         characters, tokens = max(counts["characters"], 1), counts["tokens"]
         rate = 100 * counts["unknown"] / max(tokens, 1)
-        unknown = "under 0.01 %" if 0 < rate < 0.005 else f"{rate:.2f} %"
+        unknown = "< 0.01 %" if 0 < rate < 0.005 else f"{rate:.2f} %"
         per_character = f"{tokens / characters:.2f}"
         rows.append([script, f"{counts['characters']:,}", f"{tokens:,}", per_character, unknown])
     columns = ["Script", "Characters", "Tokens", "Tokens a character", "Unknown tokens"]

@@ -24,7 +24,7 @@ from brimful.corpus.pipeline.inventory import open_inventory, require_corpus_pla
 from brimful.corpus.pipeline.prepare_summary import summarise_inputs, summarise_preparation
 from brimful.corpus.pipeline.stages import CLEANING, Preparation, Settings
 from brimful.corpus.pipeline.text import check_lexicon
-from brimful.corpus.pipeline.tokenizer_choice import TokenizerChoice, choices_of, peak_memory_mb
+from brimful.corpus.pipeline.tokenizer_choice import TokenizerChoice, peak_memory_mb
 from brimful.corpus.reading.inputs import Input, find_inputs, format_of
 from brimful.corpus.reading.read import check_encoding
 from brimful.corpus.words.segmenter import segmenter_name
@@ -78,7 +78,6 @@ def prepare_corpus(config: PrepareConfig) -> dict[str, Any]:
         memory["workers"] = peak_memory_mb("children")
     facts = {
         **summary,
-        "decided": choices_of(out, settings.tokenizer) | {"validation_share": config.validation_share},
         "memory_mb": {name: mb for name, mb in memory.items() if mb is not None},
     }
     return with_overview(facts, summarise_preparation(facts))

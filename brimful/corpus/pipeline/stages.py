@@ -34,6 +34,7 @@ from brimful.corpus.pipeline.prepare_summary import summarise_preparation
 from brimful.corpus.pipeline.text import TextPart
 from brimful.corpus.pipeline.tokenizer_choice import (
     TokenizerChoice,
+    choices_of,
     freeze,
     require_unchanged,
     tokens_a_guess,
@@ -262,6 +263,8 @@ class Preparation:
         )
         histogram = length_histogram(shards)
         show_warnings(summary["warnings"], str(self.out / MANIFEST))
+        decided = choices_of(self.out, self.settings.tokenizer)
+        facts = {**summary, "decided": {**decided, "validation_share": self.config.validation_share}}
         write_manifest(
             self.out,
             [task.name for task in tasks],
@@ -270,9 +273,9 @@ class Preparation:
             inputs=[entry for text in self.texts for entry in text["inputs"]],
             length_histogram=histogram,
             summary=summary,
-            **with_overview({}, summarise_preparation(summary, histogram)),
+            **with_overview({}, summarise_preparation(facts, histogram)),
         )
-        return summary
+        return facts
 
 
 def _require(record: Record | None, name: str) -> Record:
