@@ -29,11 +29,11 @@ from bench.common.processes import machine_facts
 from bench.common.study import kept, table
 from brimful.base.console import say
 from brimful.base.storage import read_json, write_json
+from brimful.commands.demo_results import read_right_answers
 from brimful.commands.demo_reviews import find_reviews, load_reviews, write_reviews
 from brimful.commands.finetune import finetune
 from brimful.commands.prepare import prepare
 from brimful.commands.pretrain import pretrain
-from brimful.tasks.judging.comparison import read_right_answers
 
 HANDBOOKS = ("debian-handbook/html/en-US", "debian-handbook/html/zh-CN")
 DOCUMENTATION = (*HANDBOOKS, *(f"python3.11/html/{part}" for part in ("faq", "howto", "tutorial")))

@@ -1,5 +1,6 @@
 """What the demo measures and shows: its models on the same test reviews, TF-IDF among them."""
 
+import json
 import time
 from collections.abc import Mapping, Sequence
 from itertools import permutations
@@ -9,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from tokenizers import Tokenizer
 
+from brimful.base.errors import BrimfulError
 from brimful.base.numbers import accuracy_error, duration, percent, short
 from brimful.base.summary import (
     MeasuredOn,
@@ -23,7 +25,6 @@ from brimful.hf.model_folder import ModelFolder
 from brimful.serving.opened import graph_file
 from brimful.stages.distil import size_of
 from brimful.tasks.judging.baselines import TFIDF_STRENGTHS
-from brimful.tasks.judging.comparison import read_right_answers
 from brimful.tasks.judging.speed import median_ms, speeds_of
 from brimful.tasks.model import load_task_model
 
@@ -185,3 +186,15 @@ def summarise_demo(facts: Mapping[str, Any]) -> Summary:
     }
     tables = make_facts_table("Result", result)
     return Summary("Demo", judge_models(test, models), tables, test=test, models=models)
+
+
+def read_right_answers(path: Path) -> np.ndarray:
+    """bool (rows,): which rows of a file of predictions (predictions.jsonl of a run) are right.
+
+    Raises:
+        BrimfulError: an earlier version wrote it.
+    """
+    values = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    if any("gold" not in value for value in values):
+        raise BrimfulError(f"{path} has the key 'label' of an older version, now 'gold': make the run again")
+    return np.array([value["gold"] == value["prediction"] for value in values])

@@ -1,16 +1,15 @@
 """The real texts that an export is compared on and calibrated by: the user's, else those of its run."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from brimful.base.randomness import derive_key, permutation
 from brimful.exporting.exported import Export
-from brimful.tables.layouts import OWN_LAYOUT, FileLayout
 from brimful.tasks.data import divided
 from brimful.tasks.encoded import Encoded
+from brimful.tasks.task_files import RunTables
 
 CALIBRATED = 300
 """Texts by which activations get their ranges."""
@@ -39,23 +38,6 @@ class RealTexts:
     def take(self, rows: np.ndarray) -> "RealTexts":
         """These rows, in the order of the file."""
         return replace(self, data=self.data.take(np.sort(rows)))
-
-
-@dataclass(frozen=True)
-class RunTables:
-    """Tables that the run of a model has read.
-
-    Attributes:
-        train, dev, test: tables that are still there.
-        held_out: of parts that are rows of train, the rows, int64, from 0.
-        layout: of the tables.
-    """
-
-    train: Path | None = None
-    dev: Path | None = None
-    test: Path | None = None
-    held_out: Mapping[str, np.ndarray] = field(default_factory=dict)
-    layout: FileLayout = OWN_LAYOUT
 
 
 def find_texts(

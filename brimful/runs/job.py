@@ -88,12 +88,10 @@ class Job(Generic[C, P]):
 
     Attributes:
         verb: its name.
-        needs: the options that a new run must have beside `out`; "A or B": one of the two.
         temporary: folders in the run that only a resume needs.
     """
 
     verb: str
-    needs: tuple[str, ...] = ()
     temporary: tuple[str, ...] = ()
 
     def open(self, config: C, ranks: World, lock: FolderLock) -> Opened[C]:
@@ -106,7 +104,7 @@ class Job(Generic[C, P]):
         again = f"brimful {self.verb} --resume {shlex.quote(str(asked.resume or asked.out))}"
         if asked.resume is not None and (summary := finished_run(asked, self.verb, ranks)) is not None:
             return Opened(asked, Path(asked.resume), False, again, summary)
-        found, path, resuming = open_run(asked, self.verb, (*self.needs, "out"), ranks, lock)
+        found, path, resuming = open_run(asked, self.verb, (*asked.NEEDS, "out"), ranks, lock)
         return Opened(replace(found, dry_run=asked.dry_run), path, resuming, again)
 
     def plan(self, config: C, folder: RunFolder) -> P:

@@ -1,9 +1,12 @@
-"""The verb `brimful distil`: a student for each seed, of which the best is kept, and what it is worth."""
+"""The verb `brimful distil`: a student for each seed, of which the best is kept, and what it is worth.
+
+Verbs of other students of a task share the plan, the choice of a student and the comparison.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -18,23 +21,16 @@ from brimful.objectives.supervised import Supervised
 from brimful.runs.directory import model_files
 from brimful.runs.folder import RunFolder
 from brimful.runs.job import Job, RunPlan, Summary
-from brimful.stages.distil_options import DistilConfig, LogitStageConfig, with_absolute_paths
+from brimful.stages.distil_options import DistilConfig, LogitStageConfig, TaskOptions, with_absolute_paths
 from brimful.stages.distil_summary import summarise_distillation
-from brimful.stages.student_training import StudentTrainer
-from brimful.stages.students import StudentStart, start_of
+from brimful.stages.students import StudentStart, StudentTrainer, start_of
 from brimful.stages.teaching_material import Material, open_sources, read_material
 from brimful.tasks.data import evaluation
-from brimful.tasks.encoded import Encoded
 from brimful.tasks.judging.baselines import Tfidf, available, linear
-from brimful.tasks.judging.comparison import (
-    Judged,
-    fingerprint,
-    measure_methods,
-    over_seeds,
-    write_predictions,
-)
+from brimful.tasks.judging.comparison import Judged, MethodComparison, write_predictions
 from brimful.tasks.judging.speed import Answer, Speed, speeds_of
 from brimful.tasks.model import TaskModel, fold
+from brimful.tasks.task import Task
 from brimful.train.objective import Runtime
 
 CHEAP = 1 / 3
@@ -42,8 +38,60 @@ CHEAP = 1 / 3
 
 
 @dataclass(frozen=True)
-class DistilPlan(RunPlan):
-    """A distillation before it starts.
+class StudentPlan(RunPlan):
+    """The distillation of a student of a task before it starts.
+
+    Attributes:
+        config: resolved.
+    """
+
+    config: TaskOptions
+    material: Material
+    runtime: Runtime
+
+    @property
+    def student_layers(self) -> int:
+        """The layers of the student."""
+        return 0
+
+
+C = TypeVar("C", bound=TaskOptions)
+P = TypeVar("P", bound=StudentPlan)
+
+
+class StudentJob(Job[C, P]):
+    """Trains a student for each seed, and keeps the best one."""
+
+    def outlook(self, plan: P) -> Summary:
+        """What a dry run returns."""
+        return {"dry_run": True, "texts": plan.material.count, "student_layers": plan.student_layers}
+
+    def conclude(
+        self,
+        plan: P,
+        folder: RunFolder,
+        trained: "Mapping[str, Sequence[Trained]]",
+        taught: Any,
+        sizes: "dict[str, Size]",
+        facts: Summary,
+    ) -> Summary:
+        """Write the predictions of the best student, and compare all models.
+
+        Args:
+            trained, taught, sizes: as for `compared`.
+            facts: what else the summary says.
+        """
+        best, data = best_on_dev(trained["student"]), plan.material.data
+        write_predictions(folder.path / "predictions.jsonl", *best.judged, data.test)
+        tfidf = plan.config.baseline != "none"
+        summary = {"kind": self.verb, **compared(plan.material, trained, taught, sizes, tfidf=tfidf), **facts}
+        overview = summarise_distillation(summary, data.task.metrics, plan.config.teachers)
+        return with_overview(summary, overview)
+
+
+@dataclass(frozen=True)
+class DistilPlan(StudentPlan):
+    """The distillation of a student with layers before it starts.
 
     Attributes:
         config: resolved.
@@ -53,10 +101,12 @@ class DistilPlan(RunPlan):
 
     config: DistilConfig
     start: StudentStart
-    material: Material
     shape: EncoderConfig
     alone: LogitStageConfig | None
-    runtime: Runtime
+
+    @property
+    def student_layers(self) -> int:
+        return self.shape.layers
 
     @property
     def layer_drop(self) -> bool:
@@ -78,11 +128,10 @@ class DistilPlan(RunPlan):
         return files
 
 
-class DistilJob(Job[DistilConfig, DistilPlan]):
-    """Trains a student for each seed, and keeps the best one."""
+class DistilJob(StudentJob[DistilConfig, DistilPlan]):
+    """Trains students with layers."""
 
     verb = "distil"
-    needs = DistilConfig.NEEDS
 
     def plan(self, config: DistilConfig, folder: RunFolder) -> DistilPlan:
         """Load the teachers and read what they are asked about.
@@ -116,11 +165,7 @@ class DistilJob(Job[DistilConfig, DistilPlan]):
                 say("the student is wider than its teacher, and starts from random weights")
         alone = _alone(config, material, shape, folder.announces)
         config = with_absolute_paths(config, precision=runtime.precision)
-        return DistilPlan(config, start, material, shape, alone, runtime)
-
-    def outlook(self, plan: DistilPlan) -> Summary:
-        """What a dry run returns."""
-        return {"dry_run": True, "texts": plan.material.count, "student_layers": plan.shape.layers}
+        return DistilPlan(config, material, runtime, start, shape, alone)
 
     def work(self, plan: DistilPlan, folder: RunFolder) -> Summary:
         """Train all students, save the one that is best on dev, else the first, and compare it.
@@ -129,12 +174,11 @@ class DistilJob(Job[DistilConfig, DistilPlan]):
             StoppedError: a signal asked to stop.
         """
         config, material, runtime = plan.config, plan.material, plan.runtime
-        data, task = material.data, material.data.task
         texts, taught = material.taught(runtime)
         students = Students(plan, texts, StudentTrainer(config, folder, runtime))
         trained = {"student": [students.distilled(seed) for seed in config.seeds]}
         seconds = students.trainer.seconds
-        best = max(trained["student"], key=lambda one: task.metrics[0].score(one.dev))
+        best = best_on_dev(trained["student"])
         models = {"student": best.model}
         if plan.alone is not None:
             trained["student_without_distillation"] = [students.undistilled(seed) for seed in config.seeds]
@@ -146,19 +190,17 @@ class DistilJob(Job[DistilConfig, DistilPlan]):
         runtime.world.barrier()
         if not runtime.world.is_main:
             return {}
-        judged = {name: [one.judged for one in its] for name, its in trained.items()}
         sizes = {name: size_of(model) for name, model in models.items()}
-        summary = {
-            "kind": "distil",
-            **compared(material, judged, taught, sizes, tfidf=config.baseline != "none"),
-            **best.model.task.facts,
+        facts = {
+            **best.task.facts,
             "precision": runtime.precision,
             "seconds": seconds,
             "baseline_seconds": students.trainer.seconds - seconds,
         }
-        best.model.to(runtime.device).save(folder.path / "model", token_types=data.train.examples.typed)
-        write_predictions(folder.path / "predictions.jsonl", best.model.task, best.answers, data.test)
-        return with_overview(summary, summarise_distillation(summary, task.metrics, config.teachers))
+        summary = self.conclude(plan, folder, trained, taught, sizes, facts)
+        token_types = material.data.train.examples.typed
+        best.model.to(runtime.device).save(folder.path / "model", token_types=token_types)
+        return summary
 
 
 def _alone(
@@ -214,15 +256,23 @@ def _step(shape: EncoderConfig, lengths: np.ndarray) -> float:
 
 @dataclass(frozen=True)
 class Trained:
-    """A student of a seed, with its answers for test and its metrics on dev, which its task is fitted to."""
+    """A student of a seed: its task, which may be fitted to dev, the model, its answers for test, and its
+    metrics on dev; without dev there are no metrics."""
 
-    model: TaskModel
+    task: Task
+    model: Any
     answers: Any
     dev: dict[str, float]
 
     @property
     def judged(self) -> Judged:
-        return Judged(self.model.task, self.answers)
+        """What it is compared by."""
+        return Judged(self.task, self.answers)
+
+
+def best_on_dev(students: Sequence[Trained]) -> Trained:
+    """The student of the seed that is kept: the best on dev, or the first without dev."""
+    return max(students, key=lambda one: one.task.metrics[0].score(one.dev))
 
 
 class Students:
@@ -302,7 +352,7 @@ class Students:
             task = task.with_settings(task.settings | teacher.model.task.settings)
         student = replace(student, task=task)
         answers = task.answers(student.outputs(data.test.examples, runtime.precision), data.test)
-        return Trained(student, answers, dev)
+        return Trained(task, student, answers, dev)
 
 
 def _modules(student: TaskModel) -> dict[str, Any]:
@@ -328,7 +378,7 @@ def size_of(model: TaskModel) -> Size:
 
 def compared(
     material: Material,
-    students: Mapping[str, list[Judged]],
+    trained: Mapping[str, Sequence[Trained]],
     taught: Any,
     sizes: dict[str, Size],
     *,
@@ -337,56 +387,44 @@ def compared(
     """What summary.json says of all models.
 
     Args:
-        students: the task and the answers for test of each seed, by name; "student" comes first.
+        trained: of each seed, by name; "student" comes first.
         taught: the teachers' answers for test, which one teacher's own threshold decides; None without any.
         sizes: of models by name. The one teacher's is added.
         tfidf: whether TF-IDF under a linear model is fitted to the labels too, where the task has one.
     """
     data, task = material.data, material.data.task
-    judged, theirs = dict(students), task
+    judged = {name: [one.judged for one in students] for name, students in trained.items()}
+    theirs = task
     if material.sources.config.single and material.sources.first is not None:
         model = material.sources.first.model
         sizes = sizes | {"teacher": size_of(model)}
         theirs = task.with_settings(model.task.settings)
     if taught is not None:
         judged["teacher"] = [Judged(theirs, taught)]
-    measured = {
-        name: over_seeds([its.measure(answers, data.test) for its, answers in models])
-        for name, models in judged.items()
-    }
+    timed = {name: size.answer for name, size in sizes.items()}
+    reads: dict[str, dict[str, str]] = {}
+    if tfidf and available(task) is None and (rung := linear(task, data, Tfidf())):
+        judged["tfidf"] = [Judged(task, rung.answers)]
+        reads["tfidf"] = {} if rung.reads is None else {"reads": rung.reads}
+        timed |= {} if rung.answer is None else {"tfidf": rung.answer}
+    comparison = MethodComparison(judged, data.test)
+    measured = {name: comparison.metrics(name) | reads.get(name, {}) for name in judged}
     for name, size in sizes.items():
         measured[name] = measured.get(name, {}) | {"parameters": size.parameters}
-    found: dict[str, Any] = {
+    speeds = speeds_of(timed, data.test.table)
+    others = [name for name in judged if name != "student"]
+    return {
         "task": task.name,
         "primary_metric": task.metrics[0].name,
         **measured,
-        "test": {"n": measured["student"]["n"], "fingerprint": fingerprint(data.test.table)},
+        "test": comparison.test_facts,
         "texts": material.count,
         **task.facts,
+        "parameters": {name: size.parameters for name, size in sizes.items()},
+        "megabytes": {name: size.megabytes for name, size in sizes.items()},
+        **{
+            measure: {name: getattr(speed, measure) for name, speed in speeds.items()}
+            for measure in Speed._fields
+        },
+        "comparisons": {f"student_minus_{name}": comparison.difference("student", name) for name in others},
     }
-    found["parameters"] = {name: size.parameters for name, size in sizes.items()}
-    found["megabytes"] = {name: size.megabytes for name, size in sizes.items()}
-    timed = {name: size.answer for name, size in sizes.items()}
-    if tfidf and available(task) is None and (rung := linear(task, data, Tfidf())):
-        reads = {} if rung.reads is None else {"reads": rung.reads}
-        found["tfidf"], judged["tfidf"] = {**rung.metrics, **reads}, [Judged(task, rung.answers)]
-        timed |= {} if rung.answer is None else {"tfidf": rung.answer}
-    speeds = speeds_of(timed, data.test.table)
-    for measure in Speed._fields:
-        found[measure] = {name: getattr(speed, measure) for name, speed in speeds.items()}
-    return found | {"comparisons": _differences(judged, data.test)}
-
-
-def _differences(methods: Mapping[str, Sequence[Judged]], test: Encoded) -> dict[str, dict[str, float]]:
-    """The primary metric of the first method minus each other one's, with its standard error.
-
-    Returns:
-        by `FIRST_minus_OTHER`: `difference` and `standard_error`.
-    """
-    first, *others = methods
-    measured = measure_methods(list(methods.values()), test)
-    found = {}
-    for index, name in enumerate(others, 1):
-        difference, error = measured.difference(0, index)
-        found[f"{first}_minus_{name}"] = {"difference": difference, "standard_error": error}
-    return found

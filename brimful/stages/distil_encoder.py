@@ -32,8 +32,7 @@ from brimful.runs.folder import RunFolder
 from brimful.runs.job import Job, RunPlan, Summary
 from brimful.stages.distil_options import DistilEncoderConfig, with_absolute_paths
 from brimful.stages.distil_summary import summarise_encoder_distillation
-from brimful.stages.student_training import StudentTrainer
-from brimful.stages.students import kept_layers, layers_of, student_shape
+from brimful.stages.students import StudentTrainer, kept_layers, layers_of, student_shape
 from brimful.stages.teachers import VectorTeacher, load_vector_teacher
 from brimful.stages.training import StreamedTexts
 from brimful.tables.layouts import find_layout
@@ -185,7 +184,6 @@ class DistilEncoderJob(Job[DistilEncoderConfig, DistilEncoderPlan]):
     """Trains a smaller encoder."""
 
     verb = "distil-encoder"
-    needs = DistilEncoderConfig.NEEDS
     temporary = (BLOCKS,)
 
     def plan(self, config: DistilEncoderConfig, folder: RunFolder) -> DistilEncoderPlan:

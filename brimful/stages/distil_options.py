@@ -2,19 +2,13 @@
 
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from brimful.base.config import incidental, require_positive, require_seeds
 from brimful.base.errors import BrimfulError
 from brimful.base.types import Imitation
 from brimful.objectives.layer_losses import LayerLosses
-from brimful.optim.config import DecayConfig
-from brimful.optim.schedule import CurveConfig
-from brimful.precision.formats import Precision
-from brimful.stages.finetune_config import TASK_TRAINER
-from brimful.tables.layouts import OWN, Columns
-from brimful.tasks.registry import TASK_HELP, require_task_name
-from brimful.train.config import LoopConfig
+from brimful.stages.finetune_config import RunOptions, TrainingOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +39,7 @@ class LayerStageConfig(StageConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CommonOptions:
+class CommonOptions(RunOptions):
     """The options of every verb of distillation."""
 
     teacher: str | tuple[str, ...] | None = incidental(None)
@@ -56,26 +50,10 @@ class CommonOptions:
     test: str | None = incidental(None)
     """Table to measure teacher and student on; by default the one of the teacher's run, or the rows of its
     training table that it held out as test."""
-    task: Annotated[str | None, TASK_HELP] = None
-    columns: Columns = OWN
-    """Other names of the columns, where tables are given."""
-    layout: str | None = None
-    """How given tables are laid out, as for finetune."""
     out: str | None = incidental(None)
     """Run directory to create; the student ends up in RUN/model."""
-    resume: str | None = incidental(None)
-    """Run directory of an interrupted run: continue it with its own configuration."""
     max_length: int | None = None
     """The most tokens of an example; by default as the teacher's. Without a model as teacher, 128."""
-    precision: Precision = "auto"
-    """Number format of the computation. auto: bf16 where the device is fast at it; else, on V100 and T4, fp16
-    with loss scaling; else fp32."""
-    dry_run: bool = incidental(False)
-    """Resolve and check everything, and do nothing."""
-
-    def __post_init__(self) -> None:
-        if self.task is not None:
-            require_task_name(self.task)
 
     @property
     def teachers(self) -> tuple[str, ...]:
@@ -99,6 +77,8 @@ class TaskOptions(CommonOptions):
     """Decides random weights and the order of texts. Several train a student each; metrics are means."""
     temperature: float = 1.0
     """Divides the logits that are compared, of teacher and student. Only for tasks with probabilities."""
+    baseline: Literal["quick", "full", "none"] = "quick"
+    """What the student is compared with beside its teachers."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -120,7 +100,7 @@ class TaskOptions(CommonOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LayeredOptions(CommonOptions):
+class LayeredOptions(CommonOptions, TrainingOptions):
     """The options of students that have layers, and learn those of a teacher first."""
 
     student: str | None = incidental(None)
@@ -138,19 +118,11 @@ class LayeredOptions(CommonOptions):
     layers of the teacher itself, with its head. random: new weights."""
     batch: int = 32
     """Texts in an update."""
-    micro_batch_tokens: int = 4096
-    """The most tokens of one forward and backward pass."""
     layers: LayerStageConfig = LayerStageConfig(epochs=3.0, learning_rate=5e-4)
     """First stage: embeddings, hidden states, attention scores."""
-    optimizer: DecayConfig = DecayConfig()
-    """AdamW, with the rate of each stage."""
-    schedule: CurveConfig = CurveConfig()
-    trainer: LoopConfig = TASK_TRAINER
-    """The number of updates follows from epochs."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_positive(self, "batch", "micro_batch_tokens")
         if self.trainer.keeps_best and not self.trainer.evaluate_every:
             raise BrimfulError("the best of several evaluations is kept: set trainer.evaluate_every too")
         if not self.layers.epochs and self.layers.losses != LayerLosses():

@@ -20,22 +20,19 @@ from torch import nn
 
 from brimful.base.errors import BrimfulError
 from brimful.base.randomness import derive_key, permutation
-from brimful.base.summary import with_overview
 from brimful.corpus.text.special_ids import special_ids
 from brimful.data.examples import Examples
+from brimful.hf.folders import load_pretrained
 from brimful.model.encoder import Encoder
 from brimful.model.inference import text_vectors
 from brimful.objectives.imitation import TEACHER
 from brimful.runs.directory import model_files
 from brimful.runs.folder import RunFolder
-from brimful.runs.job import Job, RunPlan, Summary
-from brimful.stages.distil import Size, compared
+from brimful.runs.job import Summary
+from brimful.stages.distil import Size, StudentJob, StudentPlan, Trained, best_on_dev
 from brimful.stages.distil_options import DistilStaticConfig, with_absolute_paths
-from brimful.stages.distil_summary import summarise_distillation
-from brimful.stages.students import starting_encoder
-from brimful.stages.teaching_material import Material, open_sources, read_material
+from brimful.stages.teaching_material import encoder_before, open_sources, read_material
 from brimful.tasks.classification import Classification
-from brimful.tasks.judging.comparison import Judged, write_predictions
 from brimful.tasks.static import StaticModel, ids_without_markers
 from brimful.train.objective import Runtime
 
@@ -49,7 +46,7 @@ DROPOUT = 0.3
 
 
 @dataclass(frozen=True)
-class DistilStaticPlan(RunPlan):
+class DistilStaticPlan(StudentPlan):
     """The distillation of a static student before it starts.
 
     Attributes:
@@ -58,9 +55,7 @@ class DistilStaticPlan(RunPlan):
     """
 
     config: DistilStaticConfig
-    material: Material
     encoder: Encoder
-    runtime: Runtime
 
     @property
     def files(self) -> dict[str, Path]:
@@ -71,11 +66,10 @@ class DistilStaticPlan(RunPlan):
         return sources.files | model_files("encoder", sources.origin.encoder_folder)
 
 
-class DistilStaticJob(Job[DistilStaticConfig, DistilStaticPlan]):
-    """Trains a static student for each seed, and keeps the best one."""
+class DistilStaticJob(StudentJob[DistilStaticConfig, DistilStaticPlan]):
+    """Trains static students."""
 
     verb = "distil-static"
-    needs = DistilStaticConfig.NEEDS
 
     def plan(self, config: DistilStaticConfig, folder: RunFolder) -> DistilStaticPlan:
         """Load the teachers and read what they are asked about.
@@ -88,72 +82,65 @@ class DistilStaticJob(Job[DistilStaticConfig, DistilStaticPlan]):
         sources = open_sources(config)
         first = sources.first
         assert first is not None
-        model = first.model
+        model, encoder = first.model, first.model.encoder
         reader = replace(model, max_length=config.max_length or model.max_length)  # as the teacher reads
         material, _ = read_material(sources, reader, lambda _: model, folder.ranks)
         data = material.data
         if not isinstance(data.task, Classification) or data.train.table.second is not None:
             raise BrimfulError(f"a static student is for classes of single texts; this is {data.task.name}")
+        if sources.origin is not None:  # its token vectors are of texts in general
+            remedy = "give RUN/model as --teacher, with --train and --test, to start from its own encoder"
+            encoder, _ = load_pretrained(encoder_before(sources.origin, remedy))
+            encoder.pooling = first.pooling
         config = with_absolute_paths(config, precision=runtime.precision)
-        return DistilStaticPlan(config, material, starting_encoder(sources, first), runtime)
-
-    def outlook(self, plan: DistilStaticPlan) -> Summary:
-        """What a dry run returns."""
-        return {"dry_run": True, "texts": plan.material.count, "student_layers": 0}
+        return DistilStaticPlan(config, material, runtime, encoder)
 
     def work(self, plan: DistilStaticPlan, folder: RunFolder) -> Summary:
         """Train a student for each seed on the main rank, since it takes seconds; save the one that is best
         on dev, else the first, and compare it."""
-        config, material, data = plan.config, plan.material, plan.material.data
-        texts, taught = material.taught(plan.runtime)
+        config = plan.config
+        texts, taught = plan.material.taught(plan.runtime)
         if not plan.runtime.world.is_main:
             return {}
-        task, with_baselines = data.task, config.baseline != "none"
         started = time.perf_counter()
-        vectors = token_vectors(plan.encoder)
-
-        def students(examples: Examples, targets: np.ndarray) -> list[StaticModel]:
-            assert plan.encoder.tokenizer is not None
-            ids = ids_without_markers(examples.tokens, plan.encoder.tokenizer)
-            train = partial(
-                train_static,
-                plan.encoder,
-                ids,
-                targets,
-                task.labels,
-                dimensions=config.dimensions,
-                epochs=config.epochs,
-                max_length=data.train.examples.max_length,
-                vectors=vectors,
-            )
-            return [train(seed=seed) for seed in config.seeds]
-
+        train = partial(_train, plan, token_vectors(plan.encoder))
         logits = torch.from_numpy(np.array(texts.targets[TEACHER]))
-        models = {"student": students(texts, torch.softmax(logits / config.temperature, -1).numpy())}
-        if with_baselines:
-            train = data.train.examples
-            models["student_without_distillation"] = students(train, np.asarray(train.targets["label"]))
-        judged = {
-            name: [Judged(task, model.log_probabilities(data.test.table.texts)) for model in of_seeds]
-            for name, of_seeds in models.items()
-        }
+        probabilities = torch.softmax(logits / config.temperature, -1).numpy()
+        trained = {"student": [train(texts, probabilities, seed) for seed in config.seeds]}
+        if config.baseline != "none":
+            labelled = plan.material.data.train.examples
+            classes = np.asarray(labelled.targets["label"])
+            alone = [train(labelled, classes, seed) for seed in config.seeds]
+            trained["student_without_distillation"] = alone
         seconds = time.perf_counter() - started
-
-        def score_on_dev(index: int) -> float:
-            if data.dev is None:
-                return task.metrics[0].score({})
-            answers = models["student"][index].log_probabilities(data.dev.table.texts)
-            return task.metrics[0].score(task.measure(answers, data.dev))
-
-        best = max(range(len(config.seeds)), key=score_on_dev)
-        model = models["student"][best]
-        bytes_kept = sum(array.nbytes for array in (model.vectors, model.matrix, model.bias))
-        size = Size(model.parameters, bytes_kept / 1e6, lambda table: model.predict(list(table.texts)))
+        model = best_on_dev(trained["student"]).model
+        megabytes = sum(array.nbytes for array in (model.vectors, model.matrix, model.bias)) / 1e6
+        size = Size(model.parameters, megabytes, lambda table: model.predict(list(table.texts)))
         model.save(folder.path / "model")
-        write_predictions(folder.path / "predictions.jsonl", *judged["student"][best], data.test)
-        found = compared(material, judged, taught, {"student": size}, tfidf=with_baselines)
-        facts = {"kind": "distil-static", **found, "seconds": seconds}
-        return with_overview(facts, summarise_distillation(facts, task.metrics, config.teachers))
+        return self.conclude(plan, folder, trained, taught, {"student": size}, {"seconds": seconds})
+
+
+def _train(
+    plan: DistilStaticPlan, vectors: np.ndarray, examples: Examples, targets: np.ndarray, seed: int
+) -> Trained:
+    """The student of a seed, from the vectors of tokens."""
+    config, data, tokenizer = plan.config, plan.material.data, plan.encoder.tokenizer
+    assert tokenizer is not None
+    model = train_static(
+        plan.encoder,
+        ids_without_markers(examples.tokens, tokenizer),
+        targets,
+        data.task.labels,
+        dimensions=config.dimensions,
+        epochs=config.epochs,
+        seed=seed,
+        max_length=data.train.examples.max_length,
+        vectors=vectors,
+    )
+    on_dev: dict[str, float] = {}
+    if data.dev is not None:
+        on_dev = data.task.measure(model.log_probabilities(data.dev.table.texts), data.dev)
+    return Trained(data.task, model, model.log_probabilities(data.test.table.texts), on_dev)
 
 
 def token_vectors(encoder: Encoder) -> np.ndarray:

@@ -17,10 +17,7 @@ from brimful.data.examples import check_length
 from brimful.hf.config_json import shape_of
 from brimful.hf.folders import load_pretrained
 from brimful.hf.model_folder import ModelFolder
-from brimful.runs.directory import (
-    model_files,
-    named_files,
-)
+from brimful.runs.directory import model_files, named_files
 from brimful.runs.folder import RunFolder
 from brimful.runs.job import Job, Opened, RunPlan, Summary
 from brimful.stages.evaluate_config import EvaluateConfig
@@ -30,7 +27,7 @@ from brimful.stages.held_out_text import evaluate_text
 from brimful.tables.layouts import find_layout
 from brimful.tasks.data import TaskData
 from brimful.tasks.judging import baselines
-from brimful.tasks.judging.comparison import Judged, fingerprint, measure_methods, over_seeds
+from brimful.tasks.judging.comparison import Judged, MethodComparison
 from brimful.tasks.registry import task_of
 from brimful.train.objective import Runtime
 
@@ -151,19 +148,11 @@ def _facts(config: EvaluateConfig, folders: dict[str, ModelFolder]) -> list[dict
     return facts
 
 
-@dataclass(frozen=True)
-class _Method:
-    """A way to solve the task: its answers and metrics of each seed, and the seconds of training."""
-
-    judged: list[Judged]
-    metrics: list[dict[str, float]]
-    seconds: float
-
-
 def _evaluate_task(plan: EvaluatePlan, run: RunFolder) -> dict[str, Any]:
     """Probe and fine-tune every encoder on the same rows, as `brimful finetune` does it."""
     config, runtime = plan.config, plan.runtime
-    methods: dict[str, _Method] = {}
+    judged: dict[str, list[Judged]] = {}
+    seconds: dict[str, float] = {}
     data: TaskData | None = None
     for number, (name, folder) in enumerate(plan.folders.items(), 1):
         encoder, _ = load_pretrained(folder)
@@ -182,49 +171,44 @@ def _evaluate_task(plan: EvaluatePlan, run: RunFolder) -> dict[str, Any]:
             say(f"no probe: {reason}")
         for method, rung in rungs.items():
             if rung is not None:
-                judged = Judged(data.task, rung.answers)
-                methods[method] = _Method([judged], [rung.metrics], rung.seconds)
+                judged[method], seconds[method] = [Judged(data.task, rung.answers)], rung.seconds
         if config.seeds:
-            trials = f"trials/{number}-{folder.path.name}"
-            methods[f"{name}, fine-tuned"] = _fine_tuned(Finetuning(finetuning, data, run, runtime, trials))
+            trainings = Finetuning(finetuning, data, run, runtime, f"trials/{number}-{folder.path.name}")
+            # Each seed chooses its own learning rate and the settings of its task.
+            models = [trainings.seed_model(seed, {"": data.test}) for seed in finetuning.seed]
+            results = [result for model in models for result in model.results.values()]
+            method = f"{name}, fine-tuned"
+            judged[method] = [Judged(model.task, model.answers[""]) for model in models]
+            seconds[method] = sum(result.seconds for result in results)
     assert data is not None
-    return _compared(methods, data)
+    return _compared(MethodComparison(judged, data.test), seconds, data)
 
 
-def _fine_tuned(run: Finetuning) -> _Method:
-    """A training for each seed, with its own choice of the learning rate and of its task's settings."""
-    models = [run.seed_model(seed, {"": run.data.test}) for seed in run.config.seed]
-    judged = [Judged(model.task, model.answers[""]) for model in models]
-    seconds = sum(result.seconds for model in models for result in model.results.values())
-    return _Method(judged, [model.metrics[""] for model in models], seconds)
-
-
-def _compared(methods: dict[str, _Method], data: TaskData) -> dict[str, Any]:
+def _compared(comparison: MethodComparison, seconds: dict[str, float], data: TaskData) -> dict[str, Any]:
     """What the summary says of methods: `models`, each with its metrics and how far it is behind the best,
-    and `differences` of all pairs."""
-    task = data.task
-    primary = task.metrics[0]
-    measured = measure_methods([method.judged for method in methods.values()], data.test)
-    sign = 1 if primary.best == "highest" else -1
-    best = int((sign * measured.values).argmax())
+    and `differences` of all pairs.
+
+    Args:
+        seconds: of the training of each method.
+    """
+    primary, values = data.task.metrics[0], comparison.values
+    best = max(values, key=lambda name: values[name] if primary.best == "highest" else -values[name])
     records = []
-    for number, (name, method) in enumerate(methods.items()):
-        known = [metric.name for metric in task.metrics if metric.name in method.metrics[0]]
-        found = over_seeds([{key: metrics[key] for key in known} for metrics in method.metrics])
-        if number != best:
-            difference, error = measured.difference(best, number)
-            found |= {"behind": abs(difference), "standard_error": error}
-        records.append({"model": name, **found, "seconds": method.seconds})
+    for name in comparison.methods:
+        record = {"model": name, **comparison.scores(name)}
+        if name != best:
+            gap = comparison.difference(best, name)
+            record |= {"behind": abs(gap["difference"]), "standard_error": gap["standard_error"]}
+        records.append(record | {"seconds": seconds[name]})
     return {
-        "task": task.name,
+        "task": data.task.name,
         "primary_metric": primary.name,
         "train": {"n": len(data.train)},
-        "test": {"n": len(data.test), "fingerprint": fingerprint(data.test.table)},
+        "test": comparison.test_facts,
         "leaked_test_texts": data.leaked,
         "models": records,
         "differences": [
-            {"first": first, "second": second}
-            | dict(zip(("difference", "standard_error"), measured.difference(i, j), strict=True))
-            for (i, first), (j, second) in combinations(enumerate(methods), 2)
+            {"first": first, "second": second, **comparison.difference(first, second)}
+            for first, second in combinations(comparison.methods, 2)
         ],
     }

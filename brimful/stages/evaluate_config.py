@@ -6,13 +6,11 @@ from typing import Annotated
 from brimful.base.config import Argument, incidental, require_positive
 from brimful.base.errors import BrimfulError, UsageError
 from brimful.precision.formats import Precision
-from brimful.stages.finetune_config import NO_DEV, TASK_TRAINER, FinetuneConfig
-from brimful.tables.layouts import OWN, Columns
-from brimful.tasks.registry import TASK_HELP, require_task_name
+from brimful.stages.finetune_config import NO_DEV, FinetuneConfig, RunOptions
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluateConfig:
+class EvaluateConfig(RunOptions):
     """Compare encoders: their loss on held-out text, and what they reach on a task."""
 
     MAIN = (
@@ -26,8 +24,6 @@ class EvaluateConfig:
     """Folders of encoders: RUN/encoder, the RUN itself, or a Hugging Face folder."""
     out: str | None = incidental(None)
     """Run directory to create."""
-    resume: str | None = incidental(None)
-    """Run directory of an interrupted evaluation, which continues with its own configuration."""
     text: tuple[str, ...] = ()
     """Held-out text, each path a source: raw files or folders; or a prepared folder, whose validation part is
     read."""
@@ -39,11 +35,6 @@ class EvaluateConfig:
     """A table to choose on; by default a fifth of train."""
     test: str | None = None
     """A table on which every model is measured."""
-    task: Annotated[str | None, TASK_HELP] = None
-    columns: Columns = OWN
-    """Other names of the columns."""
-    layout: str | None = None
-    """How the files are laid out: glue/mnli, squad ... as in finetune."""
     metric: str | None = None
     """The metric that is compared; by default the first of the task, or the one of the layout."""
     seeds: int = 3
@@ -62,12 +53,9 @@ class EvaluateConfig:
     precision: Precision = "auto"
     """Number format of the computation, in training too: fp32 for the most exact comparison. auto: that of
     the device, as in finetune and predict."""
-    dry_run: bool = incidental(False)
-    """Check everything, and do nothing."""
 
     def __post_init__(self) -> None:
-        if self.task is not None:
-            require_task_name(self.task)
+        super().__post_init__()
         require_positive(self, "text_tokens", "batch")
         if self.seeds < 0:
             raise BrimfulError(f"seeds is {self.seeds}: it must not be negative")
@@ -108,5 +96,4 @@ class EvaluateConfig:
             batch=self.batch,
             max_length=self.max_length,
             overlap=self.overlap,
-            trainer=TASK_TRAINER,
         )

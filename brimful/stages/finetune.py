@@ -17,7 +17,7 @@ from brimful.hf.folders import load_pretrained
 from brimful.model.drawing import undrawn
 from brimful.model.heads import SequenceHead
 from brimful.runs.directory import absolute, model_files, named_files
-from brimful.runs.folder import Result, RunFolder
+from brimful.runs.folder import RunFolder
 from brimful.runs.job import Job, RunPlan, Summary
 from brimful.runs.places import START
 from brimful.stages.finetune_config import NO_DEV, FinetuneConfig
@@ -25,7 +25,7 @@ from brimful.stages.finetune_summary import summarise_finetuning
 from brimful.stages.finetune_trainings import FEWEST, Finetuning, SeedModel, Trial, load_data, resolved
 from brimful.stages.held_out_rows import FILE, HeldOut
 from brimful.stages.ladder import Ladder
-from brimful.stages.task_start import TaskStart, starting_model
+from brimful.stages.task_start import TaskStart, starting_model, starting_task_model
 from brimful.tasks.data import TaskData
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.judging.baselines import available
@@ -75,7 +75,6 @@ class FinetuneJob(Job[FinetuneConfig, FinetunePlan]):
     """Trains a model for each seed and learning rate, and keeps the best one."""
 
     verb = "finetune"
-    needs = FinetuneConfig.NEEDS
     temporary = (START,)
 
     def plan(self, config: FinetuneConfig, folder: RunFolder) -> FinetunePlan:
@@ -145,11 +144,9 @@ class FinetuneJob(Job[FinetuneConfig, FinetunePlan]):
         reviewed: dict[str, Any] = {}
         if is_main:
             reviewed, model = _reviewed(run, best, model)
-        results: dict[Path, Result] = {}
-        for each in models:
-            results |= each.results
-        seconds = sum(result.seconds for result in results.values())
-        examples = sum(result.examples for result in results.values())
+        results = [result for each in models for result in each.results.values()]
+        seconds = sum(result.seconds for result in results)
+        examples = sum(result.examples for result in results)
         summary = {
             "kind": "finetune",
             "task": best.task.name,
@@ -186,12 +183,8 @@ def _keep_what_a_resume_needs(plan: FinetunePlan, folder: RunFolder) -> None:
     """The model that the first training starts from, for an export of its checkpoints; and the rows that are
     held out."""
     config, data = plan.config, plan.data
-    assert config.max_length is not None
     if config.trainer.checkpoint_every and not (folder.path / START).exists():
-        started = starting_model(config, config.seed[0], data.task)
-        pairs = data.train.table.second is not None
-        model = TaskModel(data.task, *started, config.max_length, config.overlap, pairs=pairs)
-        model.save(folder.path / START)
+        starting_task_model(config, config.seed[0], data).save(folder.path / START)
         seal(folder.path / START)
     if plan.held_out:
         assert config.train is not None

@@ -1,4 +1,4 @@
-"""What `brimful finetune` is told: its options, and what they decide together."""
+"""The options of `brimful finetune` and what they decide together; and those that every verb of tasks has."""
 
 from dataclasses import dataclass
 from itertools import product
@@ -18,13 +18,55 @@ from brimful.train.config import LoopConfig
 
 TASK_TRAINER = LoopConfig(checkpoint_every=200, deterministic=True)
 """Fine-tuning and distillation are short and their metrics are compared: the same bits are worth the time."""
-
-
 NO_DEV = "none"
 
 
 @dataclass(frozen=True, kw_only=True)
-class FinetuneConfig:
+class RunOptions:
+    """The options of every verb whose runs are about a task: finetune, evaluate, and the distillations."""
+
+    task: Annotated[str | None, TASK_HELP] = None
+    columns: Columns = OWN
+    """Other names of the columns."""
+    layout: str | None = None
+    """How the files are laid out: glue/mnli, clue/ocnli, squad ... It says what the columns, the labels, the
+    task and the primary metric are."""
+    resume: str | None = incidental(None)
+    """Run directory of an interrupted run: continue it with its own configuration."""
+    max_length: int | None = None
+    """The most tokens of an example. By default 128, or the encoder's maximum if less."""
+    precision: Precision = "auto"
+    """Number format of the computation. auto: bf16 where the device is fast at it; else, on V100 and T4, fp16
+    with loss scaling; else fp32."""
+    dry_run: bool = incidental(False)
+    """Resolve and check everything, and do nothing."""
+
+    def __post_init__(self) -> None:
+        if self.task is not None:
+            require_task_name(self.task)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingOptions(RunOptions):
+    """The options of each training of fine-tuning and of distillation."""
+
+    batch: int = 16
+    """Examples in an update."""
+    micro_batch_tokens: int = 4096
+    """The most tokens of one forward and backward pass: fewer where memory runs out, more on a large GPU."""
+    optimizer: DecayConfig = DecayConfig()
+    """AdamW, with the rate of each training."""
+    schedule: CurveConfig = CurveConfig()
+    trainer: LoopConfig = TASK_TRAINER
+    """The number of updates follows from epochs."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_positive(self, "batch", "micro_batch_tokens")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinetuneConfig(TrainingOptions):
     """Train an encoder for a task on texts or pairs of texts."""
 
     MAIN = (
@@ -36,7 +78,6 @@ class FinetuneConfig:
 
     encoder: str | None = incidental(None)
     """Folder of an encoder: RUN/encoder, the RUN itself, or a Hugging Face folder."""
-    task: Annotated[str | None, TASK_HELP] = None
     train: str | None = incidental(None)
     """TSV, CSV, JSONL or Parquet with the columns text, text_b (optional) and label."""
     test: str | None = incidental(None)
@@ -44,18 +85,11 @@ class FinetuneConfig:
     alike texts stay together, labels keep their proportions."""
     more_tests: tuple[str, ...] = incidental(())
     """More tables to measure the finished model on, such as those of another domain."""
-    columns: Columns = OWN
-    """Other names of the columns."""
-    layout: str | None = None
-    """How the files are laid out: glue/mnli, clue/ocnli, squad ... It says what the columns, the labels, the
-    task and the primary metric are."""
     metric: str | None = None
     """The metric that learning rates and checkpoints are compared by, such as f1 (macro-averaged), matthews
     or spearman. By default the first of the task, or the one of the layout."""
     out: str | None = incidental(None)
     """Run directory to create; the model ends up in RUN/model."""
-    resume: str | None = incidental(None)
-    """Run directory of an interrupted run: continue it with its own configuration."""
     dev: str | None = incidental(None)
     """A table of the same columns, to choose and to calibrate on. By default, with several learning rates, a
     fifth of train, which the final training reads too; with one, a tenth to calibrate probabilities, which
@@ -81,10 +115,6 @@ class FinetuneConfig:
     encoder under linear models; full: the encoder from random weights too, which takes as long as the run."""
     label_curve: tuple[int, ...] = incidental(())
     """Numbers of labels with which TF-IDF, the frozen encoder and the fine-tuned one are compared."""
-    batch: int = 16
-    """Examples in an update."""
-    max_length: int | None = None
-    """The most tokens of an example. By default 128, or the encoder's maximum if less."""
     overlap: int | None = None
     """Longer texts become windows that share this many tokens, and their answers are merged. By default tasks
     of whole texts cut them, and tasks of tokens read them in windows."""
@@ -98,25 +128,13 @@ class FinetuneConfig:
     dropout: float = 0.1
     """Dropout of hidden states and before the last layer of the head. With 0, an encoder that has dropout of
     attention probabilities (on CPUs) trains without it too."""
-    micro_batch_tokens: int = 4096
-    """The most tokens of one forward and backward pass: fewer where memory runs out, more on a large GPU."""
-    precision: Precision = "auto"
-    """Number format of the computation. auto: bf16 where the device is fast at it; else, on V100 and T4, fp16
-    with loss scaling; else fp32."""
-    optimizer: DecayConfig = DecayConfig()
-    """AdamW, with a rate of learning_rates."""
-    schedule: CurveConfig = CurveConfig()
     trainer: LoopConfig = TASK_TRAINER
     """The number of updates follows from epochs. With keep or patience, dev is evaluated once an epoch, or as
     evaluate_every says, and the final training leaves dev out."""
-    dry_run: bool = incidental(False)
-    """Resolve and check everything, and do nothing."""
 
     def __post_init__(self) -> None:
-        if self.task is not None:
-            require_task_name(self.task)
+        super().__post_init__()
         require_seeds(*self.seed)
-        require_positive(self, "batch", "micro_batch_tokens")
         for name in ("epochs", "trial_epochs", "learning_rates"):
             for value in _several(getattr(self, name)):
                 if value is not None and not value > 0:

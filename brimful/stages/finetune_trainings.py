@@ -18,17 +18,11 @@ from brimful.objectives.supervised import Supervised
 from brimful.precision.formats import Precision
 from brimful.runs.folder import Result, RunFolder
 from brimful.stages.finetune_config import FinetuneConfig, default_rate
-from brimful.stages.task_start import starting_model
+from brimful.stages.task_start import starting_model, starting_task_model
 from brimful.stages.training import Stage, train_stage
 from brimful.tables.layouts import find_layout
 from brimful.tasks.classification import WEIGHT
-from brimful.tasks.data import (
-    TaskData,
-    TooFewRowsError,
-    evaluation,
-    hold_out,
-    load_task_data,
-)
+from brimful.tasks.data import TaskData, TooFewRowsError, evaluation, hold_out, load_task_data
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.model import TaskModel, fold
 from brimful.tasks.registry import task_of
@@ -270,18 +264,9 @@ class Finetuning:
     def model(self, trial: Trial) -> TaskModel:
         """The model of a training."""
         with undrawn():
-            encoder, head = starting_model(self.config, trial.seed, self.data.task)
-        trial.result.load({"encoder": encoder, "head": head})
-        fold(head)
-        assert self.config.max_length is not None
-        model = TaskModel(
-            self.data.task,
-            encoder,
-            head,
-            self.config.max_length,
-            self.config.overlap,
-            pairs=self.data.train.table.second is not None,
-        )
+            model = starting_task_model(self.config, trial.seed, self.data)
+        trial.result.load({"encoder": model.encoder, "head": model.head})
+        fold(model.head)
         return model.to(self.runtime.device)
 
     def fitted_model(self, trial: Trial, trials: list[Trial]) -> TaskModel:

@@ -43,12 +43,18 @@ class HeldOut:
         return cls(test, dev, data.fit is not data.train)
 
     def __bool__(self) -> bool:
-        return self.test is not None or self.dev is not None
+        return bool(self.parts)
+
+    @property
+    def parts(self) -> dict[str, np.ndarray]:
+        """The rows of test and of dev; without a part that is a table of its own."""
+        rows = {"test": self.test, "dev": self.dev}
+        return {name: part for name, part in rows.items() if part is not None}
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many rows are test, and how many dev; without a part that is a table of its own."""
-        return {name: len(rows) for name, rows in self._parts.items() if rows is not None}
+        """How many rows each part has."""
+        return {name: len(rows) for name, rows in self.parts.items()}
 
     @property
     def key(self) -> str:
@@ -60,14 +66,9 @@ class HeldOut:
 
     def write(self, run: Path, table: str) -> None:
         """Write `FILE`, whose rows count from 1."""
-        rows = {name: None if at is None else (at + 1).tolist() for name, at in self._parts.items()}
-        write_json(
-            run / FILE, {"table": table, "crc32": crc32(table), **rows, "dev_in_train": self.dev_in_train}
-        )
-
-    @property
-    def _parts(self) -> dict[str, np.ndarray | None]:
-        return {"test": self.test, "dev": self.dev}
+        record = {"table": table, "crc32": crc32(table), "test": None, "dev": None}
+        rows = {name: (part + 1).tolist() for name, part in self.parts.items()}
+        write_json(run / FILE, record | rows | {"dev_in_train": self.dev_in_train})
 
 
 def read_held_out(run: Path, table: str) -> HeldOut:

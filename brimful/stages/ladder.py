@@ -7,9 +7,8 @@ from typing import Any
 from brimful.base.console import say
 from brimful.hf.folders import load_pretrained
 from brimful.stages.finetune_trainings import Finetuning, Trial, curve_rows, from_random
-from brimful.tables.table import Table
 from brimful.tasks.judging import baselines
-from brimful.tasks.judging.comparison import Judged, measure_methods
+from brimful.tasks.judging.comparison import Judged, MethodComparison
 from brimful.tasks.judging.speed import Answer, speeds_of
 from brimful.tasks.model import TaskModel
 
@@ -45,10 +44,9 @@ class Ladder:
         if main:
             say("TF-IDF and the frozen encoder on the same rows (--ladder none leaves this out)")
             encoder, _ = load_pretrained(config.encoder_folder)
-            runtime = finetuning.runtime
             features = {
                 "tfidf": baselines.Tfidf(),
-                "frozen": baselines.frozen(encoder, data.task, data, config.overlap, runtime),
+                "frozen": baselines.frozen(encoder, data.task, data, config.overlap, finetuning.runtime),
             }
         if config.ladder != "none":
             found |= self._baselines(features)
@@ -67,18 +65,16 @@ class Ladder:
         rungs |= {name: baselines.linear(task, data, each) for name, each in features.items()}
         rungs |= {"majority": baselines.majority(task, data)}
         there = {name: rung for name in baselines.RUNGS if (rung := rungs.get(name))}
-        others = [[Judged(task, rung.answers)] for rung in there.values()]
-        measured = measure_methods([self.judged, *others], data.test)
+        others = {name: [Judged(task, rung.answers)] for name, rung in there.items()}
+        comparison = MethodComparison({"": self.judged} | others, data.test)
         say("ladder: the time of one text")
         timed = {name: rung.answer for name, rung in there.items() if rung.answer}
         speeds = speeds_of(timed | {"": self._answer(self.model)}, data.test.table)
-        found: dict[str, dict[str, float]] = {}
-        for number, (name, rung) in enumerate(there.items(), 1):
-            difference, error = measured.difference(0, number)
-            scores = {m.name: rung.metrics[m.name] for m in task.metrics if m.name in rung.metrics}
-            found[name] = scores | {
-                "difference": difference,
-                "standard_error": error,
+        found: dict[str, dict[str, Any]] = {}
+        for name, rung in there.items():
+            found[name] = {
+                **comparison.scores(name),
+                **comparison.difference("", name),
                 "seconds": rung.seconds,
                 **(speeds[name]._asdict() if name in speeds else {}),
                 "rows": rung.rows,
@@ -87,15 +83,8 @@ class Ladder:
         return {"baselines": found, **speeds[""]._asdict()}
 
     def _answer(self, model: TaskModel) -> Answer:
-        task = self.run_of.data.task
-        tokenizer, runtime = model.encoder.tokenizer, self.run_of.runtime
-        assert tokenizer is not None
-
-        def call(table: Table) -> None:
-            one = task.encode(table, tokenizer, model.max_length, model.overlap, labelled=False)
-            task.answers(model.outputs(one.examples, runtime.precision), one)
-
-        return call
+        """How the model answers the texts of a table, for its speed."""
+        return lambda table: model.answers(model.encode(table), self.run_of.runtime.precision)
 
     def _random(self) -> baselines.Rung:
         """The same encoder from random weights."""
@@ -107,8 +96,8 @@ class Ladder:
         trial, _ = trainings.train_seed(self.best.seed)
         model = trainings.model(trial)
         answers, metrics = model.judge(data.test, finetuning.runtime.precision)
-        rows = len(data.train)
-        return baselines.Rung(answers, metrics, trial.result.seconds, self._answer(model), rows=rows)
+        seconds, answer = trial.result.seconds, self._answer(model)
+        return baselines.Rung(answers, metrics, seconds, answer, rows=len(data.train))
 
     def _curve(self, features: dict[str, baselines.Features]) -> list[dict[str, Any]]:
         """The primary metric of each model by the number of labels: the first rows of one random order, with

@@ -56,7 +56,6 @@ class PretrainJob(Job[PretrainConfig, PretrainPlan]):
     """Trains an encoder on prepared data."""
 
     verb = "pretrain"
-    needs = PretrainConfig.NEEDS
     temporary = ("blocks", "validation", START)
 
     def plan(self, config: PretrainConfig, folder: RunFolder) -> PretrainPlan:

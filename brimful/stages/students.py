@@ -1,26 +1,32 @@
-"""The student before training: its shape, and what it starts from (layers of a teacher, a folder, or random
-weights)."""
+"""Students: their shape, what they start from (layers of a teacher, a folder, or random weights), and the
+stages in which they are trained."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from torch import nn
 
 from brimful.base.errors import BrimfulError, UsageError
+from brimful.data.examples import Examples
 from brimful.hf.folders import load_pretrained
 from brimful.hf.model_folder import ModelFolder
 from brimful.model.encoder import Encoder
 from brimful.model.shape import EncoderConfig
 from brimful.objectives.layer_losses import spread_layers
-from brimful.stages.distil_options import DistilConfig, LayeredOptions
+from brimful.runs.folder import Result, RunFolder
+from brimful.stages.distil_options import DistilConfig, LayeredOptions, StageConfig
 from brimful.stages.finetune_config import FinetuneConfig
 from brimful.stages.task_start import TaskStart, starting_model
 from brimful.stages.teachers import ModelTeacher
-from brimful.stages.teaching_material import Sources, encoder_before
+from brimful.stages.teaching_material import encoder_before
+from brimful.stages.training import Stage, StreamedTexts, train_stage
 from brimful.start.narrowing import narrow
 from brimful.tasks.data import TaskData
 from brimful.tasks.model import TaskModel
 from brimful.tasks.task import Task
+from brimful.train.objective import Objective, Runtime
 
 
 def kept_layers(config: LayeredOptions, shape: EncoderConfig) -> tuple[int, ...] | None:
@@ -195,11 +201,47 @@ def start_of(
     return StudentStart(config, origin, teacher, teacher.model.encoder, length, teacher.model.overlap, kept)
 
 
-def starting_encoder(sources: Sources, teacher: ModelTeacher) -> Encoder:
-    """The encoder that the teacher was fine-tuned from, where it is known; else the teacher's."""
-    if sources.origin is None:
-        return teacher.model.encoder
-    remedy = "give RUN/model as --teacher, with --train and --test, to start from its own encoder"
-    encoder, _ = load_pretrained(encoder_before(sources.origin, remedy))
-    encoder.pooling = teacher.pooling
-    return encoder
+class StudentTrainer:
+    """Trains the students of a distillation, stage by stage.
+
+    Attributes:
+        results: of all stages so far.
+    """
+
+    def __init__(self, options: LayeredOptions, run: RunFolder, runtime: Runtime) -> None:
+        self.options, self.run, self.runtime = options, run, runtime
+        self.results: list[Result] = []
+
+    @property
+    def seconds(self) -> float:
+        """The seconds of training, in all."""
+        return sum(result.seconds for result in self.results)
+
+    def train(
+        self,
+        name: str,
+        seed: int,
+        stage: StageConfig,
+        texts: Examples | StreamedTexts,
+        encoder: Encoder,
+        objective: Objective,
+        trained: Mapping[str, nn.Module],
+    ) -> None:
+        """Train one stage to its end; not at all if it has no epochs. Its weights are in `trained` then.
+
+        Args:
+            name: of the stage, which names its folder with the seed.
+        """
+        if not stage.epochs:
+            return
+        folder = self.run.path / "stages" / f"seed-{seed}" / name
+        title = f"distil {name}, seed {seed}"
+        rate = stage.learning_rate
+        result = train_stage(
+            Stage(title, folder, seed, encoder, objective, texts, stage.epochs, rate, trained),
+            self.options,
+            self.run,
+            self.runtime,
+        )
+        result.load(trained)
+        self.results.append(result)

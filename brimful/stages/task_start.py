@@ -16,6 +16,7 @@ from brimful.model.drawing import discarded
 from brimful.model.encoder import Encoder
 from brimful.model.shape import EncoderConfig
 from brimful.stages.finetune_config import FinetuneConfig
+from brimful.tasks.data import TaskData
 from brimful.tasks.model import TaskModel, load_task_model, reorder, take_weights
 from brimful.tasks.task import Task, TaskHead
 
@@ -105,3 +106,11 @@ def starting_model(
     if not drawn:
         start.fill(head, task)
     return fresh, head
+
+
+def starting_task_model(config: FinetuneConfig, seed: int, data: TaskData) -> TaskModel:
+    """The same, as a model that reads texts as the configuration says."""
+    assert config.max_length is not None
+    started = starting_model(config, seed, data.task)
+    pairs = data.train.table.second is not None
+    return TaskModel(data.task, *started, config.max_length, config.overlap, pairs=pairs)

@@ -264,11 +264,6 @@ def read_vectors(path: Path, tables: Sequence[Table], sizes: Sequence[int]) -> n
     return np.concatenate(parts)
 
 
-def know_all(given: Sequence[np.ndarray]) -> bool:
-    """Whether each row has scores in one of these, float32 (rows, C)."""
-    return bool(np.isfinite(np.stack(given)).all(2).any(0).all())
-
-
 def averaged(task: Task, given: Sequence[np.ndarray], table: Table) -> np.ndarray:
     """The outputs that stand for the average of scores (rows, C), float32 (rows, C). A row without scores in
     some of them has the average of the others.

@@ -12,7 +12,6 @@ from brimful.base.console import counted, say, warn
 from brimful.base.distributed import World
 from brimful.base.errors import BrimfulError, UsageError
 from brimful.data.examples import Examples
-from brimful.exporting.real_texts import RunTables
 from brimful.hf.model_folder import ModelFolder
 from brimful.model.encoder import Encoder
 from brimful.model.heads import SequenceHead
@@ -21,14 +20,7 @@ from brimful.runs.directory import CONFIG, SUMMARY, absolute, model_files, named
 from brimful.stages.distil_options import DistilConfig, TaskOptions
 from brimful.stages.finetune_config import FinetuneConfig, finetuning_of
 from brimful.stages.held_out_rows import FILE, HeldOut, read_held_out
-from brimful.stages.teachers import (
-    ModelTeacher,
-    averaged,
-    know_all,
-    load_teacher,
-    order_of_labels,
-    read_scores,
-)
+from brimful.stages.teachers import ModelTeacher, averaged, load_teacher, order_of_labels, read_scores
 from brimful.tables.layouts import OWN, Columns, FileLayout, find_layout
 from brimful.tables.table import Table, require_pairs
 from brimful.tasks.alike import held_out_copies, rows_alike
@@ -38,7 +30,7 @@ from brimful.tasks.form import Outputs
 from brimful.tasks.model import TaskModel
 from brimful.tasks.registry import task_of
 from brimful.tasks.task import Task
-from brimful.tasks.task_files import TaskFiles
+from brimful.tasks.task_files import RunTables, TaskFiles
 from brimful.train.objective import Runtime
 
 
@@ -93,15 +85,11 @@ class Sources:
     def layout(self) -> FileLayout:
         """How the tables are laid out."""
         name = self.config.layout or (self.origin.layout if self.origin else None)
-        return find_layout(name, self._columns)
+        return find_layout(name, self.columns)
 
     @property
-    def plain_layout(self) -> FileLayout:
-        """How unlabelled files are laid out."""
-        return find_layout(None, self._columns)
-
-    @property
-    def _columns(self) -> Any:
+    def columns(self) -> Columns:
+        """The names of columns, in unlabelled files too."""
         given = self.config.columns
         return self.origin.columns if self.origin and given == OWN else given
 
@@ -173,7 +161,8 @@ class Material:
         outputs: list[Outputs] = [
             averaged(task, each, part.table) for each, part in zip(learned, parts, strict=True)
         ]
-        if not know_all(of_test):
+        known = np.isfinite(np.stack(of_test)).all(2).any(0)
+        if not known.all():  # a row of test has scores of no teacher
             if runtime.world.is_main:
                 warn("no teacher has scores of all test texts: the student's metrics stand alone")
             return outputs, None
@@ -216,7 +205,7 @@ def read_material(
     task = data.task
     teachers = [replace(each, order=order_of_labels(each.model, task.labels, each.name)) for each in teachers]
     parts = [data.train.with_text()]
-    unlabelled = TaskFiles(kind, sources.plain_layout, ranks, labelled=False)
+    unlabelled = TaskFiles(kind, find_layout(None, sources.columns), ranks, labelled=False)
     assert encoder.tokenizer is not None
     cut = [part.table for part in _parts_of_train(data)]
     for path in config.unlabelled:
@@ -394,16 +383,12 @@ def _found(
 ) -> RunTables:
     """Those that are still there."""
     train, dev, test = (Path(path) if path and Path(path).is_file() else None for path in tables)
-    rows: dict[str, np.ndarray] = {}
     try:
         found = None if train is None else held_out()
     except BrimfulError as error:
         warn(f"the rows of {train} that were held out are not known, so it is left out: {error}")
         return RunTables(dev=dev, test=test, layout=layout)
-    if found is not None:
-        parts = {"test": found.test, "dev": found.dev}
-        rows = {name: each for name, each in parts.items() if each is not None}
-    return RunTables(train, dev, test, rows, layout)
+    return RunTables(train, dev, test, found.parts if found else {}, layout)
 
 
 def _layout_of(options: Mapping[str, Any]) -> FileLayout:

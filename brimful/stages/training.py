@@ -15,11 +15,10 @@ from torch import nn
 from brimful.data.examples import Examples
 from brimful.data.loader import Stream
 from brimful.model.encoder import Encoder
-from brimful.optim.config import DecayConfig
-from brimful.optim.schedule import CurveConfig, ScheduleConfig
+from brimful.optim.schedule import ScheduleConfig
 from brimful.runs.folder import Result, RunFolder
+from brimful.stages.finetune_config import TrainingOptions
 from brimful.tasks.data import example_stream
-from brimful.train.config import LoopConfig
 from brimful.train.objective import Objective, Runtime
 from brimful.train.trainer import Trainer
 from brimful.train.training import Training
@@ -36,21 +35,6 @@ class StreamedTexts(Protocol):
 
     def __len__(self) -> int: ...
     def stream(self, runtime: Runtime) -> OpenStream: ...
-
-
-class TrainingOptions(Protocol):
-    """What the configurations of fine-tuning and distillation say of each of their trainings alike."""
-
-    @property
-    def batch(self) -> int: ...
-    @property
-    def micro_batch_tokens(self) -> int: ...
-    @property
-    def optimizer(self) -> DecayConfig: ...
-    @property
-    def schedule(self) -> CurveConfig: ...
-    @property
-    def trainer(self) -> LoopConfig: ...
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ the layout, the tokenizer, the lengths, and this package's code.
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from inspect import getfile
@@ -34,6 +34,23 @@ _TEXT_COLUMNS = ("texts", "second")
 _TARGET = "targets."
 _PATH = "{path}"
 """Stands for the file in the warnings of an entry: a file of another name may have the same content."""
+
+
+@dataclass(frozen=True)
+class RunTables:
+    """What the run of a model has read.
+
+    Attributes:
+        train, dev, test: tables that are still there.
+        held_out: of parts that are rows of train, the rows, int64, from 0.
+        layout: of the tables.
+    """
+
+    train: Path | None = None
+    dev: Path | None = None
+    test: Path | None = None
+    held_out: Mapping[str, np.ndarray] = field(default_factory=dict)
+    layout: FileLayout = OWN_LAYOUT
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from brimful.commands.export import export
 from brimful.exporting.exported import Export
 from brimful.exporting.gate import compare, described_instructions, require_little_loss
 from brimful.exporting.graph import PaddedModel
-from brimful.exporting.real_texts import RealTexts, RunTables, find_texts
+from brimful.exporting.real_texts import RealTexts, find_texts
 from brimful.exporting.runtimes import padded_outputs
 from brimful.hf.folders import load_model
 from brimful.hf.model_folder import ModelFolder
@@ -26,6 +26,7 @@ from brimful.tables.layouts import Columns, find_layout
 from brimful.tables.table_files import read_file
 from brimful.tasks.classification import Classification
 from brimful.tasks.model import load_task_model
+from brimful.tasks.task_files import RunTables
 from brimful.tasks.token_classification import TokenClassification
 from builders.encoders import small, word_tokenizer
 

@@ -8,12 +8,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from brimful.base.errors import BrimfulError
 from brimful.base.randomness import derive_key, hash_words, shuffled_groups
+from brimful.base.storage import atomic_file, sweep
 from brimful.data.examples import Examples
 from brimful.tables.table import Table
 from brimful.tasks.encoded import Encoded
-from brimful.tasks.output import write_rows
 from brimful.tasks.task import Task
 
 MAX_BOOTSTRAP_ROWS = 20_000
@@ -121,6 +120,43 @@ def measure_methods(methods: Sequence[Sequence[Judged]], test: Encoded) -> Uncer
     return found._replace(covariance=found.covariance + np.atleast_2d(np.cov(np.array(runs))) / seeds)
 
 
+class MethodComparison:
+    """Methods to solve a task, side by side on the same test rows.
+
+    Args:
+        methods: by name, of each its models, as for `measure_methods`.
+
+    Attributes:
+        values: the primary metric of each method.
+    """
+
+    def __init__(self, methods: Mapping[str, Sequence[Judged]], test: Encoded) -> None:
+        self.methods, self.test = methods, test
+        self._places = {name: place for place, name in enumerate(methods)}
+        self._measured = measure_methods(list(methods.values()), test)
+        self.values: dict[str, float] = dict(zip(methods, self._measured.values.tolist(), strict=True))
+
+    @property
+    def test_facts(self) -> dict[str, Any]:
+        """`n`, how many rows there are, and their `fingerprint`."""
+        return {"n": len(self.test), "fingerprint": fingerprint(self.test.table)}
+
+    def metrics(self, name: str) -> dict[str, Any]:
+        """All metrics of a method over its seeds, and `n`, how many rows they are of."""
+        return over_seeds([task.measure(answers, self.test) for task, answers in self.methods[name]])
+
+    def scores(self, name: str) -> dict[str, Any]:
+        """The same, but only what the task calls its metrics."""
+        task, found = self.methods[name][0].task, self.metrics(name)
+        known = [f"{metric.name}{end}" for metric in task.metrics for end in ("", "_std", "_runs")]
+        return {key: found[key] for key in known if key in found}
+
+    def difference(self, first: str, second: str) -> dict[str, float]:
+        """The primary metric of the first method minus the second's: `difference` and `standard_error`."""
+        difference, error = self._measured.difference(self._places[first], self._places[second])
+        return {"difference": difference, "standard_error": error}
+
+
 def _primary_of(task: Task, answers: Any, test: Encoded) -> Callable[[np.ndarray], float]:
     """The primary metric as a function of rows of test, int64, some several times."""
 
@@ -143,19 +179,11 @@ def fingerprint(table: Table) -> str:
     return sha256(b"".join(digests)).hexdigest()[:16]
 
 
-def read_right_answers(path: Path) -> np.ndarray:
-    """bool (rows,): which rows of a file of `write_predictions` are right.
-
-    Raises:
-        BrimfulError: an earlier version wrote it.
-    """
-    values = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    if any("gold" not in value for value in values):
-        raise BrimfulError(f"{path} has the key 'label' of an older version, now 'gold': make the run again")
-    return np.array([value["gold"] == value["prediction"] for value in values])
-
-
 def write_predictions(path: Path, task: Task, answers: Any, data: Encoded) -> None:
-    """Write the target and the prediction of each row, with `row`, its number in the file that was read."""
-    rows = enumerate(task.compared_rows(answers, data))
-    write_rows(path, [{"row": data.table.number(place)} | row for place, row in rows])
+    """Write the target and the prediction of each row as JSON lines, atomically, with `row`, its number in
+    the file that was read."""
+    sweep(path.parent, path.name)
+    with atomic_file(path) as temporary, open(temporary, "wb") as file:
+        for place, row in enumerate(task.compared_rows(answers, data)):
+            numbered = {"row": data.table.number(place)} | row
+            file.write(json.dumps(numbered, ensure_ascii=False).encode() + b"\n")
