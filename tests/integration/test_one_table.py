@@ -16,7 +16,7 @@ from brimful.commands.finetune import finetune
 from brimful.commands.inspect import inspect
 from brimful.hf.folders import load_pretrained, save_model
 from brimful.hf.model_folder import ModelFolder
-from brimful.reports.load import load_run
+from brimful.reports.load import load_runs
 from brimful.stages.finetune_config import FinetuneConfig
 from brimful.stages.finetune_trainings import load_data
 from brimful.stages.held_out_rows import FILE, read_held_out
@@ -62,7 +62,7 @@ def test_one_table_is_enough(one, inputs, tmp_path, capsys):
     kinds = {(finding["table"], finding["kind"]) for finding in summary["findings"]}
     assert not {"leakage", "near leakage"} & {kind for _, kind in kinds}
     assert summary["train"]["duplicates_in_test"] == summary["train"]["near_duplicates_in_test"] == 0
-    overview = load_run(one).summary
+    overview = load_runs([one])[0].summary
     assert overview is not None
     assert ["Test rows held out of train", "150 (held_out_rows.json)"] in overview.tables[0].rows
     assert finetune(**inputs, **QUICK, out=str(tmp_path / "dry"), dry_run=True)["test"] == 150
