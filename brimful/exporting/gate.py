@@ -98,7 +98,7 @@ def packed_outputs(
     examples: Examples,
     precision: InferencePrecision = REFERENCE_PRECISION,
 ) -> Outputs:
-    """What Brimful computes for each example; the head in float32, as `TaskModel.outputs` does.
+    """What Brimful computes for each example; the head in float32 at least, as `TaskModel.outputs` does.
 
     Args:
         reading: without a head, what makes a vector of each example; None gives hidden states.
@@ -114,7 +114,8 @@ def packed_outputs(
         return text_vectors(encoder, examples, pooling=pooling, unit=unit, precision=precision)
 
     def forward(batch: PackedBatch) -> Tensor:
-        hidden = encoder(batch).float()
+        hidden = encoder(batch)
+        hidden = hidden.to(torch.promote_types(hidden.dtype, torch.float32))  # float64 stays
         with torch.autocast(hidden.device.type, enabled=False):
             if isinstance(head, SequenceHead):
                 return head(hidden, batch)
