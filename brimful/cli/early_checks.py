@@ -40,9 +40,8 @@ def check_inputs(verb: str, config: Any) -> None:
         _check_export(config)
     elif verb == "check":
         _check_files(list(config.files))
-    elif verb in ("augment", "predict"):
-        kind = "encoder" if verb == "augment" else "model"
-        ModelFolder.open(config.encoder if verb == "augment" else config.model, kind)
+    elif verb == "augment":
+        ModelFolder.open(config.encoder, "encoder")
         _check_files([config.input])
     elif verb in TRAINING_VERBS and _is_new(verb, config):
         kind = "model" if verb in ("distil", "distil-static") else "encoder"

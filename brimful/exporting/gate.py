@@ -114,8 +114,7 @@ def packed_outputs(
         return text_vectors(encoder, examples, pooling=pooling, unit=unit, precision=precision)
 
     def forward(batch: PackedBatch) -> Tensor:
-        hidden = encoder(batch)
-        hidden = hidden.to(torch.promote_types(hidden.dtype, torch.float32))  # float64 stays
+        hidden = encoder(batch).to(next(encoder.parameters()).dtype)  # float64 stays
         with torch.autocast(hidden.device.type, enabled=False):
             if isinstance(head, SequenceHead):
                 return head(hidden, batch)

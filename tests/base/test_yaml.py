@@ -126,6 +126,7 @@ def test_a_key_that_stands_twice_is_refused(tmp_path: Path) -> None:
         ("pretrain", "phases: 0.5", "key phases"),
         ("pretrain", "{data: d, out: o, packing: {max_length: 2}}", "packing.max_length in"),
         ("predict", "{model: nowhere, input: i.jsonl, output: o.jsonl}", "model in"),
+        ("predict", "{model: nowhere, input: i.jsonl, output: o.xyz}", "output in"),
         ("prepare", "{paths: [absent.txt], out: o, tokenizer: train:300}", "paths in"),
         ("finetune", "{encoder: e, train: t.tsv, out: o, batch: 0, test: t.tsv}", "batch in"),
     ],

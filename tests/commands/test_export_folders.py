@@ -74,6 +74,7 @@ def test_a_pickled_folder_becomes_safetensors(folder, tmp_path, capsys):
     assert "Its outputs in float32 are the model's within " in said
     assert "BertForPreTraining, " in said
     assert "Hidden states, from transformers" in said
+    assert "example.py" in "".join(said.split())  # a long path is wrapped
     assert main(["inspect", str(out), "--verify"]) == 0
 
 
