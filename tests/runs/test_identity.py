@@ -27,7 +27,7 @@ INCIDENTAL = {
         *("out", "resume", "dry_run"),
     },
     DistilEncoderConfig: {
-        *("teacher", "teacher_vectors", "student", "unlabelled", "data", "test", "out", "resume", "dry_run"),
+        *("teacher", "student", "unlabelled", "data", "test", "out", "resume", "dry_run"),
     },
 }
 
