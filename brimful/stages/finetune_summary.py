@@ -23,7 +23,6 @@ BASELINES = {
     "majority": "Most frequent label",
     "tfidf": "TF-IDF + linear model",
     "frozen": "Frozen encoder + linear model",
-    "random": "Encoder from random weights",
 }
 """The other models of the ladder, by their keys in a summary."""
 MAX_ROWS = 20
@@ -59,9 +58,7 @@ def summarise_finetuning(facts: Facts, metrics: Sequence[Metric]) -> Summary:
             "Training rows whose label is doubtful",
             ("text", "row", "label", "likely", "label_probability", "likely_probability"),
         ),
-        *_make_row_table(
-            facts, "trials", "Trials", ("seed", "learning_rate", "epochs", f"dev_{primary.name}")
-        ),
+        *_make_row_table(facts, "trials", "Trials", ("seed", "learning_rate", f"dev_{primary.name}")),
     ]
     title = f"Fine-tuned for {facts['task']}"
     return Summary(title, judge_models(test, models), tables, _draw_charts(facts), test, models)
@@ -85,9 +82,8 @@ def _list_models(facts: Facts, primary: Metric) -> list[ModelResult]:
     for key, rung in baselines.items():
         value = metric(rung, primary.name)
         if value is not None:
-            roles: dict[str, Any] = {"majority": "guess", "random": "model"}
-            role, error = roles.get(key, "baseline"), error_of(rung, primary, n)
-            costs = read_costs(rung)
+            role: Any = "guess" if key == "majority" else "baseline"
+            error, costs = error_of(rung, primary, n), read_costs(rung)
             models.append(ModelResult(name=names[key], value=value, error=error, role=role, **costs))
     return models
 
@@ -181,16 +177,8 @@ def _show_share(value: Any) -> str:
 
 
 def _draw_charts(facts: Facts) -> list[SummaryChart]:
-    """The metric by the number of labels, calibration, accuracy by coverage."""
+    """Calibration, and accuracy by coverage."""
     charts = []
-    curve = records(facts, "label_curve")
-    curves = []
-    for key, name in {**BASELINES, "finetuned": OWN}.items():
-        points = [(float(point["labels"]), float(point[key])) for point in curve if key in point]
-        if points:
-            curves.append(Series(name, [x for x, _ in points], [y for _, y in points]))
-    if curves:
-        charts.append(SummaryChart("Test metric by number of labels", "lines", "labels", "metric", curves))
     calibration = branch(facts, "calibration")
     lines = []
     for key, name in (("bins", "as trained"), ("bins_calibrated", "with the temperature")):

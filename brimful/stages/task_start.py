@@ -88,20 +88,13 @@ def starting_model(
     torch.manual_seed(seed)
     rate = encoder.config.attention_dropout if config.dropout else 0.0
     # A seed gives the head the same weights whether or not the encoder's are drawn before them.
-    drawn = config.initialisation == "random" or config.reinit_top
+    drawn = config.initialisation == "random"
     with nullcontext() if drawn else discarded():
         fresh = Encoder(replace(encoder.config, dropout=config.dropout, attention_dropout=rate))
     fresh.tokenizer = encoder.tokenizer
     fresh.pooling = encoder.pooling if config.pooling == "auto" else config.pooling
-    if config.initialisation == "pretrained":
-        kept = encoder.config.layers - config.reinit_top
-        if kept < 0:
-            raise BrimfulError(
-                f"reinit_top is {config.reinit_top}, and the encoder has {encoder.config.layers} layers"
-            )
-        new = tuple(f"layers.{index}." for index in range(kept, encoder.config.layers))
-        tensors = {name: value for name, value in encoder.state_dict().items() if not name.startswith(new)}
-        fresh.load_state_dict(tensors, strict=not new, assign=True)
+    if not drawn:
+        fresh.load_state_dict(encoder.state_dict(), assign=True)
     head = task.new_head(fresh)
     if not drawn:
         start.fill(head, task)

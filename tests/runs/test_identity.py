@@ -20,7 +20,7 @@ INCIDENTAL = {
     },
     FinetuneConfig: {
         *("encoder", "train", "dev", "test", "more_tests", "out", "resume", "dry_run"),
-        *("ladder", "label_curve"),
+        "ladder",
     },
     DistilConfig: {
         *("teacher", "teacher_scores", "student", "train", "dev", "test", "unlabelled"),
