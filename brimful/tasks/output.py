@@ -4,6 +4,7 @@ import csv
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
@@ -34,37 +35,46 @@ class Output(Protocol):
 
 
 @contextmanager
-def output_file(path: Path, length: int) -> Iterator[Output]:
-    """A file that gets its name when all `length` rows are written.
+def output_file(path: Path, length: int = 0, *, schema: Any = None, quoted: bool = True) -> Iterator[Output]:
+    """A file that gets its name when all rows are written.
 
     In .tsv and .csv, lists and objects are written as JSON.
+
+    Args:
+        length: of an .npy, its rows.
+        schema: of a .parquet, pyarrow's; by default, the first rows tell the types of its columns.
+        quoted: whether fields of a .tsv are quoted where they need it.
 
     Raises:
         BrimfulError: the suffix is unknown, or the file cannot be written.
     """
-    kinds: dict[str, Callable[[IO[bytes], Path, int], Output]]
-    kinds = {".jsonl": _Lines, ".tsv": _Fields, ".csv": _Fields, ".parquet": _Parquet, ARRAYS: _Array}
+    kinds: dict[str, Callable[[IO[bytes]], Output]] = {
+        ".jsonl": _Lines,
+        ".tsv": partial(_Fields, form=".tsv", quoted=quoted),
+        ".csv": partial(_Fields, form=".csv"),
+        ".parquet": partial(_Parquet, schema=schema),
+        ARRAYS: partial(_Array, path=path, length=length),
+    }
     if path.suffix not in kinds:
         raise BrimfulError(f"{path}: the name must end in {', '.join(kinds)}")
     sweep(path.parent, path.name)  # what a killed process left may be as large as this file
     with atomic_file(path) as temporary, open(temporary, "wb") as file:
-        output = kinds[path.suffix](file, path, length)
+        output = kinds[path.suffix](file)
         yield output
         output.close()
 
 
 def write_rows(path: Path, rows: Sequence[Row]) -> None:
     """Write rows of the same columns as .jsonl, .tsv, .csv or .parquet, by the path's suffix; atomically."""
-    with output_file(path, len(rows)) as output:
+    with output_file(path) as output:
         output.rows(rows)
 
 
 class _Text:
     """Rows as lines of text."""
 
-    def __init__(self, file: IO[bytes], path: Path, length: int) -> None:
+    def __init__(self, file: IO[bytes]) -> None:
         self.file = file
-        self.path = path
 
     def rows(self, rows: Iterable[Row]) -> None:
         raise NotImplementedError
@@ -82,25 +92,25 @@ class _Lines(_Text):
         self.file.writelines(json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in rows)
 
 
-def row_writer(file: IO[bytes], form: str) -> Any:
-    """What writes rows of .tsv or .csv: a csv.writer whose lines end in a line feed, in UTF-8.
-
-    Fields with a delimiter, a quote or a line end are quoted, in both forms.
-    """
-    # Every Python quotes a field with a character of this line end in it, and no other.
-    return csv.writer(_Encoded(file), delimiter="\t" if form == ".tsv" else ",", lineterminator="\r\n")
-
-
 class _Fields(_Text):
-    header: list[str] | None = None
+    """Lines of .tsv or .csv, which end in a line feed, in UTF-8. Fields with a delimiter, a quote or a line
+    end are quoted, in both forms."""
+
+    def __init__(self, file: IO[bytes], form: str, quoted: bool = True) -> None:
+        super().__init__(file)
+        self.header: list[str] = []
+        # Every Python quotes a field with a character of this line end in it, and no other.
+        options: dict[str, Any] = {"delimiter": "\t" if form == ".tsv" else ",", "lineterminator": "\r\n"}
+        if not quoted:
+            options |= {"quoting": csv.QUOTE_NONE, "quotechar": None}
+        self.writer = csv.writer(_Encoded(file), **options)
 
     def rows(self, rows: Iterable[Row]) -> None:
-        writer = row_writer(self.file, self.path.suffix)
         for row in rows:
-            if self.header is None:
+            if not self.header:
                 self.header = list(row)
-                writer.writerow(self.header)
-            writer.writerow([_cell(row[name]) for name in self.header])
+                self.writer.writerow(self.header)
+            self.writer.writerow([_cell(row.get(name, "")) for name in self.header])
 
 
 class _Encoded:
@@ -120,10 +130,12 @@ def _cell(value: Any) -> Any:
 class _Parquet:
     """Rows wait until the type of every column is known: an empty list does not tell what it would hold."""
 
-    def __init__(self, file: IO[bytes], path: Path, length: int) -> None:
+    def __init__(self, file: IO[bytes], schema: Any = None) -> None:
+        from pyarrow.parquet import ParquetWriter
+
         self.file = file
         self.waiting: list[pa.Table] = []
-        self.writer: Any = None
+        self.writer: Any = None if schema is None else ParquetWriter(file, schema, compression="zstd")
 
     def rows(self, rows: Sequence[Row]) -> None:
         import pyarrow as pa
