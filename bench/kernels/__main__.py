@@ -3,7 +3,7 @@
 attention      blockwise, against F.scaled_dot_product_attention of each sequence
 cross_entropy  the chunked linear cross-entropy, against F.cross_entropy(F.linear(...))
 recompute      activation checkpointing of whole layers, against none
-optim          LAMB, Muon, pull and the average of weights, against fused AdamW
+optim          LAMB and Muon, against fused AdamW
 
 python -m bench.kernels KERNEL [--help]
 """

@@ -5,7 +5,7 @@ AdamW's. With one thread CPU time is what counts, otherwise the clock on the wal
 
 The floor is what cannot be left out: numbers read and written for each parameter, at the rate of a large
 `a += b` in this process (AdamW 4 + 3; LAMB 3 more, since the length of its update is known at the end of a
-matrix only; the average 2 + 1; pull 2 + 1 beside AdamW), and Muon's 30 * n^2 * m flops for an n x m matrix at
+matrix only), and Muon's 30 * n^2 * m flops for an n x m matrix at
 the rate of large matrix products (left out on a GPU), beside AdamW's floor for the rest.
 LAMB's goal is 2.5 times AdamW's time.
 
@@ -32,7 +32,6 @@ from brimful.model.heads import MaskedLMHead
 from brimful.model.shape import EncoderConfig
 from brimful.optim.build import build_optimizers
 from brimful.optim.config import OptimizerConfig
-from brimful.optim.ema import WeightAverage
 
 SHAPE = {"hidden_size": 384, "layers": 12, "heads": 12, "intermediate_size": 1536, "vocabulary_size": 30_522}
 QUICK = SHAPE | {"hidden_size": 32, "layers": 2, "heads": 2, "intermediate_size": 64, "vocabulary_size": 64}
@@ -41,12 +40,11 @@ CONFIGS = {
     "lamb": OptimizerConfig(name="lamb", beta2=0.999, epsilon=1e-6),
     "muon": OptimizerConfig(name="muon"),
     "muon, bf16": OptimizerConfig(name="muon"),
-    "adamw, pull": OptimizerConfig(pull=0.01),
 }
 
 
 class Side:
-    """An optimizer with a model of its own, or the average of a model."""
+    """An optimizer with a model of its own."""
 
     def __init__(self, name: str, shape: dict[str, int], device: torch.device) -> None:
         torch.manual_seed(0)
@@ -56,24 +54,17 @@ class Side:
         self.blocks = {f"encoder.{key}": count for key, count in encoder.fused_blocks().items()}
         for parameter in self.parameters.values():
             parameter.grad = 1e-3 * torch.randn_like(parameter)
-        self.average = WeightAverage(self.parameters, 0.999) if name == "average" else None
         self.dtype = torch.bfloat16 if name.endswith("bf16") else torch.float32
-        self.optimizers = []
-        if self.average is None:
-            self.optimizers = build_optimizers(CONFIGS[name], self.parameters, self.blocks, self.dtype)
+        self.optimizers = build_optimizers(CONFIGS[name], self.parameters, self.blocks, self.dtype)
 
     def step(self) -> None:
         """What is measured."""
         for optimizer in self.optimizers:
             optimizer.step()
-        if self.average is not None:
-            self.average.update(1000)
 
     def state_bytes(self) -> float:
         """Bytes kept for each parameter, beside weight and gradient."""
         states = [state.values() for o in self.optimizers for state in o.state.values()]
-        if self.average is not None:
-            states.append(self.average.state_dict().values())
         return sum(t.numel() * t.element_size() for each in states for t in each) / self.size
 
     @property
@@ -85,7 +76,7 @@ class Side:
         self, name: str, bytes_per_second: float, flops_per_second: Callable[[torch.dtype], float]
     ) -> float:
         """Seconds of a step; see the head of this file."""
-        moves = {"lamb": 10, "adamw, pull": 10, "average": 3}.get(name, 7)
+        moves = 10 if name == "lamb" else 7
         size, flops = self.size, 0
         if name.startswith("muon"):
             for key, blocks in self.blocks.items():
@@ -122,7 +113,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     one_thread = options.threads == 1 and device.type == "cpu"
     clock = time.process_time if one_thread else time.perf_counter
 
-    sides = {name: Side(name, QUICK if options.quick else SHAPE, device) for name in (*CONFIGS, "average")}
+    sides = {name: Side(name, QUICK if options.quick else SHAPE, device) for name in CONFIGS}
     size = sides["adamw"].size
     one, other = torch.ones(2, size, device=device)
     work: dict[str, Callable[[], object]] = {name: side.step for name, side in sides.items()}

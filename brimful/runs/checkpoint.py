@@ -34,7 +34,7 @@ FORMAT = 2
 """The version of a checkpoint's tensors, its state, and the identity of its run; a resume needs this one."""
 READABLE = (1, FORMAT)
 """Versions with the same tensors and state. In version 1 identity was made in another way."""
-WEIGHTS, OPTIMIZER, AVERAGE = "weights.", "optimizer.", "average."
+WEIGHTS, OPTIMIZER = "weights.", "optimizer."
 """Prefixes of tensor names."""
 _TENSORS = "tensors.safetensors"
 _RECORD = "checkpoint.json"

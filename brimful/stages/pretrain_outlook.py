@@ -80,7 +80,7 @@ def disk(config: PretrainConfig, corpora: dict[str, Corpus], held: Held) -> dict
     checkpoints = (trainer.keep_checkpoints + 1 + trainer.keeps_best) if trainer.checkpoint_every else 0
     return {
         "shards": sum(file.stat().st_size for file in files),
-        "checkpoints": checkpoints * (held.weights + held.average + held.states),
+        "checkpoints": checkpoints * (held.weights + held.states),
         "models": 2 * held.weights * 4 // DTYPES[trainer.weights].itemsize,
     }
 

@@ -5,7 +5,7 @@ from typing import Literal
 
 from brimful.base.config import incidental, require_positive
 from brimful.base.errors import BrimfulError
-from brimful.base.types import Compile, Compression, Rounding, SpikePolicy
+from brimful.base.types import Compile, Rounding, SpikePolicy
 from brimful.precision.formats import MAX_SCALE, MIN_SCALE, Precision, Residual
 
 
@@ -83,9 +83,6 @@ class TrainerConfig(LoopConfig):
     float16's range. Start a run that continues another one with the other's last factor."""
     keep_checkpoints: int = incidental(2)
     """How many of the newest checkpoints to keep, beside the checkpoint of the best evaluation."""
-    compression: Compression = "none"
-    """Format in which several ranks send float32 gradients to each other. bf16 or fp16 halve the bytes. The
-    sum is made in float32; each number is rounded to 8 bits in bf16, 11 bits in fp16, on both of its ways."""
     spike: float = incidental(0.0)
     """A loss spike is a loss more than this many standard deviations above the mean of the last 64 or so
     losses; 0 = only NaN and infinite losses count."""
@@ -105,11 +102,6 @@ class TrainerConfig(LoopConfig):
         if self.weights == "fp32" and self.rounding != TrainerConfig.rounding:
             raise BrimfulError(
                 f"trainer.rounding is {self.rounding}, which float32 weights don't need: set trainer.weights"
-            )
-        if self.compression != "none" and self.weights != "fp32":
-            raise BrimfulError(
-                f"trainer.compression is {self.compression}, and gradients of {self.weights} weights have 16"
-                " bits already: leave out trainer.compression or trainer.weights"
             )
         if not MIN_SCALE <= self.loss_scale <= MAX_SCALE:
             raise BrimfulError(

@@ -22,7 +22,6 @@ import torch
 from torch import Tensor, nn
 
 from brimful.base.distributed import World
-from brimful.base.types import Compression
 from brimful.data.batch import PackedBatch
 from brimful.precision.norm import gradient_norm
 from brimful.train.data_parallel import DataParallel
@@ -43,7 +42,6 @@ class Gradients:
         modules: those that are trained.
         mean: accumulate as a running mean.
         scaler: scales the loss. It implies `mean`. The parameters are watched here, not by `watch_modules`.
-        compression: see `DataParallel`.
     """
 
     def __init__(
@@ -53,7 +51,6 @@ class Gradients:
         *,
         mean: bool = False,
         scaler: "AutomaticLossScaler | None" = None,
-        compression: Compression = "none",
     ) -> None:
         self.parameters = [p for p in modules.parameters() if p.requires_grad]
         self.world = world
@@ -62,7 +59,7 @@ class Gradients:
         self.flats: list[Flat] = []
         self._own = self._total = self._number = 0
         self._ranks: DataParallel | None = None
-        self._parallel = lambda: DataParallel(modules, world, compression=compression, ready=self._accumulate)
+        self._parallel = lambda: DataParallel(modules, self._accumulate)
         if world.size > 1:
             self._connect()
         elif self.mean or world.device.type == "cuda":

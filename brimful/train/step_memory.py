@@ -37,14 +37,12 @@ class Held:
     """The most bytes that a rank holds beside a pass.
 
     Attributes:
-        average: the moving average.
-        states: of the optimizers (moments, the starting weight), and what rounding keeps.
-        passing: a copy while the average is evaluated, and the running mean of micro-batches' gradients.
+        states: of the optimizers, and what rounding keeps.
+        passing: the running mean of micro-batches' gradients.
     """
 
     weights: int
     gradients: int
-    average: int
     states: int
     passing: int
 
@@ -68,13 +66,11 @@ class Held:
             with_one_moment = sum(p.numel() for p in matrices if p.requires_grad)
         own, narrow = DTYPES[trainer.weights].itemsize * numbers, trainer.weights != "fp32"
         rounding = {"master": 4, "kahan": 2}.get(trainer.rounding, 0) if narrow else 0
-        average = own if optimizer.ema else 0
         return cls(
             weights=own,
             gradients=own,
-            average=average,
-            states=4 * ((2 + bool(optimizer.pull)) * numbers - with_one_moment) + rounding * numbers,
-            passing=average + (own if narrow or precision == "fp16" else 0),
+            states=4 * (2 * numbers - with_one_moment) + rounding * numbers,
+            passing=own if narrow or precision == "fp16" else 0,
         )
 
     @property
@@ -85,14 +81,14 @@ class Held:
     @property
     def total(self) -> int:
         """The sum."""
-        return self.weights + self.gradients + self.average + self.later
+        return self.weights + self.gradients + self.later
 
 
 def room_of_a_pass(free: int, later: int) -> int:
     """Bytes that a pass may take.
 
     Args:
-        free: beside weights, gradients and average.
+        free: beside weights and gradients.
         later: what the run will yet hold.
     """
     return free - int(free * HEAD_ROOM) - later

@@ -6,7 +6,7 @@ result; between updates it writes metrics, evaluates and saves checkpoints.
 
 import time
 from collections.abc import Generator, Mapping
-from contextlib import closing, nullcontext
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cache
@@ -135,7 +135,6 @@ class Trainer:
             self.runtime.world,
             mean=self.training.config.weights != "fp32",
             scaler=scaler,
-            compression=self.training.config.compression,
         )
 
     def train_step(self, update: Update) -> StepResult:
@@ -175,8 +174,6 @@ class Trainer:
                 self.checkpoints.before_change()
                 self.state.set_rate(self.schedule.rate(self.progress.step, self.progress.totals.seconds))
                 self.gradients.step(self.state.optimizers)
-                if self.state.average:
-                    self.state.average.update(self.guard.made(self.progress.step) + 1)
         self.gradients.clear()
         outcome = Outcome.LEFT_OUT if spike else Outcome.MADE
         return StepResult(outcome, stop, counts, means, loss, norm, spike)
@@ -424,10 +421,8 @@ class Trainer:
         return metrics
 
     def _evaluate(self) -> dict[str, float]:
-        self.checkpoints.before_change()  # the average takes the parameters' place
         self.state.trained.eval()
-        averaged = self.state.averaged() if self.progress.step else nullcontext()
-        with averaged, torch.inference_mode():
+        with torch.inference_mode():
             return self.objective.evaluate(self.encoder, self.runtime)
 
     def _is_best(self, metrics: dict[str, float]) -> bool:
