@@ -41,7 +41,6 @@ class LayerDistillation:
     watched: ClassVar[tuple[str, ...]] = ()
     primary_metric: ClassVar[PrimaryMetric | None] = None
     compiles: ClassVar[bool] = False  # it loops over the sequences
-    sampled: ClassVar[None] = None
 
     def __init__(self, teacher: Encoder, student: Encoder, losses: LayerLosses | None = None) -> None:
         """
@@ -145,7 +144,6 @@ class LogitDistillation:
 
     watched: ClassVar[tuple[str, ...]] = ()
     compiles: ClassVar[bool] = False  # the number of real sequences is a shape here
-    sampled: ClassVar[None] = None
 
     def __init__(
         self,
@@ -211,7 +209,6 @@ class VectorDistillation:
     coefficients: ClassVar[dict[str, float]] = {"vectors": 1.0}
     watched: ClassVar[tuple[str, ...]] = ()
     compiles: ClassVar[bool] = False  # the number of real sequences is a shape here
-    sampled: ClassVar[None] = None
 
     def __init__(
         self,

@@ -10,10 +10,8 @@ from brimful.data.batch import PackedBatch
 from brimful.model.attention import Layout
 from brimful.model.cross_entropy import cross_entropy_sum, hits, linear_cross_entropy_and_hits
 from brimful.model.encoder import Encoder
-from brimful.model.flops import scored_pieces
 from brimful.model.heads import MaskedLMHead, PretrainingHead
 from brimful.objectives.losses import count
-from brimful.objectives.sampled_softmax import sample_vocabulary
 from brimful.train.objective import Runtime
 
 EVALUATED = 1024
@@ -33,7 +31,6 @@ class MaskedLM:
         head: MaskedLMHead,
         validation: dict[str, list[PackedBatch]],
         loss_mean: LossMean = "tokens",
-        sampled_softmax: int | None = None,
     ) -> None:
         """
         Args:
@@ -41,12 +38,8 @@ class MaskedLM:
             validation: held-out batches of each source.
             loss_mean: "tokens": every prediction counts the same. "sequences": every sequence with
                 predictions counts the same, as in a batch without packing (Krell et al. 2021, section 3.2.3).
-            sampled_softmax: how many pieces of the vocabulary the predictions of a micro-batch are scored
-                against in training, as in `objectives.sampled_softmax`; None: all. A micro-batch with more
-                prediction slots takes their number.
         """
         self.head = head
-        self.sampled = sampled_softmax
         self.validation = validation
         self.by_sequence = loss_mean == "sequences"
         self.metrics = ["loss", "accuracy", *(["token_loss"] if self.by_sequence else [])]
@@ -76,13 +69,7 @@ class MaskedLM:
         assert batch.mlm_labels is not None
         states = self.head.transform(hidden)
         weights = self._prediction_weights(batch, hidden.dtype)
-        decoder, labels = self.head.decoder, batch.mlm_labels
-        vocabulary = len(self.head.bias)
-        pieces = scored_pieces(vocabulary, self.sampled, len(labels))
-        if pieces < vocabulary:
-            sampled = sample_vocabulary(labels, decoder[1], pieces)
-            decoder, labels = sampled.of(*decoder), sampled.labels
-        total, right = linear_cross_entropy_and_hits(states, *decoder, labels, weights)
+        total, right = linear_cross_entropy_and_hits(states, *self.head.decoder, batch.mlm_labels, weights)
         return {"mlm": total, "accuracy": right}
 
     def _prediction_weights(self, batch: PackedBatch, dtype: torch.dtype) -> Tensor | None:
@@ -152,10 +139,9 @@ class MaskedLMAndPairs(MaskedLM):
         head: PretrainingHead,
         validation: dict[str, list[PackedBatch]],
         loss_mean: LossMean = "tokens",
-        sampled_softmax: int | None = None,
     ) -> None:
         """See `MaskedLM`."""
-        super().__init__(head, validation, loss_mean, sampled_softmax)
+        super().__init__(head, validation, loss_mean)
         self.metrics += ["pair_loss", "pair_accuracy"]
 
     def normalizers(self, batch: PackedBatch) -> dict[str, float]:

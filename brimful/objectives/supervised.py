@@ -38,7 +38,6 @@ class Supervised:
     """The objective of fine-tuning: one term, the mean loss of a task over an update's examples."""
 
     compiles: ClassVar[bool] = True
-    sampled: ClassVar[None] = None
 
     def __init__(
         self, task: Supervision, head: SequenceHead | TokenHead, evaluate: Evaluate = no_evaluation

@@ -85,11 +85,6 @@ class Objective(Protocol):
     compiles: ClassVar[bool]
     """Whether `loss` reads only tensors of the batch, whose shapes a stream can fix. Then it is one graph."""
 
-    @property
-    def sampled(self) -> int | None:
-        """Pieces of the vocabulary that `loss` scores predictions against (see `model.flops.scored_pieces`);
-        None: all. With fewer than all, the terms are estimates."""
-
     def modules(self) -> dict[str, nn.Module]:
         """Trainable modules beside the encoder: heads, projections."""
 

@@ -190,7 +190,7 @@ class Trainer:
                 term: sum(normalizers[term] for normalizers in update.normalizers)
                 for term in (*self.objective.coefficients, *self.objective.watched)
             },
-            count_batches(update.batches, self.encoder.config, self.objective.sampled),
+            count_batches(update.batches, self.encoder.config),
             {"micro_batches": len(update.batches)},
             self.request.votes(),
         )

@@ -25,7 +25,7 @@ from builders.scores import never_small
 ROOT = Path(__file__).parents[2]
 TASK = Classification(["0", "1", "2"])
 OBJECTIVES = [
-    *("masked_lm", "masked_lm, scores in tiles", "masked_lm, sampled", "classification", "layers", "logits")
+    *("masked_lm", "masked_lm, scores in tiles", "classification", "layers", "logits")
 ]
 
 
@@ -94,8 +94,7 @@ def encoder_of(architecture: str, layers: int = 2) -> Encoder:
 def objective_of(name: str, architecture: str) -> tuple[Encoder, Objective]:
     encoder = encoder_of(architecture)
     if name.startswith("masked_lm"):
-        pieces = 50 if "sampled" in name else None
-        return encoder, MaskedLM(MaskedLMHead(encoder), {}, "tokens", pieces)
+        return encoder, MaskedLM(MaskedLMHead(encoder), {})
     if name == "classification":
         return encoder, Supervised(TASK, SequenceHead(encoder, 3))
     if name == "layers":
