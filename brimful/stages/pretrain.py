@@ -44,7 +44,6 @@ from brimful.train.metrics import read_metrics, training_loss
 from brimful.train.micro_batch import MicroBatches
 from brimful.train.objective import Runtime
 from brimful.train.probe import auto_rows, rows_on_cpu
-from brimful.train.sinks import require_wandb
 from brimful.train.trainer import Trainer
 from brimful.train.training import Training
 
@@ -66,7 +65,6 @@ class PretrainJob(Job[PretrainConfig, PretrainPlan]):
         """
         dry_run = bool(config.dry_run)
         config = resolved(config, folder)
-        require_wandb(config.trainer.wandb)
         verify = config.verify_data and folder.ranks.is_main
         corpora = open_sources(parse_sources(config.data or ()), verify=verify)
         held_out = config.validation_tokens and any(corpus.part("validation") for corpus in corpora.values())

@@ -202,7 +202,6 @@ def _brief(config: PretrainConfig, phase: Phase) -> PretrainConfig:
         on_spike="stop",
         spike=0.0,
         profile=0,
-        wandb="",
     )
     size: dict[str, Any] = {f"{phase.counted}_per_update": phase.size}
     return replace(

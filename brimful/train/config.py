@@ -39,8 +39,6 @@ class LoopConfig:
     hang_limit: float = incidental(600.0)
     """Seconds that a rank waits for the others in a collective before the run ends (torch's timeout); 0 = a
     day. It must be longer than anything that one rank does alone, such as compiling."""
-    wandb: str = incidental("")
-    """Project of Weights & Biases to show the run in, beside TensorBoard's files in RUN/tensorboard."""
 
     @property
     def keeps_best(self) -> bool:

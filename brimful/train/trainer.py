@@ -33,7 +33,6 @@ from brimful.train.metrics import Window, count_batches
 from brimful.train.objective import Objective, Runtime, better
 from brimful.train.pace import Pace
 from brimful.train.profiling import profiling, span, waiting
-from brimful.train.sinks import sinks
 from brimful.train.state import TrainState
 from brimful.train.training import Progress, Training
 from brimful.train.utilisation import peak_flops
@@ -107,7 +106,6 @@ class Trainer:
         self.checkpoints = checkpoint.Writer(directory / "checkpoints", config.keep_checkpoints)
         self.journal = Journal(
             directory,
-            sinks(directory, config.wandb, training.about),
             peak=None
             if objective.frozen()
             else peak_flops(runtime.device, runtime.precision, runtime.world.size),

@@ -13,7 +13,7 @@ from brimful.stages.pretrain_config import PretrainConfig
 
 STUDENTS = [DistilConfig, DistilEncoderConfig, DistilStaticConfig]
 RUNS = [PretrainConfig, FinetuneConfig, *STUDENTS]
-IN_LOOP = {"log_every", "evaluate_every", "checkpoint_every", "hang_limit", "recompute", "wandb"}
+IN_LOOP = {"log_every", "evaluate_every", "checkpoint_every", "hang_limit", "recompute"}
 IN_TRAINER = IN_LOOP | {"keep_checkpoints", "spike", "on_spike", "prefetch", "profile"}
 OF_TASK = {
     *("teacher", "teacher_scores", "train", "dev", "test", "unlabelled"),
