@@ -201,7 +201,6 @@ def _brief(config: PretrainConfig, phase: Phase) -> PretrainConfig:
         patience=0,
         on_spike="stop",
         spike=0.0,
-        profile=0,
     )
     size: dict[str, Any] = {f"{phase.counted}_per_update": phase.size}
     return replace(

@@ -89,14 +89,11 @@ class TrainerConfig(LoopConfig):
     the step, so that a GPU waits."""
     prefetch: int = incidental(2)
     """Updates that a thread prepares ahead; 0 = none. More help where some take much longer to read."""
-    profile: int = incidental(0)
-    """Updates, after the first ones, to profile: a trace (RUN/profile/trace.json, for chrome://tracing) and a
-    table of where their time goes. 0 = none. The trained weights stay the same."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require_positive(self, "steps", "keep_checkpoints", group="trainer.")
-        _require_not_negative(self, "hours", "spike", "prefetch", "profile")
+        _require_not_negative(self, "hours", "spike", "prefetch")
         if self.weights == "fp32" and self.rounding != TrainerConfig.rounding:
             raise BrimfulError(
                 f"trainer.rounding is {self.rounding}, which float32 weights don't need: set trainer.weights"

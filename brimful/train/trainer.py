@@ -32,7 +32,6 @@ from brimful.train.journal import Journal
 from brimful.train.metrics import Window, count_batches
 from brimful.train.objective import Objective, Runtime, better
 from brimful.train.pace import Pace
-from brimful.train.profiling import profiling, span, waiting
 from brimful.train.state import TrainState
 from brimful.train.training import Progress, Training
 from brimful.train.utilisation import peak_flops
@@ -71,7 +70,7 @@ class Trainer:
     """Trains an encoder by an objective on a stream of updates. It can resume where it was killed.
 
     Args:
-        directory: for metrics.jsonl, tensorboard/, profile/ and checkpoints/.
+        directory: for metrics.jsonl, tensorboard/ and checkpoints/.
         training: its settings; its identity is checked when it resumes.
     """
 
@@ -147,11 +146,10 @@ class Trainer:
         try:
             for index, batch in enumerate(update.batches):
                 self._seed_dropout(index)
-                with span("forward"), self.runtime.autocast():
+                with self.runtime.autocast():
                     sums = self.gradients.forward(self.loss, batch)
                 terms = {name: sums[name] / normalizer for name, normalizer in normalizers.items()}
-                with span("backward"):
-                    self.gradients.backward(self._total(terms))
+                self.gradients.backward(self._total(terms))
                 means = {name: mean + terms[name].detach() for name, mean in means.items()}
         except (RuntimeError, MemoryError) as error:
             # This raises what smaller micro-batches do not cure.
@@ -159,19 +157,17 @@ class Trainer:
             out_of_memory = True
             sums = terms = {}  # they keep what the forward pass saved
             self._free_cache()
-        with span("communication"), self.pace.summing(gradients=True):
+        with self.pace.summing(gradients=True):
             self.gradients.gather()  # before the question: other ranks may have begun to send theirs
         if self.training.micro_batches.any_rank(out_of_memory):
             self.gradients.start_over()
             return StepResult(Outcome.OUT_OF_MEMORY, stop)
-        with span("clip"):
-            loss, norm = self._total(means), self.gradients.clip(self.training.config.clip)
+        loss, norm = self._total(means), self.gradients.clip(self.training.config.clip)
         spike = self.guard.judge_before_step(self.progress.step, self.progress.cursor, loss, norm)
         if spike is None:
-            with span("optimizer"):
-                self.checkpoints.before_change()
-                self.state.set_rate(self.schedule.rate(self.progress.step, self.progress.totals.seconds))
-                self.gradients.step(self.state.optimizers)
+            self.checkpoints.before_change()
+            self.state.set_rate(self.schedule.rate(self.progress.step, self.progress.totals.seconds))
+            self.gradients.step(self.state.optimizers)
         self.gradients.clear()
         outcome = Outcome.LEFT_OUT if spike else Outcome.MADE
         return StepResult(outcome, stop, counts, means, loss, norm, spike)
@@ -267,14 +263,13 @@ class Trainer:
             progress(self.title, config.steps, done=done, seconds=seconds, shown=world.is_main) as advance,
             self.checkpoints,
             stop_request() as self.request,
-            profiling(config.profile, self.directory / "profile", world) as profiled,
         ):
             last = False
             started = time.perf_counter()
             while not last:
                 out_of_memory = False
                 with closing(self._updates()) as updates:
-                    for update in waiting("data wait", updates):
+                    for update in updates:
                         result = self.train_step(update)
                         self.window.waited += update.waited
                         if out_of_memory := result.outcome is Outcome.OUT_OF_MEMORY:
@@ -290,7 +285,6 @@ class Trainer:
                         if result.stop and not last:
                             raise self._stopped(result.stop)
                         advance(1, self.journal.note, self.schedule.left(self.progress.totals.seconds))
-                        profiled()
                         started = time.perf_counter()
                         if last:
                             break
@@ -300,9 +294,8 @@ class Trainer:
     def _stopped(self, number: int) -> StoppedError:
         """The error that ends the run, once its checkpoint is on disk: when one rank has ended, torchrun ends
         the others."""
-        with span("checkpoint"):
-            self.checkpoints.finish()
-            self.runtime.world.barrier()
+        self.checkpoints.finish()
+        self.runtime.world.barrier()
         is_saved = bool(self.training.config.checkpoint_every)
         return StoppedError(number, f"at step {self.progress.step}", is_saved=is_saved)
 
@@ -413,8 +406,7 @@ class Trainer:
 
     def evaluate(self) -> dict[str, float]:
         """The objective's metrics for the encoder as it is now, which also go to metrics.jsonl."""
-        with span("evaluation"):
-            metrics = self._evaluate()
+        metrics = self._evaluate()
         self.journal.evaluation(self.progress.step, metrics)
         return metrics
 
@@ -468,19 +460,18 @@ class Trainer:
         """Begin to write a checkpoint, on the main rank of a run that has checkpoints."""
         if not (self.training.config.checkpoint_every and self.runtime.world.is_main):
             return
-        with span("checkpoint"):
-            state = {
-                "identity": self.training.identity,
-                **self.progress.state_dict(),
-                "guard": self.guard.state_dict(),
-                "micro_batches": self.training.micro_batches.state_dict(),
-                "loss_scaling": self.gradients.state_dict(),
-                "ranks": self.runtime.world.size,
-                "versions": checkpoint.versions(),
-                **self.training.about,
-            }
-            spared = [self.progress.best[0]] if self.progress.best else []
-            self.checkpoints.write(self.progress.step, self.state.tensors(), state, spared)
+        state = {
+            "identity": self.training.identity,
+            **self.progress.state_dict(),
+            "guard": self.guard.state_dict(),
+            "micro_batches": self.training.micro_batches.state_dict(),
+            "loss_scaling": self.gradients.state_dict(),
+            "ranks": self.runtime.world.size,
+            "versions": checkpoint.versions(),
+            **self.training.about,
+        }
+        spared = [self.progress.best[0]] if self.progress.best else []
+        self.checkpoints.write(self.progress.step, self.state.tensors(), state, spared)
 
     def resume(self) -> bool:
         """Go back to the newest checkpoint.

@@ -14,7 +14,7 @@ from brimful.stages.pretrain_config import PretrainConfig
 STUDENTS = [DistilConfig, DistilEncoderConfig, DistilStaticConfig]
 RUNS = [PretrainConfig, FinetuneConfig, *STUDENTS]
 IN_LOOP = {"log_every", "evaluate_every", "checkpoint_every", "hang_limit", "recompute"}
-IN_TRAINER = IN_LOOP | {"keep_checkpoints", "spike", "on_spike", "prefetch", "profile"}
+IN_TRAINER = IN_LOOP | {"keep_checkpoints", "spike", "on_spike", "prefetch"}
 OF_TASK = {
     *("teacher", "teacher_scores", "train", "dev", "test", "unlabelled"),
     *("out", "resume", "dry_run"),
