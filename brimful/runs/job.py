@@ -1,6 +1,6 @@
 """What every verb that trains does around its work (`Job.run`).
 
-    open     rank, restart by torchrun, lock; a finished run only returns its summary
+    open     rank, lock; a finished run only returns its summary
     plan     the verb's: a configuration -> everything the run has decided, resolved once and frozen
     inputs   the files that decide the result are those that an interrupted run began with
     start    config.yaml, on the main rank; a dry run ends before
@@ -16,7 +16,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar
 
 from brimful.base.config import config_hash, identity
 from brimful.base.distributed import World, world
@@ -34,7 +34,6 @@ from brimful.runs.directory import (
     start_run,
 )
 from brimful.runs.folder import RunFolder, remove_results
-from brimful.runs.restart import restarted
 from brimful.runs.signals import StoppedError, starting
 
 Summary = dict[str, Any]
@@ -100,7 +99,7 @@ class Job(Generic[C, P]):
         Raises:
             BrimfulError: the folder is in use, or holds something else.
         """
-        asked: Any = restarted(cast(Any, config), ranks)
+        asked: Any = config
         again = f"brimful {self.verb} --resume {shlex.quote(str(asked.resume or asked.out))}"
         if asked.resume is not None and (summary := finished_run(asked, self.verb, ranks)) is not None:
             return Opened(asked, Path(asked.resume), False, again, summary)
