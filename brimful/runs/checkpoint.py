@@ -27,7 +27,6 @@ from brimful.base.storage import (
     temporary_path,
     write_tensors,
 )
-from brimful.runs.host_copies import HostCopies
 from brimful.version import VERSION
 
 FORMAT = 2
@@ -73,9 +72,8 @@ def save(
 class Writer:
     """Writes checkpoints in a thread, one at a time, while training continues.
 
-    The caller waits only until tensors on the CPU are copied. Those on a CUDA device are copied while it
-    works on, so call `before_change` before they change. As a context manager it waits at its end until
-    everything is written.
+    The caller waits until the tensors are copied to the CPU, not for the disk. As a context manager it waits at
+    its end until everything is written.
 
     Args:
         directory, keep: see `save`.
@@ -84,7 +82,6 @@ class Writer:
     def __init__(self, directory: Path, keep: int) -> None:
         self.directory = directory
         self.keep = keep
-        self._copies = HostCopies()
         self._writing: Future[None] | None = None
 
     def write(
@@ -103,20 +100,10 @@ class Writer:
             BrimfulError: the checkpoint before could not be written.
         """
         self.finish()
-        copies = self._copies.begin(tensors)
+        copies = {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
         thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
-        self._writing = thread.submit(self._write, step, copies, state, spared)
+        self._writing = thread.submit(save, self.directory, step, copies, state, self.keep, spared)
         thread.shutdown(wait=False)
-
-    def before_change(self) -> None:
-        """Call this before the device changes a tensor given to `write`. The host does not wait."""
-        self._copies.before_change()
-
-    def _write(
-        self, step: int, copies: dict[str, torch.Tensor], state: dict[str, Any], spared: Collection[int]
-    ) -> None:
-        self._copies.wait()
-        save(self.directory, step, copies, state, self.keep, spared)
 
     def check(self) -> None:
         """Raise the error of a write that has failed. Does not wait for a write that is under way."""

@@ -165,7 +165,6 @@ class Trainer:
         loss, norm = self._total(means), self.gradients.clip(self.training.config.clip)
         spike = self.guard.judge_before_step(self.progress.step, self.progress.cursor, loss, norm)
         if spike is None:
-            self.checkpoints.before_change()
             self.state.set_rate(self.schedule.rate(self.progress.step, self.progress.totals.seconds))
             self.gradients.step(self.state.optimizers)
         self.gradients.clear()
