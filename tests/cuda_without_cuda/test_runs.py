@@ -51,7 +51,7 @@ def test_hours_end_a_run_by_the_wall(train: Run) -> None:
 
 
 def test_without_memory_micro_batches_are_halved(train: Run) -> None:
-    """2 GiB: what the probe finds to fit does not fit any more once something else has taken memory."""
+    """2 GiB: what was found to fit does not fit any more once something else has taken memory."""
     config = {
         "rows_per_update": 64,
         "rows_per_micro_batch": "auto",

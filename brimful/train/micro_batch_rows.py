@@ -1,49 +1,44 @@
 """How many rows a micro-batch should have.
 
 On a GPU: the most that fit. The memory of a pass is traced (train/step_memory.py), beside what the run will
-yet hold and a tenth of the free memory. What is chosen then runs: the trainer's own step, with its hooks,
-formats and compiled graphs, beside memory as large as what else must stay free. If it does not fit after all,
-the next smaller size runs. So the run finds its step compiled and recorded.
+yet hold and a tenth of the free memory. If they do not fit after all, they are halved (train/micro_batch.py).
 
 On a CPU more rows stop being faster long before memory is full, and may even be slower when they exceed the
-caches. There a number of hidden states decides, and nothing is tried.
+caches. There a number of hidden states decides.
 """
 
 import math
 from bisect import bisect
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from operator import le
 
 import torch
 
 from brimful.base.console import say
 from brimful.base.environment import number_of
-from brimful.base.errors import BrimfulError, is_out_of_memory
+from brimful.base.errors import BrimfulError
 from brimful.base.resources import available_memory
 from brimful.data.batch import PackedBatch
 from brimful.data.rows import RowStream
 from brimful.model.encoder import Encoder
-from brimful.train.determinism import deterministic
 from brimful.train.micro_batch import valid_sizes
-from brimful.train.objective import Objective
+from brimful.train.objective import Objective, Runtime
 from brimful.train.step_memory import Held, room_of_a_pass, traced_pass
-from brimful.train.trainer import Trainer
+from brimful.train.state import TrainState
+from brimful.train.training import Training
 
 HIDDEN = 1 << 20
 """On a CPU, by default: the most numbers of a micro-batch's hidden states. More were not measured."""
 SURPLUS = 1.125
 """On a CPU, by default: how many times an update's rows may be computed, as micro-batches are filled up and
 divided among ranks."""
-PASSES = 3
-"""Passes that must run. A compiled step is recorded in its second pass, and replayed in the third."""
 
 
 def rows_on_cpu(stream: RowStream, width: int) -> int:
     """The rows of a micro-batch on a CPU by default: of the valid sizes the largest within HIDDEN, with which
     each rank computes hardly more rows than with micro-batches of one.
 
-    Nothing is tried, so the same command makes the same sums.
+    So the same command makes the same sums.
 
     Args:
         stream: of the run. Its `rows_per_micro_batch` is set.
@@ -86,50 +81,33 @@ def longest_batch(stream: RowStream, rows: int) -> PackedBatch:
     return stream.batch(first, cursor["update"])
 
 
-def auto_rows(trainer: Trainer, stream: RowStream, make: Callable[[], tuple[Encoder, Objective]]) -> int:
+def auto_rows(
+    state: TrainState,
+    training: Training,
+    runtime: Runtime,
+    stream: RowStream,
+    make: Callable[[], tuple[Encoder, Objective]],
+) -> int:
     """Choose the rows of a run's micro-batches, the same on every rank, and print the choice.
 
-    Parameters, random numbers and the state of loss scaling stay as they are, and the gradients are cleared.
-
     Args:
-        trainer: of the run, before its first update.
-        stream: the trainer's. Its `rows_per_micro_batch` is set.
+        state: before the first update.
+        stream: of the run. Its `rows_per_micro_batch` is set.
         make: see `traced_pass`.
 
     Raises:
         BrimfulError: not even the smallest micro-batch fits.
     """
-    training, runtime = trainer.training, trainer.runtime
-    device, on_cuda = runtime.device, runtime.device.type == "cuda"
-    held = Held.of(trainer.state.trained.values(), training.optimizer, training.config, runtime.precision)
-    parameters = list(trainer.state.parameters.values())
-    missing = sum(parameter.nbytes for parameter in parameters if parameter.grad is None)
-    free = _free(device) - missing
-    room = room_of_a_pass(free, held.later)
+    held = Held.of(state.trained.values(), training.optimizer, training.config, runtime.precision)
+    missing = sum(p.nbytes for p in state.parameters.values() if p.grad is None)
+    room = room_of_a_pass(_free(runtime.device) - missing, held.later)
 
     def traced(rows: int) -> int:
         return traced_pass(make, training.config, runtime.precision, longest_batch(stream, rows))
 
     sizes = sizes_of(stream)
-    fitting = sizes[: bisect(sizes, room, key=traced)]
-    trainer.state.trained.train()
-    rows = 0
-    with (
-        torch.random.fork_rng(devices=[device] if on_cuda else []),
-        deterministic(training.config.deterministic),
-    ):
-        for size in reversed(fitting):
-            if runs(trainer, longest_batch(stream, size), beside=free - room):
-                rows = size
-                break
-            torch.compiler.reset()  # its graphs hold memory
-    trainer.gradients.clear()
-    chosen = runtime.world.least(rows)
-    if chosen != rows:
-        torch.compiler.reset()
-    torch.cuda.empty_cache()
-    if on_cuda:
-        torch.cuda.reset_peak_memory_stats(device)  # from here on the peak is that of training
+    fitting = bisect(sizes, room, key=traced)
+    chosen = runtime.world.least(sizes[fitting - 1] if fitting else 0)
     if not chosen:
         raise BrimfulError(
             "not even micro-batches of one row fit: lower packing.capacity, or choose a smaller model"
@@ -138,41 +116,6 @@ def auto_rows(trainer: Trainer, stream: RowStream, make: Callable[[], tuple[Enco
         say(f"rows_per_micro_batch {chosen}: the most that fit in {room / 1e9:.3g} GB for activations")
     stream.rows_per_micro_batch = chosen
     return chosen
-
-
-def runs(trainer: Trainer, batch: PackedBatch, beside: int) -> bool:
-    """Whether the trainer's forward and backward pass over a batch fits in memory, several times.
-
-    Args:
-        beside: bytes on a GPU that must stay free of it.
-    """
-    runtime, coefficients = trainer.runtime, trainer.objective.coefficients
-    device, on_cuda = runtime.device, runtime.device.type == "cuda"
-    torch.cuda.empty_cache()
-    with _out_of_memory() as failed:
-        kept_free = torch.empty(beside if on_cuda else 0, dtype=torch.uint8, device=device)
-        batch = batch.to(device)
-        for _ in range(PASSES):
-            with runtime.autocast():
-                sums = trainer.gradients.forward(trainer.loss, batch)
-            terms = [c * sums[term] / batch.real_tokens for term, c in coefficients.items()]
-            torch.stack(terms).sum().backward()
-        if on_cuda:
-            torch.cuda.synchronize(device)
-        del kept_free
-    return not failed
-
-
-@contextmanager
-def _out_of_memory() -> Iterator[list[str]]:
-    """A context that ends when memory runs out; then the list holds the message."""
-    failed: list[str] = []
-    try:
-        yield failed
-    except (RuntimeError, MemoryError) as error:
-        if not is_out_of_memory(error):
-            raise
-        failed.append(str(error))
 
 
 def _beginnings(stream: RowStream) -> list[dict]:
