@@ -19,7 +19,7 @@ from brimful.model.encoder import Capture, Encoder
 from brimful.model.heads import SequenceHead, TokenHead, pool
 from brimful.model.shape import TextPooling
 from brimful.objectives.layer_losses import LayerLosses
-from brimful.objectives.pairwise import attention_score_sum, relation_sum, score_maps
+from brimful.objectives.pairwise import attention_score_sum, score_maps
 from brimful.objectives.supervised import Evaluate, Supervision, no_evaluation
 from brimful.precision.policy import widen
 from brimful.train.objective import Runtime
@@ -34,8 +34,6 @@ class LayerDistillation:
     Attributes:
         projections: one, student width -> teacher width, for the embeddings and all layers, as in TinyBERT's
             code; none if the widths are equal.
-        relation_heads: heads that queries, keys and values are split into for the relations: the most up to
-            12, BERT base's, that divide the widths of both models.
     """
 
     watched: ClassVar[tuple[str, ...]] = ()
@@ -54,9 +52,8 @@ class LayerDistillation:
         self.layers = losses.imitated(ours, theirs)
         self.maps = score_maps((ours.heads, theirs.heads))
         widths = ours.hidden_size, theirs.hidden_size
-        self.relation_heads = max(n for n in range(1, 13) if not any(width % n for width in widths))
         self.projections = nn.ModuleList()
-        if widths[0] != widths[1] and set(self.coefficients) - {"attention", "relations"}:
+        if widths[0] != widths[1] and set(self.coefficients) - {"attention"}:
             self.projections.append(nn.Linear(*widths))
 
     def modules(self) -> dict[str, nn.Module]:
@@ -72,8 +69,6 @@ class LayerDistillation:
             "embedding": tokens * width,
             "hidden": tokens * width * layers,
             "attention": pairs * self.maps * layers,
-            "relations": batch.real_tokens * self.relation_heads,
-            "cosine": batch.real_tokens,
         }
         return {name: known[name] for name in self.coefficients}
 
@@ -87,8 +82,6 @@ class LayerDistillation:
             "embedding": lambda: self._square_sum(ours.hidden[0], theirs.hidden[0], batch),
             "hidden": lambda: self._hidden_sum(ours, theirs, batch),
             "attention": lambda: self._attention_sum(ours, theirs, batch),
-            "relations": lambda: self._relation_sum(ours, theirs, batch),
-            "cosine": lambda: self._cosine_sum(ours, theirs, batch),
         }
         return {name: compute[name]() for name in self.coefficients}
 
@@ -119,23 +112,6 @@ class LayerDistillation:
         ]
         return torch.stack([attention_score_sum(*pair, batch) for pair in pairs]).sum()
 
-    def _relation_sum(self, ours: Capture, theirs: Capture, batch: PackedBatch) -> Tensor:
-        layer, teacher = len(self.layers) - 1, self.layers[-1]
-        pairs = [
-            (mine[layer], its[teacher])
-            for mine, its in (
-                (ours.queries, theirs.queries),
-                (ours.keys, theirs.keys),
-                (ours.values, theirs.values),
-            )
-        ]
-        return torch.stack([relation_sum(*pair, self.relation_heads, batch) for pair in pairs]).sum()
-
-    def _cosine_sum(self, ours: Capture, theirs: Capture, batch: PackedBatch) -> Tensor:
-        real, last = slice(0, batch.real_tokens), len(self.layers)
-        mine = self._projected(ours.hidden[last][real])
-        its = widen(theirs.hidden[self.layers[-1] + 1][real])
-        return (1 - F.cosine_similarity(mine, its, dim=-1)).sum()
 
 
 class LogitDistillation:

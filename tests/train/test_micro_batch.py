@@ -66,7 +66,6 @@ def stream_of(
     phases: Sequence[Phase] = ROWS,
     *,
     world: World = RUNTIME.world,
-    fixed_shapes: bool = False,
 ) -> RowStream:
     folder = directory / "corpus"
     corpus = Corpus.open(folder) if folder.exists() else toy_corpus(folder, [40] * 60, seed)
@@ -78,7 +77,6 @@ def stream_of(
         micro=micro,
         rank=world.rank,
         world=world.size,
-        fixed_shapes=fixed_shapes,
     )
 
 
@@ -92,7 +90,6 @@ def trainer_of(
     begins: int = 0,
     auto: bool = True,
     runtime: Runtime = RUNTIME,
-    objective_of: type[MaskedLM] = Narrow,
     **config: float | str,
 ) -> Trainer:
     """Of a small BERT without dropout. `Narrow` has no memory above `rows`, after `begins` micro-batches."""
@@ -100,10 +97,9 @@ def trainer_of(
     shape = preset("tiny", "bert", vocabulary_size=len(SPECIAL) + ORDINARY, max_length=PACKING.max_length)
     encoder = Encoder(replace(shape, hidden_size=16, heads=2, intermediate_size=16, dropout=0.0))
     world = runtime.world
-    stream = stream_of(directory, seed, micro, phases, world=world, fixed_shapes=bool(config.get("compile")))
-    objective = objective_of(MaskedLMHead(encoder), {})
-    if isinstance(objective, Narrow):
-        objective.rows, objective.begins, objective.made = rows, begins, []
+    stream = stream_of(directory, seed, micro, phases, world=world)
+    objective = Narrow(MaskedLMHead(encoder), {})
+    objective.rows, objective.begins, objective.made = rows, begins, []
     return Trainer(
         encoder,
         objective,
