@@ -22,6 +22,8 @@ from brimful.base.errors import BrimfulError
 from brimful.base.randomness import derive_key
 from brimful.data.loader import Stream, Update, prefetch
 from brimful.model.encoder import Encoder
+from brimful.precision.scaler import AutomaticLossScaler
+from brimful.precision.watching import watch_modules
 from brimful.runs import checkpoint
 from brimful.runs.signals import StoppedError, StopRequest, elected, stop_request
 from brimful.train.compilation import loss_function, resolve_compile
@@ -121,10 +123,6 @@ class Trainer:
     def _gradients(self) -> Gradients:
         scaler = None
         if self.runtime.precision == "fp16":
-            # Imported here because it imports FSDP, which takes a second.
-            from brimful.precision.scaler import AutomaticLossScaler
-            from brimful.precision.watching import watch_modules
-
             scaler = AutomaticLossScaler(self.training.config.loss_scale)
             watch_modules(self.state.trained, parameters=False)
         return Gradients(

@@ -10,8 +10,7 @@ from brimful.base.distributed import World
 from brimful.precision import watching
 from brimful.precision.running_mean import RunningMean
 from brimful.precision.scaler import AutomaticLossScaler
-from brimful.train.flat import ALIGNMENT, flatten
-from brimful.train.gradients import Gradients
+from brimful.train.gradients import ALIGNMENT, Gradients, flatten
 from builders.ranks import on_two_ranks
 
 ALONE = World(0, 1, torch.device("cpu"))
@@ -100,7 +99,6 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from brimful.base.distributed import world
 from brimful.train import data_parallel
-from brimful.train.gradients import Gradients
 
 send = dist.all_reduce
 data_parallel.BUCKET_MB = MEGABYTES = 4096 / 2**20
