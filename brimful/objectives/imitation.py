@@ -5,7 +5,7 @@ padded sizes; and the teacher is in evaluation mode, so its dropout is off.
 """
 
 from collections.abc import Callable
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -22,23 +22,19 @@ from brimful.objectives.layer_losses import LayerLosses
 from brimful.objectives.pairwise import attention_score_sum, score_maps
 from brimful.objectives.supervised import Evaluate, Supervision, no_evaluation
 from brimful.precision.policy import widen
-from brimful.train.objective import Runtime
+from brimful.train.objective import Objective, Runtime
 
 TEACHER = "teacher"
 """The target that holds what the teacher says of each example: float32, of a sequence or of each token."""
 
 
-class LayerDistillation:
+class LayerDistillation(Objective):
     """The objective of the stage of the layers: the terms of `LayerLosses`.
 
     Attributes:
         projections: one, student width -> teacher width, for the embeddings and all layers, as in TinyBERT's
             code; none if the widths are equal.
     """
-
-    watched: ClassVar[tuple[str, ...]] = ()
-    primary_metric: ClassVar[PrimaryMetric | None] = None
-    compiles: ClassVar[bool] = False  # it loops over the sequences
 
     def __init__(self, teacher: Encoder, student: Encoder, losses: LayerLosses | None = None) -> None:
         """
@@ -85,9 +81,6 @@ class LayerDistillation:
         }
         return {name: compute[name]() for name in self.coefficients}
 
-    def evaluate(self, encoder: Encoder, runtime: Runtime) -> dict[str, float]:
-        return {}
-
     def _projected(self, hidden: Tensor) -> Tensor:
         """Hidden states of the student in the teacher's width."""
         for projection in self.projections:
@@ -114,12 +107,9 @@ class LayerDistillation:
 
 
 
-class LogitDistillation:
+class LogitDistillation(Objective):
     """The objective of the stage of the outputs: `logits`, the student's mean loss against the teacher's, and
     with `labels` the task's own term, its loss against the labels."""
-
-    watched: ClassVar[tuple[str, ...]] = ()
-    compiles: ClassVar[bool] = False  # the number of real sequences is a shape here
 
     def __init__(
         self,
@@ -149,9 +139,6 @@ class LogitDistillation:
     def modules(self) -> dict[str, nn.Module]:
         return {"head": self.head}
 
-    def frozen(self) -> dict[str, nn.Module]:
-        return {}
-
     def normalizers(self, batch: PackedBatch) -> dict[str, float]:
         of_labels = {self.labels[0].name: self.labels[0].weight(batch)} if self.labels else {}
         return {"logits": float(self._outputs(batch)), **of_labels}
@@ -174,17 +161,13 @@ class LogitDistillation:
         return self._evaluate(encoder, runtime)
 
 
-class VectorDistillation:
+class VectorDistillation(Objective):
     """The objective of the second stage for an encoder without a task: `vectors`, the mean over sequences of
     1 - cosine of the pooled vectors of student and teacher, or of the mean squared difference.
 
     Attributes:
         projections: student width -> teacher width, without a bias; none if the widths are equal.
     """
-
-    coefficients: ClassVar[dict[str, float]] = {"vectors": 1.0}
-    watched: ClassVar[tuple[str, ...]] = ()
-    compiles: ClassVar[bool] = False  # the number of real sequences is a shape here
 
     def __init__(
         self,
@@ -202,6 +185,7 @@ class VectorDistillation:
             loss: how vectors are compared.
         """
         ours = student.config.hidden_size
+        self.coefficients = {"vectors": 1.0}
         self.pooling: TextPooling = pooling
         self.cosine = loss == "cosine"
         self.primary_metric = primary_metric
@@ -210,9 +194,6 @@ class VectorDistillation:
 
     def modules(self) -> dict[str, nn.Module]:
         return {"projections": self.projections}
-
-    def frozen(self) -> dict[str, nn.Module]:
-        return {}
 
     def normalizers(self, batch: PackedBatch) -> dict[str, float]:
         return {"vectors": float(batch.real_sequences)}

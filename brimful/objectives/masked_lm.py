@@ -1,30 +1,27 @@
 """Masked language modelling on packed rows, alone or with pairs of sentences beside it."""
 
-from typing import ClassVar
-
 import torch
 from torch import Tensor, nn
 
-from brimful.base.types import IGNORED, LossMean, PrimaryMetric
+from brimful.base.types import IGNORED, LossMean
 from brimful.data.batch import PackedBatch
 from brimful.model.attention import Layout
 from brimful.model.cross_entropy import cross_entropy_sum, hits, linear_cross_entropy_and_hits
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead, PretrainingHead
 from brimful.objectives.losses import count
-from brimful.train.objective import Runtime
+from brimful.train.objective import Objective, Runtime
 
 EVALUATED = 1024
 """Predictions whose logits an evaluation holds at a time."""
 
 
-class MaskedLM:
+class MaskedLM(Objective):
     """One term, `mlm`: a mean over an update's predictions, or over the means of its sequences."""
 
-    coefficients: ClassVar[dict[str, float]] = {"mlm": 1.0}
-    watched: ClassVar[tuple[str, ...]] = ("accuracy",)
-    primary_metric: ClassVar[PrimaryMetric | None] = ("loss", "lowest")
-    compiles: ClassVar[bool] = True
+    watched = ("accuracy",)
+    primary_metric = ("loss", "lowest")
+    compiles = True
 
     def __init__(
         self,
@@ -39,6 +36,7 @@ class MaskedLM:
             loss_mean: "tokens": every prediction counts the same. "sequences": every sequence with
                 predictions counts the same, as in a batch without packing (Krell et al. 2021, section 3.2.3).
         """
+        self.coefficients = {"mlm": 1.0}
         self.head = head
         self.validation = validation
         self.by_sequence = loss_mean == "sequences"
@@ -46,9 +44,6 @@ class MaskedLM:
 
     def modules(self) -> dict[str, nn.Module]:
         return {"head": self.head}
-
-    def frozen(self) -> dict[str, nn.Module]:
-        return {}
 
     def normalizers(self, batch: PackedBatch) -> dict[str, float]:
         assert batch.mlm_labels is not None
@@ -130,8 +125,7 @@ class MaskedLMAndPairs(MaskedLM):
     `batch.targets["pair"]`, int64 (S,), has the class of each pair, 0 or 1, and -100 for other sequences.
     """
 
-    coefficients: ClassVar[dict[str, float]] = {"mlm": 1.0, "pair": 1.0}
-    watched: ClassVar[tuple[str, ...]] = ("accuracy", "pair_accuracy")
+    watched = ("accuracy", "pair_accuracy")
     head: PretrainingHead
 
     def __init__(
@@ -142,6 +136,7 @@ class MaskedLMAndPairs(MaskedLM):
     ) -> None:
         """See `MaskedLM`."""
         super().__init__(head, validation, loss_mean)
+        self.coefficients["pair"] = 1.0
         self.metrics += ["pair_loss", "pair_accuracy"]
 
     def normalizers(self, batch: PackedBatch) -> dict[str, float]:

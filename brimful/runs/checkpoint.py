@@ -146,24 +146,6 @@ def _record(path: Path, *, verify: bool) -> dict[str, Any]:
     return read_commit(path / _RECORD, _Checkpoint, verify=verify, remedy=_REMEDY)
 
 
-def require_like(value: Any, begun: Any) -> None:
-    """Refuse a state of a checkpoint that has other keys or types than that of a run that begins.
-
-    Args:
-        begun: JSON values; where it has None, anything is right.
-
-    Raises:
-        TypeError: it has.
-    """
-    number = (int, float)
-    same = type(value) is type(begun) or (type(begun) is float and type(value) in number)
-    if begun is not None and not (same and (not isinstance(begun, dict) or value.keys() == begun.keys())):
-        raise TypeError(f"{value!r} instead of a value like {begun!r}")
-    if isinstance(begun, dict):
-        for key, known in begun.items():
-            require_like(value[key], known)
-
-
 def check_format(path: Path, record: dict[str, Any], readable: Collection[int] = (FORMAT,)) -> None:
     """Refuse what another version of Brimful wrote.
 

@@ -8,7 +8,6 @@ import time
 from collections.abc import Generator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from functools import cache
 from pathlib import Path
 
@@ -39,28 +38,21 @@ from brimful.train.training import Progress, Training
 from brimful.train.utilisation import peak_flops
 
 
-class Outcome(Enum):
-    """What became of an update."""
-
-    MADE = "the optimizers have changed the parameters"
-    LEFT_OUT = "a loss spike: the parameters are as before, and the next update follows"
-    OUT_OF_MEMORY = "nothing has changed: make the same update again with smaller micro-batches"
-
-
 @dataclass(frozen=True)
 class StepResult:
     """What `train_step` returns.
 
     Attributes:
+        out_of_memory: nothing has changed: make the same update again with smaller micro-batches.
         stop: the number of a signal that has asked some rank to stop after this update; 0 without one.
         counts: what the update contains, over all ranks, by name; empty if memory ran out.
         means: this rank's part of the mean of each term: scalars on the device.
         loss, norm: this rank's part of the loss, and the gradient's norm before clipping.
-        spike: why the update was left out.
+        spike: why the update was left out: the parameters are as before, and the next update follows.
     """
 
-    outcome: Outcome
     stop: int
+    out_of_memory: bool = False
     counts: Mapping[str, float] = field(default_factory=dict)
     means: Mapping[str, Tensor] = field(default_factory=dict)
     loss: Tensor | None = None
@@ -159,15 +151,14 @@ class Trainer:
             self.gradients.gather()  # before the question: other ranks may have begun to send theirs
         if self.training.micro_batches.any_rank(out_of_memory):
             self.gradients.start_over()
-            return StepResult(Outcome.OUT_OF_MEMORY, stop)
+            return StepResult(stop, out_of_memory=True)
         loss, norm = self._total(means), self.gradients.clip(self.training.config.clip)
         spike = self.guard.judge_before_step(self.progress.step, self.progress.cursor, loss, norm)
         if spike is None:
             self.state.set_rate(self.schedule.rate(self.progress.step, self.progress.totals.seconds))
             self.gradients.step(self.state.optimizers)
         self.gradients.clear()
-        outcome = Outcome.LEFT_OUT if spike else Outcome.MADE
-        return StepResult(outcome, stop, counts, means, loss, norm, spike)
+        return StepResult(stop, False, counts, means, loss, norm, spike)
 
     def _sum_over_ranks(self, update: Update) -> tuple[dict[str, float], dict[str, float], int, int]:
         """What a step must know of all ranks before it begins, from one small all-reduce.
@@ -269,7 +260,7 @@ class Trainer:
                     for update in updates:
                         result = self.train_step(update)
                         self.window.waited += update.waited
-                        if out_of_memory := result.outcome is Outcome.OUT_OF_MEMORY:
+                        if out_of_memory := result.out_of_memory:
                             break  # reads the same update again, in smaller micro-batches
                         if result.spike:
                             self._leave_out(result.spike)
@@ -324,7 +315,7 @@ class Trainer:
         Raises:
             BrimfulError: a loss spike, where the policy is to stop.
         """
-        if result.outcome is Outcome.MADE:
+        if result.spike is None:
             assert result.loss is not None
             assert result.norm is not None
             place = self.progress.step, self.progress.cursor
@@ -488,9 +479,7 @@ class Trainer:
             )
         try:
             self.progress.load_state_dict(step, state)
-            begun = self.guard.state_dict()
             self.guard.load_state_dict(state["guard"])
-            checkpoint.require_like(self.guard.state_dict(), begun)
             self.training.micro_batches.load_state_dict(state["micro_batches"])
             self.state.load(tensors)
             self.gradients.load_state_dict(state["loss_scaling"])

@@ -391,24 +391,3 @@ def test_a_separable_set_is_learned(seed, tmp_path):
     held_out = examples_of(200, seed + 1)
     figures = trainer_of(tmp_path, seed, steps=60, batch=16, held_out=held_out).run("test")
     assert figures["accuracy"] > 0.9
-
-
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        *(("best", {"x": None}), ("best", [2]), ("best", ["2", 0.5]), ("ranks", "two"), ("cursor", 3)),
-        *(("totals", {"tokens": "many"}), ("totals", {"x": 1}), ("guard", {"left_out": [None]})),
-        ("guard", {"mean": None}),
-    ],
-)
-def test_a_checkpoint_with_another_state_is_refused_by_name(seed, tmp_path, key, value):
-    trainer_of(tmp_path, seed, checkpoint_every=12, held_out=examples_of(9, seed + 1)).run("test")
-    record = tmp_path / "checkpoints" / "step-12" / "checkpoint.json"
-    content = read_json(record)
-    before = content["state"][key]
-    changed = before | value if isinstance(before, dict) and isinstance(value, dict) else value
-    files = [record.parent / name for name in content["files"]]
-    commit(record, files, format=FORMAT, step=12, state=content["state"] | {key: changed})
-    again = trainer_of(tmp_path, seed, checkpoint_every=12, held_out=examples_of(9, seed + 1))
-    with pytest.raises(BrimfulError, match=r"step-12.* (remove it|remove that folder) and"):
-        again.resume()
