@@ -8,8 +8,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from brimful.base.console import warn
+from brimful.base.distributed import World
+from brimful.base.environment import number_of
 from brimful.base.extras import missing
+from brimful.base.resources import CoreWatch
 from brimful.base.storage import cannot_write
 from brimful.base.types import SpikePolicy
 from brimful.train.guard import Spike
@@ -19,8 +24,6 @@ SPIKES = "spikes.jsonl"
 WAITS = {
     "withheld": ("it had no cores", "other processes, a virtual machine's host or a CPU quota take them"),
     "data_wait": ("it waited for data", "give each rank more CPU cores"),
-    "lag": ("ranks waited for the slowest one", "metrics.jsonl names it (slowest_rank); look at its host"),
-    "communication": ("ranks summed gradients", "make updates larger, so that they do so less often"),
 }
 """By its name in metrics.jsonl: what a training waits for, and what to do."""
 LONG_WAIT = 0.1
@@ -90,7 +93,6 @@ class Journal:
     Args:
         directory: of the run.
         peak: flops per second that all devices together can reach, if known.
-        writes: whether this is the main rank.
         shows: a command that shows the batch of an update, without the update's number.
 
     Attributes:
@@ -100,20 +102,22 @@ class Journal:
     def __init__(
         self,
         directory: Path,
+        world: World,
         *,
         peak: float | None = None,
-        writes: bool,
         shows: str = "",
     ) -> None:
         self.directory = directory
+        self.world = world
+        self.writes = world.is_main
         has_writer = missing("TensorBoard", "tensorboardX") is None
-        self.board = TensorBoard(directory / "tensorboard") if writes and has_writer else None
+        self.board = TensorBoard(directory / "tensorboard") if self.writes and has_writer else None
         self.peak = peak
-        self.writes = writes
         self.shows = shows
         self.metrics = MetricsLog(directory / "metrics.jsonl")
         self.spikes = MetricsLog(directory / SPIKES, "update")
         self.note = ""
+        self._cores: CoreWatch | None = None
         self._waits = dict.fromkeys((*WAITS, "seconds"), 0.0)
 
     def begin(self, step: int) -> None:
@@ -124,6 +128,8 @@ class Journal:
                 log.rewind(step or -1)
         if self.board:
             self.board.begin(step)
+        if self.world.device.type == "cpu":
+            self._cores = CoreWatch(number_of("LOCAL_WORLD_SIZE", 1) if self.world.size > 1 else 1)
 
     def close(self) -> None:
         """Close TensorBoard's file. metrics.jsonl may get more lines."""
@@ -146,7 +152,6 @@ class Journal:
         learning_rate: float,
         by_source: Mapping[str, int],
         scaling: Mapping[str, float],
-        pace: Mapping[str, float],
     ) -> None:
         """Write a line about the updates of a window, and make the progress note from it.
 
@@ -154,9 +159,9 @@ class Journal:
             losses, watched: means over the window.
             by_source: real tokens of each source so far.
             scaling: the metrics of loss scaling.
-            pace: how ranks keep pace, and whether this one has its cores.
         """
         seconds = window.totals.seconds
+        cores = asdict(self._cores.look(torch.get_num_threads())) if self._cores else {}
         mfu = {"mfu": window.totals.flops / seconds / self.peak} if self.peak else {}
         values = {
             **{f"loss.{term}": value for term, value in losses.items()},
@@ -169,7 +174,7 @@ class Journal:
             "seconds": totals.seconds,
             "fill": window.totals.fill,
             "data_wait": window.waited / seconds,
-            **pace,
+            **cores,
             **mfu,
             **{f"tokens.{name}": n for name, n in by_source.items() if len(by_source) > 1},
         }
@@ -181,8 +186,6 @@ class Journal:
         shown += [f"{name.replace('_', ' ')} {value:.1%}" for name, value in watched.items()]
         shown += [f"rate {learning_rate:.2e}", f"{totals.tokens_per_second:,.0f} tokens/s"]
         shown += [f"{window.totals.fill:.1%} of slots real", *(f"MFU {value:.1%}" for value in mfu.values())]
-        if pace.get("lag", 0.0) >= 0.01:
-            shown.append(f"{pace['lag']:.1%} waits for rank {pace['slowest_rank']}")
         self.note = f"loss {', '.join(shown)}"
 
     def warn_of_waits(self, title: str) -> None:

@@ -32,7 +32,6 @@ from brimful.train.guard import Guard, Spike
 from brimful.train.journal import Journal
 from brimful.train.metrics import Window, count_batches
 from brimful.train.objective import Objective, Runtime, better
-from brimful.train.pace import Pace
 from brimful.train.state import TrainState
 from brimful.train.training import Progress, Training
 from brimful.train.utilisation import peak_flops
@@ -97,18 +96,13 @@ class Trainer:
 
         self.guard = Guard(config.spike, config.on_spike, runtime.world)
         self.checkpoints = checkpoint.Writer(directory / "checkpoints", config.keep_checkpoints)
-        self.journal = Journal(
-            directory,
-            peak=None
-            if objective.frozen()
-            else peak_flops(runtime.device, runtime.precision, runtime.world.size),
-            writes=runtime.world.is_main,
-            shows=training.shows,
-        )
+        peak = None
+        if not objective.frozen():
+            peak = peak_flops(runtime.device, runtime.precision, runtime.world.size)
+        self.journal = Journal(directory, runtime.world, peak=peak, shows=training.shows)
         self.request = StopRequest()
         self.progress = Progress(stream.start())
         self.window = Window()
-        self.pace = Pace(runtime.world)
         self.metrics: dict[str, float] = {}
         self.title = ""
 
@@ -147,8 +141,7 @@ class Trainer:
             out_of_memory = True
             sums = terms = {}  # they keep what the forward pass saved
             self._free_cache()
-        with self.pace.summing(gradients=True):
-            self.gradients.gather()  # before the question: other ranks may have begun to send theirs
+        self.gradients.gather()  # before the question: other ranks may have begun to send theirs
         if self.training.micro_batches.any_rank(out_of_memory):
             self.gradients.start_over()
             return StepResult(stop, out_of_memory=True)
@@ -176,8 +169,7 @@ class Trainer:
             {"micro_batches": len(update.batches)},
             self.request.votes(),
         )
-        with self.pace.summing():
-            normalizers, counts, others, votes = self.runtime.world.sum_each(*own)
+        normalizers, counts, others, votes = self.runtime.world.sum_each(*own)
         normalizers = {term: max(normalizer, 1e-30) for term, normalizer in normalizers.items()}
         return normalizers, counts, int(others["micro_batches"]), elected(votes)
 
@@ -243,7 +235,6 @@ class Trainer:
         """Make the updates that are left, and act on the result of each."""
         config, world, done = self.training.config, self.runtime.world, self.progress.step
         self.journal.begin(done)
-        self.pace = Pace(world)
         if evaluate_first and not done:
             self._describe_evaluation(self.evaluate())
         seconds = self.schedule.left(0.0)
@@ -388,7 +379,6 @@ class Trainer:
             learning_rate=self.state.learning_rate,
             by_source=self.stream.tokens_by_source(self.progress.cursor),
             scaling=self.gradients.metrics(),
-            pace=self.pace.metrics(self.window.totals.seconds),
         )
         self.window = Window()
 

@@ -144,7 +144,7 @@ def killed_and_resumed(make: Callable[[], Trainer]) -> Trainer:
 
 
 TIMES = (
-    *("seconds", "tokens_per_second", "data_wait", "slowest_rank", "lag", "communication"),
+    *("seconds", "tokens_per_second", "data_wait"),
     *("stolen", "load", "cores", "withheld"),
 )
 

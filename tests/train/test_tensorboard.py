@@ -6,8 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 
+from brimful.base.distributed import ALONE, World
 from brimful.base.errors import BrimfulError
 from brimful.train.journal import Journal, TensorBoard
 from brimful.train.metrics import read_metrics
@@ -85,7 +87,7 @@ def test_a_full_disk_is_one_line(tmp_path):
 
 
 def test_without_its_writer_a_run_has_no_event_files(tmp_path, monkeypatch):
-    assert isinstance(Journal(tmp_path, writes=True).board, TensorBoard)
-    assert Journal(tmp_path, writes=False).board is None
+    assert isinstance(Journal(tmp_path, ALONE).board, TensorBoard)
+    assert Journal(tmp_path, World(1, 2, torch.device("cpu"))).board is None
     monkeypatch.setitem(sys.modules, "tensorboardX", None)
-    assert Journal(tmp_path, writes=True).board is None
+    assert Journal(tmp_path, ALONE).board is None
