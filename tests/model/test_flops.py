@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from brimful.base.distributed import ALONE
 from brimful.data.batch import pack
 from brimful.model.encoder import Encoder
 from brimful.model.flops import Shape, step_flops
