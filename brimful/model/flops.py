@@ -46,7 +46,7 @@ def _near(length: int, reach: int) -> int:
 
 
 def matrix_entries(config: "EncoderConfig") -> tuple[int, int]:
-    """Entries of the matrices of the layers, applied to each token, and of the MLM head, to each prediction."""
+    """Entries of the matrices of the layers, for each token, and of the MLM head, for each prediction."""
     hidden = config.hidden_size
     layers = config.layers * (3 * hidden**2 + entries_after_attention(config))
     width = config.embedding_width

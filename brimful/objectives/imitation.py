@@ -106,7 +106,6 @@ class LayerDistillation(Objective):
         return torch.stack([attention_score_sum(*pair, batch) for pair in pairs]).sum()
 
 
-
 class LogitDistillation(Objective):
     """The objective of the stage of the outputs: `logits`, the student's mean loss against the teacher's, and
     with `labels` the task's own term, its loss against the labels."""

@@ -1,9 +1,9 @@
 """The norm of a whole gradient, and gradients that are scaled.
 
-Torch has a contract with optimizers that divide scaled gradients within their step. The optimizer's class has
-`_step_supports_amp_scaling`. During a step the optimizer has the attribute `grad_scale`, a float32 scalar that
-`precision.scaler.AutomaticLossScaler` or torch.amp.GradScaler sets. GradScaler also sets `found_inf`; if it is
-not 0, the step is skipped.
+Torch has a contract with optimizers that divide scaled gradients within their step. The optimizer's class
+has `_step_supports_amp_scaling`. During a step the optimizer has the attribute `grad_scale`, a float32 scalar
+that `precision.scaler.AutomaticLossScaler` or torch.amp.GradScaler sets. GradScaler also sets `found_inf`; if
+it is not 0, the step is skipped.
 """
 
 from collections.abc import Sequence
@@ -30,8 +30,8 @@ def require_dense(tensor: Tensor) -> None:
     """
     if tensor.is_sparse or hasattr(tensor, "device_mesh"):
         raise BrimfulError(
-            "loss scaling and 16-bit weights take dense tensors that are whole on each rank: use DDP in place of"
-            " FSDP2 and tensor parallelism, and embeddings with sparse=False"
+            "loss scaling and 16-bit weights take dense tensors that are whole on each rank: use DDP in place"
+            " of FSDP2 and tensor parallelism, and embeddings with sparse=False"
         )
 
 

@@ -167,9 +167,9 @@ def watch_modules(model: nn.Module, *, skip: Collection[nn.Module] = (), paramet
     """Watch a whole model: all parameters, and the inputs of each module that has parameters of its own.
 
     The gradient of a parameter is counted and saturated in each backward pass, before it is accumulated,
-    reduced or compressed. Call this after the model is moved to its device, and before it first runs compiled;
-    before or after DDP. A second call changes nothing. Modules with
-    parameters must not change their input in place. Complex tensors are not watched.
+    reduced or compressed. Call this after the model is moved to its device and before it first runs compiled,
+    before or after DDP. A second call changes nothing. Modules with parameters must not change their input in
+    place. Complex tensors are not watched.
 
     Args:
         skip: modules of it whose gradients, and those of modules in them, are saturated and not counted. A

@@ -72,8 +72,8 @@ def save(
 class Writer:
     """Writes checkpoints in a thread, one at a time, while training continues.
 
-    The caller waits until the tensors are copied to the CPU, not for the disk. As a context manager it waits at
-    its end until everything is written.
+    The caller waits until the tensors are copied to the CPU, not for the disk. As a context manager it waits
+    at its end until everything is written.
 
     Args:
         directory, keep: see `save`.

@@ -10,13 +10,13 @@ There are three ways to accumulate:
 The mean takes each micro-batch's part of the loss times the number of micro-batches, so it equals the sum of
 the parts, and neither the loss scale nor the size of the numbers depends on how many micro-batches there are.
 
-Means lie in a few flat tensors, of which each parameter's `.grad` is a view, and so do all gradients on a GPU or
-of several ranks (the buckets of DDP, train/data_parallel.py). On a GPU a kernel that touches one small gradient
-costs as much as one that touches a million numbers, so counting gradients for a loss scale, averaging and
-zeroing are one operation for each flat tensor. The views exist from the start and stay where they are, as CUDA
-graphs need. A parameter that no loss reaches has a gradient of zeros in them, and not None: an optimizer with
-weight decay shrinks it. For a sum, a single CPU process keeps one tensor for each gradient, which its caches
-prefer.
+Means lie in a few flat tensors, of which each parameter's `.grad` is a view, and so do all gradients on a GPU
+or of several ranks (the buckets of DDP, train/data_parallel.py). On a GPU a kernel that touches one small
+gradient costs as much as one that touches a million numbers, so counting gradients for a loss scale,
+averaging and zeroing are one operation for each flat tensor. The views exist from the start and stay where
+they are, as CUDA graphs need. A parameter that no loss reaches has a gradient of zeros in them, and not None:
+an optimizer with weight decay shrinks it. For a sum, a single CPU process keeps one tensor for each gradient,
+which its caches prefer.
 """
 
 import math

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from brimful.base.errors import BrimfulError
+from brimful.base.numbers import duration, metric
 from brimful.base.storage import atomic_file, cannot_write
 from brimful.base.types import Cursor
 from brimful.model.flops import Shape, step_flops
@@ -207,3 +208,31 @@ def training_loss(lines: Iterable[Mapping[str, Any]]) -> dict[str, float]:
         return {}
     last = values[-max(1, len(values) // 10) :]
     return {"training_loss": sum(last) / len(last)}
+
+
+MIN_LOSS_GAP_NATS, MIN_LOSS_RATIO = 0.2, 1.1
+"""How far a loss on held-out data must be above that of training to be worth a remark."""
+
+
+def list_outcome(facts: Mapping[str, Any], held_out_loss: float | None) -> dict[str, str | None]:
+    """Rows of a table of facts, by their names; None where something is unknown.
+
+    Args:
+        facts: of a run; `seconds` and `training_loss` are read.
+        held_out_loss: of the trained model on rows that it was not trained on.
+    """
+    seconds = metric(facts, "seconds")
+    return {
+        "Training took": None if seconds is None else duration(seconds),
+        "Overfits": _describe_overfitting(held_out_loss, metric(facts, "training_loss")),
+    }
+
+
+def _describe_overfitting(held_out: float | None, training: float | None) -> str | None:
+    """A remark on a loss on held-out data that is far above that of training at its end."""
+    if held_out is None or training is None:
+        return None
+    if held_out - training < MIN_LOSS_GAP_NATS or held_out < MIN_LOSS_RATIO * training:
+        return None
+    advice = "fewer epochs, more data or a smaller model may help"
+    return f"loss {held_out:.2f} on held-out data, {training:.2f} in training: {advice}"

@@ -23,8 +23,8 @@ from brimful.data.rows import RowStream
 from brimful.model.encoder import Encoder
 from brimful.train.micro_batch import valid_sizes
 from brimful.train.objective import Objective, Runtime
-from brimful.train.step_memory import Held, room_of_a_pass, traced_pass
 from brimful.train.state import TrainState
+from brimful.train.step_memory import Held, room_of_a_pass, traced_pass
 from brimful.train.training import Training
 
 HIDDEN = 1 << 20

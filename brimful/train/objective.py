@@ -73,8 +73,8 @@ class Objective:
         coefficients: what each term's mean is multiplied by in the loss.
         watched: other sums that `loss` returns. They have normalizers like the terms, but are only logged.
         primary_metric: the primary metric and its direction; None: there are no metrics.
-        compiles: whether `loss` reads only tensors of the batch, whose shapes a stream can fix. Then it is one
-            graph.
+        compiles: whether `loss` reads only tensors of the batch, whose shapes a stream can fix. Then it is
+            one graph.
     """
 
     coefficients: dict[str, float]

@@ -12,6 +12,7 @@ from brimful.base.distributed import common_name, is_of_ranks
 from brimful.base.errors import BrimfulError
 from builders.ranks import on_ranks
 
+
 @pytest.mark.parametrize("late", [0, 1, 2])
 def test_ranks_agree_on_a_name_of_their_own_in_a_store_that_earlier_ranks_have_used(late):
     store, names = dist.HashStore(), []

@@ -451,9 +451,7 @@ def test_layer_distillation_is_tinyberts_mean_squares(seed, architecture, width,
         q, k = capture.queries[layer], capture.keys[layer]
         return torch.einsum("ihd,jhd->hij", q, k) / q.shape[-1] ** 0.5
 
-    hidden = [
-        F.mse_loss(project(ours.hidden[m + 1]), theirs.hidden[g + 1]) for m, g in enumerate(imitated)
-    ]
+    hidden = [F.mse_loss(project(ours.hidden[m + 1]), theirs.hidden[g + 1]) for m, g in enumerate(imitated)]
     attention = [F.mse_loss(scores(ours, m), scores(theirs, g)) for m, g in enumerate(imitated)]
     expected = {
         "embedding": F.mse_loss(project(ours.hidden[0]), theirs.hidden[0]),

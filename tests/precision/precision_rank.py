@@ -107,8 +107,7 @@ def mean(kind: str, rank: int, seed: int) -> dict:
     weight = running.finish_over_ranks()
     expected = [p.grad for p in reference.parameters()]
     errors = [
-        (p.grad - grad).abs().max().item()
-        for p, grad in zip(module.parameters(), expected, strict=True)
+        (p.grad - grad).abs().max().item() for p, grad in zip(module.parameters(), expected, strict=True)
     ]
     return {
         "weight": weight,

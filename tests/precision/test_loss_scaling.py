@@ -359,10 +359,10 @@ def test_sparse_gradients_are_refused():
     optimizer = torch.optim.SGD(table.parameters(), lr=1.0)
     scaler = AutomaticLossScaler(init_scale=2.0**4)
     scaler.scale(table(torch.tensor([1, 3])).sum()).backward()
-    with pytest.raises(BrimfulError, match="take dense tensors.*embeddings with sparse=False"):
+    with pytest.raises(BrimfulError, match=r"take dense tensors.*embeddings with sparse=False"):
         scaler.step(optimizer)
     watch_modules(table)
-    with pytest.raises(BrimfulError, match="take dense tensors.*embeddings with sparse=False"):
+    with pytest.raises(BrimfulError, match=r"take dense tensors.*embeddings with sparse=False"):
         table(torch.tensor([1, 3])).sum().backward()
 
 

@@ -167,7 +167,9 @@ def _check_weights(folder: Path, saved: Path) -> None:
     for name, parameter in named:
         if f"weights.{name}" in tensors:  # a tied one is there once
             assert torch.equal(parameter, tensors[f"weights.{name}"]), name
-    assert sum(f"weights.{name}" in tensors for name, _ in named) == sum(n.startswith("weights.") for n in tensors)
+    assert sum(f"weights.{name}" in tensors for name, _ in named) == sum(
+        n.startswith("weights.") for n in tensors
+    )
 
 
 @pytest.mark.parametrize(("architecture", "sequences"), [("modern", "plain"), ("bert", "nsp")])

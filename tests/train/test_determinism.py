@@ -24,9 +24,7 @@ from builders.scores import never_small
 
 ROOT = Path(__file__).parents[2]
 TASK = Classification(["0", "1", "2"])
-OBJECTIVES = [
-    *("masked_lm", "masked_lm, scores in tiles", "classification", "layers", "logits")
-]
+OBJECTIVES = [*("masked_lm", "masked_lm, scores in tiles", "classification", "layers", "logits")]
 
 
 def settings() -> tuple:

@@ -28,8 +28,8 @@ from brimful.stages.pretrain_config import PretrainConfig
 from brimful.train.config import TrainerConfig
 from brimful.train.metrics import read_metrics
 from brimful.train.micro_batch import MicroBatches, valid_sizes
-from brimful.train.objective import Runtime
 from brimful.train.micro_batch_rows import HIDDEN, auto_rows, rows_on_cpu
+from brimful.train.objective import Runtime
 from brimful.train.step_memory import Held
 from brimful.train.trainer import Trainer
 from brimful.train.training import Training

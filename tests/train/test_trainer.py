@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from brimful.base.errors import BrimfulError
-from brimful.base.storage import commit, read_json
 from brimful.data.batch import PackedBatch
 from brimful.data.example_batches import batch_of
 from brimful.data.example_stream import ExampleStream
@@ -16,7 +15,6 @@ from brimful.objectives.imitation import LayerDistillation
 from brimful.objectives.supervised import Supervised
 from brimful.optim.config import OptimizerConfig
 from brimful.optim.schedule import ScheduleConfig
-from brimful.runs.checkpoint import FORMAT
 from brimful.tasks.data import evaluation
 from brimful.train.config import TrainerConfig
 from brimful.train.metrics import MetricsLog, read_metrics
