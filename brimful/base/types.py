@@ -21,8 +21,6 @@ Compile = Literal["auto"] | bool
 """Whether a step is compiled. auto: on CUDA, if Triton and a C compiler are installed."""
 Rounding = Literal["stochastic", "kahan", "master", "nearest"]
 """How 16-bit parameters are rounded."""
-Imitation = Literal["soft", "kl", "mse"]
-"""How a student's class probabilities are compared with its teacher's."""
 SpikePolicy = Literal["stop", "skip"]
 """What happens at a loss spike."""
 LossMean = Literal["tokens", "sequences"]

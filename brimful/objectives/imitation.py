@@ -5,7 +5,6 @@ padded sizes; and the teacher is in evaluation mode, so its dropout is off.
 """
 
 from collections.abc import Callable
-from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -162,7 +161,7 @@ class LogitDistillation(Objective):
 
 class VectorDistillation(Objective):
     """The objective of the second stage for an encoder without a task: `vectors`, the mean over sequences of
-    1 - cosine of the pooled vectors of student and teacher, or of the mean squared difference.
+    1 - cosine of the pooled vectors of student and teacher.
 
     Attributes:
         projections: student width -> teacher width, without a bias; none if the widths are equal.
@@ -173,23 +172,16 @@ class VectorDistillation(Objective):
         student: Encoder,
         pooling: TextPooling,
         width: int,
-        loss: Literal["cosine", "mse"],
-        primary_metric: PrimaryMetric | None = None,
-        evaluate: Evaluate = no_evaluation,
     ) -> None:
         """
         Args:
             pooling: of the student.
             width: of the teacher's vectors: float32 (S, width), the target `TEACHER` of batches.
-            loss: how vectors are compared.
         """
         ours = student.config.hidden_size
         self.coefficients = {"vectors": 1.0}
         self.pooling: TextPooling = pooling
-        self.cosine = loss == "cosine"
-        self.primary_metric = primary_metric
         self.projections = nn.ModuleList([nn.Linear(ours, width, bias=False)] if ours != width else [])
-        self._evaluate = evaluate
 
     def modules(self) -> dict[str, nn.Module]:
         return {"projections": self.projections}
@@ -205,10 +197,4 @@ class VectorDistillation(Objective):
     def loss(self, encoder: Encoder, batch: PackedBatch, layout: Layout | None = None) -> dict[str, Tensor]:
         real = slice(0, batch.real_sequences)
         ours, theirs = self.vectors(encoder, batch, layout)[real], widen(batch.targets[TEACHER][real])
-        if self.cosine:
-            return {"vectors": (1 - F.cosine_similarity(ours, theirs, dim=-1)).sum()}
-        return {"vectors": (ours - theirs).square().mean(-1).sum()}
-
-    def evaluate(self, encoder: Encoder, runtime: Runtime) -> dict[str, float]:
-        """The student's metrics on held-out texts; empty without any."""
-        return self._evaluate(encoder, runtime)
+        return {"vectors": (1 - F.cosine_similarity(ours, theirs, dim=-1)).sum()}

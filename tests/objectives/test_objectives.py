@@ -347,7 +347,7 @@ def test_logit_distillation_is_the_same_packed_split_and_alone(
         return batch_of(examples, chosen, slots, None if slots is None else slots + 1)
 
     head = randomise(SequenceHead(student, CLASSES))
-    objective = LogitDistillation(head, TASK.imitation("soft", temperature))
+    objective = LogitDistillation(head, TASK.imitation(temperature))
     check_contract(objective, student, some, lengths, rows, filler, seed)
 
 
@@ -478,7 +478,7 @@ def test_logit_distillation_is_the_soft_cross_entropy(seed, temperature):
     logits = random.normal(size=(3, CLASSES)).astype(np.float32)
     batch = batch_of(replace(examples_of([5, 9, 1], random), targets={TEACHER: logits}), np.arange(3))
     head = randomise(SequenceHead(student, CLASSES))
-    means, _ = update(LogitDistillation(head, TASK.imitation("soft", temperature)), student, [batch])
+    means, _ = update(LogitDistillation(head, TASK.imitation(temperature)), student, [batch])
     target = (torch.from_numpy(logits).double() / temperature).softmax(-1)
     chances = (head(student(batch), batch) / temperature).log_softmax(-1)
     torch.testing.assert_close(means["logits"], -(target * chances).sum(-1).mean().detach())
@@ -504,7 +504,7 @@ def test_the_labels_of_a_distillation_have_the_loss_of_fine_tuning(seed, which):
     targets = targets_of(lengths, random)
     examples = replace(examples_of(lengths, random), targets=targets | {TEACHER: theirs})
     batches = [batch_of(examples, rows) for rows in (np.arange(1), np.arange(1, 4))]
-    distilled = LogitDistillation(head, task.imitation("mse", 1.0), labels=(task, 1.0))
+    distilled = LogitDistillation(head, task.imitation(1.0), labels=(task, 1.0))
     found, expected = (
         update(distilled, encoder, batches)[0],
         update(Supervised(task, head), encoder, batches)[0],

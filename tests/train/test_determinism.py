@@ -97,7 +97,7 @@ def objective_of(name: str, architecture: str) -> tuple[Encoder, Objective]:
         return encoder, Supervised(TASK, SequenceHead(encoder, 3))
     if name == "layers":
         return encoder, LayerDistillation(encoder_of(architecture, layers=4), encoder)
-    return encoder, LogitDistillation(SequenceHead(encoder, 3), TASK.imitation("soft", 1.0))
+    return encoder, LogitDistillation(SequenceHead(encoder, 3), TASK.imitation(1.0))
 
 
 def batch_of(random: np.random.Generator) -> PackedBatch:

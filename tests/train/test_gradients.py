@@ -99,6 +99,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from brimful.base.distributed import world
 from brimful.train import data_parallel
+from brimful.train.gradients import Gradients
 
 send = dist.all_reduce
 data_parallel.BUCKET_MB = MEGABYTES = 4096 / 2**20
