@@ -204,7 +204,7 @@ def _open_batches(directory: Path, seed: int) -> Iterator[_Batches]:
     from brimful.stages.pretrain_data import make_sources, make_stream
     from brimful.train.journal import SPIKES
     from brimful.train.metrics import read_metrics
-    from brimful.train.micro_batch_rows import rows_on_cpu
+    from brimful.train.step_memory import rows_on_cpu
 
     known, spikes = {}, []
     if not (directory / MANIFEST).is_file():

@@ -42,8 +42,8 @@ from brimful.stages.pretrain_summary import summarise_pretraining
 from brimful.start.initial import count_pieces, start_from_data
 from brimful.train.metrics import read_metrics, training_loss
 from brimful.train.micro_batch import MicroBatches
-from brimful.train.micro_batch_rows import auto_rows, rows_on_cpu
 from brimful.train.objective import Runtime
+from brimful.train.step_memory import auto_rows, rows_on_cpu
 from brimful.train.trainer import Trainer
 from brimful.train.training import Training
 

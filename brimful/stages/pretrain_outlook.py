@@ -31,9 +31,8 @@ from brimful.runs.job import Summary
 from brimful.stages.pretrain_config import PretrainConfig
 from brimful.stages.pretrain_data import PretrainPlan, make_modules, make_sources, make_stream
 from brimful.train.metrics import read_metrics
-from brimful.train.micro_batch_rows import longest_batch, rows_on_cpu, sizes_of
 from brimful.train.objective import Objective
-from brimful.train.step_memory import Held, room_of_a_pass, traced_pass
+from brimful.train.step_memory import Held, longest_batch, room_of_a_pass, rows_on_cpu, sizes_of, traced_pass
 
 SIZES = (16, 32, 80)
 """GB of the GPUs that are asked about."""

@@ -28,9 +28,8 @@ from brimful.stages.pretrain_config import PretrainConfig
 from brimful.train.config import TrainerConfig
 from brimful.train.metrics import read_metrics
 from brimful.train.micro_batch import MicroBatches, valid_sizes
-from brimful.train.micro_batch_rows import HIDDEN, auto_rows, rows_on_cpu
 from brimful.train.objective import Runtime
-from brimful.train.step_memory import Held
+from brimful.train.step_memory import HIDDEN, Held, auto_rows, rows_on_cpu
 from brimful.train.trainer import Trainer
 from brimful.train.training import Training
 from builders.ranks import on_two_ranks
@@ -307,7 +306,7 @@ def test_the_choice_leaves_no_trace(seed: int, tmp_path: Path, capfd: pytest.Cap
 
 def test_what_memory_is_left_decides(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def with_free(free: int) -> int:
-        monkeypatch.setattr("brimful.train.micro_batch_rows.available_memory", lambda: free)
+        monkeypatch.setattr("brimful.train.step_memory.available_memory", lambda: free)
         return auto(trainer_of(tmp_path, seed, 1, phases=SEQUENCES))
 
     assert with_free(1 << 40) > with_free(13_000_000) >= 1
