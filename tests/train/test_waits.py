@@ -31,6 +31,7 @@ def test_a_long_wait_is_one_warning(tmp_path, capfd, monkeypatch, withheld, data
     window = Window(norms=[torch.ones(())], waited=data * 90.0, totals=totals)
     journal.training(1, {"mlm": 1.0}, {}, window, totals, 0.1, {}, {})
     journal.warn_of_waits("train")
+    journal.close()
     warnings = capfd.readouterr().err
     assert warnings.count("\n") == (expected is not None)
     assert (expected or "") in warnings
