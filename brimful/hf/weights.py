@@ -9,7 +9,7 @@ import re
 import warnings
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -46,9 +46,7 @@ def naming_weights(folder: ModelFolder) -> Iterator[None]:
     try:
         yield
     except NotFiniteError as error:
-        found = ""
-        with suppress(BrimfulError):  # a static model has other weights
-            found = _infinite_tensor(folder.encoder_path)
+        found = _infinite_tensor(folder.encoder_path)
         message = f"{found} holds NaN or infinite numbers: fetch the model again, or train it again"
         raise NotFiniteError(message if found else f"{folder}: {error}") from error
 
