@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from brimful.base.types import IGNORED, LossMean
 from brimful.data.batch import PackedBatch
 from brimful.model.attention import Layout
-from brimful.model.cross_entropy import cross_entropy_sum, hits, linear_cross_entropy_and_hits
+from brimful.model.cross_entropy import cross_entropy_sum, hits, linear_cross_entropy
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead, PretrainingHead
 from brimful.objectives.losses import count
@@ -64,7 +64,7 @@ class MaskedLM(Objective):
         assert batch.mlm_labels is not None
         states = self.head.transform(hidden)
         weights = self._prediction_weights(batch, hidden.dtype)
-        total, right = linear_cross_entropy_and_hits(states, *self.head.decoder, batch.mlm_labels, weights)
+        total, right = linear_cross_entropy(states, *self.head.decoder, batch.mlm_labels, weights)
         return {"mlm": total, "accuracy": right}
 
     def _prediction_weights(self, batch: PackedBatch, dtype: torch.dtype) -> Tensor | None:
