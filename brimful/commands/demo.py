@@ -4,7 +4,9 @@ The setting is a user's own: 2,000 labelled reviews, and all other training revi
 stage sees a test review before the end, pretraining included.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +15,17 @@ from brimful.base.console import say
 from brimful.base.errors import BrimfulError
 from brimful.base.extras import require
 from brimful.base.folder_lock import FolderLock
+from brimful.base.resources import usable_cores
 from brimful.base.storage import read_object, require_folder_place, write_json
+from brimful.base.summary import with_overview
+from brimful.base.system import peak_memory
+from brimful.commands.demo_results import collect_results, summarise_demo
+from brimful.commands.demo_reviews import find_reviews, load_reviews, write_reviews
+from brimful.commands.demo_stages import SECONDS, SUMMARY, run_stages
+from brimful.commands.report import report
+from brimful.runs.places import CONFIG
 
-CONFIG, SUMMARY = "config.yaml", "summary.json"
+REPORT = "report.html"
 PACKAGES = ("sklearn", "transformers", "onnx", "onnxscript", "onnxruntime", "matplotlib")
 
 
@@ -59,10 +69,6 @@ def demo(config: DemoConfig) -> dict[str, Any]:
         StoppedError: a signal asked the demo to stop.
     """
     require("the demo", *PACKAGES, extra="demo")
-    from brimful.commands.demo_reviews import find_reviews, load_reviews, write_reviews
-    from brimful.commands.demo_stages import REPORT, SECONDS, run_stages
-    from brimful.commands.report import report
-
     out = Path(config.out)
     require_place(config)
     reviews = load_reviews(find_reviews(), config.seed, config.max_reviews)
@@ -76,12 +82,28 @@ def demo(config: DemoConfig) -> dict[str, Any]:
             write_yaml(out / CONFIG, config)
             write_reviews(reviews, out / "reviews")
             is_short = config.max_reviews is not None
-            facts = run_stages(out, reviews, config.seed, is_short=is_short, teacher=config.teacher)
-            write_json(out / SUMMARY, facts)
+            seconds = run_stages(out, reviews.facts, config.seed, is_short=is_short, teacher=config.teacher)
+            write_json(out / SUMMARY, _collect_facts(out, reviews.facts, seconds))
             (out / SECONDS).unlink()
         if not (out / REPORT).exists():
             report(runs=[str(out)], out=str(out / REPORT))
     return read_object(out / SUMMARY)
+
+
+def _collect_facts(out: Path, data: Mapping[str, int], seconds: Mapping[str, float]) -> dict[str, Any]:
+    """The content of summary.json."""
+    peak = peak_memory("children")
+    facts = {
+        "kind": "demo",
+        **collect_results(out),
+        "data": data,
+        "peak_memory_mb": None if peak is None else peak >> 20,
+        "versions": {name: version(name) for name in ("torch", "transformers", "onnxruntime")},
+        "cores": usable_cores(),
+        "report": str(out / REPORT),
+        "seconds": {**seconds, "total": sum(seconds.values())},
+    }
+    return with_overview(facts, summarise_demo(facts))
 
 
 def require_place(config: DemoConfig) -> None:
