@@ -4,9 +4,7 @@ The setting is a user's own: 2,000 labelled reviews, and all other training revi
 stage sees a test review before the end, pretraining included.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +13,12 @@ from brimful.base.console import say
 from brimful.base.errors import BrimfulError
 from brimful.base.extras import require
 from brimful.base.folder_lock import FolderLock
-from brimful.base.resources import usable_cores
 from brimful.base.storage import read_object, require_folder_place, write_json
-from brimful.base.summary import with_overview
-from brimful.base.system import peak_memory
-from brimful.commands.demo_results import collect_results, summarise_demo
 from brimful.commands.demo_reviews import find_reviews, load_reviews, write_reviews
-from brimful.commands.demo_stages import SECONDS, SUMMARY, run_stages
+from brimful.commands.demo_stages import REPORT, SECONDS, SUMMARY, collect_results, run_stages
 from brimful.commands.report import report
 from brimful.runs.places import CONFIG
 
-REPORT = "report.html"
 PACKAGES = ("sklearn", "transformers", "onnx", "onnxscript", "onnxruntime", "matplotlib")
 
 
@@ -42,10 +35,6 @@ class DemoConfig:
     max_reviews: int | None = None
     """Use at most this many reviews of each label, with as many fewer updates of pretraining: a quick look
     that says nothing about quality."""
-    teacher: str | None = None
-    """Bring a general encoder too, in a Hugging Face folder, such as multilingual-e5-small: its vocabulary is
-    pruned to the reviews, it is fine-tuned, and distilled into 4 layers, at full width and 168 wide. With a
-    small one it takes as long as all the rest together."""
     dry_run: bool = False
     """Check everything, and write nothing."""
 
@@ -82,28 +71,12 @@ def demo(config: DemoConfig) -> dict[str, Any]:
             write_yaml(out / CONFIG, config)
             write_reviews(reviews, out / "reviews")
             is_short = config.max_reviews is not None
-            seconds = run_stages(out, reviews.facts, config.seed, is_short=is_short, teacher=config.teacher)
-            write_json(out / SUMMARY, _collect_facts(out, reviews.facts, seconds))
+            seconds = run_stages(out, reviews.facts, config.seed, is_short=is_short)
+            write_json(out / SUMMARY, collect_results(out, reviews.facts, seconds))
             (out / SECONDS).unlink()
         if not (out / REPORT).exists():
             report(runs=[str(out)], out=str(out / REPORT))
     return read_object(out / SUMMARY)
-
-
-def _collect_facts(out: Path, data: Mapping[str, int], seconds: Mapping[str, float]) -> dict[str, Any]:
-    """The content of summary.json."""
-    peak = peak_memory("children")
-    facts = {
-        "kind": "demo",
-        **collect_results(out),
-        "data": data,
-        "peak_memory_mb": None if peak is None else peak >> 20,
-        "versions": {name: version(name) for name in ("torch", "transformers", "onnxruntime")},
-        "cores": usable_cores(),
-        "report": str(out / REPORT),
-        "seconds": {**seconds, "total": sum(seconds.values())},
-    }
-    return with_overview(facts, summarise_demo(facts))
 
 
 def require_place(config: DemoConfig) -> None:

@@ -12,19 +12,26 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from brimful.base.console import say
 from brimful.base.errors import BrimfulError
+from brimful.base.numbers import duration, percent, short
+from brimful.base.resources import usable_cores
 from brimful.base.seals import EXPORT
-from brimful.base.storage import read_json, write_json
+from brimful.base.storage import read_json, read_object, write_json
+from brimful.base.summary import Summary, judge_models, make_facts_table, with_overview
+from brimful.base.system import peak_memory
 from brimful.base.terminal import console
+from brimful.reports.load import load_runs
+from brimful.reports.page import group_models
 from brimful.runs.places import CONFIG
 from brimful.runs.signals import StoppedError, StopRequest, stop_request
 
-SECONDS, SUMMARY = "seconds.json", "summary.json"
-"""Files of a demo: the seconds of each stage, also those before an interruption, and what came out."""
+SECONDS, SUMMARY, REPORT = "seconds.json", "summary.json", "report.html"
+"""Files of a demo: the seconds of each stage, also those before an interruption, what came out, the page."""
 ALL_TEXTS = 13_900
 """Texts that the 800 updates of pretraining are for; fewer texts take as many fewer updates."""
 PRETRAIN_UPDATES = 800
@@ -83,44 +90,27 @@ STAGES = (
             " --learning-rates 3e-4 6e-4 --ladder none",
         ),
     ),
-)
-# The students' rates were chosen by the agreement with the teacher on 2,000 held-out texts without labels
-# (docs/distillation.md).
-GENERAL = DemoStage(
-    "general",
-    "a general encoder, pruned, fine-tuned and distilled",
-    (
-        "export {teacher} --out {out}/general-pruned --keep-pieces-of {out}/reviews/training.txt",
-        f"finetune {TABLES} --encoder {{out}}/general-pruned --out {{out}}/general-teacher --epochs 3"
-        " --learning-rates 2e-4 --dev none --pooling mean --optimizer.layer-decay 0.85 --ladder none",
-        DISTIL + " --teacher {out}/general-teacher --out {out}/general-student --keep-layers 0 1 2 3"
-        " --logits.epochs 1 --logits.learning-rate 3e-4",
-        DISTIL + " --teacher {out}/general-teacher --out {out}/general-small --keep-layers 0 1 2 3"
-        " --student-hidden 168 --logits.epochs 3 --logits.learning-rate 1e-3",
+    DemoStage(
+        "export",
+        "export: Hugging Face folders and ONNX",
+        (
+            "export {out}/finetune --out {out}/export/finetune-hf",
+            "export {out}/finetune --out {out}/export/finetune-onnx --format onnx",
+            "export {out}/distil --out {out}/export/distil-hf",
+            "export {out}/distil --out {out}/export/distil-onnx --format onnx",
+        ),
     ),
 )
+MODELS = ("finetune", "finetune-random", "distil", "student-undistilled")
+"""The runs with a model that is measured on the test reviews."""
 
 
-def export_stage(runs: Sequence[str]) -> DemoStage:
-    """The exports of runs: a Hugging Face folder and an ONNX file each."""
-    lines = []
-    for run in runs:
-        # transformers has no class for the general encoder's classifier, which takes the mean.
-        folder = "sentence-transformers" if run.startswith("general-") else "hf"
-        for kind, form in (("hf", folder), ("onnx", "onnx")):
-            lines.append(f"export {{out}}/{run} --out {{out}}/export/{run}-{kind} --format {form}")
-    return DemoStage("export", "export: Hugging Face folders and ONNX", lines)
-
-
-def run_stages(
-    out: Path, facts: Mapping[str, int], seed: int, *, is_short: bool, teacher: str | None
-) -> dict[str, float]:
+def run_stages(out: Path, facts: Mapping[str, int], seed: int, *, is_short: bool) -> dict[str, float]:
     """Run all stages; returns the seconds of each.
 
     Args:
         facts: of the reviews.
         is_short: whether pretraining takes as many fewer updates as there are fewer reviews.
-        teacher: the folder of a general encoder, or None.
 
     Raises:
         BrimfulError: a line failed; its process has said why.
@@ -135,16 +125,10 @@ def run_stages(
     updates = PRETRAIN_UPDATES
     if is_short:
         updates = math.ceil(PRETRAIN_UPDATES * facts["pretraining"] / ALL_TEXTS)
-    values = {"out": out, "seed": seed, "updates": updates, "teacher": teacher}
-    served = ["finetune", "distil"]
-    stages = list(STAGES)
-    if teacher is not None:
-        stages.append(GENERAL)
-        served += ["general-teacher", "general-student", "general-small"]
-    stages.append(export_stage(served))
+    values = {"out": out, "seed": seed, "updates": updates}
     seconds: dict[str, float] = read_json(out / SECONDS) if (out / SECONDS).exists() else {}
     with stop_request() as request:
-        for number, stage in enumerate(stages, 1):
+        for number, stage in enumerate(STAGES, 1):
             with time_stage(out / SECONDS, seconds, stage, number):
                 for line in stage.lines:
                     # The values are filled in after the line is split, since a path may have spaces.
@@ -199,3 +183,52 @@ def run_line(words: Sequence[str], request: StopRequest) -> None:
         raise StoppedError(request.number, f"in `brimful {verb}`", "continue with the same command")
     if process.returncode:
         raise BrimfulError(f"the demo ends here, since this line failed: brimful {shlex.join(words)}")
+
+
+def collect_results(out: Path, data: Mapping[str, int], seconds: Mapping[str, float]) -> dict[str, Any]:
+    """The content of summary.json, from the records of the demo's runs."""
+    pretrained = read_object(out / "pretrain" / SUMMARY)
+    peak = peak_memory("children")
+    facts = {
+        "kind": "demo",
+        "data": data,
+        "packing": pretrained["packing"],
+        "pretrain": {
+            "tokens_per_second": pretrained["tokens_per_second"],
+            "validation_loss": pretrained["validation"].get("loss"),
+            "tokens": pretrained["tokens"],
+        },
+        "export": {"max_abs_logit_difference": read_export_differences(out / "export")},
+        "peak_memory_mb": peak >> 20,
+        "versions": {name: version(name) for name in ("torch", "transformers", "onnxruntime")},
+        "cores": usable_cores(),
+        "report": str(out / REPORT),
+        "seconds": {**seconds, "total": sum(seconds.values())},
+    }
+    summary = summarise_demo(out, facts)
+    accuracy = {model.name: model.value for model in summary.models}
+    return with_overview(facts | {"accuracy": accuracy}, summary)
+
+
+def read_export_differences(folder: Path) -> dict[str, float]:
+    """The largest difference of a logit by format, over the exports of all models."""
+    differences = {"hf": 0.0, "onnx": 0.0}
+    for record in folder.glob(f"*/{EXPORT}"):
+        kind = record.parent.name.rpartition("-")[2]
+        differences[kind] = max(differences[kind], read_object(record)["max_abs_logit_difference"])
+    return differences
+
+
+def summarise_demo(out: Path, facts: Mapping[str, Any]) -> Summary:
+    """The models of all runs side by side on the test reviews, packing, and the time that all took."""
+    ((test, models),) = group_models(load_runs([out / name for name in MODELS])).items()
+    packing = facts["packing"]
+    result = {
+        "Token slots with real tokens": percent(packing["efficiency"]),
+        f"If padded to {packing['max_length']}": percent(packing["padded_efficiency"]),
+        "Real tokens a second in pretraining": short(facts["pretrain"]["tokens_per_second"]),
+        "From raw text to report": duration(facts["seconds"]["total"]),
+        "Full report": facts["report"],
+    }
+    tables = make_facts_table("Result", result)
+    return Summary("Demo", judge_models(test, models), tables, test=test, models=models)
