@@ -31,8 +31,8 @@ from brimful.tasks.judging.results import describe_test, error_of, find_primary,
 from brimful.tasks.judging.speed import Answer, Speed, speeds_of
 from brimful.tasks.model import TaskModel, fold
 from brimful.tasks.task import Metric
+from brimful.train.metrics import list_outcome
 from brimful.train.objective import Objective, Runtime
-from brimful.train.outcome import list_outcome
 
 FEW_LABELS = 1 / 3
 """Of the texts: where at most so many have labels, the student of labels alone is trained unasked."""
@@ -82,7 +82,7 @@ class DistilJob(Job[DistilConfig, DistilPlan]):
         """
         runtime = Runtime.of(folder.ranks, config.precision)
         material, student = read_material(config, folder.ranks)
-        material.data.task.imitation(config.logits.loss, config.temperature)  # a wrong setting is refused now
+        material.data.task.imitation(config.temperature)  # a wrong setting is refused now
         shape, imitated = student.encoder.config, material.imitated
         if config.layers.epochs and imitated is not None:  # refused now, if it must be
             LayerDistillation(imitated.model.encoder, student.encoder, config.layers.losses)
@@ -196,7 +196,7 @@ class Students:
             self._train("layers", seed, config.layers, self.texts, student, layers)
         logits = LogitDistillation(
             student.head,
-            task.imitation(config.logits.loss, config.temperature),
+            task.imitation(config.temperature),
             task.primary_metric,
             evaluation(task, student.head, self.data.dev),
             labels=(task, config.logits.labels) if config.logits.labels else None,

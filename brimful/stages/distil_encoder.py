@@ -51,8 +51,8 @@ from brimful.tasks.classification import Classification
 from brimful.tasks.encoded import Encoded, encode, warn_of_lost_ends
 from brimful.tasks.registry import task_of
 from brimful.tasks.task_files import TaskFiles
+from brimful.train.metrics import list_outcome
 from brimful.train.objective import Runtime
-from brimful.train.outcome import list_outcome
 
 BLOCKS = "blocks"
 """The folder of packing plans of prepared data, kept until the run is finished."""
@@ -294,9 +294,7 @@ class DistilEncoderJob(Job[DistilEncoderConfig, DistilEncoderPlan]):
         trainer = StudentTrainer(config, folder, runtime)
         texts = Examples.chained([part.examples for part in plan.parts]) if plan.parts else None
         reading, pooling = teacher.reading, student.pooling or teacher.reading.pooling
-        objective = VectorDistillation(
-            student, pooling, teacher.encoder.config.hidden_size, config.vectors.loss
-        )
+        objective = VectorDistillation(student, pooling, teacher.encoder.config.hidden_size)
         trained = {"encoder": student, "projections": objective.projections}
         learned = texts if plan.shards is None else plan.shards
         if plan.layers is not None and learned is not None:

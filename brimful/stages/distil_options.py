@@ -6,7 +6,6 @@ from typing import Any, Literal, TypeVar
 
 from brimful.base.config import incidental, require_positive, require_seeds
 from brimful.base.errors import BrimfulError
-from brimful.base.types import Imitation
 from brimful.objectives.layer_losses import LayerLosses
 from brimful.stages.finetune_config import TrainingOptions
 
@@ -42,10 +41,6 @@ class LayerStageConfig(StageConfig):
 class LogitStageConfig(StageConfig):
     """The stage of the outputs."""
 
-    loss: Imitation = "soft"
-    """soft: cross-entropy with the teacher's probabilities; kl: its divergence from them, times the
-    temperature squared; mse: squared difference of the logits. Values of a regression and scores of spans
-    are always compared by their squares."""
     labels: float = 0.0
     """Weight of the task's own loss on the texts that have labels, beside the teacher's."""
 
@@ -53,14 +48,6 @@ class LogitStageConfig(StageConfig):
         super().__post_init__()
         if not self.labels >= 0:
             raise BrimfulError(f"the weight of labels is {self.labels}: it must not be negative")
-
-
-@dataclass(frozen=True, kw_only=True)
-class VectorStageConfig(StageConfig):
-    """The stage of the vectors."""
-
-    loss: Literal["cosine", "mse"] = "cosine"
-    """How the vectors of texts are compared: 1 - cosine, or the mean squared difference."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,7 +185,7 @@ class DistilEncoderConfig(StudentOptions):
     """teacher: layers of the teacher. random: new weights."""
     seed: int = 0
     """Decides random weights and the order of texts."""
-    vectors: VectorStageConfig = VectorStageConfig(epochs=3.0, learning_rate=3e-4)
+    vectors: StageConfig = StageConfig(epochs=3.0, learning_rate=3e-4)
     """Second stage: pooled vectors."""
 
     def __post_init__(self) -> None:

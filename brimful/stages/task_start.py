@@ -1,7 +1,6 @@
 """The model that a fine-tuning starts from."""
 
 from collections.abc import Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -12,7 +11,6 @@ from brimful.hf.folders import load_pretrained, named_tensors
 from brimful.hf.model_folder import ModelFolder
 from brimful.hf.tensors import classifier_weight, from_hf, to_hf
 from brimful.hf.weights import Source
-from brimful.model.drawing import discarded
 from brimful.model.encoder import Encoder
 from brimful.model.shape import EncoderConfig
 from brimful.stages.finetune_config import FinetuneConfig
@@ -87,10 +85,9 @@ def starting_model(
         encoder = encoder.keep_layers(config.layers)
     torch.manual_seed(seed)
     rate = encoder.config.attention_dropout if config.dropout else 0.0
-    # A seed gives the head the same weights whether or not the encoder's are drawn before them.
+    # Drawn in any case, so that a seed gives the head the same weights.
+    fresh = Encoder(replace(encoder.config, dropout=config.dropout, attention_dropout=rate))
     drawn = config.initialisation == "random"
-    with nullcontext() if drawn else discarded():
-        fresh = Encoder(replace(encoder.config, dropout=config.dropout, attention_dropout=rate))
     fresh.tokenizer = encoder.tokenizer
     fresh.pooling = encoder.pooling if config.pooling == "auto" else config.pooling
     if not drawn:
