@@ -5,12 +5,12 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 import torch
+from torch import Tensor
 
 from brimful.base.errors import BrimfulError
 from brimful.hf.folders import load_pretrained, named_tensors
 from brimful.hf.model_folder import ModelFolder
 from brimful.hf.tensors import classifier_weight, from_hf, to_hf
-from brimful.hf.weights import Source
 from brimful.model.encoder import Encoder
 from brimful.model.shape import EncoderConfig
 from brimful.stages.finetune_config import FinetuneConfig
@@ -25,7 +25,7 @@ class TaskStart:
     goes on, or why that cannot be read."""
 
     encoder: Encoder
-    tensors: Mapping[str, Source]
+    tensors: Mapping[str, Tensor]
     model: TaskModel | None = None
     unread: str = ""
 
@@ -62,7 +62,7 @@ class TaskStart:
         return True
 
 
-def start_transform(head: TaskHead, config: EncoderConfig, tensors: Mapping[str, Source]) -> bool:
+def start_transform(head: TaskHead, config: EncoderConfig, tensors: Mapping[str, Tensor]) -> bool:
     """Copy into a new head what a folder has of it before the classifier: BERT's trained pooler, in modern
     the transform of a masked-LM head, that of any classifier. False where the head or the folder has none."""
     own, last = to_hf(head, config), classifier_weight(type(head), config).removesuffix("weight")
