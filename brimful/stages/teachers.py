@@ -170,18 +170,16 @@ def read_scores(path: Path | str, task: Task, learned: Sequence[Table], test: Ta
     for key, values in _rows(path, task):
         several.setdefault(key, []).append(values)
     known = {key: np.mean(values, axis=0) for key, values in several.items()}
-    nothing = np.full(len(task.labels), np.nan, dtype=np.float32)
-    found = []
-    for table in (*learned, test):
-        keys = table.keys()
-        missing = [row for row, key in enumerate(keys) if key not in known]
-        if missing and table is not test:
+    for table in learned:
+        missing = [row for row, key in enumerate(table.keys()) if key not in known]
+        if missing:
             raise BrimfulError(
                 f"{path} has no scores of {table.texts[missing[0]]!r:.60} ({table.where(missing[0])});"
                 f" {len(missing):,} of the {len(table):,} texts have none"
             )
-        found.append(np.stack([known.get(key, nothing) for key in keys]))
-    return found
+    nothing = np.full(len(task.labels), np.nan, dtype=np.float32)
+    keys = [table.keys() for table in (*learned, test)]
+    return [np.stack([known.get(key, nothing) for key in each]) for each in keys]
 
 
 def _rows(path: Path, task: Task) -> Iterator[tuple[tuple[str, str], np.ndarray]]:
