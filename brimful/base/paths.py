@@ -1,16 +1,11 @@
-"""Paths whose names are not UTF-8, as archives of other systems leave them: shown with escapes, and given to
-libraries that only take UTF-8."""
+"""Paths whose names are not UTF-8, as archives of other systems leave them: given to libraries that only take
+UTF-8."""
 
 import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-
-
-def shown(text: object) -> str:
-    r"""A text that may name such a path, with the bytes that are no UTF-8 as escapes (\udcb1)."""
-    return str(text).encode("utf-8", "backslashreplace").decode()
 
 
 @contextmanager
