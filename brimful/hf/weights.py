@@ -22,7 +22,6 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from brimful.base.errors import BrimfulError, NotFiniteError
-from brimful.base.paths import utf8_path
 from brimful.base.storage import read_json
 from brimful.hf.model_folder import WEIGHTS, ModelFolder
 
@@ -188,7 +187,7 @@ def _read_safetensors(path: Path) -> dict[str, StoredTensor]:
     _check_pointer(path)
     try:
         # safe_open checks the header.
-        with utf8_path(path) as place, safe_open(place, "pt"), open(path, "rb") as file:
+        with safe_open(path, "pt"), open(path, "rb") as file:
             size = int.from_bytes(file.read(8), "little")
             header = json.loads(file.read(size))
     except (SafetensorError, OSError, ValueError) as error:
@@ -212,8 +211,7 @@ def _read_pickled(path: Path) -> dict[str, Tensor]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of pickle's newer protocols
-            with utf8_path(path) as place:
-                values = torch.load(place, "cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
+            values = torch.load(path, "cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
     except MemoryError:
         raise
     except Exception as error:  # pickle's, zip's and torch's own, and whatever a damaged pickle leads to
