@@ -26,14 +26,13 @@ from brimful.base.storage import (
     temporary_path,
     write_tensors,
 )
-from brimful.runs.host_copies import HostCopies
 from brimful.version import VERSION
 
 FORMAT = 2
 """The version of a checkpoint's tensors, its state, and the identity of its run; a resume needs this one."""
 READABLE = (1, FORMAT)
 """Versions with the same tensors and state. In version 1 identity was made in another way."""
-WEIGHTS, OPTIMIZER, AVERAGE = "weights.", "optimizer.", "average."
+WEIGHTS, OPTIMIZER = "weights.", "optimizer."
 """Prefixes of tensor names."""
 _TENSORS = "tensors.safetensors"
 _RECORD = "checkpoint.json"
@@ -72,9 +71,8 @@ def save(
 class Writer:
     """Writes checkpoints in a thread, one at a time, while training continues.
 
-    The caller waits only until tensors on the CPU are copied. Those on a CUDA device are copied while it
-    works on, so call `before_change` before they change. As a context manager it waits at its end until
-    everything is written.
+    The caller waits until the tensors are copied to the CPU, not for the disk. As a context manager it waits
+    at its end until everything is written.
 
     Args:
         directory, keep: see `save`.
@@ -83,7 +81,6 @@ class Writer:
     def __init__(self, directory: Path, keep: int) -> None:
         self.directory = directory
         self.keep = keep
-        self._copies = HostCopies()
         self._writing: Future[None] | None = None
 
     def write(
@@ -102,20 +99,10 @@ class Writer:
             BrimfulError: the checkpoint before could not be written.
         """
         self.finish()
-        copies = self._copies.begin(tensors)
+        copies = {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
         thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
-        self._writing = thread.submit(self._write, step, copies, state, spared)
+        self._writing = thread.submit(save, self.directory, step, copies, state, self.keep, spared)
         thread.shutdown(wait=False)
-
-    def before_change(self) -> None:
-        """Call this before the device changes a tensor given to `write`. The host does not wait."""
-        self._copies.before_change()
-
-    def _write(
-        self, step: int, copies: dict[str, torch.Tensor], state: dict[str, Any], spared: Collection[int]
-    ) -> None:
-        self._copies.wait()
-        save(self.directory, step, copies, state, self.keep, spared)
 
     def check(self) -> None:
         """Raise the error of a write that has failed. Does not wait for a write that is under way."""
@@ -156,24 +143,6 @@ _REMEDY = "continue with the checkpoint before it"
 
 def _record(path: Path, *, verify: bool) -> dict[str, Any]:
     return read_commit(path / _RECORD, _Checkpoint, verify=verify, remedy=_REMEDY)
-
-
-def require_like(value: Any, begun: Any) -> None:
-    """Refuse a state of a checkpoint that has other keys or types than that of a run that begins.
-
-    Args:
-        begun: JSON values; where it has None, anything is right.
-
-    Raises:
-        TypeError: it has.
-    """
-    number = (int, float)
-    same = type(value) is type(begun) or (type(begun) is float and type(value) in number)
-    if begun is not None and not (same and (not isinstance(begun, dict) or value.keys() == begun.keys())):
-        raise TypeError(f"{value!r} instead of a value like {begun!r}")
-    if isinstance(begun, dict):
-        for key, known in begun.items():
-            require_like(value[key], known)
 
 
 def check_format(path: Path, record: dict[str, Any], readable: Collection[int] = (FORMAT,)) -> None:
