@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from brimful.base.config import build, read_yaml, write_yaml
-from brimful.base.console import say
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import (
     crc32,
