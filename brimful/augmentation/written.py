@@ -8,7 +8,6 @@ from typing import Any
 
 from brimful.base.console import counted, warn
 from brimful.base.errors import BrimfulError, nearest
-from brimful.base.paths import utf8_path
 from brimful.tables.file_rows import FORMATS, all_rows
 from brimful.tables.layouts import FileLayout
 from brimful.tables.text_files import readable
@@ -87,8 +86,7 @@ def _schema(path: Path, texts: list[str]) -> Any:
     import pyarrow as pa
     from pyarrow.parquet import read_schema
 
-    with utf8_path(path) as place:
-        found = read_schema(place)
+    found = read_schema(path)
     for index, field in enumerate(found):
         if pa.types.is_dictionary(field.type):
             found = found.set(index, field.with_type(field.type.value_type))

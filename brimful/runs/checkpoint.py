@@ -17,7 +17,6 @@ from safetensors.torch import load_file
 from brimful.base.console import say, warn
 from brimful.base.distributed import World
 from brimful.base.errors import BrimfulError
-from brimful.base.paths import utf8_path
 from brimful.base.storage import (
     atomic_directory,
     commit,
@@ -169,8 +168,7 @@ def load_latest(directory: Path) -> tuple[int, dict[str, torch.Tensor], dict[str
         path = directory / f"step-{step}"
         try:
             record = _record(path, verify=True)
-            with utf8_path(path / _TENSORS) as place:
-                tensors = load_file(place)
+            tensors = load_file(path / _TENSORS)
         except (BrimfulError, OSError) as error:
             what, _, _ = str(error).partition(";")  # the rest says what to do, which is done here
             warn(f"skipping a checkpoint: {what}")
@@ -192,8 +190,7 @@ def load(directory: Path, step: int) -> tuple[dict[str, torch.Tensor], dict[str,
         try:
             record = _record(path, verify=True)
             check_format(path, record, READABLE)
-            with utf8_path(path / _TENSORS) as place:
-                return load_file(place), record["state"]
+            return load_file(path / _TENSORS), record["state"]
         except (BrimfulError, OSError) as error:
             if path.is_dir():
                 raise
