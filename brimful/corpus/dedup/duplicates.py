@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from brimful.base.errors import BrimfulError
+from brimful.base.randomness import mix
 from brimful.base.storage import temporary_path
-from brimful.corpus.dedup.keys import fold
 
 BANDS, BAND_HASHES = 14, 8
 SHINGLE_WORDS = 5
@@ -160,3 +160,15 @@ def shingles(text: str) -> list[str]:
         return [joined[begin : begin + SHINGLE_CHARACTERS] for begin in range(count)]
     count = max(1, len(words) - SHINGLE_WORDS + 1)
     return [" ".join(words[begin : begin + SHINGLE_WORDS]) for begin in range(count)]
+
+
+def fold(hashes: np.ndarray) -> np.ndarray:
+    """One 64-bit key for the MinHash values of each band; bands never share keys; uint64 (texts, bands).
+
+    Args:
+        hashes: integers (texts, bands, hashes of a band).
+    """
+    keys = np.broadcast_to(np.arange(hashes.shape[1], dtype=np.uint64), hashes.shape[:2]).copy()
+    for column in range(hashes.shape[2]):
+        keys = mix(keys ^ hashes[:, :, column].astype(np.uint64))
+    return keys

@@ -15,11 +15,12 @@ from brimful.corpus.dedup.duplicates import (
     BANDS,
     RECORD,
     by_key,
+    fold,
     mark_duplicates,
     mark_recurring,
     shingles,
 )
-from brimful.corpus.dedup.keys import FNV_OFFSET, FNV_PRIME, compute_keys, fold
+from brimful.corpus.dedup.keys import FNV_OFFSET, FNV_PRIME, compute_keys
 
 texts_strategy = st.lists(st.text(st.sampled_from("ab中文é \n。"), max_size=30), max_size=8)
 

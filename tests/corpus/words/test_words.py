@@ -12,8 +12,8 @@ from brimful.base.errors import BrimfulError
 from brimful.corpus.text.characters import HAN, character_classes, code_points
 from brimful.corpus.tokenize.encode import TextTokenizer
 from brimful.corpus.tokenize.vocabulary_training import train
-from brimful.corpus.words.han import HanSegmenter
-from brimful.corpus.words.segmenter import Segmenter, read_lexicon, segmenter_name, word_starts
+from brimful.corpus.words.cutters import cutter_version
+from brimful.corpus.words.segmenter import HanSegmenter, Segmenter, word_starts
 from brimful.corpus.words.sentences import sentence_spans
 
 TEXTS = [
@@ -57,7 +57,7 @@ def unigram() -> Tokenizer:
 TOKENIZERS = {"wordpiece": wordpiece(), "byte-level BPE": byte_bpe(), "Unigram": unigram()}
 
 
-SEGMENTER = HanSegmenter(character_classes() == HAN)
+SEGMENTER = HanSegmenter()
 
 
 def words_of(text: str, lexicon: list[str] | None = None, language: str = "auto") -> list[str]:
@@ -192,7 +192,7 @@ def test_remembered_runs_are_cut_as_rjieba_cuts_the_whole_text(texts: list[str])
 def test_jieba_serves_where_rjieba_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("jieba")
     monkeypatch.setitem(sys.modules, "rjieba", None)
-    assert segmenter_name().startswith("jieba ")
+    assert cutter_version().startswith("jieba ")
     assert words_of("顺利的无创dna检测 江南style", LEXICON) == [
         "顺利",
         "的",
@@ -312,14 +312,3 @@ def test_word_starts_of_nothing() -> None:
 )
 def test_sentences(text: str, expected: list[str]) -> None:
     assert [text[begin:end] for begin, end in sentence_spans(text)] == expected
-
-
-def test_lexicon_file(tmp_path) -> None:
-    file = tmp_path / "lexicon.txt"
-    file.write_bytes("\ufeff 无创dna \r\n\nCoca Cola\n无创dna\n".encode())
-    assert read_lexicon(file) == ["无创dna", "Coca Cola"]
-    file.write_text("\n")
-    with pytest.raises(BrimfulError, match="is empty"):
-        read_lexicon(file)
-    with pytest.raises(BrimfulError, match="cannot read the lexicon"):
-        read_lexicon(tmp_path / "absent")
