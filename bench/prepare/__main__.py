@@ -28,7 +28,7 @@ from typing import Any
 
 from bench.common.corpora import Corpus, add_arguments, environment
 from bench.common.processes import Run, machine_facts, timed
-from bench.prepare.classic import DUPLICATES, LENGTH, LONGEST_WORD, REQUIREMENTS, WITHOUT_DEPENDENCIES
+from bench.prepare.classic import REQUIREMENTS, WITHOUT_DEPENDENCIES
 
 CLASSIC, ONE, TWO = "classic", "brimful, 1 worker", "brimful, 2 workers"
 VOCABULARY = {"english": 30522, "chinese": 21128}  # the sizes of BERT's own
@@ -141,7 +141,6 @@ def figures(corpus: Corpus, sides: dict[str, Side], floor: dict[str, float]) -> 
     classic, ours = sides[CLASSIC], sides[ONE]
     peer, own = classic.typical.facts, ours.typical.facts
     ratio = classic.median("cpu") / ours.median("cpu")
-    segmenting = peer["stages"].get("segment", 0.0) + peer["stages"].get("mark words", 0.0)
     tokenizing = own["tokens"] / floor["tokens_per_second"]
     found: dict[str, Any] = {"documents": corpus.documents, "mb": corpus.bytes / 1e6, "sides": {}}
     for name, side in sides.items():
@@ -163,8 +162,6 @@ def figures(corpus: Corpus, sides: dict[str, Side], floor: dict[str, float]) -> 
         "ratio_steady": (classic.median("cpu") - classic.start_up) / (ours.median("cpu") - ours.start_up),
         "ratio_per_token": ratio * own["tokens"] / peer["tokens"],
         "goal_ratio": GOALS[corpus.language],
-        "ratio_segmenting_copies": (classic.median("cpu") + (DUPLICATES - 1) * segmenting)
-        / ours.median("cpu"),
         "workers_speed_up": ours.median("wall") / sides[TWO].median("wall") if TWO in sides else None,
         "floor": floor,
         "over_tokenizing": ours.median("cpu") / tokenizing,
@@ -198,10 +195,6 @@ def show(language: str, found: dict[str, Any]) -> None:
     rounds = " ".join(f"{ratio:.1f}" for ratio in found["ratio_by_round"])
     print(f"brimful / classic: {found['ratio']:.1f}x, goal {found['goal_ratio']:.0f}x; rounds {rounds}")
     print(f"  steady {found['ratio_steady']:.1f}x; for each token {found['ratio_per_token']:.1f}x")
-    if "segment" in found["classic"]["stages"]:
-        print(
-            f"  {found['ratio_segmenting_copies']:.1f}x if jieba ran on every copy, as published (computed)"
-        )
     if found["workers_speed_up"]:
         speed_up, shards = found["workers_speed_up"], found["brimful"]["shards"]
         print(f"2 workers / 1, wall time: {speed_up:.2f}x, goal {GOAL_WORKERS}x; shards: {shards}")
@@ -217,26 +210,6 @@ def show(language: str, found: dict[str, Any]) -> None:
     for stage, speed in found["classic"]["mb_per_second"].items():
         warning = f"  <- SLOW PEER: below {SLOW} of it" if speed < SLOW * ANCHORS[stage] else ""
         print(f"classic {stage:9} {speed:5.2f} MB/s; measured elsewhere {ANCHORS[stage]}{warning}")
-    show_outputs(found["classic"], found["brimful"])
-
-
-def show_outputs(classic: dict[str, Any], ours: dict[str, Any]) -> None:
-    """Print in what the two outputs differ."""
-    dropped = ", ".join(f"{count:,} {reason}" for reason, count in ours["dropped"].items()) or "none"
-    records = f"{DUPLICATES}: {classic['records']:,} records of {LENGTH}"
-    rows = [
-        ("output", "classic", "brimful"),
-        ("documents", f"{classic['documents']:,}", f"{ours['documents']['kept']:,} (long ones in pieces)"),
-        ("dropped", "empty ones", dropped),
-        ("tokens", f"{classic['tokens']:,}", f"{ours['tokens']:,}"),
-        ("copies", records, "1, packed when loaded"),
-        ("masks", "frozen, 15 %, whole words", "none, drawn when loaded"),
-        ("Chinese words", f"up to {LONGEST_WORD} characters, by ##", "of any length, a bit a token"),
-        ("page furniture", "kept without scripts, styles", "navigation, footers, forms removed"),
-        ("garbage, controls", "kept", "removed and counted"),
-    ]
-    for name, theirs, own in rows:
-        print(f"{name:18} {theirs:32} {own}")
 
 
 def main() -> None:

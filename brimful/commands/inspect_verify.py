@@ -69,7 +69,7 @@ def _check_shards(path: Path, record: dict[str, Any]) -> None:
 _DATA: tuple[tuple[str, str, Callable[[Path], str]], ...] = (
     ("shards", r".*\.(tok|word\.bits|sent\.bits|idx|src)", lambda path: path.name.partition(".")[0]),
     ("text", r"part-\d+\.(parquet|docs|lines|bands)", lambda path: path.stem),
-    ("dedup", r"part-\d+\.(fates|dropped)", lambda path: "generation-*"),
+    ("dedup", r"part-\d+\.(fates|dropped)", lambda path: "decisions"),
     (r"step-\d+", r"tensors\.safetensors", lambda path: "checkpoint"),
     ("result", r"weights\.safetensors", lambda path: "result"),
 )
@@ -100,7 +100,7 @@ def _is_record(path: Path) -> bool:
         or (path.name == "result.json" and folder.name == "result")
         or (
             folder.name in FOLDERS
-            and re.fullmatch(r"(part|generation|train|validation)-\d+\.json", path.name)
+            and re.fullmatch(r"((part|train|validation)-\d+|decisions)\.json", path.name)
         )
     )
 
