@@ -276,7 +276,7 @@ def test_bench_kernels_runs():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["infer", "finetune", "packing", "prepare", "prepare.floor"])
+@pytest.mark.parametrize("name", ["infer", "finetune", "packing", "prepare"])
 def test_what_downloads_its_peers_or_models_starts(name):
     done = bench(f"bench.{name}", "--help")
     assert done.returncode == 0, done.stderr

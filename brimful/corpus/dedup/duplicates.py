@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from brimful.base.errors import BrimfulError
+from brimful.base.extras import require
 from brimful.base.randomness import mix
 from brimful.base.storage import temporary_path
 
@@ -135,10 +136,9 @@ class NearKeys:
     """
 
     def __init__(self) -> None:
-        try:
-            from rensa import RMinHash
-        except ImportError as error:
-            raise BrimfulError("dedup.near needs rensa: pip install 'brimful[near-dup]'") from error
+        require("dedup.near", "rensa")
+        from rensa import RMinHash
+
         self._minhash: Any = RMinHash
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
