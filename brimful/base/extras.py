@@ -13,7 +13,6 @@ EXTRAS = {
     "openvino": "openvino",
     "prometheus_client": "serve",
     "ray": "ray",
-    "rensa": "near-dup",
     "sklearn": "tasks",
     "snownlp": "demo",
     "tensorboardX": "tensorboard",

@@ -19,7 +19,6 @@ import numpy as np
 
 from brimful.base.errors import BrimfulError
 from brimful.base.extras import require
-from brimful.base.randomness import mix
 from brimful.base.storage import temporary_path
 
 BANDS, BAND_HASHES = 14, 8
@@ -136,13 +135,15 @@ class NearKeys:
     """
 
     def __init__(self) -> None:
-        require("dedup.near", "rensa")
+        require("dedup.near", "rensa", extra="near-dup")
         from rensa import RMinHash
 
         self._minhash: Any = RMinHash
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
         """One key for each band, uint64 (texts, BANDS)."""
+        from brimful.corpus.dedup.keys import fold  # imports numba
+
         bands = np.empty((len(texts), BANDS, BAND_HASHES), np.uint32)
         for number, text in enumerate(texts):
             minhash = self._minhash(num_perm=BANDS * BAND_HASHES, seed=0)
@@ -160,15 +161,3 @@ def shingles(text: str) -> list[str]:
         return [joined[begin : begin + SHINGLE_CHARACTERS] for begin in range(count)]
     count = max(1, len(words) - SHINGLE_WORDS + 1)
     return [" ".join(words[begin : begin + SHINGLE_WORDS]) for begin in range(count)]
-
-
-def fold(hashes: np.ndarray) -> np.ndarray:
-    """One 64-bit key for the MinHash values of each band; bands never share keys; uint64 (texts, bands).
-
-    Args:
-        hashes: integers (texts, bands, hashes of a band).
-    """
-    keys = np.broadcast_to(np.arange(hashes.shape[1], dtype=np.uint64), hashes.shape[:2]).copy()
-    for column in range(hashes.shape[2]):
-        keys = mix(keys ^ hashes[:, :, column].astype(np.uint64))
-    return keys

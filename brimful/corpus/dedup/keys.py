@@ -95,3 +95,15 @@ def _scan(
         documents[document] = whole
         tokens[document] = guess
         line_counts[document] = line - first
+
+
+def fold(hashes: np.ndarray) -> np.ndarray:
+    """One 64-bit key for the MinHash values of each band; bands never share keys; uint64 (texts, bands).
+
+    Args:
+        hashes: integers (texts, bands, hashes of a band).
+    """
+    keys = np.broadcast_to(np.arange(hashes.shape[1], dtype=np.uint64), hashes.shape[:2]).copy()
+    for column in range(hashes.shape[2]):
+        keys = mix(keys ^ hashes[:, :, column].astype(np.uint64))
+    return keys

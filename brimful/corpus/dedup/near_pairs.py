@@ -16,7 +16,7 @@ import numpy as np
 from brimful.base.compiled import compiled
 from brimful.base.draws import mix_word
 from brimful.base.randomness import derive_key, hash_words
-from brimful.corpus.dedup.duplicates import fold
+from brimful.corpus.dedup.keys import fold
 
 RUN = 8
 """Bytes of a run, which is one uint64."""

@@ -15,12 +15,11 @@ from brimful.corpus.dedup.duplicates import (
     BANDS,
     RECORD,
     by_key,
-    fold,
     mark_duplicates,
     mark_recurring,
     shingles,
 )
-from brimful.corpus.dedup.keys import FNV_OFFSET, FNV_PRIME, compute_keys
+from brimful.corpus.dedup.keys import FNV_OFFSET, FNV_PRIME, compute_keys, fold
 
 texts_strategy = st.lists(st.text(st.sampled_from("ab中文é \n。"), max_size=30), max_size=8)
 
