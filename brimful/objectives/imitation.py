@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from brimful.base.types import PrimaryMetric
 from brimful.data.batch import PackedBatch
 from brimful.model.attention import Layout
-from brimful.model.door import within
 from brimful.model.encoder import Capture, Encoder
 from brimful.model.heads import SequenceHead, TokenHead, pool
 from brimful.model.shape import TextPooling
@@ -82,7 +81,7 @@ class LayerDistillation:
         layout = layout or encoder.prepare(batch)
         ours, theirs = Capture(), Capture(frozenset(self.layers))
         encoder(batch, layout, ours)
-        with torch.no_grad(), within("products_of_teacher", self.teacher.device):
+        with torch.no_grad():
             self.teacher(batch, layout, theirs)
         compute = {
             "embedding": lambda: self._square_sum(ours.hidden[0], theirs.hidden[0], batch),

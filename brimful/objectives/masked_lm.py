@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from brimful.base.types import IGNORED, LossMean, PrimaryMetric
 from brimful.data.batch import PackedBatch
 from brimful.model.attention import Layout
-from brimful.model.cross_entropy import cross_entropy_sum, hits, linear_cross_entropy_and_hits
+from brimful.model.cross_entropy import cross_entropy_sum, hits, linear_cross_entropy
 from brimful.model.encoder import Encoder
 from brimful.model.flops import scored_pieces
 from brimful.model.heads import MaskedLMHead, PretrainingHead
@@ -82,7 +82,7 @@ class MaskedLM:
         if pieces < vocabulary:
             sampled = sample_vocabulary(labels, decoder[1], pieces)
             decoder, labels = sampled.of(*decoder), sampled.labels
-        total, right = linear_cross_entropy_and_hits(states, *decoder, labels, weights)
+        total, right = linear_cross_entropy(states, *decoder, labels, weights)
         return {"mlm": total, "accuracy": right}
 
     def _prediction_weights(self, batch: PackedBatch, dtype: torch.dtype) -> Tensor | None:

@@ -1,8 +1,7 @@
 """A run directory: config.yaml, metrics.jsonl, checkpoints/, the model's folder, and summary.json last."""
 
 import os
-import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -115,22 +114,6 @@ def open_run(
             " an earlier run, with its files as they were"
         ) from error
     return saved, directory, True
-
-
-def run_once(verb: Callable[..., dict[str, Any]], directory: Path, **values: Any) -> dict[str, Any]:
-    """The summary of a verb's run in a directory: a finished run is not repeated, an interrupted one goes on,
-    and what is left of neither is replaced.
-
-    Args:
-        values: the verb's options but `out`.
-    """
-    if (directory / SUMMARY).exists():
-        say(f"{directory.name}: already finished")
-        return read_summary(directory)
-    if (directory / CONFIG).exists():
-        return verb(resume=str(directory))
-    shutil.rmtree(directory, ignore_errors=True)
-    return verb(out=str(directory), **values)
 
 
 def start_run(directory: Path, config: Any, inputs: Mapping[str, int] | None = None) -> None:

@@ -88,7 +88,7 @@ class Step:
 
     def _sum(self, encoder: Encoder, batch: PackedBatch, layout: Layout) -> dict[str, torch.Tensor]:
         hidden = self.head.transform(encoder(batch, layout).index_select(0, batch.mlm_positions))
-        return {"mlm": linear_cross_entropy(hidden, *self.head.decoder, batch.mlm_labels)}
+        return {"mlm": linear_cross_entropy(hidden, *self.head.decoder, batch.mlm_labels)[0]}
 
     def update(self, micro_batches: list[PackedBatch], rate: float = 0.0) -> float:
         """The mean loss; the gradient is left in `parameters`, which take a step of plain descent."""

@@ -163,7 +163,7 @@ def test_a_task_has_every_model_on_the_same_rows(inputs, tmp_path, capfd):
     assert main(["evaluate", "--resume", str(tmp_path / "out"), "--json"]) == 0
     assert json.loads(capfd.readouterr().out) == summary
     assert main(line) == 1
-    assert "out holds a finished run; choose another --out" in capfd.readouterr().err
+    assert "out is not empty; choose another --out" in capfd.readouterr().err
     report(runs=[str(tmp_path / "out")], out=str(tmp_path / "page.html"))
     assert "TF-IDF + linear" in (tmp_path / "page.html").read_text(encoding="utf-8")
 

@@ -8,7 +8,7 @@ cause (kill -9, power) leaves no stack: then no document is to blame, and the ou
 the kill.
 
 The timer counts the CPU time of this process, not the clock: a busy machine, Ctrl-Z or a slow disk make no
-document hostile. So a document that only waits has no limit; nor has any on a system without such timers.
+document hostile. So a document that only waits has no limit.
 """
 
 import faulthandler
@@ -21,7 +21,6 @@ from typing import Self
 
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import cannot_write, read_json, write_json
-from brimful.base.system import has_timers
 
 MAX_HOSTILE_DOCUMENTS = 100
 
@@ -85,8 +84,7 @@ class Watchdog:
             self._state = mmap.mmap(self._file, _DOCUMENT.size)
         except OSError as error:
             raise cannot_write(self._path, error) from error
-        if has_timers():
-            faulthandler.register(signal.SIGPROF, self._file, all_threads=False, chain=True)
+        faulthandler.register(signal.SIGPROF, self._file, all_threads=False, chain=True)
         return self
 
     def begin(self, input: int, record: int) -> bool:
@@ -103,13 +101,11 @@ class Watchdog:
 
     def __exit__(self, *_: object) -> None:
         _set_timer(0)
-        if has_timers():
-            faulthandler.unregister(signal.SIGPROF)
+        faulthandler.unregister(signal.SIGPROF)
         self._state.close()
         os.close(self._file)
         self._path.unlink(missing_ok=True)
 
 
 def _set_timer(seconds: float) -> None:
-    if has_timers():
-        signal.setitimer(signal.ITIMER_PROF, seconds)
+    signal.setitimer(signal.ITIMER_PROF, seconds)

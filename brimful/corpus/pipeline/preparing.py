@@ -22,7 +22,6 @@ from brimful.base.errors import BrimfulError
 from brimful.base.folder_lock import FolderLock
 from brimful.base.storage import find_commit, sweep
 from brimful.base.summary import with_overview
-from brimful.base.system import has_timers
 from brimful.corpus.cleaning.clean import Cleaner
 from brimful.corpus.cleaning.version import cleaning_version
 from brimful.corpus.dedup.duplicates import NearKeys
@@ -91,8 +90,6 @@ def prepare_corpus(config: PrepareConfig) -> Record:
         paths, size = [item.path for item in inputs], sum(item.bytes for item in inputs)
         listed = {"dry_run": True, "files": len(inputs), "bytes": size, "inputs": paths}
         return with_overview(listed, summarise_inputs(paths, size))
-    if not has_timers():
-        warn("this system has no timers of CPU time: a document that takes long is not skipped")
     out = Path(config.out)
     require_corpus_place(out)
     with FolderLock() as lock:
