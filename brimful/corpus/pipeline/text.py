@@ -16,7 +16,6 @@ from typing import Any, NamedTuple, TypedDict
 import numpy as np
 
 from brimful.base.console import warn
-from brimful.base.paths import utf8_path
 from brimful.base.storage import atomic_files, find_commit
 from brimful.corpus.dedup.duplicates import BANDS, LINE_BYTES, DedupConfig, NearKeys
 from brimful.corpus.shards import map_file
@@ -108,8 +107,7 @@ def write_text(
     counts = {"documents": 0, "characters": 0}
     with ExitStack() as stack:
         parquet, *others = stack.enter_context(atomic_files(path.with_suffix(".json"), paths))
-        place = stack.enter_context(utf8_path(parquet))
-        table = stack.enter_context(pq.ParquetWriter(place, schema, compression="zstd"))
+        table = stack.enter_context(pq.ParquetWriter(parquet, schema, compression="zstd"))
         files = [stack.enter_context(open(temporary, "wb")) for temporary in others]
         for rows in _row_groups(documents):
             texts, inputs, records, is_first = zip(*rows, strict=True)
@@ -179,7 +177,7 @@ class TextPart:
         import pyarrow.parquet as pq
 
         end = begin + len(chosen)
-        with utf8_path(self._path) as place, pq.ParquetFile(place) as file:
+        with pq.ParquetFile(self._path) as file:
             counts = [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)]
             ends = np.cumsum([0, *counts])
             groups = [n for n in range(len(counts)) if ends[n] < end and ends[n + 1] > begin]
