@@ -166,12 +166,7 @@ class VectorDistillation(Objective):
         projections: student width -> teacher width, without a bias; none if the widths are equal.
     """
 
-    def __init__(
-        self,
-        student: Encoder,
-        pooling: TextPooling,
-        width: int,
-    ) -> None:
+    def __init__(self, student: Encoder, pooling: TextPooling, width: int) -> None:
         """
         Args:
             pooling: of the student.
