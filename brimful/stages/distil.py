@@ -21,7 +21,8 @@ from brimful.objectives.imitation import TEACHER, LayerDistillation, LogitDistil
 from brimful.objectives.supervised import Supervised
 from brimful.runs.folder import RunFolder
 from brimful.runs.job import Job, RunPlan, Summary
-from brimful.stages.distil_options import DistilConfig, LogitStageConfig, StageConfig, with_absolute_paths
+from brimful.stages.distil_options import DistilConfig, LogitStageConfig, StageConfig
+from brimful.stages.finetune_config import with_absolute_paths
 from brimful.stages.students import CPU, StudentTrainer
 from brimful.stages.teaching_material import Material, read_material
 from brimful.tasks.data import evaluation

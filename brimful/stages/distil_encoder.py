@@ -33,7 +33,8 @@ from brimful.objectives.imitation import TEACHER, LayerDistillation, VectorDisti
 from brimful.runs.directory import model_files, named_files
 from brimful.runs.folder import RunFolder
 from brimful.runs.job import Job, RunPlan, Summary
-from brimful.stages.distil_options import DistilEncoderConfig, with_absolute_paths
+from brimful.stages.distil_options import DistilEncoderConfig
+from brimful.stages.finetune_config import with_absolute_paths
 from brimful.stages.students import (
     CPU,
     StudentTrainer,

@@ -1,8 +1,7 @@
 """The configurations of `brimful distil` and `brimful distil-encoder`."""
 
-from dataclasses import dataclass, fields, replace
-from pathlib import Path
-from typing import Any, Literal, TypeVar
+from dataclasses import dataclass
+from typing import Literal
 
 from brimful.base.config import incidental, require_positive, require_seeds
 from brimful.base.errors import BrimfulError
@@ -191,22 +190,3 @@ class DistilEncoderConfig(StudentOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_seeds(self.seed)
-
-
-C = TypeVar("C", bound=StudentOptions)
-_PATHS = ("teacher", "teacher_scores", "student", "train", "dev", "test", "unlabelled")
-
-
-def with_absolute_paths(config: C, **changes: Any) -> C:
-    """The configuration as config.yaml has it: its paths mean the same from any working directory.
-
-    Args:
-        changes: other options that are resolved.
-    """
-    for field in fields(config):
-        value = getattr(config, field.name)
-        if field.name in _PATHS and value:
-            paths = (value,) if isinstance(value, str) else value
-            found = tuple(str(Path(path).absolute()) for path in paths)
-            changes[field.name] = found[0] if isinstance(value, str) else found
-    return replace(config, **changes)

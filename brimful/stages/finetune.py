@@ -14,10 +14,10 @@ from brimful.base.summary import with_overview
 from brimful.hf.folders import load_pretrained
 from brimful.model.drawing import undrawn
 from brimful.model.heads import SequenceHead
-from brimful.runs.directory import absolute, model_files, named_files
+from brimful.runs.directory import model_files, named_files
 from brimful.runs.folder import RunFolder
 from brimful.runs.job import Job, RunPlan, Summary
-from brimful.stages.finetune_config import NO_DEV, FinetuneConfig
+from brimful.stages.finetune_config import FinetuneConfig, with_absolute_paths
 from brimful.stages.finetune_summary import summarise_finetuning
 from brimful.stages.finetune_trainings import FEWEST, Finetuning, SeedModel, Trial, load_data, resolved
 from brimful.stages.held_out_rows import FILE, HeldOut
@@ -109,7 +109,7 @@ class FinetuneJob(Job[FinetuneConfig, FinetunePlan]):
                 say(f"{described(told['train']['tokens'])}; {limits} {encoder.config.max_length:,}")
             if held_out:
                 told["held_out"] = held_out.counts
-        return FinetunePlan(_with_absolute_paths(config), data, runtime, told, held_out)
+        return FinetunePlan(with_absolute_paths(config), data, runtime, told, held_out)
 
     def outlook(self, plan: FinetunePlan) -> Summary:
         """What a dry run returns."""
@@ -231,19 +231,6 @@ def _ladder(run: Finetuning, judged: Sequence[Judged], model: TaskModel) -> dict
             **({} if rung.reads is None else {"reads": rung.reads}),
         }
     return {"baselines": found, **speeds[""]._asdict()}
-
-
-def _with_absolute_paths(config: FinetuneConfig) -> FinetuneConfig:
-    """As config.yaml has it. What is said before has the paths as they were given."""
-    train, dev, test = (path and absolute(path) for path in config.tables)
-    return replace(
-        config,
-        encoder=config.encoder and absolute(config.encoder),
-        train=train,
-        dev=config.dev and (dev or NO_DEV),
-        test=test,
-        more_tests=tuple(map(absolute, config.more_tests)),
-    )
 
 
 def _held_out_line(config: FinetuneConfig, held_out: HeldOut, data: TaskData) -> str:

@@ -1,8 +1,8 @@
 """The options of `brimful finetune` and what they decide together; and those that every verb of tasks has."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from brimful.base.config import build, incidental, read_yaml, require_positive, require_seeds
 from brimful.base.errors import BrimfulError
@@ -207,3 +207,25 @@ def default_rate(width: int) -> float:
     These are the rates of ELECTRA small (256) and base (768; Clark et al. 2020); large has 5e-5 there.
     """
     return float(f"{3e-4 * min(1.0, 256 / width):.2g}")
+
+
+C = TypeVar("C", bound=RunOptions)
+_PATHS = (
+    *("encoder", "teacher", "teacher_scores", "student"),
+    *("train", "dev", "test", "more_tests", "unlabelled"),
+)
+
+
+def with_absolute_paths(config: C, **changes: Any) -> C:
+    """The configuration as config.yaml has it: its paths mean the same from any working directory.
+
+    Args:
+        changes: other options that are resolved.
+    """
+    for field in fields(config):
+        value = getattr(config, field.name)
+        if field.name in _PATHS and value and value != NO_DEV:
+            paths = (value,) if isinstance(value, str) else value
+            found = tuple(str(Path(path).absolute()) for path in paths)
+            changes[field.name] = found[0] if isinstance(value, str) else found
+    return replace(config, **changes)
