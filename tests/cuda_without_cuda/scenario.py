@@ -106,11 +106,6 @@ class _Watch:
                 ),
                 "syncs": dict(self.stacks),
                 "violations": [e.name for e in found if e.kind == "violation"],
-                "order": [
-                    {"collective": "c", "product": "p"}[e.kind]
-                    for e in done
-                    if e.kind in ("collective", "product")
-                ],
                 "graphs_compiled": counters["stats"]["unique_graphs"],
                 "ended": now,
             }
