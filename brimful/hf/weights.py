@@ -18,7 +18,6 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from brimful.base.errors import BrimfulError, NotFiniteError
-from brimful.base.paths import utf8_path
 from brimful.base.storage import read_json
 from brimful.hf.model_folder import WEIGHTS, ModelFolder
 
@@ -100,8 +99,7 @@ def read_weights(directory: Path) -> tuple[dict[str, Tensor], Path]:
 
 def _read_safetensors(path: Path) -> dict[str, Tensor]:
     try:
-        with utf8_path(path) as place:
-            return load_file(place)
+        return load_file(path)
     except (SafetensorError, OSError, ValueError) as error:
         raise BrimfulError(f"{path} is damaged or not safetensors ({error})") from error
 
@@ -111,8 +109,7 @@ def _read_pickled(path: Path) -> dict[str, Tensor]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of pickle's newer protocols
-            with utf8_path(path) as place:
-                values = torch.load(place, "cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
+            values = torch.load(path, "cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
     except MemoryError:
         raise
     except Exception as error:  # pickle's, zip's and torch's own, and whatever a damaged pickle leads to

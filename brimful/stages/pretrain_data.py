@@ -118,8 +118,8 @@ def make_objective(
         for name, corpus in corpora.items()
     }
     if isinstance(head, PretrainingHead):
-        return MaskedLMAndPairs(head, held_out, config.loss_mean, config.sampled_softmax)
-    return MaskedLM(head, held_out, config.loss_mean, config.sampled_softmax)
+        return MaskedLMAndPairs(head, held_out, config.loss_mean)
+    return MaskedLM(head, held_out, config.loss_mean)
 
 
 def initial_model(config: PretrainConfig, tokenizer: Tokenizer, kept: Path | None = None) -> Initial:

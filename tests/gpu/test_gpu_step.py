@@ -28,7 +28,7 @@ from brimful.model.heads import MaskedLMHead
 from brimful.model.shape import preset
 from brimful.train.compilation import loss_function
 from brimful.train.determinism import deterministic
-from brimful.train.flat import flatten
+from brimful.train.gradients import flatten
 
 pytestmark = [
     pytest.mark.gpu,

@@ -136,7 +136,7 @@ class Reads(TorchDispatchMode):
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])  # on a CPU, where nobody waits, LAMB reads norms
 @pytest.mark.parametrize("policy", ["stop", "skip"])
 def test_only_lines_and_checkpoints_wait_for_the_device(seed, tmp_path, policy, optimizer, monkeypatch):
-    settings = {"spike": 30.0, "on_spike": policy, "optimizer": optimizer, "ema": 0.9}
+    settings = {"spike": 30.0, "on_spike": policy, "optimizer": optimizer}
     trainer = trainer_of(tmp_path, seed, steps=11, log_every=4, checkpoint_every=6, **settings)
     objective: Objective = trainer.objective
     assert objective.watched == ("accuracy",)
