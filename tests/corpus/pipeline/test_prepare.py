@@ -194,11 +194,11 @@ def test_finished_work_is_kept_and_additions_only_add(
     for path in paths[:4]:
         os.utime(path)  # touched, not changed
     run(paths[:4], out)
-    assert "nothing is new: all 3 shards of " in capsys.readouterr().err
+    assert f"nothing is new: all {len(state)} shards of " in capsys.readouterr().err
     assert (shard_bytes(out), state_of(out)) == (before, state)
     summary = run([str(tmp_path / "in")], out)
     said = capsys.readouterr().err
-    assert re.search(r"\nnew: \d of \d shards; the others are as they were\n", said)
+    assert re.search(r"\nnew: \d+ of \d+ shards; the others are as they were\n", said)
     assert {name: state_of(out)[name] for name in state} == state
     after = shard_bytes(out)
     assert {name: after[name] for name in before} == before
