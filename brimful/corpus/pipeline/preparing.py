@@ -69,6 +69,7 @@ LEXICON_CHARACTERS = 2_000_000
 """Characters of the text that are looked through for the words of a lexicon, of all parts alike."""
 LEAST_SHARE_OF_ENTRIES = 1e-3
 """If fewer of a lexicon's entries occur, it is probably written otherwise than the text."""
+# Names of our files; earlier versions committed decisions by generation.
 _OURS = re.compile(r"(part|generation|train|validation)-\d{5,}")
 
 Record = dict[str, Any]
