@@ -54,10 +54,10 @@ def replayed(
     spikes = read_metrics(folder / SPIKES) if (folder / SPIKES).is_file() else []
     stream = ExampleStream(data.examples, sequences=config.batch, tokens=config.micro_batch_tokens, seed=seed)
     number, epochs = update or 1, max(epochs for _, epochs in config.settings)
-    updates = max(1, round(epochs * data.examples.units / config.batch))
+    updates = max(1, round(epochs * len(data.examples) / config.batch))
     if number > updates:
         raise BrimfulError(f"there is no update {number:,}: the training has {updates:,}")
-    epoch, example = divmod((number - 1) * config.batch, data.examples.units)
+    epoch, example = divmod((number - 1) * config.batch, len(data.examples))
     cursor, left, examples = {"epoch": epoch, "example": example}, batches, []
     while (left is None or left > 0) and number <= updates:
         packed, cursor = stream.micro_batches(cursor)

@@ -13,8 +13,7 @@ import torch
 from bench.gpu import __main__ as gpu
 from bench.gpu.cases import CASES, TOY_CASES, Case
 from bench.gpu.kernels import kind_of
-from bench.gpu.slots import chosen_slots
-from bench.gpu.step import LEAST_TOKENS, SEQUENCE_SLOTS, row_lengths
+from bench.gpu.step import row_lengths
 from builders.bench import ROOT, bench
 
 ALLOWED = {"torch", "functorch", "torchgen", "numpy", "safetensors", "tokenizers", "yaml", "_yaml", "brimful"}
@@ -35,15 +34,6 @@ def test_a_row_for_a_gpu_is_nearly_full():
     lengths = row_lengths(None, 4096, 128)
     assert 4096 - 128 < sum(lengths) <= 4096
     assert max(lengths) <= 128
-
-
-def test_sequence_slots_of_a_gpu_are_those_of_training():
-    """They are written down, since what chooses them needs more packages than a GPU's machine may have."""
-    for (tokens, longest), slots in SEQUENCE_SLOTS.items():
-        assert chosen_slots(None, tokens, longest, row_lengths(None, tokens, longest)) == slots
-    needed = {(case.tokens >> halved, case.length) for case in CASES for halved in range(4)}
-    needed = {(tokens, longest) for tokens, longest in needed if tokens >= LEAST_TOKENS}
-    assert needed | {(case.tokens, case.length) for case in TOY_CASES} == SEQUENCE_SLOTS.keys()
 
 
 def test_kinds_of_kernels():
