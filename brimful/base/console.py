@@ -1,7 +1,6 @@
 """Messages, warnings and progress: lines on stderr of a command; without one, `logging` and `warnings`."""
 
 import logging
-import math
 import os
 import sys
 import time
@@ -15,6 +14,7 @@ from brimful.base.types import Advance
 LOGGER = logging.getLogger("brimful")
 
 SECONDS_BETWEEN_LINES = 10.0
+WARNING = "warning: "
 _YELLOW = "\x1b[33m"
 
 
@@ -51,26 +51,14 @@ def prints() -> bool:
     return bool(_printing)
 
 
-def duration(seconds: float) -> str:
-    """45 s, 12 min, 3.5 h."""
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
-
-
-def say(message: str, style: str = "") -> None:
-    """Say one line to the user. The text may come from a corpus, so control characters become escapes.
-
-    Args:
-        style: is put before it on a terminal with colours.
-    """
+def say(message: str) -> None:
+    """Say one line to the user. The text may come from a corpus, so control characters become escapes."""
     text = "\n".join(map(visible, message.split("\n")))
     if not _printing:
         LOGGER.info("%s", text)
         return
-    if style and _on_terminal() and "NO_COLOR" not in os.environ:
-        text = f"{style}{text}\x1b[0m"
-    print(text, file=sys.stderr)
+    is_warning = message.startswith(WARNING) and _on_terminal() and "NO_COLOR" not in os.environ
+    print(f"{_YELLOW}{text}\x1b[0m" if is_warning else text, file=sys.stderr)
 
 
 def _on_terminal() -> bool:
@@ -96,39 +84,24 @@ def warn(message: str) -> None:
     if _recording:
         _recording[-1].append(message)
     elif not _printing:
-        warnings.warn(visible(message), BrimfulWarning, stacklevel=_level_of_caller())
+        warnings.warn(visible(message), BrimfulWarning, stacklevel=2)
     elif message not in _printing[-1]:
         _printing[-1].add(message)
-        say(f"warning: {message}", _YELLOW)
-
-
-def _level_of_caller() -> int:
-    """The stack level, seen from `warn`, of Brimful's caller. Between its functions there may be torch's."""
-    level, found = 1, 1
-    frame = sys._getframe(1)
-    while (outer := frame.f_back) is not None:
-        level += 1
-        if frame.f_globals.get("__name__", "").partition(".")[0] == "brimful":
-            found = level
-        frame = outer
-    return found
+        say(WARNING + message)
 
 
 @contextmanager
-def progress(
-    title: str, total: int, *, done: int = 0, seconds: float = math.inf, shown: bool = True
-) -> Iterator[Advance]:
+def progress(title: str, total: int, *, done: int = 0, shown: bool = True) -> Iterator[Advance]:
     """A progress bar on a terminal; elsewhere (a log file, CI) a line every ten seconds, with the last note.
 
     Such lines are printed where `printed` is open, and logged where it is not.
 
     Args:
         done: steps that were done before, as in a resumed run.
-        seconds: that all may take. Where they end sooner than the steps, they are shown in place of `total`.
         shown: False on ranks that print nothing.
     """
     if not shown:
-        yield lambda steps=1, note="", limit=math.inf: None
+        yield lambda steps=1, note="": None
         return
     if _on_terminal():
         from brimful.base.terminal import progress_bar  # rich takes a tenth of a second in each process
@@ -140,7 +113,7 @@ def progress(
     before = first = done  # the first steps, until `since`, hold the start-up: they say little of the rest
     latest = ""
 
-    def advance_line(steps: int = 1, note: str = "", limit: float = math.inf) -> None:
+    def advance_line(steps: int = 1, note: str = "") -> None:
         nonlocal printed, since, first, done, latest
         done += steps
         latest = note or latest
@@ -149,14 +122,10 @@ def progress(
             first, since = done, now
         if now - printed >= SECONDS_BETWEEN_LINES and done > before:
             printed = now
-            left = (now - since) * (total - done) / (done - first) if done > first else math.inf
             place = f"{done:,} of {total:,}, {now - started:.0f} s"
-            if limit < left:
-                place = f"step {done:,}, {duration(seconds - limit)} of {duration(seconds)}"
-            elif done > first:
-                place += f", {left:.0f} s left"
+            if done > first:
+                place += f", {(now - since) * (total - done) / (done - first):.0f} s left"
             say(f"{title}: {place} {latest}".rstrip())
 
     yield advance_line
-    steps = f"{done:,} of {total:,}" if seconds == math.inf or done >= total else f"{done:,} steps"
-    say(f"{title}: {steps} in {time.monotonic() - started:.1f} s")
+    say(f"{title}: {done:,} of {total:,} in {time.monotonic() - started:.1f} s")

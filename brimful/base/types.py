@@ -3,7 +3,6 @@
 An alias of one folder stands with the code that it belongs to.
 """
 
-import math
 from typing import Any, Literal, Protocol
 
 Cursor = dict[str, Any]
@@ -19,12 +18,8 @@ PrimaryMetric = tuple[str, Direction]
 
 Compile = Literal["auto"] | bool
 """Whether a step is compiled. auto: on CUDA, if Triton and a C compiler are installed."""
-Compression = Literal["none", "bf16", "fp16"]
-"""The format in which float32 gradients travel between ranks; none: their own."""
 Rounding = Literal["stochastic", "kahan", "master", "nearest"]
 """How 16-bit parameters are rounded."""
-Imitation = Literal["soft", "kl", "mse"]
-"""How a student's class probabilities are compared with its teacher's."""
 SpikePolicy = Literal["stop", "skip"]
 """What happens at a loss spike."""
 LossMean = Literal["tokens", "sequences"]
@@ -38,7 +33,6 @@ class Advance(Protocol):
 
     Args:
         note: is shown below the bar.
-        limit: the seconds that are left, where the work's time is limited.
     """
 
-    def __call__(self, steps: int = 1, note: str = "", limit: float = math.inf) -> None: ...
+    def __call__(self, steps: int = 1, note: str = "") -> None: ...

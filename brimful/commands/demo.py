@@ -14,8 +14,11 @@ from brimful.base.errors import BrimfulError
 from brimful.base.extras import require
 from brimful.base.folder_lock import FolderLock
 from brimful.base.storage import read_object, require_folder_place, write_json
+from brimful.commands.demo_reviews import find_reviews, load_reviews, write_reviews
+from brimful.commands.demo_stages import REPORT, SECONDS, SUMMARY, collect_results, run_stages
+from brimful.commands.report import report
+from brimful.runs.places import CONFIG
 
-CONFIG, SUMMARY = "config.yaml", "summary.json"
 PACKAGES = ("sklearn", "transformers", "onnx", "onnxscript", "onnxruntime", "matplotlib")
 
 
@@ -32,10 +35,6 @@ class DemoConfig:
     max_reviews: int | None = None
     """Use at most this many reviews of each label, with as many fewer updates of pretraining: a quick look
     that says nothing about quality."""
-    teacher: str | None = None
-    """Bring a general encoder too, in a Hugging Face folder, such as multilingual-e5-small: its vocabulary is
-    pruned to the reviews, it is fine-tuned, and distilled into 4 layers, at full width and 168 wide. With a
-    small one it takes as long as all the rest together."""
     dry_run: bool = False
     """Check everything, and write nothing."""
 
@@ -59,10 +58,6 @@ def demo(config: DemoConfig) -> dict[str, Any]:
         StoppedError: a signal asked the demo to stop.
     """
     require("the demo", *PACKAGES, extra="demo")
-    from brimful.commands.demo_reviews import find_reviews, load_reviews, write_reviews
-    from brimful.commands.demo_stages import REPORT, SECONDS, run_stages
-    from brimful.commands.report import report
-
     out = Path(config.out)
     require_place(config)
     reviews = load_reviews(find_reviews(), config.seed, config.max_reviews)
@@ -76,8 +71,8 @@ def demo(config: DemoConfig) -> dict[str, Any]:
             write_yaml(out / CONFIG, config)
             write_reviews(reviews, out / "reviews")
             is_short = config.max_reviews is not None
-            facts = run_stages(out, reviews, config.seed, is_short=is_short, teacher=config.teacher)
-            write_json(out / SUMMARY, facts)
+            seconds = run_stages(out, reviews.facts, config.seed, is_short=is_short)
+            write_json(out / SUMMARY, collect_results(out, reviews.facts, seconds))
             (out / SECONDS).unlink()
         if not (out / REPORT).exists():
             report(runs=[str(out)], out=str(out / REPORT))

@@ -6,7 +6,6 @@ from typing import Any, Literal, TypeVar
 
 from brimful.base.config import incidental, require_positive, require_seeds
 from brimful.base.errors import BrimfulError
-from brimful.base.types import Imitation
 from brimful.objectives.layer_losses import LayerLosses
 from brimful.stages.finetune_config import RunOptions, TrainingOptions
 
@@ -176,10 +175,6 @@ def with_absolute_paths(config: C, **changes: Any) -> C:
 class LogitStageConfig(StageConfig):
     """The stage of the outputs."""
 
-    loss: Imitation = "soft"
-    """soft: cross-entropy with the teacher's probabilities; kl: its divergence from them, times the
-    temperature squared; mse: squared difference of the logits. Values of a regression and scores of spans
-    are always compared by their squares."""
     labels: float = 0.0
     """Weight of the task's own loss on the texts that have labels, beside the teacher's."""
 
@@ -220,14 +215,6 @@ class DistilConfig(LogitOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class VectorStageConfig(StageConfig):
-    """The second stage of the distillation."""
-
-    loss: Literal["cosine", "mse"] = "cosine"
-    """How the vectors of texts are compared: 1 - cosine, or the mean squared difference."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class DistilEncoderConfig(LayeredOptions):
     """Train a smaller encoder to imitate an encoder without a task: its layers, then its vectors."""
 
@@ -258,7 +245,7 @@ class DistilEncoderConfig(LayeredOptions):
     """The most tokens of a text; by default as the teacher's. Without a teacher that is a model, 128."""
     seed: int = 0
     """Decides random weights and the order of texts."""
-    vectors: VectorStageConfig = VectorStageConfig(epochs=3.0, learning_rate=3e-4)
+    vectors: StageConfig = StageConfig(epochs=3.0, learning_rate=3e-4)
     """Second stage: pooled vectors."""
 
     def __post_init__(self) -> None:
@@ -266,30 +253,3 @@ class DistilEncoderConfig(LayeredOptions):
         require_seeds(self.seed)
         if self.teacher and self.teacher_vectors:
             raise BrimfulError("vectors of two teachers have no average: give --teacher or --teacher-vectors")
-
-
-@dataclass(frozen=True, kw_only=True)
-class DistilStaticConfig(TaskOptions):
-    """Train a static student: token vectors of the teacher's encoder under a linear classifier."""
-
-    MAIN = (
-        *("teacher", "unlabelled", "train", "test", "out", "dimensions", "epochs"),
-        *("seed", "baseline", "dry_run"),
-    )
-    NEEDS = ("teacher",)
-    EXAMPLE = "--teacher runs/finetune --unlabelled more.txt --out runs/static"
-
-    baseline: Literal["quick", "none"] = "quick"
-    """quick: for each seed, a student learns from the labels alone too, in seconds; and TF-IDF under a linear
-    model."""
-    dimensions: int | None = 128
-    """Principal components of the token vectors that are kept; None: all."""
-    epochs: int = 2
-    """Passes over the texts, in which vectors and classifier are trained together."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.dimensions is not None:
-            require_positive(self, "dimensions")
-        if self.epochs < 0:
-            raise BrimfulError(f"epochs is {self.epochs}: it must not be negative")

@@ -58,8 +58,10 @@ def defaults(given: Mapping[str, Any]) -> dict[str, Any]:
     recipe = ("fast" if _is_measured(given) else "plain") if chosen is None else str(chosen)
     groups = dict(RECIPES.get(recipe, {}))
     rates = {"optimizer.name", "optimizer.learning_rate", "optimizer.muon_learning_rate"} & given.keys()
-    phases = given.get("phases") or ()
-    rates |= {"phases" for phase in phases if isinstance(phase, Mapping) and "learning_rate" in phase}
+    phases = given.get("phases")
+    for phase in phases if isinstance(phases, list | tuple) else ():
+        if isinstance(phase, Mapping) and "learning_rate" in phase:
+            rates.add("phases")
     if given.get("optimizer.name", "muon") != "muon" or (rates and chosen is None):
         groups.pop("optimizer", None)  # its rates belong together
     if "masking.rate" in given:
@@ -142,11 +144,6 @@ class PretrainConfig:
     loss_mean: LossMean = "tokens"
     """The loss is a mean over predictions (tokens), or over the means of sequences, so that each sequence
     counts the same (the Packed-BERT paper)."""
-    sampled_softmax: int | None = None
-    """Number of pieces that the predictions of a micro-batch are scored against: its labels, and others drawn
-    at random. It is raised to the number of prediction slots. By default, predictions are scored against the
-    whole vocabulary, as in every evaluation. Fewer pieces are faster where the cross-entropy takes a large
-    part of the time: small models on a CPU."""
     precision: Precision = "auto"
     """Number format of the computation. auto: bf16 where the device is fast at it; else, on V100 and T4, fp16
     with loss scaling; else fp32."""
@@ -182,8 +179,6 @@ class PretrainConfig:
     def __post_init__(self) -> None:
         require_seeds(self.seed)
         require_positive(self, "rows_per_update")
-        if self.sampled_softmax is not None:
-            require_positive(self, "sampled_softmax")
         if isinstance(self.rows_per_micro_batch, int):
             require_positive(self, "rows_per_micro_batch")
         if self.validation_tokens < 0:

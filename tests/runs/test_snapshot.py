@@ -29,7 +29,6 @@ from brimful.objectives.supervised import Supervised
 from brimful.runs import checkpoint
 from brimful.runs.snapshot import load_snapshot
 from brimful.train.metrics import read_metrics
-from brimful.train.trainer import Trainer
 from builders.inspection import ALL, check_rows
 from builders.verbs import labelled_rows, write_table
 
@@ -129,9 +128,9 @@ def test_checkpoints_of_an_unfinished_run_are_exported(broken: Broken, tmp_path:
     best = min((step for step in losses if step < broken.update), key=losses.__getitem__)
     for step, expected in ((there[-1], there[-1]), ("best", best)):
         result = export(run=str(run), out=out, step=step)
-        assert (result["step"], result["averaged"]) == (expected, False)
+        assert result["step"] == expected
         assert result["max_abs_logit_difference"] < 1e-4
-        _check_weights(Path(out), run / "checkpoints" / f"step-{expected}", "weights.")
+        _check_weights(Path(out), run / "checkpoints" / f"step-{expected}")
     losing = tmp_path / "losing"
     shutil.copytree(run, losing)
     shutil.rmtree(losing / "checkpoints" / f"step-{best}")
@@ -158,24 +157,23 @@ def test_best_is_offered_only_after_an_evaluation(corpus_dir: Path, tmp_path: Pa
     assert "best" not in str(error.value).replace(str(run), "")
 
 
-def _check_weights(folder: Path, saved: Path, prefix: str) -> None:
+def _check_weights(folder: Path, saved: Path) -> None:
     encoder, head, _ = load_model(folder)
     assert head is not None
     tensors = load_file(saved / "tensors.safetensors")
     named = [(f"encoder.{n}", p) for n, p in encoder.named_parameters()]
     named += [(f"head.{n}", p) for n, p in head.named_parameters()]
     for name, parameter in named:
-        if prefix + name in tensors:  # a tied one is there once
-            assert torch.equal(parameter, tensors[prefix + name]), name
-    assert sum(prefix + name in tensors for name, _ in named) == sum(n.startswith(prefix) for n in tensors)
+        if f"weights.{name}" in tensors:  # a tied one is there once
+            assert torch.equal(parameter, tensors[f"weights.{name}"]), name
+    assert sum(f"weights.{name}" in tensors for name, _ in named) == sum(
+        n.startswith("weights.") for n in tensors
+    )
 
 
-@pytest.mark.parametrize(
-    ("architecture", "sequences", "ema"),
-    [("modern", "plain", 0.0), ("bert", "nsp", 0.7), ("modern", "plain", 0.7)],
-)
+@pytest.mark.parametrize(("architecture", "sequences"), [("modern", "plain"), ("bert", "nsp")])
 def test_the_last_checkpoint_has_the_bits_of_the_run(
-    corpus_dir: Path, tmp_path: Path, architecture: str, sequences: str, ema: float
+    corpus_dir: Path, tmp_path: Path, architecture: str, sequences: str
 ) -> None:
     run, out = tmp_path / "run", tmp_path / "out"
     kind = {"sequences": {"kind": sequences}} if sequences == "nsp" else {}
@@ -183,17 +181,16 @@ def test_the_last_checkpoint_has_the_bits_of_the_run(
         data=str(corpus_dir),
         out=str(run),
         architecture=architecture,
-        optimizer={"ema": ema},
         trainer={"steps": 4, "checkpoint_every": 3},
         **SETTINGS,
         **kind,
     )
     result = export(run=str(run), out=str(out), step=4)
-    assert (result["step"], result["averaged"]) == (4, ema > 0)
+    assert result["step"] == 4
     for path in set((run / "encoder").iterdir()) - {run / "encoder" / CHECKSUMS}:
         assert (out / path.name).read_bytes() == path.read_bytes(), path.name
     export(run=str(run), out=str(out), step=3)
-    _check_weights(out, run / "checkpoints" / "step-3", "average." if ema else "weights.")
+    _check_weights(out, run / "checkpoints" / "step-3")
     model = Path("model.safetensors")
     assert (out / model).read_bytes() != (run / "encoder" / model).read_bytes()
 
@@ -226,9 +223,7 @@ def test_what_is_no_pretraining_run_has_no_steps(corpus_dir: Path, tmp_path: Pat
         export(run=str(tmp_path / "run"), out=str(tmp_path / "out"), step="best")
 
 
-def test_a_fine_tuning_that_broke_off_shows_its_batch_and_exports_its_checkpoints(
-    corpus_dir: Path, tmp_path: Path
-) -> None:
+def test_a_fine_tuning_that_broke_off_exports_its_checkpoints(corpus_dir: Path, tmp_path: Path) -> None:
     tokenizer = load(corpus_dir)
     shape = {"hidden_size": 32, "layers": 2, "heads": 2, "intermediate_size": 64, "max_length": 64}
     encoder = Encoder(EncoderConfig(vocabulary_size=tokenizer.get_vocab_size(), **shape))
@@ -257,21 +252,7 @@ def test_a_fine_tuning_that_broke_off_shows_its_batch_and_exports_its_checkpoint
                 trainer={"checkpoint_every": 2, "log_every": 1, "deterministic": True},
             )
     training = run / "trials" / "seed-0" / "rate-0.0001"
-    command = shlex.split(str(error.value).partition("brimful ")[2].removesuffix(")"))
-    assert command == ["inspect", str(training), "--update", str(number)]
-    for folder in (training, run):
-        found = inspect(directory=str(folder), update=number)
-        assert [spike["update"] for spike in found["spikes"]] == [number]
-        assert len(found["examples"]) == 8
-        texts = [example["text"] for example in found["examples"]]
-        ids = [tokenizer.encode(text).ids for text in texts]
-        batch = seen[number - 1]
-        assert [token for text in ids for token in text] == batch.tokens[: batch.real_tokens].tolist()
-        labels = [["high", "low"].index(example["label"]) for example in found["examples"]]
-        assert labels == batch.targets["label"][:8].tolist()
-    assert main(command) == 0
-    with pytest.raises(BrimfulError, match="there is no update 1,000"):
-        inspect(directory=str(run), update=1000)
+    assert "brimful inspect" not in str(error.value)
     with pytest.raises(BrimfulError, match="not finished: give --step one of 6, 8"):
         export(run=str(run), out=str(tmp_path / "out"))
     for folder in (training, run):
@@ -282,45 +263,3 @@ def test_a_fine_tuning_that_broke_off_shows_its_batch_and_exports_its_checkpoint
         assert labels == ["high", "low"]
         model = torch.nn.ModuleDict({"encoder": made, "head": head})
         assert all(torch.equal(p, tensors[f"weights.{name}"]) for name, p in model.named_parameters())
-
-
-def test_every_training_of_a_fine_tuning_shows_its_own_batches(corpus_dir: Path, tmp_path: Path) -> None:
-    """Also those of the ladder, which hold other rows out than the run."""
-    pytest.importorskip("sklearn")
-    tokenizer = load(corpus_dir)
-    shape = {"hidden_size": 32, "layers": 1, "heads": 2, "intermediate_size": 64, "max_length": 64}
-    encoder = Encoder(EncoderConfig(vocabulary_size=tokenizer.get_vocab_size(), **shape))
-    encoder.tokenizer = tokenizer
-    save_model(tmp_path / "encoder", encoder)
-    tables = {
-        name: write_table(tmp_path / f"{name}.tsv", labelled_rows(size, seed=size))
-        for name, size in (("train", 40), ("test", 20))
-    }
-    run = tmp_path / "run"
-    seen: dict[str, list[int]] = {}
-    take = Trainer.train_step
-
-    def recorded(self: Trainer, update: Any) -> Any:
-        batch = update.batches[0]
-        seen.setdefault(str(self.directory), batch.tokens[: batch.real_tokens].tolist())
-        return take(self, update)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Trainer, "train_step", recorded)
-        finetune(
-            **tables,
-            encoder=str(tmp_path / "encoder"),
-            out=str(run),
-            batch=8,
-            epochs=1.0,
-            precision="fp32",
-            ladder="full",
-            label_curve=[10],
-        )
-    assert len(seen) == 5
-    for folder, tokens in seen.items():
-        texts = [example["text"] for example in inspect(directory=folder)["examples"]]
-        assert [token for text in texts for token in tokenizer.encode(text).ids] == tokens, folder
-    for other in (run, run / "random"):
-        with pytest.raises(BrimfulError, match=r"give one of .*random/seed-0/rate-0\.001"):
-            inspect(directory=str(other))
