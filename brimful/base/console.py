@@ -109,22 +109,18 @@ def progress(title: str, total: int, *, done: int = 0, shown: bool = True) -> It
         with progress_bar(title, total, done) as advance:
             yield advance
         return
-    started = printed = since = time.monotonic()
-    before = first = done  # the first steps, until `since`, hold the start-up: they say little of the rest
-    latest = ""
+    started = printed = time.monotonic()
+    before, latest = done, ""
 
     def advance_line(steps: int = 1, note: str = "") -> None:
-        nonlocal printed, since, first, done, latest
+        nonlocal printed, done, latest
         done += steps
         latest = note or latest
         now = time.monotonic()
-        if first == before:
-            first, since = done, now
         if now - printed >= SECONDS_BETWEEN_LINES and done > before:
             printed = now
-            place = f"{done:,} of {total:,}, {now - started:.0f} s"
-            if done > first:
-                place += f", {(now - since) * (total - done) / (done - first):.0f} s left"
+            left = (now - started) * (total - done) / (done - before)
+            place = f"{done:,} of {total:,}, {now - started:.0f} s, {left:.0f} s left"
             say(f"{title}: {place} {latest}".rstrip())
 
     yield advance_line
