@@ -26,7 +26,7 @@ from brimful.exporting.format import Format, render
 from brimful.exporting.gate import describe_loss
 from brimful.hf.model_folder import OVERLAP, ModelFolder
 from brimful.runs.directory import CONFIG, SUMMARY, read_summary
-from brimful.tasks.judging.results import error_of
+from brimful.tasks.judging.comparison import error_of
 from brimful.tasks.registry import known_task
 
 Facts = Mapping[str, Any]

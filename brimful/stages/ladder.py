@@ -122,7 +122,7 @@ class Ladder:
                 apart = data.fit is data.train
                 given = part if apart else replace(part, dev=None)
                 for name, each in features.items():
-                    if rung := baselines.linear(task, given, each, timed=False):
+                    if rung := baselines.linear(task, given, each):
                         record[name] = rung.metrics[primary]
             records.append(record)
         return records
