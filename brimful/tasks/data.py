@@ -140,7 +140,7 @@ def cut_part(
 
     Raises:
         TooFewRowsError: there are too few different texts, or rows of the same label.
-        BrimfulError: labels are numbers, or the part cannot be measured on.
+        BrimfulError: the part cannot be measured on.
     """
     table = data.table
     groups = known_groups(table, ranks)
@@ -152,11 +152,9 @@ def cut_part(
         )
     taken = cut_rows(groups, task.strata(table), table.fingerprints, share, name)
     if taken.sum() < MIN_PART_OF_CUT * share * len(table):
-        values = task.name != "regression" and _are_numbers(table)
-        reason = "all labels are numbers" if values else "train keeps a row of each label, and alike texts"
-        raise (BrimfulError if values else TooFewRowsError)(
-            f"{table.path}: only {taken.sum()} of {len(table)} rows can be {name} ({reason}); give"
-            f" {'--task regression, or ' if values else ''}--{name}"
+        raise TooFewRowsError(
+            f"{table.path}: only {taken.sum()} of {len(table)} rows can be {name} (train keeps a row of each"
+            f" label, and alike texts); give --{name}, or --task regression if labels are values"
         )
     rest, part = divided(data, _numbers(table)[taken], name)
     try:
@@ -164,17 +162,6 @@ def cut_part(
     except BrimfulError as error:
         raise BrimfulError(f"{error}; give --{name}") from error
     return rest, part
-
-
-def _are_numbers(table: Table) -> bool:
-    """Whether each label is one number."""
-    if not all(isinstance(label, str) for label in table.labels or [None]):
-        return False
-    try:
-        table.numbers()
-    except BrimfulError:
-        return False
-    return True
 
 
 def _numbers(table: Table) -> np.ndarray:

@@ -16,12 +16,11 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
-from tokenizers import Tokenizer
 
 from brimful.base.errors import BrimfulError
 from brimful.data.ragged import Ragged
 from brimful.tables.table import Table
-from brimful.tasks.encoded import Encoded, encode
+from brimful.tasks.encoded import Encoded
 
 PROBABILITY_DECIMALS = 6
 """Decimals of the probabilities that are written, and of the thresholds that they are compared with."""
@@ -77,17 +76,6 @@ class PredictionForm(Protocol):
     def facts(self) -> dict[str, Any]:
         """What summary.json says of the task beside its name."""
         return {}
-
-    def encode(self, table: Table, tokenizer: Tokenizer, max_length: int, overlap: int | None) -> Encoded:
-        """The examples of a table.
-
-        Args:
-            overlap: the tokens that windows of a text share; None cuts texts that are too long.
-
-        Raises:
-            BrimfulError: windows cannot be as `overlap` asks.
-        """
-        return encode(table, tokenizer, max_length, overlap=overlap, characters=self.characters)
 
     def answers(self, outputs: Outputs, data: Encoded) -> Any:
         """One answer for each row of the table, from the outputs of all its windows; by default their mean,
