@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Literal
 
 from brimful.base.errors import BrimfulError
-from brimful.base.seals import EXPORT
+from brimful.base.seals import EXPORT, require_no_own_files
 from brimful.base.storage import read_object, require_folder_place
 from brimful.exporting.format import Format
 from brimful.exporting.graph_formats import Onnx, OnnxInt8, OpenVino, OpenVinoInt8
@@ -36,7 +36,7 @@ def require_export_place(out: Path, source: ModelFolder, form: Format) -> None:
 
     Raises:
         BrimfulError: it is the model itself, an export in another format or a folder in one, or holds
-            something else.
+            something else, such as files of the user.
     """
     require_folder_place(out, replaces=("an earlier export", _is_export))
     if out.resolve() == source.path.resolve():
@@ -51,6 +51,7 @@ def require_export_place(out: Path, source: ModelFolder, form: Format) -> None:
             f"{out} holds an export in the format {known}, and this one is {form.name}: remove it, or choose"
             " another --out"
         )
+    require_no_own_files(out / EXPORT)
 
 
 def _is_export(folder: Path) -> bool:
