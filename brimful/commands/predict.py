@@ -87,7 +87,7 @@ def predict(config: PredictConfig) -> dict[str, Any]:
             tokens += int(data.examples.lengths.sum())
             cut += data.examples.cut
             advance(len(table))
-    warn_of_lost_ends(cut, texts, config.input, served.max_length, windows=model.windows)
+    warn_of_lost_ends(cut, texts, config.input, served.max_length)
     seconds = time.perf_counter() - started
     return {
         "texts": texts,

@@ -59,7 +59,6 @@ def load_task_data(
     *,
     max_length: int,
     overlap: int | None = None,
-    windows: bool = True,
     test_rows: np.ndarray | None = None,
     dev_rows: np.ndarray | None = None,
     more_tests: Sequence[str] = (),
@@ -73,7 +72,6 @@ def load_task_data(
         kind: the task. The layout or the training table gives its labels.
         test_path: None: test is cut from the training table (`cut_part`).
         overlap: the tokens that windows of a long text share; None cuts it.
-        windows: whether the verb has --overlap, which a warning of cut texts then names.
         test_rows, dev_rows: int64, rows of the training table that are known to be test, or dev.
         more_tests: other tables to measure on.
         metric: the primary metric; None: that of the layout or the task.
@@ -99,7 +97,7 @@ def load_task_data(
         data = files.encode(task, path, tokenizer, max_length, overlap)
         require_pairs(data.table, train.second is not None, train_path)
         if ranks.is_main:
-            warn_of_lost_ends(data.examples.cut, len(data), path, max_length, windows=windows)
+            warn_of_lost_ends(data.examples.cut, len(data), path, max_length)
         return data
 
     whole = everything = encoded(train_path)

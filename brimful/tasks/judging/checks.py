@@ -221,49 +221,40 @@ def label_counts(labels: Sequence[str], table: Table) -> dict[str, int]:
     return {name: counts[name] for name in [*labels, *sorted(counts.keys() - set(labels))]}
 
 
-@dataclass(frozen=True)
-class Lengths:
-    """Tokens of each row with its special tokens, and how many are unknown: int64 (n,) each."""
+def count_tokens(data: Encoded, tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray]:
+    """Tokens of each row as it is read, with special tokens, and how many are unknown, int64 (n,) each; of a
+    text in windows the sum of these."""
+    examples, unknown = data.examples, unknown_id(tokenizer)
+    of_example = [np.count_nonzero(ids == unknown) for ids in examples.tokens]
+    tokens = np.bincount(examples.text_of_example, examples.lengths, minlength=len(data))
+    found = np.bincount(examples.text_of_example, of_example, minlength=len(data))
+    return tokens.astype(np.int64), found.astype(np.int64)
 
-    tokens: np.ndarray
-    unknown: np.ndarray
 
-    @classmethod
-    def of(cls, data: Encoded, tokenizer: Tokenizer) -> "Lengths":
-        """Those of encoded rows, as they are read: of a text in windows the sum of these."""
-        examples, unknown = data.examples, unknown_id(tokenizer)
-        of_example = [np.count_nonzero(ids == unknown) for ids in examples.tokens]
-        tokens = np.bincount(examples.text_of_example, examples.lengths, minlength=len(data))
-        found = np.bincount(examples.text_of_example, of_example, minlength=len(data))
-        return cls(tokens.astype(np.int64), found.astype(np.int64))
-
-    @property
-    def facts(self) -> dict[str, float]:
-        """Quantiles of the length, and the proportion of unknown tokens."""
-        named = {"median": 0.5, "p90": 0.9, "p99": 0.99, "longest": 1.0}
-        quantiles = {name: int(np.quantile(self.tokens, q, method="higher")) for name, q in named.items()}
-        return quantiles | {"unknown": float(self.unknown.sum() / max(self.tokens.sum(), 1))}
+def token_facts(tokens: np.ndarray, unknown: np.ndarray) -> dict[str, float]:
+    """Quantiles of the length, and the proportion of unknown tokens."""
+    named = {"median": 0.5, "p90": 0.9, "p99": 0.99, "longest": 1.0}
+    quantiles = {name: int(np.quantile(tokens, q, method="higher")) for name, q in named.items()}
+    return quantiles | {"unknown": float(unknown.sum() / max(tokens.sum(), 1))}
 
 
 def described(facts: Mapping[str, float]) -> str:
-    """`Lengths.facts` in words."""
+    """`token_facts` in words."""
     return (
         f"tokens: median {facts['median']:,}, 90 % within {facts['p90']:,}, 99 % within {facts['p99']:,},"
         f" longest {facts['longest']:,}, {100 * facts['unknown']:.2f} % unknown"
     )
 
 
-def check_unknown(table: Table, lengths: Lengths) -> list[Finding]:
-    """Unknown tokens, if there are many."""
-    share = lengths.facts["unknown"]
+def check_unknown(table: Table, tokens: np.ndarray, unknown: np.ndarray) -> list[Finding]:
+    """Unknown tokens, if there are many; `tokens` and `unknown` as of `count_tokens`."""
+    share = unknown.sum() / max(tokens.sum(), 1)
     if share < UNKNOWN_TOKEN_SHARE:
         return []
-    rows = np.flatnonzero(lengths.unknown).tolist()
-    worst = int((lengths.unknown / np.maximum(lengths.tokens, 1)).argmax())
-    example = f"{lengths.unknown[worst]} of {lengths.tokens[worst]} in row {table.number(worst)}"
-    return _finding(
-        "unknown tokens", table, rows, f"with unknown tokens, {100 * share:.1f} % of all", example
-    )
+    worst = int((unknown / np.maximum(tokens, 1)).argmax())
+    example = f"{unknown[worst]} of {tokens[worst]} in row {table.number(worst)}"
+    what = f"with unknown tokens, {100 * share:.1f} % of all"
+    return _finding("unknown tokens", table, np.flatnonzero(unknown).tolist(), what, example)
 
 
 def check_before(data: TaskData, encoder: Encoder, *, own_dev: bool) -> tuple[list[Finding], dict[str, Any]]:
@@ -278,14 +269,14 @@ def check_before(data: TaskData, encoder: Encoder, *, own_dev: bool) -> tuple[li
         parts["dev"] = data.dev
     parts |= {f"more_tests[{index}]": part for index, part in enumerate(data.more_tests)}
     findings = check_tables([part.table for part in parts.values()], named="labels" in data.task.facts)
-    lengths = {name: Lengths.of(part, encoder.tokenizer) for name, part in parts.items()}
+    tokens = {name: count_tokens(part, encoder.tokenizer) for name, part in parts.items()}
     for name, part in parts.items():
-        findings += check_unknown(part.table, lengths[name])
+        findings += check_unknown(part.table, *tokens[name])
     names = {str(part.table.path): name for name, part in reversed(parts.items())}
     records = [
         {"table": names[f.file], "kind": f.kind, "count": f.count, "message": f.message} for f in findings
     ]
     return findings, {
-        "train": {"n": len(data.train), "tokens": lengths["train"].facts},
+        "train": {"n": len(data.train), "tokens": token_facts(*tokens["train"])},
         "findings": records,
     }

@@ -86,32 +86,6 @@ def over_seeds(measured: Sequence[Mapping[str, float]]) -> dict[str, Any]:
     return found
 
 
-def measure_methods(methods: Sequence[Sequence[Judged]], test: Encoded) -> Uncertain:
-    """The primary metric of methods, each the mean over the models of its seeds.
-
-    The covariance has two parts: over test rows, with the trained models as they are (`jackknifed`, whole
-    contexts of questions), and over k seeds, the covariance of the metrics of each seed, over k: models of
-    the same seed are paired.
-
-    Args:
-        methods: of each its models, in the same order of seeds. A method without seeds, such as a linear
-            model, has one.
-    """
-    models = [one for each in methods for one in each]
-    ends = np.cumsum([len(each) for each in methods])[:-1]
-
-    def measure(rows: np.ndarray) -> list[np.ndarray]:
-        data = test.take(rows)
-        return np.split(np.array([_measure_primary(one, rows, data) for one in models]), ends)
-
-    found = jackknifed(lambda rows: [float(runs.mean()) for runs in measure(rows)], test.table.groups())
-    seeds = max(map(len, methods))
-    if seeds == 1:
-        return found
-    runs = [np.broadcast_to(values, seeds) for values in measure(np.arange(len(test)))]
-    return found._replace(covariance=found.covariance + np.atleast_2d(np.cov(np.array(runs))) / seeds)
-
-
 def _measure_primary(model: Judged, rows: np.ndarray, data: Encoded) -> float:
     """The primary metric of a model on some rows, which are `data`."""
     task, every = model
@@ -120,10 +94,16 @@ def _measure_primary(model: Judged, rows: np.ndarray, data: Encoded) -> float:
 
 
 class MethodComparison:
-    """Methods to solve a task, side by side on the same test rows.
+    """Methods to solve a task, side by side on the same test rows by the primary metric, of each the mean
+    over the models of its seeds.
+
+    The covariance of their errors has two parts: over test rows, with the trained models as they are
+    (`jackknifed`, whole contexts of questions), and over k seeds, the covariance of the metrics of each seed,
+    over k: models of the same seed are paired.
 
     Args:
-        methods: by name, of each its models, as for `measure_methods`.
+        methods: by name, of each its models, in the same order of seeds. A method without seeds, such as a
+            linear model, has one.
 
     Attributes:
         values: the primary metric of each method.
@@ -131,9 +111,21 @@ class MethodComparison:
 
     def __init__(self, methods: Mapping[str, Sequence[Judged]], test: Encoded) -> None:
         self.methods, self.test = methods, test
+        models = [one for each in methods.values() for one in each]
+        ends = np.cumsum([len(each) for each in methods.values()])[:-1]
+
+        def measure(rows: np.ndarray) -> list[np.ndarray]:
+            data = test.take(rows)
+            return np.split(np.array([_measure_primary(one, rows, data) for one in models]), ends)
+
+        found = jackknifed(lambda rows: [float(runs.mean()) for runs in measure(rows)], test.table.groups())
+        seeds = max(map(len, methods.values()))
+        if seeds > 1:
+            runs = np.array([np.broadcast_to(values, seeds) for values in measure(np.arange(len(test)))])
+            found = found._replace(covariance=found.covariance + np.atleast_2d(np.cov(runs)) / seeds)
+        self._measured = found
         self._places = {name: place for place, name in enumerate(methods)}
-        self._measured = measure_methods(list(methods.values()), test)
-        self.values: dict[str, float] = dict(zip(methods, self._measured.values.tolist(), strict=True))
+        self.values: dict[str, float] = dict(zip(methods, found.values.tolist(), strict=True))
 
     @property
     def test_facts(self) -> dict[str, Any]:

@@ -93,60 +93,51 @@ def answered(confidence: np.ndarray, correct: np.ndarray, threshold: float) -> t
     return float(kept.mean()), float(correct[kept].mean()) if kept.any() else None
 
 
-def calibrate(answers: np.ndarray, dev: Encoded) -> Summary:
-    """The temperature of a classifier, and thresholds for abstaining, from logits (n, classes) of dev rows.
-
-    Returns:
-        `temperature`, 1 where dev has fewer than `FEWEST_ERRORS` errors; `dev_n`; and `abstain`: for each
-        target accuracy above that without abstaining the `threshold` of the calibrated probability, as
-        predictions write it, and the `dev_coverage` and `dev_accuracy` there.
-    """
-    labels = dev.targets["label"]
-    correct = answers.argmax(1) == labels
-    wrong, temperature = int((~correct).sum()), 1.0
-    if wrong >= FEWEST_ERRORS:
-        temperature = fit_temperature(answers, labels)
-    else:
-        say(f"{counted(wrong, 'error')} on dev: too few for a temperature; probabilities stay as trained")
-    confidence = confidences(answers, temperature)
-    chosen = []
-    for target in TARGETS:
-        threshold = abstain_threshold(confidence, correct, target)
-        if target > correct.mean() and threshold is not None:
-            coverage, accuracy = answered(confidence, correct, threshold)
-            row: Summary = {"target": target, "threshold": threshold}
-            chosen.append(row | {"dev_coverage": coverage, "dev_accuracy": accuracy})
-    return {"temperature": temperature, "dev_n": len(labels), "abstain": chosen}
-
-
-def review_classifier(answers: np.ndarray, test: Encoded, labels: list[str], fitted: Summary) -> Summary:
-    """What logits (n, classes) of the test rows say of a classifier.
+def review_classifier(
+    answers: np.ndarray, test: Encoded, labels: list[str], of_dev: tuple[np.ndarray, Encoded] | None
+) -> tuple[Summary, float | None]:
+    """What logits (n, classes) of the test rows say of a classifier; and its temperature.
 
     Args:
-        fitted: of `calibrate`, or empty.
+        of_dev: logits of dev rows by a model that did not train on them, and these rows, if there are any.
+
+    Returns:
+        `calibration`, with the `temperature`, which is 1 where dev has fewer than `FEWEST_ERRORS` errors;
+        `abstain`: for each target accuracy above dev's own without abstaining the `threshold` of the
+        calibrated probability, as predictions write it, and coverage and accuracy there on dev and on test;
+        and `confused`, the most frequent errors.
     """
     truth, predicted = test.targets["label"], answers.argmax(1)
     correct = truth == predicted
     calibration: Summary = {"ece": calibration_error(confidences(answers), correct)}
-    told: Summary = {"calibration": calibration}
-    if fitted:
-        temperature = fitted["temperature"]
-        confidence = confidences(answers, temperature)
-        calibration |= {
-            "temperature": temperature,
-            "dev_n": fitted["dev_n"],
-            "ece_calibrated": calibration_error(confidence, correct),
-        }
-        told["abstain"] = []
-        for row in fitted["abstain"]:
-            coverage, accuracy = answered(confidence, correct, row["threshold"])
-            told["abstain"].append(row | {"test_coverage": coverage, "test_accuracy": accuracy})
     errors = Counter(zip(truth[~correct].tolist(), predicted[~correct].tolist(), strict=True))
-    told["confused"] = [
+    confused = [
         {"label": labels[label], "prediction": labels[guess], "rows": rows}
         for (label, guess), rows in sorted(errors.items(), key=lambda item: (-item[1], item[0]))[:SHOWN]
     ]
-    return told
+    told: Summary = {"calibration": calibration, "confused": confused}
+    if of_dev is None:
+        say("no dev rows: no temperature and no threshold for abstaining (give --dev)")
+        return told, None
+    dev_answers, dev_labels = of_dev[0], of_dev[1].targets["label"]
+    dev_correct = dev_answers.argmax(1) == dev_labels
+    wrong, temperature = int((~dev_correct).sum()), 1.0
+    if wrong >= FEWEST_ERRORS:
+        temperature = fit_temperature(dev_answers, dev_labels)
+    else:
+        say(f"{counted(wrong, 'error')} on dev: too few for a temperature; probabilities stay as trained")
+    on_dev, on_test = confidences(dev_answers, temperature), confidences(answers, temperature)
+    calibration |= {"temperature": temperature, "dev_n": len(dev_labels)}
+    calibration["ece_calibrated"] = calibration_error(on_test, correct)
+    told["abstain"] = []
+    for target in TARGETS:
+        threshold = abstain_threshold(on_dev, dev_correct, target)
+        if target > dev_correct.mean() and threshold is not None:
+            row: Summary = {"target": target, "threshold": threshold}
+            row["dev_coverage"], row["dev_accuracy"] = answered(on_dev, dev_correct, threshold)
+            row["test_coverage"], row["test_accuracy"] = answered(on_test, correct, threshold)
+            told["abstain"].append(row)
+    return told, temperature
 
 
 def worst_errors(task: Task, answers: Any, data: Encoded) -> list[Row]:
@@ -230,12 +221,7 @@ def review(data: TaskData, answers: Any, dev_answers: Any) -> tuple[Summary, flo
     told = scores_by_label(task, answers, test)
     if not isinstance(task, Classification):
         return told | {"errors": worst_errors(task, answers, test)}, None
-    fitted: Summary = {}
-    if dev_answers is None or dev is None:
-        say("no dev rows: no temperature and no threshold for abstaining (give --dev)")
-    else:
-        fitted = calibrate(dev_answers, dev)
-    told |= review_classifier(answers, test, task.labels, fitted)
-    temperature = fitted.get("temperature")
+    of_dev = None if dev_answers is None or dev is None else (dev_answers, dev)
+    reviewed, temperature = review_classifier(answers, test, task.labels, of_dev)
     calibrated = answers if temperature is None else answers / temperature
-    return told | {"errors": worst_errors(task, calibrated, test)}, temperature
+    return told | reviewed | {"errors": worst_errors(task, calibrated, test)}, temperature

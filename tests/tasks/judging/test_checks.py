@@ -12,16 +12,17 @@ from brimful.tasks.data import TaskData
 from brimful.tasks.encoded import Encoded, encode
 from brimful.tasks.judging.checks import (
     Finding,
-    Lengths,
     check_before,
     check_labels,
     check_overlap,
     check_rows,
     check_tables,
     check_unknown,
+    count_tokens,
     label_counts,
     normalised,
     overlap,
+    token_facts,
 )
 from builders.encoders import small, word_tokenizer
 
@@ -47,8 +48,8 @@ def by_kind(found: list[Finding]) -> dict[str, Finding]:
     return {finding.kind: finding for finding in found}
 
 
-def lengths_of(rows: Table, overlap: int | None = None, max_length: int = 1 << 30) -> Lengths:
-    return Lengths.of(encode(rows, word_tokenizer(), max_length, overlap=overlap), word_tokenizer())
+def tokens_of(rows: Table, overlap: int | None = None, max_length: int = 99) -> tuple[np.ndarray, np.ndarray]:
+    return count_tokens(encode(rows, word_tokenizer(), max_length, overlap=overlap), word_tokenizer())
 
 
 def labels_of(given: Table, train: Table) -> dict[str, Finding]:
@@ -123,8 +124,7 @@ def test_rows_of_a_part_are_those_of_the_whole_table() -> None:
     assert found["leakage"].rows == [2]
     assert "and row 9 (" in found["leakage"].message
     assert (found["unseen labels"].rows, "('e')" in found["unseen labels"].message) == ([3], True)
-    lengths = lengths_of(train)
-    (unknown,) = check_unknown(train, lengths)
+    (unknown,) = check_unknown(train, *tokens_of(train))
     assert "(20 of 22 in row 45)" in unknown.message
 
 
@@ -151,30 +151,29 @@ def test_labels_of_spans_and_lists_are_counted_by_row() -> None:
 def test_lengths_and_unknown_tokens() -> None:
     texts = ["w1 w2", "w1 " * 20, "", "strange strange w3"]
     rows = table([(text, "a") for text in texts])
-    lengths = lengths_of(rows)
-    assert lengths.tokens.tolist() == [4, 22, 2, 5]
-    assert lengths.unknown.tolist() == [0, 0, 0, 2]
-    assert lengths.facts == pytest.approx(
+    tokens, unknown = tokens_of(rows)
+    assert tokens.tolist() == [4, 22, 2, 5]
+    assert unknown.tolist() == [0, 0, 0, 2]
+    assert token_facts(tokens, unknown) == pytest.approx(
         {"median": 5, "p90": 22, "p99": 22, "longest": 22, "unknown": 2 / 33}
     )
-    (found,) = check_unknown(rows, lengths)
+    (found,) = check_unknown(rows, tokens, unknown)
     assert "1 row with unknown tokens, 6.1 % of all (2 of 5 in row 4)" in found.message
-    assert check_unknown(rows, lengths_of(table([("w1", "a")]))) == []
+    assert check_unknown(rows, *tokens_of(table([("w1", "a")]))) == []
 
 
 @pytest.mark.parametrize("overlap", [None, 2])
 def test_encoded_rows_are_counted_as_they_are_read(overlap: int | None) -> None:
     rows = table([(text, "a") for text in ["odd w1", "w1 " * 20 + "odd", "", "w2"]])
-    lengths = lengths_of(rows, overlap, 12)
-    assert lengths.unknown.tolist() == [1, 0 if overlap is None else 1, 0, 0]
-    assert lengths.tokens.tolist()[::2] == [4, 2]
-    assert (lengths.tokens[1] > 12) == (overlap is not None)
+    tokens, unknown = tokens_of(rows, overlap, 12)
+    assert unknown.tolist() == [1, 0 if overlap is None else 1, 0, 0]
+    assert tokens.tolist()[::2] == [4, 2]
+    assert (tokens[1] > 12) == (overlap is not None)
 
 
 def test_lengths_of_pairs_count_both_texts() -> None:
     pairs = table([("w1 w2", "a")], second=["w3 odd"])
-    lengths = lengths_of(pairs)
-    assert lengths.unknown.tolist() == [1]
+    assert tokens_of(pairs)[1].tolist() == [1]
 
 
 def test_pairs_in_the_other_order_and_shared_texts_are_found_across_files() -> None:

@@ -25,7 +25,7 @@ from brimful.tasks.classification import WEIGHT, Classification
 from brimful.tasks.data import TaskData, drawn
 from brimful.tasks.encoded import Encoded, encode
 from brimful.tasks.judging.baselines import Tfidf, linear
-from brimful.tasks.judging.comparison import Judged, jackknifed, measure_methods
+from brimful.tasks.judging.comparison import Judged, MethodComparison, jackknifed
 from brimful.tasks.question_answering import QuestionAnswering
 from builders.encoders import word_tokenizer
 from builders.thin_encoders import thin_encoder
@@ -238,17 +238,17 @@ def test_the_error_of_questions_is_that_of_contexts(seed):
     texts, golds = ["w"] * 1000, [[Answer(0, "w")]] * 1000
     table = QuestionTable(Path("a"), texts, [f"w{context}" for context in contexts], golds, ids=["i"] * 1000)
     data = encode(table, word_tokenizer(), 8)
-    judged = [
-        [
+    judged = {
+        name: [
             Judged(
                 QuestionAnswering(), [Prediction([Scored(0, "w" if one else "x", 1.0)], 0.0) for one in each]
             )
         ]
-        for each in (right, np.ones_like(right))
-    ]
-    measured = measure_methods(judged, data)
-    assert measured.difference(1, 0)[0] == pytest.approx(1 - right.mean())
-    assert measured.difference(1, 0)[1] == pytest.approx(right[::5].std() / 200**0.5, rel=0.45)
+        for name, each in (("some", right), ("all", np.ones_like(right)))
+    }
+    measured = MethodComparison(judged, data).difference("all", "some")
+    assert measured["difference"] == pytest.approx(1 - right.mean())
+    assert measured["standard_error"] == pytest.approx(right[::5].std() / 200**0.5, rel=0.45)
     one = jackknifed(lambda rows: [right[rows].mean()], ["context"] * 1000)
     assert one.covariance[0, 0] ** 0.5 == pytest.approx(right.std() / 1000**0.5, rel=0.45)
 
@@ -259,17 +259,18 @@ def test_the_error_of_several_seeds_is_that_of_rows_and_of_seeds(seed):
     task, data = Classification(["0", "1"]), made_up([f"w{number}" for number in range(300)], wanted.tolist())
     logits = [random.normal(size=(300, 2)) + 2 * np.eye(2)[wanted] for _ in range(4)]
     models = [Judged(task, each.astype(np.float32)) for each in logits]
-    both = [models[:2], models[2:]]
-    found, alone = measure_methods(both, data), measure_methods([models[:1]], data)
-    each = np.array([[task.measure(one.answers, data)["accuracy"] for one in method] for method in both])
-    assert found.values == pytest.approx(each.mean(1))
+    both = {"first": models[:2], "second": models[2:]}
+    found = MethodComparison(both, data)
+    each = np.array(
+        [[task.measure(one.answers, data)["accuracy"] for one in method] for method in both.values()]
+    )
+    assert list(found.values.values()) == pytest.approx(each.mean(1))
     right = [one.answers.argmax(1) == wanted for one in models]
     mean = (right[0] + right[1].astype(float)) / 2 - (right[2] + right[3].astype(float)) / 2
     expected = mean.var() / 300 + (each[0] - each[1]).var(ddof=1) / 2
-    assert found.difference(0, 1)[1] == pytest.approx(expected**0.5, rel=0.5)
-    assert alone.covariance[0, 0] ** 0.5 == pytest.approx((right[0].var() / 300) ** 0.5, rel=0.6)
-    one = measure_methods([models[:1]], data.take(np.array([0])))
-    assert one.covariance.tolist() == [[0.0]]
+    assert found.difference("first", "second")["standard_error"] == pytest.approx(expected**0.5, rel=0.5)
+    single = MethodComparison({"first": models[:1], "second": models[2:3]}, data.take(np.array([0])))
+    assert single.difference("first", "second")["standard_error"] == 0
 
 
 def test_wide_encoders_have_a_lower_default_rate(inputs, tmp_path):

@@ -18,7 +18,6 @@ from brimful.tasks.judging.review import (
     TEMPERATURES,
     abstain_threshold,
     answered,
-    calibrate,
     calibration_error,
     confidences,
     fit_temperature,
@@ -108,10 +107,10 @@ def test_thresholds_are_chosen_on_dev_and_measured_on_test(seed: int) -> None:
         labels = (rng.random(n) < chance).astype(np.int64)
         return logits * 3, encoded(list("ab") * (n // 2), label=labels)
 
-    fitted = calibrate(*drawn(4000))
-    assert fitted["temperature"] == pytest.approx(3, rel=0.15)
-    assert [row["target"] for row in fitted["abstain"]][:2] == [0.9, 0.95]
-    told = review_classifier(*drawn(4000), ["a", "b"], fitted)
+    of_dev = drawn(4000)
+    told, temperature = review_classifier(*drawn(4000), ["a", "b"], of_dev)
+    assert temperature == told["calibration"]["temperature"] == pytest.approx(3, rel=0.15)
+    assert [row["target"] for row in told["abstain"]][:2] == [0.9, 0.95]
     assert told["calibration"]["ece_calibrated"] < 0.04 < told["calibration"]["ece"]
     for row in told["abstain"]:
         assert row["dev_accuracy"] >= row["target"]
@@ -125,8 +124,9 @@ def test_a_dev_with_few_errors_gives_no_temperature(seed: int, capsys) -> None:
     labels = logits.argmax(1)
     for wrong, fitted in ((0, False), (9, False), (10, True)):
         truth = np.where(np.arange(100) < wrong, 1 - labels, labels)
-        found = calibrate(logits, encoded(list("ab") * 50, label=truth))
-        assert (found["temperature"] != 1) == fitted
+        dev = encoded(list("ab") * 50, label=truth)
+        _, temperature = review_classifier(logits, dev, ["a", "b"], (logits, dev))
+        assert (temperature != 1) == fitted
         assert (f"{wrong} error" in capsys.readouterr().err) != fitted
 
 
@@ -138,9 +138,9 @@ def test_predictions_abstain_as_on_dev(seed: int) -> None:
         logits = rng.normal(0, 1, (60, 2)).astype(np.float32)
         labels = (logits[:, 1] - logits[:, 0] + rng.normal(0, 1, 60) > 0).astype(np.int64)
         dev = encoded(list("ab") * 30, label=labels)
-        fitted = calibrate(logits, dev)
-        rows = task.rows(logits / np.float32(fitted["temperature"]), dev)
-        for chosen in fitted["abstain"]:
+        told, temperature = review_classifier(logits, dev, task.labels, (logits, dev))
+        rows = task.rows(logits / np.float32(temperature), dev)
+        for chosen in told["abstain"]:
             kept = [not row["abstained"] for row in abstain(rows, chosen["threshold"])]
             assert np.mean(kept) == chosen["dev_coverage"]
 
@@ -161,7 +161,7 @@ def test_ten_thousand_classes_need_no_matrix_of_them(seed):
     data, task = labelled("label", random.permutation(10_000)[:100]), Classification(labels)
     tracemalloc.start()
     task.measure(answers, data)
-    told = review_classifier(answers, data, labels, {})
+    told, _ = review_classifier(answers, data, labels, None)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 100e6
