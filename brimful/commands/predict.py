@@ -45,7 +45,7 @@ def _some(names: Sequence[str]) -> str:
 def predict(config: PredictConfig) -> dict[str, Any]:
     """Write a prediction for each text: the columns of the model's task, such as prediction and probability.
 
-    A static model is served by numpy and an export by onnxruntime or OpenVINO, both without torch.
+    An export is served by onnxruntime or OpenVINO, without torch.
     Probabilities are calibrated if the model's config.json has a temperature, which finetune fits on dev.
     With an encoder, the column is `vector`. The input may be of any size: it is read twice, first to check
     every row, then in slices. The output gets its name when it is complete.
@@ -72,7 +72,7 @@ def predict(config: PredictConfig) -> dict[str, Any]:
     texts = 0
     for table in read_slices(model.read):
         # A first text can be too long, and windows can be impossible.
-        crowds = table.second is not None and (model.overlap is not None or not model.windows)
+        crowds = table.second is not None and model.overlap is not None
         if len(table) and (crowds or not texts):
             served.encode(table if crowds else table.take([0]), served.overlap, served.tokenizer)
         texts += len(table)

@@ -80,7 +80,6 @@ class BatchModel:
         abstains, scored: whether rows have a probability, and whether they have one for each of `labels`,
             which are empty otherwise.
         pairs: whether it reads pairs of texts, if known.
-        windows: whether it can read long texts in windows.
         workers: the most batches of it that are computed at the same time, each on its part of the cores.
         speed: tokens a second of all, and `budget` the most tokens of a batch, once `measure` has found them.
         pace: the speed of late, beside whatever else the cores do.
@@ -89,14 +88,14 @@ class BatchModel:
     def __init__(self, name: str, served: ServedTask | ServedEncoder) -> None:
         self.name, self.served = name, served
         self.task, self.width = "embeddings", getattr(served, "width", 0)
-        self.abstains, self.scored, self.windows, self.labels = False, False, True, list[str]()
+        self.abstains, self.scored, self.labels = False, False, list[str]()
         self.pairs: bool | None = False
         self.budget, self.speed, self.pace = SMALLEST, 1.0, 1.0
         self._density = 0.5
         self.workers, self._threads = 1, served.threads
         if isinstance(served, ServedTask):
             task = served.task
-            self.task, self.abstains, self.windows = task.name, task.abstains, served.windows
+            self.task, self.abstains = task.name, task.abstains
             self.pairs = True if task.problem_type == "question_answering" else served.pairs
             try:
                 task.scores(np.zeros((0, len(task.labels)), dtype=np.float32))
@@ -155,9 +154,9 @@ class BatchModel:
         self.pace += min(1.0, seconds) * (self.workers * tokens / seconds - self.pace)
 
     def _cut(self, text: str, second: str | None, tokenizer: Tokenizer) -> dict[str, int]:
-        markers, prompt = getattr(self.served, "markers", True), getattr(self.served, "prompt", "")
-        given = tokenizer, prompt + text, second, self.served.max_length
-        places = zip(("truncated_at", "truncated_at_b"), places_of_cuts(*given, markers=markers), strict=True)
+        prompt = getattr(self.served, "prompt", "")
+        cuts = places_of_cuts(tokenizer, prompt + text, second, self.served.max_length)
+        places = zip(("truncated_at", "truncated_at_b"), cuts, strict=True)
         found = {name: max(0, place - len(prompt)) for name, place in places if place is not None}
         left = truncation_side(tokenizer) == "left"
         return {name: place for name, place in found.items() if place or not left}  # else the prompt was cut
@@ -294,22 +293,21 @@ def open_models(
 
 
 def places_of_cuts(
-    tokenizer: Tokenizer, text: str, second: str | None, max_length: int, *, markers: bool = True
+    tokenizer: Tokenizer, text: str, second: str | None, max_length: int
 ) -> tuple[int | None, int | None]:
     """Where a text or pair is cut that `encode_texts` reads without windows: the end of what is read of each,
     or its beginning if the tokenizer cuts on the left; None of one that is read whole.
 
     Args:
         tokenizer: without truncation.
-        markers: whether the model's own tokens stand around the text, and count.
     """
-    whole = tokenizer.encode(text, second, add_special_tokens=markers)
+    whole = tokenizer.encode(text, second)
     if len(whole) <= max_length:
         return None, None
     left = truncation_side(tokenizer) == "left"
     tokenizer.enable_truncation(max_length, direction=truncation_side(tokenizer))
     try:
-        read = tokenizer.encode(text, second, add_special_tokens=markers)
+        read = tokenizer.encode(text, second)
     finally:
         tokenizer.no_truncation()
     found: list[int | None] = []

@@ -1,7 +1,7 @@
 """What `predict` and `serve` need of a model, whatever computes it.
 
-A module of this folder opens each kind of model: `static_models` with numpy and `graph_models` with
-onnxruntime or OpenVINO, both without torch; `torch_models` what has weights of its own.
+A module of this folder opens each kind of model: `graph_models` with onnxruntime or OpenVINO, without torch;
+`torch_models` what has weights of its own.
 """
 
 from collections.abc import Callable
@@ -52,16 +52,12 @@ class ServedTask(Served):
 
     Attributes:
         temperature: what the logits of a classifier are divided by, if it is known.
-        windows: whether it can read long texts in windows.
         pairs: whether it reads pairs of texts, if known.
-        markers: whether the model's own tokens stand around a text.
     """
 
     task: PredictionForm
     temperature: float | None = None
-    windows: bool = True
     pairs: bool | None = None
-    markers: bool = True
 
     def encode(self, table: Table, overlap: int | None, tokenizer: Tokenizer) -> Encoded:
         """The examples of a table.

@@ -35,7 +35,7 @@ class Predictions:
             raise BrimfulError(f"{config.output} holds scores and no labels; leave --abstain-below out")
         if self.array or config.scores:
             model.task.scores(np.zeros((0, len(model.task.labels)), dtype=np.float32))
-        self.overlap, self.windows = model.overlap, model.windows
+        self.overlap = model.overlap
         self.facts = model.task.facts
         self.found: dict[str, Any] = {} if config.abstain_below is None else {"abstained": 0}
         if self.array:
@@ -60,8 +60,6 @@ class Predictions:
 
 class Vectors:
     """An encoder, which writes a vector for each text."""
-
-    windows = True
 
     def __init__(self, model: ServedEncoder, config: PredictConfig, layout: FileLayout) -> None:
         self.config = config

@@ -48,8 +48,6 @@ def job_of(model: BatchModel, body: Body) -> QueuedRequest:
         raise RefusedError(413, f"a text has {max(lengths):,} characters, over {CHARACTERS:,}: divide it")
     overlap = served.overlap if body.overflow is None else None
     if body.overflow == "window":
-        if not model.windows:
-            raise RefusedError(422, f"{model.name} reads no windows; leave overflow out, or truncate")
         overlap = min(OVERLAP, served.max_length // 4) if served.overlap is None else served.overlap
     most = served.max_length if overlap is None else CHARACTERS
     tokens = sum(model.expected(length, most) for length in lengths)
