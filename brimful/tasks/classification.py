@@ -118,10 +118,6 @@ class Classification(Classes, Task):
             "loss": float(loss),
         }
 
-    def scores(self, answers: np.ndarray) -> np.ndarray:
-        """As those of `Classes`, in torch's rounding."""
-        return probabilities(answers)
-
     def outputs_of(self, scores: np.ndarray) -> np.ndarray:
         """Logarithms of the probabilities, less their mean."""
         logits = np.log(np.maximum(scores, MIN_PROBABILITY))
@@ -133,11 +129,6 @@ class Classification(Classes, Task):
             {"gold": self.labels[label], "prediction": guess, "probability": value}
             for label, (guess, value) in zip(data.targets["label"], self.best(answers), strict=True)
         ]
-
-
-def probabilities(logits: np.ndarray) -> np.ndarray:
-    """The probability of each class, float32 (n, classes), as predictions have it."""
-    return torch.softmax(torch.from_numpy(logits), -1).numpy()
 
 
 def _matthews(predicted: np.ndarray, labelled: np.ndarray, right: np.ndarray) -> float:

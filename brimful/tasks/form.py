@@ -130,8 +130,7 @@ class Classes(NamedLabels):
 
     def scores(self, answers: np.ndarray) -> np.ndarray:
         """The probability of each class."""
-        weights = np.exp(answers.astype(np.float64) - answers.max(1, keepdims=True, initial=-np.inf))
-        return (weights / weights.sum(1, keepdims=True)).astype(np.float32)
+        return probabilities(answers)
 
     def rows(self, answers: np.ndarray, data: Encoded) -> list[Row]:
         """`prediction`, a label, and its `probability`."""
@@ -155,6 +154,12 @@ class Numbers(PredictionForm):
     def rows(self, answers: np.ndarray, data: Encoded) -> list[Row]:
         """`prediction`, a number."""
         return [{"prediction": value} for value in answers[:, 0].tolist()]
+
+
+def probabilities(logits: np.ndarray) -> np.ndarray:
+    """The probability of each class, float32 (n, classes)."""
+    weights = np.exp(logits.astype(np.float64) - logits.max(1, keepdims=True, initial=-np.inf))
+    return (weights / weights.sum(1, keepdims=True)).astype(np.float32)
 
 
 def predicted_rows(task: PredictionForm, answers: Any, data: Encoded, *, scores: bool = False) -> list[Row]:

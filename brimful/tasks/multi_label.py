@@ -100,10 +100,6 @@ class MultiLabel(LabelSets, Task):
             "n": len(data),
         }
 
-    def scores(self, answers: np.ndarray) -> np.ndarray:
-        """As those of `LabelSets`, in torch's rounding."""
-        return torch.sigmoid(torch.from_numpy(answers)).numpy()
-
     def compared_rows(self, answers: np.ndarray, data: Encoded) -> list[Row]:
         """`gold` and `prediction`, both lists."""
         assert data.table.labels is not None

@@ -16,8 +16,6 @@ from brimful.base.console import recorded_warnings
 from brimful.base.errors import BrimfulError
 from brimful.data.ragged import Ragged
 from brimful.tables import slices
-from brimful.tables.columns import Column
-from brimful.tables.layouts import find_layout
 from brimful.tables.table_files import read_file
 from brimful.tasks import cache
 from brimful.tasks import task as task_module
@@ -151,20 +149,6 @@ def test_a_table_in_slices_is_the_whole_table(
         assert ours is None or list(ours) == list(theirs), name
 
 
-def test_rows_that_are_left_out_of_slices_are_counted_once(
-    tmp_path: Path,
-    folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    rows = [f"{row}\tA\tB\t{('-', 'neutral')[row % 2]}" for row in range(9)]
-    (tmp_path / "a.tsv").write_text("\n".join(["index\tsentence1\tsentence2\tgold_label", *rows]) + "\n")
-    monkeypatch.setattr(slices.Slices.__init__, "__defaults__", (1, slices.CHARACTERS))
-    table = TaskFiles(find_task("classification"), find_layout("glue/mnli")).read(tmp_path / "a.tsv")
-    assert (len(table), table.lines.tolist()) == (4, [3, 5, 7, 9])
-    assert capfd.readouterr().err.count("5 rows with the label - are left out") == 1
-
-
 def test_a_fault_in_a_later_slice_leaves_no_entry(
     tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -284,14 +268,6 @@ def test_the_oldest_entries_go_first(tmp_path: Path, folder: Path, monkeypatch: 
         path.write_text(f"text\tlabel\n{number}\ta\n")
         assert list(TaskFiles(kind).read(path).texts) == [str(number)]
         assert len(list(folder.iterdir())) == 1
-
-
-def test_columns() -> None:
-    values = ["a", "", "好", "a"]
-    column = Column.of(values)
-    assert (list(column), column[2], len(column), list(column[1:3])) == (values, "好", 4, ["", "好"])
-    assert list(column.take(np.array([3, 1]))) == ["a", ""]
-    assert list(Column.of([[1], [1], [1], [1], [2]], list[int])) == [[1], [1], [1], [1], [2]]
 
 
 RANK = """

@@ -31,43 +31,30 @@ class Judged(NamedTuple):
     answers: Any
 
 
-class Uncertain(NamedTuple):
-    """The metrics of m models on the same examples.
-
-    Attributes:
-        values: float64 (m,).
-        covariance: float64 (m, m), of their errors, since the examples are one sample of many.
-    """
-
-    values: np.ndarray
-    covariance: np.ndarray
-
-    def difference(self, first: int, second: int) -> tuple[float, float]:
-        """Of two of them, and its standard error."""
-        signs = np.zeros(len(self.values))
-        signs[first] += 1.0
-        signs[second] -= 1.0
-        variance = signs @ self.covariance @ signs
-        return float(signs @ self.values), float(np.sqrt(max(variance, 0.0)))
-
-
 Measure = Callable[[np.ndarray], Sequence[float]]
 """int64 (n,), examples -> the metric of each of m models on them."""
 
 
-def jackknifed(measure: Measure, groups: Sequence[object]) -> Uncertain:
-    """The metrics of m models, with the covariance of their errors by the jackknife over groups: each of 50
-    measurements leaves out a part of the examples, drawn at random, for all models together (Efron and
-    Tibshirani, 1993, chapter 11). So an example that is hard for all adds nothing to the error of a
-    difference. Examples of equal groups are in one part, unless there is a single group.
+def jackknifed(measure: Measure, groups: Sequence[object]) -> tuple[np.ndarray, np.ndarray]:
+    """The metrics of m models, and the covariance of their errors, since the examples are one sample of many.
+
+    It is by the jackknife over groups: each of 50 measurements leaves out a part of the examples, drawn at
+    random, for all models together (Efron and Tibshirani, 1993, chapter 11). So an example that is hard for
+    all adds nothing to the error of a difference.
+
+    Args:
+        groups: of each example; those of equal groups are in one part, unless there is a single group.
+
+    Returns:
+        float64 (m,) and (m, m).
     """
     place = shuffled_groups(groups if len(set(groups)) > 1 else range(len(groups)), derive_key("jackknife"))
     values = np.array(measure(np.arange(len(place))))
     parts = min(JACKKNIFE_PARTS, int(place.max()) + 1)
     if parts == 1:
-        return Uncertain(values, np.zeros((len(values), len(values))))
+        return values, np.zeros((len(values), len(values)))
     left = np.array([measure(np.flatnonzero(place % parts != part)) for part in range(parts)])
-    return Uncertain(values, (parts - 1) * np.atleast_2d(np.cov(left.T, bias=True)))
+    return values, (parts - 1) * np.atleast_2d(np.cov(left.T, bias=True))
 
 
 def over_seeds(measured: Sequence[Mapping[str, float]]) -> dict[str, Any]:
@@ -118,14 +105,14 @@ class MethodComparison:
             data = test.take(rows)
             return np.split(np.array([_measure_primary(one, rows, data) for one in models]), ends)
 
-        found = jackknifed(lambda rows: [float(runs.mean()) for runs in measure(rows)], test.table.groups())
+        means, self._covariance = jackknifed(
+            lambda rows: [float(runs.mean()) for runs in measure(rows)], test.table.groups()
+        )
         seeds = max(map(len, methods.values()))
         if seeds > 1:
             runs = np.array([np.broadcast_to(values, seeds) for values in measure(np.arange(len(test)))])
-            found = found._replace(covariance=found.covariance + np.atleast_2d(np.cov(runs)) / seeds)
-        self._measured = found
-        self._places = {name: place for place, name in enumerate(methods)}
-        self.values: dict[str, float] = dict(zip(methods, found.values.tolist(), strict=True))
+            self._covariance = self._covariance + np.atleast_2d(np.cov(runs)) / seeds
+        self.values: dict[str, float] = dict(zip(methods, means.tolist(), strict=True))
 
     @property
     def test_facts(self) -> dict[str, Any]:
@@ -144,8 +131,10 @@ class MethodComparison:
 
     def difference(self, first: str, second: str) -> dict[str, float]:
         """The primary metric of the first method minus the second's: `difference` and `standard_error`."""
-        difference, error = self._measured.difference(self._places[first], self._places[second])
-        return {"difference": difference, "standard_error": error}
+        signs = np.array([(name == first) - (name == second) for name in self.methods])
+        variance = float(signs @ self._covariance @ signs)
+        difference = self.values[first] - self.values[second]
+        return {"difference": difference, "standard_error": math.sqrt(max(variance, 0.0))}
 
 
 def fingerprint(table: Table) -> str:

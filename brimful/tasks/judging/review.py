@@ -17,10 +17,10 @@ from scipy.special import log_softmax
 
 from brimful.base.console import counted, say
 from brimful.tables.labelled_spans import LabelledSpan
-from brimful.tasks.classification import Classification, probabilities
+from brimful.tasks.classification import Classification
 from brimful.tasks.data import TaskData
 from brimful.tasks.encoded import Encoded
-from brimful.tasks.form import PROBABILITY_DECIMALS, Row
+from brimful.tasks.form import PROBABILITY_DECIMALS, Row, probabilities
 from brimful.tasks.task import Task
 
 SHOWN = 20
