@@ -179,7 +179,8 @@ def _evaluate_task(plan: EvaluatePlan, run: RunFolder) -> dict[str, Any]:
                 rungs["majority"] = baselines.majority(data.task, data)
                 rungs["TF-IDF + linear"] = baselines.linear(data.task, data, baselines.Tfidf())
             say(f"{name}: frozen, under a linear model")
-            features = baselines.frozen(encoder, data.task, data, finetuning.overlap, runtime)
+            longest = data.train.examples.max_length
+            features = baselines.Frozen(encoder, data.task, longest, finetuning.overlap, runtime)
             rungs[f"{name}, frozen"] = baselines.linear(data.task, data, features)
         elif number == 1:
             say(f"no probe: {reason}")

@@ -46,7 +46,9 @@ class Ladder:
             encoder, _ = load_pretrained(config.encoder_folder)
             features = {
                 "tfidf": baselines.Tfidf(),
-                "frozen": baselines.frozen(encoder, data.task, data, config.overlap, finetuning.runtime),
+                "frozen": baselines.Frozen(
+                    encoder, data.task, data.train.examples.max_length, config.overlap, finetuning.runtime
+                ),
             }
         if config.ladder != "none":
             found |= self._baselines(features)

@@ -20,7 +20,6 @@ from brimful.model.encoder import Encoder
 from brimful.model.inference import text_vectors
 from brimful.tables.table import Table
 from brimful.tasks.data import TaskData, cut_part, drawn
-from brimful.tasks.encoded import Encoded
 from brimful.tasks.judging.speed import Answer
 from brimful.tasks.task import Task
 from brimful.train.objective import Runtime
@@ -107,7 +106,7 @@ class Frozen:
     `Tfidf`; a text that was embedded before is embedded again by `new` alone.
 
     Args:
-        encode: texts -> examples, without targets.
+        task, max_length, overlap: how the fine-tuned model reads texts.
     """
 
     name = "the frozen encoder"
@@ -115,10 +114,15 @@ class Frozen:
     kind = kinds[-1]
     strengths: Sequence[float] = FROZEN_STRENGTHS
 
-    def __init__(self, encoder: Encoder, encode: Callable[[Table], Encoded], runtime: Runtime) -> None:
+    def __init__(
+        self, encoder: Encoder, task: Task, max_length: int, overlap: int | None, runtime: Runtime
+    ) -> None:
+        assert encoder.tokenizer is not None
         self.encoder = encoder.to(runtime.device).eval()
-        self.encode = encode
-        self.runtime = runtime
+        self.encode = partial(
+            task.encode, tokenizer=encoder.tokenizer, max_length=max_length, overlap=overlap, labelled=False
+        )
+        self.precision = runtime.precision
         self._known: dict[tuple[str, str], np.ndarray] = {}
 
     def fit(self, table: Table) -> np.ndarray:
@@ -140,22 +144,11 @@ class Frozen:
         return np.stack([self._known[key] for key in keys])
 
     def _embed(self, table: Table) -> np.ndarray:
-        return text_vectors(self.encoder, self.encode(table).examples, precision=self.runtime.precision)
+        return text_vectors(self.encoder, self.encode(table).examples, precision=self.precision)
 
 
 Features = Tfidf | Frozen
 """How a baseline reads texts."""
-
-
-def frozen(encoder: Encoder, task: Task, data: TaskData, overlap: int | None, runtime: Runtime) -> Frozen:
-    """The features of an encoder that reads texts as the fine-tuned one does."""
-    assert encoder.tokenizer is not None
-    tokenizer, max_length = encoder.tokenizer, data.train.examples.max_length
-
-    def encode(table: Table) -> Encoded:
-        return task.encode(table, tokenizer, max_length, overlap, labelled=False)
-
-    return Frozen(encoder, encode, runtime)
 
 
 def _constant(row: np.ndarray) -> Fitted:
