@@ -1,8 +1,8 @@
 """One format of an exported task model in a process of its own, for `bench.infer.exports`."""
 
-import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,10 @@ from brimful.hf.model_folder import ModelFolder
 from brimful.hf.text_reading import reads_token_types
 from brimful.tables.layouts import Columns, find_layout
 from brimful.tables.table_files import read_file
+from brimful.tasks.judging.speed import medians_ms
 from brimful.tasks.model import load_task_model
 
-SINGLE, WARM = 100, 10
+SINGLE = 100
 
 
 class State:
@@ -51,12 +52,8 @@ def turn() -> dict[str, Any]:
     started = time.perf_counter()
     State.predict(State.texts)
     seconds = time.perf_counter() - started
-    times = []
-    for text in [*State.texts[:WARM], *State.texts[:SINGLE]]:
-        started = time.perf_counter()
-        State.predict([text])
-        times.append(1e3 * (time.perf_counter() - started))
-    return {"seconds": seconds, "p50_ms": statistics.median(times[len(State.texts[:WARM]) :])}
+    singles = [[partial(State.predict, [text])] for text in State.texts[:SINGLE]]
+    return {"seconds": seconds, "p50_ms": medians_ms(singles, 10)[0]}
 
 
 if __name__ == "__main__":

@@ -123,7 +123,7 @@ def _rows(directory: Path, update: int, most: int) -> dict[str, Any]:
     from brimful.stages.pretrain_data import make_sources, make_stream
     from brimful.train.journal import SPIKES
     from brimful.train.metrics import read_metrics
-    from brimful.train.probe import rows_on_cpu
+    from brimful.train.step_memory import rows_on_cpu
 
     config = _run_config(directory)
     if update > config.trainer.steps:

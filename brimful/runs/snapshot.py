@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from brimful.base.console import say
 from brimful.base.errors import BrimfulError
 from brimful.base.types import Step
 from brimful.hf.folders import load_model
@@ -14,7 +13,7 @@ from brimful.hf.model_folder import ModelFolder
 from brimful.hf.tensors import Head
 from brimful.model.encoder import Encoder
 from brimful.runs import checkpoint
-from brimful.runs.checkpoint import AVERAGE, WEIGHTS
+from brimful.runs.checkpoint import WEIGHTS
 from brimful.runs.places import START
 
 
@@ -24,7 +23,7 @@ class Snapshot(NamedTuple):
     Attributes:
         labels: names of the head's outputs, if they have names.
         folder: a folder with this model, or with another checkpoint of it.
-        facts: empty, or the `step` of the checkpoint and whether its weights are `averaged` over updates.
+        facts: empty, or the `step` of the checkpoint.
     """
 
     encoder: Encoder
@@ -68,10 +67,9 @@ def load_snapshot(run: Path, step: Step | None) -> Snapshot:
     model = nn.ModuleDict({"encoder": encoder} | ({} if head is None else {"head": head}))
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            parameter.copy_(tensors.get(f"{AVERAGE}{name}", tensors[f"{WEIGHTS}{name}"]))
-    averaged = any(name.startswith(AVERAGE) for name in tensors)
-    say(f"step {step:,}: " + ("the average of the weights (optimizer.ema)" if averaged else "the weights"))
-    return Snapshot(encoder, head, labels, folders[0], {"step": step, "averaged": averaged})
+            # Until 0.2, a run could keep an average of its weights beside them (docs/history.md).
+            parameter.copy_(tensors.get(f"average.{name}", tensors[f"{WEIGHTS}{name}"]))
+    return Snapshot(encoder, head, labels, folders[0], {"step": step})
 
 
 def _training(run: Path) -> tuple[Path, Path]:

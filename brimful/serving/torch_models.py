@@ -112,7 +112,7 @@ class _Numbers:
 
     def __init__(self, opening: Opening, encoder: Encoder, device: torch.device, folder: ModelFolder) -> None:
         self.precision = calibrated_precision(opening.precision, encoder, device, folder)
-        self.shared = within("products_of_service", device, 0, self.precision)
+        self.shared = within("products", device, None, self.precision)
         self.stays = opening.stays
 
     def products(self) -> AbstractContextManager[None]:

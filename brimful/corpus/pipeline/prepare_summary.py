@@ -6,7 +6,7 @@ from typing import Any
 
 from brimful.base.console import counted
 from brimful.base.numbers import branch, percent, short
-from brimful.base.summary import Series, Summary, SummaryChart, SummaryTable, make_facts_table, make_table
+from brimful.base.summary import Summary, SummaryTable, make_facts_table, make_table
 from brimful.corpus.reading.inputs import split_suffix
 
 MAX_ROWS = 20
@@ -44,9 +44,10 @@ def summarise_preparation(facts: Facts, histogram: Facts | None = None) -> Summa
         *_make_count_table("Changed while cleaning", facts["cleaned"]),
         *_make_script_table(scripts),
         *_make_decision_table(branch(facts, "decided"), "Han" in scripts, documents["validation"]),
+        *_make_length_table(histogram or {}),
         *make_table("Warnings", [""], warnings, more, is_detail=True),
     ]
-    return Summary("Prepared corpus", verdict, tables, _draw_lengths(histogram or {}))
+    return Summary("Prepared corpus", verdict, tables)
 
 
 def summarise_inputs(paths: list[str], size: int) -> Summary:
@@ -103,14 +104,13 @@ def _make_decision_table(decided: Facts, has_han: bool, held_out: int) -> list[S
     return make_table("Decided", ["", "Decided", "Option"], rows)
 
 
-def _draw_lengths(histogram: Facts) -> list[SummaryChart]:
+def _make_length_table(histogram: Facts) -> list[SummaryTable]:
     """Kept documents by length, in bins that double: 1, 2 to 3, 4 to 7 ..."""
     lengths, counts = (str(histogram.get(key, "")).split() for key in ("lengths", "counts"))
     bins: Counter[int] = Counter()
     for length, count in zip(lengths, counts, strict=True):
         bins[int(length).bit_length()] += int(count)
-    if not bins:
-        return []
-    names = [f"{short(1 << (size - 1))} to {short((1 << size) - 1)}" for size in sorted(bins)]
-    series = Series("", names, [float(bins[size]) for size in sorted(bins)])
-    return [SummaryChart("Kept documents by length", "bars", "tokens", "documents", [series])]
+    rows = []
+    for size in sorted(bins):
+        rows.append([f"{short(1 << (size - 1))} to {short((1 << size) - 1)}", f"{bins[size]:,}"])
+    return make_table("Kept documents by length", ["Tokens", "Documents"], rows, is_detail=True)

@@ -18,7 +18,6 @@ from typing import Any, BinaryIO, TypedDict
 import numpy as np
 
 from brimful.base.console import counted, warn
-from brimful.base.paths import utf8_path
 from brimful.base.storage import atomic_files, commit, find_commit
 from brimful.corpus.dedup.duplicates import BANDS, LINE_BYTES, DedupConfig, NearKeys
 from brimful.corpus.dedup.keys import compute_keys
@@ -115,8 +114,7 @@ class TextWriter:
         with ExitStack() as stack:
             record = self._path.with_suffix(".json")
             parquet, *others = stack.enter_context(atomic_files(record, self._paths))
-            place = stack.enter_context(utf8_path(parquet))
-            self._parquet = stack.enter_context(pq.ParquetWriter(place, self._schema, compression="zstd"))
+            self._parquet = stack.enter_context(pq.ParquetWriter(parquet, self._schema, compression="zstd"))
             for path, temporary in zip(self._paths[1:], others, strict=True):
                 self._files[path.suffix] = stack.enter_context(open(temporary, "wb"))
             self._stack = stack.pop_all()
@@ -199,7 +197,7 @@ class TextPart:
         import pyarrow.parquet as pq
 
         end = begin + len(chosen)
-        with utf8_path(self._path) as place, pq.ParquetFile(place) as file:
+        with pq.ParquetFile(self._path) as file:
             counts = [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)]
             ends = np.cumsum([0, *counts])
             groups = [n for n in range(len(counts)) if ends[n] < end and ends[n + 1] > begin]

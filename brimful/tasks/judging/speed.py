@@ -36,19 +36,19 @@ def speeds_of(answers: Mapping[str, Answer], table: Table) -> dict[str, Speed]:
         return {}
     watch, models = CoreWatch(), answers.values()
     singles = [table.take([row]) for row in range(min(LATENCY_TEXTS, len(table)))]
-    latencies = _medians_ms([[partial(answer, one) for answer in models] for one in singles], 3)
+    latencies = medians_ms([[partial(answer, one) for answer in models] for one in singles], 3)
     most = min(MAX_THROUGHPUT_TEXTS, len(table))
     counts = [min(most, max(1, int(1e3 * MAX_SECONDS / 2 / each))) for each in latencies]
     pairs = zip(models, counts, strict=True)
     calls = [partial(answer, table.take(range(count))) for answer, count in pairs]
-    times = _medians_ms([calls], 1)
+    times = medians_ms([calls], 1)
     rates = [1e3 * count / each for count, each in zip(counts, times, strict=True)]
     withheld = watch.look(max(1, round(usable_cores()))).withheld
     found = map(Speed, latencies, rates, [withheld] * len(answers))
     return dict(zip(answers, found, strict=True))
 
 
-def _medians_ms(rounds: Sequence[Sequence[Callable[[], object]]], warm: int) -> list[float]:
+def medians_ms(rounds: Sequence[Sequence[Callable[[], object]]], warm: int) -> list[float]:
     """Median milliseconds of each call of a round, over rounds, after `warm` of them. Each stops after
     `MAX_SECONDS` of its own, with at least one measured call."""
     warmed = rounds[:warm]
