@@ -200,5 +200,7 @@ def test_labels_of_a_row_each_leave_probabilities_as_they_are(inputs, tmp_path, 
         finetune(**given, learning_rates=[1e-4, 1e-3], dry_run=True)
     numbers = [row | {"label": str(number)} for number, row in enumerate(rows)]
     given["train"] = given["test"] = write_table(tmp_path / "numbers.tsv", numbers)
-    with pytest.raises(BrimfulError, match="--task regression"):  # which is what is meant, not 520 classes
-        finetune(**given, dry_run=True)
+    finetune(**given, dry_run=True)
+    assert "--task regression if labels are values" in " ".join(capsys.readouterr().err.split())
+    with pytest.raises(BrimfulError, match="--task regression if labels are values"):
+        finetune(**given | {"test": None}, dry_run=True)
