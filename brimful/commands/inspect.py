@@ -20,7 +20,7 @@ from brimful.base.storage import read_commit, read_record, require_shape
 from brimful.base.terminal import output_console
 from brimful.commands.inspect_config import InspectConfig
 from brimful.commands.inspect_verify import verify_folder
-from brimful.corpus.pipeline.duplicate_decisions import DECISIONS, read_decisions
+from brimful.corpus.pipeline.duplicate_decisions import DECISIONS, DECISIONS_FILE, read_decisions
 from brimful.corpus.pipeline.text import TextPart, TextRecord, text_path
 from brimful.corpus.shards import MANIFEST, Corpus, Shard
 from brimful.runs.directory import CONFIG
@@ -214,8 +214,8 @@ def _document(shard: Shard, number: int, tokenizer: "Tokenizer", most: int) -> d
 def _examples(directory: Path, corpus: Corpus, most: int) -> dict[str, list[dict[str, str]]]:
     """The first examples of each rule, in the order of the text parts."""
     found: dict[str, list[dict[str, str]]] = {}
-    for path in sorted((directory / "dedup").glob("generation-*.json")):
-        read_commit(path, verify=True, remedy=_AGAIN)
+    if (decisions := directory / "dedup" / DECISIONS_FILE).exists():
+        read_commit(decisions, verify=True, remedy=_AGAIN)
     for path in sorted((directory / "text").glob("part-*.json")):
         text = read_record(path, TextRecord, remedy=_AGAIN)
         for rule, examples in text["examples"].items():

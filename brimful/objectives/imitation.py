@@ -166,12 +166,7 @@ class VectorDistillation(Objective):
         projections: student width -> teacher width, without a bias; none if the widths are equal.
     """
 
-    def __init__(
-        self,
-        student: Encoder,
-        pooling: TextPooling,
-        width: int,
-    ) -> None:
+    def __init__(self, student: Encoder, pooling: TextPooling, width: int) -> None:
         """
         Args:
             pooling: of the student.
@@ -188,9 +183,12 @@ class VectorDistillation(Objective):
     def normalizers(self, batch: PackedBatch) -> dict[str, float]:
         return {"vectors": float(batch.real_sequences)}
 
+    def vectors(self, encoder: Encoder, batch: PackedBatch, layout: Layout | None = None) -> Tensor:
+        """The student's vectors in the teacher's width, float32 at least (S, width)."""
+        pooled = pool(encoder(batch, layout), batch, self.pooling)
+        return widen(self.projections[0](pooled) if self.projections else pooled)
+
     def loss(self, encoder: Encoder, batch: PackedBatch, layout: Layout | None = None) -> dict[str, Tensor]:
         real = slice(0, batch.real_sequences)
-        pooled = pool(encoder(batch, layout), batch, self.pooling)
-        ours = widen(self.projections[0](pooled) if self.projections else pooled)[real]
-        theirs = widen(batch.targets[TEACHER][real])
+        ours, theirs = self.vectors(encoder, batch, layout)[real], widen(batch.targets[TEACHER][real])
         return {"vectors": (1 - F.cosine_similarity(ours, theirs, dim=-1)).sum()}

@@ -19,7 +19,7 @@ EVALUATED = 1024
 class MaskedLM(Objective):
     """One term, `mlm`: a mean over an update's predictions, or over the means of its sequences."""
 
-    watched = ("accuracy",)
+    watched: tuple[str, ...] = ("accuracy",)
     primary_metric = ("loss", "lowest")
     compiles = True
 

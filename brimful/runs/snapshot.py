@@ -1,4 +1,4 @@
-"""The model of a finished run, or of a checkpoint of a run of pretrain or finetune."""
+"""The model of a finished run, or of a checkpoint of a run of pretrain."""
 
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -39,24 +39,23 @@ def load_snapshot(run: Path, step: Step | None) -> Snapshot:
     This needs nothing outside the run's directory and changes nothing in it.
 
     Args:
-        run: also the folder of a training in a run of `finetune`, with `step`.
         step: the step of the checkpoint; "best" is the checkpoint of the best evaluation.
 
     Raises:
         BrimfulError: there is no model or no such checkpoint, or `step` is given and `run` is not a run of
-            `pretrain` or `finetune`.
+            `pretrain`.
     """
     if step is None:
         _check_finished(run)
         folder = ModelFolder.open(run, "model")
         return Snapshot(*load_model(folder), folder, {})
-    run, directory = _training(run)
+    directory = run / "checkpoints"
     kept = [run / "encoder", run / START]
     folders = [ModelFolder(folder) for folder in kept if (folder / "config.json").is_file()]
     if not folders:
         raise BrimfulError(
-            f"{run} has neither {kept[0].name}/ nor {START}/: --step is for runs of pretrain, and of finetune"
-            " until they are done (a run that an earlier version began has them once it is resumed)"
+            f"{run} has neither {kept[0].name}/ nor {START}/: --step is for runs of pretrain (one that an"
+            " earlier version began has them once it is resumed)"
         )
     if step == "best":
         step = _best(directory)
@@ -72,20 +71,6 @@ def load_snapshot(run: Path, step: Step | None) -> Snapshot:
     return Snapshot(encoder, head, labels, folders[0], {"step": step})
 
 
-def _training(run: Path) -> tuple[Path, Path]:
-    """The run, and the folder of its checkpoints.
-
-    Args:
-        run: a run, or the folder of a training in a run of `finetune`. Such a run removes the checkpoints of
-            each training at its end, so only the one under way has any.
-    """
-    directory = run / "checkpoints"
-    if directory.is_dir() or not (run / START).is_dir():
-        owners = [parent for parent in (run, *run.absolute().parents[:3]) if (parent / START).is_dir()]
-        return (owners[0] if owners else run), directory
-    return run, next(iter(sorted(run.glob("*/seed-*/*/checkpoints"))), directory)
-
-
 def _best(directory: Path) -> int | None:
     """The step of the best evaluation, if there was one and its checkpoint is there."""
     states = checkpoint.states(directory)
@@ -95,9 +80,9 @@ def _best(directory: Path) -> int | None:
 
 def _check_finished(run: Path) -> None:
     """Refuse a run that has no model yet, and name the checkpoints that can be exported."""
-    if not (run / START).is_dir() or (run / "encoder").exists() or (run / "model").exists():
+    if not (run / START).is_dir() or (run / "encoder").exists():
         return
-    directory = _training(run)[1]
+    directory = run / "checkpoints"
     steps = [str(step) for step in checkpoint.steps(directory)]
     if not steps:
         raise BrimfulError(f"{run} is not finished: it has no checkpoint yet")

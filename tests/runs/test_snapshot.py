@@ -16,21 +16,15 @@ from brimful.base.errors import BrimfulError
 from brimful.base.seals import CHECKSUMS
 from brimful.cli.main import main
 from brimful.commands.export import export
-from brimful.commands.finetune import finetune
 from brimful.commands.inspect import inspect
 from brimful.commands.pretrain import pretrain
-from brimful.corpus.text.tokenizer import load
 from brimful.data.batch import PackedBatch
-from brimful.hf.folders import load_model, save_model
-from brimful.model.encoder import Encoder
-from brimful.model.shape import EncoderConfig
+from brimful.hf.folders import load_model
 from brimful.objectives.masked_lm import MaskedLM
-from brimful.objectives.supervised import Supervised
 from brimful.runs import checkpoint
 from brimful.runs.snapshot import load_snapshot
 from brimful.train.metrics import read_metrics
 from builders.inspection import ALL, check_rows
-from builders.verbs import labelled_rows, write_table
 
 STEPS, MICRO_BATCHES = 14, 2
 SETTINGS: dict[str, Any] = {
@@ -221,45 +215,3 @@ def test_what_is_no_pretraining_run_has_no_steps(corpus_dir: Path, tmp_path: Pat
     (tmp_path / "run" / "model" / "config.json").write_text("{}")
     with pytest.raises(BrimfulError, match="--step is for runs of pretrain"):
         export(run=str(tmp_path / "run"), out=str(tmp_path / "out"), step="best")
-
-
-def test_a_fine_tuning_that_broke_off_exports_its_checkpoints(corpus_dir: Path, tmp_path: Path) -> None:
-    tokenizer = load(corpus_dir)
-    shape = {"hidden_size": 32, "layers": 2, "heads": 2, "intermediate_size": 64, "max_length": 64}
-    encoder = Encoder(EncoderConfig(vocabulary_size=tokenizer.get_vocab_size(), **shape))
-    encoder.tokenizer = tokenizer
-    save_model(tmp_path / "encoder", encoder)
-    rows = labelled_rows(50, seed=1)
-    tables = {name: write_table(tmp_path / f"{name}.tsv", rows) for name in ("train", "test")}
-    run, number, seen = tmp_path / "run", 9, []
-    loss = Supervised.loss
-
-    def breaking(self: Supervised, encoder: Any, batch: PackedBatch, layout: Any = None) -> Any:
-        seen.append(batch)
-        broken = float("nan") if len(seen) >= number else 1.0
-        return {name: value * broken for name, value in loss(self, encoder, batch, layout).items()}
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Supervised, "loss", breaking)
-        with pytest.raises(BrimfulError, match="not a finite number") as error:
-            finetune(
-                **tables,
-                encoder=str(tmp_path / "encoder"),
-                out=str(run),
-                learning_rates=[1e-4, 1e-3],
-                batch=8,
-                precision="fp32",
-                trainer={"checkpoint_every": 2, "log_every": 1, "deterministic": True},
-            )
-    training = run / "trials" / "seed-0" / "rate-0.0001"
-    assert "brimful inspect" not in str(error.value)
-    with pytest.raises(BrimfulError, match="not finished: give --step one of 6, 8"):
-        export(run=str(run), out=str(tmp_path / "out"))
-    for folder in (training, run):
-        result = export(run=str(folder), out=str(tmp_path / "out"), step=8)
-        assert result["step"] == 8
-        tensors = load_file(training / "checkpoints" / "step-8" / "tensors.safetensors")
-        made, head, labels = load_model(tmp_path / "out")
-        assert labels == ["high", "low"]
-        model = torch.nn.ModuleDict({"encoder": made, "head": head})
-        assert all(torch.equal(p, tensors[f"weights.{name}"]) for name, p in model.named_parameters())
