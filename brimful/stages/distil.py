@@ -27,8 +27,16 @@ from brimful.stages.students import CPU, StudentTrainer
 from brimful.stages.teaching_material import Material, read_material
 from brimful.tasks.data import evaluation
 from brimful.tasks.judging.baselines import Tfidf, available, linear
-from brimful.tasks.judging.comparison import Judged, MethodComparison, write_predictions
-from brimful.tasks.judging.results import describe_test, error_of, find_primary, name_baseline, read_costs
+from brimful.tasks.judging.comparison import (
+    Judged,
+    MethodComparison,
+    describe_test,
+    error_of,
+    find_primary,
+    name_baseline,
+    read_costs,
+    write_predictions,
+)
 from brimful.tasks.judging.speed import Answer, Speed, speeds_of
 from brimful.tasks.model import TaskModel, fold
 from brimful.tasks.task import Metric

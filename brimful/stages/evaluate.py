@@ -28,8 +28,14 @@ from brimful.stages.held_out_text import HOW_TO_PREPARE, evaluate_text, open_hel
 from brimful.tables.layouts import find_layout
 from brimful.tasks.data import TaskData
 from brimful.tasks.judging import baselines
-from brimful.tasks.judging.comparison import Judged, MethodComparison
-from brimful.tasks.judging.results import describe_test, error_of, find_primary, read_costs
+from brimful.tasks.judging.comparison import (
+    Judged,
+    MethodComparison,
+    describe_test,
+    error_of,
+    find_primary,
+    read_costs,
+)
 from brimful.tasks.registry import task_of
 from brimful.tasks.task import Metric
 from brimful.train.objective import Runtime
@@ -166,10 +172,11 @@ def _evaluate_task(plan: EvaluatePlan, run: RunFolder) -> dict[str, Any]:
         if reason is None:
             if number == 1:
                 rungs[MAJORITY] = baselines.majority(data.task, data)
-                rungs[TFIDF] = baselines.linear(data.task, data, baselines.Tfidf(), timed=False)
+                rungs[TFIDF] = baselines.linear(data.task, data, baselines.Tfidf())
             say(f"{name}: frozen, under a linear model")
-            features = baselines.frozen(encoder, data.task, data, finetuning.overlap, runtime)
-            rungs[name + FROZEN] = baselines.linear(data.task, data, features, timed=False)
+            longest = data.train.examples.max_length
+            features = baselines.Frozen(encoder, data.task, longest, finetuning.overlap, runtime)
+            rungs[name + FROZEN] = baselines.linear(data.task, data, features)
         elif number == 1:
             say(f"no probe: {reason}")
         for method, rung in rungs.items():

@@ -25,7 +25,7 @@ from brimful.stages.task_start import TaskStart, starting_model
 from brimful.tasks.data import TaskData
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.judging import baselines
-from brimful.tasks.judging.checks import Finding, described
+from brimful.tasks.judging.checks import Finding, check_before, described
 from brimful.tasks.judging.comparison import (
     Judged,
     MethodComparison,
@@ -33,7 +33,7 @@ from brimful.tasks.judging.comparison import (
     over_seeds,
     write_predictions,
 )
-from brimful.tasks.judging.review import check_before, review
+from brimful.tasks.judging.review import review
 from brimful.tasks.judging.speed import speeds_of
 from brimful.tasks.model import TaskModel
 from brimful.tasks.task import TaskHead
@@ -182,10 +182,9 @@ def _reviewed(run: Finetuning, best: SeedModel, model: TaskModel) -> tuple[dict[
     task, data = best.task, run.data
     if task.settings and task.calibrates and data.dev is None:
         say(f"no dev rows to fit {next(iter(task.settings))}: give --dev, or {FEWEST} rows of train")
-    encoder = load_pretrained(run.config.encoder_folder)[0].to(run.runtime.device)
-    say("calibrating, and looking for doubtful labels")
+    say("calibrating")
     of_dev = run.dev_answers(best.trial, best.trials)
-    found, temperature = review(replace(data, task=task), best.answers[""], of_dev, encoder, run.runtime)
+    found, temperature = review(replace(data, task=task), best.answers[""], of_dev)
     return found, replace(model, temperature=temperature)
 
 
@@ -207,7 +206,8 @@ def _ladder(run: Finetuning, judged: Sequence[Judged], model: TaskModel) -> dict
         return {}
     say("TF-IDF and the frozen encoder on the same rows (--ladder none leaves this out)")
     encoder, _ = load_pretrained(run.config.encoder_folder)
-    vectors = baselines.frozen(encoder, task, data, run.config.overlap, runtime)
+    longest = data.train.examples.max_length
+    vectors = baselines.Frozen(encoder, task, longest, run.config.overlap, runtime)
     made = {
         "majority": baselines.majority(task, data),
         "tfidf": baselines.linear(task, data, baselines.Tfidf()),
@@ -245,7 +245,7 @@ def _held_out_line(config: FinetuneConfig, held_out: HeldOut, data: TaskData) ->
 
 def _announce(asked: FinetuneConfig, data: TaskData, start: TaskStart, head: TaskHead) -> None:
     """Say what a new run does; `asked` is as the user gave it."""
-    units, task = data.train.examples.units, data.task
+    units, task = len(data.train.examples), data.task
     say(f"fine-tuning on {len(data.train):,} examples of {task.description}, test {len(data.test):,}")
     if asked.batch > units:
         warn(

@@ -6,15 +6,13 @@ from typing import Any
 from brimful.base.numbers import branch, in_words, metric, percent, plain, records, written
 from brimful.base.summary import (
     ModelResult,
-    Series,
     Summary,
-    SummaryChart,
     SummaryTable,
     judge_models,
     make_facts_table,
     make_table,
 )
-from brimful.tasks.judging.results import describe_test, error_of, find_primary, name_baseline, read_costs
+from brimful.tasks.judging.comparison import describe_test, error_of, find_primary, name_baseline, read_costs
 from brimful.tasks.task import Metric
 from brimful.train.metrics import list_outcome
 
@@ -47,21 +45,14 @@ def summarise_finetuning(facts: Facts, metrics: Sequence[Metric]) -> Summary:
         *_make_label_table(facts),
         *_make_abstain_table(facts),
         *_make_row_table(facts, "findings", "Noticed in the tables", ("message", "table", "kind")),
-        *_make_confusion_table(facts),
         *_make_row_table(facts, "confused", "Confused labels", ("label", "prediction", "rows")),
         *_make_row_table(
             facts, "errors", "Largest errors on test", ("text", "row", "label", "prediction", "probability")
         ),
-        *_make_row_table(
-            facts,
-            "mislabelled",
-            "Training rows whose label is doubtful",
-            ("text", "row", "label", "likely", "label_probability", "likely_probability"),
-        ),
         *_make_row_table(facts, "trials", "Trials", ("seed", "learning_rate", f"dev_{primary.name}")),
     ]
     title = f"Fine-tuned for {facts['task']}"
-    return Summary(title, judge_models(test, models), tables, _draw_charts(facts), test, models)
+    return Summary(title, judge_models(test, models), tables, test=test, models=models)
 
 
 def _list_models(facts: Facts, primary: Metric) -> list[ModelResult]:
@@ -149,17 +140,6 @@ def _make_abstain_table(facts: Facts) -> list[SummaryTable]:
     return make_table(title, columns, rows, note, is_detail=True)
 
 
-def _make_confusion_table(facts: Facts) -> list[SummaryTable]:
-    """Test rows by label and prediction."""
-    confusion = branch(facts, "confusion")
-    labels = confusion.get("labels", [])
-    if not 1 < len(labels) <= MAX_ROWS:
-        return []
-    rows = [[label, *map(plain, counts)] for label, counts in zip(labels, confusion["counts"], strict=True)]
-    columns = ["Label", *(f"predicted {label}" for label in labels)]
-    return make_table("Confusion on test", columns, rows, is_detail=True)
-
-
 def _make_row_table(facts: Facts, key: str, title: str, columns: Sequence[str]) -> list[SummaryTable]:
     """The first records of a list; probabilities in percent."""
     rows = []
@@ -174,31 +154,3 @@ def _make_row_table(facts: Facts, key: str, title: str, columns: Sequence[str]) 
 
 def _show_share(value: Any) -> str:
     return percent(value) if isinstance(value, int | float) else ""
-
-
-def _draw_charts(facts: Facts) -> list[SummaryChart]:
-    """Calibration, and accuracy by coverage."""
-    charts = []
-    calibration = branch(facts, "calibration")
-    lines = []
-    for key, name in (("bins", "as trained"), ("bins_calibrated", "with the temperature")):
-        lines += _read_line(branch(calibration, key), "confidence", name)
-    if lines:
-        lines.append(Series("perfect", [0.0, 1.0], [0.0, 1.0]))
-        title = "Accuracy by probability"
-        charts.append(
-            SummaryChart(title, "lines", "probability", "accuracy", lines, share=True, is_detail=True)
-        )
-    coverage = _read_line(branch(facts, "selection"), "coverage", "")
-    if coverage:
-        title = "Accuracy if the least sure are left out"
-        charts.append(
-            SummaryChart(title, "lines", "answered", "accuracy", coverage, share=True, is_detail=True)
-        )
-    return charts
-
-
-def _read_line(values: Facts, x: str, name: str) -> list[Series]:
-    """Accuracies over another list of facts; empty without two points."""
-    xs, ys = values.get(x, []), values.get("accuracy", [])
-    return [Series(name, xs, ys)] if len(xs) == len(ys) > 1 else []

@@ -130,7 +130,6 @@ def read_material(config: DistilConfig, ranks: World) -> tuple[Material, TaskMod
         *tables,
         max_length=start.max_length,
         overlap=start.overlap,
-        windows=False,
         test_rows=held_out.test if held_out and tables[2] is None else None,
         dev_rows=held_out.dev if held_out and not held_out.dev_in_train and not config.dev else None,
         layout=layout,
@@ -169,7 +168,7 @@ def _unlabelled(path: str, files: TaskFiles, data: TaskData, start: StudentStart
     more = files.encode(data.task, path, tokenizer, start.max_length, start.overlap)
     require_pairs(more.table, train.second is not None, train.path)
     if is_main:
-        warn_of_lost_ends(more.examples.cut, len(more), path, start.max_length, windows=False)
+        warn_of_lost_ends(more.examples.cut, len(more), path, start.max_length)
     # Test and dev, where they were cut from the file of train.
     cut = [p.table for p in (data.test, data.dev) if p is not None and p.table.rows is not None]
     if cut and (copies := held_out_copies(more.table, cut, train)).any():
