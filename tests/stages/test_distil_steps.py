@@ -130,33 +130,6 @@ def test_what_cannot_work_is_refused_before_a_folder_is_made(teacher, tmp_path, 
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "said"),
-    [
-        ("gone.jsonl", None, "cannot read .*gone.jsonl"),
-        (
-            "s.jsonl",
-            '{"text": "good fine nice", "scores": {"yes": 1}}',
-            "s.jsonl, line 1 has no score of 'no'",
-        ),
-        ("s.tsv", "text\tyes\na\t1\n", "s.tsv, line 2 has no score of 'no'"),
-        (
-            "s.jsonl",
-            '{"text": "a", "scores": {"yes": 0.5, "no": 0.5}}',
-            "s.jsonl has no scores of 'good fine nice'",
-        ),
-    ],
-)
-def test_files_of_scores_are_read_before_a_folder_is_made(teacher, tmp_path, name, content, said):
-    rows, file = str(teacher.parent / "rows.tsv"), tmp_path / name
-    if content is not None:
-        file.write_text(content)
-    more = {"teacher_scores": str(file), "unlabelled": [rows], "out": str(tmp_path / "run")}
-    with pytest.raises(BrimfulError, match=said):
-        distil(teacher=str(teacher), **more)
-    assert not (tmp_path / "run").exists()
-
-
 def test_a_dry_run_writes_nothing(teacher, tmp_path):
     more = tmp_path / "more.txt"
     more.write_text("one text\nanother\n")

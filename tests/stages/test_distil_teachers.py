@@ -226,6 +226,7 @@ def test_hard_labels_are_learned_beside_the_teacher(teacher, tmp_path):
         ),
         ("a.jsonl", '{"texts": "a"}', "has no 'text'"),
         ("a.tsv", "text\tscores\na\t{yes", "is not JSON"),
+        ("a.tsv", "text\tyes\na\t1\n", "a.tsv, line 2 has no score of 'no'"),
         ("a.txt", "a", "scores are .tsv, .csv, .jsonl, .parquet files"),
         ("b.jsonl", None, "cannot read"),
     ],
