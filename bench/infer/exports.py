@@ -24,9 +24,8 @@ from bench.common.turns import Worker
 from brimful.base.errors import BrimfulError
 from brimful.commands.export import export
 from brimful.exporting.description import run_of
-from brimful.exporting.formats import FORMATS
+from brimful.exporting.formats import FORMATS, GraphFormat
 from brimful.exporting.gate import described_instructions
-from brimful.exporting.graph_formats import GraphFormat
 from brimful.hf.model_folder import ModelFolder
 
 GRAPHS = [name for name, form in FORMATS.items() if isinstance(form, GraphFormat)]
@@ -44,9 +43,8 @@ def write(
             print(f"{name}: {error}", file=sys.stderr, flush=True)
             facts[name] = {"skipped": str(error)}
             continue
-        gate = {key: value for key, value in found["gate"].items() if key != "by_label"}
         size = sum(path.stat().st_size for path in (scratch / name / FORMATS[name].file).parent.iterdir())
-        facts[name] = {"mb": size / 1e6, "gate": gate}
+        facts[name] = {"mb": size / 1e6, "gate": found["gate"]}
     return facts
 
 

@@ -10,7 +10,6 @@ from typing import Any
 from brimful.base.config import read_yaml
 from brimful.base.console import counted, visible
 from brimful.base.numbers import (
-    accuracy_error,
     branch,
     busy_note,
     megabytes,
@@ -20,9 +19,16 @@ from brimful.base.numbers import (
     plain,
     short,
 )
-from brimful.base.summary import MeasuredOn, ModelResult, Summary, make_facts_table, make_table
+from brimful.base.summary import (
+    OVERVIEW,
+    MeasuredOn,
+    ModelResult,
+    Summary,
+    make_facts_table,
+    make_table,
+)
 from brimful.exporting.exported import Export
-from brimful.exporting.format import Format, render
+from brimful.exporting.formats import Format, render
 from brimful.exporting.gate import describe_loss
 from brimful.hf.model_folder import OVERLAP, ModelFolder
 from brimful.runs.directory import CONFIG, SUMMARY, read_summary
@@ -132,9 +138,6 @@ def _list_details(gate: Facts) -> list[list[str]]:
         metric_of = "" if "metric" in gate else "; no labels were given, so the metric is unknown"
         rows.append(["Compared with", f"the model in {gate['precision']}{metric_of}"])
         rows.append(["Instructions", gate["instructions"]])
-    for each in gate.get("by_label", []):
-        f1 = f"{each['f1_before']:.4f} before, {each['f1_after']:.4f} after"
-        rows.append([f"F1 of {each['label']}", f1])
     return rows
 
 
@@ -182,7 +185,6 @@ def card(export: Export, form: Format, name: str, run: Mapping[str, Any], found:
     """
     options, summary = run.get("options", {}), run.get("summary", {})
     pipeline, about = PIPELINES[export.kind]
-    measured_on, metrics = _metrics(summary)
     rows = [row for table in found.tables for row in table.rows]
     return render(
         "README.md.j2",
@@ -198,8 +200,7 @@ def card(export: Export, form: Format, name: str, run: Mapping[str, Any], found:
         side=export.side,
         labels=[inert(label) for label in export.labels or ()],
         data=_lines(options, DATA_OPTIONS),
-        measured_on=measured_on,
-        metrics=metrics,
+        measured=inert(branch(summary, OVERVIEW).get("verdict") or FILL_IN),
         training=[*_lines(options, TRAINING_OPTIONS), *(_lines(summary, TRAINING_FACTS) or [FILL_IN])],
         verdict=inert(found.verdict),
         found=[f"{inert(name)}: {inert(value)}" for name, value in rows],
@@ -233,31 +234,3 @@ def _shown(value: Any) -> str:
     if isinstance(value, str):
         return inert(Path(value).name)
     return f"{value:.6g}" if isinstance(value, float) else f"{value:,}"
-
-
-def _metrics(summary: Mapping[str, Any]) -> tuple[str, list[str]]:
-    """Where the model was measured, and a line for each metric with its error: on test, or else on dev."""
-    table = "the test table" if summary.get("test") else "the dev table, by which the model was chosen"
-    found = summary.get("test") or summary.get("dev")
-    if not isinstance(found, Mapping):
-        return "", []
-    n = metric(found, "n")
-    student = summary.get("student")
-    if isinstance(student, Mapping):  # `test` has only the number of rows
-        found = {key: value for key, value in student.items() if key != "parameters"}
-    lines = []
-    for key in found:
-        value = metric(found, key)
-        if value is not None and key != "n" and not key.endswith("_std"):
-            lines.append(f"{key}: {value:.6g}{_error(found, key, n)}")
-    rows = "" if n is None else f", {n:,.0f} rows"
-    return f"On {table}{rows}:", lines or [FILL_IN]
-
-
-def _error(found: Mapping[str, Any], key: str, n: float | None) -> str:
-    """The deviation of a metric over seeds, or the standard error of an accuracy over rows."""
-    deviation = metric(found, f"{key}_std")
-    if deviation is not None:
-        return f" ± {deviation:.2g} (standard deviation over seeds)"
-    error = accuracy_error(found[key], n) if key == "accuracy" else None
-    return "" if error is None else f" ± {error:.2g} (standard error)"

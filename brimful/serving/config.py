@@ -1,6 +1,5 @@
 """How a model is opened to predict, and the options of `brimful predict` and `brimful serve`."""
 
-import re
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
@@ -114,9 +113,6 @@ class ServeConfig:
     queue_tokens: int | None = None
     """The most tokens of those; by default, as many as the slowest model reads in a quarter of the
     deadline."""
-    cors: tuple[str, ...] = ()
-    """Origins of other servers' pages that may ask from a browser, such as https://app.example.org; "*" is
-    every one."""
     dry_run: bool = False
     """Load and measure the models, and serve nothing."""
 
@@ -128,12 +124,6 @@ class ServeConfig:
         require_positive(self, "queue_requests", *(["queue_tokens"] if self.queue_tokens is not None else []))
         if not 0 < self.deadline < 86_400:
             raise BrimfulError(f"deadline is {self.deadline}: it must be from 0 to 86,400 seconds")
-
-        for origin in self.cors:
-            if not re.fullmatch(r"\*|https?://[^/\s]+", origin):
-                raise UsageError(
-                    f"cors is {origin}: it must be an origin such as https://app.example.org, or *"
-                )
 
     @property
     def openings(self) -> list[Opening]:

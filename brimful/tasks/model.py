@@ -17,6 +17,7 @@ from brimful.data.ragged import Ragged
 from brimful.hf.folders import HEADS, load_model, save_model
 from brimful.hf.int8_steps import calibrated_precision
 from brimful.hf.model_folder import OVERLAP, PAIRS, PROBLEMS, SETTINGS, TEMPERATURE, ModelFolder
+from brimful.hf.tensors import Head
 from brimful.model.encoder import Encoder
 from brimful.model.heads import SequenceHead, TokenHead
 from brimful.model.inference import run_by_sequence, run_by_token
@@ -66,22 +67,8 @@ class TaskModel:
         return self
 
     def outputs(self, examples: Examples, precision: InferencePrecision, *, finite: bool = True) -> Outputs:
-        """The head's outputs for every example, in evaluation mode; as those of `model.inference`. The head
-        computes in float32: 16 bits would round probabilities, one way or the other beside other texts."""
-        encoder, head = self.encoder, self.head
-        for module in (encoder, head):
-            if module.training:  # to ask all modules takes a millisecond
-                module.eval()
-
-        def forward(batch: PackedBatch) -> Tensor:
-            hidden = encoder(batch).to(head.classifier.weight.dtype)
-            with torch.autocast(hidden.device.type, enabled=False):
-                return head(hidden, batch)
-
-        if not isinstance(head, TokenHead):
-            return run_by_sequence(forward, examples, encoder.device, precision=precision, finite=finite)
-        found = run_by_token(forward, examples, encoder.device, precision=precision, finite=finite)
-        return Ragged.of(found, np.float32, found[0].shape[1:])
+        """The head's outputs for every example, as `task_outputs`."""
+        return task_outputs(self.encoder, self.head, examples, precision, finite=finite)
 
     def predict(
         self,
@@ -183,6 +170,44 @@ class TaskModel:
             token_types=token_types,
             extra={key: value for key, value in extra.items() if value is not None},
         )
+
+
+def task_outputs(
+    encoder: Encoder,
+    head: Head | None,
+    examples: Examples,
+    precision: InferencePrecision,
+    *,
+    finite: bool = True,
+) -> Outputs:
+    """The outputs of a head for every example, or hidden states without one; both go into evaluation mode.
+
+    The head computes in float32 at least: 16 bits would round probabilities, one way or the other beside
+    other texts.
+
+    Returns:
+        float32 (n, C) of sequences, ragged (tokens, C) of tokens.
+
+    Raises:
+        NotFiniteError: with `finite`, if a number is NaN or infinite.
+    """
+    modules: list[torch.nn.Module] = [encoder] if head is None else [encoder, head]
+    for module in modules:
+        if module.training:  # to ask all modules takes a millisecond
+            module.eval()
+    dtype = next(modules[-1].parameters()).dtype
+
+    def forward(batch: PackedBatch) -> Tensor:
+        hidden = encoder(batch).to(dtype)
+        if head is None:
+            return hidden
+        with torch.autocast(hidden.device.type, enabled=False):
+            return head(hidden, batch) if isinstance(head, TaskHead) else head(hidden)
+
+    if isinstance(head, SequenceHead):
+        return run_by_sequence(forward, examples, encoder.device, precision=precision, finite=finite)
+    found = run_by_token(forward, examples, encoder.device, precision=precision, finite=finite)
+    return Ragged.of(found, np.float32, found[0].shape[1:])
 
 
 def reorder(head: TaskHead, order: Sequence[int]) -> None:

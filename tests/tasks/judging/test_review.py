@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from brimful.base.distributed import World
-from brimful.serving.predictions import abstain
+from brimful.serving.opened import abstain
 from brimful.tables.labelled_spans import LabelledSpan
 from brimful.tables.table import Table
 from brimful.tasks.classification import Classification
