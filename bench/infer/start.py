@@ -1,9 +1,9 @@
 """What does `brimful predict` cost before it computes? CPU seconds of whole processes, by kind of model.
 
-A few short texts go through each kind of model, all with random weights: a static model, a student of two
-layers of 256, and MiniLM's shape of six layers of 384, with torch and as an ONNX export; and an encoder. The
-floors are what nobody can leave out: Python with numpy and tokenizers, with onnxruntime, with torch. CPU
-seconds count all threads, in the program and in the kernel.
+A few short texts go through each kind of model, all with random weights: a student of two layers of
+256, and MiniLM's shape of six layers of 384, with torch and as an ONNX export; and an encoder. The floors are
+what nobody can leave out: Python with onnxruntime, with torch. CPU seconds count all threads, in the program
+and in the kernel.
 
     python -m bench.infer.start [--texts 39] [--rounds 5] [--out FILE.json]
 """
@@ -20,9 +20,8 @@ from typing import Any
 from bench.common.processes import machine_facts, timed
 from bench.common.record import Record
 
-FLOORS = {"numpy and tokenizers": "numpy, tokenizers", "onnxruntime": "onnxruntime", "torch": "torch"}
+FLOORS = {"onnxruntime": "onnxruntime", "torch": "torch"}
 MODELS = {
-    "static": "numpy and tokenizers",
     "student-onnx": "onnxruntime",
     "minilm-onnx": "onnxruntime",
     "student": "torch",
@@ -41,7 +40,6 @@ from brimful.commands.export import export
 from brimful.model.heads import SequenceHead
 from brimful.model.shape import EncoderConfig
 from brimful.tasks.classification import Classification
-from brimful.tasks.static import StaticModel
 
 folder, texts = Path(sys.argv[1]), int(sys.argv[2])
 pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{number}" for number in range(20_000))]
@@ -63,9 +61,6 @@ for name, layers, width in (("student", 2, 256), ("minilm", 6, 384)):
     model.save(folder / name, token_types=False)
     export(run=str(folder / name), out=str(folder / f"{name}-onnx"), format="onnx")
 encoder.save(folder / "encoder")
-vectors = random.standard_normal((len(pieces), 256)).astype(np.float16)
-matrix = random.standard_normal((3, 256)).astype(np.float32)
-StaticModel(vectors, matrix, np.zeros(3, np.float32), labels, tokenizer).save(folder / "static")
 """
 
 

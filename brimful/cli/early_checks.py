@@ -22,7 +22,7 @@ from brimful.tasks.registry import DEFAULT_TASK, TASKS_WITH_A_LABEL_COLUMN
 if TYPE_CHECKING:
     from brimful.exporting.config import ExportConfig
 
-TRAINING_VERBS = ("pretrain", "finetune", "evaluate", "distil", "distil-encoder", "distil-static")
+TRAINING_VERBS = ("pretrain", "finetune", "evaluate", "distil", "distil-encoder")
 MODEL_OPTIONS = ("encoder", "encoders", "start_from", "teacher", "student")
 TABLE_OPTIONS = ("train", "dev", "test", "more_tests")
 FILE_OPTIONS = ("unlabelled", "teacher_scores", "teacher_vectors")
@@ -44,7 +44,7 @@ def check_inputs(verb: str, config: Any) -> None:
         ModelFolder.open(config.encoder, "encoder")
         _check_files([config.input])
     elif verb in TRAINING_VERBS and _is_new(verb, config):
-        kind = "model" if verb in ("distil", "distil-static") else "encoder"
+        kind = "model" if verb == "distil" else "encoder"
         for folder in _values(config, MODEL_OPTIONS):
             ModelFolder.open(folder, kind)
         _check_texts(verb, config)

@@ -18,8 +18,6 @@ from brimful.corpus.text.sentence_folder import modules, transformer_settings
 if TYPE_CHECKING:
     from brimful.model.shape import EncoderConfig, TextPooling
 
-STATIC = "brimful static model"
-"""The `kind` in the config.json of a static model."""
 OVERLAP = "window_overlap"
 """The key of config.json for `TaskModel.overlap`."""
 TEMPERATURE = "calibration_temperature"
@@ -60,7 +58,7 @@ _CONFIGS = ("config.json", "bert_config.json")
 
 @dataclass(frozen=True)
 class ModelFolder:
-    """A Hugging Face folder, one of sentence-transformers, or that of a static model.
+    """A Hugging Face folder, or one of sentence-transformers.
 
     Where a file is damaged, what is asked of it is a BrimfulError that names it.
     """
@@ -139,11 +137,6 @@ class ModelFolder:
                 " the question on its context and the choice, with --task classification"
             )
         return names[0]
-
-    @property
-    def is_static(self) -> bool:
-        """Whether it is a static model's."""
-        return self.values.get("kind") == STATIC
 
     @property
     def has_task(self) -> bool:

@@ -11,7 +11,7 @@ import re
 import warnings
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BufferedReader
 from math import prod
@@ -133,9 +133,7 @@ def naming_weights(folder: ModelFolder) -> Iterator[None]:
     try:
         yield
     except NotFiniteError as error:
-        found = ""
-        with suppress(BrimfulError):  # a static model has other weights
-            found = infinite_tensor(folder.encoder_path)
+        found = infinite_tensor(folder.encoder_path)
         message = f"{found} holds NaN or infinite numbers: fetch the model again, or train it again"
         raise NotFiniteError(message if found else f"{folder}: {error}") from error
 

@@ -19,11 +19,7 @@ def open_served(opening: Opening) -> ServedTask | ServedEncoder:
             computes it is missing.
     """
     folder = ModelFolder.open(opening.model, "model")
-    # Each module loads its own runtime, and only one of the three loads torch.
-    if folder.is_static:
-        from brimful.serving.static_models import open_static
-
-        return open_static(folder, opening)
+    # Each module loads its own runtime, and only one of the two loads torch.
     if is_graph(folder):
         from brimful.serving.graph_models import open_graph
 

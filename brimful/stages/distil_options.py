@@ -266,30 +266,3 @@ class DistilEncoderConfig(LayeredOptions):
         require_seeds(self.seed)
         if self.teacher and self.teacher_vectors:
             raise BrimfulError("vectors of two teachers have no average: give --teacher or --teacher-vectors")
-
-
-@dataclass(frozen=True, kw_only=True)
-class DistilStaticConfig(TaskOptions):
-    """Train a static student: token vectors of the teacher's encoder under a linear classifier."""
-
-    MAIN = (
-        *("teacher", "unlabelled", "train", "test", "out", "dimensions", "epochs"),
-        *("seed", "baseline", "dry_run"),
-    )
-    NEEDS = ("teacher",)
-    EXAMPLE = "--teacher runs/finetune --unlabelled more.txt --out runs/static"
-
-    baseline: Literal["quick", "none"] = "quick"
-    """quick: for each seed, a student learns from the labels alone too, in seconds; and TF-IDF under a linear
-    model."""
-    dimensions: int | None = 128
-    """Principal components of the token vectors that are kept; None: all."""
-    epochs: int = 2
-    """Passes over the texts, in which vectors and classifier are trained together."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.dimensions is not None:
-            require_positive(self, "dimensions")
-        if self.epochs < 0:
-            raise BrimfulError(f"epochs is {self.epochs}: it must not be negative")

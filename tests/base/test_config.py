@@ -164,7 +164,6 @@ SCHEMAS = {
     },
     "brimful.stages.distil_options:DistilConfig": {"teacher": "0x1", "out": "~", "unlabelled": ["no"]},
     "brimful.stages.distil_options:DistilEncoderConfig": {"teacher": "0x1", "out": "~", "data": ["no"]},
-    "brimful.stages.distil_options:DistilStaticConfig": {"teacher": ["0x1"], "out": "~", "seed": [1, 2]},
     "brimful.serving.config:PredictConfig": {
         "model": "1_000",
         "input": "2001-01-01",

@@ -1,4 +1,4 @@
-"""`brimful serve` of a static model as a process, and sockets to it."""
+"""`brimful serve` of the model `quick` as a process, and sockets to it."""
 
 import http.client
 import json
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 JSON = {"Content-Type": "application/json"}
-READY = "serving static on http://127.0.0.1:"
+READY = "serving quick on http://127.0.0.1:"
 
 
 class Running:

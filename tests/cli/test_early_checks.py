@@ -30,7 +30,6 @@ MISTAKES: list[tuple[str, dict[str, Any], str]] = [
     ("distil", {"teacher": "none", "out": "new"}, "none holds no model"),
     ("distil", {"out": "new"}, "distil needs --teacher or --teacher-scores and --out"),
     ("distil-encoder", {"teacher": "none", "unlabelled": ["table.tsv"], "out": "new"}, "none holds"),
-    ("distil-static", {"teacher": "none", "out": "new"}, "none holds no model"),
     ("evaluate", {"encoders": ["none"], "text": ["table.tsv"], "out": "new"}, "none holds no model"),
     ("evaluate", {"encoders": ["encoder"], "text": ["none.txt"], "out": "new"}, "none.txt does not exist"),
     ("evaluate", {"encoders": ["encoder"], "text": ["table.tsv"], "out": "full"}, "full is not empty"),

@@ -246,7 +246,6 @@ def build(folder: Path, said: Path) -> None:
         _do(f"finetune --encoder bert --out {name} {options} {TRAINING}")
     student = "--teacher ft --precision fp32 --batch 8 --json"
     _do(f"distil {student} --student-layers 1 --out student")
-    _do("distil-static --teacher ft --out static --json")
     for kind, source in (("hf", "ft"), ("sentence-transformers", "run"), ("onnx", "ft")):
         _do(f"export {source} --out export-{kind} --format {kind} --json")
     _do("predict --model student --input plain.csv --output warm.jsonl --json")

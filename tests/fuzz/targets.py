@@ -188,8 +188,6 @@ def _models() -> Iterator[Target]:
     line = f"distil --teacher export-hf --student electra --out out {tables}"
     yield Target("distil-student", group, line, ("electra/*",), 1)
     yield Target("distil-teacher", group, line, ("export-hf/*",), 1, checked=True, answer=("out/model/*",))
-    line = "distil-static --teacher ft --out out --train rows.tsv --test rows.jsonl --json"
-    yield Target("distil-static", group, line, ("ft/model/*",), 1)
     group = "finetune, distil: resume, cache"
     for verb, run in (("finetune", "half-ft"), ("distil", "half-student")):
         weights = (f"{run}/model/*.safetensors",)
@@ -208,40 +206,25 @@ def _models() -> Iterator[Target]:
         line = f"distil --teacher-scores scores.{kind} --student bert --out out {tables} --logits.epochs 1"
         yield Target(f"distil-scores-{kind}", group, line, (f"scores.{kind}",), 1)
     for kind in ("txt", "jsonl", "csv"):
-        line = f"distil-static --teacher export-hf --unlabelled plain.{kind} --out out"
-        yield Target(
-            f"distil-unlabelled-{kind}",
-            group,
-            f"{line} --train rows.tsv --test rows.jsonl --json",
-            (f"plain.{kind}",),
-            1,
-        )
+        line = f"distil --teacher export-hf --unlabelled plain.{kind} --out out {tables} --baseline none"
+        yield Target(f"distil-unlabelled-{kind}", group, line, (f"plain.{kind}",), 1)
 
 
 def _predict() -> Iterator[Target]:
     inputs = {
         "export-hf": "plain.txt plain.jsonl plain.csv plain.tsv plain.parquet",
-        "static/model": "plain.txt plain.jsonl plain.csv",
         "numeric/model": "numbers.csv numbers.parquet",
         "several/model": "many.jsonl",
         "tagger/model": "spans.conll spans.jsonl plain.txt",
         "reader/model": "questions.jsonl squad.json",
         "bert": "plain.txt",
     }
-    kinds = {"static/model": "csv", "numeric/model": "tsv", "bert": "npy", "several/model": "parquet"}
+    kinds = {"numeric/model": "tsv", "bert": "npy", "several/model": "parquet"}
     for model, files in inputs.items():
         for file in files.split():
             name, out = model.split("/")[0], f"out.{kinds.get(model, 'jsonl')}"
             line = f"predict --model {model} --input {file} --output {out} --json"
             yield Target(f"predict-{name}-{file}", "predict: inputs", line, (file,), answer=("out.*",))
-    static = "predict --model static --input plain.jsonl --output out.jsonl --scores --json"
-    yield Target("predict-static", "predict: static model", static, ("static/model/*",), 12)
-    yield Target(
-        "predict-static-bare",
-        "predict: static model",
-        static.replace("static ", "static/model "),
-        ("static/model/*",),
-    )
     group = "predict: other models"
     for model in ("export-hf", "export-sentence-transformers"):
         line = f"predict --model {model} --input plain.jsonl --output out.parquet --json"

@@ -11,7 +11,7 @@ import pytest
 from brimful.base.errors import BrimfulError
 from brimful.hf import model_folder
 from brimful.hf.folders import HEADS
-from brimful.hf.model_folder import PROBLEMS, STATIC, ModelFolder
+from brimful.hf.model_folder import PROBLEMS, ModelFolder
 from brimful.model.heads import SequenceHead, SpanHead, TokenHead
 
 
@@ -47,20 +47,18 @@ def test_no_model_is_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "static", "task"),
+    ("values", "task"),
     [
-        ({"kind": STATIC, "labels": ["a"]}, True, False),
-        ({"architectures": ["BertForSequenceClassification"]}, False, True),
-        ({"architectures": ["ModernBertForTokenClassification"]}, False, True),
-        ({"architectures": ["BertForQuestionAnswering"]}, False, True),
-        ({"architectures": ["BertForMaskedLM"]}, False, False),
-        ({"architectures": ["BertModel"], "problem_type": "regression"}, False, False),
-        ({}, False, False),
+        ({"architectures": ["BertForSequenceClassification"]}, True),
+        ({"architectures": ["ModernBertForTokenClassification"]}, True),
+        ({"architectures": ["BertForQuestionAnswering"]}, True),
+        ({"architectures": ["BertForMaskedLM"]}, False),
+        ({"architectures": ["BertModel"], "problem_type": "regression"}, False),
+        ({}, False),
     ],
 )
-def test_what_a_folder_is(tmp_path: Path, values: dict[str, Any], static: bool, task: bool) -> None:
-    folder = ModelFolder(write(tmp_path, **values))
-    assert (folder.is_static, folder.has_task) == (static, task)
+def test_what_a_folder_is(tmp_path: Path, values: dict[str, Any], task: bool) -> None:
+    assert ModelFolder(write(tmp_path, **values)).has_task == task
 
 
 def test_each_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,7 +71,6 @@ def test_each_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(model_folder, "read_object", counted)
     folder = ModelFolder.open(write(tmp_path, architectures=["BertModel"]), "model")
     for _ in range(2):
-        assert not folder.is_static
         assert not folder.has_task
         assert folder.class_name == "BertModel"
         assert folder.pooling is None

@@ -270,7 +270,6 @@ def test_a_dry_run_writes_nothing(chained, pretrained, finetuned, tables, tmp_pa
         ("finetune", *data, "--out", out, "--learning-rates", 1e-4, 1e-3),
         ("distil", "--teacher", finetuned, "--out", out, "--student-layers", 1),
         ("distil-encoder", "--teacher", pretrained, "--out", out, "--unlabelled", tables["test"]),
-        ("distil-static", "--teacher", finetuned, "--out", out),
         ("predict", "--model", finetuned, "--input", tables["test"], "--output", tmp_path / "out.tsv"),
         ("export", finetuned, "--out", out, "--format", "hf"),
     ]

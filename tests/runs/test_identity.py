@@ -7,18 +7,13 @@ from typing import Any
 import pytest
 
 from brimful.base.config import identity, incidental
-from brimful.stages.distil_options import DistilConfig, DistilEncoderConfig, DistilStaticConfig
+from brimful.stages.distil_options import DistilConfig, DistilEncoderConfig
 from brimful.stages.finetune_config import FinetuneConfig
 from brimful.stages.pretrain_config import PretrainConfig
 
-STUDENTS = [DistilConfig, DistilEncoderConfig, DistilStaticConfig]
-RUNS = [PretrainConfig, FinetuneConfig, *STUDENTS]
+RUNS = [PretrainConfig, FinetuneConfig, DistilConfig, DistilEncoderConfig]
 IN_LOOP = {"log_every", "evaluate_every", "checkpoint_every", "hang_limit", "recompute", "wandb"}
 IN_TRAINER = IN_LOOP | {"keep_checkpoints", "spike", "on_spike", "prefetch", "profile"}
-OF_TASK = {
-    *("teacher", "teacher_scores", "train", "dev", "test", "unlabelled"),
-    *("out", "resume", "dry_run"),
-}
 INCIDENTAL = {
     PretrainConfig: {
         *("data", "out", "resume", "recipe", "rows_per_micro_batch", "verify_data", "dry_run"),
@@ -27,11 +22,13 @@ INCIDENTAL = {
         *("encoder", "train", "dev", "test", "more_tests", "out", "resume", "dry_run"),
         *("ladder", "label_curve"),
     },
-    DistilConfig: OF_TASK | {"student"},
+    DistilConfig: {
+        *("teacher", "teacher_scores", "student", "train", "dev", "test", "unlabelled"),
+        *("out", "resume", "dry_run"),
+    },
     DistilEncoderConfig: {
         *("teacher", "teacher_vectors", "student", "unlabelled", "data", "test", "out", "resume", "dry_run"),
     },
-    DistilStaticConfig: OF_TASK,
 }
 
 

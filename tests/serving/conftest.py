@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from builders.quick_folder import save_quick
 from builders.served import serving, write_models
 from builders.shared import made_once
-from builders.static_folder import save_static
 
 
 @pytest.fixture(scope="session")
@@ -17,11 +17,26 @@ def small_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def static(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of `save_static`."""
-    return (
-        made_once(tmp_path_factory, "served-static", lambda folder: save_static(folder / "static")) / "static"
-    )
+def quick_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with two of `save_quick`, both called quick, which differ in sign."""
+
+    def write(folder: Path) -> None:
+        save_quick(folder / "quick")
+        save_quick(folder / "negative" / "quick", negative=True)
+
+    return made_once(tmp_path_factory, "quick", write)
+
+
+@pytest.fixture(scope="session")
+def quick(quick_models: Path) -> Path:
+    """A model that opens quickly."""
+    return quick_models / "quick"
+
+
+@pytest.fixture(scope="session")
+def negative(quick_models: Path) -> Path:
+    """The same with other answers."""
+    return quick_models / "negative" / "quick"
 
 
 @pytest.fixture(scope="session")

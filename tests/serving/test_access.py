@@ -16,8 +16,8 @@ JSON = {"Content-Type": "application/json"}
 
 
 @pytest.fixture(scope="module")
-def server(static: Path) -> Iterator[Asked]:
-    with asked(static) as found:
+def server(quick: Path) -> Iterator[Asked]:
+    with asked(quick) as found:
         yield found
 
 
@@ -27,9 +27,9 @@ def post(server: Asked, headers: dict[str, str], method: str = "POST", path: str
     return server.run(lambda client: client.request(method, path, headers=headers, **sent))
 
 
-def test_a_token_guards_all_but_health_and_the_page(static: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_token_guards_all_but_health_and_the_page(quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BRIMFUL_TOKEN", "sesame")
-    with asked(static) as server:
+    with asked(quick) as server:
         for path in ("/v1/models", "/metrics", CLASSIFY, "/nowhere"):
             assert server.get(path).status_code == 401
             assert server.get(path, authorization="Bearer open").status_code == 401
@@ -42,9 +42,9 @@ def test_a_token_guards_all_but_health_and_the_page(static: Path, monkeypatch: p
         assert 'brimful_requests_total{path="other",status="401"} 10.0' in counted
 
 
-def test_two_tokens_are_refused(static: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_tokens_are_refused(quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BRIMFUL_TOKEN", "sesame")
-    with asked(static) as server:
+    with asked(quick) as server:
         for given in (
             ["Bearer ses", "ame"],
             ["Bearer sesame", "Bearer sesame"],
@@ -137,7 +137,7 @@ def test_what_is_not_called_json_is_refused_and_the_header_is_named(server: Aske
     assert post(server, {"Content-Type": "Application/JSON; charset=utf-8"}).status_code == 200
 
 
-def test_pages_ask_if_their_origin_is_named(static: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pages_ask_if_their_origin_is_named(quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = {"Origin": "https://app.example.org", "Sec-Fetch-Site": "cross-site"}
     ahead = {
         **page,
@@ -145,7 +145,7 @@ def test_pages_ask_if_their_origin_is_named(static: Path, monkeypatch: pytest.Mo
         "Access-Control-Request-Headers": "authorization",
     }
     allowed = "access-control-allow-origin"
-    with asked(static) as server:
+    with asked(quick) as server:
         assert post(server, ahead, "OPTIONS").status_code == 405
         assert allowed not in post(server, page, "GET", "/v1/models").headers
     monkeypatch.setenv("BRIMFUL_TOKEN", "sesame")
@@ -155,7 +155,7 @@ def test_pages_ask_if_their_origin_is_named(static: Path, monkeypatch: pytest.Mo
                 monkeypatch.delenv("BRIMFUL_TOKEN")
             else:
                 monkeypatch.setenv("BRIMFUL_TOKEN", token)
-            with asked(static, cors=origins) as server:
+            with asked(quick, cors=origins) as server:
                 assert post(server, ahead, "OPTIONS").status_code == 204
                 answer = post(server, {**page, **JSON, "Authorization": "Bearer sesame"})
                 assert (answer.status_code, allowed in answer.headers) == (200, True)

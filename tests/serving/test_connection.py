@@ -34,8 +34,8 @@ MEGABYTE = 1 << 20
 
 
 @pytest.fixture(scope="module")
-def server(static: Path) -> Iterator[Running]:
-    with running(static, code=CODE) as found:
+def server(quick: Path) -> Iterator[Running]:
+    with running(quick, code=CODE) as found:
         yield found
         out, err = found.end()
     alive, code = out.splitlines()[-1].split()

@@ -1,4 +1,4 @@
-"""`brimful predict` without torch: static models and ONNX exports give what the models with torch give."""
+"""`brimful predict` without torch: ONNX exports give what the models with torch give."""
 
 import json
 import os
@@ -27,8 +27,7 @@ from brimful.tasks.classification import Classification
 from brimful.tasks.form import Classes
 from brimful.tasks.label_set_form import LabelSets
 from brimful.tasks.multi_label import MultiLabel
-from brimful.tasks.static import StaticModel
-from builders.encoders import small, word_tokenizer
+from builders.encoders import small
 from builders.task_models import new_encoder, task_model
 
 BLOCKED = """
@@ -149,26 +148,6 @@ def test_an_exported_encoder_writes_vectors_of_length_1_where_its_folder_does(tm
     assert windows.shape == wanted.shape
     assert np.abs(windows - wanted).max() > 0.01
     assert np.allclose(np.linalg.norm(windows, axis=1), 1) == unit
-
-
-@pytest.fixture
-def static(tmp_path: Path) -> Path:
-    weights = RANDOM.standard_normal((95, 8)), RANDOM.standard_normal((3, 8)), RANDOM.standard_normal(3)
-    vectors, matrix, bias = (array.astype(np.float32) for array in weights)
-    StaticModel(vectors, matrix, bias, ["a", "b", "c"], word_tokenizer(), 32).save(tmp_path / "static")
-    return tmp_path / "static"
-
-
-def test_a_static_model_needs_numpy_and_tokenizers_alone(static, tmp_path):
-    source = written(tmp_path, "")
-    expected = StaticModel.load(static).predict(TEXTS)
-    rows = without_torch(static, source, tmp_path / "out.jsonl", "--scores")
-    np.testing.assert_allclose([list(row["scores"].values()) for row in rows], expected, atol=1e-6)
-    assert [row["prediction"] for row in rows] == ["abc"[best] for best in expected.argmax(1)]
-    without_torch(static, source, tmp_path / "out.npy")
-    np.testing.assert_allclose(np.load(tmp_path / "out.npy"), expected, atol=1e-6)
-    rows = without_torch(static, source, tmp_path / "sure.jsonl", "--abstain-below", "0.9")
-    assert [row["abstained"] for row in rows] == [row.max() < 0.9 for row in expected.round(6)]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ import pytest
 
 from brimful.base.errors import NotFiniteError
 from brimful.serving.batch_model import BatchModel
-from brimful.tasks.static import StaticModel
 from builders.http_app import Asked, asked
 from builders.task_models import new_encoder, task_model
 
@@ -23,8 +22,8 @@ MEGABYTE = 1 << 20
 
 
 @pytest.fixture(scope="module")
-def server(static: Path) -> Iterator[Asked]:
-    with asked(static) as found:
+def server(quick: Path) -> Iterator[Asked]:
+    with asked(quick) as found:
         yield found
 
 
@@ -48,7 +47,6 @@ def server(static: Path) -> Iterator[Asked]:
         ({"texts": ["a", None]}, 422, "texts[1]: a text is wanted, not null"),
         ({"texts": "a"}, 422, "texts: a list is wanted, not a text"),
         ({"text": "a", "overflow": "wrap"}, 422, "wrap"),
-        ({"text": "a", "overflow": "window"}, 422, "reads no windows"),
         ({"text": "a", "abstain_below": 2}, 422, "abstain_below"),
         ({"inputs": "a", "abstain_below": 0.5}, 422, "abstain_below"),
         ({"text": "a", "text_b": "b"}, 422, "alone"),
@@ -56,7 +54,7 @@ def server(static: Path) -> Iterator[Asked]:
         ({"texts": ["a"], "texts_b": ["b"], "text_b": "c"}, 422, "text_b goes with text"),
         ({"text": "a", "text_b": "b", "texts_b": ["c"]}, 422, "texts_b with texts"),
         ({"texts": ["a"], "texts_b": []}, 422, "1 texts"),
-        ({"text": "a", "model": "other"}, 404, "static"),
+        ({"text": "a", "model": "other"}, 404, "quick"),
         ({"texts": ["a"] * 10_000}, 422, "10,000"),
         ({"text": "w1 " * (5 * MEGABYTE // 3)}, 413, "characters"),
         ({"text": "w1 " * (10 * MEGABYTE // 3)}, 413, "bytes"),
@@ -138,8 +136,8 @@ def test_what_a_model_cannot_do_is_said(tmp_path: Path) -> None:
         assert server.run(talk) == [422, 200]
 
 
-def test_a_full_queue_refuses_and_says_when_to_come_again(static: Path) -> None:
-    with asked(static, queue_requests=2) as server:
+def test_a_full_queue_refuses_and_says_when_to_come_again(quick: Path) -> None:
+    with asked(quick, queue_requests=2) as server:
         release = threading.Event()
         server.service.queue.call(release.wait)  # the engine is busy
 
@@ -158,8 +156,8 @@ def test_a_full_queue_refuses_and_says_when_to_come_again(static: Path) -> None:
         assert [response.status_code for response in answered] == [200, 200]
 
 
-def test_a_client_that_closes_hears_what_is_refused_after_its_body_was_read(static: Path) -> None:
-    with asked(static) as server:
+def test_a_client_that_closes_hears_what_is_refused_after_its_body_was_read(quick: Path) -> None:
+    with asked(quick) as server:
 
         async def talk(client: Any) -> int:
             post = client.post(CLASSIFY, json={"nothing": "w1"}, headers={"Connection": "close"})
@@ -169,10 +167,10 @@ def test_a_client_that_closes_hears_what_is_refused_after_its_body_was_read(stat
 
 
 def test_an_answer_has_so_many_scores_at_most_and_the_likeliest_on_request(
-    static: Path, monkeypatch: pytest.MonkeyPatch
+    quick: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("brimful.serving.app.LARGE_ANSWER_NUMBERS", 2)  # written in another thread
-    with asked(static) as server:
+    with asked(quick) as server:
         texts = [f"w{number}" for number in range(4)]
         every = server.ask(CLASSIFY, texts=texts)["results"]
         monkeypatch.setattr("brimful.serving.replies.SCORES", 8)
@@ -187,8 +185,8 @@ def test_an_answer_has_so_many_scores_at_most_and_the_likeliest_on_request(
         assert server.refused(CLASSIFY, {"texts": texts, "top_k": 0})[0] == 422
 
 
-def test_a_deadline_passes_in_the_queue(static: Path) -> None:
-    with asked(static, deadline=0.05) as server:
+def test_a_deadline_passes_in_the_queue(quick: Path) -> None:
+    with asked(quick, deadline=0.05) as server:
         release = threading.Event()
         server.service.queue.call(release.wait)
 
@@ -215,7 +213,7 @@ def test_a_deadline_passes_in_the_queue(static: Path) -> None:
     ],
 )
 def test_a_batch_that_fails_fails_its_own_requests_alone(
-    static: Path,
+    quick: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     error: Exception,
@@ -230,7 +228,7 @@ def test_a_batch_that_fails_fails_its_own_requests_alone(
         return real(model, given, *more)
 
     caplog.set_level("INFO")
-    with asked(static) as server:
+    with asked(quick) as server:
         monkeypatch.setattr(BatchModel, stage, fails)
         release = threading.Event()
         server.service.queue.call(release.wait)
@@ -256,7 +254,7 @@ def test_a_batch_that_fails_fails_its_own_requests_alone(
 
 
 def test_a_text_that_the_tokenizer_panics_at_fails_alone(
-    static: Path, monkeypatch: pytest.MonkeyPatch
+    quick: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class PanicException(BaseException):
         """As of Rust code, which is no Exception."""
@@ -268,7 +266,7 @@ def test_a_text_that_the_tokenizer_panics_at_fails_alone(
             raise PanicException
         return real(model, texts, *more, **named)
 
-    with asked(static) as server:
+    with asked(quick) as server:
         monkeypatch.setattr(BatchModel, "read", read)
 
         async def talk(client: Any) -> list[int]:
@@ -280,8 +278,8 @@ def test_a_text_that_the_tokenizer_panics_at_fails_alone(
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_dead_engine_is_not_ready_and_answers_that(static: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with asked(static) as server:
+def test_a_dead_engine_is_not_ready_and_answers_that(quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with asked(quick) as server:
 
         def dies(*_: Any) -> Any:
             raise SystemExit
@@ -293,8 +291,8 @@ def test_a_dead_engine_is_not_ready_and_answers_that(static: Path, monkeypatch: 
         assert server.refused(CLASSIFY, {"text": "w1"})[0] == 503
 
 
-def test_a_draining_server_answers_what_it_accepted(static: Path) -> None:
-    with asked(static) as server:
+def test_a_draining_server_answers_what_it_accepted(quick: Path) -> None:
+    with asked(quick) as server:
         release = threading.Event()
         server.service.queue.call(release.wait)
 
@@ -314,13 +312,9 @@ def test_a_draining_server_answers_what_it_accepted(static: Path) -> None:
         assert health.json() == {"status": "draining"}
 
 
-def test_a_swap_of_models_leaves_accepted_requests_with_theirs(static: Path, tmp_path: Path) -> None:
-    model = StaticModel.load(static)
-    StaticModel(model.vectors, -model.matrix, -model.bias, ["a", "b", "c"], model.tokenizer, 32).save(
-        tmp_path / "static"
-    )
+def test_a_swap_of_models_leaves_accepted_requests_with_theirs(quick: Path, negative: Path) -> None:
     texts = [f"w{i} w{i + 7}" for i in range(40)]
-    with asked(static) as server, asked(tmp_path / "static") as other:
+    with asked(quick) as server, asked(negative) as other:
         old, new = (each.ask(CLASSIFY, texts=texts)["results"] for each in (server, other))
         assert [each["prediction"] for each in old] != [each["prediction"] for each in new]
 

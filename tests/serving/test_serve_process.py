@@ -18,9 +18,7 @@ from typing import Any
 import pytest
 
 from brimful.serving.access import HEADERS
-from brimful.tasks.static import StaticModel
 from builders.sockets import JSON, READY, Running, answered, running, text_of
-from builders.static_folder import save_static
 
 ASK = b"POST /v1/classify HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 LIVE = b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -112,12 +110,11 @@ print(max(counts), code)
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    save_static(tmp_path / "static")
-    return tmp_path / "static"
+def folder(quick: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(quick, tmp_path / "quick"))
 
 
-def test_a_static_model_is_served_without_torch_and_its_texts_are_in_no_log(folder: Path) -> None:
+def test_a_graph_is_served_without_torch_and_its_texts_are_in_no_log(folder: Path) -> None:
     with running(folder, code=CODE) as found:
         status, answer = found.request("POST", "/v1/classify", {"text": "w1 secret"})
         assert (status, answer["results"][0]["prediction"] in "abc") == (200, True)
@@ -174,8 +171,9 @@ def test_a_signal_loses_nothing_that_was_accepted(folder: Path, number: signal.S
     assert set(found) <= {200, 503}
 
 
-def test_a_reload_answers_with_the_new_model_and_a_bad_one_changes_nothing(folder: Path) -> None:
-    model = StaticModel.load(folder)
+def test_a_reload_answers_with_the_new_model_and_a_bad_one_changes_nothing(
+    folder: Path, negative: Path
+) -> None:
     with running(folder, code=CODE) as process:
         ask = ("POST", "/v1/classify", {"texts": [f"w{i}" for i in range(50)]})
         _, before = process.request(*ask)
@@ -186,10 +184,9 @@ def test_a_reload_answers_with_the_new_model_and_a_bad_one_changes_nothing(folde
         assert "the models stay as they are" in process.process.stderr.readline()
         assert process.request(*ask) == (200, before)
         folder.rmdir()
-        negative = model.vectors, -model.matrix, -model.bias
-        StaticModel(*negative, ["a", "b", "c"], model.tokenizer, 32).save(folder)
+        shutil.copytree(negative, folder)
         process.process.send_signal(signal.SIGHUP)
-        assert "loaded again: static" in process.process.stderr.readline()
+        assert "loaded again: quick" in process.process.stderr.readline()
         _, after = process.request(*ask)
         assert [each["prediction"] for each in after["results"]] != [
             each["prediction"] for each in before["results"]
@@ -210,9 +207,9 @@ def test_a_signal_while_a_model_loads_has_it_loaded_once_more(folder: Path) -> N
             process.process.send_signal(signal.SIGHUP)
             time.sleep(0.05)
         gates[2].touch()
-        assert [next(lines), next(lines)] == ["serve: loaded again: static\n", "load 3\n"]
+        assert [next(lines), next(lines)] == ["serve: loaded again: quick\n", "load 3\n"]
         gates[3].touch()
-        assert next(lines) == "serve: loaded again: static\n"
+        assert next(lines) == "serve: loaded again: quick\n"
         assert process.end()[1] == ""
 
 
@@ -426,8 +423,8 @@ def test_what_is_wrong_is_one_line(folder: Path, tmp_path: Path) -> None:
     assert "holds no model" in missing
     assert "\n" not in missing
     (tmp_path / "other").mkdir()
-    shutil.copytree(folder, tmp_path / "other" / "static")
-    assert "called static" in refusal(str(folder), str(tmp_path / "other" / "static"), "--port", "0")
+    shutil.copytree(folder, tmp_path / "other" / "quick")
+    assert "called quick" in refusal(str(folder), str(tmp_path / "other" / "quick"), "--port", "0")
     shutil.copytree(folder, tmp_path / "bad\udcff")
     assert "bad\\udcff is not UTF-8" in refusal(str(tmp_path / "bad\udcff"), "--port", "0")
     assert "red\\x1b[31m holds no model" in refusal(str(tmp_path / "red\x1b[31m"), "--port", "0")
@@ -506,4 +503,4 @@ def test_a_name_is_no_command_for_the_terminal(folder: Path, tmp_path: Path) -> 
 def test_a_dry_run_says_how_fast_the_models_are(folder: Path) -> None:
     command = [sys.executable, "-m", "brimful", "serve", str(folder), "--dry-run"]
     out = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
-    assert out.startswith("dry run: static (classification, fp32) reads ")
+    assert out.startswith("dry run: quick (classification, fp32) reads ")

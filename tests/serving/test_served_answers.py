@@ -16,7 +16,6 @@ from brimful import TaskModel
 from brimful.commands.export import export
 from builders.http_app import Asked, asked
 from builders.shared import made_once
-from builders.static_folder import save_static
 from builders.task_models import new_encoder, task_model
 
 RANDOM = np.random.default_rng(5)
@@ -34,7 +33,6 @@ def save_all(folder: Path) -> None:
         task_model(task).save(folder / task)
     new_encoder().save(folder / "encoder")
     export(run=str(folder / "classification"), out=str(folder / "onnx"), format="onnx")
-    save_static(folder / "static")
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +66,7 @@ def nearly(value: Any, other: Any) -> bool:
     return bool(value == other)
 
 
-@pytest.mark.parametrize("model", [*TASKS, "onnx", "static"])
+@pytest.mark.parametrize("model", [*TASKS, "onnx"])
 def test_answers_are_those_of_predict(model: str, folder: Path, server: Asked, tmp_path: Path) -> None:
     scores = model not in ("token-classification", "regression")
     rows = predicted(folder / model, tmp_path, TEXTS, scores=scores)
@@ -88,9 +86,7 @@ def test_answers_are_those_of_predict(model: str, folder: Path, server: Asked, t
         row.pop("text", None)
         assert nearly(result, row), text
         assert about["tokens"] >= 0 < about["windows"]
-        assert (cut is None) == (
-            about["windows"] > 1 or len(text.split()) <= (32 if model == "static" else 30)
-        )
+        assert (cut is None) == (about["windows"] > 1 or len(text.split()) <= 30)
     assert first["usage"] == {"tokens": sum(answer["usage"]["tokens"] for answer in others)}
 
 
@@ -191,13 +187,13 @@ def test_a_classifier_abstains_below_a_probability(server: Asked) -> None:
 
 
 def test_no_texts_have_no_answers(server: Asked) -> None:
-    assert server.ask("/v1/classify", texts=[], model="static")["results"] == []
+    assert server.ask("/v1/classify", texts=[], model="classification")["results"] == []
     assert server.ask("/v1/embeddings", input=[], model="encoder")["data"] == []
 
 
 def test_models_say_what_they_are(server: Asked) -> None:
     cards = {each["id"]: each for each in server.get("/v1/models").json()["data"]}
-    assert cards.keys() == {*TASKS, "question-answering", "encoder", "onnx", "static"}
+    assert cards.keys() == {*TASKS, "question-answering", "encoder", "onnx"}
     assert cards["encoder"]["width"] == 48
     assert cards["classification"]["labels"] == ["a", "b", "c"]
     assert cards["token-classification"]["labels"] == ["X", "Y"]

@@ -9,12 +9,11 @@ from safetensors.torch import load_file, save_file
 
 from brimful import Encoder
 from brimful.base.distributed import ALONE
-from brimful.base.errors import BrimfulError, UsageError
+from brimful.base.errors import BrimfulError
 from brimful.base.storage import read_json
 from brimful.base.summary import overview_of
 from brimful.commands.distil import distil
 from brimful.commands.distil_encoder import distil_encoder
-from brimful.commands.distil_static import distil_static
 from brimful.hf.folders import load_model, save_model
 from brimful.model.shape import EncoderConfig
 from brimful.objectives.layer_losses import LayerLosses, spread_layers
@@ -22,7 +21,6 @@ from brimful.runs.folder import RunFolder
 from brimful.stages.distil import DistilJob, share_of_labels
 from brimful.stages.distil_options import DistilConfig, DistilEncoderConfig, LayerStageConfig, StageConfig
 from brimful.stages.students import student_shape
-from brimful.tasks.static import StaticModel
 from brimful.train.metrics import read_metrics
 from builders.distillation import CALM, EPOCH, ROWS, STILL, assert_same
 from builders.ranks import on_two_ranks
@@ -286,51 +284,16 @@ def test_seeds_and_baselines(teacher, tmp_path):
     assert "Teacher" in overview.models[0].pairs
 
 
-def test_a_static_student_is_served_by_numpy(teacher, tmp_path):
-    more = tmp_path / "more.txt"
-    more.write_text("good and good\nbad and bad\nfine\nawful\n" * 8)
-    given = {"teacher": str(teacher), "unlabelled": [str(more)], "seed": (0, 1)}
-    assert distil_static(**given, out=str(tmp_path / "run"), dry_run=True)["student_layers"] == 0
-    summary = distil_static(**given, out=str(tmp_path / "run"))
-    assert len(summary["student"]["accuracy_runs"]) == 2
-    model = StaticModel.load(tmp_path / "run" / "model")
-    chances = model.predict([text for text, _ in ROWS])
-    assert chances.shape == (4, 2)
-    assert model.parameters == summary["parameters"]["student"]
-    assert len(summary["student_without_distillation"]["accuracy_runs"]) == 2
-    for group in ("parameters", "megabytes", "latency_ms", "texts_per_second"):
-        assert summary[group].keys() - {"tfidf"} == {"teacher", "student"}
-    assert "student_minus_student_without_distillation" in summary["comparisons"]
-    written = [json.loads(line) for line in (tmp_path / "run" / "predictions.jsonl").read_text().splitlines()]
-    assert [row["prediction"] for row in written] == [model.labels[i] for i in chances.argmax(1)]
-    scores = {"teacher_scores": ["s.jsonl"], "train": str(more), "test": str(more)}
-    with pytest.raises(UsageError, match=r"^distil-static needs --teacher and --out, or --resume RUN$"):
-        distil_static(**scores, out=str(tmp_path / "b"))
-    few = {"dimensions": 4, "epochs": 1, "baseline": "none"}
-    short = distil_static(**given, out=str(tmp_path / "c"), **few)
-    assert not {"student_without_distillation", "tfidf"} & short.keys()
-    assert short["parameters"]["student"] < summary["parameters"]["student"]
-    answer = distil_static(resume=str(tmp_path / "c"))
-    assert answer == read_json(tmp_path / "c" / "summary.json")
-    with pytest.raises(BrimfulError, match=r"is a finished run of `brimful distil-static`, not distil$"):
-        distil(resume=str(tmp_path / "c"))
-    (tmp_path / "c" / "summary.json").unlink()
-    with pytest.raises(BrimfulError, match="was not written by `brimful distil`: unknown key dimensions"):
-        distil(resume=str(tmp_path / "c"))
-
-
-@pytest.mark.parametrize("verb", [distil, distil_static])
-def test_a_teacher_of_nan_teaches_nobody(teacher, tmp_path, verb):
+def test_a_teacher_of_nan_teaches_nobody(teacher, tmp_path):
     shutil.copytree(teacher / "model", tmp_path / "damaged")
     path = tmp_path / "damaged" / "model.safetensors"
     tensors = load_file(path)
     tensors[next(name for name in tensors if name.endswith("classifier.weight"))][0, 0] = torch.nan
     save_file(tensors, path)
     table = str(teacher.parent / "rows.tsv")
-    given = {"teacher": str(tmp_path / "damaged"), "train": table, "test": table}
-    given |= {"student": str(teacher / "model")} if verb is distil else {}
+    given = {"teacher": str(tmp_path / "damaged"), "student": str(teacher / "model")}
     with pytest.raises(BrimfulError, match=r"the teacher .*damaged: the model's outputs are NaN or infinite"):
-        verb(**given, out=str(tmp_path / "run"))
+        distil(**given, train=table, test=table, out=str(tmp_path / "run"))
     assert not (tmp_path / "run" / "summary.json").exists()
 
 
@@ -339,7 +302,6 @@ import json, os, sys
 from pathlib import Path
 from brimful.stages import distil as comparison
 from brimful.commands.distil import distil
-from brimful.commands.distil_static import distil_static
 from brimful.base.distributed import world
 from brimful.tasks.judging.speed import speeds_of
 
@@ -353,9 +315,8 @@ comparison.speeds_of = counted
 stage = {"epochs": 1.0, "learning_rate": 1e-3}
 shape = {"layers": stage, "logits": stage, "baseline": "full"}
 with world():
-    layered = distil(teacher=sys.argv[2], out=str(folder / "layered"), **shape)
-    static = distil_static(teacher=sys.argv[2], out=str(folder / "static"))
-(folder / f"found-{rank}").write_text(json.dumps([layered, static]))
+    summary = distil(teacher=sys.argv[2], out=str(folder / "run"), **shape)
+(folder / f"found-{rank}").write_text(json.dumps(summary))
 """
 
 
@@ -366,9 +327,5 @@ def test_latency_is_measured_on_one_rank_and_all_return_it(teacher, tmp_path):
     assert not (tmp_path / "timed-1").exists()
     timed = (tmp_path / "timed-0").read_text().count("once")
     found = [json.loads((tmp_path / f"found-{rank}").read_text()) for rank in range(2)]
-    assert (
-        found[0]
-        == found[1]
-        == [read_json(tmp_path / name / "summary.json") for name in ("layered", "static")]
-    )
-    assert timed == sum(len(one["latency_ms"].keys() - {"tfidf"}) for one in found[0]) == 5
+    assert found[0] == found[1] == read_json(tmp_path / "run" / "summary.json")
+    assert timed == len(found[0]["latency_ms"].keys() - {"tfidf"}) == 3
