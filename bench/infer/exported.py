@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.common.turns import serve
-from brimful.exporting.description import run_of
+from brimful.base.config import read_yaml
 from brimful.exporting.exported import Export
 from brimful.exporting.formats import FORMATS
 from brimful.exporting.runtimes import padded_outputs
@@ -31,7 +31,7 @@ def setup(format: str, scratch: str, run: str, test: str, texts: int) -> dict[st
     """Load the format ("brimful": the model itself, in float32), read the texts, and warm up."""
     folder = ModelFolder.open(run, "model")
     model = load_task_model(folder)
-    values = run_of(folder)["options"]
+    values = read_yaml(folder.path.parent / "config.yaml")
     layout = find_layout(values.get("layout"), Columns(**values["columns"]))
     State.texts = read_file(model.task, test, labelled=True, layout=layout).texts[:texts]
     encode = lambda some: model.encode(model.task.from_texts(some, None)).examples  # noqa: E731

@@ -21,9 +21,9 @@ import torch
 from bench.common.processes import machine_facts
 from bench.common.record import Record
 from bench.common.turns import Worker
+from brimful.base.config import read_yaml
 from brimful.base.errors import BrimfulError
 from brimful.commands.export import export
-from brimful.exporting.description import run_of
 from brimful.exporting.formats import FORMATS, GraphFormat
 from brimful.exporting.gate import described_instructions
 from brimful.hf.model_folder import ModelFolder
@@ -59,7 +59,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--out", type=Path)
     options = parser.parse_args(arguments)
     folder = ModelFolder.open(options.run, "model")
-    values = run_of(folder)["options"]
+    values = read_yaml(folder.path.parent / "config.yaml")
     test = options.test or values["test"]
     if test is None:
         parser.error(f"{options.run} names no test table (a student's run does not); give --test")

@@ -30,11 +30,10 @@ from brimful.corpus.text.pruning import prune
 from brimful.corpus.text.sentence_folder import PROMPTS
 from brimful.corpus.text.tokenizer import load as load_tokenizer
 from brimful.exporting.config import ExportConfig
-from brimful.exporting.description import card, measure_model, run_of, summarise_export
-from brimful.exporting.exported import Export
+from brimful.exporting.description import card, measure_model, summarise_export
+from brimful.exporting.exported import Export, find_texts
 from brimful.exporting.formats import FORMATS, Format, format_of, require_export_place
 from brimful.exporting.gate import Gate, check_given
-from brimful.exporting.real_texts import find_texts
 from brimful.hf.config_json import family_of
 from brimful.hf.folders import HEADS, left_out
 from brimful.hf.int8_steps import forget_steps
@@ -200,7 +199,7 @@ def _commit(
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     facts["megabytes"] = measure_model(files)
     summary = summarise_export(facts)
-    page = card(model, form, out.resolve().name, run_of(model.source), summary)
+    page = card(model, form, out.resolve().name, summary)
     pages = {"README.md": page, "example.py": form.example(model)}
     written = [name for name in pages if name not in own]
     for name in written:

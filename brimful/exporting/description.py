@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from brimful.base.config import read_yaml
 from brimful.base.console import counted, visible
 from brimful.base.numbers import (
     branch,
@@ -30,8 +29,8 @@ from brimful.base.summary import (
 from brimful.exporting.exported import Export
 from brimful.exporting.formats import Format, render
 from brimful.exporting.gate import describe_loss
-from brimful.hf.model_folder import OVERLAP, ModelFolder
-from brimful.runs.directory import CONFIG, SUMMARY, read_summary
+from brimful.hf.model_folder import OVERLAP
+from brimful.runs.directory import SUMMARY, read_summary
 from brimful.tasks.judging.results import error_of
 from brimful.tasks.registry import known_task
 
@@ -40,9 +39,6 @@ WEIGHT_SUFFIXES = (".safetensors", ".onnx", ".data", ".xml", ".bin")
 """Of the files that hold an exported model."""
 TEST_PARTS = ("test", "given")
 """Rows that no training has chosen by: only on them exports are compared with other models."""
-DATA_OPTIONS = ("data", "train", "dev", "test", "unlabelled")
-TRAINING_OPTIONS = ("encoder", "teacher", "epochs", "batch", "max_length", "seed", "precision")
-TRAINING_FACTS = ("parameters", "learning_rate", "seconds")
 FILL_IN = "(fill in)"
 PIPELINES = {
     "classes": ("text-classification", "One label for each text, with its probability."),
@@ -167,23 +163,15 @@ def _compare_with_source(facts: Facts, gate: Facts) -> tuple[MeasuredOn | None, 
     return test, [own, source]
 
 
-def run_of(folder: ModelFolder) -> dict[str, Any]:
-    """The options and the summary of the run that a model's folder is in; empty where it is in none."""
-    run = folder.path.parent
-    if not (run / SUMMARY).is_file() or not (run / CONFIG).is_file():
-        return {}
-    return {"options": read_yaml(run / CONFIG), "summary": read_summary(run)}
-
-
-def card(export: Export, form: Format, name: str, run: Mapping[str, Any], found: Summary) -> str:
-    """README.md, with the YAML that model hubs read first.
+def card(export: Export, form: Format, name: str, found: Summary) -> str:
+    """README.md, with the YAML that model hubs read first, and what the run says of the model that it made.
 
     Args:
         name: of the model.
-        run: see `run_of`.
         found: the Summary of the export.
     """
-    options, summary = run.get("options", {}), run.get("summary", {})
+    run = export.source.path.parent
+    made = branch(read_summary(run), OVERVIEW) if (run / SUMMARY).is_file() else {}
     pipeline, about = PIPELINES[export.kind]
     rows = [row for table in found.tables for row in table.rows]
     return render(
@@ -199,9 +187,7 @@ def card(export: Export, form: Format, name: str, run: Mapping[str, Any], found:
         overlap=export.values.get(OVERLAP),
         side=export.side,
         labels=[inert(label) for label in export.labels or ()],
-        data=_lines(options, DATA_OPTIONS),
-        measured=inert(branch(summary, OVERVIEW).get("verdict") or FILL_IN),
-        training=[*_lines(options, TRAINING_OPTIONS), *(_lines(summary, TRAINING_FACTS) or [FILL_IN])],
+        made=inert(made.get("verdict") or FILL_IN),
         verdict=inert(found.verdict),
         found=[f"{inert(name)}: {inert(value)}" for name, value in rows],
     )
@@ -214,23 +200,3 @@ def inert(text: str) -> str:
     text, longest = visible(text), max(map(len, re.findall("`+", text)), default=0)
     fence, room = "`" * (longest + 1), " " * (longest > 0)
     return f"{fence}{room}{text}{room}{fence}"
-
-
-def _lines(values: Mapping[str, Any], names: tuple[str, ...]) -> list[str]:
-    """A line for each of these that is known. A path shows its last name: the rest is of no use elsewhere."""
-    known = {name: values.get(name) for name in names}
-    return [
-        f"{name}: {_shown(value)}"
-        for name, value in known.items()
-        if value is not None and value != [] and not isinstance(value, Mapping)
-    ]
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, list):
-        return ", ".join(map(_shown, value))
-    if isinstance(value, Mapping):  # a corpus of a mixture
-        return _shown(value.get("path", FILL_IN))
-    if isinstance(value, str):
-        return inert(Path(value).name)
-    return f"{value:.6g}" if isinstance(value, float) else f"{value:,}"

@@ -27,8 +27,7 @@ from brimful.corpus.text.special_ids import special_ids
 from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
 from brimful.exporting.calibration import calibrate
-from brimful.exporting.exported import Export
-from brimful.exporting.real_texts import RealTexts
+from brimful.exporting.exported import Export, RealTexts
 from brimful.exporting.runtimes import Inputs, Run, padded_outputs
 from brimful.exporting.transformers_runs import transformers_run
 from brimful.hf.folders import transformers_reads

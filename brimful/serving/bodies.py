@@ -22,7 +22,6 @@ TOKEN_IDS = (
 class Body(Struct, forbid_unknown_fields=True, kw_only=True):
     """What all bodies have."""
 
-    inputs: str | list[str] | None = None
     model: str | None = None
     overflow: Literal["window", "truncate", "reject"] | None = None
 
@@ -44,6 +43,7 @@ class Body(Struct, forbid_unknown_fields=True, kw_only=True):
 class ClassifyBody(Body):
     """The body of /v1/classify; `inputs` is the form of routers."""
 
+    inputs: str | list[str] | None = None
     text: str | None = None
     texts: list[str] | None = None
     text_b: str | None = None
@@ -79,16 +79,14 @@ class ClassifyBody(Body):
 class EmbeddingsBody(Body):
     """The body of /v1/embeddings. OpenAI's clients may send `user`, which nothing reads."""
 
-    input: str | list[str] | None = None
+    input: str | list[str]
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: Annotated[int, Meta(ge=1)] | None = None
     user: str | None = None
 
     @property
     def given(self) -> str | list[str]:
-        if (self.input is None) == (self.inputs is None):
-            raise RefusedError(422, "one of input and inputs is needed")
-        return (self.inputs if self.input is None else self.input) or []
+        return self.input
 
 
 def decoded(decoder: "msgspec.json.Decoder[Any]", body: bytes) -> Any:
@@ -107,7 +105,9 @@ def decoded(decoder: "msgspec.json.Decoder[Any]", body: bytes) -> Any:
     except UnicodeDecodeError:
         raise RefusedError(400, "the body is not UTF-8") from None
     except (msgspec.DecodeError, RecursionError) as error:
-        raise RefusedError(400, f"the body is no JSON: {error}") from None
+        raise RefusedError(
+            400, f"the body is no JSON ({error}), or a text holds half a surrogate pair"
+        ) from None
     return found
 
 

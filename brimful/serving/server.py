@@ -44,8 +44,7 @@ class Process:
 
     def __init__(self, config: ServeConfig) -> None:
         self.config, self.metrics = config, Metrics()
-        limits = config.queue_requests, config.queue_tokens, config.deadline
-        self.service = Service(*limits, self.metrics.computed)
+        self.service = Service(config.queue_requests, config.deadline, self.metrics.computed)
         self.error: Exception | None = None
         self.stale = asyncio.Event()
         token = token_of_environment()

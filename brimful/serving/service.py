@@ -150,28 +150,25 @@ class Service:
     def __init__(
         self,
         most_requests: int,
-        most_tokens: int | None,
         deadline: float,
         computed: Callable[[BatchModel, int, float], None],
     ) -> None:
         """
         Args:
-            most_requests, most_tokens: that are accepted and not answered yet; None: as many tokens as the
-                slowest model reads in `QUEUED` of the deadline.
+            most_requests: that are accepted and not answered yet.
             deadline: seconds that a request may wait.
             computed: as of `BatchEngine`.
         """
         self.models: dict[str, BatchModel] = {}
         self.queue = RequestQueue(most_requests, self._over)
         self.engine = BatchEngine(self.queue, computed)
-        self._most_tokens, self._deadline = most_tokens, deadline
+        self._deadline = deadline
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def use(self, models: dict[str, BatchModel]) -> None:
         """Answer with these models from now on; requests that are accepted keep theirs."""
-        queue, most = self.queue, self._most_tokens
-        queue.speed = min(model.speed for model in models.values())
-        queue.most_tokens = int(queue.speed * self._deadline * QUEUED) if most is None else most
+        self.queue.speed = min(model.speed for model in models.values())
+        self.queue.most_tokens = int(self.queue.speed * self._deadline * QUEUED)
         self.models = models
         self.engine.employ(max(model.workers for model in models.values()))
 

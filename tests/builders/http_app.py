@@ -30,8 +30,7 @@ class Asked:
     def __init__(self, **options: Any) -> None:
         config = ServeConfig(**options)
         self.metrics = Metrics()
-        limits = config.queue_requests, config.queue_tokens, config.deadline
-        self.service = Service(*limits, self.metrics.computed)
+        self.service = Service(config.queue_requests, config.deadline, self.metrics.computed)
         self.app = App(self.service, self.metrics, Access(token_of_environment()))
         self.service.use(open_models(config.openings, self.service.engine.call))
 

@@ -43,11 +43,9 @@ def encoder(tokenizer: Tokenizer, seed: int) -> Encoder:
 FACTS = {"model": "BertModel", "parameters": 9, "pieces": 8, "format": "hf"}
 
 
-def page_of(
-    export: Export, form: str = "hf", name: str = "m", run: dict[str, Any] | None = None, **facts: Any
-) -> str:
+def page_of(export: Export, form: str = "hf", name: str = "m", **facts: Any) -> str:
     """The card of a model that is exported from nowhere."""
-    return card(export, FORMATS[form], name, run or {}, summarise_export(FACTS | facts))
+    return card(export, FORMATS[form], name, summarise_export(FACTS | facts))
 
 
 def made(encoder: Encoder, head: object = None, extra: dict[str, Any] | None = None, **more: Any) -> Export:
@@ -142,7 +140,6 @@ def test_examples_have_twenty_lines_and_compile(kind: str, form: str, encoder: E
 def test_the_card_says_what_the_run_knows_and_an_edited_one_stays(encoder: Encoder, tmp_path: Path) -> None:
     run = tmp_path / "run"
     save_model(run / "model", encoder, SequenceHead(encoder, 2), ["bad", "good"], max_length=20)
-    (run / "config.yaml").write_text("train: /data/reviews.tsv\nepochs: 3.0\nseed: [0, 1]\noptimizer: {}\n")
     verdict = "It reaches accuracy 87.5 ± 5.2 % on 40 test rows."
     (run / "summary.json").write_text(json.dumps({"kind": "finetune", "overview": {"verdict": verdict}}))
     out = tmp_path / "shop"
@@ -152,12 +149,10 @@ def test_the_card_says_what_the_run_knows_and_an_edited_one_stays(encoder: Encod
     for said in (
         "# shop\n",
         "Labels: bad, good.",
-        "- train: reviews.tsv",
-        f"## Metrics\n\n{verdict}\n",
-        "- seed: 0, 1",
+        f"## Training\n\n{verdict}\n",
+        "whom they concern: (fill in)",
     ):
         assert said in page
-    assert "/data" not in page
     assert "Licence of the data: (fill in)" in page
     export(run=str(run), out=str(out))  # written by Brimful and unchanged, so it is replaced in silence
     (out / "README.md").write_text(page.replace("(fill in)", "mine"))
@@ -206,14 +201,9 @@ def test_names_mean_nothing_to_markdown(encoder: Encoder) -> None:
     odd = ["<img src=x>\n---\nlicense: evil\n```", "`a`", "*b*", "c\x1b[31m", "[d](e)"]
     exported = made(encoder, TokenHead(encoder, 6))
 
-    def named(name: str, labels: list[str], train: str) -> str:
-        run = {"options": {"train": train}, "summary": {}}
-        return page_of(replace(exported, labels=labels), name=name, run=run)
-
-    page = named("<m>", ["good", *odd], "a/<b>.tsv")
-    assert page.count("\n") == named("m", ["good"], "a/b.tsv").count("\n")
+    page = page_of(replace(exported, labels=["good", *odd]), name="<m>")
+    assert page.count("\n") == page_of(replace(exported, labels=["good"])).count("\n")
     (line,) = [each for each in page.split("\n") if each.startswith("Labels: ")]
     assert line.startswith("Labels: good, ```` <img src=x>")
     assert line.endswith("`` `a` ``, `*b*`, `c\\x1b[31m`, `[d](e)`.")
     assert "# `<m>`" in page
-    assert "- train: `<b>.tsv`" in page

@@ -12,10 +12,9 @@ import torch
 from brimful import BrimfulError, TaskModel
 from brimful.base.resources import processor
 from brimful.commands.export import export
-from brimful.exporting.exported import Export
+from brimful.exporting.exported import Export, RealTexts, find_texts
 from brimful.exporting.gate import compare, described_instructions, require_little_loss
 from brimful.exporting.graph import PaddedModel
-from brimful.exporting.real_texts import RealTexts, find_texts
 from brimful.exporting.runtimes import padded_outputs
 from brimful.hf.folders import load_model
 from brimful.hf.model_folder import ModelFolder
@@ -228,7 +227,7 @@ def test_rows_that_the_run_held_out_are_compared_on_and_calibrate_nothing(tmp_pa
     task = task_export(classifier(tmp_path, planted=False) / "model")
     test = np.array([1, 5, 70])
     run = RunTables(train=tmp_path / "test.tsv", held_out={"test": test, "dev": np.array([2])})
-    every = task.read(tmp_path / "test.tsv", run.layout, labelled=True).table.texts
+    every = task.read(tmp_path / "test.tsv", run.layout, labelled=True).data.table.texts
     found = find_texts(task, None, None, run)
     assert found is not None
     compared, calibration = found
