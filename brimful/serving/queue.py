@@ -235,7 +235,7 @@ class RequestQueue:
         line = self._unread[long]
         while line:
             request = line[0]
-            if self._dropped(request):
+            if request.is_over:
                 line.popleft()
                 continue
             text = self._next_of(request)
@@ -280,7 +280,7 @@ class RequestQueue:
             room = model.budget
             while line:
                 request = line[0][-1]
-                if self._dropped(request):
+                if request.is_over:
                     heappop(line)
                     continue
                 window = QueuedWindow(request.ready[0], request.ready[0].taken)
@@ -413,12 +413,6 @@ class RequestQueue:
             heapreplace(line, (request.turn, request.number, request))
         else:
             heappop(line)
-
-    def _dropped(self, request: QueuedRequest) -> bool:
-        """Whether a request is over, perhaps just now, since its client has left."""
-        if not request.is_over and request.has_left():
-            self._over([self._end(request, LeftError())])
-        return request.is_over
 
     def _end(self, request: QueuedRequest, error: Exception | None) -> QueuedRequest:
         request.is_over, request.error = True, error

@@ -119,6 +119,7 @@ class Simulation:
 
     def leave(self, number: int) -> None:
         self.gone.add(number)
+        self.queue.expire()
 
     def wait(self, seconds: float) -> None:
         self.now += seconds
