@@ -14,6 +14,7 @@ The seeds are fine-tuning's: every encoder is pretrained once. Finished jobs are
 """
 
 import argparse
+import json
 import math
 import shutil
 from collections.abc import Callable, Iterator
@@ -29,7 +30,6 @@ from bench.common.processes import machine_facts
 from bench.common.study import kept, table
 from brimful.base.console import say
 from brimful.base.storage import read_json, write_json
-from brimful.commands.demo_results import read_right_answers
 from brimful.commands.demo_reviews import find_reviews, load_reviews, write_reviews
 from brimful.commands.finetune import finetune
 from brimful.commands.prepare import prepare
@@ -105,6 +105,12 @@ def documentation(data: Path, quick: bool) -> Iterator[Document]:
     fetch(data)
     yield from pages(data / "packages", DOCUMENTATION)
     yield from (record for record in records(data / "packages") if record.file == "manpages.jsonl")
+
+
+def read_right_answers(path: Path) -> np.ndarray:
+    """bool (rows,): which rows of a run's predictions.jsonl are right."""
+    values = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return np.array([value["gold"] == value["prediction"] for value in values])
 
 
 def paired_difference(first: np.ndarray, second: np.ndarray) -> Result:

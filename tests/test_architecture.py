@@ -65,7 +65,7 @@ CLOSURES = {
     "brimful.commands.pretrain": (159, 24_502),
     "brimful.commands.finetune": (195, 32_283),
     "brimful.commands.distil": (198, 32_835),
-    "brimful.commands.evaluate": (257, 42_316),
+    "brimful.commands.evaluate": (207, 33_998),
     "brimful.commands.export": (181, 31_315),
     "brimful.commands.demo": (320, 53_194),
 }

@@ -60,7 +60,7 @@ OTHERS = frozenset(
         "head port address",  # ray start
         "minutes contributions micro-batches studies quick target work our-seconds",  # bench
         "index-url pid logdir shm-size ipc",  # pip, py-spy, tensorboard, docker
-        "print-completion version",  # brimful without a verb
+        "version",  # brimful without a verb
     )
     for name in names.split()
 )

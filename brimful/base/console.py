@@ -1,7 +1,6 @@
 """Messages, warnings and progress: lines on stderr of a command; without one, `logging` and `warnings`."""
 
 import logging
-import math
 import os
 import sys
 import time
@@ -49,13 +48,6 @@ def printed() -> Iterator[None]:
 def prints() -> bool:
     """Whether `printed` is open."""
     return bool(_printing)
-
-
-def duration(seconds: float) -> str:
-    """45 s, 12 min, 3.5 h."""
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 def say(message: str, style: str = "") -> None:
@@ -115,20 +107,17 @@ def _level_of_caller() -> int:
 
 
 @contextmanager
-def progress(
-    title: str, total: int, *, done: int = 0, seconds: float = math.inf, shown: bool = True
-) -> Iterator[Advance]:
+def progress(title: str, total: int, *, done: int = 0, shown: bool = True) -> Iterator[Advance]:
     """A progress bar on a terminal; elsewhere (a log file, CI) a line every ten seconds, with the last note.
 
     Such lines are printed where `printed` is open, and logged where it is not.
 
     Args:
         done: steps that were done before, as in a resumed run.
-        seconds: that all may take. Where they end sooner than the steps, they are shown in place of `total`.
         shown: False on ranks that print nothing.
     """
     if not shown:
-        yield lambda steps=1, note="", limit=math.inf: None
+        yield lambda steps=1, note="": None
         return
     if _on_terminal():
         from brimful.base.terminal import progress_bar  # rich takes a tenth of a second in each process
@@ -140,7 +129,7 @@ def progress(
     before = first = done  # the first steps, until `since`, hold the start-up: they say little of the rest
     latest = ""
 
-    def advance_line(steps: int = 1, note: str = "", limit: float = math.inf) -> None:
+    def advance_line(steps: int = 1, note: str = "") -> None:
         nonlocal printed, since, first, done, latest
         done += steps
         latest = note or latest
@@ -149,14 +138,10 @@ def progress(
             first, since = done, now
         if now - printed >= SECONDS_BETWEEN_LINES and done > before:
             printed = now
-            left = (now - since) * (total - done) / (done - first) if done > first else math.inf
             place = f"{done:,} of {total:,}, {now - started:.0f} s"
-            if limit < left:
-                place = f"step {done:,}, {duration(seconds - limit)} of {duration(seconds)}"
-            elif done > first:
-                place += f", {left:.0f} s left"
+            if done > first:
+                place += f", {(now - since) * (total - done) / (done - first):.0f} s left"
             say(f"{title}: {place} {latest}".rstrip())
 
     yield advance_line
-    steps = f"{done:,} of {total:,}" if seconds == math.inf or done >= total else f"{done:,} steps"
-    say(f"{title}: {steps} in {time.monotonic() - started:.1f} s")
+    say(f"{title}: {done:,} of {total:,} in {time.monotonic() - started:.1f} s")

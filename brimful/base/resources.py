@@ -25,33 +25,24 @@ STEAL_FIELD = 8
 """Where /proc/stat has the stolen ticks in the line of all cores, after its name."""
 
 
-def read_groups(
-    controller: str, names: Sequence[str], names_v1: Sequence[str], root: Path
-) -> Iterator[list[str]]:
-    """The contents of the files of each control group of this process, such as its container's, the innermost
-    first.
+def read_groups(names: Sequence[str], root: Path) -> Iterator[list[str]]:
+    """The contents of files of each control group (version 2) of this process, such as its container's, the
+    innermost first.
 
     A group without these files is left out: the root has no limits, and a container sees its own group as the
     root. So are all groups where there are none (not on Linux).
 
     Args:
-        controller: of control groups v1, whose groups have folders of their own: "cpu", "memory".
-        names: the files to read in version 2.
-        names_v1: the files to read in version 1.
         root: of the file system with `proc` and `sys`.
     """
     mount = root / "sys/fs/cgroup"
     for line in (kernel_file("proc/self/cgroup", root) or "").splitlines():
-        number, controllers, path = line.split(":", 2)
-        if number == "0":
-            top, files = mount, names
-        elif controller in controllers.split(","):
-            top, files = mount / controller, names_v1
-        else:
+        number, _, path = line.split(":", 2)
+        if number != "0":
             continue
-        inner = top / path.lstrip("/")
-        for group in (inner, *inner.parents)[: len(inner.parts) - len(top.parts) + 1]:
-            contents = [kernel_file(name, group) for name in files]
+        inner = mount / path.lstrip("/")
+        for group in (inner, *inner.parents)[: len(inner.parts) - len(mount.parts) + 1]:
+            contents = [kernel_file(name, group) for name in names]
             if None not in contents:
                 yield [content.strip() for content in contents if content is not None]
 
@@ -59,10 +50,10 @@ def read_groups(
 def usable_cores(root: Path = ROOT) -> float:
     """Cores that this process may use: by its affinity, and by the quotas of its control groups."""
     cores = float(system.usable_cores())
-    for contents in read_groups("cpu", ["cpu.max"], ["cpu.cfs_quota_us", "cpu.cfs_period_us"], root):
-        quota, *period = " ".join(contents).split()
-        if period and quota not in ("max", "-1"):
-            cores = min(cores, int(quota) / int(period[0]))
+    for (limit,) in read_groups(["cpu.max"], root):
+        quota, period = limit.split()
+        if quota != "max":
+            cores = min(cores, int(quota) / int(period))
     return cores
 
 
@@ -81,9 +72,7 @@ def available_memory(root: Path = ROOT) -> int:
     lines = (line.split(":") for line in known.splitlines())
     fields = {name: int(value.split()[0]) for name, value in lines}
     left = fields["MemAvailable"] << 10
-    names = ["memory.max", "memory.current", "memory.stat"]
-    names_v1 = ["memory.limit_in_bytes", "memory.usage_in_bytes", "memory.stat"]
-    for limit, used, stat in read_groups("memory", names, names_v1, root):
+    for limit, used, stat in read_groups(["memory.max", "memory.current", "memory.stat"], root):
         if limit != "max":
             parts = dict(entry.split() for entry in stat.splitlines())
             cache = int(parts["inactive_file"]) + int(parts["active_file"])

@@ -14,12 +14,11 @@ import shutil
 import socket
 import stat
 import sys
-import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, TypedDict
 
 import msgspec
 
@@ -35,18 +34,8 @@ _HOST = socket.gethostname().replace("-", "_")
 _PREFIX = rf"{re.escape(TEMPORARY)}([^-+]+)(?:\+[0-9a-f]+)?-(\d+)-({_OLD})?"
 _TEMPORARY_NAME = re.compile(rf"{_PREFIX}(.+)", re.DOTALL)
 _TEMPORARY_PREFIXES = re.compile(rf"^({_PREFIX})*")
-_SETTLED = 2_000_000_000
-"""Nanoseconds after which a file's times tell whether it changes."""
-_UNFINISHED = "an unfinished run"
-# What the name of a file says about the folder that holds it; the first that is there decides.
-_CONTENTS = {
-    "summary.json": "a finished run",
-    "MANIFEST.json": "a prepared corpus",
-    "plan.json": "an unfinished corpus",
-    "config.yaml": _UNFINISHED,
-    "export.json": "an export",
-    "config.json": "a model",
-}
+_RUN, _NO_RUN = "config.yaml", ("summary.json", "MANIFEST.json", "plan.json")
+"""The file that a run writes first, and those of a folder that holds no run that can go on."""
 
 
 def _sync(path: Path) -> None:
@@ -129,10 +118,10 @@ def require_folder_place(
     sweep(directory)
     if is_empty(directory) or (replaces and replaces[1](directory)):
         return
-    holds = next((what for name, what in _CONTENTS.items() if (directory / name).exists()), "")
-    state = f"{directory} holds {holds}" if holds else f"{directory} is not empty"
-    state += f" and is not {replaces[0]}" if replaces else ""
-    raise BrimfulError(f"{state}; {unfinished if holds == _UNFINISHED else ''}{remedy}")
+    is_unfinished = (directory / _RUN).exists()
+    is_unfinished &= not any((directory / name).exists() for name in _NO_RUN)
+    state = f"{directory} is not empty" + (f" and is not {replaces[0]}" if replaces else "")
+    raise BrimfulError(f"{state}; {unfinished if is_unfinished else ''}{remedy}")
 
 
 def is_empty(directory: Path) -> bool:
@@ -153,10 +142,10 @@ def _mode(path: Path) -> int | None:
     moment, so that two questions have answers that contradict each other."""
     try:
         return path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return None
     except OSError as error:
-        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EBADF, errno.ELOOP):  # as Path.exists does
-            return None
-        raise
+        raise cannot_write(path, error) from error
 
 
 @contextmanager
@@ -186,18 +175,14 @@ def atomic_file(path: Path | str) -> Iterator[Path]:
 
 
 @contextmanager
-def atomic_directory(path: Path | str, kept: Sequence[str] = ()) -> Iterator[Path]:
+def atomic_directory(path: Path | str) -> Iterator[Path]:
     """Yield a temporary directory beside `path`; on success rename it to `path`, replacing what was there.
 
     What a killed process left of an earlier attempt is removed first. A `path` that is a link stays one: the
     folder that it leads to is replaced.
 
-    Args:
-        kept: what stays of the folder that is replaced, as names in it; see `seals.own_files`.
-
     Raises:
-        BrimfulError: the directory cannot be written, or has a new file where one stays. `path` is then as it
-            was before.
+        BrimfulError: the directory cannot be written. `path` is then as it was before.
     """
     path = Path(path)
     if path.is_symlink():
@@ -210,8 +195,6 @@ def atomic_directory(path: Path | str, kept: Sequence[str] = ()) -> Iterator[Pat
         yield temporary
         for file in temporary.rglob("*"):
             _sync(file)
-        for name in kept:
-            _keep(path, temporary, name)
         _sync(temporary)
         if path.exists():
             old = temporary_path(path.with_name(_OLD + path.name))
@@ -231,26 +214,6 @@ def atomic_directory(path: Path | str, kept: Sequence[str] = ()) -> Iterator[Pat
         raise cannot_write(path, error) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-
-
-def _keep(old: Path, new: Path, name: str) -> None:
-    """Put a file, link or empty folder of the old folder into the new one; it stays in the old one too."""
-    source, target = old / name, new / name
-    if os.path.lexists(target):
-        raise BrimfulError(
-            f"{source} is your own file, and the new folder has one of that name: move it away"
-        )
-    for above in reversed(target.relative_to(new).parents[:-1]):
-        if not (new / above).exists():
-            (new / above).mkdir()
-            shutil.copystat(old / above, new / above)
-    if _is_folder(source):
-        shutil.copytree(source, target)
-        return
-    try:
-        os.link(source, target, follow_symlinks=False)
-    except OSError:  # a file system without links
-        shutil.copy2(source, target, follow_symlinks=False)
 
 
 @contextmanager
@@ -309,13 +272,9 @@ def read_json(path: Path | str, *, marked: bool = False) -> Any:
         return json.loads(Path(path).read_text(encoding="utf-8-sig" if marked else "utf-8"))
     except OSError as error:
         raise BrimfulError(f"cannot read {path}: {error.strerror}") from error
-    except RecursionError as error:
-        raise BrimfulError(f"{path} is nested too deeply to be Brimful's") from error
-    except json.JSONDecodeError as error:
-        where = f"line {error.lineno}, character {error.colno}"
-        raise BrimfulError(f"{path} is not valid JSON at {where}; it is damaged or not Brimful's") from error
-    except ValueError as error:  # not UTF-8, or a number of thousands of digits
-        raise BrimfulError(f"{path} is not valid JSON in UTF-8; it is damaged or not Brimful's") from error
+    except (ValueError, RecursionError) as error:  # not JSON, not UTF-8, or nested without end
+        why = f"{path} is not valid JSON: {error}; it is damaged or not Brimful's"
+        raise BrimfulError(why) from error
 
 
 def read_object(path: Path | str, *, marked: bool = False) -> dict[str, Any]:
@@ -339,32 +298,6 @@ def crc32(path: Path | str, begin: int = 0, end: int | None = None) -> int:
         while left > 0 and (chunk := file.read(min(left, 1 << 22))):
             value = zlib.crc32(chunk, value)
             left -= len(chunk)
-    return value
-
-
-class _State(NamedTuple):
-    """What changes when a file is written to; times in nanoseconds."""
-
-    device: int
-    number: int
-    bytes: int
-    modified: int
-    changed: int
-
-
-_seen_crc32: dict[_State, int] = {}
-
-
-def _crc32_once(path: Path) -> int:
-    """CRC-32 of a file, which is read once in this process unless it changes."""
-    found = path.stat()
-    state = _State(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
-    if (known := _seen_crc32.get(state)) is not None:
-        return known
-    value = crc32(path)
-    # A clock may tick seldom: what was written just now may be written again at the same time.
-    if time.time_ns() - max(state.modified, state.changed) > _SETTLED:
-        _seen_crc32[state] = value
     return value
 
 
@@ -415,12 +348,8 @@ def require_shape(value: Any, shape: Any, path: Path | str, remedy: str) -> None
     try:
         msgspec.convert(value, shape)
     except msgspec.ValidationError as error:
-        what, _, place = str(error).partition(" - at `$")
-        lacking = re.search(r"missing required field `(.*)`", what)
-        named = place.strip("`.") + (f".{lacking[1]}" if lacking and place else "")
-        named = named or (lacking[1] if lacking else "its content")
-        how = "is missing" if lacking else "is not of the type that Brimful writes"
-        raise BrimfulError(f"{path} is damaged or not Brimful's: {named} {how}; {remedy}") from error
+        why = str(error).replace("`", "")
+        raise BrimfulError(f"{path} is damaged or not Brimful's: {why}; {remedy}") from error
 
 
 def read_record(
@@ -472,16 +401,16 @@ def read_commit(
                 f"{file} was cut short or replaced: it has {file.stat().st_size:,} bytes, not"
                 f" {facts['bytes']:,}; put the right file back, or remove {record} and {remedy}"
             )
-        if verify and _read(file) != facts["crc32"]:
+        if verify and _crc32_of(file) != facts["crc32"]:
             raise BrimfulError(
                 f"{file} is damaged (CRC differs); put the right file back, or remove {record} and {remedy}"
             )
     return value
 
 
-def _read(file: Path) -> int:
+def _crc32_of(file: Path) -> int:
     try:
-        return _crc32_once(file)
+        return crc32(file)
     except OSError as error:
         raise BrimfulError(f"cannot read {file}: {error.strerror}") from error
 

@@ -61,20 +61,16 @@ class Compiled:
             if self._has_run and not _is_of_compiler(error):
                 raise
             result = self.function(*args, **kwargs)  # an error of its own is raised here
-            self.failure = self._reason(inner)
+            self.failure = _reason_of(inner)
             warn_once(f"{self.what} is not compiled: {self.failure}")
         self._has_run = True
         return result
 
-    def _reason(self, error: BaseException) -> str:
-        """The kind and the first line of an error, on one line; of too many recompilations what changed."""
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        if type(error).__name__ == "FailOnRecompileLimitHit":
-            from torch._dynamo.utils import guard_failures
 
-            code = getattr(self.function, "__code__", None)
-            lines = [reason.partition(": ")[2] for reason in guard_failures.get(code, [])[-1:]] or lines
-        return textwrap.shorten(": ".join([type(error).__name__, *lines[:1]]), 200, placeholder=" ...")
+def _reason_of(error: BaseException) -> str:
+    """The kind and the first line of an error, on one line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return textwrap.shorten(": ".join([type(error).__name__, *lines[:1]]), 200, placeholder=" ...")
 
 
 def set_up_compiler() -> None:

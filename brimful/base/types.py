@@ -3,7 +3,6 @@
 An alias of one folder stands with the code that it belongs to.
 """
 
-import math
 from typing import Any, Literal, Protocol
 
 Cursor = dict[str, Any]
@@ -38,7 +37,6 @@ class Advance(Protocol):
 
     Args:
         note: is shown below the bar.
-        limit: the seconds that are left, where the work's time is limited.
     """
 
-    def __call__(self, steps: int = 1, note: str = "", limit: float = math.inf) -> None: ...
+    def __call__(self, steps: int = 1, note: str = "") -> None: ...

@@ -3,28 +3,14 @@
 
 import contextlib
 import difflib
-import errno
-import os
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from brimful.base.config import (
-    build,
-    check_values,
-    complete,
-    flat,
-    merged,
-    read_yaml,
-    settings_from,
-    to_dict,
-)
-from brimful.base.errors import BrimfulError, UsageError
+from brimful.base.config import build, complete, flat, merged, read_yaml, settings_from
+from brimful.base.errors import UsageError
 from brimful.cli.help import help_of
 from brimful.cli.options import HELP_FLAGS, Common, Option, options_of
-
-MAX_NAME_BYTES = 255
-"""The longest name of a file, on common file systems."""
 
 
 def parse(schema: type, arguments: Sequence[str], prog: str) -> tuple[Any, Common]:
@@ -50,7 +36,7 @@ def parse(schema: type, arguments: Sequence[str], prog: str) -> tuple[Any, Commo
     if common.config is not None:
         file_values = read_yaml(common.config)
         with settings_from(common.config, alone=True):
-            check_values(schema, file_values)
+            complete(schema, file_values)
     values = merged(file_values, flags)
     if help_flags:
         print(help_of(schema, prog, complete(schema, values), every="--help-all" in help_flags), end="")
@@ -156,25 +142,3 @@ def _require(options: Sequence[Option], values: Mapping[str, Any], verb: str) ->
     absent = [option.flag for option in options if option.required and option.key not in values]
     if absent:
         raise UsageError(f"{verb} needs {' and '.join(absent)}")
-
-
-@contextlib.contextmanager
-def naming_options(options: Any, file: str | None) -> Iterator[None]:
-    """Let an error name what is at fault among the options: the setting of a file, as `settings_from` does,
-    and the option of a path that is too long for the system."""
-    with settings_from(file):
-        try:
-            yield
-        except OSError as error:
-            if error.errno == errno.ENAMETOOLONG:
-                _refuse_long(to_dict(options))
-            raise
-
-
-def _refuse_long(options: dict[str, Any]) -> None:
-    for name, value in flat(options).items():
-        for text in value if isinstance(value, list) else [value]:
-            if isinstance(text, str) and len(os.fsencode(text)) > MAX_NAME_BYTES:
-                raise BrimfulError(
-                    f"{name} is a path of {len(text):,} characters, {text[:40]!r} ...: shorten it"
-                )

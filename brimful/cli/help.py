@@ -15,7 +15,7 @@ from typing import Any
 
 from brimful.base.config import flat
 from brimful.base.console import counted
-from brimful.cli.options import HELP_FLAGS, Common, Option, docstrings_of, options_of
+from brimful.cli.options import Common, Option, docstrings_of, options_of
 
 MAX_MAIN_OPTIONS = 12
 """The length of the list for a verb whose configuration has no `MAIN`."""
@@ -153,37 +153,3 @@ def _default(option: Option) -> str:
 
 def _first_sentence(text: str) -> str:
     return re.split(r"(?<=[^.]\.)\s+(?=[A-Za-z\"`-])|\n\n", text.strip(), maxsplit=1)[0].replace("\n", " ")
-
-
-SHELLS = {"bash": "", "zsh": "autoload -U +X bashcompinit && bashcompinit\n"}
-"""What comes before the script of completions, which is in bash; zsh reads that too."""
-_COMPLETION_SCRIPT = """\
-_brimful() {{
-    local current=${{COMP_WORDS[COMP_CWORD]}} words
-    if ((COMP_CWORD == 1)); then
-        words="{verbs} --help --version"
-    else
-        case ${{COMP_WORDS[1]}} in
-{cases}
-        esac
-        [[ $current == -* ]] || words=""
-    fi
-    COMPREPLY=($(compgen -W "$words" -- "$current"))
-}}
-complete -o default -F _brimful brimful
-"""
-
-
-def completion_script(shell: str, schemas: Mapping[str, type]) -> str:
-    """A script that completes verbs, their options and files.
-
-    Args:
-        shell: one of `SHELLS`.
-        schemas: the configuration of each verb.
-    """
-    cases: list[str] = []
-    for verb, schema in schemas.items():
-        options = [*options_of(schema), *options_of(Common)]
-        flags = [flag for option in options for flag in option.flags]
-        cases.append(f'            {verb}) words="{" ".join([*flags, *HELP_FLAGS])}" ;;')
-    return SHELLS[shell] + _COMPLETION_SCRIPT.format(verbs=" ".join(schemas), cases="\n".join(cases))

@@ -18,7 +18,6 @@ from typing import Any
 from brimful.base.console import printed, visible
 from brimful.base.environment import number_of
 from brimful.base.errors import BrimfulError, UsageError, is_out_of_memory, nearest
-from brimful.base.system import signals
 from brimful.runs.signals import starting
 from brimful.version import VERSION
 
@@ -41,25 +40,6 @@ VERBS = {
     "demo": "all of it, on 35,000 Chinese reviews",
 }
 """The verbs. `brimful VERB` is `brimful.VERB(...)` in Python, with an underscore for a hyphen."""
-FUNCTIONS = {
-    "prepare": "brimful.commands.prepare:prepare",
-    "inspect": "brimful.commands.inspect:inspect",
-    "pack": "brimful.commands.pack:pack",
-    "doctor": "brimful.commands.doctor:doctor",
-    "pretrain": "brimful.commands.pretrain:pretrain",
-    "check": "brimful.commands.check:check",
-    "finetune": "brimful.commands.finetune:finetune",
-    "evaluate": "brimful.commands.evaluate:evaluate",
-    "distil": "brimful.commands.distil:distil",
-    "distil-encoder": "brimful.commands.distil_encoder:distil_encoder",
-    "augment": "brimful.commands.augment:augment",
-    "predict": "brimful.commands.predict:predict",
-    "serve": "brimful.commands.serve:serve",
-    "export": "brimful.commands.export:export",
-    "report": "brimful.commands.report:report",
-    "demo": "brimful.commands.demo:demo",
-}
-"""What does the work of each verb."""
 SCHEMAS = {
     "prepare": "brimful.corpus.pipeline.config:PrepareConfig",
     "inspect": "brimful.commands.inspect_config:InspectConfig",
@@ -80,13 +60,14 @@ SCHEMAS = {
 }
 """The configuration of each verb, in a module without torch: a mistake is said before torch is loaded."""
 
-MAX_PATH_CHARACTERS = 500
-"""A longer path is shortened to its ends in an error."""
+MAX_WORD_CHARACTERS = 500
+"""A longer word of an error, such as a path, is shortened to its ends."""
 
 
 def load_verb(verb: str) -> Any:
     """The function behind a verb (imports its module)."""
-    return _load(FUNCTIONS[verb])
+    name = verb.replace("-", "_")
+    return _load(f"brimful.commands.{name}:{name}")
 
 
 def load_schema(verb: str) -> type:
@@ -111,55 +92,34 @@ def _help() -> str:
         "--encoding is enough for --read.encoding where no other option has that name. Every verb takes\n"
         "--config FILE.yaml, and options override the file. --json prints one JSON value on stdout. Verbs\n"
         "that write take --dry-run, which only checks.\n"
-        "--print-completion bash (or zsh) writes a script that completes verbs and options.\n"
     )
-
-
-def _completion(shells: Sequence[str]) -> str:
-    from brimful.cli.help import SHELLS, completion_script
-
-    if len(shells) != 1:
-        raise UsageError(f"--print-completion needs one shell: {' or '.join(SHELLS)}")
-    if shells[0] not in SHELLS:
-        raise UsageError(f"--print-completion {shells[0]}: {nearest(shells[0], SHELLS)}")
-    return completion_script(shells[0], {verb: load_schema(verb) for verb in VERBS})
 
 
 def _run(name: str, arguments: Sequence[str]) -> None:
     number_of("RANK", 0)  # before any work
     with starting():
-        from brimful.cli.arguments import naming_options, parse
+        from brimful.base.config import settings_from
+        from brimful.cli.arguments import parse
         from brimful.cli.early_checks import check_inputs
 
         options, common = parse(load_schema(name), arguments, f"brimful {name}")
-        with naming_options(options, common.config):
+        with settings_from(common.config):
             check_inputs(name, options)
         verb = load_verb(name)
     # Under --json, stdout has the result alone.
     aside = contextlib.redirect_stdout(sys.stderr) if common.json else contextlib.nullcontext()
-    with naming_options(options, common.config), aside:
+    with settings_from(common.config), aside:
         result = verb(options)
     if number_of("RANK", 0):
         return  # under torchrun all ranks have the result, and the main rank prints it
     if common.json:
-        # Whatever the terminal or the file cannot hold is written as an escape, which is JSON too.
-        text = json.dumps(result, ensure_ascii=False)
-        encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-        print(text if _fits(text, encoding) else json.dumps(result))
+        print(json.dumps(result))  # in ASCII, which any terminal and file can hold
     elif verb.show is not None:
         verb.show(result)
     else:
         from brimful.reports.screen import show_result  # loads rich, which predict and serve do without
 
         show_result(result)
-
-
-def _fits(text: str, encoding: str) -> bool:
-    try:
-        text.encode(encoding)
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -180,15 +140,11 @@ def _main(arguments: list[str]) -> int:
         if arguments[0] in ("-V", "--version"):
             print(f"brimful {VERSION}")
             return 0
-        if arguments[0] == "--print-completion":
-            print(_completion(arguments[1:]), end="")
-            return 0
         name, *options = arguments
         if name not in VERBS:
             raise UsageError(f"unknown verb {name!r}: {nearest(name, VERBS)}")
         if name == "serve":  # It reads its folders again at the signal, once it is up.
-            for number in signals("SIGHUP"):
-                signal.signal(number, signal.SIG_IGN)
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)
         _run(name, options)
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else 2
@@ -218,10 +174,14 @@ def _one_line(error: BaseException) -> str:
     if isinstance(error, MemoryError):
         return "out of memory; lower rows_per_micro_batch, micro_batch_tokens or workers"
     if isinstance(error, OSError) and error.strerror:
-        where = str(error.filename or "")
-        where = where if len(where) <= MAX_PATH_CHARACTERS else f"{where[:40]} ... {where[-40:]}"
-        return f"{where}: {error.strerror}" if where else error.strerror
-    return " ".join(str(error).split())
+        text = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    else:
+        text = str(error)
+    return " ".join(_shortened(word) for word in text.split())
+
+
+def _shortened(word: str) -> str:
+    return word if len(word) <= MAX_WORD_CHARACTERS else f"{word[:40]} ... {word[-40:]}"
 
 
 def entry() -> None:

@@ -32,10 +32,6 @@ class DemoConfig:
     max_reviews: int | None = None
     """Use at most this many reviews of each label, with as many fewer updates of pretraining: a quick look
     that says nothing about quality."""
-    teacher: str | None = None
-    """Bring a general encoder too, in a Hugging Face folder, such as multilingual-e5-small: its vocabulary is
-    pruned to the reviews, it is fine-tuned, and distilled into 4 layers, at full width and 168 wide. With a
-    small one it takes as long as all the rest together."""
     dry_run: bool = False
     """Check everything, and write nothing."""
 
@@ -76,7 +72,7 @@ def demo(config: DemoConfig) -> dict[str, Any]:
             write_yaml(out / CONFIG, config)
             write_reviews(reviews, out / "reviews")
             is_short = config.max_reviews is not None
-            facts = run_stages(out, reviews, config.seed, is_short=is_short, teacher=config.teacher)
+            facts = run_stages(out, reviews, config.seed, is_short=is_short)
             write_json(out / SUMMARY, facts)
             (out / SECONDS).unlink()
         if not (out / REPORT).exists():

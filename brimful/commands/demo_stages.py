@@ -12,12 +12,12 @@ from typing import Any
 import torch
 
 from brimful.base.console import say
+from brimful.base.numbers import duration, percent, short
 from brimful.base.seals import EXPORT
 from brimful.base.storage import read_json, write_json
-from brimful.base.summary import with_overview
+from brimful.base.summary import Summary, judge_models, make_facts_table, with_overview
 from brimful.base.system import peak_memory
 from brimful.base.terminal import console
-from brimful.commands.demo_results import measure_models, summarise_demo
 from brimful.commands.demo_reviews import Reviews
 from brimful.commands.distil import distil
 from brimful.commands.export import export
@@ -26,6 +26,8 @@ from brimful.commands.prepare import prepare
 from brimful.commands.pretrain import pretrain
 from brimful.model.shape import SHAPES
 from brimful.objectives.layer_losses import spread_layers
+from brimful.reports.load import load_runs
+from brimful.reports.page import group_models
 from brimful.runs.directory import run_once
 from brimful.runs.signals import StoppedError
 
@@ -64,24 +66,13 @@ DISTIL: dict[str, Any] = {
     "logits": {"epochs": 1.0, "learning_rate": 5e-4},
     "baseline": "none",
 }
-GENERAL_FINETUNE: dict[str, Any] = {
-    "learning_rates": [2e-4],
-    "dev": "none",
-    "epochs": 3.0,
-    "pooling": "mean",
-    "optimizer": {"layer_decay": 0.85},
-}
-GENERAL_DISTIL: dict[str, Any] = {"keep_layers": (0, 1, 2, 3), "baseline": "none"}
-# Chosen by the agreement with the teacher on 2,000 held-out texts without labels (docs/distillation.md).
-GENERAL_STUDENTS: dict[str, dict[str, Any]] = {
-    "student": {"logits": {"epochs": 1.0, "learning_rate": 3e-4}},
-    "small": {"student_hidden": 168, "logits": {"epochs": 3.0, "learning_rate": 1e-3}},
-}
+MODELS = ("finetune", "finetune-random", "distil", "student-undistilled")
+"""The runs with a model that is measured on the test reviews."""
+SERVED = ("finetune", "distil")
+"""The runs whose models are exported."""
 
 
-def run_stages(
-    out: Path, reviews: Reviews, seed: int, *, is_short: bool, teacher: str | None
-) -> dict[str, Any]:
+def run_stages(out: Path, reviews: Reviews, seed: int, *, is_short: bool) -> dict[str, Any]:
     """Run all stages; returns the content of summary.json.
 
     Each leaves a folder of its own: a complete one is not made again, and an interrupted training continues
@@ -89,7 +80,6 @@ def run_stages(
 
     Args:
         is_short: whether pretraining takes as many fewer updates as there are fewer reviews.
-        teacher: the folder of a general encoder, or None.
 
     Raises:
         StoppedError: a signal asked to stop; it says how to continue.
@@ -102,7 +92,7 @@ def run_stages(
         " reviews the demo takes 8 to 35 minutes on two cores; the same command continues it"
     )
     try:
-        return _run_stages(out, reviews, seed, is_short, teacher)
+        return _run_stages(out, reviews, seed, is_short)
     except StoppedError as stopped:
         raise stopped.resumed_by("the same command") from stopped
     except KeyboardInterrupt as stopped:
@@ -110,21 +100,15 @@ def run_stages(
         raise
 
 
-def _run_stages(
-    out: Path, reviews: Reviews, seed: int, is_short: bool, teacher: str | None
-) -> dict[str, Any]:
+def _run_stages(out: Path, reviews: Reviews, seed: int, is_short: bool) -> dict[str, Any]:
     seconds = read_json(out / SECONDS) if (out / SECONDS).exists() else {}
     stage = partial(time_stage, out / SECONDS, seconds)
     texts, unlabelled = str(out / "reviews" / "training.txt"), str(out / "reviews" / "unlabelled.txt")
     labelled, test = str(out / "reviews" / "train.tsv"), str(out / "reviews" / "test.tsv")
 
-    def classify(name: str, values: dict[str, Any], encoder: str = "pretrain") -> None:
-        places = {"encoder": str(out / encoder), "train": labelled, "test": test}
-        run_once(finetune, out / name, **places, seed=[seed], ladder="none", **values)
-
-    def imitate(name: str, teacher: str, values: dict[str, Any]) -> None:
-        places = {"teacher": str(out / teacher), "unlabelled": [unlabelled]}
-        run_once(distil, out / name, **places, seed=seed, **values)
+    def classify(name: str, values: dict[str, Any], ladder: str = "none") -> None:
+        places = {"encoder": str(out / "pretrain"), "train": labelled, "test": test}
+        run_once(finetune, out / name, **places, seed=[seed], ladder=ladder, **values)
 
     with stage("prepare", "1 prepare: raw reviews -> shards"):
         prepare(paths=[texts], out=str(out / "data"), **PREPARE)
@@ -136,30 +120,17 @@ def _run_stages(
         values = PRETRAIN | {"seed": seed, "trainer": trainer}
         pretrained = run_once(pretrain, out / "pretrain", data=str(out / "data"), **values)
     with stage("finetune", f"3 fine-tune on {reviews.facts['labelled']:,} labels"):
-        classify("finetune", FINETUNE)
+        classify("finetune", FINETUNE, ladder="quick")
         classify("finetune-random", FINETUNE | FROM_RANDOM)
     with stage("distil", "4 distil: 4 layers -> 2"):
-        imitate("distil", "finetune", DISTIL)
+        places = {"teacher": str(out / "finetune"), "unlabelled": [unlabelled]}
+        run_once(distil, out / "distil", **places, seed=seed, **DISTIL)
         layers = spread_layers(SHAPES[PRETRAIN["model"]][0], DISTIL["student_layers"])
         classify("student-undistilled", FINETUNE | {"layers": layers})
-    served = {"teacher": "finetune", "student": "distil"}
-    if teacher is not None:
-        with stage("general", "5 a general encoder, pruned, fine-tuned and distilled"):
-            pruned = out / "general-pruned"
-            if not pruned.exists():
-                export(run=teacher, out=str(pruned), keep_pieces_of=(texts,))
-            classify("general-teacher", GENERAL_FINETUNE, encoder="general-pruned")
-            for name, values in GENERAL_STUDENTS.items():
-                imitate(f"general-{name}", "general-teacher", GENERAL_DISTIL | values)
-        served |= {f"general_{name}": f"general-{name}" for name in ("teacher", *GENERAL_STUDENTS)}
     with stage("export", "export: Hugging Face folders and ONNX"):
-        differences = export_all(out, list(served.values()))
-    with stage("compare", "compare all models on the test reviews"):
-        measured = measure_models(out, reviews, served)
-    peaks = [peak for peak in (peak_memory("self"), peak_memory("children")) if peak is not None]
+        differences = export_all(out, SERVED)
     result = {
         "kind": "demo",
-        **measured,
         "data": reviews.facts,
         "packing": pretrained["packing"],
         "pretrain": {
@@ -168,13 +139,15 @@ def _run_stages(
             "tokens": pretrained["tokens"],
         },
         "export": {"max_abs_logit_difference": differences},
-        "peak_memory_mb": max(peaks) >> 20 if peaks else None,
+        "peak_memory_mb": max(peak_memory("self"), peak_memory("children")) >> 20,
         "versions": {name: version(name) for name in ("torch", "transformers", "onnxruntime")},
         "threads": torch.get_num_threads(),
         "report": str(out / REPORT),
         "seconds": {**seconds, "total": sum(seconds.values())},
     }
-    return with_overview(result, summarise_demo(result))
+    summary = summarise_demo(out, result)
+    accuracy = {model.name: model.value for model in summary.models}
+    return with_overview(result | {"accuracy": accuracy}, summary)
 
 
 @contextmanager
@@ -193,12 +166,25 @@ def export_all(out: Path, runs: Sequence[str]) -> dict[str, float]:
     """Export the models of these runs; returns the largest difference of a logit by format."""
     differences = {"hf": 0.0, "onnx": 0.0}
     for run in runs:
-        # transformers has no class for the general encoder's classifier, which takes the mean.
-        folder = "sentence-transformers" if run.startswith("general-") else "hf"
-        for kind, form in (("hf", folder), ("onnx", "onnx")):
-            place = out / "export" / f"{run}-{kind}"
+        for form in differences:
+            place = out / "export" / f"{run}-{form}"
             if not (place / EXPORT).exists():
                 export(run=str(out / run), out=str(place), format=form)
             difference = read_json(place / EXPORT)["max_abs_logit_difference"]
-            differences[kind] = max(differences[kind], difference)
+            differences[form] = max(differences[form], difference)
     return differences
+
+
+def summarise_demo(out: Path, facts: dict[str, Any]) -> Summary:
+    """The models of all runs side by side on the test reviews, packing, and the time that all took."""
+    ((test, models),) = group_models(load_runs([out / name for name in MODELS])).items()
+    packing = facts["packing"]
+    result = {
+        "Token slots with real tokens": percent(packing["efficiency"]),
+        f"If padded to {packing['max_length']}": percent(packing["padded_efficiency"]),
+        "Real tokens a second in pretraining": short(facts["pretrain"]["tokens_per_second"]),
+        "From raw text to report": duration(facts["seconds"]["total"]),
+        "Full report": facts["report"],
+    }
+    tables = make_facts_table("Result", result)
+    return Summary("Demo", judge_models(test, models), tables, test=test, models=models)

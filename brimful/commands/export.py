@@ -21,7 +21,7 @@ from brimful.base.errors import BrimfulError
 from brimful.base.extras import require
 from brimful.base.folder_lock import FolderLock
 from brimful.base.seals import EXPORT as RECORD
-from brimful.base.seals import PAGES, own_files
+from brimful.base.seals import PAGES
 from brimful.base.storage import atomic_directory, commit, crc32
 from brimful.base.summary import with_overview
 from brimful.corpus.reading.read import check_encoding
@@ -75,8 +75,8 @@ def export(config: ExportConfig) -> dict[str, Any]:
     In float32 its outputs are those of the model. What rounds, such as eight bits, is compared with the model
     on real texts (`test`, `calibrate`), and refused if it loses more than `most_loss`.
 
-    The folder works alone: README.md is a model card, example.py predicts without Brimful. Where they were
-    edited, a later export leaves them as they are.
+    The folder works alone: README.md is a model card, example.py predicts without Brimful. A later
+    export over them is refused where they were edited, or where the folder has files of your own.
 
     Poolers and heads that Brimful does not know are left out, with a warning; so is, in the format hf, what
     makes vectors in a folder of sentence-transformers. Other formats keep it or are refused
@@ -109,7 +109,6 @@ def _exported(config: ExportConfig, lock: FolderLock) -> dict[str, Any]:
     require_export_place(out, source, form)
     if not config.dry_run:
         lock.take(out)
-    own = own_files(out / RECORD)
     tokenizer = encoder.tokenizer or load_tokenizer(source.path)  # which says what is missing
     dropped = left_out(source, encoder, head)
     head = form.head_of(head)
@@ -149,13 +148,13 @@ def _exported(config: ExportConfig, lock: FolderLock) -> dict[str, Any]:
     if config.step is None:  # a checkpoint's weights are not those of the folder
         with naming_weights(source):
             facts["max_abs_hidden_difference"] = check_given(source, encoder, kept)
-    with naming_weights(source), atomic_directory(out, own) as folder:
+    with naming_weights(source), atomic_directory(out) as folder:
         facts["max_abs_logit_difference"] = form.write(folder, model)
         if gate is not None:
             facts["gate"] = form.judge(folder, model, gate)
         if importlib.util.find_spec("transformers"):
             check_ids(source.path, folder, model.max_length, whole=kept is None)
-        record = _commit(folder, out, form, model, own, facts)
+        record = _commit(folder, out, form, model, facts)
     size = sum(file["bytes"] for file in record["files"].values())
     facts |= {"out": str(out), "bytes": size}
     result = {key: value for key, value in facts.items() if key != PAGES}
@@ -188,21 +187,14 @@ def _open_gate(config: ExportConfig, form: Format, model: Export) -> Gate | None
     return Gate(model, *found, f"{form.name} of {config.run}", config.most_loss)
 
 
-def _commit(
-    folder: Path, out: Path, form: Format, model: Export, own: list[str], facts: dict[str, Any]
-) -> dict[str, Any]:
-    """Write the pages that describe an export, and its commit record.
-
-    Args:
-        own: names of files in `out` that the user has edited, which stay.
-    """
+def _commit(folder: Path, out: Path, form: Format, model: Export, facts: dict[str, Any]) -> dict[str, Any]:
+    """Write the pages that describe an export, and its commit record."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     facts["megabytes"] = measure_model(files)
     summary = summarise_export(facts)
     page = card(model, form, out.resolve().name, summary)
     pages = {"README.md": page, "example.py": form.example(model)}
-    written = [name for name in pages if name not in own]
-    for name in written:
-        (folder / name).write_text(pages[name], encoding="utf-8")
-    facts[PAGES] = {name: crc32(folder / name) for name in written}
+    for name, text in pages.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    facts[PAGES] = {name: crc32(folder / name) for name in pages}
     return commit(folder / RECORD, files, kind="export", **with_overview(facts, summary))

@@ -1,15 +1,13 @@
-"""`inspect`: documents of a prepared folder, examples of what cleaning did, and the batches of a run.
+"""`inspect`: documents of a prepared folder and examples of what cleaning did, or the rows of an update of a
+pretraining. With --verify it checks instead whether the files of any folder are those that were written.
 
-With --verify it checks instead whether the files of any folder are those that were written.
-
-The batches of a run are made again without training: its stream is a function of its configuration and data.
+The rows of an update are made again without training, as a function of the run's configuration and data.
 """
 
 import tempfile
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 from rich.text import Text
@@ -20,19 +18,17 @@ from brimful.base.errors import BrimfulError
 from brimful.base.randomness import derive_key, permutation
 from brimful.base.storage import read_commit, read_record, require_shape
 from brimful.base.terminal import output_console
+from brimful.commands.inspect_config import InspectConfig
 from brimful.commands.inspect_verify import verify_folder
 from brimful.corpus.pipeline.duplicate_decisions import DECISIONS, read_decisions
 from brimful.corpus.pipeline.text import TextPart, TextRecord, text_path
-from brimful.corpus.shards import MANIFEST, Corpus, Shard, how_to_prepare
+from brimful.corpus.shards import MANIFEST, Corpus, Shard
 from brimful.runs.directory import CONFIG
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-    from brimful.data.rows import RowStream
     from brimful.stages.pretrain_config import PretrainConfig
-from brimful.base.types import Cursor
-from brimful.commands.inspect_config import InspectConfig
 
 EXCERPT = 200
 _AGAIN = "run prepare again"
@@ -58,11 +54,6 @@ def show_findings(findings: dict[str, Any]) -> None:
         for name, number in findings.items():
             console.print(f"{name}: {number:,}", highlight=False)
         return
-    if "documents" not in findings and "rows" not in findings:
-        from brimful.stages.finetune_replay import show_examples
-
-        show_examples(findings)
-        return
     if "rows" in findings:
         from brimful.data.view import show_rows
 
@@ -87,15 +78,14 @@ def _heading(title: str) -> Text:
 
 @verb(InspectConfig, show=show_findings)
 def inspect(config: InspectConfig) -> dict[str, Any]:
-    """Show documents word by word, and what was dropped or changed and why; or a run's batches; or check all
-    files.
+    """Show documents word by word, and what was dropped or changed and why; or what an update of a
+    pretraining sees; or check all files.
 
     Returns:
         `documents` with source, words, cut; `examples` by rule with source, before, after; `counts` by rule.
         Or `rows`: for each what `BatchView.rows` returns, with `update`, `micro_batch` and `row`, counted
-        from 1; and `spikes`: the entries of spikes.jsonl for these updates, without the cursor. Of a
-        fine-tuning `examples` and `spikes`, as `replay.replayed` says. With `verify` the number of `records`,
-        `files` and `bytes` that were checked.
+        from 1; and `spikes`: the entries of spikes.jsonl for this update, without the cursor. With `verify`
+        the number of `records`, `files` and `bytes` that were checked.
 
     Raises:
         BrimfulError: the folder holds neither a finished corpus nor a pretraining run; the run has no such
@@ -104,119 +94,43 @@ def inspect(config: InspectConfig) -> dict[str, Any]:
     directory = Path(config.directory)
     if config.verify:
         return verify_folder(directory)
-    if not (directory / MANIFEST).is_file() and directory.is_dir():
-        from brimful.stages.finetune_replay import replayed, run_of_training  # imports torch
-
-        if (found := run_of_training(directory)) is not None:
-            return replayed(directory, *found, config.update, config.batches)
-    is_corpus, is_run = ((directory / name).is_file() for name in (MANIFEST, CONFIG))
-    if not (is_corpus or is_run) and (directory.is_dir() or config.batches or config.update):
-        raise BrimfulError(
-            f"{directory} holds no finished corpus (no {MANIFEST}) and no run (no {CONFIG});"
-            f" make a corpus with: {how_to_prepare(directory)}"
-        )
-    if config.batches or config.update or (is_run and not is_corpus):
-        return _rows(config, directory)
+    is_run = (directory / CONFIG).is_file() and not (directory / MANIFEST).is_file()
+    if is_run or config.update is not None:
+        return _rows(directory, config.update or 1, config.tokens)
     return _findings(config, Corpus.open(directory))
 
 
-def _rows(config: InspectConfig, directory: Path) -> dict[str, Any]:
-    """The rows of `config.batches` micro-batches from `config.update` on; by default of one update."""
-    from brimful.data.view import BatchView
+def _rows(directory: Path, update: int, most: int) -> dict[str, Any]:
+    """The rows of an update of a run, for all ranks together.
 
-    rows: list[dict[str, Any]] = []
-    left = config.batches
-    with _open_batches(directory, config.seed) as run:
-        view = BatchView(run.stream, run.tokenizer, config.tokens)
-        cursor = run.cursor(config.update or 1)
-        while (left is None or left) and cursor["update"] < run.steps:
-            update = cursor["update"]
-            batches, cursor = run.stream.micro_batches(cursor)
-            left = len(batches) if left is None else left
-            for number, batch in enumerate(batches[:left], start=1):
-                place = {"update": update + 1, "micro_batch": number, "micro_batches": len(batches)}
-                seen = view.rows(batch, update)
-                rows += [{**place, "row": i, "rows": len(seen), **row} for i, row in enumerate(seen, start=1)]
-            left -= min(left, len(batches))
-    shown = {row["update"] for row in rows}
-    spikes = [{k: v for k, v in s.items() if k != "cursor"} for s in run.spikes if s["update"] in shown]
-    return {"rows": rows, "spikes": spikes}
-
-
-class _Batches(NamedTuple):
-    """The stream of a run, for all ranks together.
-
-    Attributes:
-        steps: the number of updates of the run.
-        known: cursors at checkpoints and before spikes, by the number of finished updates.
-        spikes: the entries of spikes.jsonl.
-    """
-
-    stream: "RowStream"
-    tokenizer: "Tokenizer"
-    steps: int
-    known: "dict[int, Cursor]"
-    spikes: list[dict[str, Any]]
-
-    def cursor(self, update: int) -> "Cursor":
-        """The cursor before an update, counted from 1.
-
-        The search starts at the last known cursor before it, or at the start of the run. From there the
-        sequences of each update are chosen again, without reading their tokens.
-
-        Raises:
-            BrimfulError: the run has no such update, or its data has changed.
-        """
-        if update > self.steps:
-            raise BrimfulError(f"there is no update {update:,}: the run has {self.steps:,}")
-        if self.known:  # the stream refuses a cursor of other data, even if it is not needed here
-            self.stream.following(self.known[max(self.known)])
-        done = max((done for done in self.known if done < update), default=0)
-        cursor = self.known[done] if done else self.stream.start()
-        skipped = update - 1 - done
-        if skipped:
-            begin = f"update {done + 1:,}" if done else "the start"
-            with progress(f"from {begin} to update {update:,}", skipped) as advance:
-                for _ in range(skipped):
-                    cursor = self.stream.following(cursor)
-                    advance()
-        return cursor
-
-
-@contextmanager
-def _open_batches(directory: Path, seed: int) -> Iterator[_Batches]:
-    """The batches of the run in `directory`, or those that pretrain on a CPU makes of a prepared folder.
-
-    Blocks are planned again in a temporary folder, so a run in progress is not touched.
+    The search for it starts at the last known cursor before it, of a checkpoint or a spike, or at the start
+    of the run. From there the sequences of each update are chosen again, without reading their tokens. Blocks
+    are planned again in a temporary folder, so a run in progress is not touched.
 
     Args:
-        seed: for a prepared folder; a run has its own.
+        update: counted from 1.
+        most: tokens of a row to show.
 
     Raises:
-        BrimfulError: the run is not one of pretrain, or its data cannot be opened.
+        BrimfulError: the run is not one of pretrain or has no such update, or its data has changed or cannot
+            be opened.
     """
-
     from brimful.corpus.text.tokenizer import load
     from brimful.data.mixture import open_sources, parse_sources
     from brimful.data.reader import SequenceReader
+    from brimful.data.view import BatchView
     from brimful.runs import checkpoint
-    from brimful.stages.pretrain_config import PretrainConfig
     from brimful.stages.pretrain_data import make_sources, make_stream
     from brimful.train.journal import SPIKES
     from brimful.train.metrics import read_metrics
     from brimful.train.probe import rows_on_cpu
 
-    known, spikes = {}, []
-    if not (directory / MANIFEST).is_file():
-        config = _run_config(directory)
-        if (directory / SPIKES).is_file():
-            spikes = read_metrics(directory / SPIKES)
-        known = {
-            done: state["cursor"] for done, state in checkpoint.states(directory / "checkpoints").items()
-        }
-        known |= {spike["update"] - 1: spike["cursor"] for spike in spikes}
-    else:
-        config = build(PretrainConfig, {"data": str(directory), "seed": seed})
+    config = _run_config(directory)
+    if update > config.trainer.steps:
+        raise BrimfulError(f"there is no update {update:,}: the run has {config.trainer.steps:,}")
+    spikes = read_metrics(directory / SPIKES) if (directory / SPIKES).is_file() else []
+    known = {done: state["cursor"] for done, state in checkpoint.states(directory / "checkpoints").items()}
+    known |= {spike["update"] - 1: spike["cursor"] for spike in spikes}
     corpora = open_sources(parse_sources(config.data or ()), verify=config.verify_data)
     tokenizer = load(next(iter(corpora.values())).tokenizer_path)
     with tempfile.TemporaryDirectory(prefix="brimful-") as plans:
@@ -224,7 +138,26 @@ def _open_batches(directory: Path, seed: int) -> Iterator[_Batches]:
         with closing(make_stream(config, sources, SequenceReader(tokenizer, config.masking))) as stream:
             if config.rows_per_micro_batch is None:
                 rows_on_cpu(stream, config.encoder_config().hidden_size)
-            yield _Batches(stream, tokenizer, config.trainer.steps, known, spikes)
+            if known:  # the stream refuses a cursor of other data, even if it is not needed here
+                stream.following(known[max(known)])
+            done = max((done for done in known if done < update), default=0)
+            cursor = known[done] if done in known else stream.start()
+            skipped = update - 1 - done
+            title = f"from update {done + 1:,} to update {update:,}"
+            with progress(title, skipped, shown=skipped > 0) as advance:
+                for _ in range(skipped):
+                    cursor = stream.following(cursor)
+                    advance()
+            batches, _ = stream.micro_batches(cursor)
+            view = BatchView(stream, tokenizer, most)
+            rows = []
+            for number, batch in enumerate(batches, start=1):
+                place = {"update": update, "micro_batch": number, "micro_batches": len(batches)}
+                seen = view.rows(batch, update - 1)
+                rows += [{**place, "row": i, "rows": len(seen), **row} for i, row in enumerate(seen, start=1)]
+    for spike in spikes:
+        del spike["cursor"]
+    return {"rows": rows, "spikes": [spike for spike in spikes if spike["update"] == update]}
 
 
 def _run_config(directory: Path) -> "PretrainConfig":

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from brimful.base.console import warn
 from brimful.base.errors import BrimfulError
 from brimful.base.extras import require
-from brimful.base.seals import EXPORT
+from brimful.base.seals import EXPORT, require_no_own_files
 from brimful.base.storage import read_json, read_object, require_folder_place, write_json
 from brimful.corpus.text.sentence_folder import PROMPTS, SETTINGS, transformer_settings
 from brimful.exporting.runtimes import Run, onnx_session, openvino_session
@@ -390,7 +390,7 @@ def require_export_place(out: Path, source: ModelFolder, form: Format) -> None:
 
     Raises:
         BrimfulError: it is the model itself, an export in another format or a folder in one, or holds
-            something else.
+            something else, such as files of the user.
     """
     require_folder_place(out, replaces=("an earlier export", _is_export))
     if out.resolve() == source.path.resolve():
@@ -405,6 +405,7 @@ def require_export_place(out: Path, source: ModelFolder, form: Format) -> None:
             f"{out} holds an export in the format {known}, and this one is {form.name}: remove it, or choose"
             " another --out"
         )
+    require_no_own_files(out / EXPORT)
 
 
 def _is_export(folder: Path) -> bool:

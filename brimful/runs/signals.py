@@ -15,9 +15,8 @@ from typing import Any
 from brimful.base.console import say
 from brimful.base.environment import rank_and_size
 from brimful.base.errors import BrimfulError
-from brimful.base.system import signals
 
-SIGNALS = signals("SIGINT", "SIGTERM", "SIGUSR1")
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
 
 class StoppedError(BrimfulError):

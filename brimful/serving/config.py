@@ -108,8 +108,8 @@ class ServeConfig:
     deadline: float = 10.0
     """Seconds after which a request that still waits gets 504."""
     queue_requests: int = 256
-    """The most requests that are accepted and not answered yet, with as many tokens as the slowest model reads
-    in a quarter of the deadline; others get 429."""
+    """The most requests that are accepted and not answered yet, with as many tokens as the slowest model
+    reads in a quarter of the deadline; others get 429."""
     dry_run: bool = False
     """Load and measure the models, and serve nothing."""
 

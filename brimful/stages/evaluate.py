@@ -1,6 +1,5 @@
 """The verb `brimful evaluate`: encoders side by side, on held-out text and on a task."""
 
-from collections import Counter
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
@@ -11,8 +10,8 @@ from brimful.base.distributed import World
 from brimful.base.errors import BrimfulError, UsageError
 from brimful.base.folder_lock import FolderLock
 from brimful.base.summary import with_overview
-from brimful.corpus.reading.inputs import files_of
-from brimful.corpus.shards import MANIFEST
+from brimful.corpus.shards import MANIFEST, Corpus
+from brimful.corpus.text.tokenizer import tokenizer_hash
 from brimful.data.examples import check_length
 from brimful.hf.config_json import shape_of
 from brimful.hf.folders import load_pretrained
@@ -23,7 +22,7 @@ from brimful.runs.job import Job, Opened, RunPlan, Summary
 from brimful.stages.evaluate_config import EvaluateConfig
 from brimful.stages.evaluate_summary import summarise_evaluation
 from brimful.stages.finetune_trainings import Finetuning, load_data, resolved
-from brimful.stages.held_out_text import evaluate_text
+from brimful.stages.held_out_text import HOW_TO_PREPARE, evaluate_text, open_held_out
 from brimful.tables.layouts import find_layout
 from brimful.tasks.data import TaskData
 from brimful.tasks.judging import baselines
@@ -31,8 +30,8 @@ from brimful.tasks.judging.comparison import Judged, MethodComparison
 from brimful.tasks.registry import task_of
 from brimful.train.objective import Runtime
 
-PREPARED = "text"
-"""The folder of prepared text, kept until the evaluation is finished."""
+PLANS = "text"
+"""The folder with the packing of the text, kept until the evaluation is finished."""
 
 
 @dataclass(frozen=True)
@@ -42,11 +41,13 @@ class EvaluatePlan(RunPlan):
     Attributes:
         config: resolved.
         folders: of the encoders, by the names that the user gave.
+        corpora: held-out text, by the paths that the user gave.
         facts: of each encoder, for the summary.
     """
 
     config: EvaluateConfig
     folders: dict[str, ModelFolder]
+    corpora: dict[str, Corpus]
     facts: list[dict[str, Any]]
     runtime: Runtime
 
@@ -55,10 +56,7 @@ class EvaluatePlan(RunPlan):
         """The tables, the texts and the encoders."""
         config = self.config
         files = named_files(train=config.train, dev=config.dev, test=config.test)
-        for text in config.text:
-            manifest = Path(text) / MANIFEST
-            paths = [manifest] if manifest.is_file() else map(Path, files_of(text, Counter()))
-            files |= {str(path): path for path in paths if path.is_file()}
+        files |= {text: Path(text) / MANIFEST for text in config.text}
         for name, folder in self.folders.items():
             files |= model_files(name, folder)
         return files
@@ -68,7 +66,7 @@ class EvaluateJob(Job[EvaluateConfig, EvaluatePlan]):
     """Compares encoders."""
 
     verb = "evaluate"
-    temporary = (PREPARED,)
+    temporary = (PLANS,)
 
     def open(self, config: EvaluateConfig, ranks: World, lock: FolderLock) -> Opened[EvaluateConfig]:
         config.require_complete()
@@ -89,7 +87,8 @@ class EvaluateJob(Job[EvaluateConfig, EvaluatePlan]):
             max_length = min(128, *(shape_of(each).max_length for each in folders.values()))
         task = task_of(config.task, find_layout(config.layout, config.columns)).name
         config = replace(config, task=task, max_length=max_length, precision=runtime.precision)
-        return EvaluatePlan(config, folders, _facts(config, folders), runtime)
+        corpora = open_held_out(config.text)
+        return EvaluatePlan(config, folders, corpora, _facts(config, folders, corpora), runtime)
 
     def outlook(self, plan: EvaluatePlan) -> Summary:
         """What a dry run returns."""
@@ -107,8 +106,8 @@ class EvaluateJob(Job[EvaluateConfig, EvaluatePlan]):
         if config.text:
             found |= evaluate_text(
                 plan.folders,
-                config.text,
-                folder.path / PREPARED,
+                plan.corpora,
+                folder.path / PLANS,
                 max_length=config.max_length,
                 tokens=config.text_tokens,
                 runtime=plan.runtime,
@@ -119,21 +118,34 @@ class EvaluateJob(Job[EvaluateConfig, EvaluatePlan]):
         return with_overview(facts, summarise_evaluation(facts, task_of(config.task).metrics))
 
 
-def _facts(config: EvaluateConfig, folders: dict[str, ModelFolder]) -> list[dict[str, Any]]:
-    """The size of each encoder."""
-    for text in config.text:
-        if not Path(text).exists():
-            raise BrimfulError(f"{text} does not exist")
+def _facts(
+    config: EvaluateConfig, folders: dict[str, ModelFolder], corpora: dict[str, Corpus]
+) -> list[dict[str, Any]]:
+    """The size of each encoder.
+
+    Raises:
+        BrimfulError: an encoder has no tokenizer, or no text is prepared for it.
+    """
+    unread = {text: corpus.tokenizer_hash for text, corpus in corpora.items()}
+    prepared_for = set(unread.values())
     facts = []
     scored = False
     for name, folder in folders.items():
         encoder, head = load_pretrained(folder)
-        scored = scored or head is not None
         if encoder.tokenizer is None:
             raise BrimfulError(f"{name} has no tokenizer.json; add it beside config.json")
         shape = encoder.config
         assert config.max_length is not None
         check_length(config.max_length, shape.max_length)
+        if head is not None:
+            scored = True
+            made_by = tokenizer_hash(encoder.tokenizer)
+            if corpora and made_by not in prepared_for:
+                how = HOW_TO_PREPARE.replace("ENCODER", str(folder.path))  # of a run: its encoder
+                raise BrimfulError(
+                    f"no --text was prepared with the tokenizer of {name}; make one with: {how}"
+                )
+            unread = {text: other for text, other in unread.items() if other != made_by}
         facts.append(
             {
                 "encoder": name,
@@ -145,6 +157,8 @@ def _facts(config: EvaluateConfig, folders: dict[str, ModelFolder]) -> list[dict
         )
     if config.train is None and not scored:
         raise BrimfulError("no encoder has a masked-LM head, so text says nothing; give --train and --test")
+    if scored and unread:
+        raise BrimfulError(f"{next(iter(unread))} was prepared with a tokenizer that no encoder has")
     return facts
 
 

@@ -18,17 +18,17 @@ class EvaluateConfig(RunOptions):
         *("layout", "learning_rates", "epochs", "seeds", "max_length", "dry_run"),
     )
     NEEDS = ()
-    EXAMPLE = "runs/a runs/b --text held-out.txt --train train.tsv --test test.tsv --out runs/compared"
+    EXAMPLE = "runs/a runs/b --text held-out --train train.tsv --test test.tsv --out runs/compared"
 
     encoders: Annotated[tuple[str, ...], Argument(positional=True)] = ()
     """Folders of encoders: RUN/encoder, the RUN itself, or a Hugging Face folder."""
     out: str | None = incidental(None)
     """Run directory to create."""
     text: tuple[str, ...] = ()
-    """Held-out text, each path a source: raw files or folders; or a prepared folder, whose validation part is
-    read."""
+    """Folders of held-out text that `prepare` made with an encoder's tokenizer. Their validation documents
+    are read: all of the text with --validation-share 1."""
     text_tokens: int = 200_000
-    """The most tokens of each source."""
+    """The most tokens of each folder of text."""
     train: str | None = None
     """A table of the task: TSV, CSV, JSONL or Parquet with the columns text, text_b (optional) and label."""
     dev: str | None = None

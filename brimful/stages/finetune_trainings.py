@@ -1,6 +1,5 @@
 """The trainings of a fine-tuning: the model each starts from, its rows, and what it leaves."""
 
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -94,24 +93,6 @@ def curve_rows(data: TaskData, labels: int) -> Encoded:
     train = data.train
     rows = train.take(np.sort(permutation(len(train), derive_key("label curve"))[:labels]))
     return data.task.balanced(rows) if WEIGHT in rows.targets else rows
-
-
-def trainings(config: FinetuneConfig, data: TaskData) -> dict[str, tuple[int, Encoded]]:
-    """The seed and the rows of each training of a run, by the name of its folder."""
-    found: dict[str, tuple[int, Encoded]] = {}
-    for seed in config.seed:
-        rows = {f"trials/seed-{seed}/{name}": some for name, some in _choice(config, data).items()}
-        rows |= {f"trials/seed-{seed}/labels-{n}": curve_rows(data, n) for n in config.label_curve}
-        if config.ladder == "full" and config.initialisation == "pretrained":
-            others = _choice(*from_random(config, data, seed))
-            rows |= {f"random/seed-{seed}/{name}": some for name, some in others.items()}
-        found |= {name: (seed, some) for name, some in rows.items()}
-    return found
-
-
-def _choice(config: FinetuneConfig, data: TaskData) -> dict[str, Encoded]:
-    """The rows of each trial, and of the training with the setting that is best."""
-    return {config.trial_name(*setting): data.fit for setting in config.settings} | {"final": data.train}
 
 
 def from_random(
@@ -211,7 +192,6 @@ class Finetuning:
             epochs,
             rate,
             {"encoder": encoder, "head": head},
-            shows=f"brimful inspect {shlex.quote(str(folder))} --update",
         )
         result = train_stage(stage, config, self.run, self.runtime)
         return Trial(seed, rate, epochs, result.metrics, result)

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 from typing import Any, TypedDict
@@ -13,20 +12,21 @@ import torch
 from brimful.base.console import say
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import read_record
-from brimful.corpus.pipeline.config import PrepareConfig
-from brimful.corpus.pipeline.preparing import prepare_corpus
 from brimful.corpus.shards import MANIFEST, Corpus
 from brimful.corpus.text.tokenizer import tokenizer_hash
+from brimful.data.batch import PackedBatch
 from brimful.data.config import MaskingConfig, PackingConfig, SequencesConfig
 from brimful.data.reader import SequenceReader
 from brimful.data.streams import validation_batches
 from brimful.hf.folders import load_pretrained
 from brimful.hf.model_folder import ModelFolder
+from brimful.model.encoder import Encoder
 from brimful.objectives.masked_lm import MaskedLM
 from brimful.train.objective import Runtime
 
 CAPACITY = 1024
 """Token slots of a row, or the maximum length if that is more."""
+HOW_TO_PREPARE = "brimful prepare TEXT --out DIR --tokenizer ENCODER --validation-share 1"
 
 
 class _Summary(TypedDict):
@@ -35,34 +35,6 @@ class _Summary(TypedDict):
 
 class _Manifest(TypedDict):
     summary: _Summary
-
-
-@dataclass(frozen=True)
-class Scores:
-    """What an encoder reached on one source.
-
-    Attributes:
-        rows: float64 (R, 3): of each packed row the summed loss, the right predictions, the predictions.
-        tokens_a_character: of the source, by the encoder's tokenizer.
-        tokenizer: a hash of it: rows of the same tokenizer hold the same text and masks.
-    """
-
-    rows: np.ndarray
-    tokens_a_character: float
-    tokenizer: str
-
-    @property
-    def record(self) -> dict[str, float]:
-        """The metrics, as summary.json has them."""
-        _, right, predictions = self.rows.sum(0)
-        mean, error = mean_of_ratios(self.rows[:, 0], self.rows[:, 2])
-        return {
-            "loss": mean,
-            "standard_error": error,
-            "accuracy": float(right / predictions),
-            "bits_per_character": mean * self.tokens_a_character / math.log(2),
-            "predictions": int(predictions),
-        }
 
 
 def mean_of_ratios(sums: np.ndarray, counts: np.ndarray) -> tuple[float, float]:
@@ -76,35 +48,51 @@ def mean_of_ratios(sums: np.ndarray, counts: np.ndarray) -> tuple[float, float]:
     return float(mean), float(np.sqrt(variance))
 
 
+def open_held_out(texts: Sequence[str]) -> dict[str, Corpus]:
+    """The validation documents of prepared folders, by the paths in `texts`.
+
+    Raises:
+        BrimfulError: a path is no prepared folder, or its corpus holds no validation documents.
+    """
+    corpora = {}
+    for text in texts:
+        if not Path(text).exists():
+            raise BrimfulError(f"{text} does not exist")
+        if not (Path(text) / MANIFEST).is_file():
+            raise BrimfulError(f"{text} is not a prepared folder; make one with: {HOW_TO_PREPARE}")
+        corpus = Corpus.open(Path(text), verify=True).part("validation")
+        if corpus is None:
+            raise BrimfulError(f"{text} holds no validation documents; use prepare's --validation-share 1")
+        corpora[text] = corpus
+    return corpora
+
+
 def evaluate_text(
     encoders: Mapping[str, ModelFolder],
-    texts: Sequence[str],
-    folder: Path,
+    corpora: Mapping[str, Corpus],
+    plans: Path,
     *,
     max_length: int,
     tokens: int,
     runtime: Runtime,
 ) -> dict[str, Any]:
-    """Score encoders on held-out text.
+    """Score each encoder on the held-out text that was prepared with its tokenizer.
 
     Args:
         encoders: folders by name.
-        texts: raw files or folders, which are prepared with each encoder's tokenizer; or prepared folders,
-            whose validation part is read.
-        folder: where what is prepared lies.
+        corpora: what `open_held_out` gives.
+        plans: a folder for the packing of the text.
         max_length: the longest sequence.
-        tokens: the most tokens of a source that are read.
+        tokens: the most tokens of a corpus that are read.
 
     Returns:
-        `text`, a record for each source and encoder; `text_differences`, a record for each source and pair of
-        encoders with the same tokenizer; and `without_masked_lm`, the encoders that have no masked-LM head.
+        `text`, a record for each corpus and encoder; `text_differences`, a record for each corpus and pair of
+        encoders; and `without_masked_lm`, the encoders that have no masked-LM head.
 
     Raises:
-        BrimfulError: a prepared folder has another tokenizer than an encoder, or no validation part.
+        BrimfulError: a loss is not finite, or no word of a text is masked.
     """
-    records: list[dict[str, Any]] = []
-    differences: list[dict[str, Any]] = []
-    scores: dict[tuple[str, str], Scores] = {}
+    scores: dict[str, dict[str, np.ndarray]] = {text: {} for text in corpora}
     without = []
     for name, model in encoders.items():
         encoder, head = load_pretrained(model)
@@ -114,65 +102,60 @@ def evaluate_text(
             continue
         tokenizer = encoder.tokenizer
         assert tokenizer is not None
-        encoder, head = encoder.to(runtime.device), head.to(runtime.device)
+        encoder = encoder.to(runtime.device)
+        objective = MaskedLM(head.to(runtime.device), {})
         reader = SequenceReader(tokenizer, MaskingConfig())
         packing = PackingConfig(max_length=max_length, capacity=max(CAPACITY, max_length))
-        objective = MaskedLM(head, {})
-        made_by = tokenizer_hash(tokenizer)
-        for number, text in enumerate(texts):
-            place = folder / made_by / f"{number}-{Path(text).name}"
-            corpus, rate = _open(text, place, name, model, made_by)
-            batches = validation_batches(
-                place.name, corpus, reader, packing, SequencesConfig(), tokens, place / "plans"
-            )
-            rows = []
-            with torch.inference_mode():
-                for batch in batches:
-                    batch = batch.to(runtime.device)
-                    with runtime.autocast():
-                        hidden = encoder(batch, kept=objective.kept(batch))
-                        measured = objective.measure(hidden, batch)
-                    rows.append([measured["loss"][0], measured["accuracy"][0], measured["loss"][1]])
-            if not sum(row[2] for row in rows):
+        for text, corpus in corpora.items():
+            if corpus.tokenizer_hash != tokenizer_hash(tokenizer):
+                continue
+            place = corpus.fingerprint
+            batches = validation_batches(place, corpus, reader, packing, SequencesConfig(), tokens, plans)
+            rows = _measure_rows(encoder, objective, batches, runtime)
+            if not rows[:, 2].sum():
                 raise BrimfulError(f"{text} is too short: none of its words is masked; give more text")
             if not np.isfinite(rows).all():
                 raise BrimfulError(
                     f"{name}: its losses on {text} are NaN or infinite: its weights are damaged, or too large"
                     " for the precision"
                 )
-            scores[text, name] = Scores(np.array(rows), rate, made_by)
-    for text in texts:
-        found = {name: scores[text, name] for name in encoders if (text, name) in scores}
-        records += [{"source": text, "encoder": name, **each.record} for name, each in found.items()]
-        for (first, ours), (second, theirs) in combinations(found.items(), 2):
-            if ours.tokenizer == theirs.tokenizer:
-                gaps = ours.rows[:, 0] - theirs.rows[:, 0]
-                difference, error = mean_of_ratios(gaps, ours.rows[:, 2])
-                pair = {"source": text, "first": first, "second": second}
-                differences.append(pair | {"difference": difference, "standard_error": error})
+            scores[text][name] = rows
+    records, differences = [], []
+    for text, by_encoder in scores.items():
+        manifest = read_record(Path(text) / MANIFEST, _Manifest)
+        for name, rows in by_encoder.items():
+            record = _describe_losses(rows, manifest["summary"]["tokens_per_character"])
+            records.append({"source": text, "encoder": name, **record})
+        for (first, ours), (second, theirs) in combinations(by_encoder.items(), 2):
+            difference, error = mean_of_ratios(ours[:, 0] - theirs[:, 0], ours[:, 2])
+            pair = {"source": text, "first": first, "second": second}
+            differences.append(pair | {"difference": difference, "standard_error": error})
     return {"text": records, "text_differences": differences, "without_masked_lm": without}
 
 
-def _open(text: str, place: Path, name: str, encoder: ModelFolder, made_by: str) -> tuple[Corpus, float]:
-    """The held-out documents of a source, and how many tokens a character of it takes."""
-    path = Path(text)
-    part: Corpus | None
-    if (path / MANIFEST).is_file():
-        corpus = Corpus.open(path, verify=True)
-        if corpus.tokenizer_hash != made_by:
-            raise BrimfulError(
-                f"{text} was prepared with another tokenizer than that of {name}: give the raw text instead"
-            )
-        if (part := corpus.part("validation")) is None:
-            raise BrimfulError(
-                f"{text} holds no validation documents (prepare's --validation-share): give raw text"
-                " that no encoder was trained on"
-            )
-    else:
-        path = place / "data"
-        prepare_corpus(
-            PrepareConfig(paths=(text,), out=str(path), tokenizer=str(encoder), validation_share=0.0)
-        )
-        part = Corpus.open(path).part("train")
-        assert part is not None
-    return part, float(read_record(path / MANIFEST, _Manifest)["summary"]["tokens_per_character"])
+def _measure_rows(
+    encoder: Encoder, objective: MaskedLM, batches: Sequence[PackedBatch], runtime: Runtime
+) -> np.ndarray:
+    """float64 (R, 3): of each packed row the summed loss, the right predictions, the predictions."""
+    rows = []
+    with torch.inference_mode():
+        for batch in batches:
+            batch = batch.to(runtime.device)
+            with runtime.autocast():
+                hidden = encoder(batch, kept=objective.kept(batch))
+                measured = objective.measure(hidden, batch)
+            rows.append([measured["loss"][0], measured["accuracy"][0], measured["loss"][1]])
+    return np.array(rows)
+
+
+def _describe_losses(rows: np.ndarray, tokens_a_character: float) -> dict[str, float]:
+    """The metrics of an encoder on a text, as summary.json has them."""
+    _, right, predictions = rows.sum(0)
+    mean, error = mean_of_ratios(rows[:, 0], rows[:, 2])
+    return {
+        "loss": mean,
+        "standard_error": error,
+        "accuracy": float(right / predictions),
+        "bits_per_character": mean * tokens_a_character / math.log(2),
+        "predictions": int(predictions),
+    }

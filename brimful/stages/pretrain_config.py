@@ -59,8 +59,10 @@ def defaults(given: Mapping[str, Any]) -> dict[str, Any]:
     recipe = ("fast" if _is_measured(given) else "plain") if chosen is None else str(chosen)
     groups = dict(RECIPES.get(recipe, {}))
     rates = {"optimizer.name", "optimizer.learning_rate", "optimizer.muon_learning_rate"} & given.keys()
-    phases = given.get("phases") or ()
-    rates |= {"phases" for phase in phases if isinstance(phase, Mapping) and "learning_rate" in phase}
+    phases = given.get("phases")
+    for phase in phases if isinstance(phases, list | tuple) else ():
+        if isinstance(phase, Mapping) and "learning_rate" in phase:
+            rates.add("phases")
     if given.get("optimizer.name", "muon") != "muon" or (rates and chosen is None):
         groups.pop("optimizer", None)  # its rates belong together
     if "masking.rate" in given:

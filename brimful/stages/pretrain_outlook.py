@@ -182,9 +182,8 @@ def measured(
         peak = torch.cuda.max_memory_allocated(ranks.device)
     if ranks.is_main:
         most = f", of which at most {config.trainer.hours:g} hours" if config.trainer.hours else ""
-        memory = "" if peak is None else f"; peak memory {_gb(peak)}"
         each = " and ".join(f"{one['seconds_per_update']:.3g}" for one in found)
-        say(f"measured: {each} s an update, so all take {_duration(seconds)}{most}{memory}")
+        say(f"measured: {each} s an update, so all take {_duration(seconds)}{most}; peak memory {_gb(peak)}")
     return {"phases": found, "seconds": seconds, "peak_bytes": peak}
 
 

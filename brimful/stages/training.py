@@ -47,7 +47,6 @@ class Stage:
         epochs: passes over the texts.
         rate: the peak learning rate.
         trained: the modules whose weights it leaves, by name.
-        shows: a command that shows the batch of an update, without the update's number; empty without one.
     """
 
     title: str
@@ -59,7 +58,6 @@ class Stage:
     epochs: float
     rate: float
     trained: Mapping[str, nn.Module]
-    shows: str = ""
 
 
 def train_stage(stage: Stage, options: TrainingOptions, run: RunFolder, runtime: Runtime) -> Result:
@@ -85,7 +83,6 @@ def train_stage(stage: Stage, options: TrainingOptions, run: RunFolder, runtime:
             schedule=ScheduleConfig(**vars(options.schedule)),
             seed=stage.seed,
             identity=run.identity,
-            shows=stage.shows,
         )
         return Trainer(stage.encoder, stage.objective, open_stream(), runtime, stage.folder, training)
 

@@ -267,9 +267,8 @@ class Trainer:
         self.pace = Pace(world)
         if evaluate_first and not done:
             self._describe_evaluation(self.evaluate())
-        seconds = self.schedule.left(0.0)
         with (
-            progress(self.title, config.steps, done=done, seconds=seconds, shown=world.is_main) as advance,
+            progress(self.title, config.steps, done=done, shown=world.is_main) as advance,
             self.checkpoints,
             stop_request() as self.request,
             profiling(config.profile, self.directory / "profile", world) as profiled,
@@ -294,7 +293,11 @@ class Trainer:
                                 self._log()
                         if result.stop and not last:
                             raise self._stopped(result.stop)
-                        advance(1, self.journal.note, self.schedule.left(self.progress.totals.seconds))
+                        note = self.journal.note
+                        if config.hours:
+                            left = self.schedule.left(self.progress.totals.seconds)
+                            note = f"{left / 60:.1f} min left at most, {note}"
+                        advance(1, note)
                         profiled()
                         started = time.perf_counter()
                         if last:

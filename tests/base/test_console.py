@@ -182,36 +182,3 @@ def test_a_narrow_terminal_shows_what_fits_of_a_note(
     with progress("train", 20) as advance:
         advance(20, "x" * 100)
     assert "x" * 59 + "\N{HORIZONTAL ELLIPSIS}" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("watched", [False, True])
-def test_a_limit_ends_sooner_than_the_steps(
-    watched: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Ten steps in 100 seconds leave 900 for 90 steps, or the 500 to which the run is limited."""
-    now = 0.0
-    shown_on(monkeypatch, width=100, get_time=lambda: now)
-    watch(monkeypatch, watched)
-    monkeypatch.setattr(console.time, "monotonic", lambda: now)
-    for seconds, lines, bar in (
-        (
-            600.0,
-            ["train: step 10, 100 s of 10 min", "train: 10 steps in 100.0 s"],
-            ("step 10", "0:08:20 left"),
-        ),
-        (
-            5000.0,
-            ["train: 10 of 100, 100 s, 900 s left", "train: 10 steps in 100.0 s"],
-            ("10/100", "0:15:00 left"),
-        ),
-    ):
-        now = 0.0
-        with progress("train", 100, seconds=seconds) as advance:
-            for _ in range(10):
-                now += 10
-                advance(1, "", seconds - now)
-        said = capsys.readouterr().err
-        if watched:
-            assert all(part in said for part in bar)
-        else:
-            assert said.splitlines()[-2:] == lines

@@ -35,22 +35,6 @@ def system(root: Path, files: dict[str, str]) -> Path:
             },
             0.2,
         ),
-        (
-            {
-                "proc/self/cgroup": "5:cpu,cpuacct:/pod\n3:memory:/pod\n",
-                "sys/fs/cgroup/cpu/pod/cpu.cfs_quota_us": "30000\n",
-                "sys/fs/cgroup/cpu/pod/cpu.cfs_period_us": "100000\n",
-            },
-            0.3,
-        ),
-        (
-            {
-                "proc/self/cgroup": "5:cpu:/\n",
-                "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1\n",
-                "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n",
-            },
-            ALL,
-        ),
     ],
 )
 def test_cores_are_those_of_the_tightest_limit(tmp_path, files, cores):

@@ -26,7 +26,7 @@ def test_only_a_folder_that_nothing_is_lost_from_may_be_written(tmp_path: Path) 
     for place, words in (
         (tmp_path / "file", "it is a file"),
         (tmp_path / "file" / "below", "file is a file"),
-        (full, "holds a finished run and is not an earlier thing; choose another --out"),
+        (full, "full is not empty and is not an earlier thing; choose another --out"),
     ):
         with pytest.raises(BrimfulError, match=words):
             require_folder_place(place, replaces=mine)
@@ -36,10 +36,10 @@ def test_only_a_folder_that_nothing_is_lost_from_may_be_written(tmp_path: Path) 
 
 def test_an_unfinished_run_is_refused_with_the_way_to_go_on(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").touch()
-    with pytest.raises(BrimfulError, match="unfinished run; resume it, or choose another --out"):
+    with pytest.raises(BrimfulError, match="is not empty; resume it, or choose another --out"):
         require_folder_place(tmp_path, unfinished="resume it, or ")
     (tmp_path / "MANIFEST.json").touch()
-    with pytest.raises(BrimfulError, match="holds a prepared corpus; choose another --out"):
+    with pytest.raises(BrimfulError, match="is not empty; choose another --out"):
         require_folder_place(tmp_path, unfinished="resume it, or ")
 
 

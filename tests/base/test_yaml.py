@@ -68,7 +68,8 @@ def test_what_is_written_is_read(tmp_path_factory: pytest.TempPathFactory, value
     path.write_bytes(text.encode(charset, "surrogatepass"))
     read, refused = read_or_refuse(path)
     if read is None:
-        assert re.search(r"U\+(0000|D[89A-F]..|FFF[EF]) may not|1111' is no int|not UTF-8", refused), refused
+        known = r"U\+(0000|D[89A-F]..) may not|Exceeds the limit|not UTF-8|characters are not allowed"
+        assert re.search(known, refused), refused
         assert str(path) in refused
     else:
         assert repr(read) == repr({"key": value})
@@ -109,7 +110,7 @@ def test_an_alias_is_refused(tmp_path: Path) -> None:
     """A short file of aliases can hold more values than a memory."""
     path = tmp_path / "a.yaml"
     path.write_text("a: &a [x, y]\nb: *a\n")
-    with pytest.raises(BrimfulError, match=r"a\.yaml, line 2 .*: an alias .*: write the value"):
+    with pytest.raises(BrimfulError, match=r"a\.yaml, line 2 .*: an alias: write the value"):
         read_yaml(path)
 
 

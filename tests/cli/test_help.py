@@ -1,9 +1,7 @@
-"""The help of the verbs, one screen with an example or all options; and what shells complete."""
+"""The help of the verbs, one screen with an example or all options."""
 
 import re
 import shlex
-import shutil
-import subprocess
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -125,30 +123,3 @@ example: brimful it --out STR PATHS
   In two. In the middle.
   --inner.rate FLOAT          A rate. More than one sentence. (default: 0.75)
 """ in help_of(Plain, "brimful it", {"inner": {"rate": 0.75}}, every=True)
-
-
-def completed(script: str, *line: str) -> list[str]:
-    """What bash offers for the last word of a command line."""
-    words = " ".join(f"'{word}'" for word in line)
-    ask = f"COMP_WORDS=({words}); COMP_CWORD={len(line) - 1}; _brimful; printf '%s\\n' \"${{COMPREPLY[@]}}\""
-    said = subprocess.run(["bash", "-c", f"{script}\n{ask}"], capture_output=True, text=True, check=True)
-    return said.stdout.split()
-
-
-@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
-def test_bash_completes_verbs_and_their_options(capsys: pytest.CaptureFixture[str]) -> None:
-    script = printed(capsys, "--print-completion", "bash")
-    assert completed(script, "brimful", "pre") == ["prepare", "pretrain", "predict"]
-    assert set(VERBS) < set(completed(script, "brimful", ""))
-    assert completed(script, "brimful", "pack", "--hist") == ["--histogram"]
-    assert "--trainer.steps" in completed(script, "brimful", "pretrain", "--trainer.s")
-    assert completed(script, "brimful", "pretrain", "da") == []  # bash completes files then
-    assert printed(capsys, "--print-completion", "zsh").endswith(script)
-
-
-@pytest.mark.parametrize("shells", [[], ["fish"], ["bash", "zsh"]])
-def test_another_shell_is_one_line(shells: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--print-completion", *shells]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("brimful: --print-completion ")
-    assert said.count("\n") == 1

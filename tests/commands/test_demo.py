@@ -115,7 +115,7 @@ def test_an_interrupted_demo_goes_on_to_the_same_results(
     with monkeypatch.context() as patch:
         patch.setattr(demo_stages, "pretrain", interrupt)  # what is done is not repeated
         continued = check_whole(demo(out=str(out), **short), out)
-    for name in ("accuracy", "comparisons", "data", "packing", "export"):
+    for name in ("accuracy", "data", "packing", "export"):
         assert continued[name] == whole[name], name
     assert continued["pretrain"]["validation_loss"] == whole["pretrain"]["validation_loss"]
     assert continued["seconds"]["pretrain"] > spent["pretrain"]
@@ -128,8 +128,7 @@ def test_an_interrupted_demo_goes_on_to_the_same_results(
 def check_whole(summary: dict[str, Any], out: Path) -> dict[str, Any]:
     """All that a demo promises is there."""
     assert summary == json.loads((out / "summary.json").read_text())
-    models = {"pretrained", "random_init", "tfidf", "student", "student_undistilled"}
-    assert set(summary["accuracy"]) == models
+    assert set(summary["accuracy"]) > {"finetune", "finetune-random", "distil", "student-undistilled"}
     assert all(0 <= value <= 1 for value in summary["accuracy"].values())
     assert summary["packing"]["efficiency"] > summary["packing"]["padded_efficiency"]
     assert summary["pretrain"]["tokens_per_second"] > 0
@@ -137,8 +136,8 @@ def check_whole(summary: dict[str, Any], out: Path) -> dict[str, Any]:
     assert {"prepare", "pretrain", "finetune", "distil", "export"} <= set(summary["seconds"])
     overview = overview_of(summary, "summary")
     assert overview is not None
-    assert len(overview.models) == len(models)
-    assert "TF-IDF + logistic regression" in (out / "report.html").read_text(encoding="utf-8")
+    assert any(model.role == "baseline" for model in overview.models)
+    assert "TF-IDF + linear model" in (out / "report.html").read_text(encoding="utf-8")
     for folder in ("export/finetune-hf", "export/distil-onnx"):
         assert (out / folder / "export.json").is_file()
     return summary

@@ -1,6 +1,5 @@
-"""`inspect` shows documents word by word, what was dropped or changed and why, and the batches of runs."""
+"""`inspect` shows documents word by word, what was dropped or changed and why, and the rows of an update."""
 
-import json
 import re
 import shutil
 import unicodedata
@@ -13,7 +12,6 @@ from tokenizers import Tokenizer
 from brimful.base.config import build, read_yaml, write_yaml
 from brimful.base.errors import BrimfulError
 from brimful.base.types import Cursor
-from brimful.cli.main import main
 from brimful.commands.inspect import inspect, show_findings
 from brimful.commands.prepare import prepare
 from brimful.commands.pretrain import pretrain
@@ -101,14 +99,12 @@ def test_damaged_folders(folder: Path, tmp_path: Path, name: str, damage: bytes)
 
 
 def test_where_there_is_no_corpus_and_no_run(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(BrimfulError, match=r"no finished corpus .* and no run"):
+    with pytest.raises(BrimfulError, match="holds no finished corpus"):
         inspect(directory=str(tmp_path))
     with pytest.raises(BrimfulError, match="is not a folder"):
         inspect(directory=str(tmp_path / "nowhere"))
-    with pytest.raises(BrimfulError, match=r"no finished corpus .* make a corpus with"):
-        inspect(directory=str(tmp_path / "nowhere"), batches=1)
     (tmp_path / "config.yaml").write_text((folder / "config.yaml").read_text(encoding="utf-8"))
-    for values in ({}, {"batches": 1}):
+    for values in ({}, {"update": 1}):
         with pytest.raises(BrimfulError, match=r"no finished corpus .* and no pretraining run"):
             inspect(directory=str(tmp_path), **values)
 
@@ -197,24 +193,20 @@ def test_the_batches_of_a_run(
     before = sorted(run.rglob("*"))
     corpus = Corpus.open(corpus_dir)
     mask = Tokenizer.from_file(str(corpus.tokenizer_path)).token_to_id("[MASK]")
-    rows = inspect(directory=str(run), batches=8, tokens=ALL)["rows"]
+    found = [inspect(directory=str(run), update=update, tokens=ALL)["rows"] for update in range(1, 5)]
+    rows = [row for update in found for row in update]
     check_rows(rows, taken, mask)
     check_places(rows, corpus, raw_texts.read_text(encoding="utf-8").splitlines())
     assert {sequence["pair"] for row in rows for sequence in row["sequences"]} >= {0, 1}
     kinds = {part["kind"] for r in rows for s in r["sequences"] for word in s["words"] for part in word}
     assert kinds == {"plain", "special", "masked", "random", "kept"}
-    # No update beyond the run's last one.
-    assert inspect(directory=str(run), batches=100, tokens=ALL)["rows"] == rows
-    for update, begin in ((1, None), (2, "the start"), (3, None), (4, "update 3")):
+    for update, begin in ((1, None), (2, "update 1"), (3, None), (4, "update 3")):
         capfd.readouterr()
-        found = inspect(directory=str(run), update=update, tokens=ALL)["rows"]
-        assert found == [row for row in rows if row["update"] == update]
+        assert inspect(directory=str(run), update=update, tokens=ALL)["rows"] == found[update - 1]
         err = capfd.readouterr().err
         assert f"from {begin} to update {update}: " in err if begin else not err
-    some = inspect(directory=str(run), update=2, batches=3, tokens=ALL)["rows"]
-    assert [(r["update"], r["micro_batch"], r["row"]) for r in some] == [
+    assert [(r["update"], r["micro_batch"], r["row"]) for r in found[1]] == [
         *((2, 1, 1), (2, 1, 2), (2, 2, 1), (2, 2, 2)),
-        *((3, 1, 1), (3, 1, 2)),
     ]
     assert sorted(run.rglob("*")) == before
 
@@ -223,9 +215,8 @@ def test_what_a_run_has_not(pairs: tuple[Path, Updates], tmp_path: Path) -> None
     run, _ = pairs
     with pytest.raises(BrimfulError, match="no update 5: the run has 4"):
         inspect(directory=str(run), update=5)
-    for name in ("batches", "update"):
-        with pytest.raises(BrimfulError, match=f"{name} is 0"):
-            inspect(directory=str(run), **{name: 0})
+    with pytest.raises(BrimfulError, match="update is 0"):
+        inspect(directory=str(run), update=0)
     # The same checkpoints beside another seed: as if the data had changed.
     config = read_yaml(run / "config.yaml")
     (tmp_path / "checkpoints").symlink_to(run / "checkpoints")
@@ -291,22 +282,6 @@ def test_pieces_of_characters_have_names(shards: Path, tmp_path: Path) -> None:
     assert named > 10
 
 
-def test_the_batches_of_a_prepared_folder(corpus_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    before = sorted(corpus_dir.rglob("*"))
-    found = inspect(directory=str(corpus_dir), batches=1, tokens=60)
-    assert sorted(corpus_dir.rglob("*")) == before
-    assert [
-        (r["update"], r["micro_batch"], r["micro_batches"], r["row"], r["rows"]) for r in found["rows"]
-    ] == [(1, 1, 1, row, 4) for row in range(1, 5)]  # as pretraining on a CPU would make them
-    assert {row["slots"] for row in found["rows"]} == {1024}
-    assert inspect(directory=str(corpus_dir), batches=1, tokens=60, seed=1) != found
-    assert main(["inspect", str(corpus_dir), "--batches", "1", "--tokens", "60", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == found
-    for row in found["rows"]:
-        shown = [run["ids"] for s in row["sequences"] for word in s["words"] for run in word]
-        assert sum(map(len, shown)) == 60
-
-
 def test_rows_without_colour(pairs: tuple[Path, Updates], capsys: pytest.CaptureFixture[str]) -> None:
     """Nothing that is shown needs colour: it can be read from the characters."""
     found = inspect(directory=str(pairs[0]), tokens=100)
@@ -339,7 +314,9 @@ def test_rows_without_colour(pairs: tuple[Path, Updates], capsys: pytest.Capture
     assert out.count("the second segment does not follow") == pairs_shown.count(1)
 
 
-def test_text_cannot_act_on_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_cannot_act_on_the_terminal(
+    pairs: tuple[Path, Updates], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "in").mkdir()
     name = "evil\x1b[31m\u202e[bold].txt"
     (tmp_path / "in" / name).write_text("[bold red]one[/] [link=x]two 股票 three four.", encoding="utf-8")
@@ -347,9 +324,10 @@ def test_text_cannot_act_on_the_terminal(tmp_path: Path, capsys: pytest.CaptureF
     prepare(
         paths=[str(tmp_path / "in")], out=str(tmp_path / "out"), tokenizer="train:120", validation_share=0.0
     )
-    rows = inspect(directory=str(tmp_path / "out"), batches=1)
-    word = rows["rows"][0]["sequences"][0]["words"][1]
-    word[:] = [{"text": "[red]a\x1b]0;b\x07\u2066c d\x9b", "ids": [5], "kind": "plain"}]
+    rows = inspect(directory=str(pairs[0]))
+    first = rows["rows"][0]["sequences"][0]
+    first["words"][1][:] = [{"text": "[red]a\x1b]0;b\x07\u2066c d\x9b", "ids": [5], "kind": "plain"}]
+    first["places"][0]["path"] = name
     for findings in (rows, inspect(directory=str(tmp_path / "out"))):
         capsys.readouterr()
         show_findings(findings)

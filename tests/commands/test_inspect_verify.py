@@ -50,7 +50,7 @@ def test_a_flipped_bit_is_found_and_named(
                 continue
             path.write_bytes(damaged)
             capfd.readouterr()
-            with pytest.raises(BrimfulError, match=r"\d of \d+ commit records below .* do not match"):
+            with pytest.raises(BrimfulError, match=r"\d+ commit records? below .* do not match"):
                 verify(directory=str(out))
             assert path.name in capfd.readouterr().err
         path.write_bytes(content)
@@ -86,7 +86,7 @@ def test_a_record_that_is_destroyed_or_gone_is_found(
     path.unlink()
     if content is not None:
         path.write_text(content)
-    with pytest.raises(BrimfulError, match="do not match their files, and"):
+    with pytest.raises(BrimfulError, match="do not match"):
         verify(directory=str(out))
     assert path.stem.partition("-")[0] in capfd.readouterr().err
 
@@ -115,4 +115,4 @@ def test_the_command_line(corpus_dir: Path, capsys: pytest.CaptureFixture[str]) 
     lines = "".join(f"{name}: {found[name]:,}\n" for name in ("records", "files", "bytes"))
     assert capsys.readouterr().out == lines
     assert main(["inspect", str(corpus_dir), "--verify", "--update", "2"]) == 2
-    assert "--verify checks files and shows no batches: leave --update out" in capsys.readouterr().err
+    assert "--verify checks files and shows no rows: leave --update out" in capsys.readouterr().err

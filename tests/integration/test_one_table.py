@@ -6,14 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from brimful.base.config import build, read_yaml, write_yaml
+from brimful.base.config import build, read_yaml
 from brimful.base.errors import BrimfulError, UsageError
-from brimful.base.storage import read_json, write_json
+from brimful.base.storage import read_json
 from brimful.cli.main import main
 from brimful.commands.distil import distil
 from brimful.commands.export import export
 from brimful.commands.finetune import finetune
-from brimful.commands.inspect import inspect
 from brimful.hf.folders import load_pretrained, save_model
 from brimful.hf.model_folder import ModelFolder
 from brimful.reports.load import load_runs
@@ -204,27 +203,3 @@ def test_labels_of_a_row_each_leave_probabilities_as_they_are(inputs, tmp_path, 
     given["train"] = given["test"] = write_table(tmp_path / "numbers.tsv", numbers)
     with pytest.raises(BrimfulError, match="--task regression"):  # which is what is meant, not 520 classes
         finetune(**given, dry_run=True)
-
-
-def test_batches_of_a_run_that_names_no_held_out_rows_are_of_the_whole_table(inputs, tmp_path):
-    """Earlier, nothing was held out where nothing was chosen, and for a choice it was cut in another way."""
-    test = write_table(tmp_path / "test.tsv", labelled_rows(60, seed=9))
-    given = {**inputs, **QUICK, "test": test, "epochs": 1.0, "task": "classification"}
-    (training := tmp_path / "run" / "trials" / "seed-0" / "rate-0.001").mkdir(parents=True)
-    given |= {"out": str(tmp_path / "run"), "learning_rates": [1e-3]}
-    write_yaml(tmp_path / "run" / "config.yaml", build(FinetuneConfig, given))
-    table = read_file(Classification, inputs["train"], labelled=True)
-
-    def shown(updates: int) -> set[str]:
-        found = (inspect(directory=str(training), update=number) for number in range(updates, 0, -1))
-        return {example["text"] for some in found for example in some["examples"]}
-
-    assert shown(47) == set(table.texts)
-    write_json(tmp_path / "run" / FILE, {})
-    with pytest.raises(BrimfulError, match="no update 47: the training has 42"):
-        shown(47)
-    (tmp_path / "run" / FILE).unlink()
-    given |= {"learning_rates": [1e-3, 1e-4]}
-    write_yaml(tmp_path / "run" / "config.yaml", build(FinetuneConfig, given))
-    with pytest.raises(BrimfulError, match=f"has no {FILE}: an earlier version of Brimful has cut its dev"):
-        shown(1)

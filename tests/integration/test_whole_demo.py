@@ -2,6 +2,7 @@
 
 import pytest
 
+from brimful.base.summary import error_of_gap, overview_of
 from brimful.commands.demo import demo
 
 
@@ -10,11 +11,15 @@ from brimful.commands.demo import demo
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_the_demo_shows_what_it_promises(tmp_path) -> None:
     summary = demo(out=str(tmp_path / "demo"))
-    accuracy, comparisons = summary["accuracy"], summary["comparisons"]
-    gain = comparisons["pretrained_minus_random_init"]
-    assert gain["difference"] > 2 * gain["standard_error"]
-    assert accuracy["student"] >= 0.97 * accuracy["pretrained"]
-    assert accuracy["student"] > accuracy["student_undistilled"]
+    overview = overview_of(summary, "summary")
+    assert overview is not None
+    models = {model.name: model for model in overview.models}
+    pretrained, student = models["finetune"], models["distil"]
+    error = error_of_gap(pretrained, models["finetune-random"])
+    assert error is not None
+    assert pretrained.value - models["finetune-random"].value > 2 * error
+    assert student.value >= 0.97 * pretrained.value
+    assert student.value > models["student-undistilled"].value
     assert summary["packing"]["efficiency"] > 0.98
     assert max(summary["export"]["max_abs_logit_difference"].values()) < 1e-4
     assert summary["peak_memory_mb"] < 3000

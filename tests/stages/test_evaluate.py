@@ -32,13 +32,19 @@ def made_encoder(folder: Path, corpus_dir: Path, seed: int, *, head: bool = True
     return str(folder)
 
 
+def held_out(text: str, out: Path, encoder: str) -> dict:
+    """Text of which all is for validation."""
+    return prepare(paths=[text], out=str(out), tokenizer=encoder, validation_share=1)
+
+
 @pytest.fixture(scope="module")
 def inputs(corpus_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder = tmp_path_factory.mktemp("evaluate")
     (folder / "news.txt").write_text("\n".join(chained_documents(40, seed=3)), encoding="utf-8")
-    found = {"text": str(folder / "news.txt")}
+    found = {"raw": str(folder / "news.txt"), "text": str(folder / "news")}
     for number, name in enumerate(("one", "two")):
         found[name] = made_encoder(folder / name, corpus_dir, number)
+    held_out(found["raw"], folder / "news", found["one"])
     found["bare"] = made_encoder(folder / "bare", corpus_dir, 2, head=False)
     for number, (name, size) in enumerate((("train", 100), ("test", 60))):
         found[name] = write_table(folder / f"{name}.tsv", labelled_rows(size, seed=number))
@@ -103,7 +109,7 @@ def test_text_is_compared_source_by_source(inputs, corpus_dir, tmp_path):
     assert pair["difference"] == pytest.approx(one["loss"] - two["loss"])
     assert 0 < pair["standard_error"] <= one["standard_error"] + two["standard_error"]
     assert not (tmp_path / "out" / "text").exists()
-    counts = prepare(paths=[inputs["text"]], out=str(tmp_path / "data"), tokenizer=inputs["one"])
+    counts = held_out(inputs["raw"], tmp_path / "data", inputs["one"])
     share = counts["tokens"] / counts["characters"]
     assert one["bits_per_character"] == pytest.approx(one["loss"] * share / math.log(2))
 
@@ -157,7 +163,7 @@ def test_a_task_has_every_model_on_the_same_rows(inputs, tmp_path, capfd):
     assert main(["evaluate", "--resume", str(tmp_path / "out"), "--json"]) == 0
     assert json.loads(capfd.readouterr().out) == summary
     assert main(line) == 1
-    assert "out holds a finished run; choose another --out" in capfd.readouterr().err
+    assert "out is not empty; choose another --out" in capfd.readouterr().err
     report(runs=[str(tmp_path / "out")], out=str(tmp_path / "page.html"))
     assert "TF-IDF + linear" in (tmp_path / "page.html").read_text(encoding="utf-8")
 
@@ -241,13 +247,19 @@ def test_no_answer_is_predicted_at_the_threshold_that_each_model_fits_on_dev(inp
         ({"train": "t.tsv"}, "a task needs --train and --test"),
         ({"text": ["absent.txt"]}, "absent.txt does not exist"),
         ({"text": ["absent.txt"], "max_length": 500}, "absent.txt does not exist"),
-        ({"text": [__file__], "max_length": 500}, "max_length is 500"),
+        ({"text": [__file__]}, "is not a prepared folder; make one with: brimful prepare TEXT"),
         ({"text": [__file__], "seeds": -1}, "seeds is -1"),
     ],
 )
 def test_what_cannot_be_compared_is_refused(inputs, tmp_path, options, said):
     with pytest.raises((BrimfulError, UsageError), match=said):
         evaluate(encoders=[inputs["one"]], out=str(tmp_path / "out"), **options)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_length_beyond_the_encoder_is_refused(inputs, tmp_path):
+    with pytest.raises(BrimfulError, match="max_length is 500"):
+        evaluate(encoders=[inputs["one"]], out=str(tmp_path / "out"), text=[inputs["text"]], max_length=500)
     assert not (tmp_path / "out").exists()
 
 
@@ -264,8 +276,9 @@ def test_the_number_format_is_the_device_s(inputs, tmp_path, monkeypatch):
 
 def test_text_without_a_masked_word_is_refused(inputs, tmp_path):
     (tmp_path / "short.txt").write_text("internationalisation\n")
-    settings = {"precision": "fp32", "max_length": 32, "text": [str(tmp_path / "short.txt")]}
-    with pytest.raises(BrimfulError, match=r"short\.txt is too short: none of its words is masked"):
+    held_out(str(tmp_path / "short.txt"), tmp_path / "short", inputs["one"])
+    settings = {"precision": "fp32", "max_length": 32, "text": [str(tmp_path / "short")]}
+    with pytest.raises(BrimfulError, match="short is too short: none of its words is masked"):
         evaluate(encoders=[inputs["one"]], out=str(tmp_path / "out"), **settings)
 
 
@@ -275,13 +288,18 @@ def test_without_a_masked_lm_head_or_a_task_there_is_nothing_to_compare(inputs, 
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.slow
-def test_text_of_another_tokenizer_must_be_raw(inputs, corpus_dir, tmp_path):
-    prepare(paths=[inputs["text"]], out=str(tmp_path / "data"), tokenizer="train:300", read={"split": "line"})
-    with pytest.raises(BrimfulError, match="was prepared with another tokenizer"):
-        evaluate(
-            encoders=[inputs["one"]], out=str(tmp_path / "out"), text=[str(tmp_path / "data")], max_length=32
-        )
+def test_each_encoder_needs_text_of_its_own_tokenizer(inputs, tmp_path):
+    other, empty = tmp_path / "other", tmp_path / "empty"
+    prepare(paths=[inputs["raw"]], out=str(other), tokenizer=inputs["one"], extend=10, validation_share=1)
+    prepare(paths=[inputs["raw"]], out=str(empty), tokenizer=inputs["one"], validation_share=0)
+    settings = {"encoders": [inputs["one"]], "out": str(tmp_path / "out"), "max_length": 32}
+    for texts, message in (
+        ([other], "no --text was prepared with the tokenizer of .*--validation-share 1"),
+        ([inputs["text"], other], "other was prepared with a tokenizer that no encoder has"),
+        ([empty], "empty holds no validation documents"),
+    ):
+        with pytest.raises(BrimfulError, match=message):
+            evaluate(**settings, text=[str(text) for text in texts])
 
 
 def test_the_default_length_is_what_all_encoders_take(inputs, tmp_path):

@@ -23,7 +23,6 @@ from typing import Any, Self
 
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import cannot_write, read_json, write_json
-from brimful.base.system import has_timers
 
 MAX_HOSTILE_DOCUMENTS = 100
 
@@ -77,7 +76,7 @@ class Watchdog:
         self._key = blake2b(f"{seconds} {key}".encode(), digest_size=_KEY_BYTES).digest()
 
     def __enter__(self) -> Self:
-        if has_timers() and signal.getitimer(signal.ITIMER_PROF)[0]:
+        if signal.getitimer(signal.ITIMER_PROF)[0]:
             raise RuntimeError("another Watchdog is at work in this process")
         self.hostile = _settle(self._path, self._key)
         if len(self.hostile) > MAX_HOSTILE_DOCUMENTS:
@@ -93,8 +92,7 @@ class Watchdog:
             self._state = mmap.mmap(self._file, _STATE.size)
         except OSError as error:
             raise cannot_write(self._path, error) from error
-        if has_timers():
-            faulthandler.register(signal.SIGPROF, self._file, all_threads=False, chain=True)
+        faulthandler.register(signal.SIGPROF, self._file, all_threads=False, chain=True)
         return self
 
     def begin(self, input: int, record: int) -> bool:
@@ -113,16 +111,14 @@ class Watchdog:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         _set_timer(0)
-        if has_timers():
-            faulthandler.unregister(signal.SIGPROF)
+        faulthandler.unregister(signal.SIGPROF)
         self._state.close()
         os.close(self._file)
         self._path.unlink(missing_ok=True)
 
 
 def _set_timer(seconds: float) -> None:
-    if has_timers():
-        signal.setitimer(signal.ITIMER_PROF, seconds)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
 
 
 def _list(path: Path) -> Path:

@@ -46,7 +46,8 @@ class PrepareConfig:
     """About how many tokens a shard holds: more for fewer files. By default a 32nd of the added tokens, at
     most 16 million."""
     validation_share: float = 0.01
-    """The fraction of documents held out for validation, chosen by a hash of their text; 0 = none."""
+    """The fraction of documents held out for validation, chosen by a hash of their text: 0 for none, 1 where
+    no model is trained on the text."""
     engine: Literal["local", "ray"] = "local"
     """Where the work is done: processes on this machine; or a running Ray cluster, at RAY_ADDRESS or the one
     that this machine belongs to."""
@@ -73,7 +74,5 @@ class PrepareConfig:
             raise BrimfulError(f"document_seconds is {self.document_seconds}: it must be more than 0")
         if self.workers < 0 or (self.max_documents is not None and self.max_documents < 1):
             raise BrimfulError("workers must be 0 or more, and max_documents 1 or more")
-        if not 0 <= self.validation_share < 1:
-            raise BrimfulError(
-                f"validation_share is {self.validation_share}: it must be at least 0 and below 1"
-            )
+        if not 0 <= self.validation_share <= 1:
+            raise BrimfulError(f"validation_share is {self.validation_share}: it must be from 0 to 1")

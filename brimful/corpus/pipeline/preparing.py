@@ -14,7 +14,6 @@ from brimful.base.config import config_hash, to_dict, write_yaml
 from brimful.base.console import counted, warn
 from brimful.base.folder_lock import FolderLock
 from brimful.base.summary import with_overview
-from brimful.base.system import has_timers
 from brimful.corpus.cleaning.clean import Cleaner
 from brimful.corpus.cleaning.version import cleaning_version
 from brimful.corpus.dedup.duplicates import NearKeys
@@ -51,8 +50,6 @@ def prepare_corpus(config: PrepareConfig) -> dict[str, Any]:
     settings = _settings(config)
     if config.dry_run:
         return _list(inputs)
-    if not has_timers():
-        warn("this system has no timers of CPU time: a document that takes long is not skipped")
     out = Path(config.out)
     require_corpus_place(out)
     with FolderLock() as lock:
@@ -76,10 +73,7 @@ def prepare_corpus(config: PrepareConfig) -> dict[str, Any]:
     memory = {"main": peak_memory_mb("self")}
     if config.engine == "local":
         memory["workers"] = peak_memory_mb("children")
-    facts = {
-        **summary,
-        "memory_mb": {name: mb for name, mb in memory.items() if mb is not None},
-    }
+    facts = {**summary, "memory_mb": memory}
     return with_overview(facts, summarise_preparation(facts))
 
 

@@ -216,7 +216,6 @@ def tokens_a_guess(directory: Path, names: Sequence[str]) -> float:
     return tokens / guessed if guessed and tokens else 1.0
 
 
-def peak_memory_mb(of: Literal["self", "children"]) -> int | None:
+def peak_memory_mb(of: Literal["self", "children"]) -> int:
     """See `brimful.base.system.peak_memory`."""
-    peak = peak_memory(of)
-    return None if peak is None else peak >> 20
+    return peak_memory(of) >> 20
