@@ -389,7 +389,8 @@ class RequestQueue:
 
     def _next_of(self, request: QueuedRequest) -> UnreadText:
         place = request.read
-        return UnreadText(request, place, request.texts[place], request.second and request.second[place])
+        second = None if request.second is None else request.second[place]
+        return UnreadText(request, place, request.texts[place], second)
 
     def _await_reading(self, request: QueuedRequest) -> None:
         long = _size(self._next_of(request)) > LONG
