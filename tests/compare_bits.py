@@ -25,7 +25,7 @@ import brimful
 PREPARE = shlex.split("--tokenizer train:400 --validation-share 0.1 --workers 1 --read.split line")
 PRETRAIN = shlex.split(
     "--model tiny --precision fp32 --seed 3 --rows-per-update 16 --rows-per-micro-batch 4"
-    " --packing.max-length 64 --packing.capacity 256 --optimizer.ema 0.9"
+    " --packing.max-length 64 --packing.capacity 256"
     " --trainer.steps 12 --trainer.checkpoint-every 6 --trainer.log-every 1"
 )
 

@@ -67,7 +67,7 @@ CLOSURES = {
     "brimful.commands.distil": (198, 32_835),
     "brimful.commands.evaluate": (207, 33_998),
     "brimful.commands.export": (181, 31_315),
-    "brimful.commands.demo": (320, 53_194),
+    "brimful.commands.demo": (33, 4_780),
 }
 # A reader can't follow a module that is loaded by a name: one file does that, with a table of literal names.
 LOADER = "brimful.cli.main"

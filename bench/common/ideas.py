@@ -52,7 +52,7 @@ def packed_loss(encoder: Encoder, head: MaskedLMHead, off: Collection[str] = ())
             hidden = hidden.index_select(0, positions)
         if CROSS_ENTROPY in off:
             return F.cross_entropy(head(hidden).float(), labels)
-        total = linear_cross_entropy(head.transform(hidden), *head.decoder, labels, weights)
+        total, _ = linear_cross_entropy(head.transform(hidden), *head.decoder, labels, weights)
         return total / len(labels) if weights is None else total
 
     return loss

@@ -24,15 +24,3 @@ def matmul_rate(dtype: torch.dtype, clock: Callable[[], float] = time.perf_count
         a @ a
         times.append(clock() - started)
     return 2 * 1024**3 / min(times)
-
-
-def copy_rate(clock: Callable[[], float] = time.perf_counter) -> float:
-    """Bytes a second, by `clock`, that are read and written where memory that no cache holds is copied."""
-    source = torch.ones(1 << 25)
-    target = torch.empty_like(source)
-    times = []
-    for _ in range(5):
-        started = clock()
-        target.copy_(source)
-        times.append(clock() - started)
-    return 2 * source.nbytes / min(times)

@@ -13,8 +13,7 @@ agree (1e-5) before anything is timed; of the others the least cosine with float
 
 Two sets of texts, both real: `skewed` are docstrings, or the lines of --file, as they are, and `long` are
 texts of 256 tokens, where nobody pads. The floor is what nobody can leave out: the flops of the matrix
-products of real tokens at the rate of a large product, and tokenization by all threads. Behind the sides,
-each part of Brimful's forward pass stands beside its own floor.
+products of real tokens at the rate of a large product, and tokenization by all threads.
 
 The environment needs the peers: pip install -e '.[openvino,onnx,hf]' ctranslate2. A missing one is skipped.
 
@@ -215,13 +214,6 @@ def measure(
                 f" {row['peak_mb']:10,.0f} {apart[side]:11.1e}",
                 flush=True,
             )
-        for side in (side for side in workers if side.startswith("brimful")):
-            print(f"\n{side:16} seconds   share   floor  times the floor")
-            for row in workers[side].ask("parts")["parts"]:
-                record.add({"texts": kind, "side": side, **row})
-                least = row["floor_seconds"]
-                known = f"{least:8.3f} {row['seconds'] / least:8.1f}" if least else ""
-                print(f"  {row['part']:14} {row['seconds']:7.3f} {row['share']:7.1%} {known}", flush=True)
 
 
 def least_cosine(found: np.ndarray, wanted: np.ndarray) -> float:

@@ -42,13 +42,6 @@ def peak() -> Answer:
     return {"peak_mb": peak_mb()}
 
 
-def parts() -> Answer:
-    """What each part of Brimful's forward passes takes; see `parts.measured`."""
-    from bench.infer.parts import measured
-
-    return {"parts": measured(made["encoder"], made["texts"], made["precision"])}
-
-
 def brimful(folder: Path, max_length: int, threads: int, precision: Any = "fp32") -> Embed:
     """`Encoder.embed`."""
     import torch
@@ -213,4 +206,4 @@ SIDES: dict[str, Callable[[Path, int, int], Embed]] = {
 """Those with a suffix round more than float32 does."""
 
 if __name__ == "__main__":
-    serve({"setup": setup, "turn": turn, "peak": peak, "parts": parts})
+    serve({"setup": setup, "turn": turn, "peak": peak})

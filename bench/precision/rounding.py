@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bench.common.processes import machine_facts
-from bench.kernels.timing import alternated
+from bench.common.timing import alternated
 from brimful.base.cpu_steps import keep_freed_memory
 from brimful.precision.narrow import NarrowWeights
 from brimful.precision.rounding import _BLOCK, _noise, round_stochastically

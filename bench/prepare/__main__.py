@@ -7,7 +7,7 @@ every side on a single page, which tells what start-up takes; "steady" is withou
 it, with its default settings, pinned to one core (two with 2 workers).
 
 Beside it stand each stage's share, the classic stages against speeds measured elsewhere (is the peer a straw
-man?), and the floor (bench/prepare/floor.py): what the tokenizer alone takes for Brimful's tokens.
+man?), and the floor: what the tokenizer alone takes for Brimful's tokens.
 
     python -m bench.prepare [--quick] [--rounds 3] [--megabytes N] [--data FOLDER] [--json FILE]
 """
@@ -20,6 +20,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -28,7 +29,7 @@ from typing import Any
 
 from bench.common.corpora import Corpus, add_arguments, environment
 from bench.common.processes import Run, machine_facts, timed
-from bench.prepare.classic import DUPLICATES, LENGTH, LONGEST_WORD, REQUIREMENTS, WITHOUT_DEPENDENCIES
+from bench.prepare.classic import REQUIREMENTS, WITHOUT_DEPENDENCIES
 
 CLASSIC, ONE, TWO = "classic", "brimful, 1 worker", "brimful, 2 workers"
 VOCABULARY = {"english": 30522, "chinese": 21128}  # the sizes of BERT's own
@@ -95,9 +96,7 @@ def single_page(corpus: Corpus, folder: Path) -> str:
     return str(folder)
 
 
-def measure(
-    corpus: Corpus, python: Path, rounds: int, scratch: Path
-) -> tuple[dict[str, Side], dict[str, float]]:
+def measure(corpus: Corpus, python: Path, rounds: int, scratch: Path) -> tuple[dict[str, Side], float]:
     """Run the sides in turn, then the floor."""
     cores = sorted(os.sched_getaffinity(0))
     page, vocabulary, output = (
@@ -122,9 +121,31 @@ def measure(
                 runs.append(timed(commands[name](folder), cores[: 2 if name == TWO else 1]))
                 shutil.rmtree(output) if output.is_dir() else output.unlink()
             print(f"  round {number + 1}, {name}: {side.runs[-1].cpu:.1f} s CPU", file=sys.stderr, flush=True)
-    floor = timed([sys.executable, "-m", "bench.prepare.floor", str(trained), corpus.folder], cores[:1]).facts
+    os.sched_setaffinity(0, cores[:1])
+    floor = tokens_per_second(trained)
     os.sched_setaffinity(0, cores)
     return sides, floor
+
+
+def tokens_per_second(prepared: Path) -> float:
+    """How fast the tokenizer alone is, with the offsets that word boundaries need, on the clean text of a
+    prepared folder: the median of three passes, in CPU time."""
+    import pyarrow.parquet as pq
+    from tokenizers import Tokenizer
+
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    files = sorted(prepared.rglob("*.parquet"))
+    texts = [text for path in files for text in pq.read_table(path, columns=["text"])["text"].to_pylist()]
+    tokenizer = Tokenizer.from_file(str(prepared / "tokenizer.json"))
+    speeds = []
+    for _ in range(3):
+        started = time.process_time()
+        tokens = 0
+        for begin in range(0, len(texts), 256):
+            encodings = tokenizer.encode_batch(texts[begin : begin + 256], add_special_tokens=False)
+            tokens += sum(len(encoding) for encoding in encodings)
+        speeds.append(tokens / (time.process_time() - started))
+    return statistics.median(speeds)
 
 
 def stage_seconds(summary: dict[str, Any]) -> dict[str, float]:
@@ -136,13 +157,12 @@ def stage_seconds(summary: dict[str, Any]) -> dict[str, float]:
     return stages | {"other": max(0.0, seconds.get("total", 0.0) - sum(stages.values()))}
 
 
-def figures(corpus: Corpus, sides: dict[str, Side], floor: dict[str, float]) -> dict[str, Any]:
+def figures(corpus: Corpus, sides: dict[str, Side], floor: float) -> dict[str, Any]:
     """Everything that is known about a language, as it goes into the JSON file."""
     classic, ours = sides[CLASSIC], sides[ONE]
     peer, own = classic.typical.facts, ours.typical.facts
     ratio = classic.median("cpu") / ours.median("cpu")
-    segmenting = peer["stages"].get("segment", 0.0) + peer["stages"].get("mark words", 0.0)
-    tokenizing = own["tokens"] / floor["tokens_per_second"]
+    tokenizing = own["tokens"] / floor
     found: dict[str, Any] = {"documents": corpus.documents, "mb": corpus.bytes / 1e6, "sides": {}}
     for name, side in sides.items():
         cpu = side.median("cpu")
@@ -163,10 +183,8 @@ def figures(corpus: Corpus, sides: dict[str, Side], floor: dict[str, float]) -> 
         "ratio_steady": (classic.median("cpu") - classic.start_up) / (ours.median("cpu") - ours.start_up),
         "ratio_per_token": ratio * own["tokens"] / peer["tokens"],
         "goal_ratio": GOALS[corpus.language],
-        "ratio_segmenting_copies": (classic.median("cpu") + (DUPLICATES - 1) * segmenting)
-        / ours.median("cpu"),
         "workers_speed_up": ours.median("wall") / sides[TWO].median("wall") if TWO in sides else None,
-        "floor": floor,
+        "floor": {"tokens_per_second": floor},
         "over_tokenizing": ours.median("cpu") / tokenizing,
         "over_tokenizing_steady": (ours.median("cpu") - ours.start_up) / tokenizing,
         "anchors_mb_per_second": ANCHORS,
@@ -198,10 +216,6 @@ def show(language: str, found: dict[str, Any]) -> None:
     rounds = " ".join(f"{ratio:.1f}" for ratio in found["ratio_by_round"])
     print(f"brimful / classic: {found['ratio']:.1f}x, goal {found['goal_ratio']:.0f}x; rounds {rounds}")
     print(f"  steady {found['ratio_steady']:.1f}x; for each token {found['ratio_per_token']:.1f}x")
-    if "segment" in found["classic"]["stages"]:
-        print(
-            f"  {found['ratio_segmenting_copies']:.1f}x if jieba ran on every copy, as published (computed)"
-        )
     if found["workers_speed_up"]:
         speed_up, shards = found["workers_speed_up"], found["brimful"]["shards"]
         print(f"2 workers / 1, wall time: {speed_up:.2f}x, goal {GOAL_WORKERS}x; shards: {shards}")
@@ -209,34 +223,12 @@ def show(language: str, found: dict[str, Any]) -> None:
         f"brimful / tokenizing alone: {found['over_tokenizing']:.2f}x, goal {GOAL_FLOOR}x; "
         f"steady {found['over_tokenizing_steady']:.2f}x"
     )
-    floor = {key.split("_")[0]: value for key, value in found["floor"].items() if "mb" in key}
-    print("  floor, MB/s: " + ", ".join(f"{part} {speed:.1f}" for part, speed in floor.items()))
     print(f"classic's time: {shares(found['classic']['stages'])}")
     stages = found["brimful_stages"]
     print(f"brimful's time: {shares(stages) if stages else 'its summary has no seconds by stage'}")
     for stage, speed in found["classic"]["mb_per_second"].items():
         warning = f"  <- SLOW PEER: below {SLOW} of it" if speed < SLOW * ANCHORS[stage] else ""
         print(f"classic {stage:9} {speed:5.2f} MB/s; measured elsewhere {ANCHORS[stage]}{warning}")
-    show_outputs(found["classic"], found["brimful"])
-
-
-def show_outputs(classic: dict[str, Any], ours: dict[str, Any]) -> None:
-    """Print in what the two outputs differ."""
-    dropped = ", ".join(f"{count:,} {reason}" for reason, count in ours["dropped"].items()) or "none"
-    records = f"{DUPLICATES}: {classic['records']:,} records of {LENGTH}"
-    rows = [
-        ("output", "classic", "brimful"),
-        ("documents", f"{classic['documents']:,}", f"{ours['documents']['kept']:,} (long ones in pieces)"),
-        ("dropped", "empty ones", dropped),
-        ("tokens", f"{classic['tokens']:,}", f"{ours['tokens']:,}"),
-        ("copies", records, "1, packed when loaded"),
-        ("masks", "frozen, 15 %, whole words", "none, drawn when loaded"),
-        ("Chinese words", f"up to {LONGEST_WORD} characters, by ##", "of any length, a bit a token"),
-        ("page furniture", "kept without scripts, styles", "navigation, footers, forms removed"),
-        ("garbage, controls", "kept", "removed and counted"),
-    ]
-    for name, theirs, own in rows:
-        print(f"{name:18} {theirs:32} {own}")
 
 
 def main() -> None:

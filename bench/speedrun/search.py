@@ -43,7 +43,7 @@ def start(side: str, track: Track, target: float) -> Settings:
     early = place == 0 and track.model == "mini"
     settings = {"model": track.model, "architecture": "modern", "rows_per_update": 16}
     settings |= {"packing.max_length": track.max_length, "packing.capacity": 512}
-    settings |= {"masking.rate": 0.3, "masking.unit": "words", "sampled_softmax": 1024 if early else 4096}
+    settings |= {"masking.rate": 0.3, "masking.unit": "words"}
     settings |= {"initial.attention": "neighbours", "initial.vocabulary": "data", "trainer.compile": False}
     settings |= {"optimizer.learning_rate": 7e-3 if early else 5e-3, "optimizer.weight_decay": 0.1}
     settings |= {"optimizer.muon_learning_rate": 0.03 if early else 0.02, "optimizer.name": "muon"}

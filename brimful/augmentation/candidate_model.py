@@ -135,7 +135,7 @@ class CandidateModel:
         """
         found = np.full((sum(map(len, places)), choices), -1, dtype=np.int32)
         total = sum(len(text) * len(its) for text, its in zip(texts, places, strict=True))
-        products, done = within("products_of_run", self.device, total * (1 + self.pair), "fp32"), 0
+        products, done = within("products", self.device, total * (1 + self.pair), "fp32"), 0
         with torch.inference_mode():
             for batch, kinds in self._batches(texts, places):
                 with products:

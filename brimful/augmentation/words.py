@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from brimful.corpus.text.characters import SPACE, character_classes, code_points
-from brimful.corpus.words.segmenter import Segmenter, read_list
+from brimful.corpus.words.segmenter import Segmenter
+from brimful.corpus.words.word_lists import word_list
 
 _ENGLISH_FUNCTION_WORDS = """
 a about above after again against ago ain all almost along already also although always am among an and
@@ -75,9 +76,9 @@ def stop_words(file: str | Path | None) -> frozenset[str]:
     Raises:
         BrimfulError: the file cannot be read or holds no word.
     """
-    return (
-        BUILT_IN | {word.casefold() for word in read_list(file, "list of stop words")} if file else BUILT_IN
-    )
+    if not file:
+        return BUILT_IN
+    return BUILT_IN | {word.casefold() for word in word_list(file, "list of stop words").words}
 
 
 class Words:

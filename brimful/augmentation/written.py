@@ -9,7 +9,6 @@ from typing import IO, Any, Self
 
 from brimful.base.console import counted, warn
 from brimful.base.errors import BrimfulError, nearest
-from brimful.base.paths import utf8_path
 from brimful.base.storage import atomic_file, sweep
 from brimful.tables.file_rows import FORMATS, all_rows
 from brimful.tables.layouts import FileLayout
@@ -91,8 +90,7 @@ def _schema(path: Path, texts: list[str]) -> Any:
     import pyarrow as pa
     from pyarrow.parquet import read_schema
 
-    with utf8_path(path) as place:
-        found = read_schema(place)
+    found = read_schema(path)
     for index, field in enumerate(found):
         if pa.types.is_dictionary(field.type):
             found = found.set(index, field.with_type(field.type.value_type))

@@ -14,6 +14,7 @@ from brimful.base.types import Advance
 LOGGER = logging.getLogger("brimful")
 
 SECONDS_BETWEEN_LINES = 10.0
+WARNING = "warning: "
 _YELLOW = "\x1b[33m"
 
 
@@ -50,19 +51,14 @@ def prints() -> bool:
     return bool(_printing)
 
 
-def say(message: str, style: str = "") -> None:
-    """Say one line to the user. The text may come from a corpus, so control characters become escapes.
-
-    Args:
-        style: is put before it on a terminal with colours.
-    """
+def say(message: str) -> None:
+    """Say one line to the user. The text may come from a corpus, so control characters become escapes."""
     text = "\n".join(map(visible, message.split("\n")))
     if not _printing:
         LOGGER.info("%s", text)
         return
-    if style and _on_terminal() and "NO_COLOR" not in os.environ:
-        text = f"{style}{text}\x1b[0m"
-    print(text, file=sys.stderr)
+    is_warning = message.startswith(WARNING) and _on_terminal() and "NO_COLOR" not in os.environ
+    print(f"{_YELLOW}{text}\x1b[0m" if is_warning else text, file=sys.stderr)
 
 
 def _on_terminal() -> bool:
@@ -88,22 +84,10 @@ def warn(message: str) -> None:
     if _recording:
         _recording[-1].append(message)
     elif not _printing:
-        warnings.warn(visible(message), BrimfulWarning, stacklevel=_level_of_caller())
+        warnings.warn(visible(message), BrimfulWarning, stacklevel=2)
     elif message not in _printing[-1]:
         _printing[-1].add(message)
-        say(f"warning: {message}", _YELLOW)
-
-
-def _level_of_caller() -> int:
-    """The stack level, seen from `warn`, of Brimful's caller. Between its functions there may be torch's."""
-    level, found = 1, 1
-    frame = sys._getframe(1)
-    while (outer := frame.f_back) is not None:
-        level += 1
-        if frame.f_globals.get("__name__", "").partition(".")[0] == "brimful":
-            found = level
-        frame = outer
-    return found
+        say(WARNING + message)
 
 
 @contextmanager
@@ -125,22 +109,18 @@ def progress(title: str, total: int, *, done: int = 0, shown: bool = True) -> It
         with progress_bar(title, total, done) as advance:
             yield advance
         return
-    started = printed = since = time.monotonic()
-    before = first = done  # the first steps, until `since`, hold the start-up: they say little of the rest
-    latest = ""
+    started = printed = time.monotonic()
+    before, latest = done, ""
 
     def advance_line(steps: int = 1, note: str = "") -> None:
-        nonlocal printed, since, first, done, latest
+        nonlocal printed, done, latest
         done += steps
         latest = note or latest
         now = time.monotonic()
-        if first == before:
-            first, since = done, now
         if now - printed >= SECONDS_BETWEEN_LINES and done > before:
             printed = now
-            place = f"{done:,} of {total:,}, {now - started:.0f} s"
-            if done > first:
-                place += f", {(now - since) * (total - done) / (done - first):.0f} s left"
+            left = (now - started) * (total - done) / (done - before)
+            place = f"{done:,} of {total:,}, {now - started:.0f} s, {left:.0f} s left"
             say(f"{title}: {place} {latest}".rstrip())
 
     yield advance_line

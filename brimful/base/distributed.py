@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -21,7 +21,6 @@ from uuid import uuid4
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
 
 from brimful.base.device import default_device
 from brimful.base.environment import rank_and_size
@@ -113,53 +112,6 @@ class World:
             _limit_waits(LONGEST_WAIT)
 
 
-def all_gather(whole: Tensor, own: Tensor) -> Any:
-    """Begin to gather equal parts of all ranks into one tensor; `wait` on the result.
-
-    Args:
-        whole: contiguous, as many numbers as all parts together.
-        own: this rank's part, contiguous, in memory of its own.
-    """
-    if own.device.type == "cpu":
-        size = dist.get_world_size()
-        return _Exchange([own.view(-1)] * size, whole.view(-1).chunk(size))
-    gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor  # renamed in torch 2.13
-    return gather(whole.view(-1), own.view(-1), async_op=True)
-
-
-def all_to_all(received: Tensor, sent: Tensor) -> Any:
-    """Begin to send each rank its part of `sent`; `wait` on the result.
-
-    Args:
-        received: the part from each rank, contiguous, as large as `sent`.
-        sent: contiguous, an equal part for each rank.
-    """
-    if sent.device.type == "cpu":
-        size = dist.get_world_size()
-        return _Exchange(sent.view(-1).chunk(size), received.view(-1).chunk(size))
-    return dist.all_to_all_single(received, sent, async_op=True)
-
-
-class _Exchange:
-    """A tensor sent to each rank and one received from each, in both directions at the same time.
-
-    A rank's word that it is ready to receive waits behind the data that it already sends to the same rank. So
-    all receives come first. Gloo's own collectives begin with sends, and take up to twice as long on a slow
-    link (docs/performance.md).
-    """
-
-    def __init__(self, sent: Sequence[Tensor], received: Sequence[Tensor]) -> None:
-        own, size = dist.get_rank(), len(sent)
-        received[own].copy_(sent[own])
-        peers = [(own + step) % size for step in range(1, size)]  # not all begin with the same rank
-        self._works = [dist.irecv(received[rank], rank) for rank in peers]
-        self._works += [dist.isend(sent[rank], rank) for rank in peers]
-
-    def wait(self) -> None:
-        for work in self._works:
-            work.wait(_limit_of_waits())  # type: ignore[union-attr]
-
-
 ALONE = World(0, 1, torch.device("cpu"))
 """A process without peers."""
 
@@ -210,12 +162,6 @@ def world() -> Iterator[World]:
 
 def _limit_waits(seconds: float) -> None:
     dist.distributed_c10d._set_pg_timeout(timedelta(seconds=seconds), dist.group.WORLD)
-
-
-def _limit_of_waits() -> timedelta:
-    """Gloo's limit for collectives, which its sends and receives do not know."""
-    assert dist.group.WORLD is not None
-    return dist.group.WORLD._get_backend(torch.device("cpu")).options._timeout
 
 
 def is_of_ranks(error: BaseException | None) -> bool:

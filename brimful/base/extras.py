@@ -17,10 +17,9 @@ EXTRAS = {
     "tensorboardX": "tensorboard",
     "transformers": "hf",
     "uvicorn": "serve",
-    "wandb": "wandb",
 }
 """The extra in pyproject.toml that brings a package, by the package's module."""
-_CALLED = {"sklearn": "scikit-learn", "prometheus_client": "prometheus-client", "wandb": "W&B", "ray": "Ray"}
+_CALLED = {"sklearn": "scikit-learn", "prometheus_client": "prometheus-client", "ray": "Ray"}
 
 
 def missing(what: str, *modules: str, extra: str | None = None) -> str | None:

@@ -14,7 +14,7 @@ from typing import Self
 
 from brimful.base.console import warn
 from brimful.base.errors import BrimfulError
-from brimful.base.storage import LOCK, cannot_write
+from brimful.base.storage import LOCK, cannot_write, require_utf8
 from brimful.base.system import lock_file
 
 _TAKEN = (errno.EACCES, errno.EAGAIN)
@@ -36,9 +36,10 @@ class FolderLock:
         """Keep a folder to this process. A new one is created, and removed at the end if nothing is in it.
 
         Raises:
-            BrimfulError: another process works there, or the folder cannot be written.
+            BrimfulError: another process works there, or the folder cannot be written, or is not UTF-8.
         """
         place = folder.resolve()
+        require_utf8(place)
         if place in _held:
             return
         made = [above for above in (place, *place.parents) if not above.exists()]

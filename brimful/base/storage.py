@@ -23,7 +23,6 @@ from typing import Any, TypedDict
 import msgspec
 
 from brimful.base.errors import BrimfulError
-from brimful.base.paths import utf8_path
 
 TEMPORARY = ".tmp-"
 LOCK = ".lock"
@@ -75,6 +74,19 @@ def _is_about_another(error: OSError, path: Path, temporary: Path) -> bool:
         return False
     failed = Path(os.fsdecode(error.filename))
     return failed != path.parent and not failed.is_relative_to(temporary) and not failed.is_relative_to(path)
+
+
+def require_utf8(path: Path | str) -> None:
+    """Refuse a name that is not UTF-8, as archives of other systems leave them: pyarrow and safetensors take
+    none.
+
+    Raises:
+        BrimfulError: it is such a name.
+    """
+    try:
+        str(path).encode()
+    except UnicodeEncodeError as error:
+        raise BrimfulError(f"{path} has a name that is not UTF-8: rename it, or choose another") from error
 
 
 def require_file_place(path: Path) -> None:
@@ -244,8 +256,7 @@ def write_tensors(path: Path, tensors: dict[str, Any]) -> None:
     path.touch()
     mode = path.stat().st_mode  # as the umask has it; safetensors makes files for their owner alone
     try:
-        with utf8_path(path) as place:
-            save_file(tensors, place, metadata={"format": "pt"})
+        save_file(tensors, path, metadata={"format": "pt"})
         path.chmod(mode)
     except SafetensorError as error:
         raise OSError(str(error)) from error

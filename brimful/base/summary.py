@@ -51,10 +51,9 @@ class SummaryTable:
 
 @dataclass(frozen=True)
 class Series:
-    """One curve, group of bars, or point.
+    """One curve or point.
 
     Attributes:
-        xs: numbers; of bars their names.
         errors: standard errors of `ys`, or empty.
     """
 
@@ -69,8 +68,8 @@ class SummaryChart:
     """A picture.
 
     Attributes:
-        kind: "lines" over x, "bars" by name, or "points" with names. A page leaves out any other, which an
-            earlier version drew.
+        kind: "lines" over x, or "points" with names. A page leaves out any other, which an earlier version
+            drew.
         share: whether y is a proportion, which is written in percent.
     """
 

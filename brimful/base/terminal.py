@@ -50,12 +50,4 @@ class _WithNotes(Progress):
     def get_renderables(self) -> Iterator[RenderableType]:
         yield from super().get_renderables()
         for task in self.tasks:
-            note = fitting(task.fields["note"], self.console.width)
-            yield Text(note, no_wrap=True, overflow="ellipsis")
-
-
-def fitting(note: str, width: int) -> str:
-    """A note without the last of its parts, which commas divide, that make it wider than the terminal."""
-    while len(note) > width and ", " in note:
-        note = note.rpartition(", ")[0]
-    return note
+            yield Text(task.fields["note"], no_wrap=True, overflow="ellipsis")

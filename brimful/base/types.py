@@ -18,12 +18,8 @@ PrimaryMetric = tuple[str, Direction]
 
 Compile = Literal["auto"] | bool
 """Whether a step is compiled. auto: on CUDA, if Triton and a C compiler are installed."""
-Compression = Literal["none", "bf16", "fp16"]
-"""The format in which float32 gradients travel between ranks; none: their own."""
 Rounding = Literal["stochastic", "kahan", "master", "nearest"]
 """How 16-bit parameters are rounded."""
-Imitation = Literal["soft", "kl", "mse"]
-"""How a student's class probabilities are compared with its teacher's."""
 SpikePolicy = Literal["stop", "skip"]
 """What happens at a loss spike."""
 LossMean = Literal["tokens", "sequences"]

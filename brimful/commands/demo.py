@@ -14,8 +14,11 @@ from brimful.base.errors import BrimfulError
 from brimful.base.extras import require
 from brimful.base.folder_lock import FolderLock
 from brimful.base.storage import read_object, require_folder_place, write_json
+from brimful.commands.demo_reviews import find_reviews, load_reviews, write_reviews
+from brimful.commands.demo_stages import REPORT, SECONDS, SUMMARY, collect_results, run_stages
+from brimful.commands.report import report
+from brimful.runs.places import CONFIG
 
-CONFIG, SUMMARY = "config.yaml", "summary.json"
 PACKAGES = ("sklearn", "transformers", "onnx", "onnxscript", "onnxruntime", "matplotlib")
 
 
@@ -55,10 +58,6 @@ def demo(config: DemoConfig) -> dict[str, Any]:
         StoppedError: a signal asked the demo to stop.
     """
     require("the demo", *PACKAGES, extra="demo")
-    from brimful.commands.demo_reviews import find_reviews, load_reviews, write_reviews
-    from brimful.commands.demo_stages import REPORT, SECONDS, run_stages
-    from brimful.commands.report import report
-
     out = Path(config.out)
     require_place(config)
     reviews = load_reviews(find_reviews(), config.seed, config.max_reviews)
@@ -72,8 +71,8 @@ def demo(config: DemoConfig) -> dict[str, Any]:
             write_yaml(out / CONFIG, config)
             write_reviews(reviews, out / "reviews")
             is_short = config.max_reviews is not None
-            facts = run_stages(out, reviews, config.seed, is_short=is_short)
-            write_json(out / SUMMARY, facts)
+            seconds = run_stages(out, reviews.facts, config.seed, is_short=is_short)
+            write_json(out / SUMMARY, collect_results(out, reviews.facts, seconds))
             (out / SECONDS).unlink()
         if not (out / REPORT).exists():
             report(runs=[str(out)], out=str(out / REPORT))

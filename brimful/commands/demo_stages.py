@@ -1,181 +1,225 @@
-"""The stages of the demo, each through the verb that a user would call, with the settings of its recipe."""
+"""The stages of the demo: lines of `brimful` as a user would type them, with the settings of its recipe.
+
+Each line is a process of its own and leaves a folder of its own. A complete folder is not made again, and an
+interrupted training continues from its checkpoint.
+"""
 
 import math
+import shlex
+import shutil
+import subprocess
+import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import Any, NamedTuple
 
 from brimful.base.console import say
+from brimful.base.errors import BrimfulError
 from brimful.base.numbers import duration, percent, short
+from brimful.base.resources import usable_cores
 from brimful.base.seals import EXPORT
-from brimful.base.storage import read_json, write_json
+from brimful.base.storage import read_json, read_object, write_json
 from brimful.base.summary import Summary, judge_models, make_facts_table, with_overview
 from brimful.base.system import peak_memory
 from brimful.base.terminal import console
-from brimful.commands.demo_reviews import Reviews
-from brimful.commands.distil import distil
-from brimful.commands.export import export
-from brimful.commands.finetune import finetune
-from brimful.commands.prepare import prepare
-from brimful.commands.pretrain import pretrain
-from brimful.model.shape import SHAPES
-from brimful.objectives.layer_losses import spread_layers
 from brimful.reports.load import load_runs
 from brimful.reports.page import group_models
-from brimful.runs.directory import run_once
-from brimful.runs.signals import StoppedError
+from brimful.runs.places import CONFIG
+from brimful.runs.signals import StoppedError, StopRequest, stop_request
 
-SECONDS, REPORT = "seconds.json", "report.html"
-"""Files of a demo: the seconds of each stage, also those before an interruption, and the page."""
+SECONDS, SUMMARY, REPORT = "seconds.json", "summary.json", "report.html"
+"""Files of a demo: the seconds of each stage, also those before an interruption, what came out, the page."""
 ALL_TEXTS = 13_900
 """Texts that the 800 updates of pretraining are for; fewer texts take as many fewer updates."""
-PRETRAIN_UPDATES, CHECKPOINT_EVERY_UPDATES = 800, 100
+PRETRAIN_UPDATES = 800
+SIGNAL_WAIT_SECONDS = 0.1
 
 # The recipe: small enough for two cores and a quarter of an hour with AVX-512, half an hour without.
-PREPARE: dict[str, Any] = {
-    "tokenizer": "train:8000",
-    "lowercase": True,
-    "han": "pieces",
-    "read": {"split": "line"},
-}
-PRETRAIN: dict[str, Any] = {
-    "model": "mini",
-    "rows_per_update": 4,
-    "packing": {"max_length": 128, "capacity": 1024},
-    "recipe": "fast",
-}
-FINETUNE: dict[str, Any] = {
-    "learning_rates": [3e-4, 6e-4],
-    "epochs": 3.0,
-    "trial_epochs": 1.5,
-    "batch": 32,
-    "dropout": 0.1,
-}
-FROM_RANDOM: dict[str, Any] = {"initialisation": "random", "learning_rates": [7e-4, 1.5e-3]}
+TABLES = "--train {out}/reviews/train.tsv --test {out}/reviews/test.tsv --seed {seed}"
+FINETUNE = f"finetune {TABLES} --epochs 3 --trial-epochs 1.5 --batch 32 --dropout 0.1"
 # TinyBERT's two stages, as they were measured (bench/results/demo.json).
-DISTIL: dict[str, Any] = {
-    "student_layers": 2,
-    "initialisation": "pretrained",
-    "layers": {"epochs": 0.5, "learning_rate": 5e-4},
-    "logits": {"epochs": 1.0, "learning_rate": 5e-4},
-    "baseline": "none",
-}
+DISTIL = "distil --unlabelled {out}/reviews/unlabelled.txt --baseline none --seed {seed}"
+TWO_STAGES = "--layers.epochs 0.5 --layers.learning-rate 5e-4 --logits.epochs 1 --logits.learning-rate 5e-4"
+
+
+class DemoStage(NamedTuple):
+    """A stage: the key of its seconds, its title, and its lines."""
+
+    name: str
+    title: str
+    lines: Sequence[str]
+
+
+STAGES = (
+    DemoStage(
+        "prepare",
+        "prepare: raw reviews -> shards",
+        (
+            "prepare {out}/reviews/training.txt --out {out}/data --tokenizer train:8000 --lowercase"
+            " --han pieces --read.split line",
+        ),
+    ),
+    DemoStage(
+        "pretrain",
+        "pretrain: shards -> encoder",
+        (
+            "pretrain --data {out}/data --out {out}/pretrain --model mini --recipe fast --rows-per-update 4"
+            " --packing.max-length 128 --packing.capacity 1024 --trainer.steps {updates}"
+            " --trainer.checkpoint-every 100 --seed {seed}",
+        ),
+    ),
+    DemoStage(
+        "finetune",
+        "fine-tune on 2,000 labels, pretrained and from random weights",
+        (
+            FINETUNE + " --encoder {out}/pretrain --out {out}/finetune --learning-rates 3e-4 6e-4",
+            FINETUNE + " --encoder {out}/pretrain --out {out}/finetune-random --initialisation random"
+            " --learning-rates 7e-4 1.5e-3 --ladder none",
+        ),
+    ),
+    DemoStage(
+        "distil",
+        "distil: 4 layers -> 2; and the same 2 layers from the labels",
+        (
+            DISTIL + " --teacher {out}/finetune --out {out}/distil --student-layers 2"
+            f" --initialisation pretrained {TWO_STAGES}",
+            FINETUNE + " --encoder {out}/pretrain --out {out}/student-undistilled --layers 1 3"
+            " --learning-rates 3e-4 6e-4 --ladder none",
+        ),
+    ),
+    DemoStage(
+        "export",
+        "export: Hugging Face folders and ONNX",
+        (
+            "export {out}/finetune --out {out}/export/finetune-hf",
+            "export {out}/finetune --out {out}/export/finetune-onnx --format onnx",
+            "export {out}/distil --out {out}/export/distil-hf",
+            "export {out}/distil --out {out}/export/distil-onnx --format onnx",
+        ),
+    ),
+)
 MODELS = ("finetune", "finetune-random", "distil", "student-undistilled")
 """The runs with a model that is measured on the test reviews."""
-SERVED = ("finetune", "distil")
-"""The runs whose models are exported."""
 
 
-def run_stages(out: Path, reviews: Reviews, seed: int, *, is_short: bool) -> dict[str, Any]:
-    """Run all stages; returns the content of summary.json.
-
-    Each leaves a folder of its own: a complete one is not made again, and an interrupted training continues
-    from its checkpoint.
+def run_stages(out: Path, facts: Mapping[str, int], seed: int, *, is_short: bool) -> dict[str, float]:
+    """Run all stages; returns the seconds of each.
 
     Args:
+        facts: of the reviews.
         is_short: whether pretraining takes as many fewer updates as there are fewer reviews.
 
     Raises:
-        StoppedError: a signal asked to stop; it says how to continue.
+        BrimfulError: a line failed; its process has said why.
+        StoppedError: a signal asked to stop.
     """
-    facts = reviews.facts
     say(
         f"{facts['reviews']:,} reviews, {facts['unique']:,} of them unique; {facts['conflicting']} carry both"
         f" labels and are only text. Test: {facts['test']:,}, never seen in training, nor their"
         f" near-duplicates. Training: {facts['labelled']:,} with labels, the rest as plain text. With all"
         " reviews the demo takes 8 to 35 minutes on two cores; the same command continues it"
     )
+    updates = PRETRAIN_UPDATES
+    if is_short:
+        updates = math.ceil(PRETRAIN_UPDATES * facts["pretraining"] / ALL_TEXTS)
+    values = {"out": out, "seed": seed, "updates": updates}
+    seconds: dict[str, float] = read_json(out / SECONDS) if (out / SECONDS).exists() else {}
+    with stop_request() as request:
+        for number, stage in enumerate(STAGES, 1):
+            with time_stage(out / SECONDS, seconds, stage, number):
+                for line in stage.lines:
+                    # The values are filled in after the line is split, since a path may have spaces.
+                    run_line([word.format(**values) for word in shlex.split(line)], request)
+    return seconds
+
+
+@contextmanager
+def time_stage(file: Path, seconds: dict[str, float], stage: DemoStage, number: int) -> Iterator[None]:
+    """Announce a stage, and add its time to `seconds` and to the file that keeps them over interruptions."""
+    console.rule(f"{number} {stage.title}", align="left")
+    started = time.perf_counter()
     try:
-        return _run_stages(out, reviews, seed, is_short)
-    except StoppedError as stopped:
-        raise stopped.resumed_by("the same command") from stopped
-    except KeyboardInterrupt as stopped:
-        stopped.add_note("continue with the same command")
-        raise
+        yield
+    finally:
+        seconds[stage.name] = seconds.get(stage.name, 0.0) + time.perf_counter() - started
+        write_json(file, seconds)
 
 
-def _run_stages(out: Path, reviews: Reviews, seed: int, is_short: bool) -> dict[str, Any]:
-    seconds = read_json(out / SECONDS) if (out / SECONDS).exists() else {}
-    stage = partial(time_stage, out / SECONDS, seconds)
-    texts, unlabelled = str(out / "reviews" / "training.txt"), str(out / "reviews" / "unlabelled.txt")
-    labelled, test = str(out / "reviews" / "train.tsv"), str(out / "reviews" / "test.tsv")
+def run_line(words: Sequence[str], request: StopRequest) -> None:
+    """Run a line of `brimful`, unless its folder is complete; an interrupted training goes on.
 
-    def classify(name: str, values: dict[str, Any], ladder: str = "none") -> None:
-        places = {"encoder": str(out / "pretrain"), "train": labelled, "test": test}
-        run_once(finetune, out / name, **places, seed=[seed], ladder=ladder, **values)
+    Args:
+        words: the verb and its options, `--out` among them.
+        request: signals, which the line's process gets too.
 
-    with stage("prepare", "1 prepare: raw reviews -> shards"):
-        prepare(paths=[texts], out=str(out / "data"), **PREPARE)
-    with stage("pretrain", "2 pretrain: shards -> encoder"):
-        updates = PRETRAIN_UPDATES
-        if is_short:
-            updates = math.ceil(PRETRAIN_UPDATES * reviews.facts["pretraining"] / ALL_TEXTS)
-        trainer = {"steps": updates, "checkpoint_every": CHECKPOINT_EVERY_UPDATES}
-        values = PRETRAIN | {"seed": seed, "trainer": trainer}
-        pretrained = run_once(pretrain, out / "pretrain", data=str(out / "data"), **values)
-    with stage("finetune", f"3 fine-tune on {reviews.facts['labelled']:,} labels"):
-        classify("finetune", FINETUNE, ladder="quick")
-        classify("finetune-random", FINETUNE | FROM_RANDOM)
-    with stage("distil", "4 distil: 4 layers -> 2"):
-        places = {"teacher": str(out / "finetune"), "unlabelled": [unlabelled]}
-        run_once(distil, out / "distil", **places, seed=seed, **DISTIL)
-        layers = spread_layers(SHAPES[PRETRAIN["model"]][0], DISTIL["student_layers"])
-        classify("student-undistilled", FINETUNE | {"layers": layers})
-    with stage("export", "export: Hugging Face folders and ONNX"):
-        differences = export_all(out, SERVED)
-    result = {
+    Raises:
+        BrimfulError: the line failed.
+        StoppedError: a signal stopped it.
+    """
+    verb, out = words[0], Path(words[words.index("--out") + 1])
+    if (out / SUMMARY).exists() or (out / EXPORT).exists():
+        say(f"{out.name}: already finished")
+        return
+    if verb != "prepare" and (out / CONFIG).exists():
+        words = [verb, "--resume", str(out)]
+    elif verb != "prepare":
+        shutil.rmtree(out, ignore_errors=True)  # what is left of a line that had not begun to train
+    say(f"brimful {shlex.join(words)}")
+    # Ctrl-C reaches a whole process group. In a group of its own, the line gets each signal once: from here.
+    with subprocess.Popen([sys.executable, "-m", "brimful", *words], process_group=0) as process:
+        forwarded = 0
+        while process.poll() is None:
+            try:
+                time.sleep(SIGNAL_WAIT_SECONDS)
+            except KeyboardInterrupt:  # the second Ctrl-C
+                process.send_signal(request.number)
+            if request.number and not forwarded:
+                forwarded = request.number
+                process.send_signal(forwarded)
+    if request.number:
+        raise StoppedError(request.number, f"in `brimful {verb}`", "continue with the same command")
+    if process.returncode:
+        raise BrimfulError(f"the demo ends here, since this line failed: brimful {shlex.join(words)}")
+
+
+def collect_results(out: Path, data: Mapping[str, int], seconds: Mapping[str, float]) -> dict[str, Any]:
+    """The content of summary.json, from the records of the demo's runs."""
+    pretrained = read_object(out / "pretrain" / SUMMARY)
+    peak = peak_memory("children")
+    facts = {
         "kind": "demo",
-        "data": reviews.facts,
+        "data": data,
         "packing": pretrained["packing"],
         "pretrain": {
             "tokens_per_second": pretrained["tokens_per_second"],
             "validation_loss": pretrained["validation"].get("loss"),
             "tokens": pretrained["tokens"],
         },
-        "export": {"max_abs_logit_difference": differences},
-        "peak_memory_mb": max(peak_memory("self"), peak_memory("children")) >> 20,
+        "export": {"max_abs_logit_difference": read_export_differences(out / "export")},
+        "peak_memory_mb": peak >> 20,
         "versions": {name: version(name) for name in ("torch", "transformers", "onnxruntime")},
-        "threads": torch.get_num_threads(),
+        "cores": usable_cores(),
         "report": str(out / REPORT),
         "seconds": {**seconds, "total": sum(seconds.values())},
     }
-    summary = summarise_demo(out, result)
+    summary = summarise_demo(out, facts)
     accuracy = {model.name: model.value for model in summary.models}
-    return with_overview(result | {"accuracy": accuracy}, summary)
+    return with_overview(facts | {"accuracy": accuracy}, summary)
 
 
-@contextmanager
-def time_stage(file: Path, seconds: dict[str, float], name: str, title: str) -> Iterator[None]:
-    """Announce a stage, and add its time to `seconds` and to the file that keeps them over interruptions."""
-    console.rule(title, align="left")
-    started = time.perf_counter()
-    try:
-        yield
-    finally:
-        seconds[name] = seconds.get(name, 0.0) + time.perf_counter() - started
-        write_json(file, seconds)
-
-
-def export_all(out: Path, runs: Sequence[str]) -> dict[str, float]:
-    """Export the models of these runs; returns the largest difference of a logit by format."""
+def read_export_differences(folder: Path) -> dict[str, float]:
+    """The largest difference of a logit by format, over the exports of all models."""
     differences = {"hf": 0.0, "onnx": 0.0}
-    for run in runs:
-        for form in differences:
-            place = out / "export" / f"{run}-{form}"
-            if not (place / EXPORT).exists():
-                export(run=str(out / run), out=str(place), format=form)
-            difference = read_json(place / EXPORT)["max_abs_logit_difference"]
-            differences[form] = max(differences[form], difference)
+    for record in folder.glob(f"*/{EXPORT}"):
+        kind = record.parent.name.rpartition("-")[2]
+        differences[kind] = max(differences[kind], read_object(record)["max_abs_logit_difference"])
     return differences
 
 
-def summarise_demo(out: Path, facts: dict[str, Any]) -> Summary:
+def summarise_demo(out: Path, facts: Mapping[str, Any]) -> Summary:
     """The models of all runs side by side on the test reviews, packing, and the time that all took."""
     ((test, models),) = group_models(load_runs([out / name for name in MODELS])).items()
     packing = facts["packing"]

@@ -87,8 +87,7 @@ def export(config: ExportConfig) -> dict[str, Any]:
         the modules `left_out`; what was `pruned` with `keep_pieces_of` (`text.pruning.Statistics`);
         `max_abs_hidden_difference` from `transformers` on the given folder, and `max_abs_logit_difference` of
         the written one (None where not compared); what `gate` found on real texts
-        (`exporting.gate.compare`); for a checkpoint also its `step` and whether its weights
-        are `averaged`.
+        (`exporting.gate.compare`); for a checkpoint also its `step`.
 
     Raises:
         BrimfulError: there is no model, tokenizer or such checkpoint, the format has no place for its head or

@@ -20,7 +20,7 @@ from brimful.base.storage import read_commit, read_record, require_shape
 from brimful.base.terminal import output_console
 from brimful.commands.inspect_config import InspectConfig
 from brimful.commands.inspect_verify import verify_folder
-from brimful.corpus.pipeline.duplicate_decisions import DECISIONS, read_decisions
+from brimful.corpus.pipeline.duplicate_decisions import DECISIONS, DECISIONS_FILE, read_decisions
 from brimful.corpus.pipeline.text import TextPart, TextRecord, text_path
 from brimful.corpus.shards import MANIFEST, Corpus, Shard
 from brimful.runs.directory import CONFIG
@@ -123,7 +123,7 @@ def _rows(directory: Path, update: int, most: int) -> dict[str, Any]:
     from brimful.stages.pretrain_data import make_sources, make_stream
     from brimful.train.journal import SPIKES
     from brimful.train.metrics import read_metrics
-    from brimful.train.probe import rows_on_cpu
+    from brimful.train.step_memory import rows_on_cpu
 
     config = _run_config(directory)
     if update > config.trainer.steps:
@@ -214,8 +214,8 @@ def _document(shard: Shard, number: int, tokenizer: "Tokenizer", most: int) -> d
 def _examples(directory: Path, corpus: Corpus, most: int) -> dict[str, list[dict[str, str]]]:
     """The first examples of each rule, in the order of the text parts."""
     found: dict[str, list[dict[str, str]]] = {}
-    for path in sorted((directory / "dedup").glob("generation-*.json")):
-        read_commit(path, verify=True, remedy=_AGAIN)
+    if (decisions := directory / "dedup" / DECISIONS_FILE).exists():
+        read_commit(decisions, verify=True, remedy=_AGAIN)
     for path in sorted((directory / "text").glob("part-*.json")):
         text = read_record(path, TextRecord, remedy=_AGAIN)
         for rule, examples in text["examples"].items():

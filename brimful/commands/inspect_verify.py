@@ -14,7 +14,7 @@ from brimful.corpus.shards import MANIFEST, ManifestRecord
 _DATA = {
     "shards": (r"(.*?)\.(?:tok|word\.bits|sent\.bits|idx|src)", r"\1.json"),
     "text": (r"(part-\d+)\.(?:parquet|docs|lines|bands)", r"\1.json"),
-    "dedup": (r"part-\d+\.(?:fates|dropped)", "generation-*.json"),
+    "dedup": (r"part-\d+\.(?:fates|dropped)", "decisions.json"),
     r"step-\d+": (r"tensors\.safetensors", "checkpoint.json"),
     "result": (r"weights\.safetensors", "result.json"),
 }

@@ -17,7 +17,7 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
 
     Returns:
         the counts of OUT/MANIFEST.json: documents, dropped by reason, tokens, words ...; what was `decided`
-        about the vocabulary, case, accents and Chinese; seconds by stage, peak memory.
+        about the vocabulary, case, accents and Chinese; seconds by stage.
 
     Raises:
         BrimfulError: there is nothing to read, or nothing is left after cleaning; the folder has another

@@ -23,6 +23,7 @@ FORMAT_VERSION = 2
 MANIFEST = "MANIFEST.json"
 PARTS = ("tok", "word.bits", "sent.bits", "idx", "src")
 _PREPARE_AGAIN = "run prepare again to make it again"
+_TOTALS = ("documents", "tokens", "words", "sentences")
 _OTHER_FILES = 256
 """How many files a process may open in addition to its shards."""
 
@@ -174,9 +175,6 @@ def write_shard(
     )
 
 
-_TOTALS = ("documents", "tokens", "words", "sentences")
-
-
 def write_manifest(directory: Path, shards: Sequence[str], **facts: Any) -> dict[str, Any]:
     """Make a corpus of committed shards and tokenizer.json; returns the commit record, MANIFEST.json."""
     records = [(name, read_record(directory / "shards" / f"{name}.json")) for name in shards]
@@ -220,13 +218,18 @@ def read_bits(bits: np.ndarray, begin: int, end: int) -> np.ndarray:
     return unpacked[begin - 8 * first : end - 8 * first].view(bool)
 
 
-def _check_version(path: Path, record: dict[str, Any]) -> None:
+def _read(path: Path, shape: Any, *, verify: bool) -> dict[str, Any]:
+    """A commit record of this format and shape, after the sizes of its files were compared with it, with
+    `verify` every byte."""
+    record = read_commit(path, verify=verify, remedy=_PREPARE_AGAIN)
     version = record.get("format_version")
     if version != FORMAT_VERSION:
         raise BrimfulError(
-            f"{path} has format {version}, this Brimful reads {FORMAT_VERSION}; "
-            "update Brimful or prepare the corpus again"
+            f"{path} has format {version}, this Brimful reads {FORMAT_VERSION}; update Brimful or prepare the"
+            " corpus again"
         )
+    require_shape(record, shape, path, f"remove it and {_PREPARE_AGAIN}")
+    return record
 
 
 class Origin(NamedTuple):
@@ -274,11 +277,7 @@ class Shard:
         Raises:
             BrimfulError: the shard is damaged, or of another format.
         """
-        path = self._path.with_name(f"{self.name}.json")
-        record = read_commit(path, verify=read, remedy=_PREPARE_AGAIN)
-        _check_version(path, record)
-        require_shape(record, ShardRecord, path, f"remove it and {_PREPARE_AGAIN}")
-        return record
+        return _read(self._path.with_name(f"{self.name}.json"), ShardRecord, verify=read)
 
     def damaged(self, how: str) -> BrimfulError:
         """The error to raise when its files are inconsistent."""
@@ -368,26 +367,19 @@ class Corpus:
         """
         directory = Path(directory)
         require_prepared(directory)
-        manifest = read_commit(directory / MANIFEST, verify=True, remedy=_PREPARE_AGAIN)
-        _check_version(directory / MANIFEST, manifest)
-        require_shape(manifest, ManifestRecord, directory / MANIFEST, f"remove it and {_PREPARE_AGAIN}")
+        manifest = _read(directory / MANIFEST, ManifestRecord, verify=True)
         _allow_open_files(directory, len(manifest["shards"]))
         shards = [Shard(directory / "shards", entry["name"], verify=verify) for entry in manifest["shards"]]
         if not shards:
             raise BrimfulError(f"{directory} holds no documents; prepare more text")
         for shard, entry in zip(shards, manifest["shards"], strict=True):
+            what = ""
             if shard.record["crc32"] != entry["crc32"]:
-                raise BrimfulError(
-                    f"{directory}: the shard {shard.name} is not the one that {MANIFEST} names; "
-                    "run prepare again to finish it"
-                )
-        first = shards[0]
-        for shard in shards:
-            if shard.record["tokenizer_hash"] != first.record["tokenizer_hash"]:
-                raise BrimfulError(
-                    f"{directory}: shards {first.name} and {shard.name} were made with different tokenizers; "
-                    "run prepare again to finish them"
-                )
+                what = f"the shard {shard.name} is not the one that {MANIFEST} names"
+            elif shard.record["tokenizer_hash"] != shards[0].record["tokenizer_hash"]:
+                what = f"shards {shards[0].name} and {shard.name} were made with different tokenizers"
+            if what:
+                raise BrimfulError(f"{directory}: {what}; run prepare again to finish it")
         corpus = cls(directory, shards)
         if not corpus.documents:
             raise BrimfulError(f"the shards of {directory} hold no documents; prepare more text")

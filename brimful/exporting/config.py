@@ -36,8 +36,8 @@ class ExportConfig:
     """The most that the export may lose of the primary metric, else of the share of equal predictions, and of
     an encoder of the mean cosine. What loses more is not written."""
     step: Step | None = None
-    """For a run of pretrain, finished or not, or the training under way in one of finetune: the checkpoint
-    after this many updates, or of the best evaluation. An average of weights is taken, if there is one."""
+    """For a run of pretrain, finished or not: the checkpoint after this many updates, or of the best
+    evaluation."""
     format: FormatName | None = None
     """The files to write, by what loads them; by default hf, and sentence-transformers for a folder of theirs
     that is no run, and for classifiers of the mean in BERT-like models, which `transformers` has no class

@@ -74,11 +74,10 @@ def summarise_export(facts: Facts) -> Summary:
     elif difference is not None:
         verdict = f"its outputs in float32 are the model's within {difference:.1e}"
     hidden = metric(facts, "max_abs_hidden_difference")
-    checkpoint = f"step {facts['step']:,}" if "step" in facts else None
     rows = {
         "Size": megabytes(metric(facts, "megabytes") or 0),
         "Model": f"{facts['model']}, {facts['parameters']:,} parameters, {facts['pieces']:,} pieces",
-        "Checkpoint": f"{checkpoint}, averaged weights" if facts.get("averaged") else checkpoint,
+        "Checkpoint": f"step {facts['step']:,}" if "step" in facts else None,
         "Largest difference of an output": None if difference is None else f"{difference:.1e} in float32",
         "Hidden states, from transformers": None if hidden is None else f"{hidden:.1e}",
         **_describe_speed(gate),

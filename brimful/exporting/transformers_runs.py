@@ -9,7 +9,6 @@ import torch
 from safetensors.torch import load_file
 
 from brimful.base.errors import BrimfulError, is_out_of_memory
-from brimful.base.paths import utf8_path
 from brimful.exporting.graph import pool_padded
 from brimful.exporting.runtimes import Inputs, Run
 from brimful.hf.config_json import shape_of
@@ -53,8 +52,8 @@ def transformers_run(
     transformers.utils.logging.disable_progress_bar()
     suffix = "" if head is None else HEADS[MaskedLMHead if isinstance(head, MaskedLMHead) else type(head)]
     kind = getattr(transformers, f"AutoModel{suffix}")
-    with _refusals(named), utf8_path(folder) as place:
-        model = kind.from_pretrained(place, attn_implementation="eager", dtype=torch.float32).eval()
+    with _refusals(named):
+        model = kind.from_pretrained(folder, attn_implementation="eager", dtype=torch.float32).eval()
 
     def run(inputs: Inputs) -> np.ndarray:
         given = {name: torch.from_numpy(array) for name, array in inputs.items()}

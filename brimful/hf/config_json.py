@@ -2,10 +2,11 @@
 
 import json
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
+from msgspec import Meta, Struct
 from tokenizers import Tokenizer
 
 from brimful.base.console import warn
@@ -94,9 +95,54 @@ _OTHERS = {  # keys of models with the same sizes that are not BERT
     "intra_bottleneck_size",
     "local_attention",
 }
-_MOST = 2**31 - 1
-_MOST_LAYERS = 1000
+Size = Annotated[int, Meta(ge=1, le=2**31 - 1)]
+Rate = Annotated[float, Meta(ge=0, le=1)]
+Theta = Annotated[float, Meta(ge=1e-3, le=1e12)]
 _MOST_ROTATED = 2**20  # positions whose angles are kept in memory
+
+
+class _Numbers(Struct):
+    """The numbers of a config.json, with the defaults of `transformers`."""
+
+    vocab_size: Size
+    hidden_size: Size
+    num_hidden_layers: Annotated[int, Meta(ge=1, le=1000)]
+    num_attention_heads: Size
+    intermediate_size: Size
+    max_position_embeddings: Size
+    pad_token_id: Annotated[int, Meta(ge=0, le=2**31 - 1)]
+    initializer_range: Annotated[float, Meta(ge=0, le=100)] = 0.02
+    classifier_dropout: Rate = 0.0
+
+
+class _BertNumbers(_Numbers):
+    embedding_size: Size = 128
+    type_vocab_size: Size = 2
+    layer_norm_eps: Rate = 1e-12
+    hidden_dropout_prob: Rate = 0.1
+    attention_probs_dropout_prob: Rate = 0.1
+
+
+class _Rope(Struct):
+    """Of a type of layer, since version 5; the names of a scaling, `type` in older ones."""
+
+    rope_theta: Theta | None = None
+    rope_type: str = "default"
+    type: str = "default"
+
+
+class _ModernNumbers(_Numbers):
+    norm_eps: Rate = 1e-5
+    mlp_dropout: Rate = 0.0
+    embedding_dropout: Rate = 0.0
+    attention_dropout: Rate = 0.0
+    local_attention: Size = 128
+    global_rope_theta: Theta = 160_000.0
+    local_rope_theta: Theta = 10_000.0
+    rope_parameters: dict[str, _Rope | None] = {}
+    rope_scaling: Any = None
+    layer_types: list[str] = []
+    global_attn_every_n_layers: Size = 3
 
 
 def _kind(values: dict[str, Any], where: str) -> str:
@@ -109,61 +155,11 @@ def _kind(values: dict[str, Any], where: str) -> str:
     known = ", ".join(FAMILIES)
     if kind is not None:
         raise BrimfulError(f"{where}: model_type {kind!r:.60} is not supported; known: {known}")
-    names = values.get("architectures")
-    name = names[0] if isinstance(names, list) and names else None
-    if isinstance(name, str):
-        for kind, family in FAMILIES.items():
-            if re.match(f"{family.name}(Model|For|LM)", name):
-                return kind
-        raise BrimfulError(f"{where}: a {name!r:.60} is not supported; known model types: {known}")
-    segments = values.get("type_vocab_size")
-    if values.keys() >= _BERT_ALONE and not values.keys() & _OTHERS and segments != 1:
+    named = re.search(r'"Bert(Model|For|LM)', json.dumps(values.get("architectures") or "BertModel"))
+    has_keys = values.keys() >= _BERT_ALONE and not values.keys() & _OTHERS
+    if named and has_keys and values.get("type_vocab_size") != 1:
         return "bert"
     raise BrimfulError(f'{where} does not say what it describes: add "model_type", one of {known}')
-
-
-@dataclass(frozen=True)
-class _Numbers:
-    """The numbers of a config.json."""
-
-    values: Mapping[str, Any]
-
-    def whole(self, key: str, default: int | None = None, *, least: int = 0, most: int = _MOST) -> int:
-        """A whole number.
-
-        Raises:
-            KeyError: it is absent, and there is no default.
-            ValueError: it is something else, or out of range.
-        """
-        value = self._given(key, default)
-        right = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
-        if isinstance(value, bool) or not right or not least <= value <= most:
-            raise ValueError(f"{key} is {_shown(value)}: it must be a whole number from {least} to {most:,}")
-        return int(value)
-
-    def real(self, key: str, default: float, *, least: float = 0.0, most: float = 1.0) -> float:
-        """A number.
-
-        Raises:
-            ValueError: it is something else, or out of range.
-        """
-        value = self._given(key, default)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
-            raise ValueError(f"{key} is {_shown(value)}: it must be a number from {least:g} to {most:g}")
-        return float(value)
-
-    def _given(self, key: str, default: Any) -> Any:
-        value = self.values.get(key)
-        if value is None:
-            if default is None:
-                raise KeyError(key)
-            return default
-        return value
-
-
-def _shown(value: Any) -> str:
-    """A value as JSON writes it, cut."""
-    return f"{json.dumps(value, ensure_ascii=True):.60}"
 
 
 def read_config(values: Any, where: str) -> EncoderConfig:
@@ -185,10 +181,15 @@ def read_config(values: Any, where: str) -> EncoderConfig:
             raise BrimfulError(f"{where}: {key} {found!r:.60} is not supported, only {wanted!r}")
     if values.get("quantization_config") is not None:
         raise BrimfulError(f"{where}: quantized weights are not supported: save the model without them")
+    given = {"pad_token_id": family.pad_id} | {k: v for k, v in values.items() if v is not None}
+    if "local_rope_theta" in values.keys() - given.keys():  # null: as in transformers before version 5
+        given["local_rope_theta"] = given.get("global_rope_theta", 160_000.0)
     try:
-        return _encoder_config(values, kind, family, where)
-    except KeyError as error:
-        raise BrimfulError(f"{where} lacks {error.args[0]!r}") from error
+        if family.architecture == "modern":
+            return _modern_config(msgspec.convert(given, _ModernNumbers), where)
+        return _bert_config(msgspec.convert(given, _BertNumbers), kind)
+    except msgspec.ValidationError as error:
+        raise BrimfulError(f"{where}: {error}".replace("$.", "")) from error
     except (ValueError, BrimfulError) as error:
         raise BrimfulError(f"{where}: {error}") from error
 
@@ -202,74 +203,67 @@ def shape_of(folder: ModelFolder) -> EncoderConfig:
     return read_config(folder.values, str(folder.config_file))
 
 
-def _encoder_config(values: dict[str, Any], kind: str, family: Family, where: str) -> EncoderConfig:
-    number = _Numbers(values)
-    modern = family.architecture == "modern"
-    number.real("classifier_dropout", 0.0)
-    limits = {"num_hidden_layers": _MOST_LAYERS}
-    sizes = {
-        ours: number.whole(theirs, least=1, most=limits.get(theirs, _MOST))
-        for ours, theirs in _SHARED.items()
-    }
-    pad = number.whole("pad_token_id", family.pad_id)
-    unused_positions = pad + 1 if family.prefix == "roberta." else 0
-    shortest, longest = unused_positions + 3, _MOST_ROTATED if modern else _MOST  # [CLS], a token, [SEP]
-    shared: dict[str, Any] = {
-        **sizes,
-        "architecture": family.architecture,
-        "max_length": number.whole("max_position_embeddings", least=shortest, most=longest)
-        - unused_positions,
-        "pad_id": pad,
-        "initializer_range": number.real("initializer_range", 0.02, most=100.0),
-    }
-    if not modern:
-        width = number.whole("embedding_size", 128, least=1) if kind == "electra" else sizes["hidden_size"]
-        return EncoderConfig(
-            variant=family.variant,
-            embedding_size=None if width == sizes["hidden_size"] else width,
-            segments=number.whole("type_vocab_size", 2, least=1),
-            norm_eps=number.real("layer_norm_eps", 1e-12),
-            dropout=number.real("hidden_dropout_prob", 0.1),
-            attention_dropout=number.real("attention_probs_dropout_prob", 0.1),
-            **shared,
+def _shared(numbers: _Numbers, *, unused: int = 0, longest: int = 2**31 - 1) -> dict[str, Any]:
+    """What both kinds of configurations have.
+
+    Args:
+        unused: position embeddings before the first.
+        longest: sequence that is read.
+    """
+    length = numbers.max_position_embeddings - unused
+    if not 3 <= length <= longest:  # [CLS], a token, [SEP]
+        raise ValueError(
+            f"max_position_embeddings is {numbers.max_position_embeddings}: it must be from {unused + 3} to"
+            f" {unused + longest:,}"
         )
-    dropout = number.real("mlp_dropout", 0.0)
-    if number.real("embedding_dropout", 0.0) != dropout:
-        warn(f"{where}: embedding_dropout differs from mlp_dropout; mlp_dropout is used for both")
-    theta = _theta(values, "full_attention", "global_rope_theta", 160_000.0)
-    if values.get("local_rope_theta", theta) is None:  # as in transformers before version 5
-        values = values | {"local_rope_theta": theta}
+    sizes = {ours: getattr(numbers, theirs) for ours, theirs in _SHARED.items()}
+    return sizes | {
+        "max_length": length,
+        "pad_id": numbers.pad_token_id,
+        "initializer_range": numbers.initializer_range,
+    }
+
+
+def _bert_config(numbers: _BertNumbers, kind: str) -> EncoderConfig:
+    family = FAMILIES[kind]
+    width = numbers.embedding_size if kind == "electra" else numbers.hidden_size
     return EncoderConfig(
-        norm_eps=number.real("norm_eps", 1e-5),
-        dropout=dropout,
-        attention_dropout=number.real("attention_dropout", 0.0),
-        local_attention=number.whole("local_attention", 128, least=1),
-        rope_theta=theta,
-        rope_theta_local=_theta(values, "sliding_attention", "local_rope_theta", 10_000.0),
-        global_every=_global_every(values, sizes["layers"]),
-        **shared,
+        architecture=family.architecture,
+        variant=family.variant,
+        embedding_size=None if width == numbers.hidden_size else width,
+        segments=numbers.type_vocab_size,
+        norm_eps=numbers.layer_norm_eps,
+        dropout=numbers.hidden_dropout_prob,
+        attention_dropout=numbers.attention_probs_dropout_prob,
+        **_shared(numbers, unused=numbers.pad_token_id + 1 if family.prefix == "roberta." else 0),
     )
 
 
-def _theta(values: dict[str, Any], kind: str, old_key: str, default: float) -> float:
-    rope = values.get("rope_parameters") or {}
-    parameters = (rope.get(kind) or {}) if isinstance(rope, dict) else None
-    if not isinstance(parameters, dict):
-        raise ValueError(f"rope_parameters is {_shown(rope)}: it must be an object for each type of layer")
-    kind_of_rope = parameters.get("rope_type", parameters.get("type", "default"))
-    if kind_of_rope != "default" or values.get("rope_scaling"):
+def _modern_config(numbers: _ModernNumbers, where: str) -> EncoderConfig:
+    if numbers.embedding_dropout != numbers.mlp_dropout:
+        warn(f"{where}: embedding_dropout differs from mlp_dropout; mlp_dropout is used for both")
+    ropes = {kind: rope or _Rope() for kind, rope in numbers.rope_parameters.items()}
+    kinds = {kind for rope in ropes.values() for kind in (rope.rope_type, rope.type)}
+    if numbers.rope_scaling or kinds - {"default"}:
         raise ValueError("scaled rotary positions are not supported")
-    given = {"rope_theta": parameters.get("rope_theta"), old_key: values.get(old_key)}
-    key = "rope_theta" if given["rope_theta"] else old_key
-    return _Numbers(given).real(key, default, least=1e-3, most=1e12)
+    return EncoderConfig(
+        norm_eps=numbers.norm_eps,
+        dropout=numbers.mlp_dropout,
+        attention_dropout=numbers.attention_dropout,
+        local_attention=numbers.local_attention,
+        rope_theta=ropes.get("full_attention", _Rope()).rope_theta or numbers.global_rope_theta,
+        rope_theta_local=ropes.get("sliding_attention", _Rope()).rope_theta or numbers.local_rope_theta,
+        global_every=_global_every(numbers),
+        **_shared(numbers, longest=_MOST_ROTATED),
+    )
 
 
-def _global_every(values: dict[str, Any], layers: int) -> int:
-    types = values.get("layer_types")
-    if types is None:
-        return _Numbers(values).whole("global_attn_every_n_layers", 3, least=1)
+def _global_every(numbers: _ModernNumbers) -> int:
+    if not numbers.layer_types:
+        return numbers.global_attn_every_n_layers
+    layers = numbers.num_hidden_layers
     for every in range(1, layers + 1):
-        if types == _layer_types(layers, every):
+        if numbers.layer_types == _layer_types(layers, every):
             return every
     raise ValueError("layer_types must have a full_attention layer first and then every n layers")
 

@@ -11,6 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeGuard, TypeVar
 
+import torch
+from torch import Tensor
+
 import brimful.kernels.forms  # noqa: F401  (fast forms register themselves)
 from brimful.base.console import warn
 from brimful.base.errors import BrimfulError
@@ -34,11 +37,10 @@ from brimful.hf.tensors import (
     hf_names,
     layers_of,
     to_hf,
-    why_incomplete,
     word_matrix,
 )
 from brimful.hf.text_reading import THEIRS, module_files, write_modules
-from brimful.hf.weights import Source, is_equal, read_weights, weight_files
+from brimful.hf.weights import read_weights, weight_files
 from brimful.model.drawing import undrawn
 from brimful.model.encoder import Encoder
 from brimful.model.heads import (
@@ -93,7 +95,7 @@ def load_encoder(folder: ModelFolder | Path | str, kind: type[E]) -> E:
     return _load(ModelFolder.open(folder, "encoder"), kind)[0]
 
 
-def _load(folder: ModelFolder, kind: type[E]) -> tuple[E, dict[str, Source], str]:
+def _load(folder: ModelFolder, kind: type[E]) -> tuple[E, dict[str, Tensor], str]:
     """The encoder, all tensors, and the file that they are in."""
     check_seal(folder.path)
     config = shape_of(folder)
@@ -117,7 +119,7 @@ def _load(folder: ModelFolder, kind: type[E]) -> tuple[E, dict[str, Source], str
     return encoder.eval(), tensors, path
 
 
-def named_tensors(folder: ModelFolder, encoder: Encoder) -> tuple[dict[str, Source], str, bool]:
+def named_tensors(folder: ModelFolder, encoder: Encoder) -> tuple[dict[str, Tensor], str, bool]:
     """The tensors of a folder under the names of `transformers`, those of the encoder with its prefix.
 
     Of tied matrices any one may be there. Of the decoder's bias, which older folders have under two names,
@@ -149,8 +151,12 @@ def named_tensors(folder: ModelFolder, encoder: Encoder) -> tuple[dict[str, Sour
         tensors[bias] = tensors[computed]
     missing = {prefix + name for name in bare} - tensors.keys()
     if missing:
-        raise why_incomplete(tensors, missing, config.layers, str(path))
-    if (there := layers_of(tensors, prefix)) > config.layers:
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise BrimfulError(
+            f"{path} lacks the tensor {min(missing)}{more}; its first is {min(tensors)}. It is not the model"
+            " of its config.json, or has the names of a wrapper: save the model itself by its save_pretrained"
+        )
+    if (there := layers_of(tensors, config)) > config.layers:
         warn(f"{path} has {there} layers; config.json says {config.layers}: the others are left out")
     return tensors, str(path), not is_renamed
 
@@ -230,7 +236,7 @@ def load_pretrained(folder: ModelFolder | Path | str) -> tuple[Encoder, MaskedLM
     return encoder, None
 
 
-def _head_kind(encoder: Encoder, name: str, tensors: dict[str, Source], where: str) -> type[Head] | None:
+def _head_kind(encoder: Encoder, name: str, tensors: dict[str, Tensor], where: str) -> type[Head] | None:
     """The head of a class in config.json. Of heads for pretraining only what the tensors have: some folders
     keep the name of a class without its head, others have no name, and Electra's own ForPreTraining is
     another.
@@ -247,7 +253,7 @@ def _head_kind(encoder: Encoder, name: str, tensors: dict[str, Source], where: s
 
 
 def _new_head(
-    kind: type[Head], encoder: Encoder, values: dict[str, Any], tensors: dict[str, Source], where: str
+    kind: type[Head], encoder: Encoder, values: dict[str, Any], tensors: dict[str, Tensor], where: str
 ) -> Head:
     """The head that config.json and the shapes of the tensors describe."""
     if issubclass(kind, MaskedLMHead):
@@ -267,10 +273,10 @@ def _new_head(
     return SequenceHead(encoder, tensors[name].shape[0], pooling=pooling, dropout=rate)
 
 
-def _is_tied(encoder: Encoder, tensors: dict[str, Source], where: str) -> bool:
+def _is_tied(encoder: Encoder, tensors: dict[str, Tensor], where: str) -> bool:
     """Whether a decoder's matrix, if there is one, is that of the embeddings; if not, a warning says so."""
-    decoder = tensors.get(decoder_weight(encoder.config))
-    if decoder is None or is_equal(encoder.word_embeddings.detach(), decoder):
+    words, decoder = encoder.word_embeddings.detach(), tensors.get(decoder_weight(encoder.config))
+    if decoder is None or (decoder.shape == words.shape and torch.equal(decoder.to(words), words)):
         return True
     warn(
         f"{where}: the masked-LM head is left out: its decoder is not tied to the embeddings, which is not"

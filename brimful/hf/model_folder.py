@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from brimful.base.errors import BrimfulError
-from brimful.base.storage import read_object
+from brimful.base.storage import read_object, require_utf8
 from brimful.corpus.text.folder_settings import CONFIG as TOKENIZER
 from brimful.corpus.text.folder_settings import values_beside
 from brimful.corpus.text.sentence_folder import modules, transformer_settings
@@ -78,11 +78,12 @@ class ModelFolder:
                 the other one exists, it is used.
 
         Raises:
-            BrimfulError: there is no such folder.
+            BrimfulError: there is no such folder, or its name is not UTF-8.
         """
         if isinstance(path, ModelFolder):
             return path
         path = Path(path)
+        require_utf8(path)
         for candidate in (path, path / kind, path / "encoder", path / "model"):
             folder = cls(candidate)
             if folder.config_file.is_file():

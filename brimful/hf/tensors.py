@@ -6,13 +6,11 @@ of the family (`config_json.FAMILIES`).
 
 import re
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping
-from typing import TypeVar
 
 from torch import Tensor
 
 from brimful.base.errors import BrimfulError
 from brimful.hf.config_json import family_of
-from brimful.hf.weights import Source, fill
 from brimful.model.encoder import Encoder
 from brimful.model.heads import (
     ClassifierHead,
@@ -25,7 +23,6 @@ from brimful.model.heads import (
 )
 from brimful.model.shape import Architecture, EncoderConfig
 
-T = TypeVar("T")
 Head = MaskedLMHead | ClassifierHead
 Rules = dict[str, tuple[str, ...]]
 """Our parameter -> the names in `transformers`; several are concatenated along the first dimension."""
@@ -194,7 +191,7 @@ def to_hf(module: Encoder | Head, config: EncoderConfig) -> dict[str, Tensor]:
 
 
 def from_hf(
-    module: Encoder | Head, config: EncoderConfig, tensors: Mapping[str, Source], where: str = ""
+    module: Encoder | Head, config: EncoderConfig, tensors: Mapping[str, Tensor], where: str = ""
 ) -> None:
     """Copy tensors under the names of `transformers` into a module's parameters.
 
@@ -209,10 +206,12 @@ def from_hf(
             if found.shape != part.shape:
                 shapes = f"{tuple(found.shape)}, not {tuple(part.shape)}"
                 raise BrimfulError(f"{where}: the tensor {name} has the shape {shapes} of config.json")
-            fill(part, found)
+            part.copy_(found)
 
 
-def canonical(tensors: Mapping[str, T], known: Collection[str], prefix: str, where: str) -> dict[str, T]:
+def canonical(
+    tensors: Mapping[str, Tensor], known: Collection[str], prefix: str, where: str
+) -> dict[str, Tensor]:
     """The tensors of a folder under the names of `transformers`, those of the encoder with their prefix.
 
     Args:
@@ -222,7 +221,7 @@ def canonical(tensors: Mapping[str, T], known: Collection[str], prefix: str, whe
         where: the file, for messages.
 
     Raises:
-        BrimfulError: there is no encoder under these names.
+        BrimfulError: an adapter is beside the weights.
     """
     adapters = next((name for name in tensors if _ADAPTER.search(name)), None)
     if adapters is not None:
@@ -232,52 +231,14 @@ def canonical(tensors: Mapping[str, T], known: Collection[str], prefix: str, whe
         )
     if any(prefix + name in tensors for name in known):
         return dict(tensors)
-    if not any(name in tensors for name in known):
-        raise _without_encoder(tensors, known, where)
     parts = {name.partition(".")[0] for name in known} | {"pooler"}
     return {
         prefix + name if name.partition(".")[0] in parts else name: tensor for name, tensor in tensors.items()
     }
 
 
-def _without_encoder(tensors: Iterable[str], known: Collection[str], where: str) -> BrimfulError:
-    """The error of a folder whose tensors have other names, as wrappers of a model in training leave them."""
-    names = list(tensors)
-    ends = tuple(f".{name}" for name in known)
-    wrapped = next((name for name in names if name.endswith(ends)), None)
-    if wrapped is None:
-        shown = ", ".join(names[:3])
-        return BrimfulError(f"{where} has no tensor of the encoder of its config.json; its first are {shown}")
-    return BrimfulError(
-        f"{where} has {wrapped}, a name that a wrapper of the model in training leaves: unwrap the model"
-        " there, and save it by its save_pretrained"
-    )
-
-
-def why_incomplete(
-    tensors: Collection[str], missing: Collection[str], layers: int, where: str
-) -> BrimfulError:
-    """The error of a folder whose encoder lacks tensors.
-
-    Args:
-        missing: their names.
-        layers: of config.json.
-    """
-    there, lacking = ({int(n) for name in names for n in _layer(name)} for names in (tensors, missing))
-    if lacking and min(lacking, default=0) == len(there) and len(there) < layers:
-        return BrimfulError(
-            f"{where} has {len(there)} layers, and config.json says {layers} (num_hidden_layers):"
-            " one of them is another model's"
-        )
-    name = min(missing)
-    more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-    return BrimfulError(f"{where} lacks the tensor {name}{more}; it is not the model of its config.json")
-
-
-def layers_of(tensors: Iterable[str], prefix: str) -> int:
+def layers_of(tensors: Iterable[str], config: EncoderConfig) -> int:
     """How many layers the encoder of a folder has, by its highest."""
-    return max((int(n) + 1 for name in tensors if name.startswith(prefix) for n in _layer(name)), default=0)
-
-
-def _layer(name: str) -> list[str]:
-    return re.findall(r"\blayers?\.(\d+)\.", name)[:1]
+    begin = f"{family_of(config).prefix}{_LAYERS[config.architecture]}."
+    numbers = (name.removeprefix(begin).partition(".")[0] for name in tensors if name.startswith(begin))
+    return max((int(number) + 1 for number in numbers if number.isdecimal()), default=0)

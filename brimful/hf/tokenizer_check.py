@@ -7,7 +7,7 @@ does not say otherwise; so texts that spell a marker are compared with the writt
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from brimful.base.console import warn
 from brimful.base.errors import BrimfulError
@@ -58,15 +58,6 @@ _AROUND = ("{}", "a {} b", "x{}y", "{}{}", " {}, 中{}国")
 _MOST_ADDED = 24
 
 
-class _Encoded(NamedTuple):
-    """What AutoTokenizer makes of a text or a pair."""
-
-    first: str
-    second: str | None
-    ids: list[int]
-    types: list[int]
-
-
 def sample_texts(tokenizer: "Tokenizer") -> tuple[list[str], list[str]]:
     """The texts that spell no marker, some with added tokens, and those that do."""
     names = markers(tokenizer)
@@ -98,57 +89,50 @@ def check_ids(source: Path, folder: Path, max_length: int, *, whole: bool = True
     """
     tokenizer = read(folder)
     plain, spelled = sample_texts(tokenizer)
-    theirs = _theirs(folder, plain + spelled)
-    _compare(theirs, tokenizer, f"AutoTokenizer of {folder.name}")
+    _compare(plain + spelled, tokenizer, folder, f"AutoTokenizer of {folder.name}")
     tokenizer.enable_truncation(max_length, direction=truncation_side(tokenizer))
-    theirs = _theirs(folder, [" ".join(map(str, range(max_length)))], truncation=True)
-    _compare(theirs, tokenizer, f"AutoTokenizer of {folder.name}, which cuts it")
+    numbers = " ".join(map(str, range(max_length)))
+    _compare([numbers], tokenizer, folder, f"AutoTokenizer of {folder.name}, which cuts it")
     tokenizer.no_truncation()
     if not whole or tokenizer_file(source) is None:
         return
     try:
-        theirs = _theirs(source, plain, lowers=lowers_text(source))
+        _compare(plain, tokenizer, source, f"AutoTokenizer of {source}", lowers=lowers_text(source))
+    except BrimfulError:
+        raise
     except Exception as error:  # whatever the files of a folder make transformers raise
         reason = " ".join(str(error).split())
         warn(f"{source}: transformers cannot use the tokenizer, so its ids were not compared ({reason:.120})")
-        return
-    _compare(theirs, tokenizer, f"AutoTokenizer of {source}")
 
 
-def _theirs(
-    folder: Path, texts: Sequence[str], *, lowers: bool = False, truncation: bool = False
-) -> list[_Encoded]:
-    """What AutoTokenizer makes of each text and of each pair of neighbours, in lower case if it `lowers`."""
+def _compare(
+    texts: Sequence[str], tokenizer: "Tokenizer", folder: Path, whose: str, *, lowers: bool = False
+) -> None:
+    """Compare each text, and each pair of neighbours, with what AutoTokenizer of the folder makes of it; of
+    its lower case if the folder `lowers`."""
     import transformers
 
     transformers.utils.logging.set_verbosity_error()
-    tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
-    seconds = [*texts[1:], *texts[:1]]
-    found = []
-    for first, second in [*((text, None) for text in texts), *zip(texts, seconds, strict=True)]:
-        if second == "":
+    theirs = transformers.AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
+    pairs = zip(texts, [*texts[1:], texts[0]], strict=True)
+    for given in [*((text,) for text in texts), *pairs]:
+        if given[1:] == ("",):
             continue  # transformers reads an empty second text as none
-        given = [text if text is None or not lowers else text.lower() for text in (first, second)]
-        encoding = tokenizer(*given, truncation=truncation, return_token_type_ids=True)
-        found.append(_Encoded(first, second, encoding["input_ids"], encoding["token_type_ids"]))
-    return found
+        said = [text.lower() for text in given] if lowers else given
+        wanted = theirs(*said, truncation=tokenizer.truncation is not None, return_token_type_ids=True)
+        ours = tokenizer.encode(*given)
+        _require_equal(given, "ids", ours.ids, wanted["input_ids"], whose)
+        if len(given) == 2:
+            _require_equal(given, "token types", ours.type_ids, wanted["token_type_ids"], whose)
 
 
-def _compare(theirs: list[_Encoded], tokenizer: "Tokenizer", whose: str) -> None:
-    for first, second, ids, types in theirs:
-        ours = tokenizer.encode(first, second)
-        if ids != ours.ids:
-            what, wanted, got = "ids", ids, ours.ids
-        elif second is not None and types != ours.type_ids:
-            what, wanted, got = "token types", types, ours.type_ids
-        else:
-            continue
-        shown = " and ".join(repr(text[:60]) for text in (first, second) if text is not None)
-        at = next(
-            (i for i, (a, b) in enumerate(zip(wanted, got, strict=False)) if a != b),
-            min(len(wanted), len(got)),
-        )
-        raise BrimfulError(
-            f"the {what} of {shown} differ from those of {whose} at token {at}:"
-            f" {got[at : at + 3]} instead of {wanted[at : at + 3]}; nothing was written"
-        )
+def _require_equal(given: Sequence[str], what: str, found: list[int], wanted: list[int], whose: str) -> None:
+    if found == wanted:
+        return
+    shown = " and ".join(repr(text[:60]) for text in given)
+    same = [a == b for a, b in zip(found, wanted, strict=False)]
+    at = same.index(False) if False in same else len(same)
+    raise BrimfulError(
+        f"the {what} of {shown} differ from those of {whose} at token {at}:"
+        f" {found[at : at + 3]} instead of {wanted[at : at + 3]}; nothing was written"
+    )

@@ -28,26 +28,20 @@ def _loops() -> Any:
 
 
 def applies(x: Tensor) -> bool:
-    """Whether the functions of this module take the tensor, which must have memory: traced ones have none.
-
-    Inductor has loops of its own.
-    """
-    is_bfloat16 = x.dtype == torch.bfloat16 and x.device.type == "cpu"
-    has_memory = type(x) in (Tensor, torch.nn.Parameter) and not torch.compiler.is_compiling()
-    return is_bfloat16 and has_memory and has_numba()
+    """Whether the functions of this module take the tensor."""
+    return x.dtype == torch.bfloat16 and _has_memory(x)
 
 
 def autocasts(x: Tensor) -> bool:
     """Whether `applies` holds for what autocast makes of this float32 tensor."""
-    return (
-        x.dtype == torch.float32
-        and x.device.type == "cpu"
-        and torch.is_autocast_enabled("cpu")
-        and torch.get_autocast_dtype("cpu") == torch.bfloat16
-        and type(x) in (Tensor, torch.nn.Parameter)
-        and not torch.compiler.is_compiling()
-        and has_numba()
-    )
+    casts = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16
+    return x.dtype == torch.float32 and casts and _has_memory(x)
+
+
+def _has_memory(x: Tensor) -> bool:
+    """Whether loops can read the tensor: traced ones have no memory, and Inductor has loops of its own."""
+    is_real = type(x) in (Tensor, torch.nn.Parameter) and not torch.compiler.is_compiling()
+    return is_real and x.device.type == "cpu" and has_numba()
 
 
 def numbers(tensor: Tensor) -> np.ndarray[Any, np.dtype[np.int16]]:
@@ -120,31 +114,34 @@ def gate_gradients(up: Tensor, gradients: Tensor) -> tuple[Tensor, Tensor]:
     return d_up, out
 
 
-def normalize(x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """LayerNorm without a bias.
+def normalize(x: Tensor, weight: Tensor, bias: Tensor | None, eps: float) -> tuple[Tensor, Tensor]:
+    """LayerNorm.
 
     Args:
         x: float32 (T, hidden).
-        weight: float32 (hidden,).
+        weight, bias: float32 (hidden,).
 
     Returns:
         bfloat16 (T, hidden); and float32 (T, 2), mean and factor of each row, for `norm_gradients`.
     """
     y, statistics = torch.empty_like(x, dtype=torch.bfloat16), x.new_empty(len(x), 2)
-    run_loops(_loops().norm_rows, [(*part, *_norm(weight, eps)) for part in divided(x, y, statistics)])
+    given = _weights(weight, bias, eps)
+    run_loops(_loops().norm_rows, [(*part, *given) for part in divided(x, y, statistics)])
     return y, statistics
 
 
-def add_and_normalize(x: Tensor, added: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+def add_and_normalize(
+    x: Tensor, added: Tensor, weight: Tensor, bias: Tensor | None, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
     """x + added, float32 (T, hidden), and `normalize` of it.
 
     Args:
         added: bfloat16 (T, hidden).
     """
-    total, y = torch.empty_like(x), torch.empty_like(added)
-    statistics = x.new_empty(len(x), 2)
+    total, y, statistics = torch.empty_like(x), torch.empty_like(added), x.new_empty(len(x), 2)
+    given = _weights(weight, bias, eps)
     parts = divided(x, added, total, y, statistics)
-    run_loops(_loops().add_and_norm_rows, [(*part, *_norm(weight, eps)) for part in parts])
+    run_loops(_loops().add_and_norm_rows, [(*part, *given) for part in parts])
     return total, y, statistics
 
 
@@ -171,28 +168,18 @@ def norm_gradients(
 
 
 def norm(x: Tensor, layer: nn.LayerNorm) -> Tensor:
-    """A LayerNorm with or without a bias: float32 (T, hidden) -> bfloat16."""
-    y, given = torch.empty_like(x, dtype=torch.bfloat16), _weights(layer)
-    run_loops(_loops().biased_norm_rows, [(*part, *given) for part in divided(x, y)])
-    return y
+    """`normalize` in inference."""
+    return normalize(x, layer.weight, layer.bias, layer.eps)[0]
 
 
 def add_and_norm(x: Tensor, added: Tensor, layer: nn.LayerNorm) -> tuple[Tensor, Tensor]:
-    """x + added, float32 (T, hidden), and the LayerNorm of it, bfloat16.
-
-    Args:
-        x: float32.
-        added: bfloat16.
-    """
-    total, y, given = torch.empty_like(x), torch.empty_like(added), _weights(layer)
-    parts = divided(x, added, total, y)
-    run_loops(_loops().add_and_biased_norm_rows, [(*part, *given) for part in parts])
-    return total, y
+    """`add_and_normalize` in inference."""
+    return add_and_normalize(x, added, layer.weight, layer.bias, layer.eps)[:2]
 
 
 def norm_of_sum(x: Tensor, added: Tensor, layer: nn.LayerNorm) -> Tensor:
     """The LayerNorm of x + added, all bfloat16 (T, hidden); the sum is not rounded."""
-    y, given = torch.empty_like(added), _weights(layer)
+    y, given = torch.empty_like(added), _weights(layer.weight, layer.bias, layer.eps)
     run_loops(_loops().norm_of_sum_rows, [(*part, *given) for part in divided(x, added, y)])
     return y
 
@@ -229,14 +216,8 @@ def add_transposed(total: Tensor, x: Tensor, *, first: bool) -> None:
     run_loops(_loops().add_transposed, [(numbers(columns), rows.numpy(), first) for columns, rows in parts])
 
 
-def _weights(layer: nn.LayerNorm) -> tuple[np.ndarray, np.ndarray, np.float32]:
-    weight = layer.weight.detach()
-    bias = torch.zeros_like(weight) if layer.bias is None else layer.bias.detach()
-    return weight.numpy(), bias.numpy(), np.float32(layer.eps)
-
-
-def _norm(weight: Tensor, eps: float) -> tuple[np.ndarray, np.float32]:
-    return _copied(weight), np.float32(eps)
+def _weights(weight: Tensor, bias: Tensor | None, eps: float) -> tuple[np.ndarray, np.ndarray, np.float32]:
+    return _copied(weight), _copied(torch.zeros_like(weight) if bias is None else bias), np.float32(eps)
 
 
 def _copied(weight: Tensor) -> np.ndarray:

@@ -12,7 +12,7 @@ forward, 76 * T * H in backward.
 """
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,18 +25,6 @@ from brimful.model.drawing import Linear
 from brimful.model.layer import Layer, Norm, kept_rows
 
 Rotation = tuple[Tensor, Tensor]
-
-
-class Weights(NamedTuple):
-    """The weights of a layer: of its two norms, float32, and its four matrices. The first layer has one norm
-    fewer."""
-
-    attention_norm: Tensor | None
-    mlp_norm: Tensor
-    qkv: Tensor
-    attention_out: Tensor
-    up: Tensor
-    down: Tensor
 
 
 def applies(
@@ -86,42 +74,13 @@ def forward(
     capture: CaptureFunction | None,
     kept: Tensor | None,
 ) -> Tensor:
-    """`Layer.forward`."""
-    weights = Weights(
-        layer.attention_norm.weight if isinstance(layer.attention_norm, Norm) else None,
-        layer.mlp_norm.weight,
-        layer.qkv.weight,
-        layer.attention_out.weight,
-        layer.up.weight,
-        layer.down.weight,
-    )
-    reach = -1 if layer.window is None else layer.window // 2
-    return outputs(
-        x, layout, rotation, weights, heads=layer.heads, reach=reach, eps=layer.mlp_norm.eps, kept=kept
-    )
-
-
-def outputs(
-    x: Tensor,
-    layout: SequenceLayout,
-    rotation: Rotation,
-    weights: Weights,
-    *,
-    heads: int,
-    reach: int,
-    eps: float,
-    kept: Tensor | None,
-) -> Tensor:
-    """The output of a layer without dropout.
-
-    Args:
-        x: float32 (T, hidden).
-        reach: a token sees the tokens at most `reach` away; -1 for no limit.
-        eps: of the norms.
-        kept: see `Layer.forward`.
-    """
+    """`Layer.forward`, of float32 x; the first layer has one norm fewer."""
     angles = (table[:, 0] for table in rotation)
-    return _Layer.apply(x, kept, layout.lengths, *angles, (heads, reach, eps), *weights)
+    reach = -1 if layer.window is None else layer.window // 2
+    norm = layer.attention_norm.weight if isinstance(layer.attention_norm, Norm) else None
+    matrices = (linear.weight for linear in (layer.qkv, layer.attention_out, layer.up, layer.down))
+    shape = layer.heads, reach, layer.mlp_norm.eps
+    return _Layer.apply(x, kept, layout.lengths, *angles, shape, norm, layer.mlp_norm.weight, *matrices)
 
 
 class _Layer(torch.autograd.Function):
@@ -146,7 +105,7 @@ class _Layer(torch.autograd.Function):
         attended, normalizer = _attend(parts, lengths, reach)
         out = kept_rows(attended.view(x.shape), kept)
         middle, y, middle_statistics = bfloat16.add_and_normalize(
-            kept_rows(x, kept), out @ out_weight.t(), second, eps
+            kept_rows(x, kept), out @ out_weight.t(), second, None, eps
         )
         up = y @ up_weight.t()
         ctx.save_for_backward(
@@ -196,7 +155,7 @@ def _narrow(weights: Iterable[Tensor]) -> list[Tensor]:
 
 def _normalized(x: Tensor, weight: Tensor | None, eps: float) -> tuple[Tensor, Tensor | None]:
     """The input of the first product, and its statistics."""
-    return (x.to(torch.bfloat16), None) if weight is None else bfloat16.normalize(x, weight, eps)
+    return (x.to(torch.bfloat16), None) if weight is None else bfloat16.normalize(x, weight, None, eps)
 
 
 def _attend(parts: Tensor, lengths: Tensor, reach: int) -> tuple[Tensor, Tensor]:

@@ -243,29 +243,39 @@ def _mean_and_factor(x: np.ndarray, eps: np.float32) -> tuple[np.float32, np.flo
 
 @compiled_floats
 def _norm_row(
-    x: np.ndarray, y: np.ndarray, statistics: np.ndarray, weight: np.ndarray, eps: np.float32
+    x: np.ndarray,
+    y: np.ndarray,
+    statistics: np.ndarray,
+    weight: np.ndarray,
+    bias: np.ndarray,
+    eps: np.float32,
 ) -> None:
     """LayerNorm of a row x into y, and its mean and factor."""
     mean, factor = _mean_and_factor(x, eps)
     statistics[0], statistics[1] = mean, factor
     for i in range(len(x)):
-        y[i] = narrow((x[i] - mean) * factor * weight[i])
+        y[i] = narrow((x[i] - mean) * factor * weight[i] + bias[i])
 
 
 @compiled_floats
 def norm_rows(
-    x: np.ndarray, y: np.ndarray, statistics: np.ndarray, weight: np.ndarray, eps: np.float32
+    x: np.ndarray,
+    y: np.ndarray,
+    statistics: np.ndarray,
+    weight: np.ndarray,
+    bias: np.ndarray,
+    eps: np.float32,
 ) -> None:
-    """LayerNorm without a bias.
+    """LayerNorm.
 
     Args:
         x: float32 (T, hidden).
         y: bfloat16 (T, hidden), written.
         statistics: float32 (T, 2), mean and factor of each row, written.
-        weight: float32 (hidden,).
+        weight, bias: float32 (hidden,).
     """
     for row in range(len(x)):
-        _norm_row(x[row], y[row], statistics[row], weight, eps)
+        _norm_row(x[row], y[row], statistics[row], weight, bias, eps)
 
 
 @compiled_floats
@@ -276,65 +286,25 @@ def add_and_norm_rows(
     y: np.ndarray,
     statistics: np.ndarray,
     weight: np.ndarray,
+    bias: np.ndarray,
     eps: np.float32,
 ) -> None:
     """`norm_rows` of x + added, bfloat16 (T, hidden), which is written to `total`, float32."""
     for row in range(len(x)):
         _add_row(x[row], added[row], total[row])
-        _norm_row(total[row], y[row], statistics[row], weight, eps)
-
-
-@compiled_floats
-def _biased_norm_row(
-    x: np.ndarray, y: np.ndarray, weight: np.ndarray, bias: np.ndarray, eps: np.float32
-) -> None:
-    """LayerNorm of a row x into y."""
-    mean, factor = _mean_and_factor(x, eps)
-    for i in range(len(x)):
-        y[i] = narrow((x[i] - mean) * factor * weight[i] + bias[i])
-
-
-@compiled_floats
-def biased_norm_rows(
-    x: np.ndarray, y: np.ndarray, weight: np.ndarray, bias: np.ndarray, eps: np.float32
-) -> None:
-    """LayerNorm of inference, which keeps no statistics.
-
-    Args:
-        x: float32 (T, hidden).
-        y: bfloat16 (T, hidden), written.
-        weight, bias: float32 (hidden,).
-    """
-    for row in range(len(x)):
-        _biased_norm_row(x[row], y[row], weight, bias, eps)
-
-
-@compiled_floats
-def add_and_biased_norm_rows(
-    x: np.ndarray,
-    added: np.ndarray,
-    total: np.ndarray,
-    y: np.ndarray,
-    weight: np.ndarray,
-    bias: np.ndarray,
-    eps: np.float32,
-) -> None:
-    """`biased_norm_rows` of x + added, bfloat16 (T, hidden), which is written to `total`, float32."""
-    for row in range(len(x)):
-        _add_row(x[row], added[row], total[row])
-        _biased_norm_row(total[row], y[row], weight, bias, eps)
+        _norm_row(total[row], y[row], statistics[row], weight, bias, eps)
 
 
 @compiled_floats
 def norm_of_sum_rows(
     x: np.ndarray, added: np.ndarray, y: np.ndarray, weight: np.ndarray, bias: np.ndarray, eps: np.float32
 ) -> None:
-    """`biased_norm_rows` of x + added, both bfloat16 (T, hidden)."""
-    total = np.empty(x.shape[1], np.float32)
+    """`norm_rows` of x + added, both bfloat16 (T, hidden), without statistics."""
+    total, statistics = np.empty(x.shape[1], np.float32), np.empty(2, np.float32)
     for row in range(len(x)):
         for i in range(len(total)):
             total[i] = widen(x[row, i]) + widen(added[row, i])
-        _biased_norm_row(total, y[row], weight, bias, eps)
+        _norm_row(total, y[row], statistics, weight, bias, eps)
 
 
 @compiled_floats

@@ -8,7 +8,7 @@
 
 No kernel keeps the probabilities for backward. They are computed again from q and k, and the dropout mask
 from its seed. The explicit kernel takes heads and queries in tiles whose scores stay in the cache, and
-skips keys outside a window. bench/kernels/attention.py compares it with F.scaled_dot_product_attention.
+skips keys outside a window.
 
 A sequence's result does not depend on its neighbours, to the last bit. The two functions are opaque custom
 ops, so that a compiled step stays one graph. Lengths travel in a tensor of fixed shape, so that a new batch

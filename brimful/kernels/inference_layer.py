@@ -6,16 +6,19 @@ for a run (`LaidOut`), GeLU and biases belong to the product, and a residual sum
 Numbers are rounded where autocast rounds them, products and inputs of products, and the residual stream too
 where norms follow sums: what a norm gives is rounded to bfloat16.
 
-In float32 a loop rotates. A model that is served has its weights laid out for products of few rows: with
-weights that are not in the cache, MKL is no faster on two cores than on one. A product of 256 x 1024 on two
-cores of an EPYC with AVX2 took 431 us with MKL and 228 with oneDNN for 32 rows, 392 and 326 for 64, and 970
-and 938 for 256.
+In float32 a loop rotates. torch's products are MKL's, which leaves a part of an AMD processor idle: on one
+core of an EPYC (Zen 4), it computes 89 to 92 Gflops a second where oneDNN computes 104 to 107 (products of
+384 x 1536 and the like with 4,096 tokens). With weights that are not in the cache, MKL is also no faster on
+two cores than on one: a product of 256 x 1024 on two cores of an EPYC with AVX2 took 431 us with MKL and 228
+with oneDNN for 32 rows, 392 and 326 for 64, and 970 and 938 for 256.
 
 Floor in bfloat16, beside products and attention, of T slots of width H: 12 * T * H bytes for each sum with
 its norm.
 """
 
 import threading
+from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -23,11 +26,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from brimful.base.errors import NotFiniteError
-from brimful.kernels import bfloat16, float32
+from brimful.base.system import kernel_file
+from brimful.kernels import bfloat16
 from brimful.kernels.bfloat16_layer import Rotation, is_as_made, takes
 from brimful.kernels.blockwise import attention
 from brimful.kernels.int8 import IntegerWeights
-from brimful.kernels.products import FEWEST, has_onednn_on_amd, onednn_is_faster
 from brimful.model.attention import CaptureFunction, Layout, SequenceLayout
 from brimful.model.drawing import Linear
 from brimful.model.int8_rounding import is_wide
@@ -41,8 +44,34 @@ shape, some 100 kB."""
 FEW_ROWS = 256
 """Rows of a product in float32 from which on it is torch's, where oneDNN is no faster at large ones."""
 
+FEWEST = 4096
+"""Tokens in a run in bfloat16 below which laying out the weights would cost what it gains."""
+
 LOADING = 1 << 14
 """Tokens of a run in float32 below which the layers are plain: loading numba takes half a CPU second."""
+
+
+def _add_and_norm(x: Tensor, added: Tensor, layer: nn.LayerNorm) -> tuple[Tensor, Tensor]:
+    total = x + added
+    return total, layer(total)
+
+
+def _gate(up: Tensor) -> Tensor:
+    value, other = up.chunk(2, dim=-1)
+    return F.gelu(value).mul_(other)
+
+
+FLOAT32 = SimpleNamespace(
+    add=torch.add,
+    norm=lambda x, layer: layer(x),
+    norm_of_sum=lambda x, added, layer: layer(x + added),
+    add_and_norm=_add_and_norm,
+    gate=_gate,
+    rotate=bfloat16.rotate,
+    integers=bfloat16.integers,
+)
+"""What stands between products in float32, or in int8 where bfloat16 is slow: as in bfloat16.py, but for the
+dtype."""
 
 
 class _Active(threading.local):
@@ -59,21 +88,21 @@ class LaidOut:
     """Inside, `forward` computes the layers. Their weights must not change meanwhile.
 
     Args:
-        wide: in float32, not bfloat16.
+        dtype: of what is between products: bfloat16, or float32.
         integers: whether products whose module has `steps` are in int8.
         copies: whether weights are laid out. In bfloat16, products are the same to the bit without.
 
     Attributes:
-        dtype: of what is between products: bfloat16, or float32.
-        forms: the functions for it.
+        forms: the functions for that dtype.
         weights: the copies in `dtype`, by the identity of the module.
         finite: the identities of norms without NaN and infinity.
     """
 
-    def __init__(self, *, wide: bool = False, integers: bool = False, copies: bool = True) -> None:
-        self.integers, self.copies = integers, copies
-        self.dtype = torch.float32 if wide or (integers and is_wide()) else torch.bfloat16
-        self.forms: Any = float32 if self.dtype == torch.float32 else bfloat16
+    def __init__(
+        self, dtype: torch.dtype = torch.bfloat16, *, integers: bool = False, copies: bool = True
+    ) -> None:
+        self.dtype, self.integers, self.copies = dtype, integers, copies
+        self.forms: Any = FLOAT32 if dtype == torch.float32 else bfloat16
         self.weights: dict[int, tuple[nn.Module, Tensor]] = {}
         self.finite: set[int] = set()
 
@@ -157,38 +186,50 @@ class LaidOut:
 def lays_out_bf16() -> bool:
     """Whether oneDNN lays out weights in bfloat16 here: it refuses without AVX-512 or AVX-NE-CONVERT."""
     known = torch.ops.mkldnn
-    has_all = all(hasattr(known, name) for name in ("_linear_pointwise", "_is_mkldnn_bf16_supported"))
-    return torch.backends.mkldnn.is_available() and has_all and known._is_mkldnn_bf16_supported()
+    return _has_onednn() and hasattr(known, "_is_mkldnn_bf16_supported") and known._is_mkldnn_bf16_supported()
 
 
-def narrow_applies(device: torch.device, tokens: int, precision: InferencePrecision) -> bool:
-    """Whether a run is in bfloat16, however short, so that a text has the same result in any."""
-    return precision == "bf16" and device.type == "cpu" and bfloat16.has_numba() and lays_out_bf16()
+def _has_onednn() -> bool:
+    needed = ("_reorder_linear_weight", "_linear_pointwise")
+    return torch.backends.mkldnn.is_available() and all(hasattr(torch.ops.mkldnn, name) for name in needed)
 
 
-def run_applies(device: torch.device, tokens: int, precision: InferencePrecision) -> bool:
-    """Whether its weights are laid out."""
-    return tokens >= FEWEST and narrow_applies(device, tokens, precision)
+@cache
+def onednn_is_faster() -> bool:
+    """Whether large products in float32 are faster: on AMD with AVX-512, where it was measured."""
+    return torch.backends.cpu.get_cpu_capability() == "AVX512" and has_onednn_on_amd()
 
 
-def wide_applies(device: torch.device, tokens: int, precision: InferencePrecision) -> bool:
-    """Whether `LaidOut` is faster for a run in float32 over this many tokens."""
-    return precision == "fp32" and device.type == "cpu" and tokens >= LOADING and bfloat16.has_numba()
+@cache
+def has_onednn_on_amd() -> bool:
+    """Whether this is an AMD processor, and torch has the operations."""
+    return "AuthenticAMD" in (kernel_file("proc/cpuinfo") or "") and _has_onednn()
 
 
-def served_applies(device: torch.device, tokens: int, precision: InferencePrecision) -> bool:
-    """Whether `LaidOut` is faster for a model in float32 that is served, however short its runs are."""
-    return wide_applies(device, LOADING, precision)
+def computes(device: torch.device, tokens: int | None, precision: InferencePrecision) -> bool:
+    """Whether a run of inference has these layers.
+
+    In 16 and 8 bits it has them however short it is, so that a text has the same result in any.
+
+    Args:
+        tokens: of the run; None: of a model that is served, however short its runs are.
+    """
+    if device.type != "cpu":
+        return False
+    if precision == "bf16":
+        return bfloat16.has_numba() and lays_out_bf16()
+    if precision == "fp32":
+        return bfloat16.has_numba() and (tokens is None or tokens >= LOADING)
+    return precision == "int8"
 
 
-def served_copies_apply(device: torch.device, tokens: int, precision: InferencePrecision) -> bool:
-    """Whether copies make it faster still: on AMD processors, where it was measured."""
-    return served_applies(device, tokens, precision) and has_onednn_on_amd()
-
-
-def int8_applies(device: torch.device, tokens: int, precision: InferencePrecision) -> bool:
-    """Whether a run is in int8, however short, so that a text has the same result in any."""
-    return precision == "int8" and device.type == "cpu"
+def products(device: torch.device, tokens: int | None, precision: InferencePrecision) -> LaidOut:
+    """The context of a run that `computes`."""
+    if precision == "int8":
+        return LaidOut(torch.float32 if is_wide() else torch.bfloat16, integers=True)
+    if precision == "bf16":
+        return LaidOut(copies=tokens is None or tokens >= FEWEST)
+    return LaidOut(torch.float32, copies=has_onednn_on_amd() if tokens is None else onednn_is_faster())
 
 
 def applies(

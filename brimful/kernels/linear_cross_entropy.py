@@ -19,8 +19,6 @@ Inductor's count the kernels move 8.0 bytes a score at vocabularies of 32,768 an
 scores does not stay in the cache between its two readings, it is 12. Peak memory beyond the inputs is 948 MiB
 for 8,192 and 946 MiB for 19,660 predictions at a hidden size of 768: the scores of a group in float32, their
 gradients in 16 bits, the matrix in 16 bits, and the gradients of the inputs.
-
-bench/kernels/cross_entropy.py compares it with the plain form.
 """
 
 from collections.abc import Iterator
@@ -71,7 +69,7 @@ def applies(hidden: Tensor, weight: Tensor, labels: Tensor) -> bool:
 def sum_and_hits(
     hidden: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, weights: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """`model.cross_entropy.linear_cross_entropy_and_hits`."""
+    """`model.cross_entropy.linear_cross_entropy`."""
     kind = hidden.device.type
     if torch.is_autocast_enabled(kind):
         hidden = hidden.to(torch.get_autocast_dtype(kind))

@@ -100,18 +100,18 @@ def forward(
         inputs: q, k, v.
         normalizer: float32 (heads, T), written.
     """
-    from brimful.kernels.short_attention_loops import gather, scatter, softmax
+    from brimful.kernels.short_attention_loops import copy, softmax
 
     count = _rounded(len(places))
     matrices = np.empty((3, count, width, head_dim), np.int16)
     scores = np.empty((count, width, width), np.int16)
-    gather(inputs, places, matrices)
+    copy(inputs, places, matrices, True)
     matrices[:, len(places) :] = 0
     (q, k, v), s = _tensor(matrices), _tensor(scores)
     torch.bmm(q, k.transpose(1, 2), out=s)
     softmax(scores, places, np.float32(scale), normalizer)
     torch.bmm(s, v, out=q)
-    scatter(matrices[:1], places, (out,))
+    copy((out,), places, matrices[:1], False)
 
 
 def backward(
@@ -129,12 +129,12 @@ def backward(
         inputs: k, q, v, and the gradient of the output.
         gradients: of q, v and k.
     """
-    from brimful.kernels.short_attention_loops import gather, scatter, softmax_backward
+    from brimful.kernels.short_attention_loops import copy, softmax_backward
 
     count = _rounded(len(places))
     matrices = np.empty((4, count, width, head_dim), np.int16)
     scores, d_scores = np.empty((2, count, width, width), np.int16)
-    gather(inputs, places, matrices)
+    copy(inputs, places, matrices, True)
     matrices[:, len(places) :] = 0
     (k, q, v, d_out), p, d_p = _tensor(matrices), _tensor(scores), _tensor(d_scores)
     torch.bmm(k, q.transpose(1, 2), out=p)
@@ -144,4 +144,4 @@ def backward(
     torch.bmm(p, d_out, out=v)
     torch.bmm(d_p, q, out=d_out)
     torch.bmm(d_p.transpose(1, 2), k, out=q)
-    scatter(matrices[1:], places, gradients)
+    copy(gradients, places, matrices[1:], False)

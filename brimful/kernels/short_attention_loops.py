@@ -25,8 +25,8 @@ def _heads(places: np.ndarray, first: int) -> int:
 
 
 @compiled
-def _copy(tensors: tuple, places: np.ndarray, matrices: np.ndarray, to_matrices: bool) -> None:
-    """Copy rows of each tensor into matrices (tensors, matrices, width, head_dim), or back.
+def copy(tensors: tuple, places: np.ndarray, matrices: np.ndarray, to_matrices: bool) -> None:
+    """Copy rows of each tensor into matrices (tensors, matrices, width, head_dim), with zeros below; or back.
 
     All heads and tensors of a token in turn: they usually lie together.
     """
@@ -49,18 +49,6 @@ def _copy(tensors: tuple, places: np.ndarray, matrices: np.ndarray, to_matrices:
         if to_matrices:
             matrices[:, first : first + heads, length:] = 0
         first += heads
-
-
-@compiled
-def gather(tensors: tuple, places: np.ndarray, matrices: np.ndarray) -> None:
-    """Copy rows of each tensor into matrices (tensors, matrices, width, head_dim), and zeros below them."""
-    _copy(tensors, places, matrices, True)
-
-
-@compiled
-def scatter(matrices: np.ndarray, places: np.ndarray, tensors: tuple) -> None:
-    """The reverse of `gather`."""
-    _copy(tensors, places, matrices, False)
 
 
 @compiled_floats

@@ -39,7 +39,7 @@ def hits(scores: Tensor, labels: Tensor) -> Tensor:
 
 def linear_cross_entropy(
     hidden: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, weights: Tensor | None = None
-) -> Tensor:
+) -> tuple[Tensor, Tensor]:
     """Sum of weights * cross-entropy(hidden @ weight.T + bias, labels), with gradients of the first three.
 
     Matrix products have the dtype of `hidden`, or autocast's. Softmax, sums, and gradients until they have
@@ -56,19 +56,13 @@ def linear_cross_entropy(
             get no gradient.
 
     Returns:
-        A scalar in float32, float64 if `hidden` is. It can be differentiated once.
+        The sum, which can be differentiated once, and `hits`, which ignores `weights`: both () in float32,
+        float64 if `hidden` is.
 
     Raises:
         BrimfulError: a label outside the vocabulary (on the CPU; elsewhere the sum is infinite). In the plain
             form F.cross_entropy raises IndexError.
     """
-    return linear_cross_entropy_and_hits(hidden, weight, bias, labels, weights)[0]
-
-
-def linear_cross_entropy_and_hits(
-    hidden: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, weights: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
-    """`linear_cross_entropy` and `hits`, which ignores `weights`: both () and of one dtype."""
     if (fast := choose("linear_cross_entropy", hidden, weight, labels)) is not None:
         return fast(hidden, weight, bias, labels, weights)
     scores = F.linear(hidden, weight, bias)

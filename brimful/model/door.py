@@ -27,7 +27,7 @@ class FastForm:
     """
 
     run: Callable[..., Any]
-    applies: Callable[..., bool]
+    applies: Callable[..., bool] = lambda *given: True
 
 
 FORMS: dict[str, tuple[FastForm, ...]] = {}
@@ -66,7 +66,7 @@ def choose(name: str, *given: Any) -> Callable[..., Any] | None:
 def within(name: str, *given: Any) -> AbstractContextManager[Any]:
     """The fast form of that name as a context for forward passes; an empty one without it."""
     fast = choose(name, *given)
-    return nullcontext() if fast is None else fast()
+    return nullcontext() if fast is None else fast(*given)
 
 
 @contextmanager

@@ -3,20 +3,12 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from enum import Enum
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-
-class _Drawing(Enum):
-    WEIGHTS = "new modules have random weights"
-    DISCARDED = "the random numbers are drawn and thrown away"
-    NOTHING = "no random numbers are drawn"
-
-
-_drawing = ContextVar("drawing", default=_Drawing.WEIGHTS)
+_draws = ContextVar("draws", default=True)
 
 
 @contextmanager
@@ -26,41 +18,25 @@ def undrawn() -> Iterator[None]:
     That memory is not touched, so it takes no room until it is written. Norms and rotary tables are made as
     ever.
     """
-    token = _drawing.set(_Drawing.NOTHING)
+    token = _draws.set(False)
     try:
         yield
     finally:
-        _drawing.reset(token)
-
-
-@contextmanager
-def discarded() -> Iterator[None]:
-    """As `undrawn`, but the generator ends where it would if the weights had been drawn.
-
-    What is drawn next then has the same bits either way. This takes the time of drawing, and scratch memory
-    for one matrix. Inside `undrawn`, it draws nothing.
-    """
-    inner = _Drawing.NOTHING if _drawing.get() is _Drawing.NOTHING else _Drawing.DISCARDED
-    token = _drawing.set(inner)
-    try:
-        yield
-    finally:
-        _drawing.reset(token)
+        _draws.reset(token)
 
 
 @torch.no_grad()
 def draw(tensor: Tensor, distribution: Callable[[Tensor], object]) -> None:
-    """Fill a tensor by `distribution`, a function that writes in place; see `undrawn` and `discarded`."""
-    drawing = _drawing.get()
-    if drawing is not _Drawing.NOTHING:
-        distribution(tensor if drawing is _Drawing.WEIGHTS else torch.empty_like(tensor))
+    """Fill a tensor by `distribution`, a function that writes in place; see `undrawn`."""
+    if _draws.get():
+        distribution(tensor)
 
 
 class Linear(nn.Linear):
     """torch's, whose first random weights can be left out.
 
     Attributes:
-        steps: how inference in int8 rounds the inputs (`model.int8.Steps`); None: it does not.
+        steps: how inference in int8 rounds the inputs (`model.int8_rounding.Steps`); None: it does not.
         integers: its weights as inference in int8 has laid them out, which it keeps.
     """
 
@@ -69,11 +45,8 @@ class Linear(nn.Linear):
 
     def reset_parameters(self) -> None:
         """Draw weights as torch does, if weights are drawn."""
-        if _drawing.get() is _Drawing.WEIGHTS:
+        if _draws.get():
             super().reset_parameters()
-            return
-        for parameter in self.parameters():
-            draw(parameter, nn.init.uniform_)
 
 
 class Embedding(nn.Embedding):
@@ -81,7 +54,8 @@ class Embedding(nn.Embedding):
 
     def reset_parameters(self) -> None:
         """Draw weights as torch does, if weights are drawn."""
-        draw(self.weight, nn.init.normal_)
+        if _draws.get():
+            super().reset_parameters()
 
 
 def draw_normal(weight: Tensor, std: float, *, truncated: bool) -> None:

@@ -34,14 +34,13 @@ class Capture:
         layers: whose states are kept, 0-based; by default all. Others are freed as the pass goes on.
         hidden: tensors (T, hidden): 0 has the embeddings, i + 1 the output of layer i. That of the last layer
             is the result of `forward` (after the final norm of prenorm and modern).
-        queries, keys, values: by layer (T, heads, head_dim), the inputs of attention (rotated).
+        queries, keys: by layer (T, heads, head_dim), the inputs of attention (rotated).
     """
 
     layers: Collection[int] | None = None
     hidden: dict[int, Tensor] = field(default_factory=dict)
     queries: dict[int, Tensor] = field(default_factory=dict)
     keys: dict[int, Tensor] = field(default_factory=dict)
-    values: dict[int, Tensor] = field(default_factory=dict)
 
     def of_layer(self, layer: int) -> CaptureFunction | None:
         """The `capture` of `attend` in a layer; None if the layer is not kept."""
@@ -49,7 +48,7 @@ class Capture:
             return None
 
         def keep(q: Tensor, k: Tensor, v: Tensor) -> None:
-            self.queries[layer], self.keys[layer], self.values[layer] = q, k, v
+            self.queries[layer], self.keys[layer] = q, k
 
         return keep
 
@@ -190,7 +189,7 @@ class Encoder(nn.Module):
         Args:
             batch: tokens, positions and segments of T slots; sequences at most `config.max_length` long.
             layout: the result of `prepare(batch)`, by default made here.
-            capture: receives hidden states, queries, keys and values of each layer.
+            capture: receives hidden states, queries and keys of each layer.
             kept: int64 (N,), the slots whose hidden states are needed: the last layer computes nothing after
                 attention for the others, which changes no result. With `capture` it computes everything.
 

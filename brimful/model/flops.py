@@ -23,7 +23,6 @@ class Shape:
         lengths: tokens of each sequence that goes through the layers, padding included.
         predictions: tokens that the decoder scores.
         kept: tokens for which the last layer goes on after attention; None: all.
-        scored: pieces that a prediction is scored against; None: the vocabulary.
         attention: STORED, the minimum, or RECOMPUTED.
         windowed: whether local layers skip pairs outside their window.
     """
@@ -33,7 +32,6 @@ class Shape:
     attention: int = STORED
     windowed: bool = True
     kept: int | None = None
-    scored: int | None = None
 
     def pairs(self, window: int | None) -> int:
         """Pairs of tokens that a layer's attention scores."""
@@ -47,29 +45,13 @@ def _near(length: int, reach: int) -> int:
     return length**2 if length <= reach else length * (2 * reach + 1) - reach * (reach + 1)
 
 
-def matrix_entries(config: "EncoderConfig", scored: int | None = None) -> tuple[int, int]:
-    """Entries of the matrices of the layers, applied to each token, and of the MLM head, to each prediction.
-
-    Args:
-        scored: see `Shape`.
-    """
+def matrix_entries(config: "EncoderConfig") -> tuple[int, int]:
+    """Entries of the matrices of the layers, for each token, and of the MLM head, for each prediction."""
     hidden = config.hidden_size
     layers = config.layers * (3 * hidden**2 + entries_after_attention(config))
     width = config.embedding_width
     projection = 0 if config.embedding_size is None else width * hidden
-    pieces = config.vocabulary_size if scored is None else scored
-    return layers + projection, hidden * width + pieces * width
-
-
-def scored_pieces(vocabulary: int, sampled: int | None, slots: int) -> int:
-    """Pieces that a micro-batch's predictions are scored against.
-
-    Args:
-        vocabulary: its size.
-        sampled: the option `sampled_softmax`.
-        slots: for predictions.
-    """
-    return vocabulary if sampled is None else min(vocabulary, max(sampled, slots))
+    return layers + projection, hidden * width + config.vocabulary_size * width
 
 
 def entries_after_attention(config: "EncoderConfig") -> int:
@@ -80,7 +62,7 @@ def entries_after_attention(config: "EncoderConfig") -> int:
 
 def step_flops(config: "EncoderConfig", shape: Shape) -> int:
     """Flops of forward and backward."""
-    layers, head = matrix_entries(config, shape.scored)
+    layers, head = matrix_entries(config)
     windows = [None if config.is_global(i) else config.local_attention for i in range(config.layers)]
     pairs = sum(windows.count(window) * shape.pairs(window) for window in set(windows))
     tokens = sum(shape.lengths)

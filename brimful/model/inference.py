@@ -189,7 +189,7 @@ def _run(
     """Batches, in the order of packing, and what `forward` returns for each, float32 on the host."""
     tokens = int(examples.lengths.sum())
     precision = resolve(precision, device)
-    products = _outer_products.get() or within("products_of_run", device, tokens, precision)
+    products = _outer_products.get() or within("products", device, tokens, precision)
     any_shape = precision == "fp32" and device.type == "cpu"  # torch's products are MKL's then
     fills = getattr(products, "fills", lambda tokens: not any_shape)
     if precision == "int8" and not is_open():

@@ -194,17 +194,3 @@ def preset(name: str, architecture: Architecture = "modern", **changes: Any) -> 
     if hidden != published_hidden:
         published.pop("intermediate_size", None)
     return EncoderConfig(**(values | published | changes))
-
-
-def shape_advice(config: EncoderConfig) -> list[str]:
-    """What slows down an encoder of this shape: a sentence for each."""
-    advice = []
-    if config.head_dim % 8:
-        padded = -(-config.head_dim // 8) * 8
-        advice.append(f"head size {config.head_dim} is padded to {padded} on CUDA: choose a multiple of 8")
-    advice += [
-        f"model.{name} is {getattr(config, name)}: matrix products are faster with a multiple of 8"
-        for name in ("hidden_size", "intermediate_size")
-        if getattr(config, name) % 8
-    ]
-    return advice

@@ -5,7 +5,6 @@ padded sizes; and the teacher is in evaluation mode, so its dropout is off.
 """
 
 from collections.abc import Callable
-from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -14,34 +13,26 @@ from torch import Tensor, nn
 from brimful.base.types import PrimaryMetric
 from brimful.data.batch import PackedBatch
 from brimful.model.attention import Layout
-from brimful.model.door import within
 from brimful.model.encoder import Capture, Encoder
 from brimful.model.heads import SequenceHead, TokenHead, pool
 from brimful.model.shape import TextPooling
 from brimful.objectives.layer_losses import LayerLosses
-from brimful.objectives.pairwise import attention_score_sum, relation_sum, score_maps
+from brimful.objectives.pairwise import attention_score_sum, score_maps
 from brimful.objectives.supervised import Evaluate, Supervision, no_evaluation
 from brimful.precision.policy import widen
-from brimful.train.objective import Runtime
+from brimful.train.objective import Objective, Runtime
 
 TEACHER = "teacher"
 """The target that holds what the teacher says of each example: float32, of a sequence or of each token."""
 
 
-class LayerDistillation:
+class LayerDistillation(Objective):
     """The objective of the stage of the layers: the terms of `LayerLosses`.
 
     Attributes:
         projections: one, student width -> teacher width, for the embeddings and all layers, as in TinyBERT's
             code; none if the widths are equal.
-        relation_heads: heads that queries, keys and values are split into for the relations: the most up to
-            12, BERT base's, that divide the widths of both models.
     """
-
-    watched: ClassVar[tuple[str, ...]] = ()
-    primary_metric: ClassVar[PrimaryMetric | None] = None
-    compiles: ClassVar[bool] = False  # it loops over the sequences
-    sampled: ClassVar[None] = None
 
     def __init__(self, teacher: Encoder, student: Encoder, losses: LayerLosses | None = None) -> None:
         """
@@ -55,9 +46,8 @@ class LayerDistillation:
         self.layers = losses.imitated(ours, theirs)
         self.maps = score_maps((ours.heads, theirs.heads))
         widths = ours.hidden_size, theirs.hidden_size
-        self.relation_heads = max(n for n in range(1, 13) if not any(width % n for width in widths))
         self.projections = nn.ModuleList()
-        if widths[0] != widths[1] and set(self.coefficients) - {"attention", "relations"}:
+        if widths[0] != widths[1] and set(self.coefficients) - {"attention"}:
             self.projections.append(nn.Linear(*widths))
 
     def modules(self) -> dict[str, nn.Module]:
@@ -73,8 +63,6 @@ class LayerDistillation:
             "embedding": tokens * width,
             "hidden": tokens * width * layers,
             "attention": pairs * self.maps * layers,
-            "relations": batch.real_tokens * self.relation_heads,
-            "cosine": batch.real_tokens,
         }
         return {name: known[name] for name in self.coefficients}
 
@@ -82,19 +70,14 @@ class LayerDistillation:
         layout = layout or encoder.prepare(batch)
         ours, theirs = Capture(), Capture(frozenset(self.layers))
         encoder(batch, layout, ours)
-        with torch.no_grad(), within("products_of_teacher", self.teacher.device):
+        with torch.no_grad():
             self.teacher(batch, layout, theirs)
         compute = {
             "embedding": lambda: self._square_sum(ours.hidden[0], theirs.hidden[0], batch),
             "hidden": lambda: self._hidden_sum(ours, theirs, batch),
             "attention": lambda: self._attention_sum(ours, theirs, batch),
-            "relations": lambda: self._relation_sum(ours, theirs, batch),
-            "cosine": lambda: self._cosine_sum(ours, theirs, batch),
         }
         return {name: compute[name]() for name in self.coefficients}
-
-    def evaluate(self, encoder: Encoder, runtime: Runtime) -> dict[str, float]:
-        return {}
 
     def _projected(self, hidden: Tensor) -> Tensor:
         """Hidden states of the student in the teacher's width."""
@@ -120,32 +103,10 @@ class LayerDistillation:
         ]
         return torch.stack([attention_score_sum(*pair, batch) for pair in pairs]).sum()
 
-    def _relation_sum(self, ours: Capture, theirs: Capture, batch: PackedBatch) -> Tensor:
-        layer, teacher = len(self.layers) - 1, self.layers[-1]
-        pairs = [
-            (mine[layer], its[teacher])
-            for mine, its in (
-                (ours.queries, theirs.queries),
-                (ours.keys, theirs.keys),
-                (ours.values, theirs.values),
-            )
-        ]
-        return torch.stack([relation_sum(*pair, self.relation_heads, batch) for pair in pairs]).sum()
 
-    def _cosine_sum(self, ours: Capture, theirs: Capture, batch: PackedBatch) -> Tensor:
-        real, last = slice(0, batch.real_tokens), len(self.layers)
-        mine = self._projected(ours.hidden[last][real])
-        its = widen(theirs.hidden[self.layers[-1] + 1][real])
-        return (1 - F.cosine_similarity(mine, its, dim=-1)).sum()
-
-
-class LogitDistillation:
+class LogitDistillation(Objective):
     """The objective of the stage of the outputs: `logits`, the student's mean loss against the teacher's, and
     with `labels` the task's own term, its loss against the labels."""
-
-    watched: ClassVar[tuple[str, ...]] = ()
-    compiles: ClassVar[bool] = False  # the number of real sequences is a shape here
-    sampled: ClassVar[None] = None
 
     def __init__(
         self,
@@ -175,9 +136,6 @@ class LogitDistillation:
     def modules(self) -> dict[str, nn.Module]:
         return {"head": self.head}
 
-    def frozen(self) -> dict[str, nn.Module]:
-        return {}
-
     def normalizers(self, batch: PackedBatch) -> dict[str, float]:
         of_labels = {self.labels[0].name: self.labels[0].weight(batch)} if self.labels else {}
         return {"logits": float(self._outputs(batch)), **of_labels}
@@ -200,46 +158,27 @@ class LogitDistillation:
         return self._evaluate(encoder, runtime)
 
 
-class VectorDistillation:
+class VectorDistillation(Objective):
     """The objective of the second stage for an encoder without a task: `vectors`, the mean over sequences of
-    1 - cosine of the pooled vectors of student and teacher, or of the mean squared difference.
+    1 - cosine of the pooled vectors of student and teacher.
 
     Attributes:
         projections: student width -> teacher width, without a bias; none if the widths are equal.
     """
 
-    coefficients: ClassVar[dict[str, float]] = {"vectors": 1.0}
-    watched: ClassVar[tuple[str, ...]] = ()
-    compiles: ClassVar[bool] = False  # the number of real sequences is a shape here
-    sampled: ClassVar[None] = None
-
-    def __init__(
-        self,
-        student: Encoder,
-        pooling: TextPooling,
-        width: int,
-        loss: Literal["cosine", "mse"],
-        primary_metric: PrimaryMetric | None = None,
-        evaluate: Evaluate = no_evaluation,
-    ) -> None:
+    def __init__(self, student: Encoder, pooling: TextPooling, width: int) -> None:
         """
         Args:
             pooling: of the student.
             width: of the teacher's vectors: float32 (S, width), the target `TEACHER` of batches.
-            loss: how vectors are compared.
         """
         ours = student.config.hidden_size
+        self.coefficients = {"vectors": 1.0}
         self.pooling: TextPooling = pooling
-        self.cosine = loss == "cosine"
-        self.primary_metric = primary_metric
         self.projections = nn.ModuleList([nn.Linear(ours, width, bias=False)] if ours != width else [])
-        self._evaluate = evaluate
 
     def modules(self) -> dict[str, nn.Module]:
         return {"projections": self.projections}
-
-    def frozen(self) -> dict[str, nn.Module]:
-        return {}
 
     def normalizers(self, batch: PackedBatch) -> dict[str, float]:
         return {"vectors": float(batch.real_sequences)}
@@ -252,10 +191,4 @@ class VectorDistillation:
     def loss(self, encoder: Encoder, batch: PackedBatch, layout: Layout | None = None) -> dict[str, Tensor]:
         real = slice(0, batch.real_sequences)
         ours, theirs = self.vectors(encoder, batch, layout)[real], widen(batch.targets[TEACHER][real])
-        if self.cosine:
-            return {"vectors": (1 - F.cosine_similarity(ours, theirs, dim=-1)).sum()}
-        return {"vectors": (ours - theirs).square().mean(-1).sum()}
-
-    def evaluate(self, encoder: Encoder, runtime: Runtime) -> dict[str, float]:
-        """The student's metrics on held-out texts; empty without any."""
-        return self._evaluate(encoder, runtime)
+        return {"vectors": (1 - F.cosine_similarity(ours, theirs, dim=-1)).sum()}

@@ -6,7 +6,7 @@ from typing import Literal
 from brimful.base.errors import BrimfulError
 from brimful.model.shape import EncoderConfig
 
-TERMS = ("embedding", "hidden", "attention", "relations", "cosine")
+TERMS = ("embedding", "hidden", "attention")
 """The terms of `LayerDistillation`."""
 
 
@@ -20,12 +20,6 @@ class LayerLosses:
     """The same of each layer's output (TinyBERT)."""
     attention: float = 1.0
     """Squared difference of attention scores before the softmax, over pairs of tokens, heads (TinyBERT)."""
-    relations: float = 0.0
-    """KL divergence of the relations among queries, among keys and among values of the student's last layer
-    from those of the teacher's layer that it imitates, over tokens and heads (MiniLMv2). They need no equal
-    numbers of heads: the student may have another head size than the teacher."""
-    cosine: float = 0.0
-    """1 - cosine of the last hidden states, over tokens (DistilBERT)."""
     layer_map: Literal["uniform", "last"] | tuple[int, ...] = "uniform"
     """The teacher's layer that each layer of the student imitates. uniform: evenly spread, the last included;
     last: the last ones; or their numbers, from 0."""

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from brimful.base.errors import BrimfulError
-from brimful.base.types import IGNORED, Imitation
+from brimful.base.types import IGNORED
 from brimful.data.batch import PackedBatch
 from brimful.precision.policy import widen
 
@@ -33,33 +33,9 @@ def soft_cross_entropy_sum(student: Tensor, teacher: Tensor, temperature: float)
     return F.cross_entropy(student / temperature, target, reduction="sum")
 
 
-def divergence_sum(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
-    """Sum of the KL divergences of a student's probabilities from a teacher's, times the temperature squared,
-    (): the gradient keeps its size when the temperature changes (Hinton et al., 2015, section 2).
-
-    Args:
-        student, teacher: logits (N, classes).
-        temperature: divides the logits of both.
-    """
-    ours, theirs = (torch.log_softmax(logits / temperature, -1) for logits in (student, teacher))
-    return temperature**2 * F.kl_div(ours, theirs, reduction="sum", log_target=True)
-
-
-def logit_error_sum(student: Tensor, teacher: Tensor) -> Tensor:
-    """Sum over N of the mean squared difference of logits (N, classes), ()."""
-    return (student - teacher).square().sum() / student.shape[-1]
-
-
-def class_imitation(loss: Imitation, temperature: float) -> Callable[[Tensor, Tensor], Tensor]:
-    """The loss of a student's logits (N, classes) against its teacher's, summed to ().
-
-    Raises:
-        BrimfulError: a temperature for the squared error, which has none.
-    """
-    if loss == "mse":
-        require_no_temperature(temperature, "mse compares logits as they are")
-        return logit_error_sum
-    return partial(soft_cross_entropy_sum if loss == "soft" else divergence_sum, temperature=temperature)
+def class_imitation(temperature: float) -> Callable[[Tensor, Tensor], Tensor]:
+    """The loss of a student's logits (N, classes) against its teacher's, summed to ()."""
+    return partial(soft_cross_entropy_sum, temperature=temperature)
 
 
 def require_no_temperature(temperature: float, reason: str) -> None:

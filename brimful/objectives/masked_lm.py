@@ -1,39 +1,33 @@
 """Masked language modelling on packed rows, alone or with pairs of sentences beside it."""
 
-from typing import ClassVar
-
 import torch
 from torch import Tensor, nn
 
-from brimful.base.types import IGNORED, LossMean, PrimaryMetric
+from brimful.base.types import IGNORED, LossMean
 from brimful.data.batch import PackedBatch
 from brimful.model.attention import Layout
-from brimful.model.cross_entropy import cross_entropy_sum, hits, linear_cross_entropy_and_hits
+from brimful.model.cross_entropy import cross_entropy_sum, hits, linear_cross_entropy
 from brimful.model.encoder import Encoder
-from brimful.model.flops import scored_pieces
 from brimful.model.heads import MaskedLMHead, PretrainingHead
 from brimful.objectives.losses import count
-from brimful.objectives.sampled_softmax import sample_vocabulary
-from brimful.train.objective import Runtime
+from brimful.train.objective import Objective, Runtime
 
 EVALUATED = 1024
 """Predictions whose logits an evaluation holds at a time."""
 
 
-class MaskedLM:
+class MaskedLM(Objective):
     """One term, `mlm`: a mean over an update's predictions, or over the means of its sequences."""
 
-    coefficients: ClassVar[dict[str, float]] = {"mlm": 1.0}
-    watched: ClassVar[tuple[str, ...]] = ("accuracy",)
-    primary_metric: ClassVar[PrimaryMetric | None] = ("loss", "lowest")
-    compiles: ClassVar[bool] = True
+    watched: tuple[str, ...] = ("accuracy",)
+    primary_metric = ("loss", "lowest")
+    compiles = True
 
     def __init__(
         self,
         head: MaskedLMHead,
         validation: dict[str, list[PackedBatch]],
         loss_mean: LossMean = "tokens",
-        sampled_softmax: int | None = None,
     ) -> None:
         """
         Args:
@@ -41,21 +35,15 @@ class MaskedLM:
             validation: held-out batches of each source.
             loss_mean: "tokens": every prediction counts the same. "sequences": every sequence with
                 predictions counts the same, as in a batch without packing (Krell et al. 2021, section 3.2.3).
-            sampled_softmax: how many pieces of the vocabulary the predictions of a micro-batch are scored
-                against in training, as in `objectives.sampled_softmax`; None: all. A micro-batch with more
-                prediction slots takes their number.
         """
+        self.coefficients = {"mlm": 1.0}
         self.head = head
-        self.sampled = sampled_softmax
         self.validation = validation
         self.by_sequence = loss_mean == "sequences"
         self.metrics = ["loss", "accuracy", *(["token_loss"] if self.by_sequence else [])]
 
     def modules(self) -> dict[str, nn.Module]:
         return {"head": self.head}
-
-    def frozen(self) -> dict[str, nn.Module]:
-        return {}
 
     def normalizers(self, batch: PackedBatch) -> dict[str, float]:
         assert batch.mlm_labels is not None
@@ -76,13 +64,7 @@ class MaskedLM:
         assert batch.mlm_labels is not None
         states = self.head.transform(hidden)
         weights = self._prediction_weights(batch, hidden.dtype)
-        decoder, labels = self.head.decoder, batch.mlm_labels
-        vocabulary = len(self.head.bias)
-        pieces = scored_pieces(vocabulary, self.sampled, len(labels))
-        if pieces < vocabulary:
-            sampled = sample_vocabulary(labels, decoder[1], pieces)
-            decoder, labels = sampled.of(*decoder), sampled.labels
-        total, right = linear_cross_entropy_and_hits(states, *decoder, labels, weights)
+        total, right = linear_cross_entropy(states, *self.head.decoder, batch.mlm_labels, weights)
         return {"mlm": total, "accuracy": right}
 
     def _prediction_weights(self, batch: PackedBatch, dtype: torch.dtype) -> Tensor | None:
@@ -143,8 +125,7 @@ class MaskedLMAndPairs(MaskedLM):
     `batch.targets["pair"]`, int64 (S,), has the class of each pair, 0 or 1, and -100 for other sequences.
     """
 
-    coefficients: ClassVar[dict[str, float]] = {"mlm": 1.0, "pair": 1.0}
-    watched: ClassVar[tuple[str, ...]] = ("accuracy", "pair_accuracy")
+    watched = ("accuracy", "pair_accuracy")
     head: PretrainingHead
 
     def __init__(
@@ -152,10 +133,10 @@ class MaskedLMAndPairs(MaskedLM):
         head: PretrainingHead,
         validation: dict[str, list[PackedBatch]],
         loss_mean: LossMean = "tokens",
-        sampled_softmax: int | None = None,
     ) -> None:
         """See `MaskedLM`."""
-        super().__init__(head, validation, loss_mean, sampled_softmax)
+        super().__init__(head, validation, loss_mean)
+        self.coefficients["pair"] = 1.0
         self.metrics += ["pair_loss", "pair_accuracy"]
 
     def normalizers(self, batch: PackedBatch) -> dict[str, float]:

@@ -1,9 +1,9 @@
-"""What two models make of all pairs of tokens: attention scores (TinyBERT) and relations (MiniLMv2).
+"""What two models make of all pairs of tokens: attention scores (TinyBERT).
 
-Both losses compare matrices of L x L for each sequence of L tokens, with fixed matrices of a teacher. Neither
-is kept: each function computes the loss and the gradient of the student's inputs together, sequence by
-sequence, and backward only scales that gradient. So memory is O(T * width), and a sequence costs nothing
-beyond its own pairs, since nothing is masked inside a packed sequence.
+The loss compares matrices of L x L for each sequence of L tokens, with fixed matrices of a teacher. They are
+not kept: the loss and the gradient of the student's inputs are computed together, sequence by sequence, and
+backward only scales that gradient. So memory is O(T * width), and a sequence costs nothing beyond its own
+pairs, since nothing is masked inside a packed sequence.
 """
 
 from collections.abc import Iterator
@@ -14,9 +14,6 @@ from torch import Tensor
 
 from brimful.data.batch import PackedBatch
 from brimful.precision.policy import widen
-
-ROWS = 256
-"""Rows of a relation that are computed at a time."""
 
 Projections = tuple[Tensor, Tensor]
 """Queries and keys, (T, heads, head size) each, not yet divided by anything."""
@@ -104,54 +101,3 @@ class _AttentionScores(torch.autograd.Function):
     def backward(ctx: Any, d_total: Tensor) -> tuple[Tensor | None, ...]:
         d_q, d_k = ctx.saved_tensors
         return d_q * d_total.to(d_q.dtype), d_k * d_total.to(d_k.dtype), None, None, None
-
-
-def relation_sum(student: Tensor, teacher: Tensor, heads: int, batch: PackedBatch) -> Tensor:
-    """Sum over rows of KL(teacher || student) between relations, () in float32 at least.
-
-    The relation of a sequence's vectors X is softmax(XX' / sqrt(d)), a distribution in each of its L rows,
-    for each of `heads` relation heads: X is all heads side by side, split anew (Wang et al. 2021, "MiniLMv2",
-    section 3.1). The divergence of a row is lse_s - lse_t + sum_j p_t (t - s), and its gradient in the
-    student's scores is p_s - p_t.
-
-    Args:
-        student, teacher: queries, keys or values, (T, heads, head size); their widths may differ, and
-            `heads` divides both.
-    """
-    ours, theirs = (x.reshape(len(x), heads, -1) for x in (student, teacher))
-    with torch.autocast(student.device.type, enabled=False):
-        return _Relations.apply(ours, theirs, batch)
-
-
-class _Relations(torch.autograd.Function):
-    """`relation_sum` of vectors that are split."""
-
-    @staticmethod
-    def forward(ctx: Any, ours: Tensor, theirs: Tensor, batch: PackedBatch) -> Tensor:
-        total = widen(ours.new_zeros(()))
-        gradient = torch.zeros_like(ours) if ctx.needs_input_grad[0] else None
-        scale = ours.shape[-1] ** -0.5
-        for part in sequences(batch):
-            x, y = (widen(vectors[part]).transpose(0, 1) for vectors in (ours, theirs))  # (heads, L, size)
-            d_x = torch.zeros_like(x) if gradient is not None else None
-            for start in range(0, x.shape[1], ROWS):
-                rows = slice(start, start + ROWS)
-                s = (x[:, rows] @ x.mT) * scale
-                t = (y[:, rows] @ y.mT) * y.shape[-1] ** -0.5
-                lse_s, lse_t = s.logsumexp(-1, keepdim=True), t.logsumexp(-1, keepdim=True)
-                p_t = (t - lse_t).exp()
-                total = total + (lse_s - lse_t).sum() + (p_t * (t - s)).sum()
-                if d_x is not None:
-                    apart = ((s - lse_s).exp() - p_t) * scale
-                    d_x[:, rows] += apart @ x
-                    d_x += apart.mT @ x[:, rows]
-            if gradient is not None and d_x is not None:
-                gradient[part] = d_x.transpose(0, 1)
-        if gradient is not None:
-            ctx.save_for_backward(gradient)
-        return total
-
-    @staticmethod
-    def backward(ctx: Any, d_total: Tensor) -> tuple[Tensor | None, ...]:
-        (gradient,) = ctx.saved_tensors
-        return gradient * d_total.to(gradient.dtype), None, None

@@ -10,7 +10,7 @@ from brimful.data.batch import PackedBatch
 from brimful.model.attention import Layout
 from brimful.model.encoder import Encoder
 from brimful.model.heads import SequenceHead, TokenHead
-from brimful.train.objective import Runtime
+from brimful.train.objective import Objective, Runtime
 
 Evaluate = Callable[[Encoder, Runtime], dict[str, float]]
 """Metrics of an encoder on held-out data, as `Objective.evaluate` returns them."""
@@ -34,27 +34,23 @@ class Supervision(Protocol):
     def weight(self, batch: PackedBatch) -> float: ...
 
 
-class Supervised:
+class Supervised(Objective):
     """The objective of fine-tuning: one term, the mean loss of a task over an update's examples."""
 
-    compiles: ClassVar[bool] = True
-    sampled: ClassVar[None] = None
+    compiles = True
 
     def __init__(
         self, task: Supervision, head: SequenceHead | TokenHead, evaluate: Evaluate = no_evaluation
     ) -> None:
         self.coefficients = {task.name: 1.0}
         self.watched = task.watched
-        self.primary_metric: PrimaryMetric | None = task.primary_metric
+        self.primary_metric = task.primary_metric
         self.task = task
         self.head = head
         self._evaluate = evaluate
 
     def modules(self) -> dict[str, nn.Module]:
         return {"head": self.head}
-
-    def frozen(self) -> dict[str, nn.Module]:
-        return {}
 
     def normalizers(self, batch: PackedBatch) -> dict[str, float]:
         watched = dict.fromkeys(self.watched, self.task.count(batch))

@@ -20,8 +20,6 @@ def build_optimizers(
 ) -> list[torch.optim.Optimizer]:
     """The optimizers of a run. Each group has its peak rate under "peak"; the trainer sets "lr" from it.
 
-    With `config.pull` they pull towards the weights before the first step. `config.ema` is up to the trainer.
-
     Args:
         parameters: all trainable parameters by name.
         fused_blocks: the matrices inside the layers by name, with the number of logical matrices in each,
@@ -77,9 +75,4 @@ def build_optimizers(
                 iteration_dtype=muon_dtype,
             )
         )
-    if config.pull:
-        from brimful.optim.pull import pull_to_start
-
-        for optimizer in optimizers:
-            pull_to_start(optimizer, config.pull)
     return optimizers

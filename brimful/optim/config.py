@@ -14,12 +14,6 @@ class DecayConfig:
 
     weight_decay: float = 0.01
     """Decoupled weight decay of matrices. Vectors (biases, norms) do not decay."""
-    ema: float = 0.0
-    """Decay of an exponential moving average of the weights: 0.999 averages over about 1,000 updates. The
-    average is evaluated and exported. 0 = no average."""
-    pull: float = 0.0
-    """Strength of a decay towards the starting weights, against forgetting, of vectors too; 0 = none. To use
-    it alone, set weight_decay to 0."""
     layer_decay: float = 1.0
     """Layer-wise decay of the peak rate, for fine-tuning on few labels, such as 0.85: the head has the rate,
     the last layer the rate times this factor, each layer below it once more, the embeddings once more than
@@ -30,8 +24,7 @@ class DecayConfig:
         return OptimizerConfig(**vars(self), learning_rate=rate)
 
     def __post_init__(self) -> None:
-        _require_finite(self, "weight_decay", "pull")
-        _require_below_1(self, "ema")
+        _require_finite(self, "weight_decay")
         if not 0 < self.layer_decay <= 1:
             raise BrimfulError(
                 f"optimizer.layer_decay is {self.layer_decay}: it must be above 0 and at most 1"

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from brimful.optim.scaled import grad_scale, is_skipped
+from brimful.precision.gradients import grad_scale, is_skipped
 
 
 class LogicalMatrix(NamedTuple):

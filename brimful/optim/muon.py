@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from brimful.optim.scaled import grad_scale, is_skipped
+from brimful.precision.gradients import grad_scale, is_skipped
 
 _QUINTIC = (3.4445, -4.7750, 2.0315)
 _ITERATIONS = 5

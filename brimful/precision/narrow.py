@@ -15,11 +15,11 @@ from typing import Any, NamedTuple, get_args
 
 import torch
 from torch import Tensor
-from torch.distributed.tensor import DTensor
 
 from brimful.base.errors import BrimfulError
 from brimful.base.randomness import derive_key
 from brimful.base.types import Rounding
+from brimful.precision.gradients import require_dense
 from brimful.precision.rounding import round_stochastically
 
 CHUNK = 4 << 20
@@ -62,10 +62,9 @@ class NarrowWeights(torch.optim.Optimizer):
             raise BrimfulError(f"rounding is one of {', '.join(get_args(Rounding))}, not {rounding!r}")
         if optimizer.state:
             raise BrimfulError("NarrowWeights needs an optimizer that has no state yet; wrap it once made")
-        if any(isinstance(p, DTensor) for group in optimizer.param_groups for p in group["params"]):
-            raise BrimfulError(
-                "NarrowWeights can't take sharded parameters (FSDP2); use DDP or float32 weights"
-            )
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                require_dense(parameter)
         self.optimizer, self.rounding, self.seed = optimizer, rounding, seed
         super().__init__(optimizer.param_groups, optimizer.defaults)
         optimizer.param_groups = self.param_groups

@@ -9,12 +9,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.tensor import DTensor
 
 from brimful.base.errors import BrimfulError
 from brimful.precision import watching
 from brimful.precision.formats import MAX_SCALE, MIN_SCALE
-from brimful.precision.norm import gradient_norm
+from brimful.precision.gradients import gradient_norm, require_dense
 from brimful.precision.policy import BIN_EDGE, LARGEST, THRESHOLD
 
 CPU = torch.device("cpu")
@@ -83,7 +82,7 @@ class AutomaticLossScaler:
             parameters: the parameters of all optimizers.
 
         Returns:
-            the norm of the unscaled gradient, including all shards of sharded parameters: a float32 scalar.
+            the norm of the unscaled gradient: a float32 scalar.
 
         Raises:
             BrimfulError: gradients have been unscaled or clipped already.
@@ -115,7 +114,7 @@ class AutomaticLossScaler:
             )
         self._unscaled.add(id(optimizer))
         for gradient in gradients:
-            _numbers(gradient).div_(self._divisor_on(gradient.device))
+            gradient.div_(self._divisor_on(gradient.device))
 
     def step(self, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
         """Call `optimizer.step(*args, **kwargs)` with unscaled gradients. No step is skipped.
@@ -211,6 +210,9 @@ class AutomaticLossScaler:
 
         Gradients that were not watched in the backward passes are counted and saturated now. Of watched ones
         only those are that have overflowed since.
+
+        Raises:
+            BrimfulError: a gradient is sparse or sharded.
         """
         gradients = []
         for parameter in parameters:
@@ -218,15 +220,15 @@ class AutomaticLossScaler:
                 self._to(parameter.device)
             if parameter.grad is None:
                 continue
+            require_dense(parameter.grad)
             gradients.append(parameter.grad)
             if id(parameter) in self._seen or parameter.is_complex():
                 continue
             self._seen.add(id(parameter))
             if watching.is_counted_elsewhere(parameter):
                 continue
-            numbers = _numbers(parameter.grad)
-            skipped = watching.is_skipped(parameter)
-            if skipped or not watching.is_watched(parameter) or parameter.grad.is_sparse:
+            numbers, skipped = parameter.grad, watching.is_skipped(parameter)
+            if skipped or not watching.is_watched(parameter):
                 numbers.copy_(watching.saturate_and_count(numbers, counts=not skipped))
             elif numbers.dtype == torch.float16 or _has_ranks():  # whose reduction may be in float16
                 watching.mend(numbers)
@@ -249,10 +251,3 @@ def _has_ranks() -> bool:
 
 def _parameters(optimizer: torch.optim.Optimizer) -> list[Tensor]:
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
-
-
-def _numbers(gradient: Tensor) -> Tensor:
-    """The dense tensor with this rank's values of a gradient."""
-    if isinstance(gradient, DTensor):
-        return gradient.to_local()
-    return gradient._values() if gradient.is_sparse else gradient

@@ -4,7 +4,7 @@ A loss scaler needs the number of gradients near the end of float16's range. Eac
 adds its counts to one small float32 tensor per device, the counter. The counter's values are the ends of the
 bins, and its gradient is how many numbers fell into each bin. So autograd itself sums the counts over tensors
 and micro-batches, a compiled step keeps them, and nothing waits for the host. The counter is not a parameter:
-`.half()`, optimizers, checkpoints, DDP and FSDP2 do not see it. A process has one set of counts.
+`.half()`, optimizers, checkpoints and DDP do not see it. A process has one set of counts.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -13,9 +13,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.fsdp import FSDPModule
-from torch.distributed.tensor import DTensor
 
+from brimful.precision.gradients import require_dense
 from brimful.precision.policy import BIN_EDGE, LARGEST
 
 LOWER, UPPER, CLIPPED, NAN = range(4)
@@ -168,25 +167,29 @@ def watch_modules(model: nn.Module, *, skip: Collection[nn.Module] = (), paramet
     """Watch a whole model: all parameters, and the inputs of each module that has parameters of its own.
 
     The gradient of a parameter is counted and saturated in each backward pass, before it is accumulated,
-    reduced or compressed. Call this after the model is moved to its device, after FSDP2's `fully_shard`, and
-    before the model first runs compiled; before or after DDP. A second call changes nothing. Modules with
-    parameters must not change their input in place. Complex tensors are not watched.
+    reduced or compressed. Call this after the model is moved to its device and before it first runs compiled,
+    before or after DDP. A second call changes nothing. Modules with parameters must not change their input in
+    place. Complex tensors are not watched.
 
     Args:
         skip: modules of it whose gradients, and those of modules in them, are saturated and not counted. A
             parameter that a module outside shares is counted.
         parameters: False leaves the parameters to the caller, who counts and saturates the gradients of each
             backward pass with `saturate_and_count`, and `mend`s their sums.
+
+    Raises:
+        BrimfulError: a parameter is sharded.
     """
     skipped = {inner for module in skip for inner in module.modules()}
     counted = {p for module in {*model.modules()} - skipped for p in module.parameters(recurse=False)}
     for parameter in model.parameters():
+        require_dense(parameter)
         counter(parameter.device)
         parameter._is_skipped = parameter not in counted  # type: ignore[attr-defined]
         if not parameters:
             count_elsewhere([parameter])
-        elif not isinstance(parameter, DTensor):
-            _watch_parameter(parameter)
+        elif parameter.requires_grad and not parameter.is_complex() and not is_watched(parameter):
+            parameter.register_hook(_saturate_parameter if is_skipped(parameter) else _count_parameter)
     for module in model.modules():
         if getattr(module, "_inputs_are_watched", False):
             continue
@@ -194,15 +197,12 @@ def watch_modules(model: nn.Module, *, skip: Collection[nn.Module] = (), paramet
         if next(module.parameters(recurse=False), None) is not None:
             hook = partial(_watch_inputs, counts=module not in skipped)
             module.register_forward_pre_hook(hook, with_kwargs=True)
-        if isinstance(module, FSDPModule):
-            module.register_forward_pre_hook(_UnshardedParameters(module))
 
 
 def is_watched(parameter: Tensor) -> bool:
     """Whether a parameter's gradients are counted in each backward pass."""
     hooks = (parameter._backward_hooks or {}).values()  # a copied or unpickled parameter has no hooks
-    known = _count_parameter in hooks or _saturate_parameter in hooks
-    return known or getattr(parameter, "_shard_is_watched", False)
+    return _count_parameter in hooks or _saturate_parameter in hooks
 
 
 def is_skipped(parameter: Tensor) -> bool:
@@ -244,30 +244,9 @@ def _watched(value: Any, known: list[tuple[Tensor, Tensor]], counts: bool) -> An
     return known[-1][1]
 
 
-def _watch_parameter(parameter: Tensor) -> None:
-    if parameter.requires_grad and not parameter.is_complex() and not is_watched(parameter):
-        parameter.register_hook(_saturate_parameter if is_skipped(parameter) else _count_parameter)
-
-
-def _count_parameter(gradient: Tensor, *, counts: bool = True) -> Tensor | None:
-    if gradient.is_sparse or isinstance(gradient, DTensor):
-        return None
+def _count_parameter(gradient: Tensor, *, counts: bool = True) -> Tensor:
+    require_dense(gradient)
     return saturate_and_count(gradient, counts=counts)
 
 
 _saturate_parameter = partial(_count_parameter, counts=False)
-
-
-class _UnshardedParameters:
-    """FSDP2 differentiates whole parameters, not shards. It creates them in the first forward pass."""
-
-    def __init__(self, module: nn.Module) -> None:
-        self.sharded = dict(module.named_parameters())
-
-    @torch.compiler.disable
-    def __call__(self, module: nn.Module, args: tuple) -> None:
-        for name, parameter in module.named_parameters():
-            if parameter.requires_grad and not isinstance(parameter, DTensor):
-                parameter._is_skipped = is_skipped(self.sharded[name])  # type: ignore[attr-defined]
-                _watch_parameter(parameter)
-                self.sharded[name]._shard_is_watched = True  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""A SummaryChart as inline SVG: lines over x, bars by name, or points with their names.
+"""A SummaryChart as inline SVG: lines over x, or points with their names.
 
 Matplotlib draws with placeholder colours, and each is then replaced by `var(--name)`: one drawing serves the
 light page and the dark one. Text stays text, in the page's font. The same chart gives the same bytes.
@@ -16,11 +16,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
-from brimful.base.numbers import SPACE, percent, plain, short
+from brimful.base.numbers import SPACE, percent, short
 from brimful.base.summary import SummaryChart
 
 COLOURS = ("c1", "c2", "c3", "c4", "c5", "c6")
-"""Names of the page's colours of curves, bars and points."""
+"""Names of the page's colours of curves and points."""
 _PLACEHOLDERS = {
     name: f"#0000{place:02x}" for place, name in enumerate(("ink", "muted", "grid", *COLOURS), 1)
 }
@@ -79,7 +79,7 @@ def describe_chart(chart: SummaryChart) -> str:
             parts.append(f"{series.name} from {show(series.ys[0])} to {show(series.ys[-1])}")
         else:
             pairs = zip(series.xs, series.ys, strict=True)
-            values = ", ".join(f"{plain(x)}: {show(y)}" for x, y in pairs)
+            values = ", ".join(f"{short(float(x))}: {show(y)}" for x, y in pairs)
             parts.append(f"{series.name} {values}".strip())
     return f"{chart.title}, {chart.y} by {chart.x}. {'; '.join(parts)}"
 
@@ -103,23 +103,6 @@ def _draw_lines(chart: SummaryChart, drawing: Figure, axes: Axes) -> None:
     _format_axis(axes.yaxis, chart.share, is_logarithmic=lowest > 0 and max(ends) > 10 * min(ends))
     axes.grid(axis="y")
     axes.set_xlabel(chart.x)
-
-
-def _draw_bars(chart: SummaryChart, drawing: Figure, axes: Axes) -> None:
-    """Horizontal bars from zero, a row for each name; several series stand below each other."""
-    show = percent if chart.share else short
-    names: list[str] = []
-    for series in chart.series:
-        rows = range(len(names), len(names) + len(series.ys))
-        bars = axes.barh(rows, series.ys, height=0.6)
-        axes.bar_label(bars, [show(value) for value in series.ys], padding=4)
-        names += map(plain, series.xs)
-    drawing.set_figheight(0.25 * len(names) + 0.2)
-    axes.margins(x=0.2)
-    axes.set_ylim(len(names) - 0.5, -0.5)
-    axes.set_yticks(range(len(names)), names)
-    axes.xaxis.set_visible(False)
-    axes.spines["bottom"].set_visible(False)
 
 
 def _draw_points(chart: SummaryChart, drawing: Figure, axes: Axes) -> None:
@@ -165,5 +148,5 @@ def _format_axis(axis: Any, share: bool = False, *, is_logarithmic: bool = False
         axis.set_major_formatter(lambda value, _: short(value))
 
 
-DRAW = {"lines": _draw_lines, "bars": _draw_bars, "points": _draw_points}
+DRAW = {"lines": _draw_lines, "points": _draw_points}
 """What draws each kind of SummaryChart."""

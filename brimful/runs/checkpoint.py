@@ -17,7 +17,6 @@ from safetensors.torch import load_file
 from brimful.base.console import say, warn
 from brimful.base.distributed import World
 from brimful.base.errors import BrimfulError
-from brimful.base.paths import utf8_path
 from brimful.base.storage import (
     atomic_directory,
     commit,
@@ -27,14 +26,13 @@ from brimful.base.storage import (
     temporary_path,
     write_tensors,
 )
-from brimful.runs.host_copies import HostCopies
 from brimful.version import VERSION
 
 FORMAT = 2
 """The version of a checkpoint's tensors, its state, and the identity of its run; a resume needs this one."""
 READABLE = (1, FORMAT)
 """Versions with the same tensors and state. In version 1 identity was made in another way."""
-WEIGHTS, OPTIMIZER, AVERAGE = "weights.", "optimizer.", "average."
+WEIGHTS, OPTIMIZER = "weights.", "optimizer."
 """Prefixes of tensor names."""
 _TENSORS = "tensors.safetensors"
 _RECORD = "checkpoint.json"
@@ -73,9 +71,8 @@ def save(
 class Writer:
     """Writes checkpoints in a thread, one at a time, while training continues.
 
-    The caller waits only until tensors on the CPU are copied. Those on a CUDA device are copied while it
-    works on, so call `before_change` before they change. As a context manager it waits at its end until
-    everything is written.
+    The caller waits until the tensors are copied to the CPU, not for the disk. As a context manager it waits
+    at its end until everything is written.
 
     Args:
         directory, keep: see `save`.
@@ -84,7 +81,6 @@ class Writer:
     def __init__(self, directory: Path, keep: int) -> None:
         self.directory = directory
         self.keep = keep
-        self._copies = HostCopies()
         self._writing: Future[None] | None = None
 
     def write(
@@ -103,20 +99,10 @@ class Writer:
             BrimfulError: the checkpoint before could not be written.
         """
         self.finish()
-        copies = self._copies.begin(tensors)
+        copies = {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
         thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
-        self._writing = thread.submit(self._write, step, copies, state, spared)
+        self._writing = thread.submit(save, self.directory, step, copies, state, self.keep, spared)
         thread.shutdown(wait=False)
-
-    def before_change(self) -> None:
-        """Call this before the device changes a tensor given to `write`. The host does not wait."""
-        self._copies.before_change()
-
-    def _write(
-        self, step: int, copies: dict[str, torch.Tensor], state: dict[str, Any], spared: Collection[int]
-    ) -> None:
-        self._copies.wait()
-        save(self.directory, step, copies, state, self.keep, spared)
 
     def check(self) -> None:
         """Raise the error of a write that has failed. Does not wait for a write that is under way."""
@@ -159,24 +145,6 @@ def _record(path: Path, *, verify: bool) -> dict[str, Any]:
     return read_commit(path / _RECORD, _Checkpoint, verify=verify, remedy=_REMEDY)
 
 
-def require_like(value: Any, begun: Any) -> None:
-    """Refuse a state of a checkpoint that has other keys or types than that of a run that begins.
-
-    Args:
-        begun: JSON values; where it has None, anything is right.
-
-    Raises:
-        TypeError: it has.
-    """
-    number = (int, float)
-    same = type(value) is type(begun) or (type(begun) is float and type(value) in number)
-    if begun is not None and not (same and (not isinstance(begun, dict) or value.keys() == begun.keys())):
-        raise TypeError(f"{value!r} instead of a value like {begun!r}")
-    if isinstance(begun, dict):
-        for key, known in begun.items():
-            require_like(value[key], known)
-
-
 def check_format(path: Path, record: dict[str, Any], readable: Collection[int] = (FORMAT,)) -> None:
     """Refuse what another version of Brimful wrote.
 
@@ -200,8 +168,7 @@ def load_latest(directory: Path) -> tuple[int, dict[str, torch.Tensor], dict[str
         path = directory / f"step-{step}"
         try:
             record = _record(path, verify=True)
-            with utf8_path(path / _TENSORS) as place:
-                tensors = load_file(place)
+            tensors = load_file(path / _TENSORS)
         except (BrimfulError, OSError) as error:
             what, _, _ = str(error).partition(";")  # the rest says what to do, which is done here
             warn(f"skipping a checkpoint: {what}")
@@ -223,8 +190,7 @@ def load(directory: Path, step: int) -> tuple[dict[str, torch.Tensor], dict[str,
         try:
             record = _record(path, verify=True)
             check_format(path, record, READABLE)
-            with utf8_path(path / _TENSORS) as place:
-                return load_file(place), record["state"]
+            return load_file(path / _TENSORS), record["state"]
         except (BrimfulError, OSError) as error:
             if path.is_dir():
                 raise

@@ -1,28 +1,23 @@
 """A run directory: config.yaml, metrics.jsonl, checkpoints/, the model's folder, and summary.json last."""
 
 import os
-import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from brimful.base.config import build, read_yaml, write_yaml
-from brimful.base.console import say
-from brimful.base.distributed import World
-from brimful.base.errors import BrimfulError, UsageError
-from brimful.base.folder_lock import FolderLock
+from brimful.base.errors import BrimfulError
 from brimful.base.storage import (
     crc32,
     read_object,
     require_shape,
-    sweep,
     write_json,
 )
 from brimful.corpus.text.tokenizer import tokenizer_files
 from brimful.hf.model_folder import ModelFolder
 from brimful.hf.text_reading import module_files
 from brimful.hf.weights import weight_files
-from brimful.runs.places import CONFIG, has, require_options, require_run, require_run_place
+from brimful.runs.places import CONFIG, has, require_run
 
 SUMMARY = "summary.json"
 MODELS = ("encoder", "model")
@@ -31,81 +26,23 @@ INPUTS = "inputs.json"
 """CRCs of the files that a run reads, kept until it is finished. A resume needs the same files."""
 
 
-class RunConfig(Protocol):
-    """What the configurations of the training verbs have in common."""
-
-    @property
-    def out(self) -> str | None: ...
-    @property
-    def resume(self) -> str | None: ...
-    @property
-    def dry_run(self) -> bool | str: ...
+C = TypeVar("C")
 
 
-C = TypeVar("C", bound=RunConfig)
-
-
-def finished_run(config: RunConfig, verb: str, ranks: World) -> dict[str, Any] | None:
-    """The summary of the run that `--resume` names, if that run is finished; then there is nothing to do.
-
-    Raises:
-        BrimfulError: it is a finished run of another verb.
-    """
-    if config.resume is None or not (Path(config.resume) / SUMMARY).is_file():
-        return None
-    _require_resume_alone(config)
-    summary = read_summary(Path(config.resume))
-    if summary.get("kind") != verb:
-        raise BrimfulError(
-            f"{config.resume} is a finished run of `brimful {summary.get('kind')}`, not {verb}"
-        )
-    if ranks.is_main:
-        say(f"{config.resume} is finished; there is nothing to resume")
-    return summary
-
-
-def _require_resume_alone(config: RunConfig) -> None:
-    if config != build(type(config), {"resume": config.resume, "dry_run": config.dry_run}):
-        raise UsageError("--resume continues with the run's own configuration and takes no other options")
-
-
-def open_run(
-    config: C, verb: str, needs: Sequence[str], ranks: World, lock: FolderLock
-) -> tuple[C, Path, bool]:
-    """The configuration to run, its directory, and whether it is an interrupted run that is resumed.
+def read_config(directory: Path, kind: type[C], verb: str, needs: Sequence[str]) -> C:
+    """The configuration of an interrupted run.
 
     Args:
-        config: of a new run, or one that holds nothing but `resume`.
-        verb: the verb that resumes it.
-        needs: the options that a new run must have, "A or B" for one of two; "out" is one of them.
-        lock: keeps the directory to the main rank, unless it is a dry run.
+        kind: of the configurations of `verb`.
+        needs: see `require_options`.
 
     Raises:
-        UsageError: one of them is missing, or `resume` has options beside it.
-        BrimfulError: the directory of a new run is in use, or another process works there, or there is no run
-            to resume.
+        BrimfulError: there is no run to resume, or another verb has written it.
     """
-    if config.resume is None:
-        require_options(config, verb, needs)
-        assert config.out is not None
-        out = Path(config.out)
-        if ranks.is_main:
-            require_run_place(out, verb)
-        if ranks.is_main and not config.dry_run:
-            lock.take(out)
-            require_run_place(out, verb)  # another process may have begun and ended there
-        return config, out, False
-    _require_resume_alone(config)
-    directory = Path(config.resume)
-    if ranks.is_main and not config.dry_run and (directory / CONFIG).is_file():
-        lock.take(directory)
-        if (directory / SUMMARY).is_file():
-            raise BrimfulError(f"{directory} was finished by another process just now")
-        sweep(directory)
     require_run(directory)
     values = read_yaml(directory / CONFIG)
     try:
-        saved = build(type(config), values)
+        saved = build(kind, values)
         for need in needs:
             if not has(saved, need):
                 raise BrimfulError(f"key {need} is required")
@@ -114,23 +51,7 @@ def open_run(
             f"{directory / CONFIG} was not written by `brimful {verb}`: {error}; --resume takes the --out of"
             " an earlier run, with its files as they were"
         ) from error
-    return saved, directory, True
-
-
-def run_once(verb: Callable[..., dict[str, Any]], directory: Path, **values: Any) -> dict[str, Any]:
-    """The summary of a verb's run in a directory: a finished run is not repeated, an interrupted one goes on,
-    and what is left of neither is replaced.
-
-    Args:
-        values: the verb's options but `out`.
-    """
-    if (directory / SUMMARY).exists():
-        say(f"{directory.name}: already finished")
-        return read_summary(directory)
-    if (directory / CONFIG).exists():
-        return verb(resume=str(directory))
-    shutil.rmtree(directory, ignore_errors=True)
-    return verb(out=str(directory), **values)
+    return saved
 
 
 def start_run(directory: Path, config: Any, inputs: Mapping[str, int] | None = None) -> None:

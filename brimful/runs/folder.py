@@ -19,7 +19,6 @@ from torch import nn
 from brimful.base.console import say, warn
 from brimful.base.distributed import World
 from brimful.base.errors import BrimfulError
-from brimful.base.paths import utf8_path
 from brimful.base.storage import (
     atomic_directory,
     commit,
@@ -82,8 +81,7 @@ class Result:
 
     def load(self, modules: Mapping[str, nn.Module]) -> None:
         """Load the weights that these modules had at the training's end, which must have kept them."""
-        with utf8_path(self._weights) as place:
-            tensors = load_file(place)
+        tensors = load_file(self._weights)
         with torch.no_grad():
             for name, parameter in nn.ModuleDict(modules).named_parameters():
                 parameter.copy_(tensors[name])

@@ -1,6 +1,6 @@
 """What every verb that trains does around its work (`Job.run`).
 
-    open     rank, restart by torchrun, lock; a finished run only returns its summary
+    open     rank, lock; a finished run only returns its summary
     plan     the verb's: a configuration -> everything the run has decided, resolved once and frozen
     inputs   the files that decide the result are those that an interrupted run began with
     start    config.yaml, on the main rank; a dry run ends before
@@ -16,25 +16,27 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar
 
-from brimful.base.config import config_hash, identity
+from brimful.base.config import build, config_hash, identity
+from brimful.base.console import say
 from brimful.base.distributed import World, world
+from brimful.base.errors import BrimfulError, UsageError
 from brimful.base.folder_lock import FolderLock
 from brimful.base.seals import seal
-from brimful.base.storage import write_json
+from brimful.base.storage import sweep, write_json
 from brimful.runs.directory import (
     CONFIG,
     INPUTS,
     MODELS,
     SUMMARY,
     check_inputs,
-    finished_run,
-    open_run,
+    read_config,
+    read_summary,
     start_run,
 )
 from brimful.runs.folder import RunFolder, remove_results
-from brimful.runs.restart import restarted
+from brimful.runs.places import require_options, require_run_place
 from brimful.runs.signals import StoppedError, starting
 
 Summary = dict[str, Any]
@@ -98,14 +100,40 @@ class Job(Generic[C, P]):
         """Take the folder of `out` for a new run, or the one of `resume`, and say how it is continued.
 
         Raises:
-            BrimfulError: the folder is in use, or holds something else.
+            UsageError: an option is missing, or `resume` has options beside it.
+            BrimfulError: the folder is in use, or holds something else, or there is no run to resume.
         """
-        asked: Any = restarted(cast(Any, config), ranks)
-        again = f"brimful {self.verb} --resume {shlex.quote(str(asked.resume or asked.out))}"
-        if asked.resume is not None and (summary := finished_run(asked, self.verb, ranks)) is not None:
-            return Opened(asked, Path(asked.resume), False, again, summary)
-        found, path, resuming = open_run(asked, self.verb, (*asked.NEEDS, "out"), ranks, lock)
-        return Opened(replace(found, dry_run=asked.dry_run), path, resuming, again)
+        asked: Any = config
+        path = Path(asked.resume or asked.out or "")
+        again = f"brimful {self.verb} --resume {shlex.quote(str(path))}"
+        works = ranks.is_main and not asked.dry_run
+        if asked.resume is None:
+            require_options(asked, self.verb, (*asked.NEEDS, "out"))
+            if ranks.is_main:
+                require_run_place(path, self.verb)
+            if works:
+                lock.take(path)
+                require_run_place(path, self.verb)  # another process may have begun and ended there
+            return Opened(config, path, False, again)
+        if asked != build(type(asked), {"resume": asked.resume, "dry_run": asked.dry_run}):
+            raise UsageError("--resume continues with the run's own configuration and takes no other options")
+        if (path / SUMMARY).is_file():
+            return Opened(config, path, False, again, self._finished(path, ranks))
+        if works and (path / CONFIG).is_file():
+            lock.take(path)
+            if (path / SUMMARY).is_file():
+                raise BrimfulError(f"{path} was finished by another process just now")
+            sweep(path)
+        saved: Any = read_config(path, type(config), self.verb, (*asked.NEEDS, "out"))
+        return Opened(replace(saved, dry_run=asked.dry_run), path, True, again)
+
+    def _finished(self, run: Path, ranks: World) -> Summary:
+        summary = read_summary(run)
+        if summary.get("kind") != self.verb:
+            raise BrimfulError(f"{run} is a finished run of `brimful {summary.get('kind')}`, not {self.verb}")
+        if ranks.is_main:
+            say(f"{run} is finished; there is nothing to resume")
+        return summary
 
     def plan(self, config: C, folder: RunFolder) -> P:
         """Resolve a configuration, and say what a new run will do.

@@ -1,4 +1,4 @@
-"""The model of a finished run, or of a checkpoint of a run of pretrain or finetune."""
+"""The model of a finished run, or of a checkpoint of a run of pretrain."""
 
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from brimful.base.console import say
 from brimful.base.errors import BrimfulError
 from brimful.base.types import Step
 from brimful.hf.folders import load_model
@@ -14,7 +13,7 @@ from brimful.hf.model_folder import ModelFolder
 from brimful.hf.tensors import Head
 from brimful.model.encoder import Encoder
 from brimful.runs import checkpoint
-from brimful.runs.checkpoint import AVERAGE, WEIGHTS
+from brimful.runs.checkpoint import WEIGHTS
 from brimful.runs.places import START
 
 
@@ -24,7 +23,7 @@ class Snapshot(NamedTuple):
     Attributes:
         labels: names of the head's outputs, if they have names.
         folder: a folder with this model, or with another checkpoint of it.
-        facts: empty, or the `step` of the checkpoint and whether its weights are `averaged` over updates.
+        facts: empty, or the `step` of the checkpoint.
     """
 
     encoder: Encoder
@@ -40,24 +39,23 @@ def load_snapshot(run: Path, step: Step | None) -> Snapshot:
     This needs nothing outside the run's directory and changes nothing in it.
 
     Args:
-        run: also the folder of a training in a run of `finetune`, with `step`.
         step: the step of the checkpoint; "best" is the checkpoint of the best evaluation.
 
     Raises:
         BrimfulError: there is no model or no such checkpoint, or `step` is given and `run` is not a run of
-            `pretrain` or `finetune`.
+            `pretrain`.
     """
     if step is None:
         _check_finished(run)
         folder = ModelFolder.open(run, "model")
         return Snapshot(*load_model(folder), folder, {})
-    run, directory = _training(run)
+    directory = run / "checkpoints"
     kept = [run / "encoder", run / START]
     folders = [ModelFolder(folder) for folder in kept if (folder / "config.json").is_file()]
     if not folders:
         raise BrimfulError(
-            f"{run} has neither {kept[0].name}/ nor {START}/: --step is for runs of pretrain, and of finetune"
-            " until they are done (a run that an earlier version began has them once it is resumed)"
+            f"{run} has neither {kept[0].name}/ nor {START}/: --step is for runs of pretrain (one that an"
+            " earlier version began has them once it is resumed)"
         )
     if step == "best":
         step = _best(directory)
@@ -68,24 +66,9 @@ def load_snapshot(run: Path, step: Step | None) -> Snapshot:
     model = nn.ModuleDict({"encoder": encoder} | ({} if head is None else {"head": head}))
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            parameter.copy_(tensors.get(f"{AVERAGE}{name}", tensors[f"{WEIGHTS}{name}"]))
-    averaged = any(name.startswith(AVERAGE) for name in tensors)
-    say(f"step {step:,}: " + ("the average of the weights (optimizer.ema)" if averaged else "the weights"))
-    return Snapshot(encoder, head, labels, folders[0], {"step": step, "averaged": averaged})
-
-
-def _training(run: Path) -> tuple[Path, Path]:
-    """The run, and the folder of its checkpoints.
-
-    Args:
-        run: a run, or the folder of a training in a run of `finetune`. Such a run removes the checkpoints of
-            each training at its end, so only the one under way has any.
-    """
-    directory = run / "checkpoints"
-    if directory.is_dir() or not (run / START).is_dir():
-        owners = [parent for parent in (run, *run.absolute().parents[:3]) if (parent / START).is_dir()]
-        return (owners[0] if owners else run), directory
-    return run, next(iter(sorted(run.glob("*/seed-*/*/checkpoints"))), directory)
+            # Until 0.2, a run could keep an average of its weights beside them (docs/history.md).
+            parameter.copy_(tensors.get(f"average.{name}", tensors[f"{WEIGHTS}{name}"]))
+    return Snapshot(encoder, head, labels, folders[0], {"step": step})
 
 
 def _best(directory: Path) -> int | None:
@@ -97,9 +80,9 @@ def _best(directory: Path) -> int | None:
 
 def _check_finished(run: Path) -> None:
     """Refuse a run that has no model yet, and name the checkpoints that can be exported."""
-    if not (run / START).is_dir() or (run / "encoder").exists() or (run / "model").exists():
+    if not (run / START).is_dir() or (run / "encoder").exists():
         return
-    directory = _training(run)[1]
+    directory = run / "checkpoints"
     steps = [str(step) for step in checkpoint.steps(directory)]
     if not steps:
         raise BrimfulError(f"{run} is not finished: it has no checkpoint yet")

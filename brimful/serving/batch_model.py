@@ -13,6 +13,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from brimful.base.errors import BrimfulError
+from brimful.base.storage import require_utf8
 from brimful.corpus.text.beginnings import LONG, beginning
 from brimful.corpus.text.special_ids import named_as, truncation_side
 from brimful.data.examples import Examples
@@ -224,8 +225,7 @@ def open_models(
     found: dict[str, BatchModel] = {}
     for opening in openings:
         name = Path(os.path.abspath(opening.model)).name  # of a link, not of what it leads to today
-        if name != name.encode(errors="ignore").decode():
-            raise BrimfulError(f"the folder's name {name} is not UTF-8: rename it, or serve a link to it")
+        require_utf8(name)
         if name in found:
             raise BrimfulError(f"two models are called {name}, as their folders are; rename one")
         found[name] = BatchModel(name, open_served(opening))

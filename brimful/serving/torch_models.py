@@ -43,7 +43,7 @@ def open_with_torch(folder: ModelFolder, opening: Opening) -> ServedTask | Serve
     if tokenizer is None:
         raise BrimfulError(f"{folder} has no tokenizer.json; add it beside config.json")
     precision = calibrated_precision(opening.precision, encoder, device, folder)
-    products = within("products_of_service", device, 0, precision)
+    products = within("products", device, None, precision)
 
     def computed(compute: Callable[[Examples], Any], examples: Examples) -> Any:
         """What a computation gives on the device; of a model that stays, copies of its weights stay too."""

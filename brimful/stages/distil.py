@@ -147,7 +147,7 @@ class DistilJob(StudentJob[DistilConfig, DistilPlan]):
         material, student = read_material(
             sources, start, lambda data: start.student(data, config.seeds[0]), ranks
         )
-        material.data.task.imitation(config.logits.loss, config.temperature)  # a wrong setting is refused now
+        material.data.task.imitation(config.temperature)  # a wrong setting is refused now
         shape, imitated = student.encoder.config, material.imitated
         if config.layers.epochs and imitated is not None:  # refused now, if it must be
             LayerDistillation(imitated.model.encoder, student.encoder, config.layers.losses)
@@ -333,7 +333,7 @@ class Students:
         data, config = self.data, self.config
         return LogitDistillation(
             student.head,
-            data.task.imitation(config.logits.loss, config.temperature),
+            data.task.imitation(config.temperature),
             data.task.primary_metric,
             evaluation(data.task, student.head, data.dev),
             labels=(data.task, config.logits.labels) if config.logits.labels else None,

@@ -250,7 +250,7 @@ class DistilEncoderJob(Job[DistilEncoderConfig, DistilEncoderPlan]):
             texts, width = replace(texts, targets={TEACHER: vectors}), vectors.shape[1]
         reading = teacher.reading or TextReading(plan.max_length)
         pooling = student.pooling or reading.pooling
-        objective = VectorDistillation(student, pooling, width, config.vectors.loss)
+        objective = VectorDistillation(student, pooling, width)
         trained = {"encoder": student, "projections": objective.projections}
         modules: dict[str, Any] | None = None
         learned: Examples | StreamedTexts | None = texts if shards is None else shards

@@ -6,7 +6,6 @@ from typing import Any, Literal, TypeVar
 
 from brimful.base.config import incidental, require_positive, require_seeds
 from brimful.base.errors import BrimfulError
-from brimful.base.types import Imitation
 from brimful.objectives.layer_losses import LayerLosses
 from brimful.stages.finetune_config import RunOptions, TrainingOptions
 
@@ -176,10 +175,6 @@ def with_absolute_paths(config: C, **changes: Any) -> C:
 class LogitStageConfig(StageConfig):
     """The stage of the outputs."""
 
-    loss: Imitation = "soft"
-    """soft: cross-entropy with the teacher's probabilities; kl: its divergence from them, times the
-    temperature squared; mse: squared difference of the logits. Values of a regression and scores of spans
-    are always compared by their squares."""
     labels: float = 0.0
     """Weight of the task's own loss on the texts that have labels, beside the teacher's."""
 
@@ -220,14 +215,6 @@ class DistilConfig(LogitOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class VectorStageConfig(StageConfig):
-    """The second stage of the distillation."""
-
-    loss: Literal["cosine", "mse"] = "cosine"
-    """How the vectors of texts are compared: 1 - cosine, or the mean squared difference."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class DistilEncoderConfig(LayeredOptions):
     """Train a smaller encoder to imitate an encoder without a task: its layers, then its vectors."""
 
@@ -258,7 +245,7 @@ class DistilEncoderConfig(LayeredOptions):
     """The most tokens of a text; by default as the teacher's. Without a teacher that is a model, 128."""
     seed: int = 0
     """Decides random weights and the order of texts."""
-    vectors: VectorStageConfig = VectorStageConfig(epochs=3.0, learning_rate=3e-4)
+    vectors: StageConfig = StageConfig(epochs=3.0, learning_rate=3e-4)
     """Second stage: pooled vectors."""
 
     def __post_init__(self) -> None:

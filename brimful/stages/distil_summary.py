@@ -13,7 +13,7 @@ from brimful.base.summary import (
 )
 from brimful.tasks.judging.results import describe_test, error_of, find_primary, name_baseline, read_costs
 from brimful.tasks.task import Metric
-from brimful.train.outcome import list_outcome
+from brimful.train.metrics import list_outcome
 
 STUDENT, TEACHER = "Student", "Teacher"
 NAMES = {

@@ -11,7 +11,6 @@ from typing import Any
 
 from brimful.base.console import say, warn
 from brimful.base.errors import BrimfulError
-from brimful.base.seals import seal
 from brimful.base.summary import with_overview
 from brimful.hf.folders import load_pretrained
 from brimful.model.drawing import undrawn
@@ -19,13 +18,12 @@ from brimful.model.heads import SequenceHead
 from brimful.runs.directory import absolute, model_files, named_files
 from brimful.runs.folder import RunFolder
 from brimful.runs.job import Job, RunPlan, Summary
-from brimful.runs.places import START
 from brimful.stages.finetune_config import NO_DEV, FinetuneConfig
 from brimful.stages.finetune_summary import summarise_finetuning
 from brimful.stages.finetune_trainings import FEWEST, Finetuning, SeedModel, Trial, load_data, resolved
 from brimful.stages.held_out_rows import FILE, HeldOut
 from brimful.stages.ladder import Ladder
-from brimful.stages.task_start import TaskStart, starting_model, starting_task_model
+from brimful.stages.task_start import TaskStart, starting_model
 from brimful.tasks.data import TaskData
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.judging.baselines import available
@@ -75,7 +73,6 @@ class FinetuneJob(Job[FinetuneConfig, FinetunePlan]):
     """Trains a model for each seed and learning rate, and keeps the best one."""
 
     verb = "finetune"
-    temporary = (START,)
 
     def plan(self, config: FinetuneConfig, folder: RunFolder) -> FinetunePlan:
         """Resolve a configuration, and say what a new run will do.
@@ -128,8 +125,9 @@ class FinetuneJob(Job[FinetuneConfig, FinetunePlan]):
             StoppedError: a signal asked to stop.
         """
         config, data, is_main = plan.config, plan.data, folder.ranks.is_main
-        if is_main:
-            _keep_what_a_resume_needs(plan, folder)
+        if is_main and plan.held_out:
+            assert config.train is not None
+            plan.held_out.write(folder.path, config.train)
         folder.ranks.barrier()
         run = Finetuning(config, data, folder, plan.runtime)
         tables = {"": data.test} | _by_name(data.more_tests)
@@ -177,18 +175,6 @@ class FinetuneJob(Job[FinetuneConfig, FinetunePlan]):
         judged = [Judged(each.task, each.answers[""]) for each in models]
         summary |= Ladder(run, best.trial, best.answers[""], model, judged).run()
         return with_overview(summary, summarise_finetuning(summary, best.task.metrics))
-
-
-def _keep_what_a_resume_needs(plan: FinetunePlan, folder: RunFolder) -> None:
-    """The model that the first training starts from, for an export of its checkpoints; and the rows that are
-    held out."""
-    config, data = plan.config, plan.data
-    if config.trainer.checkpoint_every and not (folder.path / START).exists():
-        starting_task_model(config, config.seed[0], data).save(folder.path / START)
-        seal(folder.path / START)
-    if plan.held_out:
-        assert config.train is not None
-        plan.held_out.write(folder.path, config.train)
 
 
 def _reviewed(run: Finetuning, best: SeedModel, model: TaskModel) -> tuple[dict[str, Any], TaskModel]:

@@ -43,8 +43,7 @@ from brimful.start.initial import count_pieces, start_from_data
 from brimful.train.metrics import read_metrics, training_loss
 from brimful.train.micro_batch import MicroBatches
 from brimful.train.objective import Runtime
-from brimful.train.probe import auto_rows, rows_on_cpu
-from brimful.train.sinks import require_wandb
+from brimful.train.step_memory import auto_rows, rows_on_cpu
 from brimful.train.trainer import Trainer
 from brimful.train.training import Training
 
@@ -66,7 +65,6 @@ class PretrainJob(Job[PretrainConfig, PretrainPlan]):
         """
         dry_run = bool(config.dry_run)
         config = resolved(config, folder)
-        require_wandb(config.trainer.wandb)
         verify = config.verify_data and folder.ranks.is_main
         corpora = open_sources(parse_sources(config.data or ()), verify=verify)
         held_out = config.validation_tokens and any(corpus.part("validation") for corpus in corpora.values())
@@ -170,7 +168,8 @@ class PretrainJob(Job[PretrainConfig, PretrainPlan]):
         )
         if not given:
             if ranks.device.type == "cuda":
-                rows = auto_rows(trainer, stream, partial(make_modules, plan, directory))
+                make = partial(make_modules, plan, directory)
+                rows = auto_rows(trainer.state, trainer.training, plan.runtime, stream, make)
             else:
                 rows = rows_on_cpu(stream, encoder.config.hidden_size)
             config = replace(config, rows_per_micro_batch=rows)

@@ -148,11 +148,6 @@ class PretrainConfig:
     loss_mean: LossMean = "tokens"
     """The loss is a mean over predictions (tokens), or over the means of sequences, so that each sequence
     counts the same (the Packed-BERT paper)."""
-    sampled_softmax: int | None = None
-    """Number of pieces that the predictions of a micro-batch are scored against: its labels, and others drawn
-    at random. It is raised to the number of prediction slots. By default, predictions are scored against the
-    whole vocabulary, as in every evaluation. Fewer pieces are faster where the cross-entropy takes a large
-    part of the time: small models on a CPU."""
     precision: Precision = "auto"
     """Number format of the computation. auto: bf16 where the device is fast at it; else, on V100 and T4, fp16
     with loss scaling; else fp32."""
@@ -188,8 +183,6 @@ class PretrainConfig:
     def __post_init__(self) -> None:
         require_seeds(self.seed)
         require_positive(self, "rows_per_update")
-        if self.sampled_softmax is not None:
-            require_positive(self, "sampled_softmax")
         if isinstance(self.rows_per_micro_batch, int):
             require_positive(self, "rows_per_micro_batch")
         if self.validation_tokens < 0:

@@ -20,7 +20,6 @@ from brimful.data.streams import training_sources, validation_batches
 from brimful.hf.model_folder import ModelFolder
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead, PretrainingHead
-from brimful.model.shape import shape_advice
 from brimful.objectives.masked_lm import MaskedLM, MaskedLMAndPairs
 from brimful.packing.hyperparameters import suggest
 from brimful.runs.job import RunPlan
@@ -119,8 +118,8 @@ def make_objective(
         for name, corpus in corpora.items()
     }
     if isinstance(head, PretrainingHead):
-        return MaskedLMAndPairs(head, held_out, config.loss_mean, config.sampled_softmax)
-    return MaskedLM(head, held_out, config.loss_mean, config.sampled_softmax)
+        return MaskedLMAndPairs(head, held_out, config.loss_mean)
+    return MaskedLM(head, held_out, config.loss_mean)
 
 
 def initial_model(config: PretrainConfig, tokenizer: Tokenizer, kept: Path | None = None) -> Initial:
@@ -188,8 +187,7 @@ def describe(config: PretrainConfig, sources: list[Source], initial: Initial) ->
         f"pretraining {model} ({parameters / 1e6:.1f} M parameters) on {documents:,} documents"
         f" with {config.optimizer.summary}"
     )
-    advice = shape_advice(initial.encoder.config) if config.start_from is None else []
-    for warning in (*initial.warnings, *advice):
+    for warning in initial.warnings:
         warn(warning)
     read, max_length = np.zeros(len(sources)), 0
     for phase in config.run_phases():

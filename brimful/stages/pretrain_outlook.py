@@ -32,8 +32,7 @@ from brimful.stages.pretrain_config import PretrainConfig
 from brimful.stages.pretrain_data import PretrainPlan, make_modules, make_sources, make_stream
 from brimful.train.metrics import read_metrics
 from brimful.train.objective import Objective
-from brimful.train.probe import longest_batch, rows_on_cpu, sizes_of
-from brimful.train.step_memory import Held, room_of_a_pass, traced_pass
+from brimful.train.step_memory import Held, longest_batch, room_of_a_pass, rows_on_cpu, sizes_of, traced_pass
 
 SIZES = (16, 32, 80)
 """GB of the GPUs that are asked about."""
@@ -80,7 +79,7 @@ def disk(config: PretrainConfig, corpora: dict[str, Corpus], held: Held) -> dict
     checkpoints = (trainer.keep_checkpoints + 1 + trainer.keeps_best) if trainer.checkpoint_every else 0
     return {
         "shards": sum(file.stat().st_size for file in files),
-        "checkpoints": checkpoints * (held.weights + held.average + held.states),
+        "checkpoints": checkpoints * (held.weights + held.states),
         "models": 2 * held.weights * 4 // DTYPES[trainer.weights].itemsize,
     }
 
@@ -200,8 +199,6 @@ def _brief(config: PretrainConfig, phase: Phase) -> PretrainConfig:
         patience=0,
         on_spike="stop",
         spike=0.0,
-        profile=0,
-        wandb="",
     )
     size: dict[str, Any] = {f"{phase.counted}_per_update": phase.size}
     return replace(

@@ -5,7 +5,7 @@ from typing import Any
 
 from brimful.base.numbers import branch, duration, metric, percent, short
 from brimful.base.summary import Summary, make_facts_table
-from brimful.train.outcome import list_outcome
+from brimful.train.metrics import list_outcome
 
 
 def summarise_pretraining(facts: Mapping[str, Any]) -> Summary:

@@ -1,18 +1,16 @@
 """The model that a fine-tuning starts from."""
 
 from collections.abc import Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Self
 
 import torch
+from torch import Tensor
 
 from brimful.base.errors import BrimfulError
 from brimful.hf.folders import load_pretrained, named_tensors
 from brimful.hf.model_folder import ModelFolder
 from brimful.hf.tensors import classifier_weight, from_hf, to_hf
-from brimful.hf.weights import Source
-from brimful.model.drawing import discarded
 from brimful.model.encoder import Encoder
 from brimful.model.shape import EncoderConfig
 from brimful.stages.finetune_config import FinetuneConfig
@@ -27,7 +25,7 @@ class TaskStart:
     goes on, or why that cannot be read."""
 
     encoder: Encoder
-    tensors: Mapping[str, Source]
+    tensors: Mapping[str, Tensor]
     model: TaskModel | None = None
     unread: str = ""
 
@@ -64,7 +62,7 @@ class TaskStart:
         return True
 
 
-def start_transform(head: TaskHead, config: EncoderConfig, tensors: Mapping[str, Source]) -> bool:
+def start_transform(head: TaskHead, config: EncoderConfig, tensors: Mapping[str, Tensor]) -> bool:
     """Copy into a new head what a folder has of it before the classifier: BERT's trained pooler, in modern
     the transform of a masked-LM head, that of any classifier. False where the head or the folder has none."""
     own, last = to_hf(head, config), classifier_weight(type(head), config).removesuffix("weight")
@@ -87,10 +85,8 @@ def starting_model(
         encoder = encoder.keep_layers(config.layers)
     torch.manual_seed(seed)
     rate = encoder.config.attention_dropout if config.dropout else 0.0
-    # A seed gives the head the same weights whether or not the encoder's are drawn before them.
-    drawn = config.initialisation == "random" or config.reinit_top
-    with nullcontext() if drawn else discarded():
-        fresh = Encoder(replace(encoder.config, dropout=config.dropout, attention_dropout=rate))
+    # Drawn in any case, so that a seed gives the head the same weights.
+    fresh = Encoder(replace(encoder.config, dropout=config.dropout, attention_dropout=rate))
     fresh.tokenizer = encoder.tokenizer
     fresh.pooling = encoder.pooling if config.pooling == "auto" else config.pooling
     if config.initialisation == "pretrained":
@@ -103,7 +99,7 @@ def starting_model(
         tensors = {name: value for name, value in encoder.state_dict().items() if not name.startswith(new)}
         fresh.load_state_dict(tensors, strict=not new, assign=True)
     head = task.new_head(fresh)
-    if not drawn:
+    if config.initialisation == "pretrained" and not config.reinit_top:
         start.fill(head, task)
     return fresh, head
 

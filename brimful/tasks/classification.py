@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from brimful.base.errors import BrimfulError
-from brimful.base.types import Imitation
 from brimful.data.batch import PackedBatch
 from brimful.model.cross_entropy import cross_entropy_sum, hits
 from brimful.objectives.losses import class_imitation
@@ -93,8 +92,8 @@ class Classification(Classes, Task):
         targets = data.examples.targets | {WEIGHT: weights[labels]}
         return replace(data, examples=replace(data.examples, targets=targets))
 
-    def imitation(self, loss: Imitation, temperature: float) -> Callable[[Tensor, Tensor], Tensor]:
-        return class_imitation(loss, temperature)
+    def imitation(self, temperature: float) -> Callable[[Tensor, Tensor], Tensor]:
+        return class_imitation(temperature)
 
     def measure(self, answers: np.ndarray, data: Encoded) -> dict[str, float]:
         """Accuracy, F1 averaged over the classes that are a label or a prediction of any row (as scikit-learn

@@ -11,9 +11,7 @@ from scipy import sparse
 from torch import Tensor
 
 from brimful.base.errors import BrimfulError
-from brimful.base.types import Imitation
 from brimful.data.batch import PackedBatch
-from brimful.objectives.losses import class_imitation
 from brimful.precision.policy import widen
 from brimful.tables.label_lists import known_parts
 from brimful.tables.table import Table
@@ -66,21 +64,13 @@ class MultiLabel(LabelSets, Task):
         losses = F.binary_cross_entropy_with_logits(outputs, bits[:, 1:].to(outputs), reduction="none")
         return {self.name: torch.where(bits[:, :1] > 0, losses, 0.0).sum() / len(self.labels)}
 
-    def imitation(self, loss: Imitation, temperature: float) -> Callable[[Tensor, Tensor], Tensor]:
-        """soft: the mean over the labels of the binary cross-entropy with the teacher's probability; kl: less
-        the teacher's entropy, times the temperature squared."""
-        if loss == "mse":
-            return class_imitation(loss, temperature)
-        scale = temperature**2 if loss == "kl" else 1.0
+    def imitation(self, temperature: float) -> Callable[[Tensor, Tensor], Tensor]:
+        """The mean over the labels of the binary cross-entropy with the teacher's probability."""
 
         def cross_entropy(ours: Tensor, theirs: Tensor) -> Tensor:
             target = torch.sigmoid(theirs / temperature)
             total = F.binary_cross_entropy_with_logits(ours / temperature, target, reduction="sum")
-            if loss == "kl":
-                total = total - F.binary_cross_entropy_with_logits(
-                    theirs / temperature, target, reduction="sum"
-                )
-            return scale * total / len(self.labels)
+            return total / len(self.labels)
 
         return cross_entropy
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from brimful.base.console import warn
 from brimful.base.errors import BrimfulError
-from brimful.base.types import IGNORED, Imitation
+from brimful.base.types import IGNORED
 from brimful.data.batch import PackedBatch
 from brimful.data.examples import Examples
 from brimful.model.encoder import Encoder
@@ -140,7 +140,7 @@ class QuestionAnswering(Answers, Task):
         """The number of windows that have a target."""
         return count(batch.targets["span"][:, 0])
 
-    def imitation(self, loss: Imitation, temperature: float) -> Callable[[Tensor, Tensor], Tensor]:
+    def imitation(self, temperature: float) -> Callable[[Tensor, Tensor], Tensor]:
         """The squared error of the logits."""
         require_no_temperature(temperature, "the logits are the target")
         return lambda ours, theirs: squared_error_sum(ours.flatten(), theirs.flatten()) / 2

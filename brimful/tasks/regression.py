@@ -9,7 +9,6 @@ from scipy import stats
 from torch import Tensor
 
 from brimful.base.errors import BrimfulError
-from brimful.base.types import Imitation
 from brimful.data.batch import PackedBatch
 from brimful.model.encoder import Encoder
 from brimful.model.heads import SequenceHead
@@ -71,7 +70,7 @@ class Regression(Numbers, Task):
         """The values."""
         return scores.astype(np.float32)
 
-    def imitation(self, loss: Imitation, temperature: float) -> Callable[[Tensor, Tensor], Tensor]:
+    def imitation(self, temperature: float) -> Callable[[Tensor, Tensor], Tensor]:
         require_no_temperature(temperature, "a value has no temperature")
         return self._error
 

@@ -16,7 +16,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from brimful.base.errors import BrimfulError, nearest
-from brimful.base.types import Direction, Imitation, PrimaryMetric
+from brimful.base.types import Direction, PrimaryMetric
 from brimful.data.batch import PackedBatch
 from brimful.data.examples import AT_ONCE, Examples
 from brimful.model.encoder import Encoder
@@ -194,11 +194,8 @@ class Task(PredictionForm, Protocol):
         """
         raise BrimfulError(f"class_weights needs classes of whole texts, which {self.name} does not have")
 
-    def imitation(self, loss: Imitation, temperature: float) -> Callable[[Tensor, Tensor], Tensor]:
+    def imitation(self, temperature: float) -> Callable[[Tensor, Tensor], Tensor]:
         """The loss of the outputs of a student's head (N, outputs) against its teacher's, summed to ().
-
-        Args:
-            loss: how logits of classes are compared; values and spans have a loss of their own.
 
         Raises:
             BrimfulError: this task has no use for such a temperature.

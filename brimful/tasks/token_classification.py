@@ -11,7 +11,7 @@ from torch import Tensor
 
 from brimful.base.console import warn
 from brimful.base.errors import BrimfulError
-from brimful.base.types import IGNORED, Imitation
+from brimful.base.types import IGNORED
 from brimful.data.batch import PackedBatch
 from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
@@ -110,8 +110,8 @@ class TokenClassification(Spans, Task):
     def count(self, batch: PackedBatch) -> float:
         return count(batch.targets["tags"])
 
-    def imitation(self, loss: Imitation, temperature: float) -> Callable[[Tensor, Tensor], Tensor]:
-        return class_imitation(loss, temperature)
+    def imitation(self, temperature: float) -> Callable[[Tensor, Tensor], Tensor]:
+        return class_imitation(temperature)
 
     def measure(self, answers: list[list[Found]], data: Encoded) -> dict[str, float]:
         """Precision, recall and F1 of whole spans over all texts together, as in conlleval and seqeval."""

@@ -5,7 +5,7 @@ reads tensors of fixed shapes: one compilation serves the whole run, and the nex
 shape. Attention and the linear cross-entropy are opaque operators in the graph; FlexAttention is part of it.
 
 With CUDA graphs, each pass overwrites the memory that holds the results of the pass before. So losses are
-read before the next pass, and gradients are added to tensors that exist from the start (train/flat.py).
+read before the next pass, and gradients are added to tensors that exist from the start (train/gradients.py).
 Otherwise autograd would adopt the gradients of the first micro-batch where they lie, and the second
 micro-batch would overwrite them (https://github.com/pytorch/pytorch/issues/169545).
 """

@@ -5,7 +5,7 @@ from typing import Literal
 
 from brimful.base.config import incidental, require_positive
 from brimful.base.errors import BrimfulError
-from brimful.base.types import Compile, Compression, Rounding, SpikePolicy
+from brimful.base.types import Compile, Rounding, SpikePolicy
 from brimful.precision.formats import MAX_SCALE, MIN_SCALE, Precision, Residual
 
 
@@ -39,8 +39,6 @@ class LoopConfig:
     hang_limit: float = incidental(600.0)
     """Seconds that a rank waits for the others in a collective before the run ends (torch's timeout); 0 = a
     day. It must be longer than anything that one rank does alone, such as compiling."""
-    wandb: str = incidental("")
-    """Project of Weights & Biases to show the run in, beside TensorBoard's files in RUN/tensorboard."""
 
     @property
     def keeps_best(self) -> bool:
@@ -83,9 +81,6 @@ class TrainerConfig(LoopConfig):
     float16's range. Start a run that continues another one with the other's last factor."""
     keep_checkpoints: int = incidental(2)
     """How many of the newest checkpoints to keep, beside the checkpoint of the best evaluation."""
-    compression: Compression = "none"
-    """Format in which several ranks send float32 gradients to each other. bf16 or fp16 halve the bytes. The
-    sum is made in float32; each number is rounded to 8 bits in bf16, 11 bits in fp16, on both of its ways."""
     spike: float = incidental(0.0)
     """A loss spike is a loss more than this many standard deviations above the mean of the last 64 or so
     losses; 0 = only NaN and infinite losses count."""
@@ -94,22 +89,14 @@ class TrainerConfig(LoopConfig):
     the step, so that a GPU waits."""
     prefetch: int = incidental(2)
     """Updates that a thread prepares ahead; 0 = none. More help where some take much longer to read."""
-    profile: int = incidental(0)
-    """Updates, after the first ones, to profile: a trace (RUN/profile/trace.json, for chrome://tracing) and a
-    table of where their time goes. 0 = none. The trained weights stay the same."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require_positive(self, "steps", "keep_checkpoints", group="trainer.")
-        _require_not_negative(self, "hours", "spike", "prefetch", "profile")
+        _require_not_negative(self, "hours", "spike", "prefetch")
         if self.weights == "fp32" and self.rounding != TrainerConfig.rounding:
             raise BrimfulError(
                 f"trainer.rounding is {self.rounding}, which float32 weights don't need: set trainer.weights"
-            )
-        if self.compression != "none" and self.weights != "fp32":
-            raise BrimfulError(
-                f"trainer.compression is {self.compression}, and gradients of {self.weights} weights have 16"
-                " bits already: leave out trainer.compression or trainer.weights"
             )
         if not MIN_SCALE <= self.loss_scale <= MAX_SCALE:
             raise BrimfulError(

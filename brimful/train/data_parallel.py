@@ -25,9 +25,6 @@ from torch import Tensor, nn
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
-from brimful.base.distributed import World
-from brimful.train.compression import CompressedSum, Compression
-
 R = TypeVar("R")
 
 BUCKET_MB = 32.0
@@ -40,23 +37,13 @@ class DataParallel:
     Args:
         modules: those that are trained. Each parameter's `.grad` becomes a view of a bucket, and must not be
             replaced.
-        compression: the format in which gradients are sent; they must be float32 if it is not "none".
         ready: is called with the number of a bucket that has its gradients, before it is sent.
 
     Attributes:
         buckets: the numbers of each, 1-D, in the order in which they are sent.
     """
 
-    def __init__(
-        self,
-        modules: nn.Module,
-        world: World,
-        *,
-        compression: Compression,
-        ready: Callable[[int], None],
-    ) -> None:
-        self.world = world
-        self.compression = compression
+    def __init__(self, modules: nn.Module, ready: Callable[[int], None]) -> None:
         self.buckets: list[Tensor] = []
         self._ready: Callable[[int], None] | None = None
         self._sums: list[Any] = []
@@ -104,7 +91,6 @@ class DataParallel:
         """Sum the buckets over ranks. All ranks call it, also those without a micro-batch."""
         while len(self._sums) < len(self.buckets):
             self._send()
-        self._advance()
         for sending in self._sums:
             sending.wait()  # on a GPU its stream waits, not the host
         self._sums = []
@@ -119,17 +105,7 @@ class DataParallel:
 
     def _send(self) -> None:
         """Begin to sum the next bucket over ranks."""
-        flat = self.buckets[len(self._sums)]
-        if self.compression == "none":
-            self._sums.append(dist.all_reduce(flat, async_op=True))
-        else:
-            self._advance()  # at the same place between two sends on every rank
-            self._sums.append(CompressedSum(flat, self.world, self.compression))
-
-    def _advance(self) -> None:
-        """Let the last bucket that was sent begin the second half of its way, if it has one."""
-        if self._sums and isinstance(self._sums[-1], CompressedSum):
-            self._sums[-1].advance()
+        self._sums.append(dist.all_reduce(self.buckets[len(self._sums)], async_op=True))
 
 
 class _Pass(nn.Module):

@@ -10,29 +10,82 @@ There are three ways to accumulate:
 The mean takes each micro-batch's part of the loss times the number of micro-batches, so it equals the sum of
 the parts, and neither the loss scale nor the size of the numbers depends on how many micro-batches there are.
 
-Means lie in flat tensors (train/flat.py), and so do all gradients on a GPU or of several ranks. For a sum, a
-single CPU process keeps one tensor for each gradient, which its caches prefer.
+Means lie in a few flat tensors, of which each parameter's `.grad` is a view, and so do all gradients on a GPU
+or of several ranks (the buckets of DDP, train/data_parallel.py). On a GPU a kernel that touches one small
+gradient costs as much as one that touches a million numbers, so counting gradients for a loss scale,
+averaging and zeroing are one operation for each flat tensor. The views exist from the start and stay where
+they are, as CUDA graphs need. A parameter that no loss reaches has a gradient of zeros in them, and not None:
+an optimizer with weight decay shrinks it. For a sum, a single CPU process keeps one tensor for each gradient,
+which its caches prefer.
 """
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from functools import cached_property
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from brimful.base.distributed import World
-from brimful.base.types import Compression
 from brimful.data.batch import PackedBatch
-from brimful.precision.norm import gradient_norm
+from brimful.precision.gradients import gradient_norm
+from brimful.precision.scaler import AutomaticLossScaler
+from brimful.precision.watching import count_elsewhere, mend, saturate_and_count
 from brimful.train.data_parallel import DataParallel
-from brimful.train.flat import Flat, flatten
-
-if TYPE_CHECKING:
-    from brimful.precision.scaler import AutomaticLossScaler
-
 
 R = TypeVar("R")
+
+MOST = 32 << 20
+"""Bytes of a flat tensor, unless a single parameter is larger."""
+ALIGNMENT = 64
+"""Each gradient begins at a multiple of this many numbers, for kernels that read several at a time."""
+
+
+class Flat:
+    """Some gradients of one dtype.
+
+    Attributes:
+        numbers: 1-D.
+        padding: how many of these belong to no gradient; they are 0.
+    """
+
+    def __init__(self, numbers: Tensor, padding: int = 0) -> None:
+        self.numbers = numbers
+        self.padding = padding
+
+    @cached_property
+    def _mean(self) -> Tensor:
+        """Of the micro-batches before the present one; an update of one needs no memory for it."""
+        return torch.empty_like(self.numbers)
+
+    def fold(self, number: int, *, last: bool) -> None:
+        """Fold a micro-batch, counted from 1, into the mean, which `numbers` holds after the last."""
+        if number > 1:
+            torch.lerp(self._mean, self.numbers, 1 / number, out=self.numbers if last else self._mean)
+        elif not last:
+            self._mean.copy_(self.numbers)
+        if not last:
+            self.numbers.zero_()
+
+
+def flatten(parameters: Sequence[nn.Parameter]) -> list[Flat]:
+    """Let each parameter have a gradient of zeros in a flat tensor; parameters are on one device."""
+    groups: list[list[nn.Parameter]] = []
+    for parameter in reversed(parameters):
+        same = groups and groups[-1][0].dtype == parameter.dtype
+        if not same or sum(each.nbytes for each in groups[-1]) + parameter.nbytes > MOST:
+            groups.append([])
+        groups[-1].append(parameter)
+    return [_flat(group) for group in groups]
+
+
+def _flat(parameters: Sequence[nn.Parameter]) -> Flat:
+    rooms = [-(-parameter.numel() // ALIGNMENT) * ALIGNMENT for parameter in parameters]
+    numbers = torch.zeros(sum(rooms), dtype=parameters[0].dtype, device=parameters[0].device)
+    for parameter, room in zip(parameters, numbers.split(rooms), strict=True):
+        parameter.grad = room[: parameter.numel()].view_as(parameter)
+    return Flat(numbers, numbers.numel() - sum(parameter.numel() for parameter in parameters))
 
 
 class Gradients:
@@ -43,7 +96,6 @@ class Gradients:
         modules: those that are trained.
         mean: accumulate as a running mean.
         scaler: scales the loss. It implies `mean`. The parameters are watched here, not by `watch_modules`.
-        compression: see `DataParallel`.
     """
 
     def __init__(
@@ -52,8 +104,7 @@ class Gradients:
         world: World,
         *,
         mean: bool = False,
-        scaler: "AutomaticLossScaler | None" = None,
-        compression: Compression = "none",
+        scaler: AutomaticLossScaler | None = None,
     ) -> None:
         self.parameters = [p for p in modules.parameters() if p.requires_grad]
         self.world = world
@@ -62,7 +113,7 @@ class Gradients:
         self.flats: list[Flat] = []
         self._own = self._total = self._number = 0
         self._ranks: DataParallel | None = None
-        self._parallel = lambda: DataParallel(modules, world, compression=compression, ready=self._accumulate)
+        self._parallel = lambda: DataParallel(modules, self._accumulate)
         if world.size > 1:
             self._connect()
         elif self.mean or world.device.type == "cuda":
@@ -105,8 +156,6 @@ class Gradients:
         """Count the gradients of a backward pass, and fold them into the mean."""
         flat, last = self.flats[index], self._number == self._own
         if self.scaler:
-            from brimful.precision.watching import saturate_and_count
-
             flat.numbers.copy_(saturate_and_count(flat.numbers, flat.padding))
         if self.mean:
             flat.fold(self._number, last=last)
@@ -120,8 +169,6 @@ class Gradients:
             self._ranks.gather()
         for flat in self.flats if self.scaler else []:
             if self._ranks or flat.numbers.dtype == torch.float16:  # the sum may have overflowed
-                from brimful.precision.watching import mend
-
                 mend(flat.numbers)
 
     def start_over(self) -> None:
@@ -169,8 +216,6 @@ class Gradients:
             parameter.grad = None
         self._ranks, self.flats = None, []
         if self.scaler:
-            from brimful.precision.watching import count_elsewhere
-
             count_elsewhere(self.parameters, False)
 
     def metrics(self) -> dict[str, float]:

@@ -102,10 +102,6 @@ class Guard:
         """What to do about a spike: the policy, or `stop` after too many."""
         return "stop" if self.recently_left_out(spike) >= PATIENCE else self.policy
 
-    def made(self, step: int) -> int:
-        """How many of the updates before number `step` were made, and not left out."""
-        return step - sum(left_out < step for left_out in self.left_out)
-
     def _judge(self, step: int, cursor: Cursor, loss: float, norm: float) -> Spike | None:
         """The spike, if this is one; else the loss enters the running mean and variance."""
         deviation = math.sqrt(self._variance)

@@ -1,23 +1,29 @@
-"""What a run writes while it trains: metrics.jsonl and its sinks, spikes.jsonl, and the progress note."""
+"""What a run writes while it trains: metrics.jsonl and TensorBoard's files of the same numbers,
+spikes.jsonl, and the progress note."""
 
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from brimful.base.console import warn
+from brimful.base.distributed import World
+from brimful.base.environment import number_of
+from brimful.base.extras import missing
+from brimful.base.resources import CoreWatch
+from brimful.base.storage import cannot_write
 from brimful.base.types import SpikePolicy
 from brimful.train.guard import Spike
 from brimful.train.metrics import MetricsLog, Totals, Window
-from brimful.train.sinks import Sink
 
 SPIKES = "spikes.jsonl"
 WAITS = {
     "withheld": ("it had no cores", "other processes, a virtual machine's host or a CPU quota take them"),
     "data_wait": ("it waited for data", "give each rank more CPU cores"),
-    "lag": ("ranks waited for the slowest one", "metrics.jsonl names it (slowest_rank); look at its host"),
-    "communication": ("ranks summed gradients", "make updates larger, so that they do so less often"),
 }
 """By its name in metrics.jsonl: what a training waits for, and what to do."""
 LONG_WAIT = 0.1
@@ -26,14 +32,67 @@ WARNING_SECONDS = 60.0
 """A shorter training gets no warning."""
 
 
+class TensorBoard:
+    """Event files in a folder. Each `begin` starts another file.
+
+    In a new file a START event makes TensorBoard drop what earlier files hold of this step and later ones.
+    Events are written at once, not in a thread as SummaryWriter does, so a full disk is noticed; a line is a
+    few hundred bytes.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._writer: Any = None
+
+    def begin(self, step: int) -> None:
+        """Continue after `step` updates. Metrics of later steps will come again."""
+        from tensorboardX.event_file_writer import EventsWriter
+        from tensorboardX.proto.event_pb2 import SessionLog
+
+        self.close()
+        number = len(list(self.directory.glob("events.*")))  # keeps files of the same second apart
+        with self._one_line():
+            self.directory.mkdir(parents=True, exist_ok=True)
+            self._writer = EventsWriter(str(self.directory / "events"), f".{number}")
+        if number:
+            self._write(step + 1 if step else 0, session_log=SessionLog(status=SessionLog.START))
+
+    def write(self, step: int, values: Mapping[str, float]) -> None:
+        """Show the metrics of a step, once it has begun."""
+        if self._writer:
+            from tensorboardX.proto.summary_pb2 import Summary
+
+            scalars = [Summary.Value(tag=name, simple_value=value) for name, value in values.items()]
+            self._write(step, summary=Summary(value=scalars))
+
+    def _write(self, step: int, **content: Any) -> None:
+        from tensorboardX.proto.event_pb2 import Event
+
+        with self._one_line():
+            self._writer.write_event(Event(wall_time=time.time(), step=step, **content))
+            self._writer.flush()
+
+    def close(self) -> None:
+        """Nothing more will come."""
+        if self._writer:
+            writer, self._writer = self._writer, None
+            with self._one_line():
+                writer.close()
+
+    @contextmanager
+    def _one_line(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise cannot_write(self.directory, error) from error
+
+
 class Journal:
     """Writes a run's lines on the main rank, and nothing on other ranks.
 
     Args:
         directory: of the run.
-        sinks: where the lines of metrics.jsonl go too.
         peak: flops per second that all devices together can reach, if known.
-        writes: whether this is the main rank.
         shows: a command that shows the batch of an update, without the update's number.
 
     Attributes:
@@ -43,20 +102,22 @@ class Journal:
     def __init__(
         self,
         directory: Path,
-        sinks: Sequence[Sink] = (),
+        world: World,
         *,
         peak: float | None = None,
-        writes: bool,
         shows: str = "",
     ) -> None:
         self.directory = directory
-        self.sinks = sinks if writes else ()
+        self.world = world
+        self.writes = world.is_main
+        has_writer = missing("TensorBoard", "tensorboardX") is None
+        self.board = TensorBoard(directory / "tensorboard") if self.writes and has_writer else None
         self.peak = peak
-        self.writes = writes
         self.shows = shows
         self.metrics = MetricsLog(directory / "metrics.jsonl")
         self.spikes = MetricsLog(directory / SPIKES, "update")
         self.note = ""
+        self._cores: CoreWatch | None = None
         self._waits = dict.fromkeys((*WAITS, "seconds"), 0.0)
 
     def begin(self, step: int) -> None:
@@ -65,20 +126,21 @@ class Journal:
             self.directory.mkdir(parents=True, exist_ok=True)
             for log in (self.metrics, self.spikes):
                 log.rewind(step or -1)
-        for sink in self.sinks:
-            sink.begin(step)
+        if self.board:
+            self.board.begin(step)
+        if self.world.device.type == "cpu":
+            self._cores = CoreWatch(number_of("LOCAL_WORLD_SIZE", 1) if self.world.size > 1 else 1)
 
     def close(self) -> None:
-        """Close the sinks, all of them even if one fails. metrics.jsonl may get more lines."""
-        with ExitStack() as closing:
-            for sink in self.sinks:
-                closing.callback(sink.close)
+        """Close TensorBoard's file. metrics.jsonl may get more lines."""
+        if self.board:
+            self.board.close()
 
     def _write(self, step: int, values: dict[str, Any]) -> None:
         if self.writes:
             self.metrics.write(step=step, **values)
-        for sink in self.sinks:
-            sink.write(step, values)
+        if self.board:
+            self.board.write(step, values)
 
     def training(
         self,
@@ -90,7 +152,6 @@ class Journal:
         learning_rate: float,
         by_source: Mapping[str, int],
         scaling: Mapping[str, float],
-        pace: Mapping[str, float],
     ) -> None:
         """Write a line about the updates of a window, and make the progress note from it.
 
@@ -98,9 +159,9 @@ class Journal:
             losses, watched: means over the window.
             by_source: real tokens of each source so far.
             scaling: the metrics of loss scaling.
-            pace: how ranks keep pace, and whether this one has its cores.
         """
         seconds = window.totals.seconds
+        cores = asdict(self._cores.look(torch.get_num_threads())) if self._cores else {}
         mfu = {"mfu": window.totals.flops / seconds / self.peak} if self.peak else {}
         values = {
             **{f"loss.{term}": value for term, value in losses.items()},
@@ -113,7 +174,7 @@ class Journal:
             "seconds": totals.seconds,
             "fill": window.totals.fill,
             "data_wait": window.waited / seconds,
-            **pace,
+            **cores,
             **mfu,
             **{f"tokens.{name}": n for name, n in by_source.items() if len(by_source) > 1},
         }
@@ -125,8 +186,6 @@ class Journal:
         shown += [f"{name.replace('_', ' ')} {value:.1%}" for name, value in watched.items()]
         shown += [f"rate {learning_rate:.2e}", f"{totals.tokens_per_second:,.0f} tokens/s"]
         shown += [f"{window.totals.fill:.1%} of slots real", *(f"MFU {value:.1%}" for value in mfu.values())]
-        if pace.get("lag", 0.0) >= 0.01:
-            shown.append(f"{pace['lag']:.1%} waits for rank {pace['slowest_rank']}")
         self.note = f"loss {', '.join(shown)}"
 
     def warn_of_waits(self, title: str) -> None:

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from brimful.base.errors import BrimfulError
+from brimful.base.numbers import duration, metric
 from brimful.base.storage import atomic_file, cannot_write
 from brimful.base.types import Cursor
-from brimful.model.flops import Shape, scored_pieces, step_flops
+from brimful.model.flops import Shape, step_flops
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -20,18 +21,13 @@ if TYPE_CHECKING:
     from brimful.model.shape import EncoderConfig
 
 
-def needed(batch: "PackedBatch", model: "EncoderConfig", sampled: int | None = None) -> Shape:
-    """What the model must compute on a micro-batch: its real tokens and predictions.
-
-    Args:
-        sampled: see `Objective.sampled`.
-    """
-    kept = scored = None
+def needed(batch: "PackedBatch", model: "EncoderConfig") -> Shape:
+    """What the model must compute on a micro-batch: its real tokens and predictions."""
+    kept = None
     if batch.mlm_positions is not None:
         kept = batch.predictions + (batch.real_sequences if "pair" in batch.targets else 0)
-        scored = scored_pieces(model.vocabulary_size, sampled, len(batch.mlm_positions))
     lengths = batch.lengths[: batch.real_sequences]
-    return Shape(lengths, batch.predictions, kept=kept, scored=scored)
+    return Shape(lengths, batch.predictions, kept=kept)
 
 
 @dataclass(frozen=True)
@@ -56,8 +52,8 @@ class Counts:
     flops: int = 0
 
     @classmethod
-    def of(cls, batch: "PackedBatch", model: "EncoderConfig", sampled: int | None = None) -> "Counts":
-        """The counts of one micro-batch; `sampled` as in `needed`."""
+    def of(cls, batch: "PackedBatch", model: "EncoderConfig") -> "Counts":
+        """The counts of one micro-batch."""
         return cls(
             tokens=batch.real_tokens,
             slots=batch.tokens.numel(),
@@ -65,15 +61,13 @@ class Counts:
             padded=batch.real_sequences * batch.max_length,
             predictions=batch.predictions,
             dropped_predictions=batch.dropped_predictions,
-            flops=step_flops(model, needed(batch, model, sampled)),
+            flops=step_flops(model, needed(batch, model)),
         )
 
 
-def count_batches(
-    batches: Sequence["PackedBatch"], model: "EncoderConfig", sampled: int | None = None
-) -> dict[str, int]:
-    """The sum of the `Counts` of micro-batches, by name; `sampled` as in `needed`."""
-    each = [asdict(Counts.of(batch, model, sampled)) for batch in batches]
+def count_batches(batches: Sequence["PackedBatch"], model: "EncoderConfig") -> dict[str, int]:
+    """The sum of the `Counts` of micro-batches, by name."""
+    each = [asdict(Counts.of(batch, model)) for batch in batches]
     return {name: sum(counts[name] for counts in each) for name in asdict(Counts())}
 
 
@@ -214,3 +208,31 @@ def training_loss(lines: Iterable[Mapping[str, Any]]) -> dict[str, float]:
         return {}
     last = values[-max(1, len(values) // 10) :]
     return {"training_loss": sum(last) / len(last)}
+
+
+MIN_LOSS_GAP_NATS, MIN_LOSS_RATIO = 0.2, 1.1
+"""How far a loss on held-out data must be above that of training to be worth a remark."""
+
+
+def list_outcome(facts: Mapping[str, Any], held_out_loss: float | None) -> dict[str, str | None]:
+    """Rows of a table of facts, by their names; None where something is unknown.
+
+    Args:
+        facts: of a run; `seconds` and `training_loss` are read.
+        held_out_loss: of the trained model on rows that it was not trained on.
+    """
+    seconds = metric(facts, "seconds")
+    return {
+        "Training took": None if seconds is None else duration(seconds),
+        "Overfits": _describe_overfitting(held_out_loss, metric(facts, "training_loss")),
+    }
+
+
+def _describe_overfitting(held_out: float | None, training: float | None) -> str | None:
+    """A remark on a loss on held-out data that is far above that of training at its end."""
+    if held_out is None or training is None:
+        return None
+    if held_out - training < MIN_LOSS_GAP_NATS or held_out < MIN_LOSS_RATIO * training:
+        return None
+    advice = "fewer epochs, more data or a smaller model may help"
+    return f"loss {held_out:.2f} on held-out data, {training:.2f} in training: {advice}"

@@ -8,25 +8,14 @@ over all of them, so an update can be made again with smaller ones. Only dropout
 import gc
 import math
 from collections.abc import Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import torch
 
 from brimful.base.console import warn
 from brimful.base.distributed import World
 from brimful.base.errors import BrimfulError, is_out_of_memory
-
-
-class CountedPhase(Protocol):
-    """What micro-batches must know of a phase of a run (`data.config.Phase`)."""
-
-    @property
-    def size(self) -> int:
-        """Of an update."""
-
-    @property
-    def counted(self) -> Literal["rows", "sequences"]:
-        """The unit of `size`; the same in all phases."""
+from brimful.data.config import Phase
 
 
 class SizedStream(Protocol):
@@ -35,11 +24,11 @@ class SizedStream(Protocol):
     rows_per_micro_batch: int
 
     @property
-    def phases(self) -> Sequence[CountedPhase]:
+    def phases(self) -> Sequence[Phase]:
         """All phases of the run."""
 
 
-def valid_sizes(phases: Sequence[CountedPhase], most: int) -> list[int]:
+def valid_sizes(phases: Sequence[Phase], most: int) -> list[int]:
     """The numbers of rows up to `most` that a micro-batch may have, ascending.
 
     Where updates are counted in rows, a size must divide the update of every phase. Where they are counted in

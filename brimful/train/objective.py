@@ -7,7 +7,6 @@ the forward pass, so the mean over a whole update is exact however it is split i
 import math
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -67,37 +66,33 @@ class Runtime:
         return autocast(self.precision, self.device)
 
 
-class Objective(Protocol):
-    """A loss, and how to judge a model by it."""
+class Objective:
+    """A loss, and how to judge a model by it: a subclass for each.
 
-    @property
-    def coefficients(self) -> dict[str, float]:
-        """What each term's mean is multiplied by in the loss."""
+    Attributes:
+        coefficients: what each term's mean is multiplied by in the loss.
+        watched: other sums that `loss` returns. They have normalizers like the terms, but are only logged.
+        primary_metric: the primary metric and its direction; None: there are no metrics.
+        compiles: whether `loss` reads only tensors of the batch, whose shapes a stream can fix. Then it is
+            one graph.
+    """
 
-    @property
-    def watched(self) -> tuple[str, ...]:
-        """Other sums that `loss` returns. They have normalizers like the terms, but are only logged."""
-
-    @property
-    def primary_metric(self) -> PrimaryMetric | None:
-        """The primary metric and its direction; None: there are no metrics."""
-
-    compiles: ClassVar[bool]
-    """Whether `loss` reads only tensors of the batch, whose shapes a stream can fix. Then it is one graph."""
-
-    @property
-    def sampled(self) -> int | None:
-        """Pieces of the vocabulary that `loss` scores predictions against (see `model.flops.scored_pieces`);
-        None: all. With fewer than all, the terms are estimates."""
+    coefficients: dict[str, float]
+    watched: tuple[str, ...] = ()
+    primary_metric: PrimaryMetric | None = None
+    compiles = False
 
     def modules(self) -> dict[str, nn.Module]:
         """Trainable modules beside the encoder: heads, projections."""
+        raise NotImplementedError
 
     def frozen(self) -> dict[str, nn.Module]:
         """Modules that are only used: a teacher."""
+        return {}
 
     def normalizers(self, batch: PackedBatch) -> dict[str, float]:
         """What each sum over this batch is divided by, from the batch alone."""
+        raise NotImplementedError
 
     def loss(self, encoder: Encoder, batch: PackedBatch, layout: Layout | None = None) -> dict[str, Tensor]:
         """Each sum over this batch: scalars. The terms are float32 or wider.
@@ -105,9 +100,11 @@ class Objective(Protocol):
         Args:
             layout: `encoder.prepare(batch)`, if the caller has it.
         """
+        raise NotImplementedError
 
     def evaluate(self, encoder: Encoder, runtime: Runtime) -> dict[str, float]:
         """Metrics on held-out data, the same on every rank; empty without held-out data."""
+        return {}
 
 
 def better(

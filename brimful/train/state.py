@@ -1,7 +1,6 @@
-"""What training changes: parameters, the optimizers' states, and the average of the parameters."""
+"""What training changes: parameters and the optimizers' states."""
 
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor, nn
@@ -10,22 +9,20 @@ from brimful.base.randomness import derive_key
 from brimful.model.encoder import Encoder
 from brimful.optim.build import build_optimizers
 from brimful.optim.config import OptimizerConfig
-from brimful.optim.ema import WeightAverage
 from brimful.precision.narrow import NarrowWeights
 from brimful.precision.policy import DTYPES
-from brimful.runs.checkpoint import AVERAGE, OPTIMIZER, WEIGHTS
+from brimful.runs.checkpoint import OPTIMIZER, WEIGHTS
 from brimful.train.config import TrainerConfig
 from brimful.train.objective import Objective, Runtime
 
 
 class TrainState:
-    """The trained modules, their optimizers, and the average of their parameters.
+    """The trained modules and their optimizers.
 
     Attributes:
         trained: the encoder and the objective's modules.
         parameters: the parameters that are trained, by name.
         optimizers: each parameter belongs to one of them.
-        average: the moving average of the parameters, if there is one.
     """
 
     def __init__(
@@ -53,11 +50,6 @@ class TrainState:
                 for index, each in enumerate(self.optimizers)
             ]
         self._names: dict[Tensor, str] = {p: name for name, p in self.parameters.items()}
-        self.average = WeightAverage(self.parameters, optimizer.ema) if optimizer.ema else None
-
-    def averaged(self) -> AbstractContextManager[None]:
-        """A context in which the average of the parameters, if there is one, takes their place."""
-        return self.average.swapped() if self.average else nullcontext()
 
     def set_rate(self, factor: float) -> None:
         """Set the learning rate of each parameter group to its peak rate times `factor`."""
@@ -71,31 +63,23 @@ class TrainState:
         return max(group["lr"] for group in self.optimizers[0].param_groups)
 
     def finish(self) -> None:
-        """After the last update: widen 16-bit parameters and the residual stream to float32, and apply the
-        average."""
+        """After the last update: widen 16-bit parameters and the residual stream to float32."""
         self.encoder.set_residual(None)
         self.encoder.recomputes = False
         for optimizer in self.optimizers:
             if isinstance(optimizer, NarrowWeights):
                 optimizer.widen()
-        if self.average:
-            self.average.apply()
 
     def tensors(self) -> dict[str, Tensor]:
-        """The tensors of a checkpoint: `weights.NAME`, `optimizer.NAME.KEY`, `average.NAME`. They are no
-        copies."""
+        """The tensors of a checkpoint: `weights.NAME`, `optimizer.NAME.KEY`. They are no copies."""
         states = {
             (self._names[parameter], key): value
             for optimizer in self.optimizers
             for parameter, each in optimizer.state.items()
             for key, value in each.items()
         }
-        averages = self.average.state_dict() if self.average else {}
-        return (
-            {f"{WEIGHTS}{name}": value for name, value in self._weights().items()}
-            | {f"{OPTIMIZER}{name}.{key}": value for (name, key), value in states.items()}
-            | {f"{AVERAGE}{name}": value for name, value in averages.items()}
-        )
+        weights = {f"{WEIGHTS}{name}": value for name, value in self._weights().items()}
+        return weights | {f"{OPTIMIZER}{name}.{key}": value for (name, key), value in states.items()}
 
     def _weights(self) -> dict[str, Tensor]:
         """All parameters, by name, in their own memory."""
@@ -119,8 +103,6 @@ class TrainState:
                     for key, value in tensors.items()
                     if key.startswith(prefix)
                 }
-        if self.average:
-            self.average.load_state_dict({name: tensors[f"{AVERAGE}{name}"] for name in self.parameters})
 
 
 def narrow_parameters(trained: nn.Module, config: TrainerConfig) -> None:

@@ -1,15 +1,23 @@
-"""Bytes of a training step: what a rank holds, and what a pass allocates.
+"""Bytes of a training step, and how many rows a micro-batch should have.
 
 A pass is traced, not calculated: its own modules make a forward and a backward pass on fake tensors, which
 have shapes and storages but no memory, and every storage is counted from its making to its end. So any
 architecture, precision, dropout or recomputation is right by construction, for the uncompiled kernels of the
 CPU. What an operator takes and gives back within itself (blocks of scores) is not seen.
+
+On a GPU a micro-batch has the most rows whose pass fits beside what the run will yet hold and a tenth of the
+free memory. If they do not fit after all, they are halved (train/micro_batch.py). On a CPU more rows stop
+being faster long before memory is full, and may even be slower when they exceed the caches. There a number of
+hidden states decides.
 """
 
 import gc
+import math
 import weakref
-from collections.abc import Callable, Iterable
+from bisect import bisect
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from operator import le
 from typing import Any
 
 import torch
@@ -18,7 +26,12 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from brimful.base.console import say
+from brimful.base.environment import number_of
+from brimful.base.errors import BrimfulError
+from brimful.base.resources import available_memory
 from brimful.data.batch import PackedBatch
+from brimful.data.rows import RowStream
 from brimful.model.drawing import undrawn
 from brimful.model.encoder import Encoder
 from brimful.model.shape import EncoderConfig
@@ -26,7 +39,10 @@ from brimful.optim.config import OptimizerConfig
 from brimful.precision.formats import Precision
 from brimful.precision.policy import DTYPES, autocast
 from brimful.train.config import TrainerConfig
-from brimful.train.objective import Objective
+from brimful.train.micro_batch import valid_sizes
+from brimful.train.objective import Objective, Runtime
+from brimful.train.state import TrainState
+from brimful.train.training import Training
 
 HEAD_ROOM = 0.1
 """The proportion of free memory that stays free."""
@@ -37,14 +53,12 @@ class Held:
     """The most bytes that a rank holds beside a pass.
 
     Attributes:
-        average: the moving average.
-        states: of the optimizers (moments, the starting weight), and what rounding keeps.
-        passing: a copy while the average is evaluated, and the running mean of micro-batches' gradients.
+        states: of the optimizers, and what rounding keeps.
+        passing: the running mean of micro-batches' gradients.
     """
 
     weights: int
     gradients: int
-    average: int
     states: int
     passing: int
 
@@ -68,13 +82,11 @@ class Held:
             with_one_moment = sum(p.numel() for p in matrices if p.requires_grad)
         own, narrow = DTYPES[trainer.weights].itemsize * numbers, trainer.weights != "fp32"
         rounding = {"master": 4, "kahan": 2}.get(trainer.rounding, 0) if narrow else 0
-        average = own if optimizer.ema else 0
         return cls(
             weights=own,
             gradients=own,
-            average=average,
-            states=4 * ((2 + bool(optimizer.pull)) * numbers - with_one_moment) + rounding * numbers,
-            passing=average + (own if narrow or precision == "fp16" else 0),
+            states=4 * (2 * numbers - with_one_moment) + rounding * numbers,
+            passing=own if narrow or precision == "fp16" else 0,
         )
 
     @property
@@ -85,14 +97,14 @@ class Held:
     @property
     def total(self) -> int:
         """The sum."""
-        return self.weights + self.gradients + self.average + self.later
+        return self.weights + self.gradients + self.later
 
 
 def room_of_a_pass(free: int, later: int) -> int:
     """Bytes that a pass may take.
 
     Args:
-        free: beside weights, gradients and average.
+        free: beside weights and gradients.
         later: what the run will yet hold.
     """
     return free - int(free * HEAD_ROOM) - later
@@ -173,3 +185,111 @@ def _kept_products(config: EncoderConfig, trainer: TrainerConfig, slots: int) ->
     if not config.gated or trainer.residual != "bf16" or trainer.recompute == "layers":
         return 0
     return 2 * config.intermediate_size * config.layers * slots
+
+
+HIDDEN = 1 << 20
+"""On a CPU, by default: the most numbers of a micro-batch's hidden states. More were not measured."""
+SURPLUS = 1.125
+"""On a CPU, by default: how many times an update's rows may be computed, as micro-batches are filled up and
+divided among ranks."""
+
+
+def rows_on_cpu(stream: RowStream, width: int) -> int:
+    """The rows of a micro-batch on a CPU by default: of the valid sizes the largest within HIDDEN, with which
+    each rank computes hardly more rows than with micro-batches of one.
+
+    So the same command makes the same sums.
+
+    Args:
+        stream: of the run. Its `rows_per_micro_batch` is set.
+        width: of the hidden states.
+    """
+    capacity = max(phase.packing.capacity for phase in stream.phases)
+    updates = _rows_of_updates(stream, _beginnings(stream))
+
+    def computed(size: int) -> list[int]:
+        """The rows that the rank with most micro-batches computes in each update; the last is filled up."""
+        return [math.ceil(math.ceil(rows / size) / stream.world) * size for rows in updates]
+
+    sizes = valid_sizes(stream.phases, max(1, min(HIDDEN // (capacity * width), *updates)))
+    most = [rows * SURPLUS for rows in computed(1)]
+    chosen = max(size for size in sizes if all(map(le, computed(size), most)))
+    stream.rows_per_micro_batch = chosen
+    return chosen
+
+
+def _rows_of_updates(stream: RowStream, cursors: Sequence[dict]) -> list[int]:
+    """The rows of the updates at these cursors, one of each phase. Leaves `rows_per_micro_batch` 1."""
+    stream.rows_per_micro_batch = 1
+    if stream.phases[0].counted == "rows":
+        return [phase.size for phase in stream.phases]
+    return [len(stream.micro_batches(cursor)[0]) for cursor in cursors]
+
+
+def sizes_of(stream: RowStream) -> list[int]:
+    """The rows that a micro-batch of each rank may have, ascending. Leaves `rows_per_micro_batch` 1."""
+    most = min(_rows_of_updates(stream, _beginnings(stream))) // stream.world
+    return valid_sizes(stream.phases, max(1, most))
+
+
+def longest_batch(stream: RowStream, rows: int) -> PackedBatch:
+    """A micro-batch of the phase with the longest sequences. Its rows are the stream's from then on."""
+    stream.rows_per_micro_batch = rows
+    phases = zip(stream.phases, _beginnings(stream), strict=True)
+    _, cursor = max(phases, key=lambda phase: phase[0].packing.max_length)
+    (first, *_), _ = stream.micro_batches(cursor, slice(1))
+    return stream.batch(first, cursor["update"])
+
+
+def auto_rows(
+    state: TrainState,
+    training: Training,
+    runtime: Runtime,
+    stream: RowStream,
+    make: Callable[[], tuple[Encoder, Objective]],
+) -> int:
+    """Choose the rows of a run's micro-batches, the same on every rank, and print the choice.
+
+    Args:
+        state: before the first update.
+        stream: of the run. Its `rows_per_micro_batch` is set.
+        make: see `traced_pass`.
+
+    Raises:
+        BrimfulError: not even the smallest micro-batch fits.
+    """
+    held = Held.of(state.trained.values(), training.optimizer, training.config, runtime.precision)
+    missing = sum(p.nbytes for p in state.parameters.values() if p.grad is None)
+    room = room_of_a_pass(_free(runtime.device) - missing, held.later)
+
+    def traced(rows: int) -> int:
+        return traced_pass(make, training.config, runtime.precision, longest_batch(stream, rows))
+
+    sizes = sizes_of(stream)
+    fitting = bisect(sizes, room, key=traced)
+    chosen = runtime.world.least(sizes[fitting - 1] if fitting else 0)
+    if not chosen:
+        raise BrimfulError(
+            "not even micro-batches of one row fit: lower packing.capacity, or choose a smaller model"
+        )
+    if runtime.world.is_main:
+        say(f"rows_per_micro_batch {chosen}: the most that fit in {room / 1e9:.3g} GB for activations")
+    stream.rows_per_micro_batch = chosen
+    return chosen
+
+
+def _beginnings(stream: RowStream) -> list[dict]:
+    """The cursor of each phase if the data began with it."""
+    begins, update = [], 0
+    for phase in stream.phases:
+        begins.append(stream.start() | {"update": update})
+        update += phase.steps
+    return begins
+
+
+def _free(device: torch.device) -> int:
+    """Bytes that this process can still allocate on the device."""
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return available_memory() // max(1, number_of("LOCAL_WORLD_SIZE", 1))

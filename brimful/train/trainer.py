@@ -6,9 +6,8 @@ result; between updates it writes metrics, evaluates and saves checkpoints.
 
 import time
 from collections.abc import Generator, Mapping
-from contextlib import closing, nullcontext
+from contextlib import closing
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from functools import cache
 from pathlib import Path
 
@@ -22,6 +21,8 @@ from brimful.base.errors import BrimfulError
 from brimful.base.randomness import derive_key
 from brimful.data.loader import Stream, Update, prefetch
 from brimful.model.encoder import Encoder
+from brimful.precision.scaler import AutomaticLossScaler
+from brimful.precision.watching import watch_modules
 from brimful.runs import checkpoint
 from brimful.runs.signals import StoppedError, StopRequest, elected, stop_request
 from brimful.train.compilation import loss_function, resolve_compile
@@ -31,20 +32,9 @@ from brimful.train.guard import Guard, Spike
 from brimful.train.journal import Journal
 from brimful.train.metrics import Window, count_batches
 from brimful.train.objective import Objective, Runtime, better
-from brimful.train.pace import Pace
-from brimful.train.profiling import profiling, span, waiting
-from brimful.train.sinks import sinks
 from brimful.train.state import TrainState
 from brimful.train.training import Progress, Training
 from brimful.train.utilisation import peak_flops
-
-
-class Outcome(Enum):
-    """What became of an update."""
-
-    MADE = "the optimizers have changed the parameters"
-    LEFT_OUT = "a loss spike: the parameters are as before, and the next update follows"
-    OUT_OF_MEMORY = "nothing has changed: make the same update again with smaller micro-batches"
 
 
 @dataclass(frozen=True)
@@ -52,15 +42,16 @@ class StepResult:
     """What `train_step` returns.
 
     Attributes:
+        out_of_memory: nothing has changed: make the same update again with smaller micro-batches.
         stop: the number of a signal that has asked some rank to stop after this update; 0 without one.
         counts: what the update contains, over all ranks, by name; empty if memory ran out.
         means: this rank's part of the mean of each term: scalars on the device.
         loss, norm: this rank's part of the loss, and the gradient's norm before clipping.
-        spike: why the update was left out.
+        spike: why the update was left out: the parameters are as before, and the next update follows.
     """
 
-    outcome: Outcome
     stop: int
+    out_of_memory: bool = False
     counts: Mapping[str, float] = field(default_factory=dict)
     means: Mapping[str, Tensor] = field(default_factory=dict)
     loss: Tensor | None = None
@@ -72,7 +63,7 @@ class Trainer:
     """Trains an encoder by an objective on a stream of updates. It can resume where it was killed.
 
     Args:
-        directory: for metrics.jsonl, tensorboard/, profile/ and checkpoints/.
+        directory: for metrics.jsonl, tensorboard/ and checkpoints/.
         training: its settings; its identity is checked when it resumes.
     """
 
@@ -105,29 +96,19 @@ class Trainer:
 
         self.guard = Guard(config.spike, config.on_spike, runtime.world)
         self.checkpoints = checkpoint.Writer(directory / "checkpoints", config.keep_checkpoints)
-        self.journal = Journal(
-            directory,
-            sinks(directory, config.wandb, training.about),
-            peak=None
-            if objective.frozen()
-            else peak_flops(runtime.device, runtime.precision, runtime.world.size),
-            writes=runtime.world.is_main,
-            shows=training.shows,
-        )
+        peak = None
+        if not objective.frozen():
+            peak = peak_flops(runtime.device, runtime.precision, runtime.world.size)
+        self.journal = Journal(directory, runtime.world, peak=peak, shows=training.shows)
         self.request = StopRequest()
         self.progress = Progress(stream.start())
         self.window = Window()
-        self.pace = Pace(runtime.world)
         self.metrics: dict[str, float] = {}
         self.title = ""
 
     def _gradients(self) -> Gradients:
         scaler = None
         if self.runtime.precision == "fp16":
-            # Imported here because it imports FSDP, which takes a second.
-            from brimful.precision.scaler import AutomaticLossScaler
-            from brimful.precision.watching import watch_modules
-
             scaler = AutomaticLossScaler(self.training.config.loss_scale)
             watch_modules(self.state.trained, parameters=False)
         return Gradients(
@@ -135,7 +116,6 @@ class Trainer:
             self.runtime.world,
             mean=self.training.config.weights != "fp32",
             scaler=scaler,
-            compression=self.training.config.compression,
         )
 
     def train_step(self, update: Update) -> StepResult:
@@ -150,11 +130,10 @@ class Trainer:
         try:
             for index, batch in enumerate(update.batches):
                 self._seed_dropout(index)
-                with span("forward"), self.runtime.autocast():
+                with self.runtime.autocast():
                     sums = self.gradients.forward(self.loss, batch)
                 terms = {name: sums[name] / normalizer for name, normalizer in normalizers.items()}
-                with span("backward"):
-                    self.gradients.backward(self._total(terms))
+                self.gradients.backward(self._total(terms))
                 means = {name: mean + terms[name].detach() for name, mean in means.items()}
         except (RuntimeError, MemoryError) as error:
             # This raises what smaller micro-batches do not cure.
@@ -162,24 +141,17 @@ class Trainer:
             out_of_memory = True
             sums = terms = {}  # they keep what the forward pass saved
             self._free_cache()
-        with span("communication"), self.pace.summing(gradients=True):
-            self.gradients.gather()  # before the question: other ranks may have begun to send theirs
+        self.gradients.gather()  # before the question: other ranks may have begun to send theirs
         if self.training.micro_batches.any_rank(out_of_memory):
             self.gradients.start_over()
-            return StepResult(Outcome.OUT_OF_MEMORY, stop)
-        with span("clip"):
-            loss, norm = self._total(means), self.gradients.clip(self.training.config.clip)
+            return StepResult(stop, out_of_memory=True)
+        loss, norm = self._total(means), self.gradients.clip(self.training.config.clip)
         spike = self.guard.judge_before_step(self.progress.step, self.progress.cursor, loss, norm)
         if spike is None:
-            with span("optimizer"):
-                self.checkpoints.before_change()
-                self.state.set_rate(self.schedule.rate(self.progress.step, self.progress.totals.seconds))
-                self.gradients.step(self.state.optimizers)
-                if self.state.average:
-                    self.state.average.update(self.guard.made(self.progress.step) + 1)
+            self.state.set_rate(self.schedule.rate(self.progress.step, self.progress.totals.seconds))
+            self.gradients.step(self.state.optimizers)
         self.gradients.clear()
-        outcome = Outcome.LEFT_OUT if spike else Outcome.MADE
-        return StepResult(outcome, stop, counts, means, loss, norm, spike)
+        return StepResult(stop, False, counts, means, loss, norm, spike)
 
     def _sum_over_ranks(self, update: Update) -> tuple[dict[str, float], dict[str, float], int, int]:
         """What a step must know of all ranks before it begins, from one small all-reduce.
@@ -193,12 +165,11 @@ class Trainer:
                 term: sum(normalizers[term] for normalizers in update.normalizers)
                 for term in (*self.objective.coefficients, *self.objective.watched)
             },
-            count_batches(update.batches, self.encoder.config, self.objective.sampled),
+            count_batches(update.batches, self.encoder.config),
             {"micro_batches": len(update.batches)},
             self.request.votes(),
         )
-        with self.pace.summing():
-            normalizers, counts, others, votes = self.runtime.world.sum_each(*own)
+        normalizers, counts, others, votes = self.runtime.world.sum_each(*own)
         normalizers = {term: max(normalizer, 1e-30) for term, normalizer in normalizers.items()}
         return normalizers, counts, int(others["micro_batches"]), elected(votes)
 
@@ -264,24 +235,22 @@ class Trainer:
         """Make the updates that are left, and act on the result of each."""
         config, world, done = self.training.config, self.runtime.world, self.progress.step
         self.journal.begin(done)
-        self.pace = Pace(world)
         if evaluate_first and not done:
             self._describe_evaluation(self.evaluate())
         with (
             progress(self.title, config.steps, done=done, shown=world.is_main) as advance,
             self.checkpoints,
             stop_request() as self.request,
-            profiling(config.profile, self.directory / "profile", world) as profiled,
         ):
             last = False
             started = time.perf_counter()
             while not last:
                 out_of_memory = False
                 with closing(self._updates()) as updates:
-                    for update in waiting("data wait", updates):
+                    for update in updates:
                         result = self.train_step(update)
                         self.window.waited += update.waited
-                        if out_of_memory := result.outcome is Outcome.OUT_OF_MEMORY:
+                        if out_of_memory := result.out_of_memory:
                             break  # reads the same update again, in smaller micro-batches
                         if result.spike:
                             self._leave_out(result.spike)
@@ -298,7 +267,6 @@ class Trainer:
                             left = self.schedule.left(self.progress.totals.seconds)
                             note = f"{left / 60:.1f} min left at most, {note}"
                         advance(1, note)
-                        profiled()
                         started = time.perf_counter()
                         if last:
                             break
@@ -308,9 +276,8 @@ class Trainer:
     def _stopped(self, number: int) -> StoppedError:
         """The error that ends the run, once its checkpoint is on disk: when one rank has ended, torchrun ends
         the others."""
-        with span("checkpoint"):
-            self.checkpoints.finish()
-            self.runtime.world.barrier()
+        self.checkpoints.finish()
+        self.runtime.world.barrier()
         is_saved = bool(self.training.config.checkpoint_every)
         return StoppedError(number, f"at step {self.progress.step}", is_saved=is_saved)
 
@@ -342,7 +309,7 @@ class Trainer:
         Raises:
             BrimfulError: a loss spike, where the policy is to stop.
         """
-        if result.outcome is Outcome.MADE:
+        if result.spike is None:
             assert result.loss is not None
             assert result.norm is not None
             place = self.progress.step, self.progress.cursor
@@ -415,22 +382,18 @@ class Trainer:
             learning_rate=self.state.learning_rate,
             by_source=self.stream.tokens_by_source(self.progress.cursor),
             scaling=self.gradients.metrics(),
-            pace=self.pace.metrics(self.window.totals.seconds),
         )
         self.window = Window()
 
     def evaluate(self) -> dict[str, float]:
         """The objective's metrics for the encoder as it is now, which also go to metrics.jsonl."""
-        with span("evaluation"):
-            metrics = self._evaluate()
+        metrics = self._evaluate()
         self.journal.evaluation(self.progress.step, metrics)
         return metrics
 
     def _evaluate(self) -> dict[str, float]:
-        self.checkpoints.before_change()  # the average takes the parameters' place
         self.state.trained.eval()
-        averaged = self.state.averaged() if self.progress.step else nullcontext()
-        with averaged, torch.inference_mode():
+        with torch.inference_mode():
             return self.objective.evaluate(self.encoder, self.runtime)
 
     def _is_best(self, metrics: dict[str, float]) -> bool:
@@ -478,19 +441,18 @@ class Trainer:
         """Begin to write a checkpoint, on the main rank of a run that has checkpoints."""
         if not (self.training.config.checkpoint_every and self.runtime.world.is_main):
             return
-        with span("checkpoint"):
-            state = {
-                "identity": self.training.identity,
-                **self.progress.state_dict(),
-                "guard": self.guard.state_dict(),
-                "micro_batches": self.training.micro_batches.state_dict(),
-                "loss_scaling": self.gradients.state_dict(),
-                "ranks": self.runtime.world.size,
-                "versions": checkpoint.versions(),
-                **self.training.about,
-            }
-            spared = [self.progress.best[0]] if self.progress.best else []
-            self.checkpoints.write(self.progress.step, self.state.tensors(), state, spared)
+        state = {
+            "identity": self.training.identity,
+            **self.progress.state_dict(),
+            "guard": self.guard.state_dict(),
+            "micro_batches": self.training.micro_batches.state_dict(),
+            "loss_scaling": self.gradients.state_dict(),
+            "ranks": self.runtime.world.size,
+            "versions": checkpoint.versions(),
+            **self.training.about,
+        }
+        spared = [self.progress.best[0]] if self.progress.best else []
+        self.checkpoints.write(self.progress.step, self.state.tensors(), state, spared)
 
     def resume(self) -> bool:
         """Go back to the newest checkpoint.
@@ -510,9 +472,7 @@ class Trainer:
             )
         try:
             self.progress.load_state_dict(step, state)
-            begun = self.guard.state_dict()
             self.guard.load_state_dict(state["guard"])
-            checkpoint.require_like(self.guard.state_dict(), begun)
             self.training.micro_batches.load_state_dict(state["micro_batches"])
             self.state.load(tensors)
             self.gradients.load_state_dict(state["loss_scaling"])

@@ -10,12 +10,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import torch
-from safetensors.torch import load_file
 
 from brimful.base.config import config_hash, read_yaml, write_yaml
-from brimful.base.paths import shown, utf8_path
-from brimful.base.storage import read_json, write_json, write_tensors
+from brimful.base.errors import BrimfulError
+from brimful.base.folder_lock import FolderLock
+from brimful.base.storage import read_json, write_json
 from brimful.corpus.reading.inputs import Span, find_inputs
 from brimful.corpus.reading.read import ReadConfig, read_documents
 from brimful.tables.table_files import read_table
@@ -37,16 +36,14 @@ def test_such_files_are_found_and_read(folder: Path) -> None:
     name = os.fsdecode("报告".encode("gbk"))
     (folder / f"{name}.txt").write_text("今天的会议。\n", encoding="utf-8")
     (folder / f"{name}.tsv").write_text("text\tlabel\na\t1\n", encoding="utf-8")
-    with open(folder / f"{name}.parquet", "wb") as file:
-        pq.write_table(pa.table({"text": ["b"], "label": [1]}), file)
     found = [item.path for item in find_inputs([str(folder)], "out")]
-    assert [os.path.splitext(path)[1] for path in found] == [".parquet", ".tsv", ".txt"]
+    assert [os.path.splitext(path)[1] for path in found] == [".tsv", ".txt"]
     texts = [text for path in found for _, text in read_documents(Span(path=path), ReadConfig(), Counter())]
-    assert texts == ["b", "a", "今天的会议。"]
-    assert [read_table(path, labelled=True).texts for path in found[:2]] == [["b"], ["a"]]
+    assert texts == ["a", "今天的会议。"]
+    assert read_table(found[0], labelled=True).texts == ["a"]
 
 
-def test_such_names_are_kept_in_json_and_yaml_and_shown_with_escapes(folder: Path) -> None:
+def test_such_names_are_kept_in_json_and_yaml(folder: Path) -> None:
     write_json(folder / "a.json", {"path": str(folder), "more": "语料"})
     kept = read_json(folder / "a.json")
     assert os.fsencode(kept["path"]) == os.fsencode(folder)
@@ -54,16 +51,16 @@ def test_such_names_are_kept_in_json_and_yaml_and_shown_with_escapes(folder: Pat
     write_yaml(folder / "a.yaml", {"path": str(folder)})
     assert os.fsencode(read_yaml(folder / "a.yaml")["path"]) == os.fsencode(folder)
     assert config_hash([str(folder)]) == config_hash([str(folder)]) != config_hash([str(folder.parent)])
-    assert shown(folder) == f"{folder.parent}/" + "".join(f"\\udc{byte:x}" for byte in NAME)
 
 
-def test_tensors_in_such_a_folder(folder: Path) -> None:
-    write_tensors(folder / "a.safetensors", {"x": torch.arange(3.0)})
-    with utf8_path(folder / "a.safetensors") as place:
-        place.encode()
-        assert load_file(place)["x"].tolist() == [0, 1, 2]
-    with utf8_path(folder.parent / "plain") as place:
-        assert place == str(folder.parent / "plain")
+def test_what_pyarrow_and_safetensors_cannot_take_is_refused(folder: Path) -> None:
+    with open(folder / "a.parquet", "wb") as file:
+        pq.write_table(pa.table({"text": ["b"], "label": [1]}), file)
+    with pytest.raises(BrimfulError, match="not UTF-8: rename it"):
+        read_table(str(folder / "a.parquet"), labelled=True)
+    with FolderLock() as lock, pytest.raises(BrimfulError, match="not UTF-8: rename it"):
+        lock.take(folder / "run")
+    assert [path.name for path in folder.iterdir()] == ["a.parquet"]
 
 
 @pytest.mark.cases(2)

@@ -28,7 +28,7 @@ def model(name: str, value: float, error: float | None = 0.01, **values: object)
 
 
 def test_a_summary_is_read_as_it_was_stored() -> None:
-    chart = SummaryChart("Bars", "bars", "x", "y", [Series("", ["a", "b"], [1.0, 2.0])])
+    chart = SummaryChart("Loss", "lines", "x", "y", [Series("", [1.0, 2.0], [1.0, 2.0])])
     tables = make_facts_table("Result", {"Time": "1 s", "Unknown": None})
     summary = Summary("A", "Done.", tables, [chart], TEST, [model("m", 0.9, milliseconds=2.0)])
     record = with_overview({"steps": 3}, summary)

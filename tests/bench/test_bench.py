@@ -265,18 +265,7 @@ def test_a_worker_that_ends_or_hangs_is_noticed(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_bench_kernels_runs():
-    sizes = {"attention": ("--tokens", "64", "--repeats", "1"), "cross_entropy": ("--sizes", "1")}
-    sizes |= {"recompute": ("--models", "tiny", "--rounds", "1"), "optim": ("--quick", "--rounds", "1")}
-    for kernel, lines in zip(sizes, (1 + 4 * 2, 1 + 2, 2 + 1, 2 + 6), strict=True):
-        done = bench("bench.kernels", kernel, *sizes[kernel])
-        assert done.returncode == 0, done.stderr
-        assert len(done.stdout.splitlines()) == lines
-    assert bench("bench.kernels", "none").stderr.startswith("bench.kernels: name one of attention")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["infer", "finetune", "packing", "prepare", "prepare.floor"])
+@pytest.mark.parametrize("name", ["infer", "finetune", "packing", "prepare"])
 def test_what_downloads_its_peers_or_models_starts(name):
     done = bench(f"bench.{name}", "--help")
     assert done.returncode == 0, done.stderr

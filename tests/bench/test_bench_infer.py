@@ -4,11 +4,9 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from bench.infer import parts
 from bench.infer.texts import LONG, docstrings, long, skewed
 from bench.infer.worker import BATCH, in_batches, mean
-from brimful import Encoder
-from builders.encoders import small, word_tokenizer
+from builders.encoders import word_tokenizer
 
 
 def words(count: int, seed: int) -> list[str]:
@@ -30,27 +28,6 @@ def test_batches_are_sorted_and_vectors_in_order(seed):
     np.testing.assert_allclose(found[:, 0], wanted, rtol=1e-6)
     assert [rows for rows, _ in widths] == [BATCH] * 3 + [4]
     assert [width for _, width in widths] == sorted((width for _, width in widths), reverse=True)
-
-
-@pytest.mark.parametrize("architecture", ["bert", "modern"])
-def test_parts_make_the_whole_and_have_floors(architecture, monkeypatch):
-    """Floors double with the width of numbers, and a layer's products with the tokens."""
-    monkeypatch.setattr(parts, "matmul_rate", lambda dtype: 1e9)
-    monkeypatch.setattr(parts, "copy_rate", lambda: 1e9)
-    encoder = Encoder(small(architecture, vocabulary_size=95, layers=2).config)
-    encoder.tokenizer = word_tokenizer(architecture)
-    texts = words(50, 1)
-    rows = {row["part"]: row for row in parts.measured(encoder, texts, "fp32")}
-    wanted = {"embeddings", "qkv, output", "attention", "MLP, GeLU", "norms, sums", "pooling", "tokenization"}
-    assert set(rows) == {*wanted, "loops, Python"}
-    assert all(row["seconds"] > 0 for row in rows.values())
-    assert sum(row["share"] for row in rows.values()) == pytest.approx(1)
-    tokens = sum(len(encoding.ids) for encoding in encoder.tokenizer.encode_batch(texts))
-    layer = encoder.layers[0]
-    weights = layer.qkv.weight.numel() + layer.attention_out.weight.numel()
-    assert rows["qkv, output"]["floor_seconds"] == pytest.approx(2 * 2 * tokens * weights / 1e9)
-    assert rows["pooling"]["floor_seconds"] == pytest.approx(4 * tokens * encoder.config.hidden_size / 1e9)
-    assert rows["loops, Python"]["floor_seconds"] is None
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from brimful.base.errors import BrimfulError
-from brimful.corpus.engines.engine import Engine, EngineConfig
+from brimful.corpus.engines.engine import Engine
 
 Task = tuple[int, str]  # number, a folder for marks
 
@@ -17,7 +17,7 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).p
 
 
 def local(workers: int = 2) -> Engine:
-    return Engine(EngineConfig(workers=workers))
+    return Engine(workers=workers)
 
 
 def square(task: Task) -> int:

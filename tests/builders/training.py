@@ -77,7 +77,6 @@ def trainer_of(
     tokens: int = 64,
     batch: int = 8,
     optimizer: str = "adamw",
-    ema: float = 0.0,
     objective: Callable[[SequenceHead], Objective] | None = None,
     held_out: Examples | None = None,
     trainer_seed: int = 1,
@@ -98,9 +97,7 @@ def trainer_of(
         directory,
         Training(
             config=TrainerConfig(**{"steps": 12, "log_every": 4} | config),
-            optimizer=OptimizerConfig(
-                name=optimizer, learning_rate=rate, muon_learning_rate=6 * rate, ema=ema
-            ),
+            optimizer=OptimizerConfig(name=optimizer, learning_rate=rate, muon_learning_rate=6 * rate),
             schedule=ScheduleConfig(),
             seed=trainer_seed,
         ),
@@ -147,7 +144,7 @@ def killed_and_resumed(make: Callable[[], Trainer]) -> Trainer:
 
 
 TIMES = (
-    *("seconds", "tokens_per_second", "data_wait", "slowest_rank", "lag", "communication"),
+    *("seconds", "tokens_per_second", "data_wait"),
     *("stolen", "load", "cores", "withheld"),
 )
 

@@ -30,7 +30,7 @@ def watch(task: Task) -> list[tuple[int, int]]:
         return (out.parent / f"{out.name}.{what}.{record}").exists()
 
     with atomic_file(out) as temporary, open(temporary, "w") as lines:
-        with Watchdog(watch_path(task), seconds, "key") as watchdog:
+        with Watchdog(watch_path(task), seconds) as watchdog:
             for record in range(documents):
                 if watchdog.begin(7, record):
                     lines.write(f"{record} hostile\n")
@@ -46,7 +46,7 @@ def watch(task: Task) -> list[tuple[int, int]]:
                 watchdog.end()
                 if told("gap", record):
                     burn(3 * seconds)
-        return sorted(watchdog.hostile)
+        return sorted((input, record) for input, record in watchdog.hostile)
 
 
 def burn(seconds: float) -> None:

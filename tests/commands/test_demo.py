@@ -2,8 +2,10 @@
 
 import importlib.util
 import json
-import os
 import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +14,10 @@ import pytest
 from brimful.base.config import write_yaml
 from brimful.base.errors import BrimfulError
 from brimful.base.summary import overview_of
-from brimful.commands import demo_stages
 from brimful.commands.demo import DemoConfig, demo, require_place
 from brimful.commands.demo_reviews import load_reviews, same_text, write_reviews
-from brimful.runs.signals import StoppedError
-from brimful.train.metrics import MetricsLog
+from brimful.commands.demo_stages import run_line
+from brimful.runs.signals import StopRequest
 
 LONG = "这家酒店的房间很干净服务员态度也非常好早餐种类丰富而且价格合理下次来还会住这里"
 
@@ -79,50 +80,52 @@ needs_reviews = pytest.mark.skipif(
 
 @needs_reviews
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_an_interrupted_demo_goes_on_to_the_same_results(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Stopped by a signal in the pretraining, then by Ctrl-C before the student: what is done stays done, and
-    the same command goes on."""
-    short = {"max_reviews": 150}
-    whole = check_whole(demo(out=str(tmp_path / "whole"), **short), tmp_path / "whole")
+def test_an_interrupted_demo_goes_on_to_the_same_results(tmp_path: Path) -> None:
+    """Stopped by a signal in the pretraining, then by Ctrl-C in the distillation: what is done stays done,
+    and the same command goes on."""
+    whole = check_whole(demo(out=str(tmp_path / "whole"), max_reviews=150), tmp_path / "whole")
     out = tmp_path / "demo"
-    write = MetricsLog.write
-
-    def write_and_stop(self: MetricsLog, **values: Any) -> None:
-        write(self, **values)
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(MetricsLog, "write", write_and_stop)
-        with pytest.raises(StoppedError, match="continue with the same command") as stopped:
-            demo(out=str(out), **short)
-    assert stopped.value.exit_code == 128 + signal.SIGTERM
+    assert "continue with the same command" in stop_demo(out, "pretrain/metrics.jsonl", signal.SIGTERM)
     assert list((out / "pretrain" / "checkpoints").glob("step-*"))
     spent = json.loads((out / "seconds.json").read_text())
     assert spent["prepare"] > 0
-
-    def interrupt(*_: Any, **__: Any) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(demo_stages, "distil", interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            demo(out=str(out), **short)
-    for verb in ("pretrain", "finetune"):
-        assert (out / verb / "summary.json").exists()
-    with monkeypatch.context() as patch:
-        patch.setattr(demo_stages, "pretrain", interrupt)  # what is done is not repeated
-        continued = check_whole(demo(out=str(out), **short), out)
+    stop_demo(out, "distil/*/*/metrics.jsonl", signal.SIGINT)
+    done = [out / verb / "summary.json" for verb in ("pretrain", "finetune", "finetune-random")]
+    times = [path.stat().st_mtime_ns for path in done]
+    continued = check_whole(demo(out=str(out), max_reviews=150), out)
+    assert [path.stat().st_mtime_ns for path in done] == times
     for name in ("accuracy", "data", "packing", "export"):
         assert continued[name] == whole[name], name
     assert continued["pretrain"]["validation_loss"] == whole["pretrain"]["validation_loss"]
     assert continued["seconds"]["pretrain"] > spent["pretrain"]
-    with monkeypatch.context() as patch:
-        patch.setattr(demo_stages, "run_stages", interrupt)
-        assert demo(out=str(out), **short) == continued
-    assert "complete; remove the folder to run it again" in capsys.readouterr().err
+    assert demo(out=str(out), max_reviews=150) == continued
+
+
+def stop_demo(out: Path, begun: str, number: signal.Signals) -> str:
+    """Start a demo, and stop it with a signal as soon as a file exists; returns what it printed."""
+    command = [sys.executable, "-m", "brimful", "demo", "--out", str(out), "--max-reviews", "150"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        while not list(out.glob(begun)):
+            assert process.poll() is None
+            time.sleep(0.02)
+        process.send_signal(number)
+        printed = process.communicate()[1]
+    assert process.returncode == 128 + number
+    return printed
+
+
+def test_a_line_that_fails_ends_the_demo(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    words = ["prepare", str(tmp_path / "absent.txt"), "--out", str(tmp_path / "data")]
+    with pytest.raises(BrimfulError, match=r"this line failed: brimful prepare .*absent\.txt"):
+        run_line(words, StopRequest())
+    assert "absent.txt" in capfd.readouterr().err
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_complete_folder_is_not_made_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "summary.json").write_text("{}")
+    run_line(["finetune", "--nonsense", "--out", str(tmp_path)], StopRequest())
+    assert "already finished" in capsys.readouterr().err
 
 
 def check_whole(summary: dict[str, Any], out: Path) -> dict[str, Any]:

@@ -67,7 +67,7 @@ def test_a_flipped_bit_is_found_and_named(
 @pytest.mark.parametrize(
     "name",
     [
-        *("MANIFEST.json", "plan.json", "text/part-00000.json", "dedup/generation-00000.json"),
+        *("MANIFEST.json", "plan.json", "text/part-00000.json", "dedup/decisions.json"),
         *("shards/train-00000.json", "run/step-5/checkpoint.json", "run/result/result.json"),
     ],
 )

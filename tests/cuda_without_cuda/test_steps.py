@@ -84,7 +84,6 @@ def test_older_devices_choose_what_they_can(train: Run, capability: int) -> None
 SETTINGS: dict[str, dict[str, Any]] = {
     "muon": {"optimizer.name": "muon"},
     "lamb": {"optimizer.name": "lamb"},
-    "average": {"optimizer.ema": 0.99},
     "16-bit weights": {"trainer.weights": "bf16"},
     "16-bit weights in fp16": {"trainer.weights": "fp16"},
     "float32 residual": {"trainer.residual": "fp32"},
@@ -93,7 +92,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "pairs": {"sequences.kind": "nsp", "architecture": "bert"},
     "dropout": {"model.dropout": 0.1, "architecture": "prenorm"},
     "a loss by sequence": {"loss_mean": "sequences"},
-    "sampled softmax": {"sampled_softmax": 600, "rows_per_micro_batch": 2},
     "deterministic": {"trainer.deterministic": True},
     "local attention": {"model": "base", "model.layers": 4, "model.hidden_size": 128, "model.heads": 2},
 }

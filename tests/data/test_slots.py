@@ -175,7 +175,7 @@ def test_a_phase_after_one_of_short_sequences_has_fewer_slots(tmp_path: Path, se
 
 
 def test_a_smaller_micro_batch_has_fewer_slots(tmp_path: Path, seed: int) -> None:
-    """And the probe's way of making a batch gives it the same S."""
+    """And the search for the rows of a micro-batch gives it the same S."""
     corpus = toy_corpus(tmp_path / "data", [9] * 200, seed)
     stream = toy_stream(
         {"toy": (corpus, 1.0)}, [Phase(9, SHORT, 8)], tmp_path, seed, micro=4, fixed_shapes=True

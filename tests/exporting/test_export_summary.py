@@ -36,7 +36,7 @@ def test_what_was_not_compared_is_said() -> None:
     assert alone.verdict == "Not loaded with transformers, which is not installed."
     assert rows(FACTS)["Next"] == "python 'de ploy/example.py'"
     assert "Checkpoint" not in rows(FACTS)
-    assert rows(FACTS | {"step": 5_000, "averaged": True})["Checkpoint"] == "step 5,000, averaged weights"
+    assert rows(FACTS | {"step": 5_000})["Checkpoint"] == "step 5,000"
 
 
 def test_pruning_says_what_texts_use_and_no_longer_know() -> None:

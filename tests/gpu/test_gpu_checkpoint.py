@@ -1,4 +1,4 @@
-"""Checkpoints that a GPU copies beside its work. Runs from a checkout that has torch, numpy, safetensors and
+"""Checkpoints of a GPU's tensors. Runs from a checkout that has torch, numpy, safetensors and
 pytest:
 
 python -m pytest -c /dev/null --rootdir . --noconftest tests/gpu
@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from brimful.runs.checkpoint import Writer, load_latest
-from brimful.runs.host_copies import HostCopies
 
 pytestmark = [
     pytest.mark.gpu,
@@ -40,7 +39,6 @@ def test_what_is_written_is_what_the_device_held_when_it_was_given(tmp_path):
             given = tensors(random.SystemRandom().randrange(2**31))
             expected[step] = {name: tensor.cpu().clone() for name, tensor in given.items()}
             writer.write(step, given, {})
-            writer.before_change()
             for tensor in given.values():
                 tensor.zero_()
             del given, tensor
@@ -50,15 +48,3 @@ def test_what_is_written_is_what_the_device_held_when_it_was_given(tmp_path):
             assert step_found == step
             assert found.keys() == expected[step].keys()
             assert all(torch.equal(found[name], value) for name, value in expected[step].items())
-
-
-def test_copies_are_pinned_and_use_the_same_memory_again():
-    copies = HostCopies()
-    places = []
-    for seed in (1, 2):
-        found = copies.begin(tensors(seed))
-        copies.wait()
-        assert found["large"].is_pinned()
-        assert all(tensor.is_contiguous() and not tensor.is_cuda for tensor in found.values())
-        places.append({name: t.data_ptr() for name, t in found.items() if name != "on the host"})
-    assert places[0] == places[1]

@@ -48,7 +48,7 @@ def loss_and_gradients(
 ) -> tuple[Tensor, Tensor]:
     def loss() -> Tensor:
         hidden = head.transform(encoder(batch, layout).index_select(0, batch.mlm_positions))
-        return linear_cross_entropy(hidden, *head.decoder, batch.mlm_labels) / len(batch.mlm_labels)
+        return linear_cross_entropy(hidden, *head.decoder, batch.mlm_labels)[0] / len(batch.mlm_labels)
 
     layout = encoder.prepare(batch)
     if compiled:

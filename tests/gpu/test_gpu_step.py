@@ -28,7 +28,7 @@ from brimful.model.heads import MaskedLMHead
 from brimful.model.shape import preset
 from brimful.train.compilation import loss_function
 from brimful.train.determinism import deterministic
-from brimful.train.flat import flatten
+from brimful.train.gradients import flatten
 
 pytestmark = [
     pytest.mark.gpu,
@@ -88,7 +88,7 @@ class Step:
 
     def _sum(self, encoder: Encoder, batch: PackedBatch, layout: Layout) -> dict[str, torch.Tensor]:
         hidden = self.head.transform(encoder(batch, layout).index_select(0, batch.mlm_positions))
-        return {"mlm": linear_cross_entropy(hidden, *self.head.decoder, batch.mlm_labels)}
+        return {"mlm": linear_cross_entropy(hidden, *self.head.decoder, batch.mlm_labels)[0]}
 
     def update(self, micro_batches: list[PackedBatch], rate: float = 0.0) -> float:
         """The mean loss; the gradient is left in `parameters`, which take a step of plain descent."""

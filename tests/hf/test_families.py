@@ -250,7 +250,7 @@ def test_what_cannot_be_loaded_is_refused_in_one_line(tmp_path):
     refused("model_type 'gpt2'", values | {"model_type": "gpt2"})
     refused("known: bert, roberta", values | {"model_type": ["bert"]})
     refused("hidden_act 'relu'", values | {"hidden_act": "relu"})
-    refused("lacks 'hidden_size'", {k: v for k, v in values.items() if k != "hidden_size"})
+    refused("missing required field .hidden_size.", {k: v for k, v in values.items() if k != "hidden_size"})
     refused("position_embeddings", values, {k: v for k, v in tensors.items() if "position" not in k})
     refused("shape", values | {"intermediate_size": 81})
     refused(r"config.json: model.pad_id: 500 is not one of", values | {"pad_token_id": 500})

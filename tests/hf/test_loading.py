@@ -15,10 +15,9 @@ from tokenizers import Tokenizer
 
 from brimful import Encoder
 from brimful.base.errors import BrimfulError
-from brimful.hf import weights as hf_weights
 from brimful.hf.folders import left_out, load_model, save_model
 from brimful.hf.model_folder import ModelFolder
-from brimful.hf.weights import read_weights, weight_files
+from brimful.hf.weights import weight_files
 from brimful.model.heads import MaskedLMHead, SequenceHead
 from brimful.runs.directory import model_files
 from builders.encoders import random_row, run_peer, small, word_tokenizer
@@ -82,8 +81,7 @@ def in_form(folder: Path, form: str) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_family_in_every_form_equals_transformers(tmp_path, monkeypatch, family, form):
-    monkeypatch.setattr(hf_weights, "PIECE", 1000)  # so that tensors are read in many pieces
+def test_every_family_in_every_form_equals_transformers(tmp_path, family, form):
     model = their_model(family)
     model.save_pretrained(tmp_path)
     in_form(tmp_path, form)
@@ -245,21 +243,11 @@ def test_what_is_missing_or_no_weights_is_named(tmp_path):
         refused("does not say which files")
     index.unlink()
     refused("has no weights")
-    (tmp_path / "tf_model.h5").write_bytes(b"x")
-    refused(r"tf_model\.h5 is of another library")
     torch.save([torch.ones(2)], tmp_path / "pytorch_model.bin")
     refused("holds no tensors by name")
     pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 3\n"
     (tmp_path / "model.safetensors").write_text(pointer)
     refused("git lfs pull")
-
-
-def test_a_file_that_shrinks_while_it_is_read_is_named(tmp_path):
-    small("bert").save(tmp_path)
-    tensors, path = read_weights(tmp_path)
-    path.write_bytes(path.read_bytes()[:2000])
-    with pytest.raises(BrimfulError, match="was cut short while it was read"):
-        list(tensors["embeddings.word_embeddings.weight"].pieces())
 
 
 @pytest.mark.parametrize("form", ["safetensors", "bin"])
@@ -300,9 +288,9 @@ def test_files_are_written_with_the_umask(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="peak memory is read from Linux")
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux says which memory is no file's")
 def test_a_model_takes_its_size_in_memory_once(tmp_path):
-    """In a process of its own, since memory that was freed is used again."""
+    """In a process of its own, since memory that was freed is used again. Pages of files do not count."""
     import subprocess
     import sys
 
@@ -312,17 +300,18 @@ def test_a_model_takes_its_size_in_memory_once(tmp_path):
     small("bert", hidden_size=96).save(tmp_path / "small")
     del encoder
     code = f"""
-import resource
+import re
+from pathlib import Path
 from brimful import Encoder
-peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+taken = lambda: 1024 * int(re.search(r"RssAnon:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
 Encoder.load({str(tmp_path / "small")!r})
-before = peak()
+before = taken()
 encoder = Encoder.load({str(tmp_path / "large")!r})
-print(peak() - before)
+print(taken() - before)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert size < 50_000_000
-    assert int(done.stdout) < 1.25 * size + 4 * hf_weights.PIECE
+    assert int(done.stdout) < 1.25 * size
 
 
 def test_a_tokenizer_of_another_model_is_refused(tmp_path):
@@ -344,12 +333,10 @@ def test_embeddings_of_both_forms_are_equal(tmp_path):
     np.testing.assert_array_equal(Encoder.load(tmp_path).embed(["w1 w2", "w3"]), first)
 
 
-@pytest.mark.parametrize("form", ["safetensors", "sharded", "bin", "old bin"])
-def test_a_folder_whose_name_is_not_utf8(tmp_path, form):
+def test_a_folder_whose_name_is_not_utf8_is_refused(tmp_path):
     encoder = small("bert")
     encoder.save(tmp_path / "model")
-    in_form(tmp_path / "model", form)
     place = os.fsencode(tmp_path) + b"/" + "模型".encode("gbk")
     os.rename(tmp_path / "model", place)
-    loaded = Encoder.load(Path(os.fsdecode(place)))
-    assert torch.equal(loaded.word_embeddings, encoder.word_embeddings)
+    with pytest.raises(BrimfulError, match="a name that is not UTF-8: rename it"):
+        Encoder.load(Path(os.fsdecode(place)))

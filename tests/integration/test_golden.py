@@ -294,7 +294,6 @@ RUNS: dict[str, dict[str, Any]] = {
     "whole words": {
         "architecture": "modern",
         "masking": {"unit": "words", "final_rate": 0.3},
-        "optimizer": {"ema": 0.8},
         "schedule": {"shape": "cosine"},
     },
     "pairs": {
@@ -321,7 +320,7 @@ RUNS: dict[str, dict[str, Any]] = {
         "architecture": "modern",
         "sequences": {"kind": "chunks"},
         "sequences_per_update": 12,
-        "optimizer": {"name": "muon", "pull": 0.01},
+        "optimizer": {"name": "muon"},
         "schedule": {"shape": "wsd"},
         "trainer": {"steps": 5},
     },

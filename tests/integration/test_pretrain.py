@@ -2,7 +2,6 @@
 
 import math
 import os
-import shutil
 import signal
 from pathlib import Path
 
@@ -228,30 +227,3 @@ def test_texts_with_structure_are_learned(chained, documents, tmp_path, call: Ca
     settings += ("--trainer.steps", 150, "--optimizer.learning-rate", 5e-3, "--masking.rate", 0.2)
     summary = call("pretrain", "--data", chained, "--out", tmp_path / "run", *settings).value
     assert summary["validation"]["loss"] < word_entropy(documents) - 1.5
-
-
-@pytest.mark.slow
-def test_a_run_with_sampled_softmax_learns_and_goes_on_to_the_same_bits(chained, tmp_path, call: Call):
-    """The vocabulary of the chain of words has 163 pieces."""
-    options = ("--data", chained, "--seed", 5, *SMALL, "--rows-per-micro-batch", 1)
-    whole, resumed, exact = (tmp_path / name for name in ("whole", "resumed", "exact"))
-    losses = {}
-    for out in (whole, resumed, exact):
-        sampled = () if out == exact else ("--sampled-softmax", 100)
-        losses[out] = call("pretrain", *options, *sampled, "--out", out).value["validation"]["loss"]
-    assert losses[whole] == pytest.approx(losses[exact], rel=0.03)
-    assert losses[whole] < read_metrics(whole / "metrics.jsonl")[0]["loss.mlm"]
-    assert sha256(whole / WEIGHTS) != sha256(exact / WEIGHTS)
-
-    (resumed / "summary.json").unlink()
-    for part in ("encoder", "checkpoints/step-20"):
-        shutil.rmtree(resumed / part)
-    call("pretrain", "--resume", resumed)
-    assert sha256(resumed / WEIGHTS) == sha256(whole / WEIGHTS)
-    assert steps_and_losses(resumed) == steps_and_losses(whole)
-
-
-def test_a_sampled_softmax_of_nothing_is_refused(chained, tmp_path, call: Call):
-    options = ("--data", chained, "--out", tmp_path / "run", *SMALL, "--sampled-softmax", 0)
-    assert "sampled_softmax is 0: it must be at least 1" in call("pretrain", *options).message
-    assert not (tmp_path / "run").exists()

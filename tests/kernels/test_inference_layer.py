@@ -91,7 +91,7 @@ def threads(request: pytest.FixtureRequest) -> Iterator[int]:
 def test_vectors_in_fp32_are_those_of_the_plain_layer(
     model: str, copies: bool, threads: int, examples: Examples
 ) -> None:
-    encoder, run = small(model).eval(), LaidOut(wide=True, copies=copies)
+    encoder, run = small(model).eval(), LaidOut(torch.float32, copies=copies)
     with shut():
         wanted = text_vectors(encoder, examples)
     with sharing(run):
@@ -104,17 +104,18 @@ def test_vectors_in_fp32_are_those_of_the_plain_layer(
 
 
 def test_long_runs_and_served_models_have_these_layers_in_fp32(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("brimful.kernels.products.onednn_is_faster", lambda: False)
-    for amd in (False, True):
+    """Of a long run, weights are laid out where oneDNN is faster; of a model that stays, on any AMD."""
+    for amd, faster in ((False, False), (True, False), (True, True)):
         monkeypatch.setattr(inference_layer, "has_onednn_on_amd", lambda amd=amd: amd)
-        run = within("products_of_run", CPU, inference_layer.LOADING, "fp32")
-        served = within("products_of_service", CPU, 1, "fp32")
+        monkeypatch.setattr(inference_layer, "onednn_is_faster", lambda faster=faster: faster)
+        run = within("products", CPU, inference_layer.LOADING, "fp32")
+        served = within("products", CPU, None, "fp32")
         assert isinstance(run, LaidOut)
         assert isinstance(served, LaidOut)
         assert run.dtype == served.dtype == torch.float32
-        assert (run.copies, served.copies) == (False, amd)
+        assert (run.copies, served.copies) == (faster, amd)
     for device, tokens in ((CPU, inference_layer.LOADING - 1), (torch.device("cuda"), 1 << 20)):
-        assert not isinstance(within("products_of_run", device, tokens, "fp32"), LaidOut)
+        assert not isinstance(within("products", device, tokens, "fp32"), LaidOut)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
@@ -123,7 +124,7 @@ def test_what_hooks_and_other_forwards_do_is_done(examples: Examples, precision:
     text_vectors = partial(inference.text_vectors, precision=precision)
     plain = text_vectors(encoder, examples)
     hook = encoder.layers[0].up.register_forward_hook(lambda *given: calls.append("hook"))
-    with sharing(LaidOut(wide=True)) if precision == "fp32" else nullcontext():
+    with sharing(LaidOut(torch.float32)) if precision == "fp32" else nullcontext():
         text_vectors(encoder, examples)
         hook.remove()
         own = encoder.layers[1].down.forward
@@ -147,7 +148,7 @@ def test_a_compiled_encoder_computes_a_run_in_fp32(model: str, examples: Example
     encoder = small(model).eval()
     wanted = text_vectors(encoder, examples)
     encoder.compile(backend="eager")
-    with sharing(LaidOut(wide=True)):
+    with sharing(LaidOut(torch.float32)):
         np.testing.assert_allclose(text_vectors(encoder, examples), wanted, atol=1e-5)
 
 
@@ -188,23 +189,23 @@ def test_bf16_runs_where_onednn_has_no_products_of_it(
     examples: Examples, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: False)
-    assert not isinstance(within("products_of_run", CPU, 128, "bf16"), LaidOut)
+    assert not isinstance(within("products", CPU, 128, "bf16"), LaidOut)
     encoder = small("bert").eval()
     found, wanted = (text_vectors(encoder, examples, precision=each) for each in ("bf16", "fp32"))
     assert distances(found, wanted).max() < 2e-3
 
 
 def test_a_run_in_int8_is_laid_out_however_short() -> None:
-    assert isinstance(within("products_of_run", CPU, 1, "int8"), LaidOut)
+    assert isinstance(within("products", CPU, 1, "int8"), LaidOut)
 
 
 @needs_bf16
 def test_a_short_run_in_bf16_has_the_same_products_of_weights_as_they_lie() -> None:
-    for name, tokens, copies in (("run", 128, True), ("run", 127, False), ("service", 1, True)):
-        run = within(f"products_of_{name}", CPU, tokens, "bf16")
+    for tokens, copies in ((128, True), (127, False), (None, True)):
+        run = within("products", CPU, tokens, "bf16")
         assert isinstance(run, LaidOut)
         assert run.copies is copies
-    assert not isinstance(within("products_of_run", torch.device("cuda"), 1 << 20, "bf16"), LaidOut)
+    assert not isinstance(within("products", torch.device("cuda"), 1 << 20, "bf16"), LaidOut)
 
 
 def calibrated(model: str, examples: Examples) -> Encoder:

@@ -15,7 +15,7 @@ from torch.profiler import ProfilerActivity, profile
 from brimful.base.errors import BrimfulError
 from brimful.base.types import IGNORED
 from brimful.kernels import linear_cross_entropy as module
-from brimful.model.cross_entropy import linear_cross_entropy
+from brimful.model import cross_entropy
 from builders.scores import never_small
 
 SHAPES = [(1, 1, 1), (7, 5, 3), (40, 300, 8), (70, 33, 16), (5, 64, 1)]
@@ -56,6 +56,11 @@ def case(m: int, v: int, d: int, dtype: torch.dtype = torch.float64, *, bias: bo
         labels,
         torch.rand(m),
     )
+
+
+def linear_cross_entropy(*given: Tensor | None) -> Tensor:
+    """Its sum."""
+    return cross_entropy.linear_cross_entropy(*given)[0]
 
 
 def plain(
@@ -126,25 +131,6 @@ def test_gradcheck(pieces):
         return linear_cross_entropy(hidden, weight, bias, labels, weights)
 
     assert torch.autograd.gradcheck(function, (hidden, weight, bias))
-
-
-def test_per_sequence_mean(pieces):
-    """Each prediction weighs 1 / (predictions of its sequence): the sum over sequences of their means."""
-    given = case(60, 50, 8)
-    sequence = torch.randint(0, 9, (60,)).sort().values
-    used = given.labels != IGNORED
-    counts = torch.zeros(9, dtype=torch.float64).index_add_(0, sequence, used.double())
-    weights = 1 / counts[sequence].clamp(min=1)
-
-    def by_loop(hidden: Tensor, weight: Tensor, bias: Tensor, labels: Tensor, _: Tensor) -> Tensor:
-        total = hidden.new_zeros(())
-        for index in sequence[used].unique():
-            mine = used & (sequence == index)
-            total = total + F.cross_entropy(F.linear(hidden[mine], weight, bias), labels[mine])
-        return total
-
-    given = given._replace(weights=weights)
-    assert max(errors(outcome(linear_cross_entropy, given), outcome(by_loop, given))) < 1e-12
 
 
 @pytest.mark.parametrize("autocast", [False, True])

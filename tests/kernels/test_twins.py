@@ -23,7 +23,7 @@ from brimful.kernels.backends import BACKENDS
 from brimful.kernels.inference_layer import lays_out_bf16
 from brimful.model import door
 from brimful.model.attention import SequenceLayout, attend
-from brimful.model.cross_entropy import linear_cross_entropy_and_hits
+from brimful.model.cross_entropy import linear_cross_entropy
 from brimful.model.door import choose, shut, within
 from brimful.model.rotary import Rotary, rotate
 from builders.encoders import random_row, small
@@ -83,7 +83,7 @@ def _layer(**changes: Any) -> Case:
     return Case(compute, [torch.randn(T, encoder.config.hidden_size), *weights], autocast=True)
 
 
-def _inference_layer(model: str, tokens: int = 1 << 20) -> Case:
+def _inference_layer(model: str, tokens: int = 1 << 20, precision: str = "bf16") -> Case:
     """The second layer of an encoder in a run of inference."""
     encoder = small(model, layers=2).eval()
     layer, batch = encoder.layers[1], random_row([*LENGTHS, 21])  # a multiple of 32
@@ -93,7 +93,7 @@ def _inference_layer(model: str, tokens: int = 1 << 20) -> Case:
     def compute(x: Tensor) -> Tensor:
         own = layer.to(x.dtype)
         turned = angles and tuple(table.to(x.dtype) for table in angles)
-        with torch.no_grad(), within("products_of_run", x.device, tokens, "bf16"):
+        with torch.no_grad(), within("products", x.device, tokens, precision):
             return own(x, layout, turned, None, None)
 
     return Case(compute, [torch.randn(len(batch.tokens), encoder.config.hidden_size)], autocast=True)
@@ -104,20 +104,9 @@ def _cross_entropy() -> Case:
     weights = torch.rand(70)
 
     def compute(hidden: Tensor, matrix: Tensor, bias: Tensor) -> Tensor:
-        return linear_cross_entropy_and_hits(hidden, matrix, bias, labels, weights.to(hidden.dtype))[0]
+        return linear_cross_entropy(hidden, matrix, bias, labels, weights.to(hidden.dtype))[0]
 
     return Case(compute, [torch.randn(70, 16), torch.randn(300, 16), torch.randn(300)])
-
-
-def _products(name: str, *given: Any) -> Case:
-    linear = nn.Linear(64, 48)
-
-    def compute(x: Tensor) -> Tensor:
-        own = linear.to(x.dtype)
-        with torch.no_grad(), within(name, x.device, *given):
-            return own(x)
-
-    return Case(compute, [torch.randn(2048, 64)])
 
 
 CASES: dict[tuple[str, int], list[Callable[[], Case]]] = {
@@ -127,27 +116,22 @@ CASES: dict[tuple[str, int], list[Callable[[], Case]]] = {
     ("layer", 0): [partial(_inference_layer, model) for model in ("bert", "prenorm", "modern")],
     ("layer", 1): [_layer, lambda: _layer(global_every=3, local_attention=16)],
     ("linear_cross_entropy", 0): [_cross_entropy],
-    ("products_of_run", 0): [partial(_inference_layer, "bert")],
-    ("products_of_run", 1): [partial(_inference_layer, "bert", tokens=1)],
-    ("products_of_run", 3): [lambda: _products("products_of_run", 1 << 20, "fp32")],
-    ("products_of_teacher", 0): [lambda: _products("products_of_teacher")],
+    ("products", 0): [
+        partial(_inference_layer, "bert"),
+        partial(_inference_layer, "bert", tokens=1),
+        partial(_inference_layer, "modern", precision="fp32"),
+    ],
 }
 """By the name of a form and its place among those of the name."""
 
 ELSEWHERE = {
-    ("products_of_run", 4): "layers in float32: tests/kernels/test_inference_layer.py",
-    ("products_of_service", 0): "as of a run: tests/serving/test_one_format.py",
-    ("products_of_service", 1): "as of a run",
-    ("products_of_service", 2): "layers in float32 from copies",
-    ("products_of_service", 3): "the same without",
-    ("products_of_run", 2): "int8 rounds more than bfloat16: tests/kernels/test_int8.py",
     ("layer", 2): "a compiled step on a GPU: tests/kernels/test_fused.py, tests/gpu",
     ("varlen", 0): "a backend of attention for GPUs: tests/model/test_attention.py, tests/gpu",
     ("flex", 0): "another: tests/model/test_attention.py, tests/gpu",
 }
 IN_16_BITS = (("gate", 0), ("layer", 0), ("layer", 1))
 """Forms that apply to bfloat16 alone."""
-LAID_OUT = (("layer", 0), ("products_of_run", 0), ("products_of_run", 1))
+LAID_OUT = (("layer", 0), ("products", 0))
 """Forms that need oneDNN's products of bfloat16."""
 
 
@@ -184,7 +168,7 @@ def test_a_fast_form_gives_the_numbers_of_its_plain_twin(
         pytest.skip("oneDNN has no bfloat16 for this processor")
     torch.manual_seed(seed)
     never_small(monkeypatch)
-    monkeypatch.setattr("brimful.kernels.products.onednn_is_faster", lambda: True)
+    monkeypatch.setattr("brimful.kernels.inference_layer.onednn_is_faster", lambda: True)
     case = CASES[form][number]()
     with shut():
         assert choose(form[0]) is None

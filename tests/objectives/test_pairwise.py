@@ -1,13 +1,13 @@
-"""Attention scores and relations against dense computations, in float64, value and gradient."""
+"""Attention scores against dense computations, in float64, value and gradient."""
 
 import pytest
 import torch
 from torch import Tensor
-from torch.nn.functional import kl_div, log_softmax, mse_loss
+from torch.nn.functional import mse_loss
 
 from brimful.data.batch import PackedBatch
 from brimful.objectives import pairwise
-from brimful.objectives.pairwise import attention_score_sum, relation_sum, uses_gram
+from brimful.objectives.pairwise import attention_score_sum, uses_gram
 
 LENGTHS = (1, 7, 40, 90)
 
@@ -91,33 +91,10 @@ def test_bf16_projections_are_compared_in_float32(monkeypatch, seed, gram):
         assert (one.double() - other).norm() < 4e-3 * other.norm()
 
 
-@pytest.mark.parametrize("rows", [16, 256])
-@pytest.mark.parametrize(("ours", "theirs", "heads"), [((3, 8), (3, 8), 3), ((2, 12), (4, 12), 8)])
-def test_relations_are_those_of_whole_matrices(monkeypatch, seed, ours, theirs, heads, rows):
-    monkeypatch.setattr(pairwise, "ROWS", rows)
-    torch.manual_seed(seed)
-    batch = batch_of(LENGTHS)
-    slots = len(batch.tokens)
-    student, teacher = random_heads(slots, *ours).requires_grad_(), random_heads(slots, *theirs)
-    found = relation_sum(student, teacher, heads, batch)
-    expected = torch.zeros((), dtype=torch.float64)
-    for part in parts(batch):
-        a, b = (
-            log_softmax(dense_scores(split, split), -1)
-            for split in (x[part].reshape(part.stop - part.start, heads, -1) for x in (student, teacher))
-        )
-        expected = expected + kl_div(a, b, reduction="sum", log_target=True)
-    torch.testing.assert_close(found, expected, rtol=1e-11, atol=1e-12)
-    one, other = (torch.autograd.grad(total, student)[0] for total in (found, expected))
-    torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
-
-
 def test_without_a_gradient_none_is_made(seed):
     torch.manual_seed(seed)
     batch = batch_of(LENGTHS)
     vectors = [random_heads(len(batch.tokens), 2, 4) for _ in range(4)]
     pairs = (vectors[0], vectors[1]), (vectors[2], vectors[3])
     assert attention_score_sum(*pairs, batch) > 0
-    assert relation_sum(vectors[0], vectors[1], 4, batch) > 0
     assert attention_score_sum(pairs[0], pairs[0], batch) == pytest.approx(0, abs=1e-9)
-    assert relation_sum(vectors[0], vectors[0], 4, batch) == pytest.approx(0, abs=1e-9)

@@ -12,7 +12,6 @@ from brimful.model.heads import MaskedLMHead
 from brimful.model.shape import EncoderConfig
 from brimful.optim.build import build_optimizers
 from brimful.optim.config import OptimizerConfig
-from brimful.optim.ema import WeightAverage
 from brimful.optim.lamb import Lamb
 from brimful.optim.muon import Muon, orthogonalise
 
@@ -108,10 +107,10 @@ def test_adamw_equals_the_formula(seed):
             torch.testing.assert_close(parameters[name].data, expected[name], atol=1e-12, rtol=1e-12)
 
 
-def some_parameters(dtype: torch.dtype = torch.float32) -> tuple[dict[str, nn.Parameter], dict[str, int]]:
+def some_parameters() -> tuple[dict[str, nn.Parameter], dict[str, int]]:
     """Parameters of every kind that there is, and the fused blocks among them."""
     shapes = {"qkv": (12, 5), "down": (6, 4), "embedding": (9, 4), "norm": (7,)}
-    parameters = {name: nn.Parameter(torch.randn(shape, dtype=dtype)) for name, shape in shapes.items()}
+    parameters = {name: nn.Parameter(torch.randn(shape)) for name, shape in shapes.items()}
     return parameters, {"qkv": 3, "down": 1}
 
 
@@ -121,52 +120,9 @@ def random_gradients(parameters: dict[str, nn.Parameter]) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_pull_equals_its_formula_after_the_optimizers_step(seed, name):
-    parameters, blocks = some_parameters(torch.float64)
-    twins = {key: nn.Parameter(p.detach().clone()) for key, p in parameters.items()}
-    start = {key: p.detach().clone() for key, p in parameters.items()}
-    settings = {"name": name, "weight_decay": 0.1, "learning_rate": 0.05}
-    pulled = build_optimizers(OptimizerConfig(**settings, pull=0.7), parameters, blocks)
-    plain = build_optimizers(OptimizerConfig(**settings), twins, blocks)
-    for rate in (0.5, 1.0, 0.25):
-        random_gradients(parameters)
-        for key, twin in twins.items():
-            twin.grad = parameters[key].grad.clone()
-        for optimizer, peer in zip(pulled, plain, strict=True):
-            for group, other in zip(optimizer.param_groups, peer.param_groups, strict=True):
-                group["lr"] = other["lr"] = group["peak"] * rate
-            optimizer.step()
-            peer.step()
-            with torch.no_grad():
-                for group in peer.param_groups:
-                    for key, twin in twins.items():
-                        if any(twin is p for p in group["params"]):
-                            twin -= group["lr"] * 0.7 * (twin - start[key])
-    for key, parameter in parameters.items():
-        # Muon's iteration ends in float32, whose rounding the two share.
-        torch.testing.assert_close(parameter.data, twins[key].data, atol=1e-12, rtol=1e-12)
-        assert (parameter - start[key]).abs().max() > 1e-3
-
-
-def test_pull_leaves_what_never_had_a_gradient_alone(seed):
-    parameters, blocks = some_parameters()
-    optimizers = build_optimizers(OptimizerConfig(pull=0.5), parameters, blocks)
-    was = {key: p.detach().clone() for key, p in parameters.items()}
-    parameters["norm"].grad = torch.ones(7)
-    for optimizer in optimizers:
-        optimizer.step()
-    assert [key for key, p in parameters.items() if not p.equal(was[key])] == ["norm"]
-    random_gradients(parameters)
-    for optimizer in optimizers:
-        optimizer.step()
-    assert not any(p.equal(was[key]) for key, p in parameters.items())
-
-
-@pytest.mark.parametrize("pull", [0.0, 0.3])
-@pytest.mark.parametrize("name", NAMES)
-def test_tensors_by_parameter_are_all_that_a_resumed_run_needs(seed, name, pull):
+def test_tensors_by_parameter_are_all_that_a_resumed_run_needs(seed, name):
     """As a checkpoint holds them: what is resumed started from other weights, and has the same bits."""
-    config = OptimizerConfig(name=name, learning_rate=0.05, pull=pull)
+    config = OptimizerConfig(name=name, learning_rate=0.05)
     runs, saved = [], {}
     for resumed in (False, True):
         parameters, blocks = some_parameters()
@@ -192,48 +148,6 @@ def test_tensors_by_parameter_are_all_that_a_resumed_run_needs(seed, name, pull)
         runs.append(parameters)
     assert all(isinstance(value, torch.Tensor) for value in saved.values())
     assert [key for key in runs[0] if not runs[0][key].equal(runs[1][key])] == []
-
-
-@pytest.mark.parametrize("decay", [0.5, 0.99])
-def test_the_average_is_that_of_the_weights_after_each_update(seed, decay):
-    parameters, _ = some_parameters()
-    average = WeightAverage(parameters, decay)
-    seen = []
-    for step in range(1, 21):
-        with torch.no_grad():
-            for parameter in parameters.values():
-                parameter.add_(torch.randn_like(parameter))
-        average.update(step)
-        seen.append({key: p.detach().double() for key, p in parameters.items()})
-        shares = torch.tensor([decay ** (step - 1 - i) for i in range(step)], dtype=torch.float64)
-        shares /= shares.sum()
-        for key, found in average.state_dict().items():
-            expected = sum(share * weights[key] for share, weights in zip(shares, seen, strict=True))
-            assert found.dtype == torch.float32
-            torch.testing.assert_close(found.double(), expected, atol=2e-6, rtol=2e-6)  # weights of some 5
-
-
-def test_the_average_is_used_in_place_and_the_weights_come_back(seed):
-    parameters, _ = some_parameters()
-    average = WeightAverage(parameters, 0.9)
-    for step in (1, 2):
-        with torch.no_grad():
-            for parameter in parameters.values():
-                parameter.mul_(3)
-        average.update(step)
-    weights = {key: p.detach().clone() for key, p in parameters.items()}
-    places = {key: p.data_ptr() for key, p in parameters.items()}
-    averages = {key: a.clone() for key, a in average.state_dict().items()}
-    with pytest.raises(KeyboardInterrupt), average.swapped():  # noqa: PT012 (the state within is the point)
-        assert all(p.equal(averages[key]) and not p.equal(weights[key]) for key, p in parameters.items())
-        raise KeyboardInterrupt
-    assert all(p.equal(weights[key]) and p.data_ptr() == places[key] for key, p in parameters.items())
-
-    other = WeightAverage(parameters, 0.9)
-    other.load_state_dict({key: a.clone() for key, a in average.state_dict().items()})
-    for each in (average, other):
-        each.update(3)
-    assert all(a.equal(other.state_dict()[key]) for key, a in average.state_dict().items())
 
 
 @pytest.mark.parametrize("architecture", ["modern", "bert", "prenorm"])
@@ -279,8 +193,6 @@ def test_every_parameter_has_one_group_and_vectors_do_not_decay(architecture, na
         ("beta2", -0.1),
         ("epsilon", -1.0),
         ("epsilon", 0.0),
-        ("ema", 1.0),
-        ("pull", -0.1),
     ],
 )
 def test_settings_that_cannot_be_are_refused(name, value):

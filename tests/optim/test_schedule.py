@@ -23,34 +23,6 @@ def factors(steps: int, **values) -> list[float]:
     return [schedule.rate(step) for step in range(steps)]
 
 
-def test_linear_rises_to_the_peak_and_falls_in_a_straight_line():
-    assert factors(10, shape="linear", warmup=0.2) == pytest.approx(
-        [1 / 2, 1, 1, 7 / 8, 6 / 8, 5 / 8, 4 / 8, 3 / 8, 2 / 8, 1 / 8]
-    )
-
-
-def test_cosine_falls_by_half_a_cosine():
-    expected = [(1 + math.cos(math.pi * done / 8)) / 2 for done in range(8)]
-    assert factors(10, shape="cosine", warmup=0.2) == pytest.approx([1 / 2, 1, *expected])
-
-
-def test_polynomial_is_a_power_of_the_straight_line():
-    expected = [(left / 8) ** 0.5 for left in range(8, 0, -1)]
-    assert factors(10, shape="polynomial", warmup=0.2) == pytest.approx([1 / 2, 1, *expected])
-    squares = [(left / 8) ** 2 for left in range(8, 0, -1)]
-    assert factors(10, shape="polynomial", warmup=2.0, power=2.0) == pytest.approx([1 / 2, 1, *squares])
-
-
-def test_constant_stays():
-    assert factors(5, shape="constant", warmup=0.4) == [0.5, 1, 1, 1, 1]
-
-
-def test_wsd_stays_and_then_falls_by_1_minus_the_root():
-    last = [1 - math.sqrt(done / 4) for done in range(4)]
-    assert factors(10, shape="wsd", warmup=0.2, decay=0.4) == pytest.approx([0.5, 1, 1, 1, 1, 1, *last])
-    assert factors(4, shape="wsd", warmup=0.0, decay=1.0) == pytest.approx(last)
-
-
 def test_a_decay_from_the_start_drops_where_the_warmup_ends():
     left = [1 - step / 10 for step in range(10)]
     linear = {"shape": "linear", "warmup": 4.0, "decay_from": "start"}

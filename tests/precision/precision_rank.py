@@ -11,18 +11,12 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
-from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-from brimful.base.errors import BrimfulError
 from brimful.precision.narrow import NarrowWeights
-from brimful.precision.running_mean import RunningMean, rank_factor
+from brimful.precision.running_mean import RunningMean
 from brimful.precision.scaler import AutomaticLossScaler
 from brimful.precision.watching import watch_modules
-
-
-def full(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
 
 
 def model() -> nn.Sequential:
@@ -30,10 +24,6 @@ def model() -> nn.Sequential:
 
 
 def distributed(kind: str, module: nn.Module) -> nn.Module:
-    if kind == "fsdp2":
-        for layer in module:
-            fully_shard(layer)
-        return fully_shard(module)
     wrapped = DistributedDataParallel(module)
     if kind == "compressed":
         wrapped.register_comm_hook(None, fp16_compress_hook)
@@ -72,9 +62,7 @@ def scaling(kind: str, rank: int) -> dict:
         scale = scaler.get_scale()
         boost = factor / scale  # whatever the scale, rank 1 sees what is near the end of the range
         for last in (False, True):
-            if kind == "fsdp2":
-                module.set_requires_gradient_sync(last)
-            with nullcontext() if last or kind == "fsdp2" else module.no_sync():
+            with nullcontext() if last else module.no_sync():
                 scaler.scale(module(x).square().mean() * boost).backward()
             (twin(x).square().mean() * boost * scale).backward()
         scaler.step(optimizer)
@@ -87,7 +75,7 @@ def scaling(kind: str, rank: int) -> dict:
         result["counts"].append(scaler._recent[:2].int().tolist())
         scaler.metrics()
         result["scales"].append(scaler.get_scale())
-    result["weights"] = [full(p.detach()).tolist() for p in module.parameters()]
+    result["weights"] = [p.detach().tolist() for p in module.parameters()]
     return result
 
 
@@ -113,18 +101,13 @@ def mean(kind: str, rank: int, seed: int) -> dict:
     running = RunningMean(module.parameters())
     for x, weights in batches[rank]:
         weight = weights.sum().item()
-        if kind == "fsdp2":
-            factor, weight = rank_factor(weight, module.parameters())
-            (loss(module, x, weights) / weights.sum() * factor).backward()
-        else:
-            with module.no_sync():
-                (loss(module, x, weights) / weights.sum()).backward()
+        with module.no_sync():
+            (loss(module, x, weights) / weights.sum()).backward()
         running.add(weight)
-    weight = running.finish() if kind == "fsdp2" else running.finish_over_ranks()
+    weight = running.finish_over_ranks()
     expected = [p.grad for p in reference.parameters()]
     errors = [
-        (full(p.grad) - grad).abs().max().item()
-        for p, grad in zip(module.parameters(), expected, strict=True)
+        (p.grad - grad).abs().max().item() for p, grad in zip(module.parameters(), expected, strict=True)
     ]
     return {
         "weight": weight,
@@ -135,11 +118,6 @@ def mean(kind: str, rank: int, seed: int) -> dict:
 
 
 def narrow(kind: str, rank: int, seed: int) -> dict:
-    if kind == "fsdp2":
-        try:
-            NarrowWeights(torch.optim.SGD(distributed(kind, model().half()).parameters(), lr=0.1))
-        except BrimfulError as error:
-            return {"error": str(error)}
     dtype = getattr(torch, kind)
     module = model().to(dtype)
     start = [p.detach().clone() for p in module.parameters()]

@@ -5,7 +5,6 @@ import torch
 
 from brimful.base.distributed import World
 from brimful.base.errors import BrimfulError
-from brimful.optim.pull import pull_to_start
 from brimful.train.config import TrainerConfig
 from brimful.train.gradients import Gradients
 from brimful.train.objective import Runtime
@@ -60,7 +59,7 @@ def test_losses_are_near_those_of_float32_weights(seed, tmp_path):
 @pytest.mark.parametrize("rounding", ROUNDINGS)
 @pytest.mark.parametrize("format", ["bf16", pytest.param("fp16", marks=pytest.mark.slow)])
 def test_a_resumed_run_has_the_bits_of_an_uninterrupted_one(seed, tmp_path, rounding, format):
-    settings = {"rounding": rounding, "checkpoint_every": 3, "steps": 9, "dropout": 0.1, "ema": 0.5}
+    settings = {"rounding": rounding, "checkpoint_every": 3, "steps": 9, "dropout": 0.1}
     whole = narrow_trainer(tmp_path / "whole", seed, format, **settings)
     whole.run("test")
     resumed = killed_and_resumed(lambda: narrow_trainer(tmp_path / "stopped", seed, format, **settings))
@@ -106,35 +105,6 @@ def test_many_micro_batches_are_not_lost_beside_their_sum():
         gradients.clear()
 
 
-def test_a_pull_to_the_start_is_not_rounded(seed, tmp_path):
-    """A strength of half the inverse rate takes back half of what was moved, in float32."""
-    trainer = narrow_trainer(tmp_path, seed, rounding="master", steps=4)
-    start = weights(trainer)
-    pull_to_start(trainer.state.optimizers[0].optimizer, 0.5 / 3e-3)
-    other = narrow_trainer(tmp_path / "other", seed, rounding="master", steps=4)
-    moved = {}
-    for name, each in (("pulled", trainer), ("free", other)):
-        each.run("test")
-        optimizer = each.state.optimizers[0]
-        moved[name] = sum(
-            float((state["master"] - start[n].float()).abs().sum())
-            for n, p in each.state.parameters.items()
-            if (state := optimizer.state.get(p))
-        )
-    assert 0 < moved["pulled"] < 0.8 * moved["free"]
-    starts = [state["start"] for state in trainer.state.optimizers[0].state.values()]
-    assert all(each.dtype == torch.float32 for each in starts)
-
-
-def test_an_average_is_not_rounded(seed, tmp_path):
-    trainer = narrow_trainer(tmp_path, seed, ema=0.9, steps=5)
-    trainer.run("test")
-    averages = trainer.state.average.state_dict()
-    for name, parameter in trainer.state.parameters.items():
-        assert torch.equal(parameter, averages[name])
-    assert any(not torch.equal(each, each.bfloat16().float()) for each in averages.values())
-
-
 @pytest.mark.parametrize(("precision", "found"), [("auto", "fp16"), ("fp16", "fp16")])
 def test_the_precision_follows_the_weights(precision, found):
     assert Runtime.of(World(0, 1, CPU), precision, TrainerConfig(weights="fp16")).precision == found
@@ -157,7 +127,6 @@ from pathlib import Path
 sys.path.insert(0, {str(ROOT / "tests")!r})
 import torch
 from brimful.base.distributed import world
-from brimful.optim.pull import pull_to_start
 from brimful.train.objective import Runtime
 from builders.training import trainer_of, weights
 directory, seed = Path(sys.argv[1]), int(sys.argv[2])

@@ -1,4 +1,4 @@
-"""Loss scaling, running means and stochastic rounding on two real ranks (gloo), with DDP and FSDP2."""
+"""Loss scaling, running means and stochastic rounding on two real ranks (gloo), with DDP."""
 
 import copy
 import json
@@ -7,14 +7,16 @@ import subprocess
 import sys
 from pathlib import Path
 
-import precision_rank
 import pytest
 import torch
 import torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
 
 import brimful
 from brimful.base.errors import BrimfulError
+from brimful.precision.narrow import NarrowWeights
 from brimful.precision.running_mean import RunningMean
+from brimful.precision.watching import watch_modules
 
 SCRIPT = Path(__file__).with_name("precision_rank.py")
 
@@ -35,7 +37,7 @@ def on_two_ranks(case, seed, tmp_path):
 @pytest.mark.slow
 @pytest.mark.cases(1)
 @pytest.mark.distributed
-@pytest.mark.parametrize("kind", ["ddp", "compressed", "fsdp2"])
+@pytest.mark.parametrize("kind", ["ddp", "compressed"])
 def test_ranks_agree_on_scales_that_one_of_them_needs(kind, seed, tmp_path):
     """Rank 1 alone sees large gradients; in a period of one update, each of two micro-batches."""
     results = on_two_ranks(f"scaling-{kind}", seed, tmp_path)
@@ -64,19 +66,22 @@ def test_replicas_round_alike(kind, seed, tmp_path):
     assert any(results[0]["changed"])
 
 
-def test_sharded_weights_cannot_be_narrow_and_it_says_so(seed):
+def test_sharded_parameters_are_refused(seed):
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     try:
-        assert "can't take sharded parameters" in precision_rank.narrow("fsdp2", 0, seed)["error"]
+        module = fully_shard(torch.nn.Linear(4, 4))
+        with pytest.raises(BrimfulError, match="whole on each rank: use DDP in place of FSDP2"):
+            NarrowWeights(torch.optim.SGD(module.parameters(), lr=0.1))
+        with pytest.raises(BrimfulError, match="whole on each rank: use DDP in place of FSDP2"):
+            watch_modules(module)
     finally:
         dist.destroy_process_group()
 
 
 @pytest.mark.cases(1)
 @pytest.mark.distributed
-@pytest.mark.parametrize("kind", ["ddp", "fsdp2"])
-def test_the_running_mean_is_the_global_mean_on_two_ranks(kind, seed, tmp_path):
-    for result in on_two_ranks(f"mean-{kind}", seed, tmp_path):
+def test_the_running_mean_is_the_global_mean_on_two_ranks(seed, tmp_path):
+    for result in on_two_ranks("mean-ddp", seed, tmp_path):
         assert result["weight"] == pytest.approx(result["expected_weight"], rel=1e-15)
         assert result["error"] <= 1e-12
         assert result["largest"] > 1e-3

@@ -12,8 +12,8 @@ from brimful.stages.finetune_config import FinetuneConfig
 from brimful.stages.pretrain_config import PretrainConfig
 
 RUNS = [PretrainConfig, FinetuneConfig, DistilConfig, DistilEncoderConfig]
-IN_LOOP = {"log_every", "evaluate_every", "checkpoint_every", "hang_limit", "recompute", "wandb"}
-IN_TRAINER = IN_LOOP | {"keep_checkpoints", "spike", "on_spike", "prefetch", "profile"}
+IN_LOOP = {"log_every", "evaluate_every", "checkpoint_every", "hang_limit", "recompute"}
+IN_TRAINER = IN_LOOP | {"keep_checkpoints", "spike", "on_spike", "prefetch"}
 INCIDENTAL = {
     PretrainConfig: {
         *("data", "out", "resume", "recipe", "rows_per_micro_batch", "verify_data", "dry_run"),

@@ -202,7 +202,7 @@ def test_by_default_outputs_alone_are_learned_from_the_teachers_own_layers(teach
     assert_equal(student, encoder.keep_layers([1, 3]))
     assert_equal(head, theirs)
     with pytest.raises(BrimfulError, match=r"layers.losses are those of a stage .*: give it --layers.epochs"):
-        distil(teacher=str(teacher), layers={"losses": {"cosine": 1.0}}, out=str(tmp_path / "other"))
+        distil(teacher=str(teacher), layers={"losses": {"hidden": 2.0}}, out=str(tmp_path / "other"))
 
 
 def test_a_recipe_keeps_both_stages():

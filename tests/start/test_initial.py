@@ -327,16 +327,13 @@ def test_widths_follow_the_hidden_size():
     assert bert.intermediate_size == 1536
 
 
-def test_a_shape_is_trained_exported_and_advised_on(corpus_dir, tmp_path, capsys):
+def test_a_shape_is_trained_and_exported(corpus_dir, tmp_path):
     shape = {"layers": 1, "hidden_size": 52, "heads": 2, "dropout": 0.25}
     options = {"model": "tiny", "architecture": "bert", "shape": shape, "trainer": {"steps": 1}}
     pretrain(build(PretrainConfig, {"data": corpus_dir, "out": tmp_path / "run"} | QUICK | options))
     found = json.loads((tmp_path / "run" / "encoder" / "config.json").read_text())
     assert (found["num_hidden_layers"], found["hidden_size"], found["intermediate_size"]) == (1, 52, 208)
     assert found["hidden_dropout_prob"] == 0.25
-    error = capsys.readouterr().err
-    assert "head size 26 is padded to 32 on CUDA: choose a multiple of 8" in error
-    assert "hidden_size is 52" in error
     assert read_yaml(tmp_path / "run" / "config.yaml")["shape"]["heads"] == 2
 
 

@@ -103,7 +103,7 @@ def test_unit_and_offset_of_the_labels_change_no_update(unit: float, zero: float
         head = task.new_head(encoder)
         optimizer = torch.optim.AdamW(head.parameters(), lr=0.01)
         losses = []
-        objective = LogitDistillation(head, task.imitation("soft", 1.0), labels=(task, 1.0))
+        objective = LogitDistillation(head, task.imitation(1.0), labels=(task, 1.0))
         for _ in range(8):
             sums = objective.loss(encoder, batch)
             loss = sum(sums[name] / count for name, count in objective.normalizers(batch).items())

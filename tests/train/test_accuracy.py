@@ -6,7 +6,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from brimful.base.types import IGNORED
 from brimful.kernels import linear_cross_entropy as module
-from brimful.model.cross_entropy import cross_entropy_sum, hits, linear_cross_entropy_and_hits
+from brimful.model.cross_entropy import cross_entropy_sum, hits, linear_cross_entropy
 from brimful.model.heads import MaskedLMHead
 from brimful.objectives.masked_lm import MaskedLM
 from brimful.optim.config import OptimizerConfig
@@ -49,7 +49,7 @@ def test_hits_are_those_of_the_scores(seed, request, in_tiles, gradients):
         t.double() if t.is_floating_point() else t for t in scores_and_labels(50, 70, 8)
     )
     given = (hidden.requires_grad_(gradients), weight, bias, labels, torch.rand(50))
-    total, found = linear_cross_entropy_and_hits(*given)
+    total, found = linear_cross_entropy(*given)
     scores = hidden @ weight.T + bias
     assert int(found) == int((scores.argmax(1) == labels).sum()) > 5
     assert not found.requires_grad
@@ -64,7 +64,7 @@ def test_a_label_that_shares_the_highest_score_counts(request, in_tiles):
     weight = torch.arange(33.0)[:, None]
     weight[32] = weight[31] = weight[3] = 40
     labels = torch.tensor([3, 31, 32, 30, IGNORED])
-    found = linear_cross_entropy_and_hits(torch.ones(5, 1), weight, None, labels)[1]
+    found = linear_cross_entropy(torch.ones(5, 1), weight, None, labels)[1]
     assert int(found) == 3
     assert int(hits(weight.T.expand(5, -1), labels)) == 3
 
@@ -136,7 +136,7 @@ class Reads(TorchDispatchMode):
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])  # on a CPU, where nobody waits, LAMB reads norms
 @pytest.mark.parametrize("policy", ["stop", "skip"])
 def test_only_lines_and_checkpoints_wait_for_the_device(seed, tmp_path, policy, optimizer, monkeypatch):
-    settings = {"spike": 30.0, "on_spike": policy, "optimizer": optimizer, "ema": 0.9}
+    settings = {"spike": 30.0, "on_spike": policy, "optimizer": optimizer}
     trainer = trainer_of(tmp_path, seed, steps=11, log_every=4, checkpoint_every=6, **settings)
     objective: Objective = trainer.objective
     assert objective.watched == ("accuracy",)

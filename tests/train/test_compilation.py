@@ -153,25 +153,6 @@ def test_an_epoch_of_rows_is_one_graph(
 
 @pytest.mark.slow
 @pytest.mark.cases(1)
-def test_a_sampled_softmax_is_in_the_graph(corpus_dir, tmp_path, seed, counter):
-    """Here compiled code draws eager's pieces; in Inductor's code, random numbers are others."""
-    batches = list(one_epoch(row_stream(corpus_dir, tmp_path, seed)))[:8]
-    encoder = encoder_of("modern")
-    objective = MaskedLM(MaskedLMHead(encoder), {}, "tokens", 60)
-    assert batches[0].mlm_labels is not None
-    assert max(60, len(batches[0].mlm_labels)) < encoder.config.vocabulary_size
-    functions = [loss_function(objective.loss, encoder, compiled=way) for way in (True, False)]
-    for batch in batches:
-        results = []
-        for function in functions:
-            torch.manual_seed(seed)
-            results.append(losses_and_gradients(function, encoder, objective, batch))
-        assert_close(*results, 1e-5)
-    assert counter.frame_count == 1
-
-
-@pytest.mark.slow
-@pytest.mark.cases(1)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_an_epoch_of_examples_is_one_graph(architecture, seed, counter):
     batches = list(one_epoch(example_stream(seed)))

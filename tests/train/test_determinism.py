@@ -24,9 +24,7 @@ from builders.scores import never_small
 
 ROOT = Path(__file__).parents[2]
 TASK = Classification(["0", "1", "2"])
-OBJECTIVES = [
-    *("masked_lm", "masked_lm, scores in tiles", "masked_lm, sampled", "classification", "layers", "logits")
-]
+OBJECTIVES = [*("masked_lm", "masked_lm, scores in tiles", "classification", "layers", "logits")]
 
 
 def settings() -> tuple:
@@ -94,13 +92,12 @@ def encoder_of(architecture: str, layers: int = 2) -> Encoder:
 def objective_of(name: str, architecture: str) -> tuple[Encoder, Objective]:
     encoder = encoder_of(architecture)
     if name.startswith("masked_lm"):
-        pieces = 50 if "sampled" in name else None
-        return encoder, MaskedLM(MaskedLMHead(encoder), {}, "tokens", pieces)
+        return encoder, MaskedLM(MaskedLMHead(encoder), {})
     if name == "classification":
         return encoder, Supervised(TASK, SequenceHead(encoder, 3))
     if name == "layers":
         return encoder, LayerDistillation(encoder_of(architecture, layers=4), encoder)
-    return encoder, LogitDistillation(SequenceHead(encoder, 3), TASK.imitation("soft", 1.0))
+    return encoder, LogitDistillation(SequenceHead(encoder, 3), TASK.imitation(1.0))
 
 
 def batch_of(random: np.random.Generator) -> PackedBatch:

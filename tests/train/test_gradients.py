@@ -10,8 +10,7 @@ from brimful.base.distributed import World
 from brimful.precision import watching
 from brimful.precision.running_mean import RunningMean
 from brimful.precision.scaler import AutomaticLossScaler
-from brimful.train.flat import ALIGNMENT, flatten
-from brimful.train.gradients import Gradients
+from brimful.train.gradients import ALIGNMENT, Gradients, flatten
 from builders.ranks import on_two_ranks
 
 ALONE = World(0, 1, torch.device("cpu"))

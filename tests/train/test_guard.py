@@ -11,7 +11,6 @@ import torch
 
 from brimful.base.errors import BrimfulError
 from brimful.objectives.supervised import Supervised
-from brimful.optim.ema import WeightAverage
 from brimful.runs import checkpoint
 from brimful.tasks.data import evaluation
 from brimful.train.guard import FIRST_JUDGED, MEMORY, PATIENCE, Guard, Spike
@@ -155,18 +154,6 @@ def test_a_figure_that_is_no_number_is_never_the_best():
     assert better(("accuracy", "highest"), {"accuracy": 0.6}, 0.5) == 0.6
     assert better(("accuracy", "highest"), {}, 0.5) is None
     assert better(None, {}, None) is None
-
-
-def test_the_average_of_the_weights_begins_with_the_first_update_that_is_made(seed, tmp_path):
-    trainer = without(tmp_path, seed, [0], steps=2, log_every=1, checkpoint_every=0)
-    trainer.state.average = WeightAverage(trainer.state.parameters, 0.9)
-    first = weights(trainer)
-    trainer.run("test")
-    averaged = weights(trainer)
-    assert any(not torch.equal(averaged[name], first[name]) for name in first)
-    for name, average in trainer.state.average.state_dict().items():
-        torch.testing.assert_close(average, averaged[name], rtol=0, atol=0)
-    assert trainer.guard.made(2) == 1
 
 
 def test_the_guard_knows_mean_and_deviation_and_goes_on_with_them(seed):

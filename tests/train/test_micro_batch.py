@@ -2,14 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from math import gcd
 from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
-from torch._dynamo.testing import CompileCounterWithBackend
 
 from brimful.base.distributed import World
 from brimful.base.errors import BrimfulError
@@ -23,7 +21,6 @@ from brimful.model.shape import preset
 from brimful.objectives.masked_lm import MaskedLM
 from brimful.optim.config import OptimizerConfig
 from brimful.optim.schedule import ScheduleConfig
-from brimful.precision.formats import Precision
 from brimful.runs import checkpoint
 from brimful.runs.folder import RunFolder
 from brimful.stages.pretrain import resolved
@@ -32,8 +29,7 @@ from brimful.train.config import TrainerConfig
 from brimful.train.metrics import read_metrics
 from brimful.train.micro_batch import MicroBatches, valid_sizes
 from brimful.train.objective import Runtime
-from brimful.train.probe import HIDDEN, PASSES, auto_rows, rows_on_cpu
-from brimful.train.step_memory import Held
+from brimful.train.step_memory import HIDDEN, Held, auto_rows, rows_on_cpu
 from brimful.train.trainer import Trainer
 from brimful.train.training import Training
 from builders.ranks import on_two_ranks
@@ -69,7 +65,6 @@ def stream_of(
     phases: Sequence[Phase] = ROWS,
     *,
     world: World = RUNTIME.world,
-    fixed_shapes: bool = False,
 ) -> RowStream:
     folder = directory / "corpus"
     corpus = Corpus.open(folder) if folder.exists() else toy_corpus(folder, [40] * 60, seed)
@@ -81,7 +76,6 @@ def stream_of(
         micro=micro,
         rank=world.rank,
         world=world.size,
-        fixed_shapes=fixed_shapes,
     )
 
 
@@ -95,7 +89,6 @@ def trainer_of(
     begins: int = 0,
     auto: bool = True,
     runtime: Runtime = RUNTIME,
-    objective_of: type[MaskedLM] = Narrow,
     **config: float | str,
 ) -> Trainer:
     """Of a small BERT without dropout. `Narrow` has no memory above `rows`, after `begins` micro-batches."""
@@ -103,10 +96,9 @@ def trainer_of(
     shape = preset("tiny", "bert", vocabulary_size=len(SPECIAL) + ORDINARY, max_length=PACKING.max_length)
     encoder = Encoder(replace(shape, hidden_size=16, heads=2, intermediate_size=16, dropout=0.0))
     world = runtime.world
-    stream = stream_of(directory, seed, micro, phases, world=world, fixed_shapes=bool(config.get("compile")))
-    objective = objective_of(MaskedLMHead(encoder), {})
-    if isinstance(objective, Narrow):
-        objective.rows, objective.begins, objective.made = rows, begins, []
+    stream = stream_of(directory, seed, micro, phases, world=world)
+    objective = Narrow(MaskedLMHead(encoder), {})
+    objective.rows, objective.begins, objective.made = rows, begins, []
     return Trainer(
         encoder,
         objective,
@@ -268,7 +260,7 @@ def auto(trainer: Trainer) -> int:
         encoder = Encoder(trainer.encoder.config)
         return encoder, MaskedLM(MaskedLMHead(encoder), {})
 
-    return auto_rows(trainer, trainer.stream, make)  # type: ignore[arg-type]
+    return auto_rows(trainer.state, trainer.training, trainer.runtime, trainer.stream, make)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -301,23 +293,20 @@ def test_on_a_cpu_the_last_micro_batch_of_an_update_of_sequences_is_nearly_full(
     assert chosen == best[-1]
 
 
-def test_the_largest_that_runs_is_chosen_and_leaves_no_trace(
-    seed: int, tmp_path: Path, capfd: pytest.CaptureFixture
-) -> None:
+def test_the_choice_leaves_no_trace(seed: int, tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
     """The trained bits are those of a run that was told the number."""
-    trainer = trainer_of(tmp_path / "a", seed, 1, rows=6)
-    assert auto(trainer) == trainer.stream.rows_per_micro_batch == 4  # type: ignore[attr-defined]
-    assert "rows_per_micro_batch 4: the most that fit" in capfd.readouterr().err
-    assert made(trainer) == [8, *[4] * PASSES]
+    trainer = trainer_of(tmp_path / "a", seed, 1)
+    assert auto(trainer) == trainer.stream.rows_per_micro_batch == 8  # type: ignore[attr-defined]
+    assert "rows_per_micro_batch 8: the most that fit" in capfd.readouterr().err
     trainer.run("test")
-    other = trainer_of(tmp_path / "b", seed, 4)
+    other = trainer_of(tmp_path / "b", seed, 8)
     other.run("test")
     assert losses(tmp_path / "a") == losses(tmp_path / "b")
 
 
 def test_what_memory_is_left_decides(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def with_free(free: int) -> int:
-        monkeypatch.setattr("brimful.train.probe.available_memory", lambda: free)
+        monkeypatch.setattr("brimful.train.step_memory.available_memory", lambda: free)
         return auto(trainer_of(tmp_path, seed, 1, phases=SEQUENCES))
 
     assert with_free(1 << 40) > with_free(13_000_000) >= 1
@@ -325,101 +314,19 @@ def test_what_memory_is_left_decides(seed: int, tmp_path: Path, monkeypatch: pyt
         with_free(0)
 
 
-ONE_LENGTH = [Phase(8, PACKING, 16)]
-
-
 @pytest.mark.parametrize(
-    ("precision", "config"),
+    ("config", "precision", "expected"),
     [
-        pytest.param("bf16", {"residual": "bf16", "weights": "bf16"}, id="bf16"),
-        pytest.param("fp16", {}, id="fp16", marks=pytest.mark.slow),
+        ({}, "bf16", 8),
+        ({}, "fp16", 12),
+        ({"weights": "bf16"}, "bf16", 10),
+        ({"weights": "bf16", "rounding": "master"}, "bf16", 14),
+        ({"weights": "fp16", "rounding": "kahan"}, "fp16", 12),
     ],
 )
-def test_the_run_compiles_nothing_that_the_probe_has_compiled(
-    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, precision: Precision, config: dict[str, str]
-) -> None:
-    """And training has the bits of a run that was told the number."""
-    counter = CompileCounterWithBackend("aot_eager")
-    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=counter))
-    monkeypatch.setattr("brimful.train.compilation.lacks", lambda device: None)
-    torch.compiler.reset()
-    settings = {
-        "phases": ONE_LENGTH,
-        "compile": True,
-        "objective_of": MaskedLM,
-        "runtime": Runtime(RUNTIME.world, precision),
-        **config,
-    }
-    trainer = trainer_of(tmp_path / "a", seed, 1, **settings)  # type: ignore[arg-type]
-    assert auto(trainer) == 16
-    assert counter.frame_count == 1
-    assert not any(p.grad.any() for p in trainer.state.parameters.values())
-    trainer.run("test")
-    assert counter.frame_count == 1
-    trainer_of(tmp_path / "b", seed, 16, **settings).run("test")  # type: ignore[arg-type]
-    assert losses(tmp_path / "a") == losses(tmp_path / "b")
-
-
-PROBE = """
-import sys
-from datetime import timedelta
-from functools import partial
-from pathlib import Path
-import torch
-import torch.distributed as dist
-from torch._dynamo.testing import CompileCounterWithBackend
-import test_micro_batch as toy
-from brimful.base.distributed import world
-from brimful.train import compilation, data_parallel
-
-counter = CompileCounterWithBackend("aot_eager")
-import torch._inductor.compile_fx
-torch._inductor.compile_fx.compile_fx = lambda graph, inputs, **_: counter(graph, inputs)
-dist._DEFAULT_FIRST_BUCKET_BYTES = 4096
-data_parallel.BUCKET_MB = 4096 / 2**20
-compilation.lacks = lambda device: None
-dist.init_process_group("gloo", timeout=timedelta(seconds=60))
-with world() as ranks:
-    trainer = toy.trainer_of(
-        Path(sys.argv[1], str(ranks.rank)), 5, 1, runtime=toy.Runtime(ranks, "fp32"),
-        phases=toy.ONE_LENGTH, compile=True, objective_of=toy.MaskedLM,
-    )
-    assert toy.auto(trainer) == 8
-    assert counter.frame_count > 1
-    compiled = counter.frame_count
-    assert all(not flat.numbers.any() for flat in trainer.gradients.flats)
-    trainer.run("test")
-    assert counter.frame_count == compiled, (compiled, counter.frame_count)
-    means = [float(p.detach().double().mean()) for p in trainer.state.parameters.values()]
-    assert ranks.sum(means) == [2 * mean for mean in means]
-dist.destroy_process_group()
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.distributed
-def test_ranks_compile_nothing_that_the_probe_has_compiled(tmp_path: Path) -> None:
-    """Though the step is cut where buckets end."""
-    on_two_ranks(PROBE, tmp_path)
-    alone = trainer_of(tmp_path / "alone", 5, 8, phases=ONE_LENGTH)
-    alone.run("test")
-    assert losses(tmp_path / "0") == pytest.approx(losses(tmp_path / "alone"), rel=2e-5)
-
-
-@pytest.mark.parametrize(
-    ("optimizer", "config", "precision", "expected"),
-    [
-        ({}, {}, "bf16", 8),
-        ({"ema": 0.9, "pull": 0.1}, {}, "bf16", 16),
-        ({}, {}, "fp16", 12),
-        ({}, {"weights": "bf16"}, "bf16", 10),
-        ({"ema": 0.9}, {"weights": "bf16", "rounding": "master"}, "bf16", 16),
-        ({}, {"weights": "fp16", "rounding": "kahan"}, "fp16", 12),
-    ],
-)
-def test_bytes_that_a_run_will_yet_hold_for_each_number(optimizer, config, precision, expected) -> None:
-    """Beside itself, its gradient and its average: moments, start, swap, rounding, running mean."""
-    held = Held.of([nn.Linear(7, 3)], OptimizerConfig(**optimizer), TrainerConfig(**config), precision)
+def test_bytes_that_a_run_will_yet_hold_for_each_number(config, precision, expected) -> None:
+    """Beside itself and its gradient: moments, rounding, running mean."""
+    held = Held.of([nn.Linear(7, 3)], OptimizerConfig(), TrainerConfig(**config), precision)
     assert held.later == 24 * expected
 
 

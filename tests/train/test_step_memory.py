@@ -36,12 +36,10 @@ def made(config: EncoderConfig) -> tuple[Encoder, MaskedLM]:
 
 
 @pytest.mark.parametrize("name", ["adamw", "lamb", "muon"])
-@pytest.mark.parametrize(
-    "settings", [{}, {"pull": 0.1}, {"rounding": "kahan"}, {"rounding": "master"}], ids=str
-)
+@pytest.mark.parametrize("settings", [{}, {"rounding": "kahan"}, {"rounding": "master"}], ids=str)
 def test_states_are_those_of_the_optimizers(name: str, settings: dict[str, Any]) -> None:
     rounding = settings.get("rounding")
-    optimizer = OptimizerConfig(name=name, pull=settings.get("pull", 0.0))  # type: ignore[arg-type]
+    optimizer = OptimizerConfig(name=name)  # type: ignore[arg-type]
     trainer = TrainerConfig(weights="bf16", rounding=rounding) if rounding else TrainerConfig()
     encoder, objective = made(shape("bert"))
     parameters = dict(nn.ModuleDict({"encoder": encoder, **objective.modules()}).named_parameters())

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from brimful.base.errors import BrimfulError
+from brimful.base.extras import require
 from brimful.base.storage import temporary_path
-from brimful.corpus.dedup.keys import fold
 
 BANDS, BAND_HASHES = 14, 8
 SHINGLE_WORDS = 5
@@ -135,14 +135,15 @@ class NearKeys:
     """
 
     def __init__(self) -> None:
-        try:
-            from rensa import RMinHash
-        except ImportError as error:
-            raise BrimfulError("dedup.near needs rensa: pip install 'brimful[near-dup]'") from error
+        require("dedup.near", "rensa", extra="near-dup")
+        from rensa import RMinHash
+
         self._minhash: Any = RMinHash
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
         """One key for each band, uint64 (texts, BANDS)."""
+        from brimful.corpus.dedup.keys import fold  # imports numba
+
         bands = np.empty((len(texts), BANDS, BAND_HASHES), np.uint32)
         for number, text in enumerate(texts):
             minhash = self._minhash(num_perm=BANDS * BAND_HASHES, seed=0)

@@ -5,13 +5,12 @@ expect 0.03 pairs of different texts with equal keys. Keys find duplicates; they
 forged texts.
 """
 
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from brimful.base.compiled import compiled
 from brimful.base.randomness import mix
 
 FNV_OFFSET = 0xCBF29CE484222325
@@ -46,17 +45,15 @@ def compute_keys(texts: Sequence[str], shortest_line: int) -> Keys:
     tokens = np.empty(len(texts), np.uint32)
     line_counts = np.empty(len(texts), np.uint32)
     lines = np.empty(int(np.count_nonzero(data == ord("\n"))), np.uint64)
-    offset, prime = np.uint64(FNV_OFFSET), np.uint64(FNV_PRIME)
-    _compiled()(data, ends, offset, prime, documents, tokens, line_counts, lines, shortest_line)
+    _scan(data, ends, documents, tokens, line_counts, lines, shortest_line)
     lines = np.where(lines == 0, lines, mix(lines))
     return Keys(mix(documents), tokens, line_counts, lines)
 
 
+@compiled
 def _scan(
     data: np.ndarray,
     ends: np.ndarray,
-    offset: Any,
-    prime: Any,
     documents: np.ndarray,
     tokens: np.ndarray,
     line_counts: np.ndarray,
@@ -64,6 +61,7 @@ def _scan(
     shortest_line: int,
 ) -> None:
     """Every document of `data` ends with a line break, at `ends` - 1."""
+    offset, prime = np.uint64(FNV_OFFSET), np.uint64(FNV_PRIME)
     place = 0
     line = 0
     for document in range(len(ends)):
@@ -97,13 +95,6 @@ def _scan(
         documents[document] = whole
         tokens[document] = guess
         line_counts[document] = line - first
-
-
-@functools.cache
-def _compiled() -> Callable[..., None]:
-    from brimful.base.compiled import compiled
-
-    return compiled(_scan)
 
 
 def fold(hashes: np.ndarray) -> np.ndarray:

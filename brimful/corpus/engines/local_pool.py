@@ -19,23 +19,18 @@ from socket import socketpair
 from typing import Any
 
 from brimful.base.console import printed, prints
-from brimful.base.errors import BrimfulError
-from brimful.corpus.engines.outcomes import Died, Outcome, attempt, pack, unpack
+from brimful.corpus.engines.outcomes import DiedError, Outcome, attempt, pack, unpack
 
 PROGRAM = """
 import sys
+sys.path[:] = {path!r}
 from multiprocessing.connection import Connection
-pipe = Connection(int(sys.argv[1]))
-try:
-    sys.path[:], printing = pipe.recv()
-except (EOFError, OSError):
-    sys.exit()  # the caller was interrupted
 from brimful.corpus.engines.local_pool import serve
-serve(pipe, printing)
+pipe = Connection({descriptor})
+serve(pipe, {printing})
 """
 # There is one process for each core already, so libraries need no threads.
 ENVIRONMENT = {"TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-READY = b""
 
 
 def _die_with_parent(descriptor: int) -> None:
@@ -52,7 +47,6 @@ def serve(pipe: connection.Connection, printing: bool) -> None:
         printing: whether the caller prints its messages, as a command line does.
     """
     threading.Thread(target=_die_with_parent, args=[pipe.fileno()], daemon=True).start()
-    pipe.send_bytes(READY)
     with printed() if printing else nullcontext(), suppress(EOFError, OSError):
         while True:
             pipe.send_bytes(attempt(pipe.recv_bytes()))
@@ -67,8 +61,9 @@ class _Worker:
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             with theirs:
+                program = PROGRAM.format(path=sys.path, descriptor=theirs.fileno(), printing=prints())
                 self._process = subprocess.Popen(
-                    [sys.executable, "-P", "-c", PROGRAM, str(theirs.fileno())],
+                    [sys.executable, "-P", "-c", program],
                     pass_fds=[theirs.fileno()],
                     stdin=subprocess.DEVNULL,
                     env={**os.environ, **ENVIRONMENT},
@@ -77,40 +72,25 @@ class _Worker:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         self.pipe = connection.Connection(ours.detach())
         self.number = -1
-        self._ready = False
-        with suppress(OSError):  # if it is dead already, `receive` reports it
-            self.pipe.send((sys.path, prints()))
-
-    def start(self, number: int, packed: bytes) -> None:
-        self.number = number
-        with suppress(OSError):
-            self.pipe.send_bytes(packed)
 
     def is_alive(self) -> bool:
         """Whether an idle worker lives. It sends nothing, so readable data means that it ended."""
         return self._process.poll() is None and not self.pipe.poll()
 
-    def receive(self) -> Outcome | None:
-        """The outcome that the worker sent; None if it only says that it is ready."""
-        try:
-            message = self.pipe.recv_bytes()
-        except (EOFError, OSError):
-            return Died(self._how_it_died())
-        if message == READY:
-            self._ready = True
-            return None
-        return unpack(message)
+    def start(self, number: int, packed: bytes) -> None:
+        self.number = number
+        with suppress(OSError):  # if it is dead already, `receive` reports it
+            self.pipe.send_bytes(packed)
 
-    def _how_it_died(self) -> str:
-        code = self.kill()
+    def receive(self) -> Outcome:
+        try:
+            return unpack(self.pipe.recv_bytes())
+        except (EOFError, OSError):
+            code = self.kill()
         if code >= 0:
-            if not self._ready:
-                raise BrimfulError(
-                    f"worker processes cannot start (exit code {code}; their messages are above)"
-                )
-            return f"left with exit code {code}"
+            return None, DiedError(f"left with exit code {code}")
         reason = ", perhaps for lack of memory" if -code == signal.SIGKILL else ""
-        return f"was killed by signal {-code} ({signal.strsignal(-code)}){reason}"
+        return None, DiedError(f"was killed by signal {-code} ({signal.strsignal(-code)}){reason}")
 
     def kill(self) -> int:
         """End the process if it is still running; returns its exit code, negative for a signal."""
@@ -125,7 +105,7 @@ class LocalPool:
     def __init__(self, slots: int) -> None:
         self.slots = slots
         self._idle: list[_Worker] = []
-        self._busy: dict[connection.Connection, _Worker] = {}
+        self._busy: dict[Any, _Worker] = {}
 
     def start(self, number: int, function: Callable[[Any], Any], task: Any) -> None:
         """Run a task in a free worker; fewer than `slots` tasks may be running."""
@@ -138,18 +118,13 @@ class LocalPool:
 
     def wait(self) -> list[tuple[int, Outcome]]:
         """Wait until at least one task ends; returns (number, outcome) of each that ended."""
-        ended: list[tuple[int, Outcome]] = []
-        while not ended:
-            for pipe in connection.wait(list(self._busy)):
-                assert isinstance(pipe, connection.Connection)
-                worker = self._busy[pipe]
-                outcome = worker.receive()
-                if outcome is None:
-                    continue
-                del self._busy[pipe]
-                if not isinstance(outcome, Died):
-                    self._idle.append(worker)
-                ended.append((worker.number, outcome))
+        ended = []
+        for pipe in connection.wait(list(self._busy)):
+            worker = self._busy.pop(pipe)
+            outcome = worker.receive()
+            if not isinstance(outcome[1], DiedError):
+                self._idle.append(worker)
+            ended.append((worker.number, outcome))
         return ended
 
     def stop(self) -> None:

@@ -1,41 +1,23 @@
-"""The outcome of one attempt at a task, and how tasks and outcomes travel between processes."""
+"""One attempt at a task in another process, and what can become of it."""
 
 import pickle
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from brimful.base.errors import BrimfulError
 
 
-@dataclass(frozen=True)
-class Done:
-    """The task returned."""
-
-    value: Any
+class DiedError(Exception):
+    """The process that ran a task ended; the text completes the sentence "a worker process ..."."""
 
 
-@dataclass(frozen=True)
-class Failed:
-    """The task raised."""
-
-    error: Exception
+class LostError(Exception):
+    """The machine that ran a task is gone, or cannot be reached."""
 
 
-@dataclass(frozen=True)
-class Died:
-    """The process that ran the task ended; `how` completes the sentence "a worker process ..."."""
-
-    how: str
-
-
-@dataclass(frozen=True)
-class Lost:
-    """The machine that ran the task is gone, or cannot be reached."""
-
-
-Outcome = Done | Failed | Died | Lost
+Outcome = tuple[Any, Exception | None]
+"""What a task returned, or what it raised; or `DiedError` or `LostError`."""
 
 
 def pack(function: Callable[[Any], Any], task: Any) -> bytes:
@@ -47,25 +29,20 @@ def attempt(packed: bytes) -> bytes:
     """Run a packed task and return its packed Outcome, even if the task raises."""
     try:
         function, task = pickle.loads(packed)
-        return pickle.dumps(Done(function(task)))
+        return pickle.dumps((function(task), None))
     except BrimfulError as error:
-        return pickle.dumps(Failed(error))
+        return pickle.dumps((None, error))
     except Exception as error:
         where = f"in a worker process:\n{''.join(traceback.format_exception(error)).rstrip()}"
-        return _pack_failure(error, where)
-
-
-def _pack_failure(error: Exception, where: str) -> bytes:
-    """A traceback cannot be pickled, so `where` is added as a note."""
-    error.add_note(where)
-    try:
-        packed = pickle.dumps(Failed(error))
-        pickle.loads(packed)
-        return packed
-    except Exception:  # some cannot be pickled, such as those with required arguments
-        plain = RuntimeError(f"{type(error).__name__}: {error}")
-        plain.add_note(where)
-        return pickle.dumps(Failed(plain))
+        error.add_note(where)  # a traceback cannot be pickled
+        try:
+            failed = pickle.dumps((None, error))
+            pickle.loads(failed)
+        except Exception:  # some exceptions cannot be pickled, such as those with required arguments
+            plain = RuntimeError(f"{type(error).__name__}: {error}")
+            plain.add_note(where)
+            failed = pickle.dumps((None, plain))
+        return failed
 
 
 def unpack(packed: bytes) -> Outcome:

@@ -14,7 +14,7 @@ from typing import Any
 
 from brimful.base.errors import BrimfulError
 from brimful.base.extras import require
-from brimful.corpus.engines.outcomes import Died, Failed, Lost, Outcome, pack, unpack
+from brimful.corpus.engines.outcomes import DiedError, LostError, Outcome, pack, unpack
 
 
 def _remote_attempt() -> Callable[[str, list[str], bytes], bytes]:
@@ -95,18 +95,16 @@ class RayCluster:
         try:
             return unpack(self._ray.get(reference))
         except exceptions.RayTaskError as error:  # before the task itself began
-            return Failed(
-                BrimfulError(
-                    f"a Ray worker cannot run tasks ({error.cause}): all nodes need Brimful installed, and "
-                    "the same files at the same paths"
-                )
+            return None, BrimfulError(
+                f"a Ray worker cannot run tasks ({error.cause}): all nodes need Brimful installed, and the"
+                " same files at the same paths"
             )
         except exceptions.OutOfMemoryError:
-            return Died("was killed by Ray for lack of memory")
+            return None, DiedError("was killed by Ray for lack of memory")
         except exceptions.NodeDiedError:
-            return Lost()
+            return None, LostError()
         except exceptions.RayError as error:
-            return Died(f"of Ray was lost ({type(error).__name__})")
+            return None, DiedError(f"of Ray was lost ({type(error).__name__})")
 
     def stop(self) -> None:
         """End the running tasks."""

@@ -9,8 +9,8 @@ ones. The results equal the results of the tokenizer on the whole text. This is 
    (b) the pre-tokenizer would end a pre-token there anyway, whatever stands further left and right.
 2. The normalizers and pre-tokenizers that `cuts` knows by name look at a character and its direct
    neighbours, at nothing farther. So whether a cut is safe depends only on the two characters beside it.
-   `kinds` sorts characters by what they join (letters, numbers, symbols, Han characters, spaces) and holds
-   the matrix of safe pairs.
+   `memo` names kinds of characters by what they join (letters, numbers, symbols, Han characters, spaces), and
+   its `matrix_of_cuts` holds the safe pairs.
 3. Nobody writes the kinds down. `cuts` asks the tokenizer itself, for each code point that turns up, what
    it makes of it alone, doubled, and between a letter, a digit, a comma and a Han character. A character
    whose answers fit no kind is UNSURE: no cut stands beside it. So a Unicode version that differs between
@@ -21,7 +21,7 @@ ones. The results equal the results of the tokenizer on the whole text. This is 
    SentencePiece). There the first fragment of a text is remembered apart from the same characters inside,
    and a fragment inside is asked about after a probe character that is cut off from it.
 6. Runs of Han characters would be new every time. For WordPiece without continuation marks, which matches
-   the longest piece from the left, `find` does the same over the vocabulary's own pieces; any other run is
+   the longest piece from the left, `memo` does the same over the vocabulary's own pieces; any other run is
    a fragment.
 7. A remembered fragment is compared character by character, never by its hash alone.
 8. The memory is bounded. When it is full, new fragments are asked about each time and the memory starts

@@ -1,7 +1,7 @@
 """Where a text may be cut so that its parts, tokenized alone, give the tokens of the whole.
 
 Normalizers and pre-tokenizers look at a character and sometimes at its neighbours. For the pipelines
-known here, a table holds the kind of every character, and the matrix in `kinds` says which neighbours are
+known here, a table holds the kind of every character, and the matrix in `memo` says which neighbours are
 independent. The table is filled by asking the tokenizer about each character that turns up, so
 differences between Unicode versions cannot matter.
 """
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from brimful.corpus.fragments.kinds import (
+from brimful.corpus.fragments.memo import (
     ALONE,
     HAN,
     NUMBER,

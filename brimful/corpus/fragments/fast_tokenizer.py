@@ -13,13 +13,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from brimful.corpus.fragments.cuts import Cuts, safe_cuts
-from brimful.corpus.fragments.kinds import PLAIN_HAN
+from brimful.corpus.fragments.memo import INSIDE, PLAIN_HAN, Memo, Rules, Values
 from brimful.corpus.text.characters import code_points
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
-
-    from brimful.corpus.fragments.memo import Memo, Values
 
 ASKED_CHARACTERS = 1 << 15
 
@@ -58,11 +56,8 @@ class FastTokenizer:
         self._cuts.learn(codes)
         return self._memo(codes, begins, ends)
 
-    def _make_memo(self, cuts: Cuts) -> "Memo":
-        from brimful.corpus.fragments.find import INSIDE, Rules
-        from brimful.corpus.fragments.memo import Memo
-
-        def ask(texts: list[str], kinds: list[int]) -> "Values":
+    def _make_memo(self, cuts: Cuts) -> Memo:
+        def ask(texts: list[str], kinds: list[int]) -> Values:
             contexts = [
                 cuts.context(text[0]) if kind == INSIDE else ""
                 for text, kind in zip(texts, kinds, strict=True)
@@ -73,10 +68,8 @@ class FastTokenizer:
         longest = max(map(len, pieces), default=0)
         return Memo(Rules(cuts.kinds, cuts.matrix, cuts.positional, cuts.longest_run, longest), ask, pieces)
 
-    def _ask(self, texts: Sequence[str], contexts: Sequence[str]) -> "Values":
+    def _ask(self, texts: Sequence[str], contexts: Sequence[str]) -> Values:
         """The tokens of texts that stand after a context, without the context's tokens."""
-        from brimful.corpus.fragments.memo import Values
-
         for context in set(contexts) - self._context_tokens.keys():
             self._context_tokens[context] = len(self._tokenizer.encode(context, add_special_tokens=False))
         answers = [self._ask_some(*some) for some in _by_characters(texts, contexts)]

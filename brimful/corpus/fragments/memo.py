@@ -1,23 +1,76 @@
 """A bounded memory of the answers that an authority, such as a tokenizer, gives for fragments of texts.
 
-When the memory is full, new fragments are asked about each time they come, until the next call starts with an
-empty memory. The results never depend on what is remembered.
+Compiled loops cut texts into fragments and look these up in a table. A fragment is compared character by
+character, never by its hash alone. When the memory is full, new fragments are asked about each time they
+come, until the next call starts with an empty memory. The results never depend on what is remembered.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
 from brimful.base.compiled import compiled
-from brimful.corpus.fragments.find import LONGEST_FRAGMENT, PIECE, Rules, add, empty_table, find
 from brimful.corpus.text.characters import code_points
+
+# Kinds of characters. The tokens of a character never depend on a neighbour from which the matrix allows a
+# cut. No cut stands beside UNSURE. After SOLID, only a space is cut off. UNASKED: not known yet.
+UNASKED, UNSURE, SEPARATOR, SPACE, SOLID, ALONE, WORD, NUMBER, SYMBOL, HAN, PLAIN_HAN = range(11)
 
 # The most fragments and characters that are remembered, beside the pieces.
 FRAGMENTS = 1 << 19
 CHARACTERS = 1 << 22
+LONGEST_FRAGMENT = 32
+
+# What a fragment is: text inside a document, the beginning of one, an entry of the vocabulary.
+INSIDE, FIRST, PIECE = range(3)
+_SEED = np.uint64(0x9E3779B97F4A7C15)
+_FACTOR = np.uint64(0xFF51AFD7ED558CCD)
+_HALF = np.uint64(32)
+_LOW = np.uint64(0xFFFFFFFF)
+
+
+def matrix_of_cuts() -> np.ndarray:
+    """May a text be cut between a character of kind i and one of kind j after it? bool (kinds, kinds)."""
+    cuts = np.zeros((PLAIN_HAN + 1, PLAIN_HAN + 1), bool)
+    cuts[ALONE:, ALONE:] = True
+    for kind in (WORD, NUMBER, SYMBOL, HAN, PLAIN_HAN):
+        cuts[kind, kind] = False
+    cuts[HAN, PLAIN_HAN] = cuts[PLAIN_HAN, HAN] = False
+    cuts[SOLID:, SPACE] = True
+    cuts[SEPARATOR] = cuts[:, SEPARATOR] = True
+    return cuts
+
+
+class Rules(NamedTuple):
+    """How to cut a text.
+
+    Attributes:
+        kinds: the kind of every code point, uint8 (0x110000,).
+        matrix: `matrix_of_cuts()`.
+        positional: whether a fragment at the beginning of a text differs from the same fragment inside.
+        longest_run: a run of PLAIN_HAN is matched in parts of this many characters; 0: like other runs.
+        longest_piece: characters of the longest PIECE entry.
+    """
+
+    kinds: np.ndarray
+    matrix: np.ndarray
+    positional: bool
+    longest_run: int
+    longest_piece: int
+
+
+class _Table(NamedTuple):
+    """Entry e is a fragment of kind `kinds[e]` that reads `keys[ends[e]:ends[e + 1]]`.
+
+    A slot holds the upper half of a hash, and the entry's number + 1 in its lower half; 0 is an empty slot.
+    """
+
+    slots: np.ndarray
+    keys: np.ndarray
+    ends: np.ndarray
+    kinds: np.ndarray
 
 
 class Values(NamedTuple):
@@ -26,23 +79,6 @@ class Values(NamedTuple):
     tokens: np.ndarray
     places: np.ndarray
     ends: np.ndarray
-
-
-@dataclass
-class _Found:
-    """Texts, cut.
-
-    Attributes:
-        begins: where each fragment begins, int32 (fragments,).
-        entries: its entry, or -1 - n for number n of `fresh`, int32 (fragments,).
-        counts: fragments of each text, int64 (texts,).
-        fresh: begin, end and kind of the fragments that do not fit into the memory, int64 (fresh, 3).
-    """
-
-    begins: np.ndarray
-    entries: np.ndarray
-    counts: np.ndarray
-    fresh: np.ndarray
 
 
 class Memo:
@@ -63,15 +99,21 @@ class Memo:
         self._start()
 
     def _start(self) -> None:
+        """Forget everything but the pieces. Memory is used only as it is written."""
         fragments = FRAGMENTS + len(self._pieces)
         characters = CHARACTERS + sum(map(len, self._pieces))
-        self._table = empty_table(fragments, characters)
+        self._table = _Table(
+            np.zeros(1 << (fragments * 3 // 2).bit_length(), np.uint64),
+            np.empty(characters, np.uint32),
+            np.zeros(fragments + 1, np.int32),
+            np.empty(fragments, np.uint8),
+        )
         self._values = Values(
             np.empty(characters, np.uint32), np.empty(characters, np.int32), np.zeros(fragments + 1, np.int64)
         )
         self._count = 0
         for piece in self._pieces:
-            self._count = add(code_points(piece), PIECE, self._table, self._count)
+            self._count = _add_piece(code_points(piece), self._table, self._count)
         if self._pieces:
             self._store(0, self._ask(list(self._pieces), [PIECE] * len(self._pieces)))
 
@@ -88,36 +130,25 @@ class Memo:
         if self._count == len(table.kinds) or table.ends[self._count] + LONGEST_FRAGMENT > len(table.keys):
             self._start()
         known = self._count
-        fragments = self._find(codes, begins, ends)
-        fresh = self._learn(known, codes, fragments)
-        return _spell(fragments.begins, fragments.entries, fragments.counts, self._values, fresh)
-
-    def _find(self, codes: np.ndarray, begins: np.ndarray, ends: np.ndarray) -> _Found:
         room = int((ends - begins).sum())
-        fragment_begins, entries = np.empty(room, np.int32), np.empty(room, np.int32)
+        fragments, entries = np.empty(room, np.int32), np.empty(room, np.int32)
         counts, fresh = np.zeros(len(begins), np.int64), np.empty((room, 3), np.int64)
-        total, others, self._count = find(
-            codes,
-            begins,
-            ends,
-            self._rules,
-            self._table,
-            self._count,
-            fragment_begins,
-            entries,
-            counts,
-            fresh,
+        total, others, self._count = _find(
+            codes, begins, ends, self._rules, self._table, known, fragments, entries, counts, fresh
         )
-        return _Found(fragment_begins[:total], entries[:total], counts, fresh[:others])
+        values = self._learn(known, codes, fresh[:others])
+        return _spell(fragments[:total], entries[:total], counts, self._values, values)
 
-    def _learn(self, known: int, codes: np.ndarray, fragments: _Found) -> Values:
-        """Ask for new values; store those of the entries from `known` on, return those of fresh ones."""
+    def _learn(self, known: int, codes: np.ndarray, fresh: np.ndarray) -> Values:
+        """Ask for new values; store those of the entries from `known` on, return those of fresh fragments."""
         ends = self._table.ends[known : self._count + 1]
         keys = _text(self._table.keys[ends[0] : ends[-1]])
         texts = [keys[begin:end] for begin, end in pairwise((ends - ends[0]).tolist())]
-        texts += [_text(codes[begin:end]) for begin, end, _ in fragments.fresh.tolist()]
-        kinds = self._table.kinds[known : self._count].tolist() + fragments.fresh[:, 2].tolist()
-        values = self._ask(texts, kinds) if texts else _nothing()
+        texts += [_text(codes[begin:end]) for begin, end, _ in fresh.tolist()]
+        if not texts:
+            return Values(np.empty(0, np.uint32), np.empty(0, np.int32), np.zeros(1, np.int64))
+        kinds = self._table.kinds[known : self._count].tolist() + fresh[:, 2].tolist()
+        values = self._ask(texts, kinds)
         new = self._count - known
         split = values.ends[new]
         self._store(known, Values(values.tokens[:split], values.places[:split], values.ends[: new + 1]))
@@ -134,12 +165,158 @@ class Memo:
         self._values.ends[entry : entry + len(values.ends)] = begin + values.ends
 
 
-def _nothing() -> Values:
-    return Values(np.empty(0, np.uint32), np.empty(0, np.int32), np.zeros(1, np.int64))
-
-
 def _text(codes: np.ndarray) -> str:
     return codes.tobytes().decode("utf-32-le", "surrogatepass")
+
+
+@compiled
+def _extend(state: np.uint64, code: np.uint32) -> np.uint64:
+    state = (state ^ np.uint64(code)) * _FACTOR
+    return state ^ (state >> _HALF)
+
+
+@compiled
+def _lookup(codes: np.ndarray, begin: int, end: int, state: np.uint64, kind: int, table: _Table) -> int:
+    """The entry of the fragment `codes[begin:end]`, or -1."""
+    length = end - begin
+    mask = np.uint64(len(table.slots) - 1)
+    slot = state & mask
+    while table.slots[slot] != 0:
+        held = table.slots[slot]
+        if held >> _HALF == state >> _HALF:
+            entry = np.int64(held & _LOW) - 1
+            first = table.ends[entry]
+            if table.ends[entry + 1] - first == length and table.kinds[entry] == kind:
+                same = 0
+                while same < length and table.keys[first + same] == codes[begin + same]:
+                    same += 1
+                if same == length:
+                    return int(entry)
+        slot = (slot + np.uint64(1)) & mask
+    return -1
+
+
+@compiled
+def _insert(
+    codes: np.ndarray, begin: int, end: int, state: np.uint64, kind: int, table: _Table, entry: int
+) -> int:
+    """Make the fragment `codes[begin:end]` entry number `entry`; returns the number of entries."""
+    mask = np.uint64(len(table.slots) - 1)
+    slot = state & mask
+    while table.slots[slot] != 0:
+        slot = (slot + np.uint64(1)) & mask
+    table.slots[slot] = (state >> _HALF << _HALF) | np.uint64(entry + 1)
+    first = table.ends[entry]
+    for index in range(end - begin):
+        table.keys[first + index] = codes[begin + index]
+    table.ends[entry + 1] = first + end - begin
+    table.kinds[entry] = kind
+    return entry + 1
+
+
+@compiled
+def _add_piece(codes: np.ndarray, table: _Table, entry: int) -> int:
+    """Make a piece entry number `entry`; returns the number of entries."""
+    state = _SEED + np.uint64(PIECE)
+    for code in codes:
+        state = _extend(state, code)
+    return _insert(codes, 0, len(codes), state, PIECE, table, entry)
+
+
+@compiled
+def _match_pieces(
+    codes: np.ndarray, begin: int, end: int, rules: Rules, table: _Table,
+    fragment_begins: np.ndarray, entries: np.ndarray, total: int,
+) -> int:  # fmt: skip
+    """WordPiece's greedy longest match; returns the new `total`, or -1 where some character is no piece."""
+    states = np.empty(rules.longest_piece + 1, np.uint64)
+    position = begin
+    while position < end:
+        run_end = min(end, begin + ((position - begin) // rules.longest_run + 1) * rules.longest_run)
+        longest = min(rules.longest_piece, run_end - position)
+        states[0] = _SEED + np.uint64(PIECE)
+        for length in range(longest):
+            states[length + 1] = _extend(states[length], codes[position + length])
+        entry = -1
+        length = longest
+        while length > 0:
+            entry = _lookup(codes, position, position + length, states[length], PIECE, table)
+            if entry >= 0:
+                break
+            length -= 1
+        if entry < 0:
+            return -1
+        fragment_begins[total], entries[total] = position, entry
+        total += 1
+        position += length
+    return total
+
+
+@compiled
+def _find(
+    codes: np.ndarray, begins: np.ndarray, ends: np.ndarray, rules: Rules, table: _Table, count: int,
+    fragment_begins: np.ndarray, entries: np.ndarray, counts: np.ndarray, fresh: np.ndarray,
+) -> tuple[int, int, int]:  # fmt: skip
+    """Cut the texts `codes[begins[i]:ends[i]]` and look their fragments up.
+
+    New fragments become entries while there is room, the others are fresh.
+
+    Args:
+        count: the number of entries so far.
+        fragment_begins: filled with where each fragment begins, int32, at least (characters,).
+        entries: filled with its entry, or -1 - n for number n of `fresh`, int32, at least (characters,).
+        counts: filled with the fragments of each text, int64 (texts,).
+        fresh: filled with begin, end and kind of the fresh fragments, int64, at least (characters, 3).
+
+    Returns:
+        the numbers of fragments, of fresh ones, and of entries.
+    """
+    total = others = 0
+    for text in range(len(begins)):
+        first_of_text = total
+        position, stop = begins[text], ends[text]
+        kind = FIRST if rules.positional else INSIDE
+        while position < stop:
+            before = rules.kinds[codes[position]]
+            if before == SEPARATOR:
+                position += 1
+                continue
+            begin = position
+            state = _extend(_SEED + np.uint64(kind), codes[position])
+            plain = before == PLAIN_HAN
+            position += 1
+            while position < stop:
+                after = rules.kinds[codes[position]]
+                if rules.matrix[before, after]:
+                    break
+                plain &= after == PLAIN_HAN
+                state = _extend(state, codes[position])
+                before = after
+                position += 1
+            if plain and rules.longest_run > 0:
+                matched = _match_pieces(codes, begin, position, rules, table, fragment_begins, entries, total)
+                if matched >= 0:
+                    total = matched
+                    continue
+            entry = -1
+            if position - begin <= LONGEST_FRAGMENT:
+                entry = _lookup(codes, begin, position, state, kind, table)
+                if (
+                    entry < 0
+                    and count < len(table.kinds)
+                    and table.ends[count] + LONGEST_FRAGMENT <= len(table.keys)
+                ):
+                    entry = count
+                    count = _insert(codes, begin, position, state, kind, table, count)
+            if entry < 0:
+                fresh[others, 0], fresh[others, 1], fresh[others, 2] = begin, position, kind
+                others += 1
+                entry = -others
+            fragment_begins[total], entries[total] = begin, entry
+            total += 1
+            kind = INSIDE
+        counts[text] = total - first_of_text
+    return total, others, count
 
 
 @compiled

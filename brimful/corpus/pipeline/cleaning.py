@@ -7,15 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from brimful.base.config import config_hash
-from brimful.corpus.cleaning.clean import CleanConfig, Cleaner
+from brimful.base.storage import commit
+from brimful.corpus.cleaning.clean import Cleaner
 from brimful.corpus.cleaning.version import cleaning_version
-from brimful.corpus.dedup.duplicates import LINE_BYTES, DedupConfig
+from brimful.corpus.dedup.duplicates import LINE_BYTES
 from brimful.corpus.engines.watchdog import Watchdog
+from brimful.corpus.pipeline.config import PrepareConfig
 from brimful.corpus.pipeline.inventory import Part, span_crc32
-from brimful.corpus.pipeline.text import CleanText, TextRecord, TextWriter, find_made, text_path
+from brimful.corpus.pipeline.text import CleanText, TextRecord, find_made, text_path, write_text
 from brimful.corpus.reading.forms import form_of
-from brimful.corpus.reading.inputs import Input
-from brimful.corpus.reading.read import ReadConfig, read_documents
+from brimful.corpus.reading.read import read_documents
 
 WATCH = ".watch-"
 
@@ -25,42 +26,37 @@ class CleanTask:
     """One part to read and clean.
 
     Attributes:
-        seconds: CPU seconds after which a document is hostile.
         limit: bounds the documents read.
         version: of the code of cleaning, which the worker need not find again.
     """
 
-    directory: Path
+    config: PrepareConfig
     part: Part
-    read: ReadConfig
-    clean: CleanConfig
-    dedup: DedupConfig
-    seconds: float
     limit: int | None = None
     version: str = field(default_factory=cleaning_version)
 
     @property
-    def name(self) -> str:
-        """The name of the part."""
-        return self.part.name
+    def record(self) -> Path:
+        """The commit record."""
+        return text_path(Path(self.config.out), self.part.name).with_suffix(".json")
 
     @property
     def hash(self) -> str:
         """A hash of the settings and the input files that decide the clean text."""
-        lines = LINE_BYTES if self.dedup.lines else None
-        settings = [asdict(self.read), asdict(self.clean), lines, self.dedup.near, self.seconds, self.limit]
+        config, dedup = self.config, self.config.dedup
+        lines = LINE_BYTES if dedup.lines else None
+        limits = [config.document_seconds, self.limit]
+        settings = [asdict(config.read), asdict(config.clean), lines, dedup.near, *limits]
         return config_hash([self.version, settings, asdict(self.part)])
 
     @property
     def watchdog(self) -> Path:
         """The state file of the task's watchdog."""
-        return self.directory / "text" / f"{WATCH}{self.name}"
+        return self.record.with_name(f"{WATCH}{self.part.name}-{self.hash[:16]}")
 
-
-def cleaned(task: CleanTask, *, verify: bool = False) -> dict[str, Any] | None:
-    """The commit record of the part; None if it has not been cleaned or, with `verify`, is damaged."""
-    record = text_path(task.directory, task.name).with_suffix(".json")
-    return find_made(record, TextRecord, verify, config_hash=task.hash)
+    def made(self, *, verify: bool = False) -> dict[str, Any] | None:
+        """The commit record; None if the part has not been cleaned or, with `verify`, is damaged."""
+        return find_made(self.record, TextRecord, verify, config_hash=self.hash)
 
 
 @dataclass
@@ -74,17 +70,21 @@ class _Seen:
 
 def clean_part(task: CleanTask) -> dict[str, Any]:
     """Read and clean a part; returns its commit record."""
+    config, name = task.config, task.part.name
     seen = _Seen()
-    Cleaner(task.clean)("<p>libraries load and compile here, in no document's time</p>", (0, 0))
-    cleaner = Cleaner(task.clean)
-    writer = TextWriter(task.directory, task.name, task.dedup)
-    with Watchdog(task.watchdog, task.seconds, task.hash) as watchdog, writer:
-        for rows in _clean_rows(task, cleaner, watchdog, seen):
-            writer.add(rows)
-    return writer.commit(
-        name=task.name,
+    Cleaner(config.clean)("<p>libraries load and compile here, in no document's time</p>", (0, 0))
+    cleaner = Cleaner(config.clean)
+    with Watchdog(task.watchdog, config.document_seconds) as watchdog:
+        rows = _clean_rows(task, cleaner, watchdog, seen)
+        paths, counts = write_text(Path(config.out), name, config.dedup, rows)
+    spans = zip(task.part.spans, task.part.inputs, strict=True)
+    return commit(
+        task.record,
+        paths,
+        **counts,
+        name=name,
         config_hash=task.hash,
-        inputs=[_describe(*entry) for entry in zip(task.part.spans, task.part.inputs, strict=True)],
+        inputs=[{**asdict(item), **asdict(span), "crc32": span_crc32(span)} for span, item in spans],
         read=seen.read,
         counts=dict(sorted(cleaner.counts.items())),
         issues={name: dict(sorted(found.items())) for name, found in seen.issues.items() if found},
@@ -93,23 +93,20 @@ def clean_part(task: CleanTask) -> dict[str, Any]:
     )
 
 
-def _describe(span: Any, item: Input) -> dict[str, Any]:
-    return {**asdict(item), **asdict(span), "crc32": span_crc32(span)}
-
-
 def _clean_rows(
     task: CleanTask, cleaner: Cleaner, watchdog: Watchdog, seen: _Seen
 ) -> Iterator[list[CleanText]]:
+    config = task.config
     for number, span in enumerate(task.part.spans):
         issues = cleaner.issues = seen.issues.setdefault(span.path, Counter())
         cleaner.issue_examples = seen.issue_examples.setdefault(span.path, {})
-        kind = form_of(span.path, [task.read.field]).kind
-        for record, raw in read_documents(span, task.read, issues):
+        kind = form_of(span.path, [config.read.field]).kind
+        for record, raw in read_documents(span, config.read, issues):
             if seen.read == task.limit:
                 return
             seen.read += 1
             if watchdog.begin(number, record):
-                issues[f"documents skipped that took over {task.seconds:g} s to clean"] += 1
+                issues[f"documents skipped that took over {config.document_seconds:g} s to clean"] += 1
                 cleaner.counts["dropped: hostile"] += 1
                 continue
             try:

@@ -9,7 +9,7 @@ from brimful.corpus.cleaning.clean import CleanConfig
 from brimful.corpus.dedup.duplicates import DedupConfig
 from brimful.corpus.reading.read import ReadConfig
 from brimful.corpus.tokenize.vocabulary_training import Han, Model
-from brimful.corpus.words.segmenter import Language
+from brimful.corpus.words.cutters import Language
 
 
 @dataclass(frozen=True, kw_only=True)

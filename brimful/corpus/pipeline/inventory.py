@@ -61,14 +61,6 @@ class Part:
     """The file of each span."""
 
 
-@dataclass(frozen=True)
-class Generation:
-    """Inputs that were added together, and their parts."""
-
-    name: str
-    parts: tuple[Part, ...]
-
-
 @dataclass
 class Inventory:
     """The state of a corpus folder, plan.json.
@@ -86,16 +78,14 @@ class Inventory:
     added: list[Input]
     tokenizer: dict[str, Any] | None
 
-    def generations(self, read: ReadConfig) -> list[Generation]:
-        """All generations with their parts; parts are numbered through all generations."""
-        made: list[Generation] = []
+    def generations(self, read: ReadConfig) -> list[list[Part]]:
+        """The parts of all generations, which are numbered through all of them."""
+        made: list[list[Part]] = []
         count = 0
-        for number, inputs in enumerate([*self.closed, self.added]):
-            if inputs:
-                groups = group(inputs, read)
-                parts = tuple(Part(f"part-{count + n:05d}", *columns) for n, columns in enumerate(groups))
-                made.append(Generation(f"generation-{number:05d}", parts))
-                count += len(parts)
+        for inputs in [*self.closed, self.added]:
+            parts = [Part(f"part-{count + n:05d}", *columns) for n, columns in enumerate(group(inputs, read))]
+            count += len(parts)
+            made.append(parts)
         return made
 
     def close(self, read: Sequence[dict[str, Any]]) -> None:
@@ -116,11 +106,10 @@ class Inventory:
 
     def save(self) -> None:
         """Write plan.json, a commit record of its own content."""
-        generations = [[asdict(item) for item in inputs] for inputs in self.closed]
         commit(
             self.directory / PLAN,
             [],
-            generations=generations,
+            generations=[[asdict(item) for item in inputs] for inputs in self.closed],
             checksums=self.checksums,
             tokenizer=self.tokenizer,
         )
@@ -154,18 +143,28 @@ def open_inventory(directory: Path, inputs: Sequence[Input]) -> Inventory:
         BrimfulError: the folder holds something else, or an input of its shards has changed or is missing.
     """
     require_corpus_place(directory)
-    file = directory / PLAN
     try:
         for name in FOLDERS:
             (directory / name).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise cannot_write(directory, error) from error
     inventory = Inventory(directory, [], {}, [], None)
-    if file.exists():
-        known = read_commit(file, _PlanRecord, remedy="prepare into a new folder")
+    if (directory / PLAN).exists():
+        known = read_commit(directory / PLAN, _PlanRecord, remedy="prepare into a new folder")
         inventory.closed = [[Input(**item) for item in inputs] for inputs in known["generations"]]
         inventory.checksums, inventory.tokenizer = known["checksums"], known["tokenizer"]
-    inventory.added = _new_inputs(inventory, inputs)
+    present = {item.path: item for item in inputs}
+    for generation in inventory.closed:
+        for item in generation:
+            now = present.pop(item.path, None)
+            if now is None:
+                raise BrimfulError(
+                    f"{directory} contains {item.path}, which is not among the inputs now; name all earlier"
+                    " inputs again (new ones may join them), or prepare into a new folder"
+                )
+            if now != item and not (now.bytes == item.bytes and _same_content(inventory.checksums, item)):
+                raise BrimfulError(f"{item.path} changed since it was prepared; prepare into a new folder")
+    inventory.added = list(present.values())
     return inventory
 
 
@@ -181,22 +180,7 @@ def require_corpus_place(directory: Path) -> None:
 def _is_ours(directory: Path) -> bool:
     """Whether a preparation began here: it holds plan.json, or only the folders that are made first."""
     names = {path.name for path in directory.iterdir() if not path.name.startswith(TEMPORARY)}
-    return PLAN in names or names <= {*FOLDERS, "ranks", LOCK}
-
-
-def _new_inputs(inventory: Inventory, inputs: Sequence[Input]) -> list[Input]:
-    present = {item.path: item for item in inputs}
-    known = [item for generation in inventory.closed for item in generation]
-    for item in known:
-        now = present.pop(item.path, None)
-        if now is None:
-            raise BrimfulError(
-                f"{inventory.directory} contains {item.path}, which is not among the inputs now; "
-                "name all earlier inputs again (new ones may join them), or prepare into a new folder"
-            )
-        if now != item and not (now.bytes == item.bytes and _same_content(inventory.checksums, item)):
-            raise BrimfulError(f"{item.path} changed since it was prepared; prepare into a new folder")
-    return list(present.values())
+    return PLAN in names or names <= {*FOLDERS, LOCK}
 
 
 def _same_content(checksums: dict[str, list[list[Any]]], item: Input) -> bool:

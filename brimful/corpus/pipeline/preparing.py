@@ -1,112 +1,341 @@
 """Raw text files -> a folder of tokenized, word-bounded shards.
 
-    read, clean (per part) -> find duplicates (whole corpus) -> tokenizer -> tokenize (per shard)
+    clean (a task a text part) -> duplicates (the whole corpus) -> tokenizer -> tokenize (a task a shard)
 
-The output depends on the inputs and the settings alone: not on the number of workers, the engine, the number
-of machines, or kills.
+Each stage skips what is finished already. The output depends on the inputs and the settings alone: not on the
+number of workers, the engine, the number of machines, or kills.
 """
 
-from collections.abc import Sequence
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
+
+import numpy as np
 
 from brimful.base.config import config_hash, to_dict, write_yaml
-from brimful.base.console import counted, warn
+from brimful.base.console import counted, say, warn
+from brimful.base.errors import BrimfulError
 from brimful.base.folder_lock import FolderLock
+from brimful.base.storage import find_commit, sweep
 from brimful.base.summary import with_overview
 from brimful.corpus.cleaning.clean import Cleaner
 from brimful.corpus.cleaning.version import cleaning_version
 from brimful.corpus.dedup.duplicates import NearKeys
-from brimful.corpus.engines.engine import Engine, EngineConfig
+from brimful.corpus.engines.engine import Engine
+from brimful.corpus.engines.watchdog import hostile_documents
+from brimful.corpus.pipeline.cleaning import WATCH, CleanTask, clean_part
 from brimful.corpus.pipeline.config import PrepareConfig
-from brimful.corpus.pipeline.inventory import open_inventory, require_corpus_place
-from brimful.corpus.pipeline.prepare_summary import summarise_inputs, summarise_preparation
-from brimful.corpus.pipeline.stages import CLEANING, Preparation, Settings
-from brimful.corpus.pipeline.text import check_lexicon
-from brimful.corpus.pipeline.tokenizer_choice import TokenizerChoice, peak_memory_mb
+from brimful.corpus.pipeline.duplicate_decisions import decide, read_decisions
+from brimful.corpus.pipeline.inventory import (
+    FOLDERS,
+    Inventory,
+    ShardDocuments,
+    Split,
+    cut_shards,
+    open_inventory,
+    require_corpus_place,
+)
+from brimful.corpus.pipeline.summary import (
+    count_all,
+    length_histogram,
+    require_some,
+    show_warnings,
+    summarise_inputs,
+    summarise_preparation,
+)
+from brimful.corpus.pipeline.text import TextPart
+from brimful.corpus.pipeline.tokenizer_choice import (
+    choices_of,
+    freeze,
+    require_unchanged,
+    tokenizer_settings,
+    tokens_a_guess,
+)
+from brimful.corpus.pipeline.tokenizing import TokenizeTask, in_split, tokenize_shard
 from brimful.corpus.reading.inputs import Input, find_inputs, format_of
 from brimful.corpus.reading.read import check_encoding
-from brimful.corpus.words.segmenter import segmenter_name
+from brimful.corpus.shards import MANIFEST, write_manifest
+from brimful.corpus.words.cutters import cutter_version
 from brimful.corpus.words.word_lists import word_list
 
 # Where and how the work is done; the output does not depend on these.
-VOLATILE = (
-    "paths",
-    "out",
-    "workers",
-    "engine",
-    "retrain_tokenizer",
-    "dry_run",
-)
+VOLATILE = ("paths", "out", "workers", "engine", "retrain_tokenizer", "dry_run")
+CLEANING = "cleaning version"  # its name among the settings in MANIFEST.json
+LEXICON_CHARACTERS = 2_000_000
+"""Characters of the text that are looked through for the words of a lexicon, of all parts alike."""
+LEAST_SHARE_OF_ENTRIES = 1e-3
+"""If fewer of a lexicon's entries occur, it is probably written otherwise than the text."""
+_OURS = re.compile(r"(part|generation|train|validation)-\d{5,}")
+
+Record = dict[str, Any]
 
 
-def prepare_corpus(config: PrepareConfig) -> dict[str, Any]:
+class _Manifest(TypedDict):
+    settings: dict[str, Any]
+
+
+def prepare_corpus(config: PrepareConfig) -> Record:
     """Prepare a corpus; `brimful.prepare` says what comes back and what is refused."""
     check_encoding(config.read.encoding)
     Cleaner(config.clean)
     if config.dedup.near:
         NearKeys()
     inputs = find_inputs(config.paths, config.out)
-    settings = _settings(config)
+    preparation = Preparation(config)
     if config.dry_run:
-        return _list(inputs)
+        paths, size = [item.path for item in inputs], sum(item.bytes for item in inputs)
+        listed = {"dry_run": True, "files": len(inputs), "bytes": size, "inputs": paths}
+        return with_overview(listed, summarise_inputs(paths, size))
     out = Path(config.out)
     require_corpus_place(out)
     with FolderLock() as lock:
         lock.take(out)
         inventory = open_inventory(out, inputs)
-        with Engine(EngineConfig(engine=config.engine, workers=config.workers)) as engine:
-            summary = Preparation(settings, inventory, engine).run()
-        if config.lexicon:
-            check_lexicon(out, config.language, config.lexicon)
+        with Engine(config.engine, config.workers) as engine:
+            facts = preparation.run(inventory, engine)
         write_yaml(out / "config.yaml", config)
-    documents = summary["documents"]
-    if config.validation_share and not documents["validation"]:
-        cure = "raise --validation-share"
-        whole = config.read.split == "file" and all(format_of(each.path) == "text" for each in inputs)
-        if whole and len(inputs) * config.validation_share < 1:
-            cure = "a text file is one document, unless --read.split line makes each line one"
-        warn(
-            f"none of {counted(documents['kept'], 'document')} was held out, so pretrain has no validation"
-            f" loss: {cure}"
-        )
-    memory = {"main": peak_memory_mb("self")}
-    if config.engine == "local":
-        memory["workers"] = peak_memory_mb("children")
-    facts = {**summary, "memory_mb": memory}
+    if config.validation_share and not facts["documents"]["validation"]:
+        _warn_of_no_validation(config, inputs, facts["documents"]["kept"])
     return with_overview(facts, summarise_preparation(facts))
 
 
-def _settings(config: PrepareConfig) -> Settings:
-    lexicon_hash = ""
-    if config.lexicon:
-        words, notes = word_list(config.lexicon, "lexicon")
-        lexicon_hash = config_hash(words)
-        for note in notes:
-            warn(note)
-    given = {key: value for key, value in to_dict(config).items() if key not in VOLATILE}
-    tokenizer = TokenizerChoice(
-        tokenizer=config.tokenizer,
-        model=config.model,
-        lowercase=config.lowercase,
-        han=config.han,
-        nfkc=config.clean.nfkc,
-        max_documents=config.max_documents,
-        extend=config.extend,
-    )
-    segmenter = segmenter_name()
-    facts = {"lexicon content": lexicon_hash, "segmenter": segmenter, CLEANING: cleaning_version()}
-    return Settings(
-        config=config,
-        given={**given, **facts},
-        tokenizer=tokenizer,
-        tokenizer_settings=tokenizer.check(),
-        lexicon_hash=lexicon_hash,
-        segmenter=segmenter,
-    )
+def _warn_of_no_validation(config: PrepareConfig, inputs: Sequence[Input], documents: int) -> None:
+    cure = "raise --validation-share"
+    whole = config.read.split == "file" and all(format_of(each.path) == "text" for each in inputs)
+    if whole and len(inputs) * config.validation_share < 1:
+        cure = "a text file is one document, unless --read.split line makes each line one"
+    warn(f"none of {counted(documents, 'document')} was held out, so pretrain has no validation loss: {cure}")
 
 
-def _list(inputs: Sequence[Input]) -> dict[str, Any]:
-    paths, size = [item.path for item in inputs], sum(item.bytes for item in inputs)
-    facts = {"dry_run": True, "files": len(inputs), "bytes": size, "inputs": paths}
-    return with_overview(facts, summarise_inputs(paths, size))
+class Preparation:
+    """One run of `prepare`.
+
+    Attributes:
+        config: without the paths, which are none of the tasks' business.
+        settings: everything but the inputs that decides the output, as MANIFEST.json records it.
+        texts: the commit records of the text parts by name; names of the parts are by generation in `names`.
+
+    Raises:
+        BrimfulError: the lexicon or the tokenizer cannot be read, or no package finds Chinese words.
+    """
+
+    def __init__(self, config: PrepareConfig) -> None:
+        self.config = replace(config, paths=())
+        self.out = Path(config.out)
+        self.lexicon: list[str] = []
+        if config.lexicon:
+            self.lexicon, notes = word_list(config.lexicon, "lexicon")
+            for note in notes:
+                warn(note)
+        self.lexicon_hash = config_hash(self.lexicon) if self.lexicon else ""
+        self.segmenter = cutter_version()
+        self.tokenizer_settings = tokenizer_settings(config)
+        given = {key: value for key, value in to_dict(config).items() if key not in VOLATILE}
+        content = {"lexicon content": self.lexicon_hash, "segmenter": self.segmenter}
+        self.settings = {**given, **content, CLEANING: cleaning_version()}
+        self.names: list[list[str]] = []
+        self.texts: dict[str, Record] = {}
+        self.seconds: dict[str, float] = {}
+
+    def run(self, inventory: Inventory, engine: Engine) -> Record:
+        """Run all stages; returns the summary."""
+        self.inventory, self.engine = inventory, engine
+        started = time.monotonic()
+        self._begin()
+        self._timed("clean", self._clean)
+        texts = list(self.texts.values())
+        decisions = self._timed("dedup", lambda: decide(self.out, texts, self.config.dedup))
+        self._timed("tokenizer", self._freeze)
+        tasks = self._shard_tasks(decisions)
+        self._retire([task.documents.name for task in tasks])
+        self.inventory.close([entry for text in texts for entry in text["inputs"]])
+        self._timed("tokenize", lambda: self._tokenize(tasks))
+        facts = self._finish(tasks)
+        if self.lexicon:
+            self._check_lexicon()
+        self.seconds["total"] = round(time.monotonic() - started, 2)
+        return {**facts, "seconds": self.seconds}
+
+    def _timed(self, stage: str, function: Callable[[], Any]) -> Any:
+        begun = time.monotonic()
+        result = function()
+        self.seconds[stage] = round(time.monotonic() - begun, 2)
+        return result
+
+    def _begin(self) -> None:
+        """Refuse a changed tokenizer, remove MANIFEST.json if shards will change, remove temporary files."""
+        if self.config.retrain_tokenizer:
+            self.inventory.tokenizer = None
+        require_unchanged(self.inventory, self.tokenizer_settings)
+        manifest = find_commit(self.out / MANIFEST, _Manifest)
+        if manifest is None or manifest["settings"] != self.settings or self.config.retrain_tokenizer:
+            (self.out / MANIFEST).unlink(missing_ok=True)
+        if manifest and manifest["settings"].get(CLEANING) != self.settings[CLEANING]:
+            warn(f"{self.out} was cleaned by other rules than this version's: it is cleaned again")
+        for folder in (self.out, *(self.out / name for name in FOLDERS)):
+            sweep(folder)
+        self.inventory.save()
+
+    def _clean(self) -> None:
+        """Make the text parts of all generations, and collect their commit records."""
+        generations = self.inventory.generations(self.config.read)
+        tasks = [CleanTask(config=self.config, part=part) for parts in generations for part in parts]
+        if self.config.max_documents is None:
+            self._clean_parts(tasks)
+        else:
+            tasks = self._clean_first(tasks, self.config.max_documents)
+        self.texts = {task.part.name: _require(task.made(), task.part.name) for task in tasks}
+        self.names = [[part.name for part in parts if part.name in self.texts] for parts in generations]
+
+    def _clean_parts(self, tasks: Sequence[CleanTask]) -> None:
+        todo = [task for task in tasks if task.made(verify=True) is None]
+        self.engine.run(
+            clean_part, todo, "clean", _describe, lambda task: len(hostile_documents(task.watchdog))
+        )
+
+    def _clean_first(self, tasks: Sequence[CleanTask], documents: int) -> list[CleanTask]:
+        """Clean part after part until enough documents are read."""
+        limited: list[CleanTask] = []
+        for task in tasks:
+            limited.append(replace(task, limit=documents))
+            self._clean_parts(limited[-1:])
+            documents -= _require(limited[-1].made(), task.part.name)["read"]
+            if documents == 0:
+                break
+        return limited
+
+    def _freeze(self) -> None:
+        if self.inventory.tokenizer is None:
+            texts = list(self.texts.values())
+            require_some(texts)
+            freeze(self.inventory, self.config, self.tokenizer_settings, texts)
+
+    def _shard_tasks(self, decisions: Record) -> list[TokenizeTask]:
+        """A task for each shard; shards depend on the texts, the decisions and the settings alone."""
+        counts: dict[Split, int] = {"train": 0, "validation": 0}
+        tasks = []
+        for names in self.names:
+            for split in counts:
+                shards = self._cut(names, split, counts[split])
+                counts[split] += len(shards)
+                tasks += [self._shard_task(shard, decisions) for shard in shards]
+        return tasks
+
+    def _cut(self, names: Sequence[str], split: Split, first: int) -> list[ShardDocuments]:
+        expected = []
+        for name in names:
+            documents = TextPart(self.out, name).documents
+            chosen = in_split(documents, split, self.config.validation_share)
+            chosen &= read_decisions(self.out, name) == 0
+            expected.append(documents["tokens"] * chosen)
+        return cut_shards(names, expected, split, first, self._guesses_a_shard)
+
+    @cached_property
+    def _guesses_a_shard(self) -> float | None:
+        """`shard_tokens` in the unit of DOCUMENT["tokens"], which were estimated without the tokenizer."""
+        if self.config.shard_tokens is None:
+            return None
+        return self.config.shard_tokens / tokens_a_guess(self.out, self.names[0])
+
+    def _shard_task(self, shard: ShardDocuments, decisions: Record) -> TokenizeTask:
+        parts = [documents.part for documents in shard.ranges]
+        texts = [self.texts[part] for part in parts]
+        inputs = [tuple((entry["path"], entry["begin"]) for entry in text["inputs"]) for text in texts]
+        made_of = [
+            [name, facts] for name, facts in decisions["files"].items() if name.partition(".")[0] in parts
+        ]
+        return TokenizeTask(
+            config=self.config,
+            documents=shard,
+            inputs=tuple(inputs),
+            tokenizer_hash=self._tokenizer["hash"],
+            lexicon_hash=self.lexicon_hash,
+            segmenter=self.segmenter,
+            depends=config_hash([made_of, [text["files"] for text in texts]]),
+        )
+
+    @property
+    def _tokenizer(self) -> Record:
+        assert self.inventory.tokenizer is not None
+        return self.inventory.tokenizer
+
+    def _tokenize(self, tasks: Sequence[TokenizeTask]) -> None:
+        todo = [task for task in tasks if task.made(verify=True) is None]
+        self.engine.run(tokenize_shard, todo, "tokenize", lambda task: task.documents.name)
+        if not todo:
+            say(f"nothing is new: all {counted(len(tasks), 'shard')} of {self.out} are as they were")
+        elif len(todo) < len(tasks):
+            say(f"new: {len(todo):,} of {counted(len(tasks), 'shard')}; the others are as they were")
+
+    def _retire(self, shards: Sequence[str]) -> None:
+        """Remove files that no part or shard owns any more, commit records first. Files of the user stay."""
+        parts = set(self.texts)
+        for file in (self.out / "text").glob(f"{WATCH}*"):
+            file.unlink()
+        for folder, names in {"shards": set(shards), "text": parts, "dedup": parts}.items():
+            for file in sorted((self.out / folder).iterdir(), key=lambda file: file.suffix != ".json"):
+                name = file.name.partition(".")[0]
+                if name not in names and _OURS.fullmatch(name) and not file.is_dir():
+                    file.unlink()
+
+    def _finish(self, tasks: Sequence[TokenizeTask]) -> Record:
+        """Write MANIFEST.json, which makes the corpus exist."""
+        names = [task.documents.name for task in tasks]
+        shards = [_require(task.made(), name) for task, name in zip(tasks, names, strict=True)]
+        texts = list(self.texts.values())
+        summary = count_all(texts, (read_decisions(self.out, name) for name in self.texts), shards)
+        show_warnings(summary["warnings"], str(self.out / MANIFEST))
+        decided = {**choices_of(self.out, self.config), "validation_share": self.config.validation_share}
+        facts = {**summary, "decided": decided}
+        write_manifest(
+            self.out,
+            names,
+            settings=self.settings,
+            tokenizer=self._tokenizer,
+            inputs=[entry for text in texts for entry in text["inputs"]],
+            length_histogram=length_histogram(shards),
+            summary=summary,
+            **with_overview({}, summarise_preparation(facts)),
+        )
+        return facts
+
+    def _check_lexicon(self) -> None:
+        """Warn of a lexicon of which nothing, or hardly anything, occurs in the text."""
+        from brimful.corpus.words.segmenter import Segmenter, entries_found
+
+        def beginnings() -> Iterator[str]:
+            for name in self.texts:
+                part, left = TextPart(self.out, name), LEXICON_CHARACTERS // len(self.texts)
+                for _, text, _, _ in part.rows(0, np.ones(len(part.documents), bool)):
+                    yield text
+                    left -= len(text)
+                    if left <= 0:
+                        break
+
+        found = entries_found(Segmenter(self.config.language, self.lexicon), self.lexicon, beginnings())
+        if found <= LEAST_SHARE_OF_ENTRIES * len(self.lexicon):
+            characters = sum(text["characters"] for text in self.texts.values())
+            seen = min(characters, LEXICON_CHARACTERS)
+            warn(
+                f"{self.config.lexicon}: {found:,} of its {len(self.lexicon):,} words occur in {seen:,}"
+                f" characters of the text (the first is {self.lexicon[0]!r:.40}): words are found only as"
+                " they are written, one a line"
+            )
+
+
+def _require(record: Record | None, name: str) -> Record:
+    if record is None:
+        raise BrimfulError(
+            f"{name} was finished and has disappeared: another process writes to this folder; run again"
+        )
+    return record
+
+
+def _describe(task: CleanTask) -> str:
+    paths = list(dict.fromkeys(span.path for span in task.part.spans))
+    more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+    return f"{task.part.name} ({paths[0]}{more})"

@@ -7,37 +7,27 @@ NAME.bands    MinHash keys, uint64 (documents, 14) (with dedup.near)
 NAME.json     the commit record
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
-from typing import Any, BinaryIO, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 
-from brimful.base.console import counted, warn
-from brimful.base.paths import utf8_path
-from brimful.base.storage import atomic_files, commit, find_commit
+from brimful.base.console import warn
+from brimful.base.storage import atomic_files, find_commit
 from brimful.corpus.dedup.duplicates import BANDS, LINE_BYTES, DedupConfig, NearKeys
-from brimful.corpus.dedup.keys import compute_keys
 from brimful.corpus.shards import map_file
-from brimful.corpus.words.segmenter import Language, Segmenter, entries_found, read_lexicon
 
 ROW_GROUP_CHARACTERS = 1 << 21
 ROWS_AT_ONCE = 1024
-LEXICON_CHECK_CHARACTERS = 2_000_000
-"""Characters of the text that are looked through, of all parts alike."""
-LEAST_SHARE_OF_ENTRIES = 1e-3
-"""If fewer of a lexicon's entries occur, it is probably written otherwise than the text."""
 
 # `key`: of the text. `origin`: the key that all pieces of a cut document share. `tokens`: an estimate.
 DOCUMENT = np.dtype([("key", "<u8"), ("origin", "<u8"), ("tokens", "<u4"), ("lines", "<u4")])
 
 
-@dataclass(frozen=True)
-class CleanText:
+class CleanText(NamedTuple):
     """A clean document, or a piece of one that was cut, and where it was read."""
 
     text: str
@@ -92,83 +82,71 @@ def text_path(directory: Path, name: str) -> Path:
     return directory / "text" / f"{name}.parquet"
 
 
-class TextWriter:
-    """Writes a part under temporary names, until `commit` makes it exist."""
+def write_text(
+    directory: Path, name: str, dedup: DedupConfig, documents: Iterable[list[CleanText]]
+) -> tuple[list[Path], dict[str, int]]:
+    """Write the files of a part, all but its commit record.
 
-    def __init__(self, directory: Path, name: str, dedup: DedupConfig) -> None:
-        self.documents = self.characters = 0
-        self._path = text_path(directory, name)
-        self._dedup = dedup
-        self._near = NearKeys() if dedup.near else None
-        self._rows: list[CleanText] = []
-        self._size = 0
-        self._stack = ExitStack()
-        suffixes = [".docs"] + [".lines"] * (dedup.lines > 0) + [".bands"] * dedup.near
-        self._paths = [self._path, *map(self._path.with_suffix, suffixes)]
-        self._files: dict[str, BinaryIO] = {}
+    Args:
+        documents: the pieces of each document; read once, so memory holds a row group.
 
-    def __enter__(self) -> "TextWriter":
-        import pyarrow as pa
-        import pyarrow.parquet as pq
+    Returns:
+        the files, and how many `documents` and `characters` they have.
 
-        self._schema = pa.schema([("text", pa.string()), ("input", pa.uint32()), ("record", pa.uint64())])
-        with ExitStack() as stack:
-            record = self._path.with_suffix(".json")
-            parquet, *others = stack.enter_context(atomic_files(record, self._paths))
-            place = stack.enter_context(utf8_path(parquet))
-            self._parquet = stack.enter_context(pq.ParquetWriter(place, self._schema, compression="zstd"))
-            for path, temporary in zip(self._paths[1:], others, strict=True):
-                self._files[path.suffix] = stack.enter_context(open(temporary, "wb"))
-            self._stack = stack.pop_all()
-        return self
+    Raises:
+        BrimfulError: the folder cannot be written.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None:
-            with self._stack:
-                self._flush()
-        else:
-            self._stack.__exit__(kind, error, trace)
+    schema = pa.schema([("text", pa.string()), ("input", pa.uint32()), ("record", pa.uint64())])
+    path = text_path(directory, name)
+    suffixes = [".docs"] + [".lines"] * (dedup.lines > 0) + [".bands"] * dedup.near
+    paths = [path, *map(path.with_suffix, suffixes)]
+    near = NearKeys() if dedup.near else None
+    counts = {"documents": 0, "characters": 0}
+    with ExitStack() as stack:
+        parquet, *others = stack.enter_context(atomic_files(path.with_suffix(".json"), paths))
+        table = stack.enter_context(pq.ParquetWriter(parquet, schema, compression="zstd"))
+        files = [stack.enter_context(open(temporary, "wb")) for temporary in others]
+        for rows in _row_groups(documents):
+            texts, inputs, records, is_first = zip(*rows, strict=True)
+            table.write_table(pa.table([texts, inputs, records], schema=schema))
+            facts, lines = _facts(texts, is_first)
+            columns = {".docs": facts, ".lines": lines}
+            if near is not None:
+                columns[".bands"] = near(texts)
+            for file, suffix in zip(files, suffixes, strict=True):
+                file.write(columns[suffix].tobytes())
+            counts["documents"] += len(texts)
+            counts["characters"] += sum(map(len, texts))
+    return paths, counts
 
-    def add(self, rows: list[CleanText]) -> None:
-        """Append a document's pieces."""
-        self._rows += rows
-        self._size += sum(len(row.text) for row in rows)
-        if self._size >= ROW_GROUP_CHARACTERS:
-            self._flush()
 
-    def _flush(self) -> None:
-        import pyarrow as pa
+def _row_groups(documents: Iterable[list[CleanText]]) -> Iterator[list[CleanText]]:
+    """The pieces of documents in groups of about ROW_GROUP_CHARACTERS, which part no document."""
+    rows: list[CleanText] = []
+    size = 0
+    for pieces in documents:
+        rows += pieces
+        size += sum(len(piece.text) for piece in pieces)
+        if size >= ROW_GROUP_CHARACTERS:
+            yield rows
+            rows, size = [], 0
+    if rows:
+        yield rows
 
-        if not self._rows:
-            return
-        texts = [row.text for row in self._rows]
-        columns = [texts, [row.input for row in self._rows], [row.record for row in self._rows]]
-        self._parquet.write_table(pa.table(columns, schema=self._schema))
-        keys = compute_keys(texts, LINE_BYTES)
-        first = np.array([row.is_first for row in self._rows])
-        facts = np.empty(len(texts), DOCUMENT)
-        facts["key"], facts["tokens"], facts["lines"] = keys.documents, keys.tokens, keys.line_counts
-        facts["origin"] = keys.documents[np.maximum.accumulate(np.where(first, np.arange(len(first)), 0))]
-        self._files[".docs"].write(facts.tobytes())
-        if ".lines" in self._files:
-            self._files[".lines"].write(keys.lines.tobytes())
-        if self._near is not None:
-            self._files[".bands"].write(self._near(texts).tobytes())
-        self.documents += len(texts)
-        self.characters += self._size
-        self._rows, self._size = [], 0
 
-    def commit(self, **facts: Any) -> dict[str, Any]:
-        """Write the commit record, after the `with` block; returns it."""
-        return commit(
-            self._path.with_suffix(".json"),
-            self._paths,
-            documents=self.documents,
-            characters=self.characters,
-            **facts,
-        )
+def _facts(texts: tuple[str, ...], is_first: tuple[bool, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """The facts about each document, DOCUMENT (D,), and the keys of the lines, uint64 (L,)."""
+    from brimful.corpus.dedup.keys import compute_keys  # imports numba
+
+    keys = compute_keys(texts, LINE_BYTES)
+    first = np.where(is_first, np.arange(len(texts)), 0)
+    facts = np.empty(len(texts), DOCUMENT)
+    facts["key"], facts["tokens"], facts["lines"] = keys.documents, keys.tokens, keys.line_counts
+    facts["origin"] = keys.documents[np.maximum.accumulate(first)]
+    return facts, keys.lines
 
 
 class TextPart:
@@ -199,7 +177,7 @@ class TextPart:
         import pyarrow.parquet as pq
 
         end = begin + len(chosen)
-        with utf8_path(self._path) as place, pq.ParquetFile(place) as file:
+        with pq.ParquetFile(self._path) as file:
             counts = [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)]
             ends = np.cumsum([0, *counts])
             groups = [n for n in range(len(counts)) if ends[n] < end and ends[n + 1] > begin]
@@ -214,33 +192,3 @@ class TextPart:
                     numbers = (at + np.flatnonzero(wanted)).tolist()
                     yield from zip(numbers, *(column.to_pylist() for column in picked.columns), strict=True)
                 at += len(batch)
-
-
-def check_lexicon(directory: Path, language: Language, path: str) -> None:
-    """Warn of a lexicon of which nothing, or hardly anything, occurs in the clean text of a corpus.
-
-    Raises:
-        BrimfulError: as `read_lexicon`.
-    """
-    words = read_lexicon(path)
-    parts = sorted(file.stem for file in (directory / "text").glob("*.parquet"))
-    seen = 0
-
-    def texts() -> Iterator[str]:
-        nonlocal seen
-        for place, name in enumerate(parts, 1):
-            part = TextPart(directory, name)
-            for _, text, _, _ in part.rows(0, np.ones(len(part.documents), dtype=bool)):
-                if seen >= LEXICON_CHECK_CHARACTERS * place // len(parts):
-                    break
-                seen += len(text)
-                yield text
-
-    found = entries_found(Segmenter(language, words), words, texts())
-    if found <= LEAST_SHARE_OF_ENTRIES * len(words):
-        where = "the text" if seen < LEXICON_CHECK_CHARACTERS else f"{seen:,} characters of the text"
-        entries = counted(len(words), "entry").replace("entrys", "entries")
-        warn(
-            f"{path}: {found:,} of {entries} occur in {where} (the first is {words[0]!r:.40}): words are"
-            " found only as they are written, one a line"
-        )

@@ -1,23 +1,22 @@
 """The tokenizer of a corpus folder: given, or trained on a sample of the clean text; then frozen."""
 
-import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from brimful.base.console import say
 from brimful.base.errors import BrimfulError
-from brimful.base.system import peak_memory
+from brimful.corpus.pipeline.config import PrepareConfig
 from brimful.corpus.pipeline.duplicate_decisions import read_decisions
 from brimful.corpus.pipeline.inventory import Inventory
 from brimful.corpus.pipeline.text import TextPart
 from brimful.corpus.text.special_ids import mask_id, named_as
 from brimful.corpus.text.tokenizer import load, save, tokenizer_hash
+from brimful.corpus.text.tokenizer_pipelines import with_nfkc
 from brimful.corpus.tokenize.extension import MOST_CHARACTERS, extend, require_extensible
-from brimful.corpus.tokenize.vocabulary_training import Han, Model, smallest_vocabulary, train, with_nfkc
+from brimful.corpus.tokenize.vocabulary_training import smallest_vocabulary, train
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -30,77 +29,54 @@ ACCENTS = {"Latin": ("é", "e"), "Greek": ("ά", "α"), "Cyrillic": ("ё", "е")
 """A letter with an accent and without one, by script."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class TokenizerChoice:
-    """The settings that decide the tokenizer of a folder."""
+def is_trained(config: PrepareConfig) -> bool:
+    """Whether the tokenizer is trained on the text, and not given."""
+    return config.tokenizer.startswith(TRAIN)
 
-    tokenizer: str
-    model: Model
-    lowercase: bool
-    han: Han
-    nfkc: bool
-    max_documents: int | None
-    extend: int
 
-    @property
-    def trained(self) -> bool:
-        """Whether it is trained on the text, and not given."""
-        return self.tokenizer.startswith(TRAIN)
+def tokenizer_settings(config: PrepareConfig) -> dict[str, Any]:
+    """The settings that a folder keeps with its tokenizer; of a given one, also a hash of its content.
 
-    def check(self) -> dict[str, Any]:
-        """The settings that a folder keeps with its tokenizer; of a given one, also a hash of its content.
-
-        Raises:
-            BrimfulError: SIZE is not a number in range, or a given tokenizer cannot be loaded or extended.
-        """
-        if not self.trained:
-            given = self._given()
-            settings = {"content": tokenizer_hash(given), "nfkc": self.nfkc}
-            if not self.extend:
-                return settings
+    Raises:
+        BrimfulError: SIZE is not a number in range, or a given tokenizer cannot be loaded or extended.
+    """
+    if not is_trained(config):
+        given = _given(config)
+        settings = {"content": tokenizer_hash(given), "nfkc": config.clean.nfkc}
+        if config.extend:
             require_extensible(given)
-            return settings | {"extend": self.extend, "max_documents": self.max_documents}
-        if self.extend:
-            raise BrimfulError(
-                f"extend adds pieces to a given tokenizer, not to tokenizer={self.tokenizer}: leave it out"
-            )
-        size = self.tokenizer.removeprefix(TRAIN)
-        smallest = smallest_vocabulary(self.model)
-        if not size.isdecimal() or not smallest <= int(size) <= LARGEST_VOCABULARY:
-            raise BrimfulError(
-                f"tokenizer={self.tokenizer}: write train:SIZE, as in train:8000, "
-                f"with a SIZE from {smallest} to {LARGEST_VOCABULARY:,}"
-            )
-        settings = asdict(self)
-        del settings["extend"]
+            settings |= {"extend": config.extend, "max_documents": config.max_documents}
         return settings
+    if config.extend:
+        raise BrimfulError(
+            f"extend adds pieces to a given tokenizer, not to tokenizer={config.tokenizer}: leave it out"
+        )
+    size = config.tokenizer.removeprefix(TRAIN)
+    smallest = smallest_vocabulary(config.model)
+    if not size.isdecimal() or not smallest <= int(size) <= LARGEST_VOCABULARY:
+        raise BrimfulError(
+            f"tokenizer={config.tokenizer}: write train:SIZE, as in train:8000, with a SIZE from {smallest}"
+            f" to {LARGEST_VOCABULARY:,}"
+        )
+    return {
+        "tokenizer": config.tokenizer,
+        "model": config.model,
+        "lowercase": config.lowercase,
+        "han": config.han,
+        "nfkc": config.clean.nfkc,
+        "max_documents": config.max_documents,
+    }
 
-    def _given(self) -> "Tokenizer":
-        if not Path(self.tokenizer).exists():
-            raise BrimfulError(
-                f"no tokenizer at {self.tokenizer}: name one that there is, a folder or a file, or give"
-                f" {TRAIN}SIZE, as in {TRAIN}8000"
-            )
-        given = load(self.tokenizer)
-        mask_id(given)  # pretraining needs one
-        return named_as(with_nfkc(given), given) if self.nfkc else given
 
-    def make(self, texts: Iterator[str]) -> "Tokenizer":
-        """Train the tokenizer on these texts; or load it, and extend it with pieces of these texts."""
-        if self.trained:
-            size = int(self.tokenizer.removeprefix(TRAIN))
-            made = train(
-                texts, size, model=self.model, lowercase=self.lowercase, han=self.han, nfkc=self.nfkc
-            )
-        elif self.extend:
-            given = self._given()
-            size = given.get_vocab_size() + self.extend
-            made = extend(given, texts, self.extend)
-        else:
-            return self._given()
-        if (reached := made.get_vocab_size()) < size:
-            say(f"the text gave a vocabulary of {reached:,}, not {size:,}: nothing else occurs often enough")
-        return made
+def _given(config: PrepareConfig) -> "Tokenizer":
+    if not Path(config.tokenizer).exists():
+        raise BrimfulError(
+            f"no tokenizer at {config.tokenizer}: name one that there is, a folder or a file, or give"
+            f" {TRAIN}SIZE, as in {TRAIN}8000"
+        )
+    given = load(config.tokenizer)
+    mask_id(given)  # pretraining needs one
+    return named_as(with_nfkc(given), given) if config.clean.nfkc else given
 
 
 def require_unchanged(inventory: Inventory, settings: dict[str, Any]) -> None:
@@ -112,16 +88,15 @@ def require_unchanged(inventory: Inventory, settings: dict[str, Any]) -> None:
     if inventory.tokenizer is None:
         return
     known = inventory.tokenizer["settings"]
+    frozen = f"the tokenizer of {inventory.directory} is frozen"
     remedy = "add --retrain-tokenizer to make a new one, or prepare into a new folder"
-    if ("content" in known) != ("content" in settings) or known.get("content") != settings.get("content"):
-        raise BrimfulError(
-            f"the tokenizer of {inventory.directory} is frozen, and this is another one; {remedy}"
-        )
+    if known.get("content") != settings.get("content"):
+        raise BrimfulError(f"{frozen}, and this is another one; {remedy}")
     for key in sorted(known.keys() | settings.keys()):
         if known.get(key) != settings.get(key):
             raise BrimfulError(
-                f"the tokenizer of {inventory.directory} is frozen: it was made with "
-                f"{key}={known.get(key)!r}, not {settings.get(key)!r}; give that again, {remedy}"
+                f"{frozen}: it was made with {key}={known.get(key)!r}, not {settings.get(key)!r}; give that"
+                f" again, {remedy}"
             )
     file = inventory.directory / "tokenizer.json"
     if not file.is_file():
@@ -133,42 +108,38 @@ def require_unchanged(inventory: Inventory, settings: dict[str, Any]) -> None:
 
 
 def freeze(
-    inventory: Inventory,
-    choice: TokenizerChoice,
-    settings: dict[str, Any],
-    texts: Sequence[dict[str, Any]],
-) -> dict[str, Any]:
+    inventory: Inventory, config: PrepareConfig, settings: dict[str, Any], texts: Sequence[dict[str, Any]]
+) -> None:
     """Make the tokenizer, save it, and record it in the inventory.
 
     Args:
+        settings: `tokenizer_settings`, which `inventory.tokenizer` gets, with the tokenizer's `hash`.
         texts: the commit records of the text parts.
-
-    Returns:
-        characters, seconds and memory that training or extending took; empty for a given tokenizer.
-        `inventory.tokenizer` gets `settings` and `hash`.
     """
-    started = time.monotonic()
-    names = [text["name"] for text in texts]
-    characters = sum(text["characters"] for text in texts)
-    reads = choice.trained or choice.extend
-    wanted = SAMPLE_CHARACTERS if choice.trained else MOST_CHARACTERS
-    if reads:
-        how = "training" if choice.trained else "extending"
+    trained, size = is_trained(config), 0
+    wanted = SAMPLE_CHARACTERS if trained else MOST_CHARACTERS
+    if trained or config.extend:
+        how = "training" if trained else "extending"
+        characters = sum(text["characters"] for text in texts)
         say(f"{how} a tokenizer on {min(characters, wanted):,} of {characters:,} characters")
-    tokenizer = choice.make(_sample(inventory.directory, names, characters, wanted))
-    save(tokenizer, inventory.directory)
-    inventory.tokenizer = {"settings": settings, "hash": tokenizer_hash(tokenizer)}
+    sample = _sample(inventory.directory, texts, wanted)
+    if trained:
+        size = int(config.tokenizer.removeprefix(TRAIN))
+        nfkc = config.clean.nfkc
+        made = train(sample, size, model=config.model, lowercase=config.lowercase, han=config.han, nfkc=nfkc)
+    else:
+        made = _given(config)
+        if config.extend:
+            size = made.get_vocab_size() + config.extend
+            made = extend(made, sample, config.extend)
+    if (reached := made.get_vocab_size()) < size:
+        say(f"the text gave a vocabulary of {reached:,}, not {size:,}: nothing else occurs often enough")
+    save(made, inventory.directory)
+    inventory.tokenizer = {"settings": settings, "hash": tokenizer_hash(made)}
     inventory.save()
-    if not reads:
-        return {}
-    return {
-        "characters": min(characters, wanted),
-        "seconds": round(time.monotonic() - started, 2),
-        "peak_memory_mb": peak_memory_mb("self"),
-    }
 
 
-def choices_of(directory: Path, choice: TokenizerChoice) -> dict[str, Any]:
+def choices_of(directory: Path, config: PrepareConfig) -> dict[str, Any]:
     """What was decided about the tokenizer of a folder, as JSON.
 
     Returns:
@@ -185,17 +156,23 @@ def choices_of(directory: Path, choice: TokenizerChoice) -> dict[str, Any]:
     return {
         "model": type(tokenizer.model).__name__,
         "vocabulary_size": tokenizer.get_vocab_size(),
-        "trained": choice.trained,
+        "trained": is_trained(config),
         "lowercase": same("A", "a"),
         "accents": [script for script, (accented, letter) in ACCENTS.items() if same(accented, letter)],
-        "han": choice.han if choice.trained else None,
+        "han": config.han if is_trained(config) else None,
     }
 
 
-def _sample(directory: Path, names: Sequence[str], characters: int, wanted: int) -> Iterator[str]:
-    """Kept texts whose key is below a bound: the choice depends on each text alone."""
+def _sample(directory: Path, texts: Sequence[dict[str, Any]], wanted: int) -> Iterator[str]:
+    """Kept texts of about `wanted` characters: those whose key is below a bound, so that the choice depends
+    on each text alone.
+
+    Args:
+        texts: the commit records of the text parts.
+    """
+    characters = sum(text["characters"] for text in texts)
     bound = min(2**64 - 1, 2**64 * wanted // max(characters, 1))
-    for name in names:
+    for name in [text["name"] for text in texts]:
         part = TextPart(directory, name)
         chosen = (part.documents["key"] <= np.uint64(bound)) & (read_decisions(directory, name) == 0)
         for _, text, _, _ in part.rows(0, chosen):
@@ -214,8 +191,3 @@ def tokens_a_guess(directory: Path, names: Sequence[str]) -> float:
         )
         guessed += int(part.documents["tokens"][: len(few)].sum())
     return tokens / guessed if guessed and tokens else 1.0
-
-
-def peak_memory_mb(of: Literal["self", "children"]) -> int:
-    """See `brimful.base.system.peak_memory`."""
-    return peak_memory(of) >> 20

@@ -10,7 +10,7 @@ from itertools import count
 from typing import Any
 
 from brimful.base.errors import BrimfulError, nearest
-from brimful.base.paths import utf8_path
+from brimful.base.storage import require_utf8
 from brimful.base.system import forget_read
 from brimful.corpus.reading.archives import compression_of, read_chunks
 from brimful.corpus.reading.failures import check_machine
@@ -60,11 +60,11 @@ def read_column(span: Span, kind: str, field: str, issues: Counter[str]) -> Iter
 @contextmanager
 def plain_file(path: str, issues: Counter[str]) -> Iterator[str]:
     """The path of the file, unpacked where it is compressed: both formats need random access."""
+    require_utf8(path)
     with open(path, "rb"):  # its error is clearer than pyarrow's
         pass
     if not compression_of(path):
-        with utf8_path(path) as place:
-            yield place
+        yield path
         return
     with _unpacking(path):
         unpacked = tempfile.NamedTemporaryFile(buffering=0)  # noqa: SIM115

@@ -3,16 +3,17 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from brimful.base.compiled import compiled
 from brimful.corpus.fragments.fast_tokenizer import FastTokenizer
 from brimful.corpus.shards import TokenBatch
-from brimful.corpus.text.characters import SCRIPTS, character_scripts, code_points
+from brimful.corpus.text.characters import NO_SCRIPT, SCRIPTS, character_scripts, code_points
 from brimful.corpus.text.special_ids import unknown_id
 from brimful.corpus.words.segmenter import Segmenter, word_starts
+from brimful.corpus.words.sentences import sentence_spans
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -60,9 +61,6 @@ class TextTokenizer:
         Raises:
             TypeError: a text holds a lone surrogate.
         """
-        from brimful.corpus.words.boundaries import count_scripts
-        from brimful.corpus.words.sentences import sentence_spans
-
         joined = "\n".join(texts)
         codes = code_points(joined)
         tokens, begins, lengths = self._tokenize(texts, codes)
@@ -71,12 +69,10 @@ class TextTokenizer:
         sentences = word_starts(begins, sentence_spans(joined)) & words
         firsts = (np.cumsum(lengths) - lengths)[lengths > 0]
         words[firsts] = sentences[firsts] = True
-        counted = count_scripts(
-            codes, begins, tokens, self._unknown, character_scripts(), len(SCRIPTS)
-        ).tolist()
+        counted = _count_scripts(codes, begins, tokens, self._unknown, character_scripts()).tolist()
         scripts = {
             script: dict(zip(("characters", "tokens", "unknown"), counts, strict=True))
-            for script, counts in zip(SCRIPTS, counted, strict=False)
+            for script, counts in zip(SCRIPTS, counted, strict=True)
             if any(counts)
         }
         batch = TokenBatch(tokens, words, sentences, lengths, np.empty((0, 2), np.int64))
@@ -84,34 +80,51 @@ class TextTokenizer:
 
     def _lacking(self, codes: np.ndarray, tokens: np.ndarray, begins: np.ndarray) -> Counter[str]:
         """The characters of unknown tokens that the vocabulary lacks, counted."""
+        lacking: Counter[str] = Counter()
         unknown = np.flatnonzero(tokens == self._unknown)
         if not len(unknown):
-            return Counter()
+            return lacking
         ends = np.append(begins, len(codes))[unknown + 1]
         edges = np.zeros(len(codes) + 1, np.int64)
         np.add.at(edges, begins[unknown], 1)
         np.add.at(edges, ends, -1)
         found, counts = np.unique(codes[np.cumsum(edges[:-1]) > 0], return_counts=True)
-        return Counter(
-            {
-                chr(code): count
-                for code, count in zip(found.tolist(), counts.tolist(), strict=True)
-                if not chr(code).isspace() and self._lacks(chr(code))
-            }
-        )
+        for code, count in zip(found.tolist(), counts.tolist(), strict=True):
+            character = chr(code)
+            if not character.isspace() and self._lacks(character):
+                lacking[character] = count
+        return lacking
 
     def _lacks(self, character: str) -> bool:
-        """Whether a character is unknown alone, or behind a letter."""
         if character not in self._lacked:
-            asked = [character, f"{self._letter}{character}"]
-            self._lacked[character] = any(self._is_unknown(text) for text in asked)
+            ids = self._tokenizer.encode(character, add_special_tokens=False).ids
+            self._lacked[character] = self._unknown in ids
         return self._lacked[character]
 
-    @cached_property
-    def _letter(self) -> str:
-        """A letter that the vocabulary has; empty if it has no single letters."""
-        letters = (piece for piece in self._tokenizer.get_vocab() if len(piece) == 1 and piece.isalpha())
-        return next((letter for letter in sorted(letters) if not self._is_unknown(letter)), "")
 
-    def _is_unknown(self, text: str) -> bool:
-        return self._unknown in self._tokenizer.encode(text, add_special_tokens=False).ids
+@compiled
+def _count_scripts(
+    codes: np.ndarray, begins: np.ndarray, tokens: np.ndarray, unknown: int, table: np.ndarray
+) -> np.ndarray:
+    """Characters, tokens and unknown tokens by script.
+
+    Args:
+        begins: each token's first character, int (tokens,).
+        unknown: id of the unknown token, or -1.
+        table: `character_scripts()`.
+
+    Returns:
+        int64 (scripts, 3). A token of whitespace belongs to the script of the text after it; at the end,
+        to the last script.
+    """
+    counts = np.zeros((NO_SCRIPT + 1, 3), np.int64)
+    for code in codes:
+        counts[table[code], 0] += 1
+    for index, begin in enumerate(begins):
+        while begin + 1 < len(codes) and table[codes[begin]] == NO_SCRIPT:
+            begin += 1
+        script = table[codes[begin]]
+        counts[script, 1] += 1
+        counts[script, 2] += tokens[index] == unknown
+    counts[NO_SCRIPT - 1, 1:] += counts[NO_SCRIPT, 1:]
+    return counts[:NO_SCRIPT]

@@ -9,15 +9,20 @@ The order of the texts matters only where a sample is thinned to keep memory bou
 """
 
 import json
+import unicodedata
 from collections.abc import Iterable, Iterator
 from itertools import chain, dropwhile
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
 
 from brimful.base.console import say
 from brimful.base.errors import BrimfulError
+from brimful.corpus.text.characters import BERT_HAN, SPACE, character_classes, code_points
 from brimful.corpus.text.folding import Folding, normalizer
 from brimful.corpus.text.tokenizer_pipelines import (
     LONGEST_PIECE,
+    LONGEST_RUN,
     LONGEST_WORD,
     SPECIAL_TOKENS,
     Han,
@@ -28,19 +33,20 @@ from brimful.corpus.text.tokenizer_pipelines import (
     with_special_tokens,
     without_long_words,
 )
-from brimful.corpus.tokenize.alphabet import Alphabet
-from brimful.corpus.tokenize.pieces import train_pieces
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 Model = Literal["wordpiece", "bpe"]
-MODELS = get_args(Model)
 SMALLEST_VOCABULARY = 64
 # Of long Han runs hardly two are equal: the trainers' memory grows with the text, by about 30 and 100 bytes a
 # character.
 MOST_CHARACTERS_IN_RUNS = {"wordpiece": 30_000_000, "bpe": 10_000_000}
 BYTES = 256
+# The alphabet covers this fraction of the text. Rarer characters get the entries that the trainer leaves.
+ALPHABET_COVERAGE = 0.9998
+LEAST_FREQUENCY_OF_PIECES = 4
+_ESCAPED = set("\\^-[]&~|")
 
 
 def smallest_vocabulary(model: Model) -> int:
@@ -71,13 +77,8 @@ def train(
         nfkc: whether the tokenizer normalises its input by NFKC before all else.
 
     Raises:
-        BrimfulError: `size` is too small, the texts hold no character, or the model is another.
+        BrimfulError: `size` is too small, or the texts hold no character.
     """
-    if model not in MODELS:
-        raise BrimfulError(
-            f"a {model} tokenizer cannot be trained here; train wordpiece or bpe, or give a finished "
-            "tokenizer.json (of any model, Unigram too)"
-        )
     smallest = smallest_vocabulary(model)
     if size < smallest:
         raise BrimfulError(f"a {model} vocabulary of {size} is too small; ask for at least {smallest}")
@@ -93,7 +94,7 @@ def train(
     if model == "bpe":
         tokenizer = _bpe(texts, size, folding, han)
     elif han == "pieces":
-        tokenizer = train_pieces(texts, size, folding, special=SPECIAL_TOKENS)
+        tokenizer = train_pieces(texts, size, folding)
     else:
         normal = normalizer(folding, han_apart=True)
         tokenizer = bert(_wordpiece(texts, size, normal), lowercase)
@@ -137,15 +138,58 @@ def _empty() -> BrimfulError:
     return BrimfulError("cannot train a tokenizer: the texts are empty")
 
 
+class _Alphabet:
+    """Counts the characters of texts, and notes which ones follow another within a word."""
+
+    def __init__(self, normalizer: Any) -> None:
+        self._normalizer = normalizer
+        self._counts = np.zeros(0x110000, np.int64)
+        self._continues = np.zeros(0x110000, bool)
+
+    def read(self, texts: Iterable[str]) -> list[str]:
+        """The normalised texts, which are counted."""
+        normalised = [self._normalizer.normalize_str(text) for text in texts]
+        codes = code_points("\n".join(normalised))
+        if len(codes):
+            self._counts += np.bincount(codes, minlength=len(self._counts))
+            self._continues[codes[1:][character_classes()[codes[:-1]] != SPACE]] = True
+        return normalised
+
+    def choose(self, limit: int) -> tuple[list[str], list[str]]:
+        """At most `limit` characters that cover the text; the others. Frequent ones come first.
+
+        Raises:
+            BrimfulError: the texts hold no character.
+        """
+        self._counts[character_classes() == SPACE] = 0
+        order = np.lexsort((np.arange(len(self._counts)), -self._counts))[: np.count_nonzero(self._counts)]
+        if not len(order):
+            raise _empty()
+        covered = np.cumsum(self._counts[order])
+        enough = min(int(np.searchsorted(covered, ALPHABET_COVERAGE * covered[-1])) + 1, limit)
+        return [chr(code) for code in order[:enough]], [chr(code) for code in order[enough:]]
+
+    def continuations(self, characters: Iterable[str]) -> list[str]:
+        """`##c` for each of the characters that can stand within a word, sorted."""
+        return [f"##{c}" for c in sorted(characters) if self._continues[ord(c)] and _can_continue(c)]
+
+
+def _can_continue(character: str) -> bool:
+    """Whether BERT's pre-tokenizer leaves a character within a word."""
+    if any(first <= ord(character) <= last for first, last in BERT_HAN):
+        return False
+    if character.isascii():
+        return character.isalnum()
+    return not unicodedata.category(character).startswith("P")
+
+
 def _wordpiece(texts: Iterable[str], size: int, normal: Any) -> dict[str, int]:
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-    counter = Alphabet(normal)
+    counter = _Alphabet(normal)
     cut = pre_tokenizers.BertPreTokenizer()
     sample = [without_long_words(text, cut) for batch in _batches(texts) for text in counter.read(batch)]
     alphabet, others = counter.choose((size - len(SPECIAL_TOKENS)) * 3 // 4)
-    if not alphabet:
-        raise _empty()
     continuations = counter.continuations(alphabet)
     trainer = trainers.WordPieceTrainer(
         vocab_size=max(size, len(SPECIAL_TOKENS) + len(alphabet) + len(continuations)),
@@ -164,6 +208,59 @@ def _wordpiece(texts: Iterable[str], size: int, normal: Any) -> dict[str, int]:
             break
         vocabulary[piece] = len(vocabulary)
     return vocabulary
+
+
+def train_pieces(texts: Iterable[str], size: int, folding: Folding | None) -> "Tokenizer":
+    """Train a WordPiece whose pieces may hold several Chinese characters, without its post-processor.
+
+    BERT sets every Han character apart, so a model must learn each word anew from its characters. Here runs
+    of Han characters stay together and the vocabulary has their frequent pieces (不推荐, 服务态度): a text
+    has fewer tokens, each with more meaning. The differences from BERT's WordPiece:
+
+    - continuations have no `##`: a piece has one id wherever it stands, since Chinese has no spaces;
+    - characters outside the alphabet are set apart, since WordPiece makes [UNK] of a whole run with one;
+    - longer runs are cut at 32 characters, since longest match looks at every substring of a run; a piece has
+      at most four characters, like nearly all Chinese words, and occurs at least four times.
+
+    Args:
+        size: the most entries; fewer where no more pieces are that frequent.
+        folding: of case and accents; None keeps both.
+
+    Raises:
+        BrimfulError: the texts hold no character.
+    """
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    normal = normalizer(folding, han_apart=False)
+    counter = _Alphabet(normal)
+    sample = counter.read(texts)
+    alphabet, _ = counter.choose((size - len(SPECIAL_TOKENS)) * 3 // 4)
+    known = "".join(f"\\{c}" if c in _ESCAPED else c for c in sorted(alphabet))
+    cuts = [
+        pre_tokenizers.BertPreTokenizer(),
+        pre_tokenizers.Split(Regex(rf"\p{{Han}}{{1,{LONGEST_RUN}}}"), "isolated"),
+        pre_tokenizers.Split(Regex(f"[^{known}]"), "isolated"),
+    ]
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]", continuing_subword_prefix=""))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([*cuts, drop_long_words()])
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=2 * size,
+        special_tokens=list(SPECIAL_TOKENS),
+        initial_alphabet=sorted(alphabet),
+        limit_alphabet=len(alphabet),
+        min_frequency=LEAST_FREQUENCY_OF_PIECES,
+        continuing_subword_prefix="",
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(sample, trainer)
+    found = tokenizer.get_vocab(with_added_tokens=False)
+    pieces = [p for p in sorted(found, key=found.__getitem__) if len(p) <= LONGEST_PIECE or p.isascii()]
+    vocabulary = {piece: number for number, piece in enumerate(pieces[:size])}
+    made = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]", continuing_subword_prefix=""))
+    made.normalizer = normal
+    made.pre_tokenizer = pre_tokenizers.Sequence(cuts)
+    made.decoder = decoders.WordPiece(prefix="")
+    return made
 
 
 def _bpe(texts: Iterable[str], size: int, folding: Folding | None, han: Han) -> "Tokenizer":

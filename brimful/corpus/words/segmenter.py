@@ -6,68 +6,140 @@ so that 腾讯控股(00700) or Coca Cola is one word. Token ids come from the ra
 to the word that holds its first character, whatever the tokenizer's own pre-tokens are.
 """
 
-import importlib.metadata
 from collections.abc import Collection, Iterable
-from pathlib import Path
-from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from brimful.base.compiled import compiled
+from brimful.corpus.fragments.memo import SEPARATOR, WORD, Memo, Rules, Values, matrix_of_cuts
 from brimful.corpus.text.characters import HAN, MARK, SINGLE, SPACE, character_classes, code_points
-from brimful.corpus.words.word_lists import word_list
+from brimful.corpus.words.cutters import Language, load_cutter
+from brimful.corpus.words.lexicon import Lexicon
 
-if TYPE_CHECKING:
-    from brimful.corpus.words.han import HanSegmenter
-    from brimful.corpus.words.lexicon import Lexicon
-
-Language = Literal["auto", "zh", "en"]
+# The characters that jieba reads together with Han; its cuts depend on nothing else.
+_WITH_HAN = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+#&._%-"
+_ZERO_WIDTH_JOINER = 0x200D
 
 
 class Segmenter:
     """Cuts a text into words.
 
     Args:
-        language: `auto` cuts Han runs wherever there are any, `zh` always loads the Chinese segmenter,
-            `en` leaves Han runs whole.
+        language: `en` leaves Han runs whole.
         lexicon: words that stay whole. A lexicon word is found only where it does not cut a word of
             letters in two (`AI` is not found in `MAIN`); of those, the longest from the left.
     """
 
     def __init__(self, language: Language = "auto", lexicon: list[str] | None = None) -> None:
         self._segment_han = language != "en"
-        self._han_segmenter = self._load_han_segmenter() if language == "zh" else None
-        self._lexicon = self._load_lexicon(lexicon) if lexicon else None
+        self._han_segmenter: HanSegmenter | None = None
+        self._lexicon = Lexicon(lexicon) if lexicon else None
 
     def spans(self, text: str) -> np.ndarray:
         """The words of `text` in order: character begin and end, int64 (words, 2). Spaces are in no word."""
         if not text:
             return np.empty((0, 2), np.int64)
-        from brimful.corpus.words.boundaries import spans_from, word_starts_by_class
-
         codes = code_points(text)
-        starts, classes, marks = word_starts_by_class(codes, character_classes(), SPACE, SINGLE, MARK)
+        starts, classes, marks = _word_starts_by_class(codes, character_classes())
         inside, han = classes != SPACE, (classes == HAN) & ~marks
         if self._segment_han and han.any():
-            self._han_segmenter = self._han_segmenter or self._load_han_segmenter()
+            self._han_segmenter = self._han_segmenter or HanSegmenter()
             begins = self._han_segmenter.word_begins(codes)
             starts[begins[han[begins]]] = True
         if self._lexicon:
             self._lexicon.lay(codes, starts, inside, han)
-        return spans_from(starts, inside)
-
-    @staticmethod
-    def _load_han_segmenter() -> "HanSegmenter":
-        from brimful.corpus.words.han import HanSegmenter
-
-        return HanSegmenter(character_classes() == HAN)
-
-    @staticmethod
-    def _load_lexicon(entries: list[str]) -> "Lexicon":
-        from brimful.corpus.words.lexicon import Lexicon
-
-        return Lexicon(entries)
+        return _spans_from(starts, inside)
 
 
+class HanSegmenter:
+    """Cuts runs of Han characters into words; runs seen before come from memory.
+
+    Raises:
+        BrimfulError: neither rjieba nor jieba is installed.
+    """
+
+    def __init__(self) -> None:
+        self._cut = load_cutter()
+        kinds = np.where(character_classes() == HAN, WORD, SEPARATOR).astype(np.uint8)
+        kinds[[ord(character) for character in _WITH_HAN]] = WORD
+        rules = Rules(kinds, matrix_of_cuts(), positional=False, longest_run=0, longest_piece=0)
+        self._memo = Memo(rules, self._ask)
+
+    def word_begins(self, codes: np.ndarray) -> np.ndarray:
+        """Where words begin, int64 (words,) in order, including words of Latin letters and digits between
+        Han.
+
+        Args:
+            codes: code points, uint32 (characters,).
+        """
+        _, begins, _ = self._memo(codes, np.zeros(1, np.int64), np.array([len(codes)]))
+        return begins
+
+    def _ask(self, texts: list[str], kinds: list[int]) -> Values:
+        sizes = np.fromiter(map(len, texts), np.int64, len(texts))
+        text_begins = np.cumsum(sizes + 1) - sizes - 1
+        words = self._cut("\n".join(texts))
+        lengths = np.fromiter(map(len, words), np.int64, len(words))
+        begins = np.cumsum(lengths) - lengths
+        owners = np.searchsorted(text_begins, begins, side="right") - 1
+        places = begins - text_begins[owners]
+        inside = places < sizes[owners]  # the others are the line breaks
+        ends = np.cumsum(np.bincount(owners[inside], minlength=len(texts)))
+        places = places[inside].astype(np.int32)
+        return Values(places.view(np.uint32), places, np.concatenate([[0], ends]))
+
+
+@compiled
+def _word_starts_by_class(codes: np.ndarray, table: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Where words start by the classes of characters alone, and how marks join what they follow.
+
+    Args:
+        codes: code points, uint32 (characters,).
+        table: `characters.character_classes()`.
+
+    Returns:
+        which characters start a word, bool (characters,); their classes, uint8 (characters,), where a
+        mark has the class of the character that it follows; which are such marks, bool (characters,).
+    """
+    starts = np.zeros(len(codes), np.bool_)
+    classes = np.empty(len(codes), np.uint8)
+    marks = np.zeros(len(codes), np.bool_)
+    before = before_raw = SPACE
+    joined = False
+    for index, code in enumerate(codes):
+        raw = table[code]
+        own = raw
+        if raw == MARK:
+            own = SINGLE if before_raw == SPACE else before
+            marks[index] = before_raw != SPACE
+        if own != SPACE and not marks[index]:
+            starts[index] = (own == SINGLE or own != before) and not joined
+        classes[index] = own
+        before, before_raw = own, raw
+        joined = code == _ZERO_WIDTH_JOINER
+    return starts, classes, marks
+
+
+@compiled
+def _spans_from(starts: np.ndarray, inside: np.ndarray) -> np.ndarray:
+    """Spans that begin at each start and end before the next, or where `inside` ends; int64 (spans, 2)."""
+    spans = np.empty((starts.sum(), 2), np.int64)
+    number = -1
+    is_open = False
+    for index in range(len(starts)):
+        if is_open and (starts[index] or not inside[index]):
+            spans[number, 1] = index
+            is_open = False
+        if starts[index]:
+            number += 1
+            spans[number, 0] = index
+            is_open = True
+    if is_open:
+        spans[number, 1] = len(starts)
+    return spans
+
+
+@compiled
 def word_starts(begins: np.ndarray, spans: np.ndarray) -> np.ndarray:
     """Which tokens start a word (or a sentence, given sentence spans).
 
@@ -79,42 +151,14 @@ def word_starts(begins: np.ndarray, spans: np.ndarray) -> np.ndarray:
     Returns:
         bool (tokens,): the token's span differs from the previous token's span.
     """
-    from brimful.corpus.words.boundaries import changes_of_owner
-
-    return changes_of_owner(begins, spans)
-
-
-def segmenter_name() -> str:
-    """The package that cuts runs of Han characters here, with its version: `rjieba 0.2.2`.
-
-    Raises:
-        BrimfulError: no such package is installed.
-    """
-    from brimful.corpus.words.han import cutter_name
-
-    name = cutter_name()
-    return f"{name} {importlib.metadata.version(name)}"
-
-
-def read_lexicon(path: str | Path) -> list[str]:
-    """The entries of a lexicon file, in order, each once (`word_lists`).
-
-    Raises:
-        BrimfulError: the file cannot be read or holds no entry.
-    """
-    return word_list(path, "lexicon").words
-
-
-def read_list(path: str | Path, what: str) -> list[str]:
-    """The words of a file, in order, each once.
-
-    Args:
-        what: the name of such a file in messages.
-
-    Raises:
-        BrimfulError: the file cannot be read or holds no word.
-    """
-    return word_list(path, what).words
+    starts = np.empty(len(begins), np.bool_)
+    owner, before = 0, -1
+    for index, begin in enumerate(begins):
+        while owner < len(spans) and spans[owner, 1] <= begin:
+            owner += 1
+        starts[index] = owner != before
+        before = owner
+    return starts
 
 
 def entries_found(segmenter: Segmenter, entries: Collection[str], texts: Iterable[str]) -> int:

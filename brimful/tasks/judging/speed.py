@@ -1,6 +1,5 @@
 """How fast models answer on this machine: one text by itself, and many together."""
 
-import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -47,11 +46,6 @@ def speeds_of(answers: Mapping[str, Answer], table: Table) -> dict[str, Speed]:
     withheld = watch.look(max(1, round(usable_cores()))).withheld
     found = map(Speed, latencies, rates, [withheld] * len(answers))
     return dict(zip(answers, found, strict=True))
-
-
-def median_ms(call: Callable[[str], object], texts: Sequence[str]) -> float:
-    """Median milliseconds of a call over texts, after ten of them."""
-    return medians_ms([[partial(call, text)] for text in texts], 10, math.inf)[0]
 
 
 def medians_ms(rounds: Sequence[Sequence[Callable[[], object]]], warm: int, seconds: float) -> list[float]:

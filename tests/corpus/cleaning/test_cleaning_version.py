@@ -7,7 +7,7 @@ from pathlib import Path
 from brimful.base.storage import commit, read_json
 from brimful.commands.prepare import prepare
 from brimful.corpus.cleaning.version import cleaning_version, code_of
-from brimful.corpus.pipeline.stages import CLEANING
+from brimful.corpus.pipeline.preparing import CLEANING
 from brimful.corpus.shards import MANIFEST
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from brimful.base.errors import BrimfulError
-from brimful.corpus.engines.engine import Engine, EngineConfig
-from brimful.corpus.engines.watchdog import explained
+from brimful.corpus.engines.engine import Engine
+from brimful.corpus.engines.watchdog import hostile_documents
 from builders.engine_tasks import (
     ENVIRONMENT,
     die_always,
@@ -43,7 +43,7 @@ def address() -> Iterator[str]:
 def engine(address: str) -> Iterator[Engine]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_ADDRESS", address)
-        with Engine(EngineConfig(engine="ray")) as engine:
+        with Engine("ray") as engine:
             yield engine
 
 
@@ -80,7 +80,7 @@ def test_a_worker_that_dies_is_retried_then_reported(engine: Engine, tmp_path: P
 DEATH = """
 import sys
 from builders.engine_tasks import *
-with Engine(EngineConfig(engine="ray")) as engine:
+with Engine("ray") as engine:
     print(engine.run(die_once, tasks(Path(sys.argv[1])), "test"))
 print("left")
 """
@@ -113,7 +113,7 @@ def test_what_hangs_is_skipped(engine: Engine, tmp_path: Path) -> None:
     work = [(str(tmp_path / name), 6, 0.5) for name in "ab"]
     (tmp_path / "b.hang.2").touch()
     (tmp_path / "b.hang.4").touch()
-    found = engine.run(watch, work, "watch", explained=lambda task: explained(watch_path(task)))
+    found = engine.run(watch, work, "watch", explained=lambda task: len(hostile_documents(watch_path(task))))
     assert found == [[], [(7, 2), (7, 4)]]
     assert [(tmp_path / name).read_text() for name in "ab"] == [lines(), lines(2, 4)]
 
@@ -122,7 +122,7 @@ SLEEPER = """
 import sys
 from builders.engine_tasks import *
 try:
-    with Engine(EngineConfig(engine="ray", workers=1)) as engine:
+    with Engine("ray", workers=1) as engine:
         engine.run(mark_and_sleep, tasks(Path(sys.argv[1])), "sleep")
 except KeyboardInterrupt:
     print("interrupted", file=sys.stderr)
@@ -155,7 +155,7 @@ def test_tasks_end_with_the_caller(address: str, tmp_path: Path, how: signal.Sig
 def test_no_cluster_there(address: str) -> None:
     code = (
         "from builders.engine_tasks import *\n"
-        "try: Engine(EngineConfig(engine='ray')).run(square, [(1, '')], 'test')\n"
+        "try: Engine('ray').run(square, [(1, '')], 'test')\n"
         "except BrimfulError as error: print(error)"
     )
     said = subprocess.run(

@@ -19,24 +19,8 @@ from brimful.corpus.pipeline import inventory
 from brimful.corpus.reading.texts import read_texts
 from brimful.corpus.shards import Corpus
 
-WORDS = [
-    "the",
-    "quick",
-    "brown",
-    "fox",
-    "jumps",
-    "over",
-    "a",
-    "lazy",
-    "dog",
-    "while",
-    "rivers",
-    "run",
-    "deep",
-    "今天",
-    "天气",
-    "很好",
-]
+SENTENCE = "the quick brown fox jumps over a lazy dog while rivers run deep 今天 天气 很好"
+WORDS = SENTENCE.split()
 
 
 @pytest.fixture(autouse=True)

@@ -15,8 +15,7 @@ from brimful.corpus.fragments.fast_tokenizer import FastTokenizer
 from brimful.corpus.text.characters import code_points
 from brimful.corpus.text.folding import Folding, normalizer
 from brimful.corpus.tokenize.encode import TextTokenizer
-from brimful.corpus.tokenize.pieces import train_pieces
-from brimful.corpus.tokenize.vocabulary_training import train
+from brimful.corpus.tokenize.vocabulary_training import train, train_pieces
 from brimful.corpus.words.segmenter import Segmenter
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "<s>"]
@@ -125,7 +124,7 @@ def with_added_word() -> Tokenizer:
 
 
 def pieces(nfkc: bool = False) -> Tokenizer:
-    tokenizer = train_pieces(TEXTS * 2, 300, Folding.of(TEXTS), special=tuple(SPECIAL))
+    tokenizer = train_pieces(TEXTS * 2, 300, Folding.of(TEXTS))
     if nfkc:
         tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), tokenizer.normalizer])
     return tokenizer

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brimful.corpus.text.tokenizer import save, tokenizer_hash
-from brimful.corpus.tokenize.pieces import LONGEST_PIECE, LONGEST_RUN
+from brimful.corpus.text.tokenizer_pipelines import LONGEST_PIECE, LONGEST_RUN
 from brimful.corpus.tokenize.vocabulary_training import train
 
 TEXTS = [

@@ -1,5 +1,6 @@
-"""The Summary of `prepare`: what was decided for the user, and which option decides otherwise."""
+"""The Summary of `prepare`: problems of files, what was decided, and which option decides otherwise."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -7,8 +8,9 @@ import pytest
 
 from brimful.base.summary import Summary
 from brimful.commands.prepare import prepare
-from brimful.corpus.pipeline.prepare_summary import summarise_inputs, summarise_preparation
-from brimful.corpus.pipeline.tokenizer_choice import TokenizerChoice, choices_of
+from brimful.corpus.pipeline.config import PrepareConfig
+from brimful.corpus.pipeline.summary import issues_of, summarise_inputs, summarise_preparation
+from brimful.corpus.pipeline.tokenizer_choice import choices_of
 from brimful.corpus.text.tokenizer import save
 from brimful.corpus.tokenize.vocabulary_training import train
 
@@ -17,18 +19,6 @@ TEXTS = [
     "Ten Apples a day. " * 3,
     "我们喜欢这本书。" * 3,
 ] * 20
-
-
-def choice(tokenizer: str, *, lowercase: bool = False, han: Any = "characters") -> TokenizerChoice:
-    return TokenizerChoice(
-        tokenizer=tokenizer,
-        model="wordpiece",
-        lowercase=lowercase,
-        han=han,
-        nfkc=False,
-        max_documents=None,
-        extend=0,
-    )
 
 
 def summary(decided: dict[str, Any]) -> dict[str, Any]:
@@ -41,7 +31,6 @@ def summary(decided: dict[str, Any]) -> dict[str, Any]:
         "scripts": {"Latin": counts, "Han": counts},
         "decided": decided and decided | {"validation_share": 0.01},
         "seconds": {"clean": 1.0},
-        "memory_mb": {"main": 100},
         "warnings": [],
     }
 
@@ -55,7 +44,7 @@ def rows(found: Summary, title: str) -> list[list[str]]:
 def test_what_was_decided_is_what_the_tokenizer_does(lowercase: bool, tmp_path: Path) -> None:
     tokenizer = train(iter(TEXTS), 200, model="wordpiece", lowercase=lowercase, han="characters", nfkc=False)
     save(tokenizer, tmp_path)
-    found = choices_of(tmp_path, choice("train:200", lowercase=lowercase))
+    found = choices_of(tmp_path, PrepareConfig(paths=(), out="", tokenizer="train:200", lowercase=lowercase))
     assert found["model"] == "WordPiece"
     assert found["vocabulary_size"] == tokenizer.get_vocab_size()
     assert found["trained"]
@@ -79,24 +68,17 @@ def test_a_dry_run_lists_the_first_files_and_their_kinds() -> None:
     assert len(rows(shown, "Files")) == 20
 
 
-def test_lengths_are_drawn_in_bins_that_double() -> None:
-    histogram = {"lengths": "1 2 3 9", "counts": "5 1 1 4"}
-    (chart,) = summarise_preparation(summary({}), histogram).charts
-    assert chart.series[0].xs == ["1 to 1", "2 to 3", "8 to 15"]
-    assert chart.series[0].ys == [5.0, 2.0, 4.0]
-
-
 @pytest.mark.parametrize("accented", [0, 30])
 def test_accents_go_where_few_letters_have_one(accented: int, tmp_path: Path) -> None:
     texts = ["ten apples and pears a day keep the doctor away " * 20] * 20 + ["schön grün über"] * accented
     save(train(iter(texts), 150, model="wordpiece", lowercase=True, han="characters", nfkc=False), tmp_path)
-    found = choices_of(tmp_path, choice("train:150", lowercase=True))
+    found = choices_of(tmp_path, PrepareConfig(paths=(), out="", tokenizer="train:150", lowercase=True))
     assert found["accents"] == ([] if accented else ["Latin"])
 
 
 def test_a_given_tokenizer_decides_for_itself(tmp_path: Path) -> None:
     save(train(iter(TEXTS), 400, model="bpe", lowercase=True, han="characters", nfkc=False), tmp_path)
-    found = choices_of(tmp_path, choice(str(tmp_path)))
+    found = choices_of(tmp_path, PrepareConfig(paths=(), out="", tokenizer=str(tmp_path)))
     assert (found["trained"], found["lowercase"], found["han"]) == (False, True, None)
     decided = rows(summarise_preparation(summary(found)), "Decided")
     assert decided[0][1].endswith("pieces (BPE), given")
@@ -119,3 +101,24 @@ def test_none_is_held_out_of_a_small_corpus(tmp_path: Path, capsys: pytest.Captu
     assert ["held out", "none", "--validation-share"] in decided
     prepare(paths=paths, out=str(tmp_path / "all"), tokenizer="train:200", workers=1, validation_share=0.0)
     assert "held out" not in capsys.readouterr().err, "as asked for"
+
+
+def part(issues: Mapping[str, Mapping[str, int]], **examples: Mapping[str, str]) -> dict[str, Any]:
+    return {"issues": issues, "issue_examples": examples}
+
+
+def test_each_of_a_few_files_is_named() -> None:
+    texts = [
+        part({"a": {"tags": 2}, "b": {"tags": 3, "broken lines": 1}}, a={"tags": "<p>"}),
+        part({"a": {"tags": 1}}),
+    ]
+    assert issues_of(texts) == ["a: tags: 3, such as '<p>'", "b: tags: 3", "b: broken lines: 1"]
+
+
+def test_what_many_files_have_is_one_line() -> None:
+    many = {f"{number}.html": {"is HTML, not text, and is read so": 1} for number in range(400)}
+    many["0.html"]["tags"] = 2
+    assert issues_of([part(many)]) == [
+        "400 files, such as 0.html: is HTML, not text, and is read so: 400",
+        "0.html: tags: 2",
+    ]

@@ -1,19 +1,18 @@
-"""TensorBoard and W&B show the lines of metrics.jsonl, and a resumed run no step twice."""
+"""TensorBoard shows the lines of metrics.jsonl, and a resumed run no step twice."""
 
 import errno
-import json
 import struct
 import sys
-from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
+import torch
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 
+from brimful.base.distributed import ALONE, World
 from brimful.base.errors import BrimfulError
+from brimful.train.journal import Journal, TensorBoard
 from brimful.train.metrics import read_metrics
-from brimful.train.sinks import TensorBoard, WeightsAndBiases, require_wandb, sinks
 from builders.training import KilledError, examples_of, kill_at, trainer_of
 
 
@@ -88,53 +87,7 @@ def test_a_full_disk_is_one_line(tmp_path):
 
 
 def test_without_its_writer_a_run_has_no_event_files(tmp_path, monkeypatch):
-    assert [type(sink) for sink in sinks(tmp_path, "", {})] == [TensorBoard]
+    assert isinstance(Journal(tmp_path, ALONE).board, TensorBoard)
+    assert Journal(tmp_path, World(1, 2, torch.device("cpu"))).board is None
     monkeypatch.setitem(sys.modules, "tensorboardX", None)
-    assert sinks(tmp_path, "", {}) == []
-
-
-class FakeWandb(SimpleNamespace):
-    """As much of wandb as is used; what it was told is in `told`."""
-
-    __spec__ = ModuleSpec("wandb", None)  # of an installed module
-
-    def __init__(self) -> None:
-        self.told: list = []
-
-    def init(self, **settings):
-        self.told.append(settings)
-        return self
-
-    def log(self, values, step):
-        self.told.append((step, values))
-
-    def finish(self):
-        self.told.append("finish")
-
-
-def test_wandb_gets_the_same_numbers_and_a_resumed_run_its_own(seed, tmp_path, monkeypatch):
-    fake = FakeWandb()
-    monkeypatch.setitem(sys.modules, "wandb", fake)
-    settings = {"steps": 6, "log_every": 2, "checkpoint_every": 2, "wandb": "project"}
-    trainer_of(tmp_path, seed, **settings).run("test")
-    begun, *lines, end = fake.told
-    assert (begun["project"], begun["dir"], begun["resume"]) == ("project", str(tmp_path), "allow")
-    assert [{"step": step} | values for step, values in lines] == read_metrics(tmp_path / "metrics.jsonl")
-    assert end == "finish"
-    json.dumps(begun["config"])
-
-    for step, same in ((4, True), (0, False)):
-        board = WeightsAndBiases("project", tmp_path, {})
-        board.begin(step)
-        board.begin(step)
-        board.close()
-        (again,) = [told for told in fake.told if isinstance(told, dict)][-1:]
-        assert (again["id"] == begun["id"]) == same
-    assert len([told for told in fake.told if isinstance(told, dict)]) == 3
-
-
-def test_wandb_that_is_not_there_is_one_line(monkeypatch):
-    require_wandb("")
-    monkeypatch.setitem(sys.modules, "wandb", None)
-    with pytest.raises(BrimfulError, match=r"^trainer.wandb needs W&B: pip install 'brimful\[wandb\]'$"):
-        require_wandb("project")
+    assert Journal(tmp_path, ALONE).board is None

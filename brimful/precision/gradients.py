@@ -1,0 +1,46 @@
+"""The norm of a whole gradient, and gradients that are scaled.
+
+Torch has a contract with optimizers that divide scaled gradients within their step. The optimizer's class
+has `_step_supports_amp_scaling`. During a step the optimizer has the attribute `grad_scale`, a float32 scalar
+that `precision.scaler.AutomaticLossScaler` or torch.amp.GradScaler sets. GradScaler also sets `found_inf`; if
+it is not 0, the step is skipped.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from brimful.base.errors import BrimfulError
+
+
+def gradient_norm(gradients: Sequence[Tensor]) -> Tensor:
+    """The norm of all gradients together, in few kernels: a float32 scalar, whatever their formats."""
+    parts = [torch.view_as_real(each) if each.is_complex() else each for each in gradients]
+    parts = [part.float() if part.itemsize > 4 else part for part in parts]
+    norms = torch._foreach_norm(parts, 2, dtype=torch.float32) if parts else [torch.zeros(())]
+    return torch.linalg.vector_norm(torch.stack([norm.to(norms[-1].device) for norm in norms]))
+
+
+def require_dense(tensor: Tensor) -> None:
+    """Refuse a parameter or gradient that is sharded over ranks, or sparse.
+
+    Raises:
+        BrimfulError: it is.
+    """
+    if tensor.is_sparse or hasattr(tensor, "device_mesh"):
+        raise BrimfulError(
+            "loss scaling and 16-bit weights take dense tensors that are whole on each rank: use DDP in place"
+            " of FSDP2 and tensor parallelism, and embeddings with sparse=False"
+        )
+
+
+def grad_scale(optimizer: torch.optim.Optimizer) -> Tensor | None:
+    """The divisor of the gradients, or None if they are not scaled."""
+    return getattr(optimizer, "grad_scale", None)
+
+
+def is_skipped(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether this step is skipped. Waits for the device, but only under GradScaler."""
+    found = getattr(optimizer, "found_inf", None)
+    return found is not None and bool(found)
