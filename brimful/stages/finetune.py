@@ -224,7 +224,7 @@ def _held_out_line(config: FinetuneConfig, held_out: HeldOut, data: TaskData) ->
 
 def _announce(asked: FinetuneConfig, data: TaskData, start: TaskStart, head: TaskHead) -> None:
     """Say what a new run does; `asked` is as the user gave it."""
-    units, task = data.train.examples.units, data.task
+    units, task = len(data.train.examples), data.task
     say(f"fine-tuning on {len(data.train):,} examples of {task.description}, test {len(data.test):,}")
     if asked.batch > units:
         warn(

@@ -182,7 +182,7 @@ def _example_rows(facts: Facts, part: Examples) -> Rows:
     facts["texts"] = before + len(part.first_of_text)
     facts["windows"] = facts.get("windows", False) or part.texts is not None
     facts["cut"] = facts.get("cut", 0) + part.cut
-    facts |= {name: getattr(part, name) for name in ("max_length", "pad", "overlap", "together")}
+    facts |= {name: getattr(part, name) for name in ("max_length", "pad", "overlap")}
     rows: dict[str, Any] = {
         "texts": part.text_of_example + before,
         "tokens": as_ragged(part.tokens, np.int32),
@@ -203,7 +203,7 @@ def _examples_of(entry: Entry) -> Examples:
         targets={name.removeprefix(_TARGET): columns[name] for name in targets},
         texts=columns["texts"] if facts["windows"] else None,
         characters=columns.get("characters"),
-        **{name: facts[name] for name in ("max_length", "pad", "overlap", "cut", "together")},
+        **{name: facts[name] for name in ("max_length", "pad", "overlap", "cut")},
     )
 
 
