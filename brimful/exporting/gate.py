@@ -40,7 +40,7 @@ from brimful.model.inference import batches, text_vectors
 from brimful.model.int8_rounding import INSTRUCTIONS
 from brimful.precision.formats import InferencePrecision
 from brimful.tasks.form import Outputs
-from brimful.tasks.judging.comparison import Judged, fingerprint, measure_methods
+from brimful.tasks.judging.comparison import Judged, MethodComparison, fingerprint
 from brimful.tasks.judging.speed import speeds_of
 from brimful.tasks.model import TaskModel, task_outputs
 
@@ -337,15 +337,15 @@ def compare(task_model: TaskModel | None, texts: RealTexts, before: Outputs, aft
         facts |= {"equal_predictions": equal, "loss": 1 - equal, "loss_of": "the share of equal predictions"}
     if not texts.labelled:
         return facts
-    measured = measure_methods([[Judged(task, each)] for each in answers], data)
-    metric = task.metrics[0]
-    difference, error = measured.difference(1, 0)
+    methods = {name: [Judged(task, each)] for name, each in zip(("before", "after"), answers, strict=True)}
+    comparison, metric = MethodComparison(methods, data), task.metrics[0]
+    found = comparison.difference("after", "before")
+    difference = found["difference"]
     return facts | {
         "fingerprint": fingerprint(data.table),
         "metric": metric.name,
-        "before": float(measured.values[0]),
-        "after": float(measured.values[1]),
-        "standard_error": error,
+        **comparison.values,
+        "standard_error": found["standard_error"],
         "loss": 0.0 - difference if metric.best == "highest" else difference,
         "loss_of": metric.title,
     }

@@ -27,7 +27,7 @@ from brimful.tables.table import Table, require_pairs
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.form import Outputs, Row, predicted_rows
 from brimful.tasks.registry import find_task
-from brimful.tasks.saved import calibrated, from_folder, saved_form, saved_settings
+from brimful.tasks.saved import calibrated, from_folder, saved_form
 from brimful.tasks.task import Task, TaskHead
 
 
@@ -252,8 +252,8 @@ def load_task_model(path: ModelFolder | Path | str) -> TaskModel:
     if encoder.tokenizer is None:
         raise BrimfulError(f"{path} has no tokenizer.json; add it beside config.json")
     names = labels or [f"LABEL_{index}" for index in range(head.classes)]  # as in `transformers`
-    task = from_folder(find_task(saved_form(folder, usual, head.classes).name), folder, names)
+    kind = find_task(saved_form(folder, usual, head.classes).name)
+    task, settings = from_folder(kind, folder, names, of_texts=type(head) is SequenceHead)
     if type(head) is TokenHead and task.labels != names:
         reorder(head, [names.index(label) for label in task.labels])
-    settings = saved_settings(folder, task, of_texts=type(head) is SequenceHead)
     return TaskModel(task, encoder, head, folder.text_length(encoder.config), **settings._asdict())
