@@ -4,8 +4,7 @@ First the card's matrix rate (8192^3 in bf16), then training steps in bf16 autoc
 (bench/gpu/cases.py): real tokens a second, model flops utilisation (MFU: against the dense peak of the card's
 data sheet), the share of the matrix rate, memory, and what bounds the step. Each row is in DIR/rows.jsonl as
 soon as it is measured, all of them in DIR/gpu.json at the end. A case for which the time does not suffice is
-left out and named. Cases are set up side by side, each in a process of its own, since most of the time goes
-into compiling; they are timed one after another, with the device to themselves.
+left out and named. Each case has a process of its own; most of its time goes into compiling.
 
 Model flops are what the model needs, not what is computed: matrices for real tokens, the decoder for masked
 ones, attention for pairs within sequences (the sum of squared lengths, not capacity squared), nothing twice.
@@ -13,23 +12,18 @@ Lengths are as in bench/step.
 
 Whether the numbers are right is for `pytest tests/gpu`, which compares them with float64. Nothing is needed
 here but torch, numpy, safetensors, tokenizers and pyyaml; `transformers` is a peer where it is.
-Other lengths (--histogram) need all that Brimful needs.
 
-    python -m bench.gpu --out DIR --minutes 8 [--histogram FILE.json]
+    python -m bench.gpu --out DIR --minutes 8
     python -m bench.gpu --out DIR --cases "base|graphs"      # only these steps
     python -m bench.gpu --out DIR --device cpu      # toy sizes: does it run?
 """
 
 import argparse
 import json
-import math
-import os
 import re
 import sys
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -37,15 +31,11 @@ from typing import Any
 
 from bench.common.processes import machine_facts
 from bench.common.turns import Worker, WorkerError
-from bench.gpu.cases import CASES, TOY_CASES, Case, expected_gib
+from bench.gpu.cases import CASES, TOY_CASES, Case
 
 LEAST_SECONDS = 10.0  # below it nothing is begun
 LOSS_TOLERANCE = 5e-2  # of bf16
 TIME_IS_OVER = "the time is over"
-CORES_EACH = 2
-"""Of a case, while it is compiled."""
-TIMED = 8.0
-"""Seconds that are kept for timing a case and looking at its kernels."""
 DETERMINISTIC = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}  # as torch.use_deterministic_algorithms wants it
 
 
@@ -82,14 +72,10 @@ class Session:
         self.facts = found
         return {}
 
-    def ask(self, worker: Worker, command: str, *, reserve: float = 0.0, **values: Any) -> dict[str, Any]:
-        """What the worker answers before the time is over, or {"error": why it doesn't}.
-
-        Args:
-            reserve: seconds that must be left then.
-        """
+    def ask(self, worker: Worker, command: str, **values: Any) -> dict[str, Any]:
+        """What the worker answers before the time is over, or {"error": why it doesn't}."""
         try:
-            return worker.ask(command, seconds=max(0.0, self.left - reserve), **values)
+            return worker.ask(command, seconds=max(0.0, self.left), **values)
         except TimeoutError:
             return {"error": TIME_IS_OVER}
         except WorkerError as error:
@@ -110,74 +96,17 @@ class Session:
         (self.options.out / "gpu.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 
-def most_at_once() -> int:
-    """How many processes may compile side by side."""
-    return max(1, len(os.sched_getaffinity(0)) // CORES_EACH)
-
-
-def next_group(cases: list[Case], gib: float, most: int) -> list[Case]:
-    """The first cases, as many as fit side by side in `gib` of memory, `most` at most and one at least."""
-    group = cases[:1]
-    needed = sum(map(expected_gib, group))
-    for case in cases[1:most]:
-        needed += expected_gib(case)
-        if needed > gib:
-            break
-        group.append(case)
-    return group
-
-
 def run_cases(session: Session, cases: Sequence[Case], rate: float) -> None:
     """A row for each case that the time suffices for."""
-    memory = 0.9 * session.facts.get("memory_gib", math.inf)
-    most = most_at_once()
-    waiting = list(cases)
-    alone: list[Case] = []
-    while waiting or alone:
-        group = next_group(waiting, memory, most) or [alone.pop(0)]
-        waiting = waiting[len(group) :]
-        if session.left < session.longest + TIMED * len(group):
-            session.left_out += [case.name for case in group]
-        else:
-            alone += _run_group(session, group, rate)
-
-
-def _run_group(session: Session, group: Sequence[Case], rate: float) -> list[Case]:
-    """Set the cases up side by side, and time them one after another.
-
-    Returns:
-        the cases that had no room beside the others.
-    """
-    histogram = session.options.histogram
-    environment = {"TORCHINDUCTOR_COMPILE_THREADS": str(CORES_EACH)} if len(group) > 1 else {}
-    no_room = []
-    with ExitStack() as ended:
-        workers = [
-            ended.enter_context(
-                Worker("bench.gpu.worker", environment | (DETERMINISTIC if case.deterministic else {}))
-            )
-            for case in group
-        ]
-
-        def set_up(case: Case, worker: Worker) -> dict[str, Any]:
-            began = time.monotonic()
-            values = {"case": asdict(case), "histogram": str(histogram.resolve()) if histogram else None}
-            found = session.start(worker) or session.ask(
-                worker, "set_up", reserve=TIMED * len(group), halve=len(group) == 1, **values
-            )
-            session.longest = max(session.longest, time.monotonic() - began)
-            return found
-
-        with ThreadPoolExecutor(len(group)) as threads:
-            answers = list(threads.map(set_up, group, workers))
-        for case, worker, answer in zip(group, workers, answers, strict=True):
-            found = answer or session.ask(worker, "time", rate=rate)
-            if found.get("out_of_memory") and len(group) > 1:
-                no_room.append(case)
-            else:
-                _add_case(session, case, found)
-            worker.kill()  # its memory is free for the next ones
-    return no_room
+    for case in cases:
+        if session.left < session.longest:
+            session.left_out.append(case.name)
+            continue
+        began = time.monotonic()
+        with Worker("bench.gpu.worker", DETERMINISTIC if case.deterministic else {}) as worker:
+            found = session.start(worker) or session.ask(worker, "measure", case=asdict(case), rate=rate)
+        session.longest = max(session.longest, time.monotonic() - began)
+        _add_case(session, case, found)
 
 
 def _add_case(session: Session, case: Case, found: dict[str, Any]) -> None:
@@ -239,9 +168,6 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--cases", type=_pattern, help="a regular expression of steps")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu: toy sizes")
     parser.add_argument("--threads", type=int, help="of the CPU; torch's default without it")
-    parser.add_argument(
-        "--histogram", type=Path, help='JSON {"counts": [...]}: sequences of length 1, 2, ...'
-    )
     options = parser.parse_args(arguments)
     cases = CASES if options.device == "cuda" else TOY_CASES
     if options.cases is not None:

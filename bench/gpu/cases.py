@@ -40,19 +40,6 @@ class Case:
         )
 
 
-GIB = {
-    "brimful": {"tiny": 1, "30m": 6, "small": 9, "base": 24, "large": 56},
-    "padded": {"tiny": 1, "30m": 24, "small": 28, "base": 46, "large": 84},
-}
-"""About what a step of 65,536 slots takes in all, which decides what is set up side by side."""
-
-
-def expected_gib(case: Case) -> float:
-    """About the memory of a case; eager steps of Brimful take twice as much as compiled ones."""
-    eager = 2 if case.mode == "eager" and case.side == "brimful" else 1
-    return 3 + eager * GIB[case.side][case.model] * case.tokens / 65536
-
-
 LARGE, BASE = Case("large", "modern", 512, 32768), Case("base", "modern", 512, 65536)
 SMALL, THIRTY = Case("small", "modern", 512, 65536), Case("30m", "modern", 512, 65536)
 BERT = replace(BASE, architecture="bert")

@@ -5,7 +5,6 @@ import statistics
 import time
 from collections.abc import Callable
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -23,7 +22,8 @@ from bench.gpu.cases import Case
 from bench.gpu.kernels import shares
 from brimful.base.errors import is_out_of_memory
 from brimful.base.torch_compile import set_up_compiler
-from brimful.data.batch import PackedBatch
+from brimful.data.batch import PackedBatch, filler_lengths
+from brimful.data.slots import SequenceSlots
 from brimful.model.encoder import Encoder
 from brimful.model.flops import STORED, step_flops
 from brimful.model.heads import MaskedLMHead
@@ -36,23 +36,11 @@ WARM_UPS, REPEATS, STEADY = 5, 20, 2.0
 FEWEST_REPEATS = 5
 determinism: Any = torch.utils.deterministic
 LEAST_TOKENS = 8192
-SEQUENCE_SLOTS = {
-    (256, 128): 24,
-    (8192, 128): 192,
-    (16384, 128): 264,
-    (32768, 128): 408,
-    (65536, 128): 712,
-    (8192, 512): 80,
-    (16384, 512): 112,
-    (32768, 512): 168,
-    (65536, 512): 296,
-}
-"""What `slots.chosen_slots` finds for Wikipedia's lengths, by T and the longest sequence."""
 
 
-def row_lengths(histogram: Path | None, tokens: int, longest: int) -> list[int]:
+def row_lengths(tokens: int, longest: int) -> list[int]:
     """Lengths of sequences that fill a row of `tokens` slots: what fits of a sample in random order."""
-    counts = read_histogram(histogram, CAPACITY)
+    counts = read_histogram(None, CAPACITY)
     candidates = cut(quantile_sample(counts, max(64, tokens // 64), seed=0), longest)
     chosen, room = [], tokens
     for length in candidates:
@@ -62,28 +50,25 @@ def row_lengths(histogram: Path | None, tokens: int, longest: int) -> list[int]:
     return chosen
 
 
-def sequence_slots(histogram: Path | None, tokens: int, longest: int, lengths: list[int]) -> int:
-    """S as training has it for micro-batches of `tokens` slots, at least what these lengths need."""
-    if histogram is None and (tokens, longest) in SEQUENCE_SLOTS:
-        return SEQUENCE_SLOTS[tokens, longest]
-    from bench.gpu.slots import chosen_slots  # needs all that Brimful needs
-
-    return chosen_slots(histogram, tokens, longest, lengths)
+def sequence_slots(tokens: int, longest: int, lengths: list[int]) -> int:
+    """S as training has it for micro-batches of `tokens` slots that need as many as these lengths."""
+    needed = len(lengths) + len(filler_lengths(tokens - sum(lengths), longest))
+    return SequenceSlots(shown=False).choose("bench", needed)
 
 
 class GpuStep:
     """A model in training on `device`."""
 
-    def __init__(self, case: Case, tokens: int, device: torch.device, histogram: Path | None) -> None:
+    def __init__(self, case: Case, tokens: int, device: torch.device) -> None:
         torch.manual_seed(0)
         self.case, self.device = case, device
         self.emulated = device.type == "cuda" and torch.cuda.get_device_capability(device) < (8, 0)
         config = model_config(case.model, case.architecture)
         encoder = Encoder(config)
         head = MaskedLMHead(encoder)
-        lengths = row_lengths(histogram, tokens, case.length)
+        lengths = row_lengths(tokens, case.length)
         if case.side == "padded":
-            sample = quantile_sample(read_histogram(histogram, CAPACITY), tokens // case.length, seed=0)
+            sample = quantile_sample(read_histogram(None, CAPACITY), tokens // case.length, seed=0)
             lengths = cut(sample, case.length)[: len(sample)]
         sequences = make_sequences(lengths, config.vocabulary_size, seed=0)
         self.real_tokens = sum(lengths)
@@ -93,7 +78,7 @@ class GpuStep:
         self.loss: Callable[[], Tensor]
         self.parameters: list[nn.Parameter]
         if case.side == "brimful":
-            S = sequence_slots(histogram, tokens, case.length, lengths)
+            S = sequence_slots(tokens, case.length, lengths)
             self._packed(encoder.to(device), head.to(device), sequences, tokens, S)
         else:
             self._padded(encoder, head, sequences)
@@ -202,12 +187,9 @@ def _nominal_peak(device: torch.device) -> float | None:
 
 
 class Measurement:
-    """A case in two parts: its step is set up, beside others; then it is timed, alone on the device.
+    """A case in two parts: its step is set up, then it is timed.
 
-    The process serves for one case: determinism stays on, and memory is not given back.
-
-    Args:
-        halve: where a micro-batch does not fit, halve it, down to `LEAST_TOKENS`.
+    Where a micro-batch does not fit, it is halved, down to `LEAST_TOKENS`.
 
     Attributes:
         row: the metrics so far.
@@ -216,7 +198,7 @@ class Measurement:
         RuntimeError: the micro-batch does not fit (`is_out_of_memory`).
     """
 
-    def __init__(self, case: Case, device: torch.device, histogram: Path | None, *, halve: bool) -> None:
+    def __init__(self, case: Case, device: torch.device) -> None:
         torch.use_deterministic_algorithms(case.deterministic)
         determinism.fill_uninitialized_memory = False  # which is for finding errors
         self.case, self.device = case, device
@@ -225,10 +207,10 @@ class Measurement:
         tokens = case.tokens
         while True:
             try:
-                self.step = self._set_up(tokens, histogram)
+                self.step = self._set_up(tokens)
                 break
             except RuntimeError as error:
-                if not is_out_of_memory(error) or not halve or tokens // 2 < LEAST_TOKENS:
+                if not is_out_of_memory(error) or tokens // 2 < LEAST_TOKENS:
                     raise
                 tokens //= 2
             # Beyond the handler, whose traceback holds the step.
@@ -237,8 +219,8 @@ class Measurement:
             torch.cuda.empty_cache()
         self.row |= {"tokens": tokens, "setup_seconds": time.perf_counter() - started}
 
-    def _set_up(self, tokens: int, histogram: Path | None) -> GpuStep:
-        step = GpuStep(self.case, tokens, self.device, histogram)
+    def _set_up(self, tokens: int) -> GpuStep:
+        step = GpuStep(self.case, tokens, self.device)
         loss, gradients = step.first_pass()
         self.row["loss"] = loss
         if self.case.deterministic:

@@ -1,6 +1,5 @@
 """The process of bench/gpu that holds the device and answers its commands (bench/common/turns.py)."""
 
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,7 +11,6 @@ from bench.gpu.step import Measurement, matrix_rate
 from brimful.base.errors import is_out_of_memory
 
 device = torch.device("cpu")
-measured: list[Measurement] = []
 
 
 def start(name: str, threads: int | None) -> Answer:
@@ -40,29 +38,15 @@ def rate() -> Answer:
     return {"flops_per_second": matrix_rate(device)}
 
 
-def set_up(case: dict[str, Any], histogram: str | None, halve: bool) -> Answer:
-    """Make the step of the case ready to be timed."""
-    path = Path(histogram) if histogram else None
+def measure(case: dict[str, Any], rate: float) -> Answer:
+    """The metrics of a case: one for the process, where determinism stays on and memory is not given back."""
     try:
-        measured.append(Measurement(Case(**case), device, path, halve=halve))
+        return Measurement(Case(**case), device).time(rate)
     except RuntimeError as error:
-        return _no_memory(error)
-    return {}
-
-
-def time(rate: float) -> Answer:
-    """The metrics of the case that was set up."""
-    try:
-        return measured[0].time(rate)
-    except RuntimeError as error:
-        return _no_memory(error)
-
-
-def _no_memory(error: RuntimeError) -> Answer:
-    if is_out_of_memory(error):
-        return {"out_of_memory": True}
-    raise error
+        if is_out_of_memory(error):
+            return {"out_of_memory": True}
+        raise
 
 
 if __name__ == "__main__":
-    serve({"start": start, "rate": rate, "set_up": set_up, "time": time})
+    serve({"start": start, "rate": rate, "measure": measure})

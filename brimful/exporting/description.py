@@ -26,8 +26,8 @@ from brimful.exporting.format import Format, render
 from brimful.exporting.gate import describe_loss
 from brimful.hf.model_folder import OVERLAP, ModelFolder
 from brimful.runs.directory import CONFIG, SUMMARY, read_summary
-from brimful.tasks.judging.results import error_of
-from brimful.tasks.registry import known_task
+from brimful.tasks.judging.comparison import error_of
+from brimful.tasks.registry import TASKS, find_task
 
 Facts = Mapping[str, Any]
 WEIGHT_SUFFIXES = (".safetensors", ".onnx", ".data", ".xml", ".bin")
@@ -139,8 +139,9 @@ def _list_details(gate: Facts) -> list[list[str]]:
 
 def _compare_with_source(facts: Facts, gate: Facts) -> tuple[MeasuredOn | None, list[ModelResult]]:
     """The export and its model on test rows; None and no models where its metric is unknown there."""
-    task = known_task(str(gate.get("task"))) if gate.get("part") in TEST_PARTS else None
-    primary = next((one for one in task.metrics if one.name == gate.get("metric")), None) if task else None
+    known = gate.get("part") in TEST_PARTS and gate.get("task") in TASKS
+    metrics = find_task(gate["task"]).metrics if known else ()
+    primary = next((one for one in metrics if one.name == gate.get("metric")), None)
     if primary is None:
         return None, []
     n = gate["texts"]

@@ -46,7 +46,7 @@ from brimful.model.inference import batches, evaluating, run_by_sequence, run_by
 from brimful.model.int8_rounding import INSTRUCTIONS
 from brimful.precision.formats import InferencePrecision
 from brimful.tasks.form import Outputs
-from brimful.tasks.judging.comparison import Judged, fingerprint, measure_methods
+from brimful.tasks.judging.comparison import Judged, MethodComparison, fingerprint
 from brimful.tasks.judging.review import scores_by_label
 from brimful.tasks.judging.speed import speeds_of
 from brimful.tasks.model import TaskModel
@@ -400,15 +400,15 @@ def _compare_values(before: np.ndarray, after: np.ndarray) -> Facts:
 def _compare_metrics(task_model: TaskModel, texts: RealTexts, answers: list[Any]) -> Facts:
     """The primary metric before and after, and the F1 of each label."""
     task, data = task_model.task, texts.data
-    measured = measure_methods([[Judged(task, each)] for each in answers], data)
-    metric = task.metrics[0]
-    difference, error = measured.difference(1, 0)
-    found: Facts = {
+    methods = {name: [Judged(task, each)] for name, each in zip(("before", "after"), answers, strict=True)}
+    comparison, metric = MethodComparison(methods, data), task.metrics[0]
+    found = comparison.difference("after", "before")
+    difference = found["difference"]
+    facts: Facts = {
         "fingerprint": fingerprint(data.table),
         "metric": metric.name,
-        "before": float(measured.values[0]),
-        "after": float(measured.values[1]),
-        "standard_error": error,
+        **comparison.values,
+        "standard_error": found["standard_error"],
         "loss": 0.0 - difference if metric.best == "highest" else difference,
         "loss_of": metric.title,
     }
@@ -419,7 +419,7 @@ def _compare_metrics(task_model: TaskModel, texts: RealTexts, answers: list[Any]
         name = each["label"]
         scores = {"f1_before": each["f1"], "f1_after": f1_after[name]}
         by_label.append({"label": name, "support": each["support"], **scores})
-    return found | ({"by_label": by_label} if by_label else {})
+    return facts | ({"by_label": by_label} if by_label else {})
 
 
 def _without_numbers(value: Any) -> Any:

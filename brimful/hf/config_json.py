@@ -189,7 +189,9 @@ def read_config(values: Any, where: str) -> EncoderConfig:
             return _modern_config(msgspec.convert(given, _ModernNumbers), where)
         return _bert_config(msgspec.convert(given, _BertNumbers), kind)
     except msgspec.ValidationError as error:
-        raise BrimfulError(f"{where}: {error}".replace("$.", "")) from error
+        what, _, place = str(error).partition(" - at `$.")
+        key = f"{place[:-1]}: " if place else ""
+        raise BrimfulError(f"{where}: {key}{what}") from error
     except (ValueError, BrimfulError) as error:
         raise BrimfulError(f"{where}: {error}") from error
 

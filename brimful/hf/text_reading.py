@@ -114,11 +114,8 @@ def reading_of(folder: ModelFolder, config: EncoderConfig) -> TextReading:
 def _problem(folder: ModelFolder, prompt: str) -> str:
     """What of the modules has no counterpart here."""
     kinds = [kind for kind, _ in folder.modules]
-    for kind, path in folder.modules[2:]:
-        if kind != "Normalize":
-            return f"{path or kind} comes after its pooling, which is not computed here"
-    if kinds[:2] != ["Transformer", "Pooling"]:
-        return f"its modules are {', '.join(kinds)}, and not Transformer, Pooling"
+    if kinds[:2] != ["Transformer", "Pooling"] or set(kinds[2:]) - {"Normalize"}:
+        return f"its modules are {', '.join(kinds)}, and known are Transformer, Pooling, Normalize"
     settings = transformer_settings(folder.encoder_path)
     for key in ("processor_kwargs", "tokenizer_args", "processing_kwargs"):
         if settings.get(key):

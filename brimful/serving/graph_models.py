@@ -22,7 +22,7 @@ from brimful.hf.text_reading import VECTORS, reading_of
 from brimful.serving.config import Opening
 from brimful.serving.opened import ServedEncoder, ServedTask, graph_file
 from brimful.tasks.form import Outputs
-from brimful.tasks.saved import from_folder, saved_form, saved_settings
+from brimful.tasks.saved import from_folder, saved_form
 
 
 def open_graph(folder: ModelFolder, opening: Opening) -> ServedTask | ServedEncoder:
@@ -69,8 +69,8 @@ def open_graph(folder: ModelFolder, opening: Opening) -> ServedTask | ServedEnco
             " predictions; for vectors, export the encoder without --masked-lm"
         )
     names = class_names(folder, graph.width, str(graph.path)) or [f"LABEL_{i}" for i in range(graph.width)]
-    task = from_folder(saved_form(folder, usual, graph.width), folder, names)
-    saved = saved_settings(folder, task, of_texts=not graph.by_token)
+    form = saved_form(folder, usual, graph.width)
+    task, saved = from_folder(form, folder, names, of_texts=not graph.by_token)
     overlap = saved.overlap if opening.overlap is None else opening.overlap
     order = [names.index(label) for label in task.labels] if usual == "token_classification" else None
     return ServedTask(

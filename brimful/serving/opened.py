@@ -68,7 +68,8 @@ class ServedTask(Served):
         """
         if self.pairs is not None:
             require_pairs(table, self.pairs, "the model's training table")
-        return self.task.encode(table, tokenizer, self.max_length, overlap)
+        characters = self.task.characters
+        return encode(table, tokenizer, self.max_length, overlap=overlap, characters=characters)
 
     def answers(self, outputs: Outputs, data: Encoded) -> Any:
         """One answer for each row of a table, calibrated, from the outputs of its examples."""

@@ -2,19 +2,17 @@
 
 import json
 import os
-from collections.abc import Iterator
 from importlib.metadata import packages_distributions
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 import torch
 
 from bench.gpu import __main__ as gpu
-from bench.gpu.cases import CASES, TOY_CASES, Case
+from bench.gpu.cases import CASES, TOY_CASES
 from bench.gpu.kernels import kind_of
-from bench.gpu.slots import chosen_slots
-from bench.gpu.step import LEAST_TOKENS, SEQUENCE_SLOTS, row_lengths
+from bench.gpu.step import row_lengths
 from builders.bench import ROOT, bench
 
 ALLOWED = {"torch", "functorch", "torchgen", "numpy", "safetensors", "tokenizers", "yaml", "_yaml", "brimful"}
@@ -32,18 +30,9 @@ TORCH_NEEDS |= {"markupsafe", "triton", "pkg_resources", "_distutils_hack", "isy
 
 
 def test_a_row_for_a_gpu_is_nearly_full():
-    lengths = row_lengths(None, 4096, 128)
+    lengths = row_lengths(4096, 128)
     assert 4096 - 128 < sum(lengths) <= 4096
     assert max(lengths) <= 128
-
-
-def test_sequence_slots_of_a_gpu_are_those_of_training():
-    """They are written down, since what chooses them needs more packages than a GPU's machine may have."""
-    for (tokens, longest), slots in SEQUENCE_SLOTS.items():
-        assert chosen_slots(None, tokens, longest, row_lengths(None, tokens, longest)) == slots
-    needed = {(case.tokens >> halved, case.length) for case in CASES for halved in range(4)}
-    needed = {(tokens, longest) for tokens, longest in needed if tokens >= LEAST_TOKENS}
-    assert needed | {(case.tokens, case.length) for case in TOY_CASES} == SEQUENCE_SLOTS.keys()
 
 
 def test_kinds_of_kernels():
@@ -115,71 +104,49 @@ def test_only_the_steps_of_these_names_are_measured(tmp_path):
 
 
 class SlowWorker:
-    """A device of 100 GiB: setting a case up takes 85 seconds of a clock, and timing it 5; a command fails
-    when its time is over. Cases of `crowded` have no room beside others, those of `endless` never end."""
+    """A device on which a case takes 90 seconds of a clock; a command fails when its time is over."""
 
     now = 0.0
-    crowded: tuple[str, ...] = ()
-    endless: tuple[str, ...] = ()
-    set_up: ClassVar[list[tuple[str, bool]]] = []
-    alive: ClassVar[set["SlowWorker"]] = set()
 
     def __init__(self, module: str, environment: dict[str, str] | None = None) -> None:
         self.environment = environment or {}
-        self.case: dict[str, Any] = {}
-        self.alive.add(self)
 
     def __enter__(self) -> "SlowWorker":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.kill()
-
-    def kill(self) -> None:
-        self.alive.discard(self)
+        pass
 
     def ask(self, command: str, *, seconds: float, **values: Any) -> dict[str, Any]:
-        assert self in self.alive
-        took = {"set_up": 85.0, "time": 5.0}.get(command, 0.5)
-        if command == "set_up":
-            self.case = values["case"]
-            SlowWorker.set_up.append((self.case["model"], values["halve"]))
-            assert ("CUBLAS_WORKSPACE_CONFIG" in self.environment) == self.case["deterministic"]
-            if self.case["model"] in self.endless:
-                took = 1e9
+        took = 90.0 if command == "measure" else 0.5
         SlowWorker.now += min(took, seconds)
         if took > seconds:
-            self.kill()
             raise TimeoutError
-        if command == "set_up" and self.case["model"] in self.crowded and not values["halve"]:
-            return {"out_of_memory": True}
-        shares = {f"share_{kind}": 0.25 for kind in ("matrix", "attention", "other", "gaps")}
-        speed = {
-            "tokens_per_second": 1.0,
-            "share_of_matrix_rate": 0.5,
-            "model_flops_utilisation": 0.4,
-            "loss": 3.0,
-        }
+        if command == "measure":
+            case = values["case"]
+            assert ("CUBLAS_WORKSPACE_CONFIG" in self.environment) == case["deterministic"]
+            shares = {f"share_{kind}": 0.25 for kind in ("matrix", "attention", "other", "gaps")}
+            speed = {
+                "tokens_per_second": 1.0,
+                "share_of_matrix_rate": 0.5,
+                "model_flops_utilisation": 0.4,
+                "loss": 3.0,
+            }
+            return {"tokens": case["tokens"], **shares, **speed}
         return {
             "start": {"device": "slow", "torch": "2", "transformers": False, "memory_gib": 100.0},
             "rate": {"flops_per_second": 1e12},
-            "set_up": {},
-            "time": {"tokens": self.case.get("tokens"), **shares, **speed},
         }[command]
 
 
 @pytest.fixture
-def slow_device(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def slow_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SlowWorker, "now", 0.0)
-    monkeypatch.setattr(SlowWorker, "set_up", [])
     monkeypatch.setattr(gpu, "Worker", SlowWorker)
     monkeypatch.setattr(gpu, "time", SimpleNamespace(monotonic=lambda: SlowWorker.now))
-    yield
-    assert not SlowWorker.alive
 
 
-def test_bench_gpu_keeps_within_its_minutes(slow_device, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
+def test_bench_gpu_keeps_within_its_minutes(slow_device, tmp_path, capsys):
     gpu.main(["--out", str(tmp_path), "--minutes", "8"])
     assert SlowWorker.now <= 480
     record = json.loads((tmp_path / "gpu.json").read_text())
@@ -191,38 +158,6 @@ def test_bench_gpu_keeps_within_its_minutes(slow_device, tmp_path, monkeypatch, 
     skipped = [case.name for case in CASES if case.side == "padded"]
     assert sorted(measured + skipped + record["left_out"]) == sorted(named)
     assert record["left_out"][0] in capsys.readouterr().out
-
-
-def test_a_case_without_room_beside_others_is_measured_alone(slow_device, tmp_path, monkeypatch):
-    """One set-up after another by this clock: what matters here is which of them may take smaller batches."""
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(16)))
-    monkeypatch.setattr(SlowWorker, "crowded", ("30m",))
-    chosen = [Case("base", "modern", 512, 65536), Case("30m", "modern", 512, 65536), *[CASES[0]] * 2]
-    monkeypatch.setattr(gpu, "CASES", tuple(chosen))
-    gpu.main(["--out", str(tmp_path), "--minutes", "30"])
-    together = [("30m", False), ("base", False), ("large", False)]  # 9 + 27 + 31 GiB; threads have no order
-    assert sorted(SlowWorker.set_up[:3]) == together
-    assert SlowWorker.set_up[3:] == [("large", True), ("30m", True)]
-    rows = json.loads((tmp_path / "gpu.json").read_text())["rows"]
-    assert [row["name"].split()[0] for row in rows if row["row"] == "case"] == [
-        "base",
-        "large",
-        "large",
-        "30m",
-    ]
-
-
-def test_a_case_that_is_never_ready_leaves_time_for_its_neighbours(slow_device, tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(16)))
-    monkeypatch.setattr(SlowWorker, "endless", ("30m",))
-    models = "base", "large", "30m"
-    monkeypatch.setattr(gpu, "CASES", tuple(Case(model, "modern", 512, 32768) for model in models))
-    gpu.main(["--out", str(tmp_path), "--minutes", "8"])
-    assert SlowWorker.now <= 480
-    record = json.loads((tmp_path / "gpu.json").read_text())
-    measured = [row["name"].split()[0] for row in record["rows"] if "loss" in row]
-    assert measured == ["base", "large"]
-    assert [name.split()[0] for name in record["left_out"]] == ["30m"]
 
 
 @pytest.mark.slow

@@ -176,7 +176,6 @@ def test_json_is_one_value_alone(
             "tokens",
         ),
         (["pack", "--data", str(data), "--out", str(tmp_path / "plan.json")], "plans"),
-        (["pack", "--histogram", str(histogram)], "by_capacity"),
     ):
         assert main([*arguments, "--json"]) == 0
         out = capfd.readouterr().out
@@ -184,9 +183,7 @@ def test_json_is_one_value_alone(
         figures = json.loads(out)
         assert key in figures
         assert main([*arguments]) == 0
-        assert {"files": "1 file", "plans": "Plans", "by_capacity": "by capacity"}.get(
-            key, key
-        ) in capfd.readouterr().out
+        assert {"files": "1 file", "plans": "Plans"}.get(key, key) in capfd.readouterr().out
     assert json.loads((tmp_path / "plan.json").read_text())["capacity"] == 512
     assert read_yaml(data / "config.yaml")["max_documents"] == 50
     assert main(["prepare", "--config", str(data / "config.yaml"), "--workers", "1", "--json"]) == 0

@@ -30,19 +30,14 @@ class Answer:
     """What a scenario did.
 
     Attributes:
-        status: of the process; with torchrun, of torchrun.
+        status: of the process.
         said: what was printed.
-        ranks: what the scenario wrote on each rank; nothing of ranks that failed.
+        values: what the scenario wrote; empty if it failed.
     """
 
     status: int
     said: str
-    ranks: list[dict[str, Any]] = field(default_factory=list)
-
-    @property
-    def values(self) -> dict[str, Any]:
-        """What rank 0 wrote; empty if it failed."""
-        return self.ranks[0] if self.ranks else {}
+    values: dict[str, Any] = field(default_factory=dict)
 
     @property
     def updates(self) -> list[dict[str, Any]]:
@@ -66,24 +61,6 @@ def recorder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return device.build(tmp_path_factory.mktemp("recorder"))
 
 
-def _finished(command: list[str], environment: dict[str, str], seconds: float) -> tuple[int, str]:
-    """Status of a process, and what it printed. After `seconds` it and the ranks of torchrun are ended."""
-    pipe = subprocess.PIPE
-    with subprocess.Popen(
-        command, cwd=device.ROOT, env=environment, stdout=pipe, stderr=pipe, text=True
-    ) as process:
-        try:
-            said = process.communicate(timeout=seconds)
-        except subprocess.TimeoutExpired:
-            process.terminate()  # if killed, torchrun would leave its ranks behind
-            try:
-                process.communicate(timeout=60)
-            except subprocess.TimeoutExpired:
-                process.kill()
-            raise
-    return process.returncode, "".join(said)
-
-
 Run = Callable[..., Answer]
 
 
@@ -93,7 +70,6 @@ def train(recorder: Path, corpus_dir: Path, tmp_path: Path) -> Run:
 
     Args:
         config: changes of `CONFIG`.
-        ranks: processes that torchrun starts; 0: none.
         settings: of the device; see `device.environment`.
         variables: further environment variables.
         options: of the scenario.
@@ -102,7 +78,6 @@ def train(recorder: Path, corpus_dir: Path, tmp_path: Path) -> Run:
     def run(
         config: dict[str, Any] | None = None,
         *,
-        ranks: int = 0,
         settings: dict[str, int] | None = None,
         variables: dict[str, str] | None = None,
         seconds: float = 900,
@@ -111,19 +86,21 @@ def train(recorder: Path, corpus_dir: Path, tmp_path: Path) -> Run:
         path = tmp_path / "options.json"
         known = {"data": str(corpus_dir), "out": str(tmp_path / "run"), "config": CONFIG | (config or {})}
         path.write_text(json.dumps(known | options))
-        command = [str(device.python())]
-        if ranks:
-            command += ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
-        environment = device.environment(recorder, **{"devices": max(1, ranks)} | (settings or {}))
+        environment = device.environment(recorder, **({"devices": 1} | (settings or {})))
         for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):
             environment.pop(name, None)
-        environment |= variables or {}
-        status, said = _finished([*command, str(SCENARIO), str(path)], environment, seconds)
-        answers = sorted(tmp_path.glob("options.out*.json"))
-        found = [json.loads(answer.read_text()) for answer in answers]
-        for answer in answers:
-            answer.unlink()
-        return Answer(status, said, found)
+        done = subprocess.run(
+            [str(device.python()), str(SCENARIO), str(path)],
+            cwd=device.ROOT,
+            env=environment | (variables or {}),
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+        )
+        answer = path.with_suffix(".out.json")
+        values = json.loads(answer.read_text()) if answer.exists() else {}
+        answer.unlink(missing_ok=True)
+        return Answer(done.returncode, done.stdout + done.stderr, values)
 
     return run
 

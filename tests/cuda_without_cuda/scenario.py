@@ -24,7 +24,7 @@ from torch._dynamo.utils import counters
 from bench.common.recorder import record
 from brimful.commands import pretrain as verb
 from brimful.model.encoder import Encoder
-from brimful.train import data_parallel, guard, metrics
+from brimful.train import guard, metrics
 from brimful.train.metrics import read_metrics
 from brimful.train.trainer import Trainer
 
@@ -41,13 +41,10 @@ class Options:
         sabotage: "item" reads a value of the device after each step, "item in backward" in its backward
             pass; "recompile" lets batches have another shape from the fifth update on; "operator" puts an
             operator into the step that Inductor cannot compile.
-        dies: the number of the update at whose beginning a process exits with 9.
-        kills: the rank of that process.
+        dies: the number of the update at whose beginning the process exits with 9.
         taken_after: after so many updates, something else takes memory: three quarters are left of what the
             CUDA graphs of a step hold; 0: never.
-        taken_on: the rank on which it does; -1: all.
         resume: continue the run in `out`.
-        bucket_mb: of gradients that ranks sum at a time; 0: as trained.
     """
 
     data: str
@@ -57,11 +54,8 @@ class Options:
     mode: str = "graphs"
     sabotage: str = ""
     dies: int = 0
-    kills: int = 1
     taken_after: int = 0
-    taken_on: int = -1
     resume: bool = False
-    bucket_mb: float = 0.0
 
 
 BESIDE = ("prefetch", "checkpoint")
@@ -112,11 +106,6 @@ class _Watch:
                 ),
                 "syncs": dict(self.stacks),
                 "violations": [e.name for e in found if e.kind == "violation"],
-                "order": [
-                    {"collective": "c", "product": "p"}[e.kind]
-                    for e in done
-                    if e.kind in ("collective", "product")
-                ],
                 "graphs_compiled": counters["stats"]["unique_graphs"],
                 "ended": now,
             }
@@ -162,15 +151,10 @@ def _patch(options: Options, watch: _Watch) -> None:
 
     def train_step(self: Trainer, update: Any) -> Any:
         watch.begin(self.progress.step)
-        if (
-            options.dies
-            and self.progress.step + 1 == options.dies
-            and self.runtime.world.rank == options.kills
-        ):
+        if options.dies and self.progress.step + 1 == options.dies:
             self.checkpoints.finish()
             os._exit(9)
-        here = options.taken_on in (-1, self.runtime.world.rank)
-        if options.taken_after and self.progress.step == options.taken_after and here and not taken:
+        if options.taken_after and self.progress.step == options.taken_after and not taken:
             torch.cuda.empty_cache()
             free_beside_graphs, _ = torch.cuda.mem_get_info()
             torch.compiler.reset()  # the graphs of the step are captured again, in less memory
@@ -246,8 +230,6 @@ def main() -> None:
     options = Options(**json.loads(path.read_text()))
     if options.sabotage == "operator":
         _operator()
-    if options.bucket_mb:
-        data_parallel.BUCKET_MB = options.bucket_mb
     if options.mode == "compiled":
         compile_ = torch.compile
 
@@ -259,7 +241,6 @@ def main() -> None:
     watch.name_threads()
     _patch(options, watch)
     summary = verb.pretrain(**_values(options))
-    rank = os.environ.get("RANK", "")
     answer = {
         "began": watch.began,
         "updates": watch.updates,
@@ -271,7 +252,7 @@ def main() -> None:
         "torch": torch.__version__,
         "memory": torch.cuda.max_memory_allocated(),
     }
-    path.with_suffix(f".out{rank}.json").write_text(json.dumps(answer, default=str))
+    path.with_suffix(".out.json").write_text(json.dumps(answer, default=str))
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # unloading a device that is not there may abort

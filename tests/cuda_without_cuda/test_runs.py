@@ -1,4 +1,4 @@
-"""Whole runs on a CUDA device that records: the clock, memory, checkpoints, ranks, and failing compilers."""
+"""Whole runs on a CUDA device that records: the clock, memory, checkpoints, and failing compilers."""
 
 import json
 import re
@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from cuda_without_cuda.conftest import Run
-from cuda_without_cuda.test_steps import assert_steady
 
 from bench.common.recorder import device
 
@@ -66,29 +65,6 @@ def test_without_memory_micro_batches_are_halved(train: Run) -> None:
     assert answer.values["summary"]["steps"] == 6
 
 
-@pytest.mark.parametrize("taken_on", [-1, 0, 1], ids=["every rank", "the first rank", "the second rank"])
-@pytest.mark.parametrize("precision", ["bf16", "fp16"])
-def test_without_memory_on_any_rank_all_ranks_halve(train: Run, precision: str, taken_on: int) -> None:
-    """And make the same update again; afterwards their gradients meet as before."""
-    config = {
-        "rows_per_update": 32,
-        "rows_per_micro_batch": "auto",
-        "packing.capacity": 4096,
-        "precision": precision,
-        "trainer.steps": 6,
-        "validation_tokens": 0,
-    }
-    answer = train(config, ranks=2, settings={"gib": 2}, taken_after=2, taken_on=taken_on)
-    assert answer.status == 0, answer.said
-    assert answer.said.count("out of memory with rows_per_micro_batch") == 1
-    assert "Traceback" not in answer.said
-    assert len(answer.ranks) == 2
-    for rank in answer.ranks:
-        assert [update["step"] for update in rank["updates"]] == [0, 1, 2, 2, 3, 4, 5]
-    steps = zip(*(rank["updates"] for rank in answer.ranks), strict=True)
-    assert all(a["order"].count("c") == b["order"].count("c") for a, b in steps)
-
-
 def test_without_memory_for_the_size_that_was_set_one_line_says_what_to_do(train: Run) -> None:
     config = {
         "rows_per_update": 64,
@@ -104,31 +80,12 @@ def test_without_memory_for_the_size_that_was_set_one_line_says_what_to_do(train
 def test_a_run_resumes_on_the_device(train: Run) -> None:
     """Killed after a checkpoint."""
     config = {"trainer.checkpoint_every": 6, "validation_tokens": 0}
-    killed = train(config, dies=9, kills=0)
+    killed = train(config, dies=9)
     assert killed.status == 9
     again = train(resume=True)
     assert again.status == 0, again.said
     assert "resuming at step 6" in again.said
     assert [update["step"] for update in again.updates] == list(range(6, 12))
-
-
-@pytest.mark.parametrize("mode", ["eager", "graphs"])
-def test_ranks_send_gradients_while_backward_goes_on(train: Run, mode: str) -> None:
-    """Most collectives come before the last matrix product of an update."""
-    config = {"rows_per_update": 16, "trainer.compile": mode == "graphs", "shape.layers": 6}
-    answer = train(config, ranks=2, mode=mode, bucket_mb=0.3)
-    assert_steady(answer)
-    for update in answer.steady():
-        order = "".join(update["order"])
-        assert order.count("c") >= 5, order
-        before = order[: order.rindex("p")].count("c")
-        assert before >= order.count("c") / 2, order
-
-
-def test_where_one_rank_dies_the_other_ends(train: Run) -> None:
-    answer = train({"rows_per_update": 16}, ranks=2, dies=5)
-    assert answer.status != 0
-    assert not answer.values
 
 
 def test_without_a_c_compiler_training_goes_on_eagerly(train: Run, tmp_path: Path) -> None:
@@ -158,22 +115,15 @@ def test_an_operator_that_cannot_be_compiled_leaves_the_step_eager(train: Run) -
 
 
 @pytest.mark.parametrize(
-    ("ranks", "variables", "used"),
-    [
-        (0, {}, [[0]]),
-        (0, {"LOCAL_RANK": "2"}, [[2]]),
-        (2, {}, [[0], [1]]),
-    ],
-    ids=["one process", "a process that is told to use the third", "two ranks"],
+    ("variables", "used"), [({}, 0), ({"LOCAL_RANK": "2"}, 2)], ids=["any", "told to use the third"]
 )
-def test_of_four_devices_each_process_uses_one(train: Run, ranks, variables, used) -> None:
+def test_of_four_devices_a_process_uses_one(train: Run, variables, used) -> None:
     """Nothing is launched, copied or allocated on any other one."""
     config = {"trainer.compile": False, "trainer.steps": 6, "rows_per_update": 16}
     settings = {"gib": 4, "devices": 4}
-    answer = train(config, mode="eager", ranks=ranks, variables=variables, settings=settings)
+    answer = train(config, mode="eager", variables=variables, settings=settings)
     assert answer.status == 0, answer.said
-    found = [{device for update in rank["updates"] for device in update["devices"]} for rank in answer.ranks]
-    assert [sorted(devices) for devices in found] == used
+    assert {device for update in answer.updates for device in update["devices"]} == {used}
 
 
 def test_the_device_is_documented_by_its_settings() -> None:
