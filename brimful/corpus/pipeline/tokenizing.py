@@ -1,9 +1,9 @@
 """The last stage, a pure task for each shard: clean documents -> tokens, word bits and sentence bits."""
 
-import functools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,7 +59,7 @@ class TokenizeTask:
     segmenter: str
     depends: str
 
-    @property
+    @cached_property
     def hash(self) -> str:
         """A hash of everything that decides the shard, apart from the tokenizer."""
         documents = self.documents
@@ -89,7 +89,7 @@ def in_split(documents: np.ndarray, split: Split, validation_share: float) -> np
     return held_out if split == "validation" else ~held_out
 
 
-@functools.lru_cache(maxsize=1)
+@lru_cache(maxsize=1)
 def _encoder(
     directory: Path, expected_hash: str, language: Any, lexicon: str | None, lexicon_hash: str
 ) -> "TextTokenizer":
