@@ -1,14 +1,12 @@
 """Do small models learn the same? Losses on the demo's Chinese reviews, several seeds of every arm.
 
     packing   packed against unpacked rows: the same sequences in each update, and as many on average
-    betas     following a LAMB recipe that was found without packing: as many sequences in an update (fewer
-              rows); or as many rows: betas unchanged, to the power of the packing factor p, or p x the rate
     residual  `trainer.residual` bf16 against fp32, 4 layers of 128 in bf16 with Muon: bert and modern
 
 One thread, no dropout. Arms share seeds, held-out sequences and masks, so differences are taken within a
 seed. Finished runs are kept in --work, so an interrupted bench continues.
 
-    python -m bench.learning [--studies packing betas residual] [--quick] [--out FOLDER]
+    python -m bench.learning [--studies packing residual] [--quick] [--out FOLDER]
 """
 
 import argparse
@@ -32,9 +30,8 @@ from brimful.data.mixture import open_sources, parse_sources
 from brimful.stages.pretrain_config import PretrainConfig
 from brimful.stages.pretrain_data import make_sources
 
-STUDIES = ("packing", "betas", "residual")
+STUDIES = ("packing", "residual")
 PRESET = {"model": "tiny", "architecture": "modern"}
-LAMB = {"name": "lamb", "learning_rate": 1e-2, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-6}
 Settings = dict[str, Any]
 
 
@@ -86,13 +83,13 @@ def settings(length: int, steps: int, points: int, **values: Any) -> Settings:
 def packing_factor(data: Path, size: Size) -> float:
     """Sequences in a row, as `--unpacked-batch-size` takes it."""
     packing = PackingConfig(max_length=size.length, capacity=size.length)
-    config = PretrainConfig(data=str(data), packing=packing, unpacked_batch_size=1000, unpacked_keep="rows")
+    config = PretrainConfig(data=str(data), packing=packing)
     sources = make_sources(config, open_sources(parse_sources(str(data)), verify=False), data, ahead=False)
     return sources[0].blocks[size.length].preview()[1].packing_factor
 
 
 def arms_of(study: str, size: Size, factor: float) -> dict[str, Settings]:
-    """What a study compares. An update of a packed arm of the first two studies is one micro-batch."""
+    """What a study compares. An update of a packed arm is one micro-batch."""
     few = round(size.batch / factor)  # rows of as many sequences
     unpacked = {"packing": {"max_sequences": 1}, "rows_per_micro_batch": size.batch}
     if study == "packing":
@@ -101,25 +98,6 @@ def arms_of(study: str, size: Size, factor: float) -> dict[str, Settings]:
             "unpacked": of(sequences_per_update=size.batch, **unpacked),
             "packed": of(sequences_per_update=size.batch, rows_per_micro_batch=few + 1),
             "packed by rows": of(unpacked_batch_size=size.batch, rows_per_micro_batch=few),
-        }
-    if study == "betas":
-        rows = {"rows_per_update": size.batch, "rows_per_micro_batch": size.batch}
-        rule = {
-            "unpacked_batch_size": size.batch,
-            "unpacked_keep": "rows",
-            "rows_per_micro_batch": size.batch,
-        }
-        of = partial(settings, size.length, size.updates, 5, optimizer=LAMB, **PRESET)
-        fewer = 5 * max(1, round(size.updates / factor / 5))
-        packed = partial(settings, size.length, fewer, 5, **PRESET)
-        return {
-            "unpacked": of(**rows | unpacked),
-            "packed, fewer rows": of(unpacked_batch_size=size.batch, rows_per_micro_batch=few),
-            "packed": packed(optimizer=LAMB, **rows),
-            "packed, beta^p": packed(optimizer=LAMB, **rule),
-            "packed, p x rate": packed(
-                optimizer=LAMB | {"learning_rate": factor * LAMB["learning_rate"]}, **rows
-            ),
         }
     of = partial(settings, size.length, size.updates, 2, precision="bf16", model="tiny", shape={"layers": 4})
     # In so few updates, AdamW hardly gets a bert below frequencies.

@@ -1,9 +1,7 @@
-"""Memory of a process: bytes saved for backward, a limit that an allocation fails at, what is its own."""
+"""Memory of a process: bytes saved for backward, and a limit that an allocation fails at."""
 
-import re
 import resource
 from collections.abc import Callable, Iterable
-from pathlib import Path
 
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
@@ -34,26 +32,3 @@ def peak_mb() -> float:
 def limit_mb(most: int) -> None:
     """Let allocations of this process fail beyond this many MiB of its own data."""
     resource.setrlimit(resource.RLIMIT_DATA, (most << 20, most << 20))
-
-
-_MAPPING = re.compile(r"[0-9a-f]+-[0-9a-f]+ \S+ \S+ \S+ \d+\s*(.*)")
-_FIELD = re.compile(r"(Private_Clean|Private_Dirty|Anonymous): +(\d+) kB")
-
-
-def private_mb(process: int, data: Path) -> dict[str, float]:
-    """Resident memory that only this process has mapped, in MiB, without and with the files below `data`.
-
-    Returns:
-        private: all but those files.
-        anonymous: what of that is in no file, so that nothing but swap could take it back.
-        data: pages of those files: page cache, which the kernel takes back when it needs memory.
-    """
-    found = {"private": 0, "anonymous": 0, "data": 0}
-    path = ""
-    for line in Path(f"/proc/{process}/smaps").read_text().splitlines():
-        if mapping := _MAPPING.fullmatch(line):
-            path = mapping[1]
-        elif field := _FIELD.fullmatch(line):
-            of = "data" if path.startswith(f"{data}/") else "private"
-            found["anonymous" if field[1] == "Anonymous" else of] += int(field[2])
-    return {name: size / 1024 for name, size in found.items()}

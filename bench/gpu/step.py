@@ -22,7 +22,8 @@ from bench.gpu.cases import Case
 from bench.gpu.kernels import shares
 from brimful.base.errors import is_out_of_memory
 from brimful.base.torch_compile import set_up_compiler
-from brimful.data.batch import PackedBatch
+from brimful.data.batch import PackedBatch, filler_lengths
+from brimful.data.slots import SequenceSlots
 from brimful.model.encoder import Encoder
 from brimful.model.flops import STORED, step_flops
 from brimful.model.heads import MaskedLMHead
@@ -35,18 +36,6 @@ WARM_UPS, REPEATS, STEADY = 5, 20, 2.0
 FEWEST_REPEATS = 5
 determinism: Any = torch.utils.deterministic
 LEAST_TOKENS = 8192
-SEQUENCE_SLOTS = {
-    (256, 128): 24,
-    (8192, 128): 192,
-    (16384, 128): 264,
-    (32768, 128): 408,
-    (65536, 128): 712,
-    (8192, 512): 80,
-    (16384, 512): 112,
-    (32768, 512): 168,
-    (65536, 512): 296,
-}
-"""S as training chooses it for Wikipedia's lengths, by T and the longest sequence; a test computes it."""
 
 
 def row_lengths(tokens: int, longest: int) -> list[int]:
@@ -59,6 +48,12 @@ def row_lengths(tokens: int, longest: int) -> list[int]:
             chosen.append(length)
             room -= length
     return chosen
+
+
+def sequence_slots(tokens: int, longest: int, lengths: list[int]) -> int:
+    """S as training has it for micro-batches of `tokens` slots that need as many as these lengths."""
+    needed = len(lengths) + len(filler_lengths(tokens - sum(lengths), longest))
+    return SequenceSlots(shown=False).choose("bench", needed)
 
 
 class GpuStep:
@@ -83,7 +78,7 @@ class GpuStep:
         self.loss: Callable[[], Tensor]
         self.parameters: list[nn.Parameter]
         if case.side == "brimful":
-            S = SEQUENCE_SLOTS[tokens, case.length]
+            S = sequence_slots(tokens, case.length, lengths)
             self._packed(encoder.to(device), head.to(device), sequences, tokens, S)
         else:
             self._padded(encoder, head, sequences)

@@ -9,9 +9,6 @@ end. What reads them is what `brimful pretrain` has, in processes of its own wit
                host whose GPU computes; one in Python, which never gives the interpreter's lock away; one of
                many operations on tiny tensors, as a host that launches kernels. Also by how much the step
                itself is slower while the loader's thread works
-    resume     seconds to the first update at update 1,000,000, beyond opening files
-    memory     private memory of processes that each read a rank's slice of a large corpus, sampled from
-               outside; of one process; and of a corpus of a tenth the size
 
 Alternatives take turns, round by round, and medians count.
 
@@ -20,14 +17,9 @@ Alternatives take turns, round by round, and medians count.
 
 import argparse
 import os
-import shutil
 import statistics
 import sys
 import tempfile
-import threading
-import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
@@ -35,7 +27,6 @@ from typing import Any
 
 import numpy as np
 
-from bench.common.memory import private_mb
 from bench.common.processes import machine_facts
 from bench.common.random_corpus import make_corpus
 from bench.common.record import Record
@@ -45,8 +36,6 @@ KINDS = {"40": (38, 128), "250": (340, 512)}
 """By the mean length of a sequence, about: that of the documents, and the most of a sequence."""
 STEPS = ("sleeping", "python", "launching")
 SLOTS_PER_UPDATE = 16_384  # half a million tokens a second at 30 ms
-FAR = 1_000_000
-SAMPLE_EVERY = 0.25
 
 
 class Corpora:
@@ -145,102 +134,9 @@ def waiting_table(options: argparse.Namespace, corpora: Corpora, record: Record)
                     )
 
 
-def resume_table(options: argparse.Namespace, corpora: Corpora, record: Record) -> None:
-    """Seconds to the first update of a process that begins at update 1,000,000."""
-    values = corpora.reading(corpora(options.large, 500), 8192, 512)
-    found: dict[str, list[dict[str, Any]]] = {"planned": [], "plan lost": []}
-    for _ in range(options.rounds):
-        for name, answers in found.items():
-            with worker() as process:
-                process.ask("setup", **values)
-                cursor = process.ask("far_cursor", update=FAR)["cursor"]
-            if name == "plan lost":
-                shutil.rmtree(values["directory"])
-            with worker() as process:
-                answers.append(process.ask("resume", cursor=cursor, **values))
-    print(f"\nseconds to resume at update {FAR:,}, beyond opening files")
-    for name, answers in found.items():
-        row = {key: spread([answer[key] for answer in answers]) for key in ("seconds", "opening")}
-        record.add({"table": "resume", "block": name, **row})
-        print(
-            f"  {name:9}: {row['seconds']['median']:.2f} (opening {row['opening']['median']:.2f})", flush=True
-        )
-
-
-def memory_table(options: argparse.Namespace, corpora: Corpora, record: Record) -> None:
-    """Private memory of each process."""
-    print("\nprivate MB of the largest process: imports, most, at the end; in no file; pages of the corpus")
-    for ranks, tokens in (
-        (4, options.large),
-        (1, options.large),
-        (4, options.large // 10),
-        (1, options.large // 10),
-    ):
-        row = _memory(ranks, corpora(tokens, 500), options, corpora)
-        record.add({"table": "memory", "processes": ranks, "corpus_tokens": tokens, **row})
-        most, end = row["most"], row["end"]
-        print(
-            f"  {ranks} x {2 * tokens / 1e6:5,.0f} MB: {row['imports']:4.0f} {most['private']:4.0f}"
-            f" {end['private']:4.0f}; {most['anonymous']:4.0f}; {end['data']:6.0f}"
-            f"  ({row['tokens_read'] / 1e6:,.0f} M tokens read in {row['seconds']:.0f} s)",
-            flush=True,
-        )
-
-
-def _memory(ranks: int, corpus: Path, options: argparse.Namespace, corpora: Corpora) -> dict[str, Any]:
-    """What processes that read one corpus together come to, the largest of them."""
-    reading = corpora.reading(corpus, 8192, 512, slots=SLOTS_PER_UPDATE * 4)
-    updates = options.large * options.part // (SLOTS_PER_UPDATE * 4 * 100)
-    with ExitStack() as stack:
-        processes = [stack.enter_context(worker()) for _ in range(ranks)]
-        for process in processes:
-            process.ask("ready")
-
-        def private() -> dict[str, float]:
-            each = [private_mb(process.process.pid, corpora.scratch) for process in processes]
-            return {name: max(of[name] for of in each) for name in each[0]}
-
-        row: dict[str, Any] = {"imports": private()["private"], "tokens_read": 0}
-        sampler = stack.enter_context(_Sampler(private))
-        pool = stack.enter_context(ThreadPoolExecutor(ranks))
-        started = time.perf_counter()
-        for rank, process in enumerate(processes):
-            process.ask("setup", **reading | {"rank": rank, "world": ranks})
-        for begin in range(0, updates, 20):  # in step, as ranks that train together are
-            some = min(20, updates - begin)
-            answers = pool.map(lambda process, some=some: process.ask("take", updates=some), processes)
-            row["tokens_read"] += sum(answer["tokens"] for answer in answers)
-        row |= {"seconds": time.perf_counter() - started, "end": private(), "most": sampler.most}
-    return row
-
-
-class _Sampler:
-    """The most of each figure that was seen while it was open."""
-
-    def __init__(self, measure: Callable[[], dict[str, float]]) -> None:
-        self.measure = measure
-        self.most = measure()
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-
-    def _run(self) -> None:
-        while not self._done.wait(SAMPLE_EVERY):
-            self.most = {name: max(value, self.most[name]) for name, value in self.measure().items()}
-
-    def __enter__(self) -> "_Sampler":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._done.set()
-        self._thread.join()
-
-
 TABLES = {
     "alone": alone_table,
     "waiting": waiting_table,
-    "resume": resume_table,
-    "memory": memory_table,
 }
 
 
@@ -253,14 +149,12 @@ def options_of(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--tokens", type=int, default=160_000_000, help="of the corpora of `alone`, `waiting`"
     )
-    parser.add_argument("--large", type=int, default=1_024_000_000, help="of the one of `resume`, `memory`")
-    parser.add_argument("--part", type=int, default=15, help="percent of it that `memory` reads")
-    parser.add_argument("--scratch", type=Path, help="folder for corpora: 2.5 GB; a temporary one without it")
+    parser.add_argument("--scratch", type=Path, help="folder for corpora: 1 GB; a temporary one without it")
     parser.add_argument("--quick", action="store_true", help="toy sizes: does it run?")
     parser.add_argument("--out", type=Path, help="write all figures to this JSON file")
     options = parser.parse_args(arguments)
     if options.quick:
-        parser.set_defaults(rounds=1, updates=3, tokens=300_000, large=3_000_000)
+        parser.set_defaults(rounds=1, updates=3, tokens=300_000)
         options = parser.parse_args(arguments)
     return options
 

@@ -12,7 +12,6 @@ import torch
 from tokenizers import Tokenizer
 
 from bench.common.turns import Answer, serve
-from brimful.base.types import Cursor
 from brimful.corpus.shards import Corpus
 from brimful.data.config import MaskingConfig, PackingConfig
 from brimful.data.loader import prefetch
@@ -30,10 +29,8 @@ class Reading:
     """A stream, and where it stands."""
 
     def __init__(self, corpus: str, directory: str, rank: int, world: int, config: dict[str, Any]) -> None:
-        started = time.perf_counter()
         opened = Corpus.open(corpus)
         reader = SequenceReader(Tokenizer.from_file(str(opened.tokenizer_path)), MaskingConfig())
-        self.opening = time.perf_counter() - started
         data = (DataSource(path=corpus, name="random"),)
         packing = PackingConfig(**config["packing"])
         settings = PretrainConfig(data=data, packing=packing, rows_per_update=config["rows_per_update"])
@@ -61,21 +58,11 @@ def pin(core: int) -> Answer:
     return {}
 
 
-def ready() -> Answer:
-    """Answered after the imports."""
-    return {}
-
-
 def setup(**values: Any) -> Answer:
     """Make the stream and take its first update, which plans a block and loads the compiled loops."""
     reading[:] = [Reading(**values)]
     reading[0].take(1)
     return {}
-
-
-def take(updates: int) -> Answer:
-    """Real tokens of `updates` updates."""
-    return {"tokens": reading[0].take(updates)}
 
 
 def alone() -> Answer:
@@ -163,28 +150,7 @@ def train(step: str, updates: int, depth: int | None) -> Answer:
     return {"waited": waited / (time.perf_counter() - started), "seconds": took}
 
 
-def far_cursor(update: int) -> Answer:
-    """A cursor at `update`, in the middle of a block of the epoch that a run would be in; its block is
-    planned on disk."""
-    stream, cursor = reading[0].stream, reading[0].cursor
-    (name, place), (source,) = next(iter(cursor["sources"].items())), stream.sources
-    tokens = update * place["tokens"] // cursor["update"]
-    place = {**place, "epoch": tokens // source.corpus.tokens, "block": 0, "row": 100, "plan": None}
-    _, following = stream.take({"update": update - 1, "sources": {name: {**place, "tokens": tokens}}})
-    return {"cursor": following}
-
-
-def resume(cursor: Cursor, **values: Any) -> Answer:
-    """Seconds that the first update at a cursor takes once the files are open, and those to open them."""
-    started = time.perf_counter()
-    reading[:] = [Reading(**values)]
-    between = time.perf_counter()
-    reading[0].stream.take(cursor)
-    opening = reading[0].opening
-    return {"opening": opening, "seconds": time.perf_counter() - between + (between - started - opening)}
-
-
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    commands = (ready, pin, setup, take, alone, train, far_cursor, resume)
+    commands = (pin, setup, alone, train)
     serve({command.__name__: command for command in commands})

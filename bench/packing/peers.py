@@ -199,16 +199,6 @@ def brimful_rows(lengths: np.ndarray, capacity: int, clock: Clock, plan: str) ->
         return pack(lengths, capacity)
 
 
-def brimful_online(lengths: np.ndarray, capacity: int, clock: Clock) -> Rows:
-    """A stream, a buffer of 1,024 sequences; the histogram is not known."""
-    from brimful.packing.online import pack_stream
-
-    stream = lengths.tolist()
-    with clock:
-        rows = list(pack_stream(stream, capacity))
-    return Rows.of(rows)
-
-
 @dataclass(frozen=True)
 class Method:
     """A way to pack.
@@ -227,7 +217,6 @@ class Method:
 METHODS = {
     "brimful cutting stock": Method(partial(brimful_rows, plan="cutting_stock"), brimful=True),
     "brimful best-fit": Method(partial(brimful_rows, plan="best_fit"), brimful=True),
-    "brimful online": Method(brimful_online, brimful=True, most=1_000_000),
     "TRL pack_dataset": Method(partial(trl_dataset, batch=1000)),
     "TRL pack_dataset, one batch": Method(trl_dataset, most=1_000_000),
     "numpy first-fit, tree": Method(first_fit_tree),

@@ -88,29 +88,19 @@ def _all_lines(schema: type, options: Sequence[Option], width: int) -> list[str]
     outside_groups = _option_lines(by_group.pop((), []), width)
     lines = [*outside_groups, ""] if outside_groups else []
     for group, chosen in by_group.items():
-        title, more = _heading(schema, group)
-        lines += textwrap.wrap(title, width)
-        lines += textwrap.wrap(more, width, initial_indent="  ", subsequent_indent="  ")
+        lines += textwrap.wrap(_heading(schema, group), width)
         lines += [*_option_lines(chosen, width), ""]
     return [*lines, "Any verb", *_option_lines(options_of(Common), width)]
 
 
-def _heading(schema: type, group: tuple[str, ...]) -> tuple[str, str]:
-    """What a group is about, and what else there is to say about it: the rest of its docstring's first
-    paragraph, and the docstring of its field."""
+def _heading(schema: type, group: tuple[str, ...]) -> str:
+    """What a group is about: the first paragraph of its docstring, and the docstring of its field."""
     parent = schema
     for name in group[:-1]:
         parent = typing.get_type_hints(parent)[name]
     own = typing.get_type_hints(parent)[group[-1]]
-    text = (inspect.getdoc(own) or "").partition("\n\n")[0].replace("\n", " ")
-    sentence = _first_sentence(text)
-    title, _, more = sentence.partition(": ")
-    parts = [
-        f"{more[:1].upper()}{more[1:]}",
-        text.removeprefix(sentence).strip(),
-        docstrings_of(parent).get(group[-1], ""),
-    ]
-    return title.rstrip("."), " ".join(filter(None, parts))
+    about = (inspect.getdoc(own) or "").partition("\n\n")[0]
+    return " ".join(f"{about} {docstrings_of(parent).get(group[-1], '')}".split())
 
 
 def _option_lines(options: Sequence[Option], width: int, *, brief: bool = False) -> list[str]:

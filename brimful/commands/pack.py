@@ -1,41 +1,47 @@
 """The verb `brimful pack`: how full rows get with each algorithm, and how close that is to the limit."""
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, get_args
+import time
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
 
 import numpy as np
 
 from brimful.base.config import verb
 from brimful.base.console import progress, say, warn
 from brimful.base.errors import BrimfulError
+from brimful.base.randomness import derive_key
 from brimful.base.storage import write_json
-from brimful.base.summary import Summary, SummaryTable, make_table, with_overview
-from brimful.commands.pack_sources import histogram_counts, npy_counts, shard_counts, text_counts
+from brimful.base.summary import Summary, make_table, with_overview
+from brimful.corpus.shards import Corpus
+from brimful.data.config import SPECIAL_TOKENS, SequencesConfig
+from brimful.data.sequences import cut_documents
 from brimful.packing.config import Algorithm, Depth, PackConfig
-from brimful.packing.histogram import checked_counts
-from brimful.packing.side_by_side import (
-    DEPTHS,
-    NNLSHP_DEPTHS,
-    STREAM,
-    Comparison,
-    best_fit_by_capacity,
-)
+from brimful.packing.cutting.stock import cutting_stock
+from brimful.packing.histogram import Plan, checked_counts, count_lengths, read_histogram
+from brimful.packing.least_squares import nnlshp
+from brimful.packing.pack_first import lpfhp, spfhp
 
-DEFAULT_MAX_LENGTH = 512
+PLANNERS: dict[Algorithm, Callable[[np.ndarray, int, Depth], Plan]] = {
+    "spfhp": spfhp,
+    "lpfhp": lpfhp,
+    "nnlshp": nnlshp,
+    "cutting-stock": cutting_stock,
+}
+NNLSHP_DEPTHS = (2, 3)
+DEPTHS: tuple[Depth, ...] = (2, 3, 4, 8, 16, None)
 
 
 def _counts(config: PackConfig) -> np.ndarray:
     """int64 (capacity + 1,): sequences of each length."""
-    most = config.max_length or min(DEFAULT_MAX_LENGTH, config.capacity)
-    if config.histogram is not None and config.histogram.endswith(".npy"):
-        counts = npy_counts(Path(config.histogram), config.capacity)
-    elif config.histogram is not None:
-        counts = histogram_counts(config.histogram)
-    elif config.data is not None:
-        counts = shard_counts(Path(config.data), most)
+    if config.data is None:
+        counts = read_histogram(str(config.histogram))
     else:
-        counts = text_counts(Path(str(config.texts)), Path(str(config.tokenizer)), most)
+        corpus = Corpus.open(config.data, verify=True)
+        room = config.longest - SPECIAL_TOKENS
+        documents = np.arange(corpus.documents)
+        pieces = cut_documents(corpus, documents, room, SequencesConfig(), derive_key("pack"))
+        counts = count_lengths(pieces.end - pieces.begin + SPECIAL_TOKENS)
     return checked_counts(counts, config.capacity, None)
 
 
@@ -45,18 +51,16 @@ def _choices(config: PackConfig) -> list[tuple[Algorithm, Depth]]:
     if config.algorithm == "all":
         return [
             (name, depth)
-            for name in get_args(Algorithm)
+            for name in PLANNERS
             for depth in depths or DEPTHS
-            if not name.endswith("nnlshp") or depth in NNLSHP_DEPTHS
+            if name != "nnlshp" or depth in NNLSHP_DEPTHS
         ]
-    return [
-        (config.algorithm, depth)
-        for depth in depths or ([3] if config.algorithm.endswith("nnlshp") else [None])
-    ]
+    default = 3 if config.algorithm == "nnlshp" else None
+    return [(config.algorithm, depth) for depth in depths or [default]]
 
 
 def summarise_plans(facts: Mapping[str, Any]) -> Summary:
-    """How full rows get with each plan, by capacity and depth.
+    """How full rows get with each plan.
 
     Args:
         facts: what `pack` returns.
@@ -72,7 +76,7 @@ def summarise_plans(facts: Mapping[str, Any]) -> Summary:
     rows = [
         [
             plan["algorithm"],
-            show_depth(plan["depth"]),
+            "none" if plan["depth"] is None else str(plan["depth"]),
             f"{plan['rows']:,}",
             show_percent(plan["efficiency"]),
             f"{plan['packing_factor']:.3f}",
@@ -81,23 +85,10 @@ def summarise_plans(facts: Mapping[str, Any]) -> Summary:
         ]
         for plan in plans
     ]
-    is_drawn = any(plan["algorithm"] == "online" and plan["sequences"] == STREAM for plan in plans)
-    note = f"online packed {STREAM:,} sequences, drawn at random" if is_drawn else ""
-    columns = ["Algorithm", "Depth", "Rows", "Efficiency %", "Packing factor", "Seconds", "Rows above bound"]
-    tables = make_table("Plans", columns, rows, note)
-    return Summary("Packing", verdict, tables + _tabulate_capacities(facts))
-
-
-def _tabulate_capacities(facts: Mapping[str, Any]) -> list[SummaryTable]:
-    """Efficiency by capacity and depth."""
-    plans = facts["by_capacity"]
-    depths = list(dict.fromkeys(plan["depth"] for plan in plans))
-    rows: dict[int, list[str]] = {}
-    for plan in plans:
-        row = rows.setdefault(plan["capacity"], [f"{plan['capacity']:,}"])
-        row.append(show_percent(plan["efficiency"]))
-    columns = ["Capacity", *(f"Depth {show_depth(depth)}" for depth in depths)]
-    return make_table("Efficiency % by capacity and depth (best-fit)", columns, list(rows.values()))
+    # Short titles: a screen of 80 columns has room for all.
+    columns = ["Algorithm", "Depth", "Rows", "Full %", "Factor", "Seconds", "Above bound"]
+    note = "full: efficiency; factor: sequences a row; above bound: rows above the proven minimum"
+    return Summary("Packing", verdict, make_table("Plans", columns, rows, note))
 
 
 def show_percent(share: float) -> str:
@@ -105,20 +96,14 @@ def show_percent(share: float) -> str:
     return f"{share if share == 1 else min(share, 0.99999):.3%}".removesuffix("%")
 
 
-def show_depth(depth: Depth) -> str:
-    """The depth as a word: 3, none."""
-    return "none" if depth is None else str(depth)
-
-
 @verb(PackConfig)
 def pack(config: PackConfig) -> dict[str, Any]:
-    """Plan rows for prepared data, a length histogram or texts; show how close they are to the limit.
+    """Plan rows for prepared data or a length histogram; show how close they are to the limit.
 
     Returns:
         `plans`, a record for each: algorithm, capacity, depth (None = no limit), rows, sequences, tokens,
         efficiency (tokens divided by token slots), packing_factor (sequences per row), seconds (of planning),
-        lower_bound (the proven minimum of rows), rows_above_bound; `by_capacity`, the efficiency of best-fit
-        by capacity and depth.
+        lower_bound (the proven minimum of rows), rows_above_bound.
 
     Raises:
         BrimfulError: the input cannot be read, a sequence is longer than a row, or the algorithm cannot plan
@@ -129,27 +114,45 @@ def pack(config: PackConfig) -> dict[str, Any]:
     if config.dry_run:
         say(f"{int(counts.sum()):,} sequences, {len(choices)} plans to make")
         return {"dry_run": True, "plans": []}
-    comparison = Comparison(counts, config.capacity)
-    plans: list[dict[str, Any]] = []
-    best = None
+
+    @cache
+    def bound(depth: Depth) -> int:
+        """Of cutting stock's linear program, whichever algorithm made the plan."""
+        return cutting_stock(counts, config.capacity, depth).lower_bound
+
+    found: list[dict[str, Any]] = []
+    best: Plan | None = None
     with progress("planning", len(choices)) as advance:
         for algorithm, depth in choices:
+            PLANNERS[algorithm](np.array([0, 1]), 8, 1)  # loads the compiled loops
+            started = time.perf_counter()
             try:
-                record, plan = comparison.run(algorithm, depth)
+                plan = PLANNERS[algorithm](counts, config.capacity, depth)
+                seconds = time.perf_counter() - started
             except BrimfulError as error:
                 if config.algorithm != "all":
                     raise
                 warn(f"left out: {error}")
             else:
-                plans.append(record)
-                if algorithm != "online" and (best is None or plan.rows < best.rows):
-                    best = plan
+                found.append(
+                    {
+                        "algorithm": algorithm,
+                        "capacity": config.capacity,
+                        "depth": depth,
+                        "rows": plan.rows,
+                        "sequences": plan.sequences,
+                        "tokens": plan.tokens,
+                        "efficiency": plan.efficiency,
+                        "packing_factor": plan.packing_factor,
+                        "seconds": seconds,
+                        "lower_bound": bound(depth),
+                        "rows_above_bound": plan.rows - bound(depth),
+                    }
+                )
+                best = plan if best is None or plan.rows < best.rows else best
             advance()
-    facts = {
-        "plans": plans,
-        "by_capacity": best_fit_by_capacity(counts, config.capacity),
-    }
+    facts = {"plans": found}
     if best is not None and config.out:
         rows = [{"lengths": p, "rows": n} for p, n in zip(best.patterns, best.repeats.tolist(), strict=True)]
         write_json(config.out, {"capacity": best.capacity, "patterns": rows})
-    return with_overview(facts, summarise_plans(facts)) if plans else facts
+    return with_overview(facts, summarise_plans(facts)) if found else facts

@@ -11,7 +11,6 @@ import functools
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import TypedDict
 
 import numpy as np
 
@@ -26,7 +25,7 @@ from brimful.data.pairs import pair_stretches
 from brimful.data.sequences import SEQUENCE_ARRAYS, Sequences, cut_documents, single_segments
 from brimful.packing.assignment import assign
 from brimful.packing.cutting.stock import cutting_stock
-from brimful.packing.histogram import Plan, count_lengths, padded_efficiency
+from brimful.packing.histogram import Plan, count_lengths
 from brimful.packing.pack_first import best_fit
 
 BLOCK_TOKENS = 64_000_000
@@ -40,11 +39,6 @@ _PLANNER = f"best-fit, else cutting stock by scipy {version('scipy')}"
 _ARRAYS: dict[str, type[np.generic]] = {**SEQUENCE_ARRAYS, "row_offsets": np.int64, "order": np.int64}
 """The files of a plan: bare arrays. (Planners are threads, and in a thread of Python 3.11 parsing the header
 of a .npy file fails now and then.)"""
-
-
-class _PlanRecord(TypedDict):
-    efficiency: float
-    padded_efficiency: float
 
 
 @compiled
@@ -75,8 +69,6 @@ class Block:
     row_offsets: np.ndarray
     order: np.ndarray
     max_length: int
-    efficiency: float
-    padded_efficiency: float
     digest: str
 
     @property
@@ -145,7 +137,7 @@ class Blocks:
         inputs = config_hash([self.identity, self.packing.max_length, epoch, block])
         while True:
             try:
-                record = find_commit(record_path, _PlanRecord, verify=True, inputs=inputs)
+                record = find_commit(record_path, verify=True, inputs=inputs)
                 if record is None:
                     record = self._plan(stem, record_path, inputs, epoch, block)
                 arrays = {name: map_file(Path(f"{stem}.{name}"), dtype) for name, dtype in _ARRAYS.items()}
@@ -157,8 +149,6 @@ class Blocks:
             arrays["row_offsets"],
             arrays["order"],
             self.packing.max_length,
-            record["efficiency"],
-            record["padded_efficiency"],
             config_hash(record["files"]),
         )
 
@@ -177,34 +167,24 @@ class Blocks:
             stretches,
             [np.asarray(shard.sentence_bits) for shard in self.corpus.shards],
             room,
-            swap=config.kind == "sop",
-            key=derive_key(self.seed, "pairs", epoch, block),
+            derive_key(self.seed, "pairs", epoch, block),
         )
 
     def _plan(self, stem: Path, record_path: Path, inputs: str, epoch: int, block: int) -> dict:
         sequences = self.cut(epoch, block)
-        counts = count_lengths(sequences.length)
-        plan = self._planned(counts)
+        plan = self._planned(sequences)
         row_offsets, order = assign(plan, sequences.length, derive_key(self.seed, "assign", epoch, block))
         values = [*(getattr(sequences, name) for name in SEQUENCE_ARRAYS), row_offsets, order]
         files = [Path(f"{stem}.{name}") for name in _ARRAYS]
         with atomic_files(record_path, files) as temporaries:
             for temporary, value, dtype in zip(temporaries, values, _ARRAYS.values(), strict=True):
                 value.astype(dtype, copy=False).tofile(temporary)
-        return commit(
-            record_path,
-            files,
-            inputs=inputs,
-            rows=plan.rows,
-            sequences=plan.sequences,
-            tokens=plan.tokens,
-            efficiency=plan.efficiency,
-            padded_efficiency=padded_efficiency(counts, self.packing.max_length),
-        )
+        return commit(record_path, files, inputs=inputs)
 
-    def _planned(self, counts: np.ndarray) -> Plan:
+    def _planned(self, sequences: Sequences) -> Plan:
         """Best-fit, a pure function on any machine, if it is within 0.3 % or one row of its bound; else
         cutting stock."""
+        counts = count_lengths(sequences.length)
         plan = best_fit(counts, self.packing.capacity, self.packing.depth)
         if plan.rows_above_bound <= max(1, 0.003 * plan.rows):
             return plan
@@ -213,7 +193,7 @@ class Blocks:
     def preview(self) -> tuple[Sequences, Plan]:
         """The first block of a run: its sequences and their plan. Nothing is written."""
         sequences = self.cut(0, 0)
-        return sequences, self._planned(count_lengths(sequences.length))
+        return sequences, self._planned(sequences)
 
     def drop(self, epoch: int, block: int) -> None:
         """Delete a plan that is no longer needed."""

@@ -16,9 +16,9 @@ PAIR_SPECIAL_TOKENS = 3
 class SequencesConfig:
     """How documents become sequences."""
 
-    kind: Literal["sentences", "chunks", "nsp", "sop"] = "sentences"
+    kind: Literal["sentences", "chunks", "nsp"] = "sentences"
     """sentences: as many whole sentences as fit; chunks: as many tokens as fit, cut at words; nsp: pairs of
-    segments, half with a second segment from another document (BERT); sop: pairs, half swapped (ALBERT)."""
+    segments, half with a second segment from another document (BERT)."""
     short_share: float = 0.0
     """Fraction of sequences with a limit below max_length, drawn uniformly (BERT has 0.1)."""
 
@@ -29,7 +29,7 @@ class SequencesConfig:
     @property
     def paired(self) -> bool:
         """Whether sequences have two segments."""
-        return self.kind in ("nsp", "sop")
+        return self.kind == "nsp"
 
     @property
     def special_tokens(self) -> int:

@@ -1,8 +1,7 @@
 """Micro-batches of examples: a stream of updates for fine-tuning and distillation.
 
-An update holds exactly B examples, so a mean over it is the same as without packing. Where the examples of a
-text belong together, it holds exactly B texts, each whole in one micro-batch. Order and cursor work as in
-`rows`: examples come in a keyed permutation, anew each epoch, and an update at the end of an epoch takes
+An update holds exactly B examples, so a mean over it is the same as without packing. Order and cursor work as
+in `rows`: examples come in a keyed permutation, anew each epoch, and an update at the end of an epoch takes
 the rest from the next.
 """
 
@@ -17,34 +16,19 @@ from brimful.base.types import Cursor
 from brimful.data.batch import PackedBatch
 from brimful.data.example_batches import batch_of, rounded_batch
 from brimful.data.examples import Examples
-from brimful.data.ragged import ranges
-from brimful.data.slots import SequenceSlots, sampled_updates, slots_needed
+from brimful.data.slots import SequenceSlots, slots_needed
 from brimful.packing.assignment import assign
 from brimful.packing.histogram import count_lengths
 from brimful.packing.pack_first import best_fit
 
 
-def packed(examples: Examples, index: np.ndarray, tokens: int, key: np.uint64) -> list[np.ndarray]:
-    """Spread the examples `index` over few micro-batches of at most `tokens` tokens (or one longer unit),
-    by best-fit. Examples that belong together stand next to each other, in the order of `index`."""
-    starts = np.arange(len(index))
-    if examples.together:
-        starts = np.flatnonzero(examples.first_of_text[examples.text_of_example[index]] == index)
-    counts = np.diff(np.append(starts, len(index)))
-    lengths = np.add.reduceat(examples.lengths[index], starts)
-    plan = best_fit(count_lengths(lengths), max(tokens, int(lengths.max())))
-    row_offsets, order = assign(plan, lengths, key)
-    units = [order[a:b] for a, b in pairwise(row_offsets)]
-    return [index[ranges(starts[chosen], counts[chosen])] for chosen in units]
-
-
 class ExampleStream:
-    """Updates of exactly `sequences` units (`Examples.units`), in micro-batches of at most `tokens` tokens,
-    or as many as a unit may have.
+    """Updates of exactly `sequences` examples, in micro-batches of at most `tokens` tokens, or as many as an
+    example may have.
 
     Args:
         fixed_shapes: fill every micro-batch up to `tokens`, and S up to a constant, for compilers and CUDA
-            graphs. S is what the first updates of a run need; see `slots`.
+            graphs; see `slots`.
     """
 
     def __init__(
@@ -60,14 +44,14 @@ class ExampleStream:
     ) -> None:
         self.examples = examples
         self.sequences = sequences
-        self.tokens = max(tokens, examples.longest_unit)
+        self.tokens = max(tokens, examples.max_length)
         self.seed = seed
         self.fixed_shapes = fixed_shapes
         self.rank = rank
         self.world = world
         self._slots = SequenceSlots(shown=rank == 0)
         self._order = lru_cache(maxsize=2)(
-            lambda epoch: permutation(examples.units, derive_key(seed, "examples", epoch))
+            lambda epoch: permutation(len(examples), derive_key(seed, "examples", epoch))
         )
 
     def start(self) -> Cursor:
@@ -84,11 +68,12 @@ class ExampleStream:
         mine = update[self.rank :: self.world]
         if not self.fixed_shapes:
             return [rounded_batch(self.examples, index) for index in mine], following
-        S = self._slots.choose({"examples": self._sampled}, self._needed(update))
+        S = self._slots.choose("examples", self._needed(update))
         return [batch_of(self.examples, index, self.tokens, S) for index in mine], following
 
     def micro_batches(self, cursor: Cursor) -> tuple[list[np.ndarray], Cursor]:
-        """The examples of each micro-batch of the update at `cursor`, and the cursor of the next update."""
+        """The examples of each micro-batch of the update at `cursor`, by best-fit, and the cursor of the next
+        update."""
         epoch, start = cursor["epoch"], cursor["example"]
         chosen: list[np.ndarray] = []
         missing = self.sequences
@@ -100,20 +85,14 @@ class ExampleStream:
             if start == len(order):
                 epoch, start = epoch + 1, 0
         key = derive_key(self.seed, "micro-batches", epoch, start)
-        index = self.examples.of_units(np.concatenate(chosen))
-        return packed(self.examples, index, self.tokens, key), {"epoch": epoch, "example": start}
+        index = np.concatenate(chosen)
+        lengths = self.examples.lengths[index]
+        row_offsets, order = assign(best_fit(count_lengths(lengths), self.tokens), lengths, key)
+        packed = [index[order[a:b]] for a, b in pairwise(row_offsets)]
+        return packed, {"epoch": epoch, "example": start}
 
     def _needed(self, update: Sequence[np.ndarray]) -> int:
         """Sequence slots that the micro-batches of an update need."""
         tokens = np.array([self.examples.lengths[index].sum() for index in update])
         sequences = np.array([len(index) for index in update])
-        return int(slots_needed(sequences, tokens, self.tokens, self.examples.max_length).max())
-
-    def _sampled(self) -> int:
-        """What the first updates of a run need."""
-        update, cursor = self.micro_batches(self.start())
-        most = self._needed(update)
-        for _ in range(sampled_updates(len(update)) - 1):
-            update, cursor = self.micro_batches(cursor)
-            most = max(most, self._needed(update))
-        return most
+        return slots_needed(sequences, tokens, self.tokens, self.examples.max_length)

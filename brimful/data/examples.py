@@ -41,8 +41,6 @@ class Examples:
             second of a pair), and -1 for all other tokens. None where they are not needed.
         overlap: how many tokens neighbouring windows of a text share; None: there are no windows.
         cut: how many texts lost tokens, since they are longer than `max_length` and not read in windows.
-        together: whether the examples of a text belong together, such as texts that are compared with each
-            other: an update and a micro-batch have all of them or none.
     """
 
     tokens: Sequence[np.ndarray] | Ragged
@@ -54,7 +52,6 @@ class Examples:
     characters: Ragged | None = None
     overlap: int | None = None
     cut: int = 0
-    together: bool = False
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -87,18 +84,6 @@ class Examples:
     def count_of_text(self) -> np.ndarray:
         """int64 (texts,): how many examples each text has."""
         return np.diff(np.append(self.first_of_text, len(self)))
-
-    @property
-    def units(self) -> int:
-        """What an update counts: examples, or texts whose examples belong together."""
-        return len(self.first_of_text) if self.together else len(self)
-
-    @cached_property
-    def longest_unit(self) -> int:
-        """The most tokens of a unit: `max_length` of an example, or what the longest text has."""
-        if not (self.together and len(self)):
-            return self.max_length
-        return max(self.max_length, int(np.add.reduceat(self.lengths, self.first_of_text).max()))
 
     def take_texts(self, index: np.ndarray) -> "Examples":
         """All examples of the texts `index` (int64), in their order; text i of the result is `index[i]`."""
@@ -141,7 +126,6 @@ class Examples:
             pad=first.pad,
             texts=np.concatenate(texts) if windows else None,
             overlap=first.overlap,
-            together=first.together,
         )
 
     def mean_over_windows(self, outputs: np.ndarray) -> np.ndarray:
@@ -152,10 +136,6 @@ class Examples:
         total = np.zeros((len(counts), *outputs.shape[1:]), dtype=np.float64)
         np.add.at(total, self.texts, outputs)
         return (total / counts[:, None]).astype(np.float32)
-
-    def of_units(self, index: np.ndarray) -> np.ndarray:
-        """int64: the examples of the units `index`."""
-        return ranges(self.first_of_text[index], self.count_of_text[index]) if self.together else index
 
 
 def as_ragged(arrays: Sequence[np.ndarray] | Ragged, dtype: type) -> Ragged:

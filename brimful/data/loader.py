@@ -9,7 +9,7 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from typing import NamedTuple, Protocol
 
@@ -86,6 +86,15 @@ class _Device:
         return [batch.map(kept) for batch in batches]
 
 
+class _Made(NamedTuple):
+    """An update on its way to the device."""
+
+    batches: list[PackedBatch]
+    copied: torch.cuda.Event | None
+    weights: list[dict[str, float]]
+    cursor: Cursor
+
+
 def prefetch(
     stream: Stream,
     cursor: Cursor,
@@ -106,12 +115,13 @@ def prefetch(
     """
     copier = _Device(device)
 
-    def make(at: Cursor) -> _Made:
-        batches, following = stream.take(at)
-        return _Made(*copier.send(batches), [normalizers(batch) for batch in batches], following)
+    def make() -> Generator[_Made, None, None]:
+        following = cursor
+        for _ in range(updates):
+            batches, following = stream.take(following)
+            yield _Made(*copier.send(batches), [normalizers(batch) for batch in batches], following)
 
-    made = _made_ahead(make, cursor, updates, depth) if depth else _made_when_asked(make, cursor, updates)
-    with closing(made):
+    with closing(_ahead(make(), depth) if depth else make()) as made:
         for _ in range(updates):
             started = time.perf_counter()
             batches, copied, weights, following = next(made)
@@ -119,53 +129,28 @@ def prefetch(
             yield Update(batches, weights, following, time.perf_counter() - started)
 
 
-class _Made(NamedTuple):
-    """An update on its way to the device."""
-
-    batches: list[PackedBatch]
-    copied: torch.cuda.Event | None
-    weights: list[dict[str, float]]
-    cursor: Cursor
-
-
-def _made_when_asked(
-    make: Callable[[Cursor], _Made], cursor: Cursor, updates: int
-) -> Generator[_Made, None, None]:
-    for _ in range(updates):
-        made = make(cursor)
-        cursor = made.cursor
-        yield made
-
-
-def _made_ahead(
-    make: Callable[[Cursor], _Made], cursor: Cursor, updates: int, depth: int
-) -> Generator[_Made, None, None]:
-    """Updates of a thread that is at most `depth` updates ahead and ends with this generator."""
+def _ahead(items: Iterator[_Made], depth: int) -> Generator[_Made, None, None]:
+    """The items, made by a thread that is at most `depth` of them ahead and ends with this generator."""
     ready: queue.SimpleQueue[_Made | BaseException] = queue.SimpleQueue()
     room = threading.Semaphore(depth)
     stopped = threading.Event()
 
     def work() -> None:
-        at = cursor
-        for _ in range(updates):
-            room.acquire()
-            if stopped.is_set():
-                return
-            try:
-                made = make(at)
-            except BaseException as error:
-                ready.put(error)
-                return
-            at = made.cursor
-            ready.put(made)
+        try:
+            while True:
+                room.acquire()
+                if stopped.is_set():
+                    return
+                ready.put(next(items))
+        except BaseException as error:  # the end of the items too
+            ready.put(error)
 
     thread = threading.Thread(target=work, name="prefetch", daemon=True)
     interval = sys.getswitchinterval()
     sys.setswitchinterval(min(interval, SWITCH_SECONDS))
     thread.start()
     try:
-        for _ in range(updates):
-            made = ready.get()
+        while not isinstance(made := ready.get(), StopIteration):
             if isinstance(made, BaseException):
                 raise made
             room.release()

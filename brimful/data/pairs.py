@@ -1,5 +1,4 @@
-"""Stretches of documents -> pairs of segments: next sentence prediction (Devlin et al., 2019, section 3.1)
-and sentence order prediction (Lan et al., 2020, section 3.1).
+"""Stretches of documents -> pairs of segments: next sentence prediction (Devlin et al., 2019, section 3.1).
 
 BERT's data script draws the random second segment from anywhere, so a token may appear often or never. Here
 the random second segments of a block are a permutation of its second segments: each is the partner of one
@@ -106,14 +105,13 @@ def _split_stretches(stretches: Stretches, sentence_bits: list[np.ndarray], key:
 
 
 def pair_stretches(
-    stretches: Stretches, sentence_bits: list[np.ndarray], room: int, *, swap: bool, key: np.uint64
+    stretches: Stretches, sentence_bits: list[np.ndarray], room: int, key: np.uint64
 ) -> Sequences:
-    """Pairs of segments: each stretch cut in two, for half of them with another second segment, or swapped.
+    """Pairs of segments: each stretch cut in two, half of them with the second segment of another document.
 
     Args:
         sentence_bits: of each shard.
         room: the most tokens of a pair, special tokens not counted.
-        swap: exchange the two segments (SOP) rather than take the second from another document (NSP).
         key: decides which half, where stretches are cut, and the partners.
 
     Returns:
@@ -125,34 +123,28 @@ def pair_stretches(
     paired = second > 0
     other = paired & (hash_words(key, ~stretches.identity()) >> np.uint64(63)).astype(bool)
     partner = np.where(paired, np.arange(len(split)), -1)
-    left = np.empty(0, np.int64)
-    if not swap:
-        chosen = np.flatnonzero(other)
-        matched, unmatched = _exchange(first[chosen], second[chosen], stretches.document[chosen], room, key)
-        partner[chosen] = np.where(matched < 0, -1, chosen[matched])
-        left = chosen[unmatched]
+    chosen = np.flatnonzero(other)
+    matched, unmatched = _exchange(first[chosen], second[chosen], stretches.document[chosen], room, key)
+    partner[chosen] = np.where(matched < 0, -1, chosen[matched])
+    left = chosen[unmatched]
 
     pairs = np.flatnonzero(partner >= 0)
     seconds = partner[pairs]
-    exchanged = other[pairs] & swap
     alone = np.flatnonzero(partner < 0)
-    starts = np.where(exchanged, split[pairs], stretches.begin[pairs])
-    second_starts = np.where(exchanged, stretches.begin[pairs], split[seconds])
-    second_sizes = np.where(exchanged, first[pairs], second[seconds])
     # A single segment is a whole stretch of one sentence, or a first segment for which no partner was left.
     singles = len(alone) + len(left)
     return Sequences(
         shard=np.concatenate([stretches.shard[pairs], stretches.shard[alone], stretches.shard[left]]),
-        begin=np.concatenate([starts, stretches.begin[alone], split[left]]),
+        begin=np.concatenate([stretches.begin[pairs], stretches.begin[alone], split[left]]),
         length=np.concatenate(
             [
-                np.where(exchanged, second[pairs], first[pairs]) + second_sizes + PAIR_SPECIAL_TOKENS,
+                first[pairs] + second[seconds] + PAIR_SPECIAL_TOKENS,
                 first[alone] + SPECIAL_TOKENS,
                 second[left] + SPECIAL_TOKENS,
             ]
         ).astype(np.int32),
         second_shard=np.concatenate([stretches.shard[seconds], np.zeros(singles, np.uint32)]),
-        second_begin=np.concatenate([second_starts, np.zeros(singles, np.int64)]),
-        second_length=np.concatenate([second_sizes, np.zeros(singles, np.int64)]).astype(np.int32),
+        second_begin=np.concatenate([split[seconds], np.zeros(singles, np.int64)]),
+        second_length=np.concatenate([second[seconds], np.zeros(singles, np.int64)]).astype(np.int32),
         pair=np.concatenate([other[pairs], np.full(singles, NO_PAIR)]).astype(np.int8),
     )

@@ -6,24 +6,24 @@ takes the rest from the next.
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Hashable, Sequence
-from functools import lru_cache, partial
+from collections.abc import Sequence
+from functools import lru_cache
 from itertools import accumulate, groupby, pairwise
 from typing import NamedTuple
 
 import numpy as np
 
-from brimful.base.randomness import derive_key, uniform
+from brimful.base.draws import shuffled_index
+from brimful.base.randomness import derive_key
 from brimful.base.types import Cursor
 from brimful.data.batch import PackedBatch
 from brimful.data.blocks import Block
 from brimful.data.config import Phase
 from brimful.data.masking import prediction_slots
 from brimful.data.reader import BlockSlice, SequenceReader
-from brimful.data.slots import SequenceSlots, sampled_updates, slots_needed
+from brimful.data.slots import SequenceSlots, slots_needed
 from brimful.data.sources import BlockRows, Source, mix
 from brimful.packing.assignment import assign
-from brimful.packing.dealing import deal
 from brimful.packing.histogram import count_lengths
 from brimful.packing.pack_first import best_fit
 
@@ -117,78 +117,30 @@ class RowStream:
 
     def following(self, cursor: Cursor) -> Cursor:
         """The cursor of the next update."""
-        return self._chosen(cursor)[-1]
-
-    def _chosen(self, cursor: Cursor) -> tuple[list[BlockRows], np.ndarray, Cursor]:
-        """An update's rows by block, their order among all of them, and the cursor of the next update."""
-        update, names = cursor["update"], [source.name for source in self.sources]
-        phase = self.phase(update)
-        places = [cursor["sources"][name] for name in names]
-        rows, order, places = mix(self.sources, places, phase.size, phase.packing.max_length)
-        return rows, order, {"update": update + 1, "sources": dict(zip(names, places, strict=True))}
+        return self._divided(cursor)[-1]
 
     def _divided(self, cursor: Cursor) -> tuple[list[BlockRows], list[np.ndarray], int | None, Cursor]:
         """An update's rows by block, its micro-batches as indices into all rows, their S if it is fixed, and
         the cursor of the next update."""
-        update, each = cursor["update"], self.rows_per_micro_batch
+        update, names, each = cursor["update"], [s.name for s in self.sources], self.rows_per_micro_batch
         phase, key = self.phase(update), derive_key(self.seed, "update", update)
-        at_hand = self._blocks(cursor) if self.fixed_shapes else []
-        rows, order, following = self._chosen(cursor)
+        places = [cursor["sources"][name] for name in names]
+        rows, order, places = mix(self.sources, places, phase.size, phase.packing.max_length)
+        following = {"update": update + 1, "sources": dict(zip(names, places, strict=True))}
         tokens = np.concatenate([part.tokens for part in rows])
         costs = np.concatenate([part.costs for part in rows])
         order, ends = divide(order, tokens, costs, phase, each, key)
-        S = self._sequence_slots(at_hand, rows, order, ends, phase) if self.fixed_shapes else None
+        S = None
+        if self.fixed_shapes:
+            sequences = np.concatenate([part.sequences for part in rows])
+            shortest = min(part.block.max_length for part in rows)
+            needed = most_slots_needed(order, ends, sequences, tokens, phase, each)
+            S = self._slots.choose(self._kind(shortest, phase), needed)
         return rows, np.split(order, ends), S, following
 
-    def _sequence_slots(
-        self,
-        at_hand: list[tuple[int, Block]],
-        rows: list[BlockRows],
-        order: np.ndarray,
-        ends: np.ndarray,
-        phase: Phase,
-    ) -> int:
-        """S of an update's micro-batches, on every rank the same: by the plans of its blocks and of those
-        `at_hand`, each with the number of its source."""
-        each = self.rows_per_micro_batch
-        sequences = np.concatenate([part.sequences for part in rows])
-        tokens = np.concatenate([part.tokens for part in rows])
-        needed = most_slots_needed(order, ends, sequences, tokens, phase, each)
-        at_hand = at_hand + [(part.source, part.block) for part in rows]
-        kinds: dict[Hashable, Callable[[], int]] = {}
-        for length in sorted({part.block.max_length for part in rows}):
-            blocks = {source: block for source, block in at_hand if block.max_length == length}
-            kinds[self._kind(length, phase)] = partial(self._sampled, blocks, phase, each)
-        return self._slots.choose(kinds, needed)
-
-    def _blocks(self, cursor: Cursor) -> list[tuple[int, Block]]:
-        """The block of each source that is read at the cursor."""
-        longest = self.phase(cursor["update"]).packing.max_length
-        return [
-            (source.number, source.upcoming(cursor["sources"][source.name], 1, longest).block)
-            for source in self.sources
-        ]
-
-    def _kind(self, max_length: int, phase: Phase) -> tuple[int, ...]:
-        """What S depends on: rows of blocks of this length, in this phase."""
-        return max_length, phase.packing.max_length, phase.size, self.rows_per_micro_batch
-
-    def _sampled(self, blocks: dict[int, Block], phase: Phase, each: int) -> int:
-        """What updates of random rows of these blocks need, one of each source by its number."""
-        measured = {number: block.measure(np.arange(block.rows)) for number, block in blocks.items()}
-        chances = [
-            np.full(len(tokens), self.sources[number].proportion / max(1, tokens.sum()))
-            for number, (tokens, _) in measured.items()
-        ]
-        return expected_slots(
-            np.concatenate([np.diff(block.row_offsets) for block in blocks.values()]),
-            np.concatenate([tokens for tokens, _ in measured.values()]),
-            np.concatenate([costs for _, costs in measured.values()]),
-            np.concatenate(chances),
-            phase,
-            each,
-            self.seed,
-        )
+    def _kind(self, shortest: int, phase: Phase) -> tuple[int, ...]:
+        """What S depends on: rows of blocks of this length and longer ones, in this phase."""
+        return shortest, phase.packing.max_length, phase.size, self.rows_per_micro_batch
 
     def close(self) -> None:
         """Stop planning ahead; then the stream cannot be read any more."""
@@ -209,8 +161,8 @@ class RowStream:
         packing = phase.packing
         slots = self.rows_per_micro_batch * packing.capacity
         if self.fixed_shapes and sequence_slots is None:
-            kinds = {self._kind(row.block.max_length, phase) for row in rows}
-            sequence_slots = max(map(self._slots.known, kinds)) or None
+            shortest = min(row.block.max_length for row in rows)
+            sequence_slots = self._slots.known(self._kind(shortest, phase))
         longest = max([packing.max_length, *(row.block.max_length for row in rows)])
         masking = self.reader.masking
         slices = []
@@ -259,8 +211,32 @@ def _dealt(order: np.ndarray, costs: np.ndarray, each: int, key: np.uint64) -> n
     groups = _groups(len(order), each)
     if groups == 1:
         return order
-    dealt, _ = deal(costs[order], groups, len(order) // groups, key)
-    return order[dealt[0].reshape(groups, -1, each).swapaxes(0, 1).ravel()]
+    dealt = deal(costs[order], groups, key)
+    return order[dealt.reshape(groups, -1, each).swapaxes(0, 1).ravel()]
+
+
+def deal(costs: np.ndarray, groups: int, key: np.uint64) -> np.ndarray:
+    """Deal rows among groups that then cost about the same.
+
+    Rows in order of cost, the most expensive first, are cut into hands of one row for each group. Of each
+    hand, the most expensive row goes to the group whose rows cost least so far.
+
+    Args:
+        costs: int64 (rows,), of a number of rows that `groups` divides.
+        key: decides what costs leave open.
+
+    Returns:
+        int64 (groups, rows / groups): the rows of each group.
+    """
+    mixed = shuffled_index(key, np.arange(len(costs)), len(costs))
+    ascending = mixed[np.argsort(costs[mixed], kind="stable")]
+    hands = ascending.reshape(-1, groups)[::-1, ::-1]
+    dealt = np.empty((groups, len(hands)), dtype=np.int64)
+    loads = np.zeros(groups, dtype=np.int64)
+    for turn, hand in enumerate(hands):
+        dealt[np.argsort(loads, kind="stable"), turn] = hand
+        loads += costs[dealt[:, turn]]
+    return dealt
 
 
 def _groups(rows: int, each: int) -> int:
@@ -282,39 +258,7 @@ def most_slots_needed(
     """
     begins = np.concatenate([[0], ends])
     held, filled = (np.add.reduceat(values[order], begins) for values in (sequences, tokens))
-    slots = each * phase.packing.capacity
-    return int(slots_needed(held, filled, slots, phase.packing.max_length).max())
-
-
-def expected_slots(
-    sequences: np.ndarray,
-    tokens: np.ndarray,
-    costs: np.ndarray,
-    chances: np.ndarray,
-    phase: Phase,
-    each: int,
-    seed: int,
-) -> int:
-    """Sequence slots that micro-batches of `each` rows need in a phase: the most in a sample.
-
-    Args:
-        sequences, tokens, costs: int64 (n,), of rows, or of rows of one sequence each where updates are
-            counted in sequences.
-        chances: float64 (n,), how often each comes, in any unit.
-        seed: decides the sample.
-    """
-    rows = phase.size
-    if phase.counted == "sequences":
-        rows = -(-int(rows * (chances @ tokens) / chances.sum()) // phase.packing.capacity)
-    updates = sampled_updates(max(1, rows // each))
-    below = np.cumsum(chances)
-    draws = uniform(derive_key(seed, "sequence slots"), np.arange(updates * phase.size)) * below[-1]
-    drawn = np.minimum(np.searchsorted(below, draws, side="right"), len(below) - 1)
-    most = 0
-    for number, update in enumerate(drawn.reshape(updates, phase.size)):
-        order, ends = divide(update, tokens, costs, phase, each, np.uint64(number))
-        most = max(most, most_slots_needed(order, ends, sequences, tokens, phase, each))
-    return most
+    return slots_needed(held, filled, each * phase.packing.capacity, phase.packing.max_length)
 
 
 def _rows(parts: list[BlockRows], chosen: np.ndarray, phase: Phase) -> list[Row]:

@@ -1,16 +1,15 @@
 """How a batch is shown: what the model sees token by token, what it must predict, the text's source."""
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from rich.text import Text
 
 from brimful.base.console import counted, visible
 from brimful.base.terminal import output_console
 from brimful.base.types import IGNORED
-from brimful.corpus.text.characters import WORD, character_classes, code_points
 from brimful.data.config import PAIR_SPECIAL_TOKENS, SPECIAL_TOKENS
 from brimful.data.pairs import NO_PAIR
 from brimful.data.rows import Row, RowStream
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 KINDS = ("plain", "special", "masked", "random", "kept")
 """The kinds of token. The last three are predictions: the model sees [MASK], a random token, the token."""
 _PLAIN, _SPECIAL, _MASKED, _RANDOM, _KEPT = range(len(KINDS))
-_STYLES = {"special": "magenta", "masked": "bold yellow", "random": "bold bright_red", "kept": "bold cyan"}
 _PAIRS = {0: "pair 0, the second segment follows", 1: "pair 1, the second segment does not follow"}
 
 
@@ -132,38 +130,24 @@ class BatchView:
 
     def _word(self, truth: list[int], sees: list[int], kinds: list[int]) -> list[dict[str, Any]]:
         """The runs of tokens of one kind in a word."""
-        runs = [(kind, [i for i, _ in run]) for kind, run in groupby(enumerate(kinds), lambda pair: pair[1])]
-        texts = self._texts(truth, [pieces[-1] + 1 for _, pieces in runs])
         word = []
-        for (kind, pieces), text in zip(runs, texts, strict=True):
-            run = {"text": text, "ids": [truth[i] for i in pieces], "kind": KINDS[kind]}
+        for kind, run in groupby(range(len(kinds)), kinds.__getitem__):
+            places = list(run)
+            ids = [truth[i] for i in places]
+            shown = {"text": self._text(ids), "ids": ids, "kind": KINDS[kind]}
             if kind >= _MASKED:
-                shown = [sees[i] for i in pieces]
-                run |= {"sees": [self._name(i) for i in shown], "sees_ids": shown}
-            word.append(run)
+                seen = [sees[i] for i in places]
+                shown |= {"sees": [self._text([i]) for i in seen], "sees_ids": seen}
+            word.append(shown)
         return word
 
-    def _texts(self, word: list[int], ends: list[int]) -> list[str]:
-        """The text of each run of pieces; their vocabulary entries if it is empty or a broken character."""
-        wholes = ["", *(self._decode(word[:end]) for end in ends)]
-        texts = [b.removeprefix(a) for a, b in pairwise(wholes)]
-        if all(texts) and "".join(texts) == wholes[-1] and "\ufffd" not in "".join(wholes):
-            return texts
-        names = [str(self.tokenizer.id_to_token(i)) for i in word]
-        return [" ".join(names[a:b]) for a, b in pairwise([0, *ends])]
-
-    def _name(self, token: int) -> str:
-        text = self._decode([token])
-        return text if text and "\ufffd" not in text else str(self.tokenizer.id_to_token(token))
-
-    def _decode(self, ids: list[int]) -> str:
-        return _unspaced(self.tokenizer.decode(ids, skip_special_tokens=False).strip())
-
-
-def _unspaced(word: str) -> str:
-    """The word without the spaces that WordPiece's decoder puts between pieces; Coca Cola keeps its space."""
-    letters = character_classes()[code_points(word)] == WORD
-    return "".join(c for i, c in enumerate(word) if c != " " or (letters[i - 1] and letters[i + 1]))
+    def _text(self, ids: list[int]) -> str:
+        """What pieces say, without spaces; their vocabulary entries if that is nothing or a broken
+        character."""
+        text = self.tokenizer.decode(ids, skip_special_tokens=False).replace(" ", "")
+        if text and "\ufffd" not in text:
+            return text
+        return " ".join(str(self.tokenizer.id_to_token(i)) for i in ids)
 
 
 def _segments(sequences: Sequences, index: int) -> list[tuple[int, int, int]]:
@@ -179,60 +163,40 @@ def _segments(sequences: Sequences, index: int) -> list[tuple[int, int, int]]:
 
 
 def show_rows(rows: list[dict[str, Any]], spikes: list[dict[str, Any]]) -> None:
-    """Print rows that `BatchView` described, spikes first. Colours only repeat what characters say."""
-    console = output_console()
+    """Print rows that `BatchView` described, spikes first."""
+    show = partial(output_console().print, markup=False, emoji=False)
     for spike in spikes:
-        console.print(Text(_spike(spike), style="bold bright_red"))
-    console.print(_legend())
+        show(
+            f"update {spike['update']:,} · loss {spike['loss']:.4g}, gradient {spike['norm']:.4g}; before it"
+            f" a loss of {spike['mean']:.4g}, deviation {spike['deviation']:.2g} · action: {spike['action']}"
+        )
+    show("‹what to predict→what the model sees›")
     for row in rows:
-        console.print(Text(f"\n{_title(row)}", style="bold"))
-        console.print(Text(_fill(row)))
-        shown = [sequence for sequence in row["sequences"] if sequence["words"]]
+        sequences = row["sequences"]
+        names = ", ".join(dict.fromkeys(visible(sequence["source"]) for sequence in sequences))
+        show(
+            f"\nupdate {row['update']:,} · micro-batch {row['micro_batch']} of {row['micro_batches']}"
+            f" · row {row['row']} of {row['rows']} · {names}"
+        )
+        show(
+            f"{row['tokens']:,} of {row['slots']:,} slots full ({row['tokens'] / row['slots']:.1%}), "
+            f"{row['filler']:,} filler; {counted(len(sequences), 'sequence')}, "
+            f"{counted(row['predictions'], 'prediction')} ({row['predictions'] / row['tokens']:.1%})"
+        )
+        shown = [sequence for sequence in sequences if sequence["words"]]
         for number, sequence in enumerate(shown, start=1):
-            console.print(Text(f"╭ {number}: {_facts(sequence)}", style="green"))
+            facts = [counted(sequence["tokens"], "token"), counted(sequence["predictions"], "prediction")]
+            if sequence["pair"] is not None:
+                facts.append(_PAIRS[sequence["pair"]])
+            show(f"╭ {number}: {', '.join(facts)}")
             for place in sequence["places"]:
-                console.print(Text.assemble(("│ ", "green"), (_place(sequence, place), "dim")))
-            for line in _text(sequence).wrap(console, max(20, console.width - 2)):
-                console.print(Text.assemble(("│ ", "green"), line))
-        left = row["sequences"][len(shown) :]
-        if left:
+                show(f"│ {_place(sequence, place)}")
+            words = ["".join(map(_run, word)) for word in sequence["words"]]
+            count = sum(len(run["ids"]) for word in sequence["words"] for run in word)
+            show(f"│ {' '.join(words)}{' …' if count < sequence['tokens'] else ''}")
+        if left := sequences[len(shown) :]:
             tokens = sum(sequence["tokens"] for sequence in left)
-            console.print(
-                Text(f"… and {counted(len(left), 'sequence')} of {counted(tokens, 'token')}", "dim")
-            )
-
-
-def _legend() -> Text:
-    legend = Text("‹what to predict→what the model sees›: ", style="dim")
-    for kind in KINDS[_MASKED:]:
-        legend.append(f"{kind} ", _STYLES[kind])
-    return legend.append("(kept is the same on both sides)", "dim")
-
-
-def _title(row: dict[str, Any]) -> str:
-    names = ", ".join(dict.fromkeys(visible(sequence["source"]) for sequence in row["sequences"]))
-    batch = f"micro-batch {row['micro_batch']} of {row['micro_batches']}"
-    return f"update {row['update']:,} · {batch} · row {row['row']} of {row['rows']} · {names}"
-
-
-def _spike(spike: dict[str, Any]) -> str:
-    return (
-        f"update {spike['update']:,} · loss {spike['loss']:.4g}, gradient {spike['norm']:.4g}; before it a"
-        f" loss of {spike['mean']:.4g}, deviation {spike['deviation']:.2g} · action: {spike['action']}"
-    )
-
-
-def _fill(row: dict[str, Any]) -> str:
-    return (
-        f"{row['tokens']:,} of {row['slots']:,} slots full ({row['tokens'] / row['slots']:.1%}), "
-        f"{row['filler']:,} filler; {counted(len(row['sequences']), 'sequence')}, "
-        f"{counted(row['predictions'], 'prediction')} ({row['predictions'] / row['tokens']:.1%})"
-    )
-
-
-def _facts(sequence: dict[str, Any]) -> str:
-    facts = [counted(sequence["tokens"], "token"), counted(sequence["predictions"], "prediction")]
-    return ", ".join(facts + ([_PAIRS[sequence["pair"]]] if sequence["pair"] is not None else []))
+            show(f"… and {counted(len(left), 'sequence')} of {counted(tokens, 'token')}")
 
 
 def _place(sequence: dict[str, Any], place: dict[str, Any]) -> str:
@@ -244,31 +208,13 @@ def _place(sequence: dict[str, Any], place: dict[str, Any]) -> str:
     )
 
 
-def _text(sequence: dict[str, Any]) -> Text:
-    text = Text()
-    for word in sequence["words"]:
-        for run in word:
-            _append(text, run)
-        text.append(" ")
-    shown = sum(len(run["ids"]) for word in sequence["words"] for run in word)
-    return text.append("…" if shown < sequence["tokens"] else "")
-
-
-def _append(text: Text, run: dict[str, Any]) -> None:
-    truth, kind = _joined(run["text"]), run["kind"]
+def _run(run: dict[str, Any]) -> str:
+    """A run of tokens on a terminal; spaces inside it are visible."""
+    truth = visible(run["text"]).replace(" ", "␣")
     if "sees" not in run:
-        text.append(truth, _STYLES.get(kind))
-        return
-    style = _STYLES[kind]
-    if kind == "masked":
+        return truth
+    sees = truth if run["kind"] == "kept" else visible(" ".join(run["sees"]))
+    if run["kind"] == "masked":
         times = len(run["sees"])
-        sees = run["sees"][0] + (f"×{times}" if times > 1 else "")
-    else:
-        sees = truth if kind == "kept" else " ".join(map(_joined, run["sees"]))
-    text.append("‹", "dim").append(truth, f"{style} underline").append("→", "dim")
-    text.append(sees, style).append("›", "dim")
-
-
-def _joined(text: str) -> str:
-    """Text for a terminal; spaces inside a word are visible."""
-    return visible(text).replace(" ", "␣")
+        sees = visible(run["sees"][0]) + (f"×{times}" if times > 1 else "")
+    return f"‹{truth}→{sees}›"

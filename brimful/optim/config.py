@@ -56,11 +56,6 @@ class OptimizerConfig(DecayConfig):
             raise BrimfulError(f"optimizer.epsilon is {self.epsilon}: it must be a number above 0")
 
     @property
-    def has_betas(self) -> bool:
-        """Whether all of its steps have betas, which packing can adapt."""
-        return self.name != "muon"
-
-    @property
     def summary(self) -> str:
         """Its name and the constants that it reads, for the first line of a run."""
         titles = {"adamw": "AdamW", "lamb": "LAMB", "muon": "Muon and AdamW"}

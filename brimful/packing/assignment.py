@@ -11,17 +11,21 @@ from brimful.base.draws import shuffle_bits, shuffle_word, shuffle_words
 from brimful.base.randomness import hash_words
 from brimful.packing.histogram import Plan
 
-_AT_ONCE = 1 << 20  # lengths counted at a time: bincount widens them to int64
-
 
 @compiled
 def _group(lengths, starts, grouped):
-    """Fill `grouped`: the sequences of each length from `starts[length]` on, in order."""
+    """Fill `grouped`: the sequences of each length from `starts[length]` on, in order.
+
+    Returns whether each has a place.
+    """
     following = starts.copy()
     for sequence in range(len(lengths)):
         length = lengths[sequence]
+        if not 0 <= length < len(starts) - 1 or following[length] == starts[length + 1]:
+            return False
         grouped[following[length]] = sequence
         following[length] += 1
+    return True
 
 
 @compiled
@@ -49,26 +53,6 @@ def _fill(lengths, offsets, repeats, starts, shuffled, order):
                 place += 1
 
 
-def _order(plan: Plan, lengths: np.ndarray, starts: np.ndarray, keys: np.ndarray) -> np.ndarray:
-    index = np.uint32 if len(lengths) < 2**32 else np.int64
-    grouped, shuffled = np.empty(len(lengths), dtype=index), np.empty(len(lengths), dtype=index)
-    _group(lengths, starts, grouped)
-    _shuffle(grouped, starts, shuffle_words(keys), shuffled)
-    del grouped
-    order = np.empty(len(lengths), dtype=np.int64)
-    _fill(plan.lengths, plan.offsets, plan.repeats, starts, shuffled, order)
-    return order
-
-
-def _counted(lengths: np.ndarray, size: int) -> np.ndarray:
-    """int64 (size,): how many of `lengths` equal each index; those outside range(size) are left out."""
-    counts = np.zeros(size, dtype=np.int64)
-    for start in range(0, len(lengths), _AT_ONCE):
-        part = lengths[start : start + _AT_ONCE]
-        counts += np.bincount(part[(part >= 0) & (part < size)].astype(np.int64), minlength=size)
-    return counts
-
-
 def assign(plan: Plan, lengths: np.ndarray, key: np.uint64) -> tuple[np.ndarray, np.ndarray]:
     """Give every sequence its place.
 
@@ -87,10 +71,15 @@ def assign(plan: Plan, lengths: np.ndarray, key: np.uint64) -> tuple[np.ndarray,
     """
     lengths = np.asarray(lengths)
     counts = plan.counts()
-    if len(lengths) != counts.sum() or not np.array_equal(_counted(lengths, len(counts)), counts):
-        raise ValueError("the plan was made for other lengths")
     starts = np.concatenate([[0], np.cumsum(counts)])
+    index = np.uint32 if len(lengths) < 2**32 else np.int64
+    grouped, shuffled = np.empty(len(lengths), dtype=index), np.empty(len(lengths), dtype=index)
+    if len(lengths) != starts[-1] or not _group(lengths, starts, grouped):
+        raise ValueError("the plan was made for other lengths")
     keys = hash_words(np.uint64(key), np.arange(len(counts)))
-    order = _order(plan, lengths, starts, keys)
+    _shuffle(grouped, starts, shuffle_words(keys), shuffled)
+    del grouped
+    order = np.empty(len(lengths), dtype=np.int64)
+    _fill(plan.lengths, plan.offsets, plan.repeats, starts, shuffled, order)
     row_offsets = np.repeat(np.diff(plan.offsets, prepend=0), np.concatenate([[1], plan.repeats]))
     return np.cumsum(row_offsets, out=row_offsets), order

@@ -9,7 +9,7 @@ from brimful.packing.histogram import check_limits
 
 Depth = int | None
 """The most sequences in a row; None = no limit."""
-Algorithm = Literal["spfhp", "lpfhp", "nnlshp", "ennlshp", "cutting-stock", "best-fit", "online"]
+Algorithm = Literal["spfhp", "lpfhp", "nnlshp", "cutting-stock"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,17 +19,12 @@ class PackConfig:
     EXAMPLE = "--data data --capacity 512 --algorithm all"
 
     histogram: str | None = None
-    """wikipedia-512 (published); a JSON file {"counts": [...]}, counts[i] sequences of i + 1 tokens; or the
-    lengths of all sequences as a .npy file."""
+    """wikipedia-512 (published), or a JSON file {"counts": [...]}: counts[i] sequences of i + 1 tokens."""
     data: str | None = None
     """Folder made by `brimful prepare`."""
-    texts: str | None = None
-    """Table of a task (.tsv, .csv, .jsonl; columns text and, for pairs, text_b); needs --tokenizer."""
-    tokenizer: str | None = None
-    """Tokenizer for --texts: a file, or a folder such as a model's."""
     max_length: int | None = None
-    """The most tokens of a sequence from --data or --texts, special tokens included: by default 512, or
-    capacity if that is less."""
+    """The most tokens of a sequence from --data, special tokens included: by default 512, or capacity if that
+    is less."""
     capacity: int = 512
     """Token slots of a row."""
     depth: tuple[int | Literal["none"], ...] = ()
@@ -44,29 +39,21 @@ class PackConfig:
 
     def __post_init__(self) -> None:
         check_limits(self.capacity, None)
-        if (self.data or self.texts) and self.capacity < 3:
+        if (self.histogram is None) == (self.data is None):
+            raise UsageError("pack needs --histogram or --data, and not both")
+        if self.max_length is not None and self.data is None:
+            raise UsageError("--max-length is for --data, whose sequences are cut here")
+        if self.data is not None and not 3 <= self.longest <= self.capacity:
             raise BrimfulError(
-                f"capacity is {self.capacity}: texts need rows of at least 3, for [CLS] and [SEP]"
+                f"max_length is {self.longest}: it must be at least 3 and at most capacity ({self.capacity})"
             )
-        given = [name for name in ("histogram", "data", "texts") if getattr(self, name) is not None]
-        if len(given) != 1:
-            raise UsageError(
-                "pack needs one of --histogram, --data and --texts"
-                + (f", not {' and '.join(f'--{name}' for name in given)}" if given else "")
-            )
-        if (self.texts is None) != (self.tokenizer is None):
-            raise UsageError("--texts and --tokenizer go together")
-        if self.max_length is not None and self.data is None and self.texts is None:
-            raise UsageError("--max-length is for --data and --texts, whose sequences are cut here")
-        if self.max_length is not None and not 3 <= self.max_length <= self.capacity:
-            raise BrimfulError(
-                f"max_length is {self.max_length}: it must be at least 3 and at most capacity"
-                f" ({self.capacity})"
-            )
-        if self.algorithm == "online" and self.out:
-            raise UsageError("online makes rows, not a plan: choose another algorithm for --out")
-        if self.out is not None and Path(self.out).resolve() == Path(getattr(self, given[0])).resolve():
+        if self.out is not None and Path(self.out).resolve() == Path(self.histogram or "").resolve():
             raise UsageError("--out and the input must be different files")
         for depth in self.depth:
             if depth != "none" and depth < 1:
                 raise BrimfulError(f"depth is {depth}: it must be at least 1, or none")
+
+    @property
+    def longest(self) -> int:
+        """The most tokens of a sequence from --data."""
+        return min(512, self.capacity) if self.max_length is None else self.max_length

@@ -5,20 +5,40 @@ numbers, however large the corpus is.
 """
 
 import operator
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import NoReturn
 
 import numpy as np
 
+from brimful.base.console import counted
 from brimful.base.errors import BrimfulError
+from brimful.base.storage import read_json
 
 PUBLISHED = {"wikipedia-512": Path(__file__).parent / "histograms" / "wikipedia-512.json"}
 """Histograms that come with this package, by name; each file says where its counts are from."""
 LARGEST_CAPACITY = 1 << 24
 _MOST_SLOTS = 2.0**62  # sums of tokens stay in int64
+
+
+def read_histogram(name: str | Path) -> np.ndarray:
+    """int64 (longest + 1,): the counts of a published histogram or of a JSON file.
+
+    Args:
+        name: `wikipedia-512`, or the path of a file {"counts": [...]}: counts[i] sequences of length i + 1.
+
+    Raises:
+        BrimfulError: the file cannot be read, or holds something else.
+    """
+    path = PUBLISHED.get(str(name), Path(name))
+    value = read_json(path)
+    counts = value.get("counts") if isinstance(value, dict) else None
+    if not (isinstance(counts, list) and counts and all(type(n) is int and 0 <= n < 2**53 for n in counts)):
+        raise BrimfulError(
+            f'{path} must be a JSON object with "counts": a list of whole numbers, counts[i] being how many'
+            " sequences have i + 1 tokens"
+        )
+    return np.array([0, *counts], dtype=np.int64)
 
 
 def count_lengths(lengths: np.ndarray) -> np.ndarray:
@@ -27,9 +47,10 @@ def count_lengths(lengths: np.ndarray) -> np.ndarray:
     Raises:
         BrimfulError: a length is not a whole number of at least 0.
     """
-    lengths = _whole(lengths)
-    if len(lengths) and lengths.min() < 0:
-        _refuse_empty(int((lengths < 0).sum()), int(lengths.min()))
+    lengths = np.asarray(lengths)
+    whole = lengths.dtype.kind in "iu" or not lengths.size
+    if lengths.ndim != 1 or not whole or lengths.min(initial=0) < 0:
+        raise BrimfulError("lengths must be a one-dimensional array of whole numbers of at least 0")
     return np.bincount(lengths.astype(np.int64))
 
 
@@ -53,29 +74,6 @@ def depth_limit(capacity: int, max_sequences: int | None) -> int:
     return min(max_sequences or capacity, capacity)
 
 
-def _whole(lengths: np.ndarray) -> np.ndarray:
-    lengths = np.asarray(lengths)
-    if lengths.ndim != 1 or (len(lengths) and lengths.dtype.kind not in "iu"):
-        raise BrimfulError("lengths must be a one-dimensional array of whole numbers")
-    return lengths
-
-
-def checked_lengths(lengths: np.ndarray, capacity: int) -> np.ndarray:
-    """The lengths as int64 (n,), checked to fit a row.
-
-    Raises:
-        BrimfulError: a length is not a whole number, is below 1, or is above `capacity`.
-    """
-    lengths = _whole(lengths)
-    if len(lengths):
-        shortest, longest = int(lengths.min()), int(lengths.max())
-        if shortest < 1:
-            _refuse_empty(int((lengths < 1).sum()), shortest)
-        if longest > capacity:
-            _refuse_long(int((lengths > capacity).sum()), longest, capacity)
-    return lengths.astype(np.int64)
-
-
 def checked_counts(counts: np.ndarray, capacity: int, max_sequences: int | None) -> np.ndarray:
     """The counts as int64 (capacity + 1,), checked.
 
@@ -94,28 +92,15 @@ def checked_counts(counts: np.ndarray, capacity: int, max_sequences: int | None)
         )
     counts = counts.astype(np.int64)
     if len(counts) and counts[0]:
-        _refuse_empty(int(counts[0]), 0)
+        raise BrimfulError(f"{counted(int(counts[0]), 'sequence')} of length 0: leave empty sequences out")
     if too_long := int(counts[capacity + 1 :].sum()):
-        _refuse_long(too_long, int(np.flatnonzero(counts)[-1]), capacity)
+        raise BrimfulError(
+            f"{counted(too_long, 'sequence')} longer than the capacity of {capacity:,} tokens (the longest:"
+            f" {np.flatnonzero(counts)[-1]:,}): cut them, or raise the capacity"
+        )
     fitting = np.zeros(capacity + 1, dtype=np.int64)
     fitting[: len(counts)] = counts[: capacity + 1]
     return fitting
-
-
-def _refuse_empty(count: int, shortest: int) -> NoReturn:
-    what = "length 0" if shortest == 0 else f"a length below 1 (the shortest: {shortest})"
-    raise BrimfulError(f"{_sequences(count, 'has', 'have')} {what}: leave empty sequences out")
-
-
-def _refuse_long(count: int, longest: int, capacity: int) -> NoReturn:
-    raise BrimfulError(
-        f"{_sequences(count, 'is', 'are')} longer than the capacity of {capacity:,} tokens (the longest:"
-        f" {longest:,}): cut them, or raise the capacity"
-    )
-
-
-def _sequences(count: int, one: str, more: str) -> str:
-    return f"1 sequence {one}" if count == 1 else f"{count:,} sequences {more}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,20 +120,6 @@ class Plan:
     offsets: np.ndarray
     repeats: np.ndarray
     lower_bound: int
-
-    @classmethod
-    def of(
-        cls, capacity: int, patterns: Iterable[Sequence[int]], repeats: Iterable[int], lower_bound: int
-    ) -> "Plan":
-        """A plan of patterns given one by one."""
-        patterns = list(patterns)
-        return cls(
-            capacity,
-            np.array([length for pattern in patterns for length in pattern], dtype=np.int32),
-            np.cumsum([0, *map(len, patterns)], dtype=np.int64),
-            np.array(list(repeats), dtype=np.int64),
-            lower_bound,
-        )
 
     @property
     def patterns(self) -> list[tuple[int, ...]]:
@@ -173,11 +144,6 @@ class Plan:
         return int((np.diff(each) * self.repeats).sum())
 
     @property
-    def depth(self) -> int:
-        """The most sequences that share a row."""
-        return int(np.diff(self.offsets).max(initial=0))
-
-    @property
     def efficiency(self) -> float:
         """Real tokens divided by token slots."""
         return self.tokens / (self.rows * self.capacity) if self.rows else 1.0
@@ -200,10 +166,33 @@ class Plan:
         return counts
 
 
-def padded_efficiency(counts: np.ndarray, max_length: int | None = None) -> float:
-    """Real tokens divided by slots when each sequence is padded to `max_length`, or to the longest."""
-    used = np.flatnonzero(counts)
-    if not len(used):
-        return 1.0
-    tokens = float(np.dot(counts, np.arange(len(counts))))
-    return tokens / (float(counts.sum()) * (max_length or int(used[-1])))
+def lower_bound(counts: np.ndarray, capacity: int, max_sequences: int | None = None) -> int:
+    """A minimum of rows that every packing needs, from sums over the histogram.
+
+    It is the largest of three bounds: all tokens over the capacity, all sequences over `max_sequences`, and
+    L2 of Martello and Toth (1990, section 8.3.2). The bound of the linear program is tighter and takes more
+    time: `cutting_stock` proves it.
+
+    L2 holds for any a up to half the capacity. Sequences longer than half a row need a row each. Sequences
+    of a to half a row's tokens fit into the space beside those of at most capacity - a; the tokens that do
+    not fit there need more rows.
+
+    Args:
+        counts: int (longest + 1,), number of sequences of each length.
+
+    Raises:
+        BrimfulError: see `checked_counts`.
+    """
+    capacity, max_sequences = check_limits(capacity, max_sequences)
+    counts = checked_counts(counts, capacity, max_sequences)
+    sequences = np.concatenate([[0], np.cumsum(counts)])  # [i]: of less than i tokens
+    tokens = np.concatenate([[0], np.cumsum(counts * np.arange(capacity + 1))])
+    half = capacity // 2
+    a = np.arange(half + 1)
+    beside = sequences[capacity - a + 1] - sequences[half + 1]
+    space = beside * capacity - (tokens[capacity - a + 1] - tokens[half + 1])
+    overflow = np.maximum(tokens[half + 1] - tokens[a] - space, 0)
+    more = -(-overflow // capacity)
+    l2 = int(sequences[-1] - sequences[half + 1] + more.max())
+    by_depth = -(-int(sequences[-1]) // max_sequences) if max_sequences else 0
+    return max(-(-int(tokens[-1]) // capacity), l2, by_depth)

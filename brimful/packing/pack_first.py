@@ -11,8 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from brimful.base.compiled import compiled
-from brimful.packing.bounds import lower_bound
-from brimful.packing.histogram import Plan, check_limits, checked_counts, depth_limit
+from brimful.packing.histogram import Plan, check_limits, checked_counts, depth_limit, lower_bound
 
 # Columns of a group of rows with one pattern. Patterns are chains: a group's last lengths, and its parent.
 _ROWS, _SIZE, _PARENT, _LENGTH, _TIMES, _BELOW = range(6)

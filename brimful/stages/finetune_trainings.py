@@ -176,7 +176,7 @@ class Finetuning:
         config, task = self.config, self.data.task
         rate, epochs = setting
         encoder, head = starting_model(config, seed, task)
-        updates_of_epoch = max(1, round(training.examples.units / config.batch))
+        updates_of_epoch = max(1, round(len(training.examples) / config.batch))
         if config.trainer.keeps_best and not config.trainer.evaluate_every:
             config = replace(config, trainer=replace(config.trainer, evaluate_every=updates_of_epoch))
         title = f"fine-tune, seed {seed}, rate {rate:g}"

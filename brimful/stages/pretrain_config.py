@@ -15,7 +15,6 @@ from brimful.data.mixture import SOURCES, DataSource
 from brimful.model.shape import EncoderConfig, preset
 from brimful.optim.config import OptimizerConfig
 from brimful.optim.schedule import Cycle, Schedule, ScheduleConfig
-from brimful.packing.hyperparameters import Keep
 from brimful.precision.formats import Precision
 from brimful.start.config import InitialConfig
 from brimful.train.config import TrainerConfig
@@ -140,11 +139,8 @@ class PretrainConfig:
     most that divide the update and have 2 ** 20 numbers of hidden states or fewer (4 rows of 1,024 at mini).
     If they don't fit later, the number is halved, once. auto: in a dry run on a CPU too, what a GPU holds."""
     unpacked_batch_size: int | None = None
-    """Batch size of a recipe without packing that this run follows; in place of rows_per_update."""
-    unpacked_keep: Keep = "sequences"
-    """How unpacked_batch_size is followed. sequences: an update has this many sequences, which sets
-    rows_per_update. rows: an update has this many rows, and the betas of AdamW or LAMB are raised to the
-    power of the packing factor."""
+    """Batch size of a recipe without packing that this run follows: an update has as many sequences, in fewer
+    rows; in place of rows_per_update."""
     loss_mean: LossMean = "tokens"
     """The loss is a mean over predictions (tokens), or over the means of sequences, so that each sequence
     counts the same (the Packed-BERT paper)."""
@@ -203,12 +199,6 @@ class PretrainConfig:
             )
         if self.initial.attention == "neighbours" and self.architecture not in (None, "modern"):
             raise BrimfulError("initial.attention=neighbours is for architecture modern: leave it out")
-        if self.unpacked_keep == "rows" and self.unpacked_batch_size is None:
-            raise BrimfulError("unpacked_keep needs unpacked_batch_size, which is not given")
-        if self.unpacked_keep == "rows" and not self.optimizer.has_betas:
-            raise BrimfulError(
-                "unpacked_keep=rows changes betas, and Muon has none for matrices: choose sequences"
-            )
 
         if self.trainer.keeps_best and not self.trainer.evaluate_every:
             raise BrimfulError("the best of several evaluations is kept: set trainer.evaluate_every too")

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ from brimful.hf.model_folder import ModelFolder
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead, PretrainingHead
 from brimful.objectives.masked_lm import MaskedLM, MaskedLMAndPairs
-from brimful.packing.hyperparameters import suggest
 from brimful.runs.job import RunPlan
 from brimful.stages.pretrain_config import PretrainConfig
 from brimful.start.initial import Initial, head_kind, new_model, trained_model
@@ -142,31 +140,17 @@ def initial_model(config: PretrainConfig, tokenizer: Tokenizer, kept: Path | Non
 
 
 def follow_unpacked(config: PretrainConfig, sources: list[Source]) -> PretrainConfig:
-    """The configuration with `unpacked_batch_size`, if given, turned into rows and betas."""
+    """The configuration with `unpacked_batch_size`, if given, as rows that hold as many sequences."""
     if config.unpacked_batch_size is None:
         return config
-    optimizer, rows = config.optimizer, config.rows_per_micro_batch
     first = config.run_phases()[0].packing.max_length
     factors = [source.blocks[first].preview()[1].packing_factor for source in sources]
-    suggestion = partial(
-        suggest,
-        float(np.dot(proportions_of(sources), factors)),
-        config.unpacked_batch_size,
-        (optimizer.beta1, optimizer.beta2),
-        keep=config.unpacked_keep,
-    )
-    if not isinstance(rows, int):
+    rows = config.unpacked_batch_size / float(np.dot(proportions_of(sources), factors))
+    each = config.rows_per_micro_batch
+    if not isinstance(each, int):
         # A power of two, so that there is a choice; the update is off by a sixteenth at most.
-        rows = 1 << (max(1, suggestion().rows_per_update // 8).bit_length() - 1)
-    found = suggestion(multiple_of=rows)
-    beta1, beta2 = found.betas
-    return replace(
-        config,
-        unpacked_batch_size=None,
-        unpacked_keep="sequences",
-        rows_per_update=found.rows_per_update,
-        optimizer=replace(optimizer, beta1=beta1, beta2=beta2),
-    )
+        each = 1 << (max(1, round(rows) // 8).bit_length() - 1)
+    return replace(config, unpacked_batch_size=None, rows_per_update=max(1, round(rows / each)) * each)
 
 
 def proportions_of(sources: list[Source]) -> np.ndarray:

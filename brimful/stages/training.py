@@ -68,8 +68,7 @@ def train_stage(stage: Stage, options: TrainingOptions, run: RunFolder, runtime:
         StoppedError: a signal asked to stop.
     """
     texts = stage.texts
-    count = texts.units if isinstance(texts, Examples) else len(texts)
-    steps = max(1, round(stage.epochs * count / options.batch))
+    steps = max(1, round(stage.epochs * len(texts) / options.batch))
 
     def open_stream() -> Stream:
         if not isinstance(texts, Examples):

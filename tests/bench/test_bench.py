@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import mmap
 import os
 from dataclasses import replace
 from typing import Any
@@ -16,7 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from bench.common.flops import packed_shape, padded_shape
 from bench.common.ideas import ATTENTION, IDEAS, PACKING, layout_of, packed_loss, switch_off
 from bench.common.lengths import cut, evenly_spaced, length_grouped, quantile_sample
-from bench.common.memory import private_mb, saved_bytes
+from bench.common.memory import saved_bytes
 from bench.common.peers import masked_lm
 from bench.common.turns import Worker, WorkerError
 from bench.common.workload import (
@@ -305,42 +304,13 @@ def test_bench_loader_runs(tmp_path):
     found: dict[str, list[dict[str, Any]]] = {}
     for row in json.loads(text)["rows"]:
         found.setdefault(row["table"], []).append(row)
-    assert list(found) == ["alone", "waiting", "resume", "memory"]
+    assert list(found) == ["alone", "waiting"]
     assert all(row["tokens_per_second"]["least"] > 0 for row in found["alone"])
     assert [(row["kind"], row["depth"]) for row in found["waiting"]] == 2 * [
         (kind, depth) for kind in ("sleeping", "python", "launching") for depth in (0, 2)
     ]
     assert all(0 < row["waited"]["median"] < 1 for row in found["waiting"])
     assert all(row["step_without"] >= 0.03 for row in found["waiting"] if row["kind"] == "sleeping")
-    assert [row["block"] for row in found["resume"]] == ["planned", "plan lost"]
-    for four, one in zip(found["memory"][::2], found["memory"][1::2], strict=True):
-        assert (four["processes"], one["processes"]) == (4, 1)
-        assert four["tokens_read"] == one["tokens_read"]  # a slice each, and together all of it
-        for row in (four, one):
-            assert 50 < row["imports"] <= row["most"]["private"]
-            # Tokens, two bits for each, offsets and sources of documents of 500, and plans.
-            assert 0 <= row["end"]["data"] <= 3 * row["corpus_tokens"] / 2**20 + 2
-
-
-def test_private_memory_is_told_from_that_of_files(tmp_path):
-    data = tmp_path / "data"
-    data.mkdir()
-    (data / "file").write_bytes(bytes(32 << 20))
-    (tmp_path / "other").write_bytes(bytes(16 << 20))
-    before = private_mb(os.getpid(), data)
-    own = np.frombuffer(mmap.mmap(-1, 8 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), np.uint8)
-    own[:] = 1
-    inside = int(np.memmap(data / "file", np.uint8, "r").sum())
-    read, other = np.memmap(data / "file", np.uint8, "r"), np.memmap(tmp_path / "other", np.uint8, "r")
-    assert inside == int(read.sum()) == int(other.sum()) == 0
-    after = private_mb(os.getpid(), data)
-    assert before["data"] == 0
-    assert after["data"] == pytest.approx(32, abs=0.1)
-    assert private_mb(os.getpid(), tmp_path)["data"] == pytest.approx(32 + 16, abs=0.1)
-    # Libraries leave and enter "private" as other processes start and end, so its growth is not compared.
-    assert after["private"] >= after["anonymous"] + 16
-    assert after["anonymous"] - before["anonymous"] == pytest.approx(8, abs=4)  # the allocator's own
-    assert own.all()
 
 
 def test_benches_measure_fast_forms() -> None:

@@ -6,22 +6,13 @@ from importlib.metadata import packages_distributions
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
-from bench.common.lengths import cut, quantile_sample, read_histogram
-from bench.common.workload import CAPACITY
 from bench.gpu import __main__ as gpu
 from bench.gpu.cases import CASES, TOY_CASES
 from bench.gpu.kernels import kind_of
-from bench.gpu.step import LEAST_TOKENS, SEQUENCE_SLOTS, row_lengths
-from brimful.data.batch import filler_lengths
-from brimful.data.config import PackingConfig, Phase
-from brimful.data.rows import expected_slots
-from brimful.data.slots import SequenceSlots
-from brimful.packing.histogram import count_lengths
-from brimful.packing.pack_first import best_fit
+from bench.gpu.step import row_lengths
 from builders.bench import ROOT, bench
 
 ALLOWED = {"torch", "functorch", "torchgen", "numpy", "safetensors", "tokenizers", "yaml", "_yaml", "brimful"}
@@ -38,42 +29,10 @@ TORCH_NEEDS = {
 TORCH_NEEDS |= {"markupsafe", "triton", "pkg_resources", "_distutils_hack", "isympy"}
 
 
-ROW, UPDATE = 1024, 2048
-"""Slots of a row and rows of an update: training chooses S for micro-batches of an update's rows."""
-PLANNED = 250_000
-"""Sequences of the plan that S is chosen from, about as many as of a block of training."""
-
-
-def chosen_slots(tokens: int, longest: int) -> int:
-    """S as training has it for micro-batches of `tokens` slots, at least what the bench needs."""
-    lengths = row_lengths(tokens, longest)
-    capacity = min(ROW, tokens)
-    packing = PackingConfig(max_length=longest, capacity=capacity)
-    sample = cut(quantile_sample(read_histogram(None, CAPACITY), PLANNED, seed=0), longest)
-    plan = best_fit(count_lengths(np.array(sample)), capacity, packing.depth)
-    each = [np.add.reduceat(plan.lengths.astype(np.int64) ** n, plan.offsets[:-1]) for n in range(3)]
-    phase, rows = Phase(1, packing, max(UPDATE, tokens // capacity)), tokens // capacity
-
-    def sampled() -> int:
-        return expected_slots(*each, plan.repeats.astype(np.float64), phase, rows, seed=0)
-
-    needed = len(lengths) + len(filler_lengths(tokens - sum(lengths), longest))
-    return SequenceSlots(shown=False).choose({"bench": sampled}, needed)
-
-
 def test_a_row_for_a_gpu_is_nearly_full():
     lengths = row_lengths(4096, 128)
     assert 4096 - 128 < sum(lengths) <= 4096
     assert max(lengths) <= 128
-
-
-def test_sequence_slots_of_a_gpu_are_those_of_training():
-    """They are written down, since what chooses them needs more packages than a GPU's machine may have."""
-    for (tokens, longest), slots in SEQUENCE_SLOTS.items():
-        assert chosen_slots(tokens, longest) == slots
-    needed = {(case.tokens >> halved, case.length) for case in CASES for halved in range(4)}
-    needed = {(tokens, longest) for tokens, longest in needed if tokens >= LEAST_TOKENS}
-    assert needed | {(case.tokens, case.length) for case in TOY_CASES} == SEQUENCE_SLOTS.keys()
 
 
 def test_kinds_of_kernels():

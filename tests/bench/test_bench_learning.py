@@ -20,7 +20,6 @@ def test_bench_learning_runs_all_of_it_and_packed_learns_what_unpacked_does(tmp_
     arguments = ["--quick", "--work", f"{tmp_path}/work", "--out", f"{tmp_path}"]
     learning.main(arguments)
     shown = capsys.readouterr().out
-    assert "| packed, beta^p | " in shown
     assert "(to modern fp32) | " in shown
     texts = {study: (tmp_path / f"learning_{study}.json").read_text() for study in learning.STUDIES}
     assert not any(str(tmp_path) in text for text in texts.values())
@@ -35,8 +34,6 @@ def test_bench_learning_runs_all_of_it_and_packed_learns_what_unpacked_does(tmp_
     assert found["packed", 0]["points"] != found["packed", 1]["points"]
     clock = [[point["cpu_seconds"] for point in run["points"]] for run in runs]
     assert all(np.diff([0, *each]).min() > 0 for each in clock)
-    seen = [run["points"][-1]["sequences"] for run in json.loads(texts["betas"])["runs"]]
-    assert max(seen) / min(seen) < 1.5  # whole updates of a few rows
     monkeypatch.setattr("bench.common.pretraining.pretrain", None)  # what is done is not repeated
     learning.main(arguments)
     assert json.loads((tmp_path / "learning_packing.json").read_text())["runs"] == runs

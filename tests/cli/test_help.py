@@ -74,7 +74,7 @@ def test_types_defaults_and_explanations(capsys: pytest.CaptureFixture[str]) -> 
     assert "--trainer.steps INT Number of updates. (default: 1000)" in out
     assert "--model tiny|mini|small|base|large Preset" in out
     assert "--no-verify-data Check every byte" in out
-    assert "How documents become sequences --sequences.kind" in out
+    assert "How documents become sequences. --sequences.kind" in out
     other = " ".join(printed(capsys, "pretrain", "--help-all", "--recipe", "plain").split())
     assert "--masking.rate FLOAT Expected fraction of tokens to predict. (default: 0.15)" in other
 
@@ -119,7 +119,6 @@ example: brimful it --out STR PATHS
 1 more option, and --config FILE.yaml, --json, --debug: brimful it --help-all
 """
     )
-    assert """How it is cut
-  In two. In the middle.
+    assert """How it is cut: in two. In the middle.
   --inner.rate FLOAT          A rate. More than one sentence. (default: 0.75)
 """ in help_of(Plain, "brimful it", {"inner": {"rate": 0.75}}, every=True)

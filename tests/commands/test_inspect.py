@@ -177,7 +177,7 @@ def check_places(rows: list[dict[str, Any]], corpus: Corpus, texts: list[str]) -
             begin = int(shard.offsets[place["document"]])
             ids = [token for run in runs for token in run["ids"]]
             assert ids == shard.tokens[begin + place["begin"] : begin + place["end"]].tolist()
-            text = bare("".join(run["text"] for run in runs))
+            text = bare("".join(run["text"].removeprefix("##") for run in runs))
             # A random token may be the true one, which divides a word: at its space, or within a character.
             apart = [decode(run["ids"]).strip() for run in runs]
             if "[unk]" not in text and all(apart) and "\ufffd" not in "".join(apart):

@@ -2,7 +2,6 @@
 
 import json
 from collections import Counter
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -272,56 +271,6 @@ def test_token_types_are_those_of_the_examples_taken() -> None:
     assert not examples.take_texts(np.array([], dtype=np.int64)).typed
     assert make_examples([1, 2], 4).typed
     assert not make_examples([1, 1], 4).typed
-
-
-@settings(max_examples=10)
-@given(
-    st.lists(st.lists(st.integers(2, 12), min_size=2, max_size=5), min_size=1, max_size=7),
-    st.integers(1, 15),
-    st.integers(12, 70),
-    st.booleans(),
-    st.integers(0, 2**31),
-)
-def test_examples_that_belong_together_stay_together(
-    texts: list[list[int]], B: int, tokens: int, fixed_shapes: bool, seed: int
-) -> None:
-    """An update has exactly B texts, each whole in one micro-batch; epochs have each once."""
-    plain = make_examples([length for lengths in texts for length in lengths], 12)
-    owners = np.repeat(np.arange(len(texts)), list(map(len, texts)))
-    examples = replace(plain, texts=owners, together=True)
-    longest = max(map(sum, texts))
-    assert (examples.units, examples.longest_unit) == (len(texts), max(12, longest))
-    capacity = max(tokens, 12, longest)
-
-    def stream(**ranks: int) -> ExampleStream:
-        return ExampleStream(
-            examples, sequences=B, tokens=tokens, seed=seed, fixed_shapes=fixed_shapes, **ranks
-        )
-
-    found: list[int] = []
-    cursor = stream().start()
-    for _ in range(2 * len(texts) // B + 2):
-        batches, following = stream().take(json.loads(json.dumps(cursor)))
-        in_update = 0
-        for batch in batches:
-            assert batch.real_tokens <= capacity
-            T = batch.tokens.numel()
-            assert capacity == T if fixed_shapes else rounded(batch.real_tokens) == T
-            there = contents(batch, examples)
-            while there:
-                owner = owners[there[0]]
-                size = len(texts[owner])
-                assert there[:size] == np.flatnonzero(owners == owner).tolist()
-                found.append(int(owner))
-                there, in_update = there[size:], in_update + 1
-        assert in_update == B
-        shares = [stream(rank=rank, world=2).take(cursor)[0] for rank in range(2)]
-        for index, batch in enumerate(batches):
-            assert torch.equal(shares[index % 2][index // 2].tokens, batch.tokens)
-        cursor = following
-    counts = Counter(found)
-    assert max(counts.values()) - min(counts[text] for text in range(len(texts))) <= 1
-    assert examples.take_texts(np.array([len(texts) - 1])).units == 1
 
 
 def test_few_tokens_get_little_filler_and_few_shapes() -> None:

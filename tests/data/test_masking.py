@@ -255,46 +255,6 @@ def test_the_share_of_masked_tokens_is_the_rate(rate: float, unit: Unit, seed: i
     assert abs(n - rate * tokens) < TOLERANCE * deviation
 
 
-@pytest.mark.parametrize("unit", UNITS)
-def test_rates_of_none_and_all(unit: Unit, seed: int) -> None:
-    text = big_text(seed)
-    shown, positions, labels, _ = text.mask(derive_key(seed), rate=0.0, unit=unit)
-    assert len(positions) == len(labels) == 0
-    assert np.array_equal(shown, text.tokens)
-    _, positions, _, _ = text.mask(derive_key(seed), rate=1.0, unit=unit)
-    assert np.array_equal(positions, np.flatnonzero(text.maskable))
-
-
-@pytest.mark.parametrize("unit", UNITS)
-def test_words_are_masked_all_or_nothing(unit: Unit, seed: int) -> None:
-    text = big_text(seed)
-    _, positions, _, _ = text.mask(derive_key(seed), unit=unit)
-    words = text.words
-    whole = np.flatnonzero(np.isin(words, words[positions]))
-    if unit == "tokens":
-        assert len(whole) > 1.2 * len(positions)
-    else:
-        assert np.array_equal(whole, positions)
-
-
-@pytest.mark.parametrize("unit", UNITS)
-@pytest.mark.parametrize("slots", [None, 100, 100_000])
-def test_what_is_asked_for(seed: int, slots: int | None, unit: Unit) -> None:
-    text = big_text(seed)
-    shown, positions, labels, _ = text.mask(derive_key(seed), slots=slots, unit=unit)
-    used = labels != IGNORED
-    assert used.sum() > 0
-    assert not used[used.sum() :].any()
-    assert (positions[~used] == 0).all()
-    positions, labels = positions[used], labels[used]
-    assert text.maskable[positions].all()
-    assert not np.isin(labels, SPECIAL).any()
-    assert np.array_equal(positions, np.unique(positions))
-    assert np.array_equal(labels, text.tokens[positions])
-    others = np.setdiff1d(np.arange(len(text.tokens)), positions)
-    assert np.array_equal(shown[others], text.tokens[others])
-
-
 def fates(text: Text, shown: np.ndarray, positions: np.ndarray) -> np.ndarray:
     """0 = shown as [MASK], 1 = as a random token, 2 = as it is."""
     assert np.isin(shown[positions], [MASK, *ORDINARY, *range(201, SIZE)]).all()
@@ -441,26 +401,6 @@ def test_another_epoch_has_other_masks(unit: Unit, seed: int) -> None:
     n = text.maskable.sum()
     # As good as independent. 13 tokens come together at most: spans of 5.5 words of 2.33 tokens.
     assert abs((first & second).sum() - 0.09 * n) < TOLERANCE * (n * 0.09 * 0.91 * 13) ** 0.5
-
-
-@pytest.mark.parametrize("unit", UNITS)
-def test_what_does_not_fit_is_dropped_by_whole_words(unit: Unit, seed: int) -> None:
-    text = big_text(seed)
-    shown_all, asked, _, none = text.mask(derive_key(seed), rate=0.5, unit=unit)
-    assert none == 0
-    for slots in (0, 1, 1000, len(asked) - 1, len(asked), len(asked) + 10):
-        shown, positions, labels, dropped = text.mask(derive_key(seed), rate=0.5, unit=unit, slots=slots)
-        assert positions.shape == labels.shape == (slots,)
-        kept = positions[labels != IGNORED]
-        assert dropped == len(asked) - len(kept)
-        assert np.isin(kept, asked).all()
-        assert np.array_equal(shown[kept], shown_all[kept])
-        if unit == "tokens":
-            assert len(kept) == min(slots, len(asked))
-        else:
-            assert len(kept) > min(slots, len(asked)) - 3  # one word of three tokens fell over the edge
-            words = text.words
-            assert np.array_equal(np.flatnonzero(np.isin(words, words[kept])), kept)
 
 
 @pytest.mark.cases(6)

@@ -173,7 +173,6 @@ def test_a_configuration_survives_its_file(data: Any, tmp_path: Path) -> None:
         ({"validation_tokens": -1}, "validation_tokens is -1"),
         ({"optimizer": {"learning_rate": float("inf")}}, "learning_rate is inf"),
         ({"sequences": {"kind": "nsp"}}, "choose architecture bert or prenorm"),
-        ({"sequences": {"kind": "sop"}}, "choose architecture bert or prenorm"),
     ],
 )
 def test_what_a_configuration_may_not_say(values: dict[str, Any], message: str) -> None:

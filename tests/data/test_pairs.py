@@ -43,7 +43,7 @@ def document_of(corpus: Corpus, segment: Range) -> tuple[int, int]:
     return shard, int(index[0])
 
 
-def check(corpus: Corpus, sequences: Sequences, max_length: int, kind: str) -> None:
+def check(corpus: Corpus, sequences: Sequences, max_length: int) -> None:
     """What holds of every epoch's pairs."""
     seen = [np.zeros(len(shard.tokens), dtype=int) for shard in corpus.shards]
     assert (sequences.length <= max_length).all()
@@ -56,11 +56,10 @@ def check(corpus: Corpus, sequences: Sequences, max_length: int, kind: str) -> N
             continue
         assert label in (0, 1)
         away = document_of(corpus, second)
-        assert (home == away) == (label == 0 or kind == "sop")
-        earlier, later = (second, first) if label == 1 and kind == "sop" else (first, second)
-        assert corpus.shards[later[0]].sentence_starts(later[1], later[1] + 1)[0]
-        if label == 0 or kind == "sop":
-            assert later[:2] == (earlier[0], earlier[1] + earlier[2])
+        assert (home == away) == (label == 0)
+        assert corpus.shards[second[0]].sentence_starts(second[1], second[1] + 1)[0]
+        if label == 0:
+            assert second[:2] == (first[0], first[1] + first[2])
     for counts in seen:
         assert (counts == 1).all()
 
@@ -68,32 +67,24 @@ def check(corpus: Corpus, sequences: Sequences, max_length: int, kind: str) -> N
 @given(
     corpora,
     st.integers(5, 24),
-    st.sampled_from(["nsp", "sop"]),
     st.sampled_from([0.0, 0.1, 1.0]),
     st.integers(0, 2**32),
 )
-def test_pairs_of_a_corpus(
-    shards: list[list[Document]], max_length: int, kind: str, share: float, seed: int
-) -> None:
+def test_pairs_of_a_corpus(shards: list[list[Document]], max_length: int, share: float, seed: int) -> None:
     with tempfile.TemporaryDirectory() as name:
         corpus = write_corpus(Path(name), shards)
-        config = SequencesConfig(kind=kind, short_share=share)
+        config = SequencesConfig(kind="nsp", short_share=share)
         blocks = Blocks(corpus, PackingConfig(max_length=max_length), config, seed, Path(name))
-        check(corpus, blocks.cut(0, 0), max_length, kind)
+        check(corpus, blocks.cut(0, 0), max_length)
 
 
-@pytest.mark.parametrize("kind", ["nsp", "sop"])
 @pytest.mark.parametrize("max_length", [5, 40, 512])
-def test_pairs_of_a_real_corpus(corpus_dir: Path, seed: int, kind: str, max_length: int) -> None:
+def test_pairs_of_a_real_corpus(corpus_dir: Path, seed: int, max_length: int) -> None:
     corpus = Corpus.open(corpus_dir)
-    config = SequencesConfig(kind=kind)
+    config = SequencesConfig(kind="nsp")
     blocks = Blocks(corpus, PackingConfig(max_length=max_length), config, seed, corpus_dir)
     sequences = blocks.cut(2, 0)
-    check(corpus, sequences, max_length, kind)
-    pairs = int((sequences.pair >= 0).sum())
-    if kind == "sop":
-        low, high = binom.ppf([FALSE_ALARM / 2, 1 - FALSE_ALARM / 2], pairs, 0.5)
-        assert low <= (sequences.pair == 1).sum() <= high
+    check(corpus, sequences, max_length)
     if max_length > 5:
         assert not same(sequences, blocks.cut(3, 0))
         assert same(sequences, blocks.cut(2, 0))
@@ -117,7 +108,7 @@ def random_stretches(seed: int, n: int, room: int, documents: int) -> tuple[Stre
 def test_half_of_the_pairs_are_random_and_lengths_do_not_tell_which(seed: int) -> None:
     n, room = 20_000, 100
     stretches, bits = random_stretches(seed, n, room, documents=2000)
-    sequences = pair_stretches(stretches, bits, room, swap=False, key=np.uint64(seed))
+    sequences = pair_stretches(stretches, bits, room, np.uint64(seed))
     random = int((sequences.pair == 1).sum())
     # Few have no partner but their own document's: those of the longest first segments, which fit with few.
     alone = int((sequences.pair == NO_PAIR).sum())
@@ -143,7 +134,7 @@ def test_half_of_the_pairs_are_random_and_lengths_do_not_tell_which(seed: int) -
 def test_a_corpus_of_one_document(seed: int) -> None:
     """No other document is there: the segments that would need one stay alone, and nobody looks for ever."""
     stretches, bits = random_stretches(seed, 200_000, 126, documents=1)
-    sequences = pair_stretches(stretches, bits, 126, swap=False, key=np.uint64(seed))
+    sequences = pair_stretches(stretches, bits, 126, np.uint64(seed))
     assert set(np.unique(sequences.pair)) == {NO_PAIR, 0}
     low, high = binom.ppf([FALSE_ALARM / 2, 1 - FALSE_ALARM / 2], 200_000, 0.5)
     assert low <= (sequences.pair == 0).sum() <= high
@@ -154,7 +145,7 @@ def test_a_corpus_of_one_document(seed: int) -> None:
 def test_one_document_is_most_of_the_corpus(seed: int) -> None:
     stretches, bits = random_stretches(seed, 20_000, 60, documents=20)
     stretches.document[1000:] = 20
-    sequences = pair_stretches(stretches, bits, 60, swap=False, key=np.uint64(seed))
+    sequences = pair_stretches(stretches, bits, 60, np.uint64(seed))
     chosen = sequences.pair == 1
     # About 500 stretches of the other documents are to get partners: they find them and are found.
     assert 800 < chosen.sum() < 1200
@@ -169,8 +160,8 @@ def test_a_piece_is_cut_at_any_of_its_sentences(seed: int) -> None:
     begin = np.arange(n) * 15
     stretches = Stretches(np.arange(n), np.zeros(n, np.uint32), begin, begin + 15)
     bits = [np.packbits(sentences, bitorder="little")]
-    sequences = pair_stretches(stretches, bits, 15, swap=True, key=np.uint64(seed))
-    split = np.maximum(sequences.begin, sequences.second_begin) % 15
+    sequences = pair_stretches(stretches, bits, 15, np.uint64(seed))
+    split = sequences.second_begin[sequences.pair >= 0] % 15
     places, counts = np.unique(split, return_counts=True)
     assert places.tolist() == [3, 6, 9, 12]
     low, high = binom.ppf([FALSE_ALARM / 8, 1 - FALSE_ALARM / 8], n, 0.25)
@@ -181,9 +172,8 @@ def test_stretches_of_one_sentence_are_single(seed: int) -> None:
     begin = np.arange(50) * 7
     stretches = Stretches(np.arange(50), np.zeros(50, np.uint32), begin, begin + 7)
     bits = [np.packbits(np.tile([1, 0, 0, 0, 0, 0, 0], 50), bitorder="little")]
-    for swap in (False, True):
-        sequences = pair_stretches(stretches, bits, 20, swap=swap, key=np.uint64(seed))
-        assert (sequences.pair == NO_PAIR).all()
-        assert (sequences.second_length == 0).all()
-        assert (sequences.length == 7 + SPECIAL_TOKENS).all()
-        assert np.array_equal(sequences.begin, begin)
+    sequences = pair_stretches(stretches, bits, 20, np.uint64(seed))
+    assert (sequences.pair == NO_PAIR).all()
+    assert (sequences.second_length == 0).all()
+    assert (sequences.length == 7 + SPECIAL_TOKENS).all()
+    assert np.array_equal(sequences.begin, begin)

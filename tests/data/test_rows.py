@@ -38,7 +38,7 @@ from builders.streams import (
 
 SHORT = PackingConfig(max_length=24, capacity=96)
 LONG = PackingConfig(max_length=64, capacity=96)
-KINDS = ("sentences", "chunks", "nsp", "sop")
+KINDS = ("sentences", "chunks", "nsp")
 
 
 @pytest.fixture(autouse=True)

@@ -22,7 +22,7 @@ def test_what_a_run_takes(corpus_dir: Path, tmp_path: Path, call: Call) -> None:
     found = said.value
     assert not (tmp_path / "dry").exists()
     memory = found["memory"]
-    parts = ("weights", "gradients", "average", "states", "passing", "pass")
+    parts = ("weights", "gradients", "states", "passing", "pass")
     assert memory["total"] == sum(memory[part] for part in parts)
     assert list(memory["holds"]) == ["16", "32", "80"]
     assert "GB with micro-batches of" in said.error

@@ -112,10 +112,9 @@ def test_two_ranks_have_the_losses_of_one_in_a_mixture(recipe: Path, mixed: Path
                 assert line[name] == pytest.approx(expected[name], rel=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["nsp", "sop"])
-def test_pairs(chained: Path, tmp_path, call: Call, kind: str):
+def test_pairs(chained: Path, tmp_path, call: Call):
     out = tmp_path / "run"
-    settings = ("--architecture", "bert", "--sequences.kind", kind, "--sequences-per-update", 16)
+    settings = ("--architecture", "bert", "--sequences.kind", "nsp", "--sequences-per-update", 16)
     summary = call("pretrain", "--data", chained, "--out", out, *TWELVE, *settings).value
     (phase,) = summary["phases"]
     assert phase == {"steps": 12, "max_length": 64, "sequences_per_update": 16}

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from brimful.base.draws import shuffled_index
 from brimful.base.randomness import derive_key, hash_words
-from brimful.commands.pack_sources import histogram_counts
 from brimful.packing.assignment import assign
-from brimful.packing.histogram import Plan, count_lengths
+from brimful.packing.histogram import Plan, count_lengths, read_histogram
 from brimful.packing.pack_first import best_fit, spfhp
 
 
@@ -106,7 +105,7 @@ def test_a_large_capacity(seed: int) -> None:
 
 @pytest.mark.slow
 def test_the_wikipedia_needs_little_memory(seed: int) -> None:
-    counts = histogram_counts("wikipedia-512")
+    counts = read_histogram("wikipedia-512")
     lengths = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
     np.random.default_rng(seed).shuffle(lengths)
     assign(best_fit(count_lengths(lengths[:100]), 512), lengths[:100], np.uint64(seed))  # compiles

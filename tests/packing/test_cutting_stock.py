@@ -15,14 +15,10 @@ from hypothesis import strategies as st
 from scipy.optimize import Bounds, LinearConstraint, milp
 
 from brimful.base.errors import BrimfulError
-from brimful.commands.pack_sources import histogram_counts
-from brimful.packing.bounds import lower_bound
 from brimful.packing.cutting import program as relaxation
-from brimful.packing.cutting import stock as units
 from brimful.packing.cutting.knapsack import best_patterns, fill_rows
-from brimful.packing.cutting.stock import cutting_stock, improve_in_units
-from brimful.packing.cutting.whole_rows import fill_slots, unplaced
-from brimful.packing.histogram import Plan, count_lengths
+from brimful.packing.cutting.stock import cutting_stock, fill_slots, unplaced
+from brimful.packing.histogram import Plan, count_lengths, lower_bound, read_histogram
 from brimful.packing.pack_first import best_fit
 
 
@@ -150,56 +146,6 @@ def test_large_capacities_and_ten_billion_sequences(
     assert plan.rows_above_bound <= plan.rows / 100
 
 
-@pytest.mark.slow
-@pytest.mark.cases(1)
-@pytest.mark.parametrize("most", [None, 3])
-def test_more_lengths_than_the_program_takes(most: int | None, seed: int) -> None:
-    random = np.random.default_rng(seed)
-    counts = np.zeros(8193, dtype=np.int64)
-    counts[2000:4000] = random.integers(0, 1000, 2000)
-    plan = cutting_stock(counts, 8192, most)
-    check(plan, counts, 8192, most)
-    assert plan.rows < best_fit(counts, 8192, most).rows
-    assert plan.rows_above_bound <= plan.rows / 500
-
-
-@pytest.mark.slow
-@pytest.mark.cases(1)
-@pytest.mark.parametrize(
-    ("capacity", "mu", "most"), [(8192, 6.5, 8), (2048, 5.5, 4), (65_536, 8.0, 3), (65_536, 8.0, 8)]
-)
-def test_a_depth_limit_at_large_capacities(capacity: int, mu: float, most: int, seed: int) -> None:
-    """Best-fit is up to a quarter above the minimum, and sums are nearly as far below."""
-    lengths = np.random.default_rng(seed).lognormal(mu, 1.2, 20_000).astype(np.int64)
-    counts = count_lengths(np.clip(lengths, 1, capacity))
-    plan = cutting_stock(counts, capacity, most)
-    check(plan, counts, capacity, most)
-    assert plan.rows_above_bound <= plan.rows / 100
-
-
-@settings(max_examples=100)
-@given(problems(largest=24), st.sampled_from([1, 3, 6, 1000]))
-def test_in_units_against_an_exact_solver(problem: tuple, most_lengths: int) -> None:
-    counts, capacity, most = problem
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(units, "_COARSEST", 4)
-        patch.setattr(units, "_MOST_LENGTHS", most_lengths)  # so that units stay coarse
-        plan = improve_in_units(best_fit(counts, capacity, most), counts, most, 10**9)
-    check(plan, counts, capacity, most)
-    assert plan.lower_bound <= fewest_rows(counts, capacity, most) <= plan.rows
-
-
-def test_coarse_units_alone_give_a_better_plan_and_bound(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    random = np.random.default_rng(seed)
-    counts = count_lengths(np.clip(random.lognormal(8, 1.2, 20_000).astype(np.int64), 1, 65_536))
-    monkeypatch.setattr(units, "_MOST_LENGTHS", 300)
-    best = best_fit(counts, 65_536, 8)
-    plan = improve_in_units(best, np.pad(counts, (0, 65_537 - len(counts))), 8, 10**9)
-    check(plan, counts, 65_536, 8)
-    assert plan.rows < best.rows
-    assert plan.lower_bound > best.lower_bound
-
-
 def test_deep_rows_of_a_large_capacity() -> None:
     counts = histogram(65_536, {1: 10**9, 20_001: 1000, 24_001: 777, 30_001: 500})
     plan = cutting_stock(counts, 65_536, 40_000)
@@ -310,7 +256,7 @@ def test_the_longest_sequences_take_the_longest_slots() -> None:
     ],
 )
 def test_the_wikipedia_at_the_proven_minimum(most: int | None, rows: int) -> None:
-    counts = histogram_counts("wikipedia-512")
+    counts = read_histogram("wikipedia-512")
     plan = cutting_stock(counts, 512, most)
     check(plan, counts, 512, most)
     assert plan.lower_bound == rows

@@ -1,17 +1,13 @@
-"""Histogram packing by non-negative least squares: valid plans, hand-derived rows, and its solver."""
+"""Histogram packing by non-negative least squares: valid plans, hand-derived rows."""
 
 import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from scipy import optimize
 
 from brimful.base.errors import BrimfulError
-from brimful.commands.pack_sources import histogram_counts
-from brimful.packing.histogram import Plan
-from brimful.packing.least_squares import nnls, nnlshp
-
-variants = pytest.mark.parametrize("cover", [False, True])
+from brimful.packing.histogram import Plan, read_histogram
+from brimful.packing.least_squares import nnlshp
 
 
 @st.composite
@@ -39,23 +35,21 @@ def check(plan: Plan, counts: np.ndarray, most: int) -> None:
     assert plan.lower_bound <= plan.rows <= counts.sum()
 
 
-@variants
 @given(histograms(), st.integers(1, 3))
 @example((np.bincount([6, 12, 18, 23]), 24), 3)  # columns that reach 0 together, but for rounding
-def test_a_plan_holds_every_sequence_and_fits(cover: bool, histogram: tuple, most: int) -> None:
+def test_a_plan_holds_every_sequence_and_fits(histogram: tuple, most: int) -> None:
     counts, capacity = histogram
-    check(nnlshp(counts, capacity, most, cover=cover), counts, most)
+    check(nnlshp(counts, capacity, most), counts, most)
 
 
-@variants
 @given(histograms())
-def test_two_to_a_row_are_as_many_rows_as_the_more_frequent_partner(cover: bool, histogram: tuple) -> None:
+def test_two_to_a_row_are_as_many_rows_as_the_more_frequent_partner(histogram: tuple) -> None:
     """Rows of two fill up with one partner only: each length with its own, and the rest of either alone."""
     counts, capacity = histogram
     counts = np.minimum(counts, 10**6)
     pairs = sum(max(counts[a], counts[capacity - a]) for a in range(1, (capacity + 1) // 2))
     halves = -(-counts[capacity // 2] // 2) if capacity % 2 == 0 else 0
-    assert nnlshp(counts, capacity, 2, cover=cover).rows == pairs + halves + counts[capacity]
+    assert nnlshp(counts, capacity, 2).rows == pairs + halves + counts[capacity]
 
 
 @given(histograms())
@@ -64,25 +58,17 @@ def test_one_to_a_row_is_a_row_each(histogram: tuple) -> None:
     assert nnlshp(counts, capacity, 1).rows == counts.sum()
 
 
-@pytest.mark.parametrize(
-    ("cover", "share"),
-    [
-        # In a row of 6, a 1 goes with 1 and 4 (a rows), with 5 (b rows) or with 2 and 3 (c rows); the others
-        # are padding. Without weights, least squares leave r = 1 - 2a - b - c of the ones over, at
-        # a = 2r, b = r, c = r / 2: a + b + c + r rows.
-        (False, 4.5 / 6.5),
-        # Covering, with the squares of lengths as weights and 2a + b + c = 1: 16a = 2q, 25b = q, 13c = q.
-        (True, (1 / 8 + 1 / 25 + 1 / 13) / (1 / 4 + 1 / 25 + 1 / 13)),
-    ],
-)
-def test_ones_alone(cover: bool, share: float) -> None:
-    plan = nnlshp(np.array([0, 10**6]), 6, cover=cover)
+def test_ones_alone() -> None:
+    """In a row of 6, a 1 goes with 1 and 4 (a rows), with 5 (b rows) or with 2 and 3 (c rows); the others are
+    padding. Without weights, least squares leave r = 1 - 2a - b - c of the ones over, at a = 2r, b = r,
+    c = r / 2: a + b + c + r rows."""
+    share = 4.5 / 6.5
+    plan = nnlshp(np.array([0, 10**6]), 6)
     check(plan, np.array([0, 10**6]), 3)
     assert plan.rows == pytest.approx(share * 10**6, abs=3)
 
 
-@variants
-def test_finds_the_full_rows_that_sequences_come_from(cover: bool, seed: int) -> None:
+def test_finds_the_full_rows_that_sequences_come_from(seed: int) -> None:
     draw = np.random.default_rng(seed)
     capacity, repeats = 96, 10**6
     counts = np.zeros(capacity + 1, dtype=np.int64)
@@ -90,12 +76,11 @@ def test_finds_the_full_rows_that_sequences_come_from(cover: bool, seed: int) ->
         cuts = np.sort(draw.integers(0, capacity + 1, 2))
         for length in np.diff(cuts, prepend=0, append=capacity):
             counts[length] += repeats if length else 0
-    plan = nnlshp(counts, capacity, cover=cover)
+    plan = nnlshp(counts, capacity)
     check(plan, counts, 3)
     assert plan.rows <= 200 * repeats * 1.00001
 
 
-@variants
 @pytest.mark.parametrize("most", [1, 2, 3])
 @pytest.mark.parametrize(
     ("lengths", "capacity", "rows"),
@@ -108,11 +93,9 @@ def test_finds_the_full_rows_that_sequences_come_from(cover: bool, seed: int) ->
         ({7: 3, 9: 1, 12: 10**10}, 12, 10**10 + 4),
     ],
 )
-def test_rows_known_at_every_depth(
-    lengths: dict[int, int], capacity: int, rows: int, most: int, cover: bool
-) -> None:
+def test_rows_known_at_every_depth(lengths: dict[int, int], capacity: int, rows: int, most: int) -> None:
     counts = np.bincount(list(lengths), list(lengths.values()), capacity + 1).astype(np.int64)
-    plan = nnlshp(counts, capacity, most, cover=cover)
+    plan = nnlshp(counts, capacity, most)
     check(plan, counts, most)
     assert plan.rows == rows
 
@@ -129,53 +112,13 @@ def test_bad_histograms(counts: list[int]) -> None:
         nnlshp(np.array(counts), 8)
 
 
-@st.composite
-def systems(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(indices, values, target) with equal columns, empty columns and entries in one place."""
-    rows, entries, columns = draw(st.integers(1, 12)), draw(st.integers(1, 4)), draw(st.integers(1, 40))
-    random = np.random.default_rng(draw(st.integers(0, 2**32)))
-    indices = random.integers(0, rows, (entries, columns))
-    values = random.integers(draw(st.integers(-2, 0)), 3, (entries, columns)) * draw(
-        st.sampled_from([1.0, 0.09, 1e5])
-    )
-    if draw(st.booleans()):
-        values = values * random.random(columns)
-    target = random.integers(-5, 100, rows) * draw(st.sampled_from([0.0, 1.0, 1e8]))
-    return indices, values, target
-
-
-@given(systems())
-def test_the_solver_against_scipy(system: tuple) -> None:
-    indices, values, target = system
-    columns = indices.shape[1]
-    matrix = np.zeros((len(target), columns))
-    np.add.at(matrix, (indices.ravel(), np.tile(np.arange(columns), len(indices))), values.ravel())
-    x = nnls(indices, values, target)
-    residual = target - matrix @ x
-    gradient = matrix.T @ residual
-    scale = np.linalg.norm(target) * max(np.linalg.norm(values, axis=0).max(), 1e-30)
-    assert (x >= 0).all()
-    assert (gradient <= 1e-9 * scale).all()
-    assert (abs(gradient[x > 0]) <= 1e-9 * scale).all()
-    assert (x > 0).sum() <= np.linalg.matrix_rank(matrix)
-    expected = optimize.nnls(matrix, target)[1]
-    assert np.linalg.norm(residual) == pytest.approx(expected, abs=1e-9 * max(np.linalg.norm(target), 1e-30))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("most", "cover", "rows", "within"),
-    [
-        (1, False, 16_279_552, 0),
-        (2, False, 13_128_311, 0),
-        (2, True, 13_128_311, 10),
-        (3, False, 8_155_057, 50),
-        (3, True, 8_153_081, 200),
-    ],
+    ("most", "rows", "within"), [(1, 16_279_552, 0), (2, 13_128_311, 0), (3, 8_155_057, 50)]
 )
-def test_rows_of_the_wikipedia(most: int, cover: bool, rows: int, within: int) -> None:
-    counts = histogram_counts("wikipedia-512")
-    plan = nnlshp(counts, 512, most, cover=cover)
+def test_rows_of_the_wikipedia(most: int, rows: int, within: int) -> None:
+    counts = read_histogram("wikipedia-512")
+    plan = nnlshp(counts, 512, most)
     check(plan, counts, most)
     assert abs(plan.rows - rows) <= within
     if most == 3:

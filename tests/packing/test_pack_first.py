@@ -10,9 +10,7 @@ from hypothesis import strategies as st
 
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import read_json
-from brimful.commands.pack_sources import histogram_counts
-from brimful.packing.bounds import lower_bound
-from brimful.packing.histogram import PUBLISHED, Plan, count_lengths, padded_efficiency
+from brimful.packing.histogram import PUBLISHED, Plan, count_lengths, lower_bound, read_histogram
 from brimful.packing.pack_first import best_fit, lpfhp, spfhp
 
 
@@ -62,7 +60,6 @@ def test_a_plan_holds_every_sequence_and_fits(problem: tuple) -> None:
     assert plan.rows >= lower_bound(counts, capacity)
     assert plan.sequences == len(lengths)
     assert plan.tokens == sum(lengths)
-    assert plan.depth == max((len(pattern) for pattern in plan.patterns), default=0)
     assert plan.efficiency == (sum(lengths) / (plan.rows * capacity) if lengths else 1.0)
 
 
@@ -77,13 +74,6 @@ def test_as_many_rows_as_item_by_item(problem: tuple) -> None:
 def test_a_length_that_fits_no_row_is_refused(lengths: list[int]) -> None:
     with pytest.raises(BrimfulError, match=r"length 0|longer than the capacity"):
         best_fit(count_lengths(np.array(lengths)), 16)
-
-
-def test_padded_efficiency() -> None:
-    counts = count_lengths(np.array([2, 4, 4]))
-    assert padded_efficiency(counts) == 10 / 12
-    assert padded_efficiency(counts, 8) == 10 / 24
-    assert padded_efficiency(np.zeros(5, dtype=np.int64)) == 1.0
 
 
 @given(problems(most=60))
@@ -129,7 +119,7 @@ def test_spfhp_is_as_published(problem: tuple, limited: bool) -> None:
     plan = spfhp(counts, capacity, depth)
     assert plan_lengths(plan) == Counter(lengths)
     assert all(0 < sum(pattern) <= capacity for pattern in plan.patterns)
-    assert plan.depth <= (depth or capacity)
+    assert max(map(len, plan.patterns), default=0) <= (depth or capacity)
     if depth is None:  # with a limit, which of several rows as empty is taken matters, and isn't published
         assert plan.rows == shortest_pack_first(lengths, capacity, None)
 
@@ -168,7 +158,7 @@ def test_capacities_and_depths_below_one() -> None:
     ],
 )
 def test_rows_of_the_wikipedia(depth: int | None, shortest_first: int, longest_first: int) -> None:
-    counts = histogram_counts("wikipedia-512")
+    counts = read_histogram("wikipedia-512")
     for algorithm, rows in ((spfhp, shortest_first), (lpfhp, longest_first)):
         plan = algorithm(counts, 512, depth)
         assert plan.rows == rows
@@ -177,7 +167,7 @@ def test_rows_of_the_wikipedia(depth: int | None, shortest_first: int, longest_f
 
 
 def test_the_published_histogram_names_its_source() -> None:
-    counts = histogram_counts("wikipedia-512")
+    counts = read_histogram("wikipedia-512")
     assert (counts.sum(), counts @ np.arange(513)) == (16_279_552, 4_164_796_173)
     published = read_json(PUBLISHED["wikipedia-512"])
     assert "Graphcore" in published["source"]

@@ -282,7 +282,7 @@ def test_a_vocab_txt_does_for_a_tokenizer_and_a_difference_is_named(corpus_dir, 
             {"phases": [{"steps": 1}, {"steps": 1, "max_length": 200}], "packing": {"capacity": 256}},
             "200 tokens do not fit",
         ),
-        ({"sequences": {"kind": "sop"}}, "token types"),
+        ({"sequences": {"kind": "nsp"}}, "token types"),
     ],
 )
 def test_options_that_the_model_does_not_allow_are_refused(corpus_dir, tmp_path, options, message):

@@ -26,7 +26,7 @@ def best_patterns(values, lengths, capacity, depth):
 
     Args:
         values: int64 (m,), the value of a sequence of each length, at least 0; `depth` of them fit 63 bits.
-        lengths: int64 (m,), distinct, rising, at most `capacity`; they may begin with 0.
+        lengths: int64 (m,), distinct, rising, at most `capacity`.
         capacity: token slots of a row.
         depth: the most sequences in a row.
 
@@ -35,7 +35,7 @@ def best_patterns(values, lengths, capacity, depth):
         int64 (n,), and offsets int64 (m + 1,): pattern i holds lengths[i].
     """
     m = len(lengths)
-    unlimited = (depth + 1) * lengths[0] > capacity  # never, where a length is 0
+    unlimited = (depth + 1) * lengths[0] > capacity
     layers = 1 if unlimited else depth
     # worth[k, c]: the most that up to k sequences of up to c tokens are worth; any number where unlimited.
     worth = np.zeros((layers, capacity + 1), dtype=np.int64)

@@ -36,14 +36,12 @@ class Relaxation:
         patterns: float64 (lengths, patterns), how often a pattern holds each length.
         rows: float64 (patterns,), how many rows of each; not whole numbers.
         lower_bound: a proven minimum of rows.
-        duals: float64 (lengths,), of the best bound: no pattern is worth more than 1.
         work: the time it took, in estimated nanoseconds.
     """
 
     patterns: csc_array
     rows: np.ndarray
     lower_bound: int
-    duals: np.ndarray
     work: int
 
 
@@ -54,7 +52,6 @@ def relax(
     depth: int,
     patterns: csc_array,
     work: int,
-    duals: np.ndarray | None = None,
 ) -> Relaxation | None:
     """Solve the program as far as `work` allows; stop when the rounded-up bound is proven.
 
@@ -67,13 +64,12 @@ def relax(
     completely, every length then has a choice of partners.
 
     Args:
-        lengths: int64 (m,), distinct, rising, at most `capacity`; 0 counts towards the depth alone.
+        lengths: int64 (m,), distinct, rising, at most `capacity`.
         counts: int64 (m,), sequences of each, at least 1.
         capacity: token slots of a row.
         depth: the most sequences in a row.
         patterns: (m, n), columns to start from, which hold all sequences in some number of rows.
         work: no further program is set up when that much is done.
-        duals: float64 (m,), to start from where they are worth more than those known without a program.
 
     Returns:
         None if the solver fails on the first program.
@@ -86,8 +82,6 @@ def relax(
         return duals * (1 + 0.01 * uniform(derive_key("shaken", *where), numbers))
 
     center = _dual_feasible(lengths, counts, capacity, depth)
-    if duals is not None and duals @ counts > center @ counts:
-        center = duals
     for i in range(_SEEDS):
         pool.add(_price(shaken(center, 0, i), lengths, counts, capacity, shallow).patterns)
     best = _price(center, lengths, counts, capacity, depth)
@@ -103,7 +97,7 @@ def relax(
             break
         rows, duals = solution
         done += _PROGRAM_WORK + _NONZERO_WORK * pool.patterns.nnz
-        relaxation = Relaxation(pool.patterns, rows, bound, best.duals, done)
+        relaxation = Relaxation(pool.patterns, rows, bound, done)
         if bound >= math.ceil(rows.sum() * (1 - 1e-12) - 1e-6) or done >= work:
             break
         if rows.sum() < fewest * (1 - 1e-9):  # never twice at one optimum, or the same columns come and go
@@ -125,7 +119,7 @@ def relax(
                 break
         if not grown:
             break
-    return replace(relaxation, lower_bound=bound, duals=best.duals, work=done) if relaxation else None
+    return replace(relaxation, lower_bound=bound, work=done) if relaxation else None
 
 
 class _Pool:
