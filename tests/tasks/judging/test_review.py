@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 
-from brimful.serving.predictions import abstain
+from brimful.serving.opened import abstain
 from brimful.tables.labelled_spans import LabelledSpan
 from brimful.tables.table import Table
 from brimful.tasks.classification import Classification
