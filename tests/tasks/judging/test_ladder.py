@@ -11,7 +11,6 @@ import pytest
 from brimful.base.config import read_yaml
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import read_json
-from brimful.cli.main import main
 from brimful.commands.finetune import finetune
 from brimful.commands.report import report
 from brimful.hf.folders import save_model
@@ -281,15 +280,6 @@ def test_wide_encoders_have_a_lower_default_rate(inputs, tmp_path):
     assert read_yaml(tmp_path / "run" / "config.yaml")["learning_rates"] == [3e-4]
 
 
-def test_label_numbers_are_in_the_table(inputs, tmp_path, capfd):
-    """A dry run refuses what the table does not have."""
-    line = ["finetune", *(part for key, value in inputs.items() for part in (f"--{key}", value))]
-    line += ["--out", str(tmp_path / "run"), "--dry-run"]
-    assert main([*line, "--label-curve", "20", "50"]) == 0
-    assert main([*line, "--label-curve", "20", "101"]) == 1
-    assert "label_curve is [20, 101]" in capfd.readouterr().err
-
-
 def test_a_column_of_empty_texts_is_no_obstacle_to_tfidf(seed):
     pytest.importorskip("sklearn")
     texts = [f"word{number % 5} other" for number in range(20)]
@@ -349,18 +339,6 @@ def test_many_classes_take_fewer_rows_and_too_many_none(monkeypatch, capsys):
     monkeypatch.setattr("brimful.tasks.judging.baselines.MAX_OUTPUTS", 2)
     assert linear(task, data, Tfidf()) is None
     assert "no linear model on TF-IDF: 3 labels" in capsys.readouterr().err
-
-
-def test_linear_models_take_a_part_of_a_large_table(inputs, tmp_path, monkeypatch, capsys):
-    pytest.importorskip("sklearn")
-    monkeypatch.setattr("brimful.tasks.judging.baselines.MAX_LINEAR_ROWS", 60)
-    summary = finetune(**inputs, **SMALL, out=str(tmp_path / "run"))
-    assert {name: rung["rows"] for name, rung in summary["baselines"].items()} == {
-        "majority": 100,
-        "tfidf": 60,
-        "frozen": 60,
-    }
-    assert "TF-IDF takes 60 of the 100 rows" in capsys.readouterr().err
 
 
 def test_the_model_is_there_before_the_ladder(inputs, tmp_path, monkeypatch):
