@@ -8,7 +8,7 @@ agree (1e-5) before anything is timed; of the others the least cosine with float
     sorted, sorted-bf16                          transformers, batches of 32 of texts sorted by tokens
     padded                                       the same in the order of the file
     onnxruntime, onnxruntime-int8                sorted batches, graphs of `brimful export`
-    openvino, openvino-default, openvino-int8    the same: in float32, as it chooses, and quantised by NNCF
+    openvino, openvino-default                   the same: in float32, and as it chooses
     ctranslate2, ctranslate2-int8                sorted batches
 
 Two sets of texts, both real: `skewed` are docstrings, or the lines of --file, as they are, and `long` are
@@ -56,7 +56,7 @@ from brimful.tables.table_files import read_texts
 
 SIDES = (
     *("brimful", "brimful-int8", "sorted", "onnxruntime", "onnxruntime-int8"),
-    *("openvino-default", "openvino-int8", "ctranslate2", "ctranslate2-int8"),
+    *("openvino-default", "ctranslate2", "ctranslate2-int8"),
 )
 """By default: those that every processor computes."""
 OTHERS = ("padded", "openvino", "brimful-bf16", "sorted-bf16")
@@ -65,11 +65,10 @@ FORMATS: dict[str, FormatName] = {
     "openvino": "onnx",
     "openvino-default": "onnx",
     "onnxruntime-int8": "onnx-int8",
-    "openvino-int8": "openvino-int8",
     "brimful-int8": "int8",
 }
 """The export that a side reads."""
-PACKAGES = ("transformers", "onnxruntime", "openvino", "nncf", "ctranslate2")
+PACKAGES = ("transformers", "onnxruntime", "openvino", "ctranslate2")
 COUNTS = {"skewed": 1500, "long": 256}
 LENGTHS = {"skewed": 512, "long": texts.LONG}
 CALIBRATION = 600

@@ -201,7 +201,6 @@ SIDES: dict[str, Callable[[Path, int, int], Embed]] = {
     "sorted-bf16": partial(_torch_peer, sort=True, bf16=True),
     "onnxruntime-int8": partial(onnxruntime, file="onnx-int8/onnx/model_quantized.onnx"),
     "openvino-default": openvino,
-    "openvino-int8": partial(openvino, file="openvino-int8/openvino/openvino_model.xml"),
     "ctranslate2-int8": partial(ctranslate2, kind="int8"),
 }
 """Those with a suffix round more than float32 does."""

@@ -2,7 +2,7 @@
 
     transformers   the text-classification pipeline behind FastAPI, as in their documentation: the endpoint is
                    a plain function, so it runs in FastAPI's threads
-    openvino       the int8 model of `brimful export --format openvino-int8` behind FastAPI, with a tokenizer
+    openvino       the model of `brimful export --format openvino` behind FastAPI, with a tokenizer
                    and a request of OpenVINO's for each of these threads
     tfidf          scikit-learn's logistic regression on TF-IDF, trained at the start, behind FastAPI
 

@@ -6,7 +6,6 @@ from brimful.base.errors import BrimfulError
 
 EXTRAS = {
     "matplotlib": "report",
-    "nncf": "openvino",
     "onnx": "onnx",
     "onnxruntime": "onnx",
     "onnxscript": "onnx",

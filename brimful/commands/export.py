@@ -30,12 +30,10 @@ from brimful.corpus.text.pruning import prune
 from brimful.corpus.text.sentence_folder import PROMPTS
 from brimful.corpus.text.tokenizer import load as load_tokenizer
 from brimful.exporting.config import ExportConfig
-from brimful.exporting.description import card, measure_model, run_of, summarise_export
-from brimful.exporting.exported import Export
-from brimful.exporting.format import Format
-from brimful.exporting.formats import FORMATS, format_of, require_export_place
+from brimful.exporting.description import card, measure_model, summarise_export
+from brimful.exporting.exported import Export, find_texts
+from brimful.exporting.formats import FORMATS, Format, format_of, require_export_place
 from brimful.exporting.gate import Gate, check_given
-from brimful.exporting.real_texts import find_texts
 from brimful.hf.config_json import family_of
 from brimful.hf.folders import HEADS, left_out
 from brimful.hf.int8_steps import forget_steps
@@ -96,19 +94,8 @@ def export(config: ExportConfig) -> dict[str, Any]:
             needs a package or texts, the folder holds something else or another process exports to it,
             outputs or ids differ, or too much is lost on real texts.
     """
-    place = _inode(Path(config.out))
-    try:
-        with FolderLock() as lock:
-            return _exported(config, lock)
-    except KeyboardInterrupt as stopped:
-        if _inode(Path(config.out)) == place:
-            stopped.add_note("nothing was written")
-        raise
-
-
-def _inode(folder: Path) -> int | None:
-    """What changes when a folder is put in another's place; None where there is none."""
-    return folder.stat().st_ino if folder.exists() else None
+    with FolderLock() as lock:
+        return _exported(config, lock)
 
 
 def _exported(config: ExportConfig, lock: FolderLock) -> dict[str, Any]:
@@ -123,7 +110,7 @@ def _exported(config: ExportConfig, lock: FolderLock) -> dict[str, Any]:
         lock.take(out)
     tokenizer = encoder.tokenizer or load_tokenizer(source.path)  # which says what is missing
     dropped = left_out(source, encoder, head)
-    head = form.head_of(head, config.masked_lm)
+    head = form.head_of(head)
     reading: TextReading | None = None
     if head is None:
         reading = reading_of(source, encoder.config)
@@ -161,7 +148,7 @@ def _exported(config: ExportConfig, lock: FolderLock) -> dict[str, Any]:
         with naming_weights(source):
             facts["max_abs_hidden_difference"] = check_given(source, encoder, kept)
     with naming_weights(source), atomic_directory(out) as folder:
-        facts["max_abs_logit_difference"] = form.write(folder, model, gate)
+        facts["max_abs_logit_difference"] = form.write(folder, model)
         if gate is not None:
             facts["gate"] = form.judge(folder, model, gate)
         if importlib.util.find_spec("transformers"):
@@ -204,7 +191,7 @@ def _commit(folder: Path, out: Path, form: Format, model: Export, facts: dict[st
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     facts["megabytes"] = measure_model(files)
     summary = summarise_export(facts)
-    page = card(model, form, out.resolve().name, run_of(model.source), summary)
+    page = card(model, form, out.resolve().name, summary)
     pages = {"README.md": page, "example.py": form.example(model)}
     for name, text in pages.items():
         (folder / name).write_text(text, encoding="utf-8")

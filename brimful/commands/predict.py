@@ -2,21 +2,23 @@
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from brimful.base.config import verb
 from brimful.base.console import counted, progress, recorded_warnings, visible
 from brimful.base.errors import BrimfulError
 from brimful.serving.config import PredictConfig
-from brimful.serving.opened import ServedTask
+from brimful.serving.opened import ServedTask, abstain
 from brimful.serving.opening import open_served
-from brimful.serving.predictions import Predictions, Vectors
-from brimful.tables.layouts import find_layout
+from brimful.tables.layouts import FileLayout, find_layout, require_task
 from brimful.tables.slices import read_slices
 from brimful.tables.table import Table, Take
-from brimful.tasks.encoded import warn_of_lost_ends
+from brimful.tasks.encoded import Encoded, warn_of_lost_ends
+from brimful.tasks.form import PredictionForm, Row, predicted_rows
 from brimful.tasks.output import ARRAYS, FORMATS, output_file
 
 SHOWN_COLUMNS = 12
@@ -64,34 +66,51 @@ def predict(config: PredictConfig) -> dict[str, Any]:
     if os.path.realpath(output) == os.path.realpath(config.input):
         raise BrimfulError(f"--output {output} is the input; name another file")
     served = open_served(config.opening)
-    model: Predictions | Vectors
-    if isinstance(served, ServedTask):
-        model = Predictions(served, config, layout)
-    else:
-        model = Vectors(served, config, layout)
+    task = served.task if isinstance(served, ServedTask) else None
+    _check_options(config, task, layout)
+
+    def read(take: Take) -> Table:
+        return served.read(config.input, layout, take)
+
+    def read_quietly(take: Take) -> Table:
+        with recorded_warnings():  # they were printed when the file was checked
+            return read(take)
+
     texts = 0
-    for table in read_slices(model.read):
+    for table in read_slices(read):
         # A first text can be too long, and windows can be impossible.
-        crowds = table.second is not None and model.overlap is not None
+        crowds = table.second is not None and served.overlap is not None
         if len(table) and (crowds or not texts):
             served.encode(table if crowds else table.take([0]), served.overlap, served.tokenizer)
         texts += len(table)
     if config.dry_run:
-        return {"dry_run": True, "texts": texts, **model.facts}
+        return {"dry_run": True, "texts": texts, **served.facts}
     started = time.perf_counter()
-    tokens = cut = 0
+    tokens = cut = done = abstained = 0
     with output_file(output, texts) as file, progress("predict: texts", texts) as advance:
-        for table in read_slices(lambda take: _quietly(model.read, take)):
+        for table in read_slices(read_quietly):
             data = served.encode(table, served.overlap, served.tokenizer)
-            model.write(data, file)
+            answers = served.answers(served.outputs(data.examples), data)
+            if task is None:
+                file.vectors("vector", answers)
+            elif output.suffix == ARRAYS:
+                file.vectors("scores", task.scores(answers))
+            else:
+                rows = _rows(config, task, answers, data)
+                abstained += sum(row.get("abstained", False) for row in rows)
+                file.rows([{"row": number} | row for number, row in enumerate(rows, done + 1)])
+            done += len(table)
             tokens += int(data.examples.lengths.sum())
             cut += data.examples.cut
             advance(len(table))
     warn_of_lost_ends(cut, texts, config.input, served.max_length)
     seconds = time.perf_counter() - started
+    found: dict[str, Any] = {} if config.abstain_below is None else {"abstained": abstained}
+    if task is not None and output.suffix == ARRAYS:
+        found["columns"] = list(task.labels)
     return {
         "texts": texts,
-        **model.found,
+        **found,
         "tokens_per_second": tokens / seconds,
         "seconds": seconds,
         "precision": served.precision,
@@ -99,7 +118,35 @@ def predict(config: PredictConfig) -> dict[str, Any]:
     }
 
 
-def _quietly(read: Callable[[Take], Table], take: Take) -> Table:
-    """A slice of a file whose warnings were printed when it was checked."""
-    with recorded_warnings():
-        return read(take)
+def _check_options(config: PredictConfig, task: PredictionForm | None, layout: FileLayout) -> None:
+    """Refuse options that are not for a model of this task; None: an encoder."""
+    if task is None:
+        if config.scores or config.abstain_below is not None:
+            raise BrimfulError(
+                f"{config.model} is an encoder, which gives vectors; leave --scores and --abstain-below out"
+            )
+        return
+    require_task(layout, task.name)
+    if config.pooling != "auto":
+        raise BrimfulError(f"--pooling is for encoders; {config.model} pools as it was trained")
+    if config.abstain_below is not None and not task.abstains:
+        raise BrimfulError(f"abstain_below is for classification; {config.model} does {task.name}")
+    is_array = Path(config.output).suffix == ARRAYS
+    if is_array and config.abstain_below is not None:
+        raise BrimfulError(f"{config.output} holds scores and no labels; leave --abstain-below out")
+    if is_array or config.scores:
+        task.scores(np.zeros((0, len(task.labels)), dtype=np.float32))  # or says that there are none
+
+
+def _rows(config: PredictConfig, task: PredictionForm, answers: Any, data: Encoded) -> list[Row]:
+    """The rows of a slice; with scores, they begin with their texts."""
+    rows, table = predicted_rows(task, answers, data, scores=config.scores), data.table
+    if config.scores:
+        texts = [{"text": text} for text in table.texts]
+        if table.second is not None:
+            texts = [
+                {"text": text, "text_b": second}
+                for text, second in zip(table.texts, table.second, strict=True)
+            ]
+        rows = [text | row for text, row in zip(texts, rows, strict=True)]
+    return rows if config.abstain_below is None else abstain(rows, config.abstain_below)

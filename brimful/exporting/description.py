@@ -7,10 +7,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from brimful.base.config import read_yaml
 from brimful.base.console import counted, visible
 from brimful.base.numbers import (
-    accuracy_error,
     branch,
     busy_note,
     megabytes,
@@ -20,23 +18,27 @@ from brimful.base.numbers import (
     plain,
     short,
 )
-from brimful.base.summary import MeasuredOn, ModelResult, Summary, make_facts_table, make_table
+from brimful.base.summary import (
+    OVERVIEW,
+    MeasuredOn,
+    ModelResult,
+    Summary,
+    make_facts_table,
+    make_table,
+)
 from brimful.exporting.exported import Export
-from brimful.exporting.format import Format, render
+from brimful.exporting.formats import Format, render
 from brimful.exporting.gate import describe_loss
-from brimful.hf.model_folder import OVERLAP, ModelFolder
-from brimful.runs.directory import CONFIG, SUMMARY, read_summary
-from brimful.tasks.judging.results import error_of
-from brimful.tasks.registry import known_task
+from brimful.hf.model_folder import OVERLAP
+from brimful.runs.directory import SUMMARY, read_summary
+from brimful.tasks.judging.comparison import error_of
+from brimful.tasks.registry import TASKS, find_task
 
 Facts = Mapping[str, Any]
 WEIGHT_SUFFIXES = (".safetensors", ".onnx", ".data", ".xml", ".bin")
 """Of the files that hold an exported model."""
 TEST_PARTS = ("test", "given")
 """Rows that no training has chosen by: only on them exports are compared with other models."""
-DATA_OPTIONS = ("data", "train", "dev", "test", "unlabelled")
-TRAINING_OPTIONS = ("encoder", "teacher", "epochs", "batch", "max_length", "seed", "precision")
-TRAINING_FACTS = ("parameters", "learning_rate", "seconds")
 FILL_IN = "(fill in)"
 PIPELINES = {
     "classes": ("text-classification", "One label for each text, with its probability."),
@@ -131,16 +133,14 @@ def _list_details(gate: Facts) -> list[list[str]]:
         metric_of = "" if "metric" in gate else "; no labels were given, so the metric is unknown"
         rows.append(["Compared with", f"the model in {gate['precision']}{metric_of}"])
         rows.append(["Instructions", gate["instructions"]])
-    for each in gate.get("by_label", []):
-        f1 = f"{each['f1_before']:.4f} before, {each['f1_after']:.4f} after"
-        rows.append([f"F1 of {each['label']}", f1])
     return rows
 
 
 def _compare_with_source(facts: Facts, gate: Facts) -> tuple[MeasuredOn | None, list[ModelResult]]:
     """The export and its model on test rows; None and no models where its metric is unknown there."""
-    task = known_task(str(gate.get("task"))) if gate.get("part") in TEST_PARTS else None
-    primary = next((one for one in task.metrics if one.name == gate.get("metric")), None) if task else None
+    known = gate.get("part") in TEST_PARTS and gate.get("task") in TASKS
+    metrics = find_task(gate["task"]).metrics if known else ()
+    primary = next((one for one in metrics if one.name == gate.get("metric")), None)
     if primary is None:
         return None, []
     n = gate["texts"]
@@ -163,25 +163,16 @@ def _compare_with_source(facts: Facts, gate: Facts) -> tuple[MeasuredOn | None, 
     return test, [own, source]
 
 
-def run_of(folder: ModelFolder) -> dict[str, Any]:
-    """The options and the summary of the run that a model's folder is in; empty where it is in none."""
-    run = folder.path.parent
-    if not (run / SUMMARY).is_file() or not (run / CONFIG).is_file():
-        return {}
-    return {"options": read_yaml(run / CONFIG), "summary": read_summary(run)}
-
-
-def card(export: Export, form: Format, name: str, run: Mapping[str, Any], found: Summary) -> str:
-    """README.md, with the YAML that model hubs read first.
+def card(export: Export, form: Format, name: str, found: Summary) -> str:
+    """README.md, with the YAML that model hubs read first, and what the run says of the model that it made.
 
     Args:
         name: of the model.
-        run: see `run_of`.
         found: the Summary of the export.
     """
-    options, summary = run.get("options", {}), run.get("summary", {})
+    run = export.source.path.parent
+    made = branch(read_summary(run), OVERVIEW) if (run / SUMMARY).is_file() else {}
     pipeline, about = PIPELINES[export.kind]
-    measured_on, metrics = _metrics(summary)
     rows = [row for table in found.tables for row in table.rows]
     return render(
         "README.md.j2",
@@ -196,10 +187,7 @@ def card(export: Export, form: Format, name: str, run: Mapping[str, Any], found:
         overlap=export.values.get(OVERLAP),
         side=export.side,
         labels=[inert(label) for label in export.labels or ()],
-        data=_lines(options, DATA_OPTIONS),
-        measured_on=measured_on,
-        metrics=metrics,
-        training=[*_lines(options, TRAINING_OPTIONS), *(_lines(summary, TRAINING_FACTS) or [FILL_IN])],
+        made=inert(made.get("verdict") or FILL_IN),
         verdict=inert(found.verdict),
         found=[f"{inert(name)}: {inert(value)}" for name, value in rows],
     )
@@ -212,51 +200,3 @@ def inert(text: str) -> str:
     text, longest = visible(text), max(map(len, re.findall("`+", text)), default=0)
     fence, room = "`" * (longest + 1), " " * (longest > 0)
     return f"{fence}{room}{text}{room}{fence}"
-
-
-def _lines(values: Mapping[str, Any], names: tuple[str, ...]) -> list[str]:
-    """A line for each of these that is known. A path shows its last name: the rest is of no use elsewhere."""
-    known = {name: values.get(name) for name in names}
-    return [
-        f"{name}: {_shown(value)}"
-        for name, value in known.items()
-        if value is not None and value != [] and not isinstance(value, Mapping)
-    ]
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, list):
-        return ", ".join(map(_shown, value))
-    if isinstance(value, Mapping):  # a corpus of a mixture
-        return _shown(value.get("path", FILL_IN))
-    if isinstance(value, str):
-        return inert(Path(value).name)
-    return f"{value:.6g}" if isinstance(value, float) else f"{value:,}"
-
-
-def _metrics(summary: Mapping[str, Any]) -> tuple[str, list[str]]:
-    """Where the model was measured, and a line for each metric with its error: on test, or else on dev."""
-    table = "the test table" if summary.get("test") else "the dev table, by which the model was chosen"
-    found = summary.get("test") or summary.get("dev")
-    if not isinstance(found, Mapping):
-        return "", []
-    n = metric(found, "n")
-    student = summary.get("student")
-    if isinstance(student, Mapping):  # `test` has only the number of rows
-        found = {key: value for key, value in student.items() if key != "parameters"}
-    lines = []
-    for key in found:
-        value = metric(found, key)
-        if value is not None and key != "n" and not key.endswith("_std"):
-            lines.append(f"{key}: {value:.6g}{_error(found, key, n)}")
-    rows = "" if n is None else f", {n:,.0f} rows"
-    return f"On {table}{rows}:", lines or [FILL_IN]
-
-
-def _error(found: Mapping[str, Any], key: str, n: float | None) -> str:
-    """The deviation of a metric over seeds, or the standard error of an accuracy over rows."""
-    deviation = metric(found, f"{key}_std")
-    if deviation is not None:
-        return f" ± {deviation:.2g} (standard deviation over seeds)"
-    error = accuracy_error(found[key], n) if key == "accuracy" else None
-    return "" if error is None else f" ± {error:.2g} (standard error)"

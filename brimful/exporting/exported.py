@@ -1,11 +1,15 @@
-"""A model on its way into a folder: what its folder, example and card say of it, and how it reads texts."""
+"""A model on its way into a folder: what its folder, example and card say of it, how it reads texts, and the
+texts that it is compared on and calibrated by: the user's, else those of its run."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from brimful.base.errors import BrimfulError
+from brimful.base.randomness import derive_key, permutation
 from brimful.corpus.text.special_ids import Side, special_tokens, truncation_side
 from brimful.hf.model_folder import PAIRS, ModelFolder
 from brimful.hf.tensors import Head
@@ -15,9 +19,16 @@ from brimful.model.heads import MaskedLMHead, SequenceHead, SpanHead, TokenHead
 from brimful.tables.layouts import FileLayout
 from brimful.tables.table import Table
 from brimful.tables.table_files import read_file, read_texts
+from brimful.tasks.data import divided
 from brimful.tasks.encoded import Encoded, encode
 from brimful.tasks.model import TaskModel, load_task_model
 from brimful.tasks.task import TaskHead
+from brimful.tasks.task_files import RunTables
+
+CALIBRATED = 300
+"""Texts by which activations get their ranges."""
+MOST_COMPARED = 4000
+"""Rows that are compared; of more, as many are drawn."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +106,7 @@ class Export:
         if not isinstance(self.head, TaskHead) or not self.source.has_task:
             raise BrimfulError(
                 "an export is compared on real texts if its model has the head of a task, or none: a"
-                f" {type(self.head).__name__} is exported with --format onnx, without --test and --calibrate"
+                f" {type(self.head).__name__} is exported without --test and --calibrate"
             )
         return replace(load_task_model(self.source), encoder=self.encoder, head=self.head)
 
@@ -121,13 +132,79 @@ class Export:
             return model.task.encode(table, tokenizer, model.max_length, model.overlap, labelled=True)
         return model.encode(table)
 
-    def read(self, path: Path, layout: FileLayout, *, labelled: bool) -> Encoded:
+    def read(self, path: Path, layout: FileLayout, *, labelled: bool, part: str = "given") -> "RealTexts":
         """The rows of a file.
 
         Raises:
             BrimfulError: it cannot be read.
         """
         if self.task is None:
-            return self.encode(read_texts(path, layout))
-        table = read_file(self.task.task, path, labelled=labelled, layout=layout)
-        return self.encode(table, labelled=labelled)
+            table = read_texts(path, layout)
+        else:
+            table = read_file(self.task.task, path, labelled=labelled, layout=layout)
+        return RealTexts(path, self.encode(table, labelled=labelled), labelled, part)
+
+
+@dataclass(frozen=True)
+class RealTexts:
+    """Real texts.
+
+    Attributes:
+        labelled: whether `data` has targets, so that the metric is known.
+        part: which of the run's rows they are: test, dev or train; `given` if the user names the file.
+    """
+
+    file: Path
+    data: Encoded
+    labelled: bool
+    part: str = "given"
+
+    def shuffled(self) -> np.ndarray:
+        """The numbers of its rows, int64, in an order that is the same on every call."""
+        return permutation(len(self.data), derive_key("export", "texts")).astype(np.int64)
+
+    def take(self, rows: np.ndarray) -> "RealTexts":
+        """These rows, in the order of the file."""
+        return replace(self, data=self.data.take(np.sort(rows)))
+
+
+def find_texts(
+    export: Export, test: str | None, calibrate: str | None, run: RunTables
+) -> tuple[RealTexts, RealTexts] | None:
+    """Read the texts to compare on, and those to calibrate by; None where there are none.
+
+    Args:
+        test, calibrate: files of the user, with the columns of the run's tables.
+        run: whose tables a task takes where the user names no file; rows that it held out calibrate nothing.
+
+    Returns:
+        at most `MOST_COMPARED` and `CALIBRATED` texts. Where there is no test, those to compare on are others
+        of the same file, if it has enough.
+    """
+    is_task = export.task is not None
+    parts: dict[str, RealTexts] = {}
+    if is_task and run.train is not None and run.held_out and not (test and calibrate):
+        rest = export.read(run.train, run.layout, labelled=True).data
+        for name, rows in run.held_out.items():
+            rest, part = divided(rest, rows, name)
+            parts[name] = RealTexts(part.table.path, part, labelled=True, part=name)
+        parts["train"] = RealTexts(run.train, rest, labelled=False, part="train")
+
+    def own(name: str) -> RealTexts | None:
+        path = getattr(run, name) if is_task else None
+        if name in parts or path is None:
+            return parts.get(name)
+        return export.read(path, run.layout, labelled=name != "train", part=name)
+
+    tests = export.read(Path(test), run.layout, labelled=is_task) if test else own("test") or own("dev")
+    calibration = export.read(Path(calibrate), run.layout, labelled=False) if calibrate else own("train")
+    calibration = calibration or tests
+    if calibration is None:
+        return None
+    rows = calibration.shuffled()
+    if tests is not None:
+        compared = tests.take(tests.shuffled()[:MOST_COMPARED])
+    else:
+        others = rows[CALIBRATED:] if len(rows) >= 2 * CALIBRATED else rows
+        compared = calibration.take(others[:MOST_COMPARED])
+    return compared, calibration.take(rows[:CALIBRATED])

@@ -1,17 +1,372 @@
-"""The formats of exports, and where an export in one may be written. Nothing here loads torch."""
+"""The formats of exports: the head that each takes, its folder, how others run it, and its example.
 
+A format is one class, which `FORMATS` lists. Nothing heavy is imported before a format writes: the command
+line asks formats what they need before torch is loaded.
+"""
+
+import importlib.util
+import logging
+import shutil
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from brimful.base.console import warn
 from brimful.base.errors import BrimfulError
+from brimful.base.extras import require
 from brimful.base.seals import EXPORT, require_no_own_files
-from brimful.base.storage import read_object, require_folder_place
-from brimful.exporting.format import Format
-from brimful.exporting.graph_formats import Onnx, OnnxInt8, OpenVino, OpenVinoInt8
-from brimful.exporting.weight_formats import EightBits, HuggingFace, SentenceTransformers
+from brimful.base.storage import read_json, read_object, require_folder_place, write_json
+from brimful.corpus.text.sentence_folder import PROMPTS, SETTINGS, transformer_settings
+from brimful.exporting.runtimes import Run, onnx_session, openvino_session
 from brimful.hf.model_folder import ModelFolder
 
-FormatName = Literal["hf", "sentence-transformers", "onnx", "onnx-int8", "openvino", "openvino-int8", "int8"]
+if TYPE_CHECKING:
+    from brimful.exporting.exported import Export
+    from brimful.exporting.gate import Facts, Gate
+    from brimful.hf.tensors import Head
+    from brimful.model.encoder import Encoder
+
+DESCRIPTION_FILES = ("config.json", "tokenizer.json", "tokenizer_config.json")
+"""Of a folder of weights, those that stay beside a graph that makes no vectors."""
+_TEMPLATES = Path(__file__).with_name("templates")
+
+
+class Format:
+    """A format.
+
+    Attributes:
+        name: what the user calls it.
+        library: by which model hubs name what loads it.
+        file: the model, in the export's folder, under the name by which others load it.
+        packages: modules that write and check it, beyond the core.
+        extra: of pyproject.toml, which brings them.
+        runs_with: modules that run it on texts, beyond `packages`.
+        rounds: whether its runtime may compute in fewer bits than float32, so that texts must show what it
+            costs.
+        makes_vectors: whether it says how an encoder makes vectors of texts.
+    """
+
+    name: ClassVar[str]
+    library: ClassVar[str]
+    file: ClassVar[str] = "model.safetensors"
+    packages: ClassVar[tuple[str, ...]] = ()
+    extra: ClassVar[str] = ""
+    runs_with: ClassVar[tuple[str, ...]] = ()
+    rounds: ClassVar[bool] = False
+    makes_vectors: ClassVar[bool] = True
+
+    def require_packages(self) -> None:
+        """Check that what the format needs can be imported.
+
+        Raises:
+            BrimfulError: it is not installed.
+        """
+        if self.packages:
+            require(f"--format {self.name}", *self.packages, extra=self.extra)
+
+    def require_machine(self, encoder: "Encoder") -> None:
+        """Refuse a machine that cannot compute the format.
+
+        Raises:
+            BrimfulError: it lacks something.
+        """
+
+    def head_of(self, head: "Head | None") -> "Head | None":
+        """The head that the format takes along. A masked-LM head stays out, which leaves an encoder of texts.
+
+        Raises:
+            BrimfulError: the format has no place for the head.
+        """
+        from brimful.model.heads import MaskedLMHead
+
+        return None if isinstance(head, MaskedLMHead) else head
+
+    def write(self, folder: Path, export: "Export") -> float | None:
+        """Write the model into an empty folder, and compare its outputs with the model's on random texts.
+
+        Returns:
+            the largest absolute difference of an output, before anything is rounded; None if the package that
+            reads the folder is not installed.
+
+        Raises:
+            BrimfulError: outputs differ, or the folder cannot be read back.
+        """
+        raise NotImplementedError
+
+    def run(self, folder: Path, export: "Export") -> Run:
+        """The written model, as its users run it."""
+        raise NotImplementedError
+
+    def judge(self, folder: Path, export: "Export", gate: "Gate") -> "Facts":
+        """What the written model loses on real texts: see `Gate.judge`.
+
+        Raises:
+            BrimfulError: it is more than it may lose.
+        """
+        return gate.judge(self.run(folder, export))
+
+    def describe_file(self) -> str:
+        """A sentence of the model card: where the model is, and what its numbers are."""
+        return f"The model is `{self.file}` ({self.name})."
+
+    def example(self, export: "Export") -> str:
+        """The text of example.py, a program that predicts for the texts of its command line."""
+        from brimful.hf.folders import HEADS
+
+        reading = export.reading
+        return render(
+            f"{self.name.removesuffix('-int8')}.py.j2",
+            kind=export.kind,
+            reads_two=export.reads_two,
+            file=self.file,
+            suffix=HEADS[type(export.head)] if export.head else "",
+            max_length=export.max_length,
+            side=export.side,
+            pad=export.special["pad"],
+            mask=export.special.get("mask", ("", 0))[0],
+            token_types=export.token_types,
+            prompt=reading.prompt if reading else "",
+            pooling=reading.pooling if reading else "mean",
+            values=export.values,
+        )
+
+
+def render(template: str, /, **values: Any) -> str:
+    """A file of `templates`, filled in."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    # The text is a program or Markdown; nothing in it is HTML to escape.
+    environment = Environment(
+        loader=FileSystemLoader(_TEMPLATES),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    return environment.get_template(template).render(values)
+
+
+def save_folder(folder: Path, export: "Export", *, vectors: bool) -> None:
+    """Write the model as a Hugging Face folder.
+
+    Args:
+        vectors: whether the folder says how an encoder makes vectors of texts.
+    """
+    from brimful.hf.folders import save_model
+
+    reading = export.reading if vectors else None
+    modules = reading.arguments if reading else None
+    save_model(folder, export.encoder, export.head, export.labels, modules=modules, **export.settings)
+    if reading is None or not export.source.modules:
+        return
+    # sentence-transformers has more to say: prompts, the similarity, lower case.
+    prompts = export.source.path / PROMPTS
+    if prompts.is_file():
+        shutil.copyfile(prompts, folder / PROMPTS)
+    lowers = transformer_settings(export.source.encoder_path).get("do_lower_case")
+    if lowers:
+        write_json(folder / SETTINGS, read_json(folder / SETTINGS) | {"do_lower_case": lowers})
+
+
+class WeightFormat(Format):
+    """Weights in float32, which `transformers` reads."""
+
+    runs_with: ClassVar[tuple[str, ...]] = ("transformers",)
+
+    def write(self, folder: Path, export: "Export") -> float | None:
+        from brimful.exporting.gate import check_written
+
+        save_folder(folder, export, vectors=self.makes_vectors)
+        if not importlib.util.find_spec("transformers"):
+            warn("transformers is not installed, so the folder was not checked against it")
+            return None
+        load = lambda: self.run(folder, export)  # noqa: E731
+        return check_written(export, self.name, load, vectors=self.makes_vectors)
+
+    def run(self, folder: Path, export: "Export") -> Run:
+        from brimful.exporting.transformers_runs import sentence_run, transformers_run
+
+        head, token_types = export.head, export.token_types
+        if getattr(head, "linear", False) or (head is None and self.makes_vectors):
+            return sentence_run(folder, token_types=token_types)
+        return transformers_run(folder, head, token_types=token_types)
+
+
+class HuggingFace(WeightFormat):
+    """The folder that the AutoModel classes of `transformers` load, with the head. How an encoder makes
+    vectors has no place there."""
+
+    name = "hf"
+    library = "transformers"
+    makes_vectors = False
+
+    def head_of(self, head: "Head | None") -> "Head | None":
+        if getattr(head, "linear", False):
+            raise BrimfulError(
+                "transformers has no class for a classifier of the mean on this kind of encoder: export it"
+                " with --format sentence-transformers or --format onnx"
+            )
+        return head
+
+
+class SentenceTransformers(WeightFormat):
+    """An encoder of texts, or one with a classifier of the mean, whose logits are its embeddings, and the
+    modules that follow the encoder."""
+
+    name = "sentence-transformers"
+    library = "sentence-transformers"
+
+    def head_of(self, head: "Head | None") -> "Head | None":
+        head = super().head_of(head)
+        if head is None or getattr(head, "linear", False):
+            return head
+        raise BrimfulError(
+            f"sentence-transformers has no module for this {type(head).__name__}: export it with --format hf"
+            " or --format onnx"
+        )
+
+
+class EightBits(WeightFormat):
+    """The steps by which `brimful predict` rounds, beside weights in float32."""
+
+    name = "int8"
+    library = "brimful"
+    runs_with = ()
+    rounds = True
+
+    def require_machine(self, encoder: "Encoder") -> None:
+        from brimful.hf.int8_steps import int8_needs
+
+        need = int8_needs(encoder.device)
+        if need is not None:
+            raise BrimfulError(
+                f"--format int8 is compared with the model where it computes, which needs {need}"
+            )
+
+    def judge(self, folder: Path, export: "Export", gate: "Gate") -> "Facts":
+        from brimful.hf.int8_steps import write_steps
+
+        facts = gate.judge_int8()
+        write_steps(folder, export.encoder)
+        return facts
+
+    def describe_file(self) -> str:
+        from brimful.hf.int8_steps import FILE
+
+        return (
+            f"The model is `{self.file}`, with the weights and the size of the format hf. Eight bits are only"
+            f" how Brimful computes when it predicts, on x86 CPUs; the steps for it are in `{FILE}`."
+        )
+
+
+class GraphFormat(Format):
+    """A format of one graph, without weights beside it: a model is traced as ONNX and checked in float32.
+    What that becomes is compared on texts."""
+
+    def write(self, folder: Path, export: "Export") -> float:
+        from brimful.exporting.gate import check_written
+        from brimful.exporting.graph import write_onnx
+
+        vectors = export.reading is not None
+        save_folder(folder, export, vectors=True)
+        for path in folder.iterdir():
+            if path.is_dir() and not vectors:
+                shutil.rmtree(path)
+            elif path.name == "model.safetensors" or not (vectors or path.name in DESCRIPTION_FILES):
+                path.unlink()
+        traced = folder / "traced" / "model.onnx"
+        write_onnx(
+            traced, export.encoder, export.head, token_types=export.token_types, reading=export.reading
+        )
+        largest = check_written(export, self.name, lambda: self.open_graph(traced, exact=True))
+        self.convert(traced, folder / self.file)
+        shutil.rmtree(traced.parent, ignore_errors=True)
+        return largest
+
+    def run(self, folder: Path, export: "Export") -> Run:
+        return self.open_graph(folder / self.file, exact=False)
+
+    def open_graph(self, path: Path, *, exact: bool) -> Run:
+        """A file in the format's runtime.
+
+        Args:
+            exact: in float32; else as its users run it.
+        """
+        raise NotImplementedError
+
+    def convert(self, traced: Path, out: Path) -> None:
+        """Write an ONNX file, which is not needed afterwards, as the format's."""
+        raise NotImplementedError
+
+
+class Onnx(GraphFormat):
+    """The graph in float32, which onnxruntime runs."""
+
+    name = "onnx"
+    library = "onnx"
+    file = "onnx/model.onnx"
+    packages = ("onnx", "onnxscript", "onnxruntime")
+    extra = "onnx"
+
+    def open_graph(self, path: Path, *, exact: bool) -> Run:
+        return onnx_session(path).run
+
+    def convert(self, traced: Path, out: Path) -> None:
+        # The folder comes along: the weights of a large graph are in a file beside it.
+        traced.parent.rename(out.parent)
+
+
+class OnnxInt8(Onnx):
+    """The same with matrix products in eight bits: weights by channel, and their inputs, by tensor, when they
+    are computed. Embeddings stay. Without instructions that sum four products, weights have seven bits, so
+    that no sum saturates."""
+
+    name = "onnx-int8"
+    file = "onnx/model_quantized.onnx"
+    rounds = True
+
+    def convert(self, traced: Path, out: Path) -> None:
+        from onnxruntime.quantization import QuantType, quantize_dynamic
+
+        from brimful.exporting.gate import SUMS_FOUR, instruction_sets
+
+        out.parent.mkdir(parents=True, exist_ok=True)
+        level = logging.getLogger().level
+        logging.getLogger().setLevel(logging.ERROR)  # it recommends a preprocessing that changes nothing here
+        try:
+            quantize_dynamic(
+                traced,
+                out,
+                op_types_to_quantize=["MatMul", "Gemm"],
+                per_channel=True,
+                reduce_range=not set(SUMS_FOUR) & set(instruction_sets()),
+                weight_type=QuantType.QInt8,
+                use_external_data_format=traced.with_name(f"{traced.name}.data").is_file(),
+            )
+        finally:
+            logging.getLogger().setLevel(level)
+
+
+class OpenVino(GraphFormat):
+    """The graph in float32, which OpenVINO computes in bfloat16 where the processor has that."""
+
+    name = "openvino"
+    library = "openvino"
+    file = "openvino/openvino_model.xml"
+    packages = ("onnx", "onnxscript", "openvino")
+    extra = "openvino"
+    rounds = True
+
+    def open_graph(self, path: Path, *, exact: bool) -> Run:
+        return openvino_session(path, exact=exact).run
+
+    def convert(self, traced: Path, out: Path) -> None:
+        import openvino
+
+        out.parent.mkdir(parents=True, exist_ok=True)
+        openvino.save_model(openvino.Core().read_model(traced), out, compress_to_fp16=False)
+
+
+FormatName = Literal["hf", "sentence-transformers", "onnx", "onnx-int8", "openvino", "int8"]
 FORMATS: dict[FormatName, Format] = {
     "hf": HuggingFace(),
     "sentence-transformers": SentenceTransformers(),
@@ -19,7 +374,6 @@ FORMATS: dict[FormatName, Format] = {
     "onnx": Onnx(),
     "onnx-int8": OnnxInt8(),
     "openvino": OpenVino(),
-    "openvino-int8": OpenVinoInt8(),
 }
 
 

@@ -13,13 +13,10 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from scipy.special import softmax
-from torch import Tensor
 
 from brimful.base.console import warn
 from brimful.base.errors import BrimfulError
@@ -27,13 +24,11 @@ from brimful.base.randomness import derive_key, hash_words
 from brimful.base.resources import processor, usable_cores
 from brimful.base.system import kernel_file
 from brimful.corpus.text.special_ids import special_ids
-from brimful.data.batch import PackedBatch
 from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
 from brimful.exporting.calibration import calibrate
-from brimful.exporting.exported import Export
-from brimful.exporting.real_texts import RealTexts
-from brimful.exporting.runtimes import Inputs, Run, padded_batches, padded_outputs
+from brimful.exporting.exported import Export, RealTexts
+from brimful.exporting.runtimes import Inputs, Run, padded_outputs
 from brimful.exporting.transformers_runs import transformers_run
 from brimful.hf.folders import transformers_reads
 from brimful.hf.int8_steps import products
@@ -41,15 +36,13 @@ from brimful.hf.model_folder import ModelFolder
 from brimful.hf.tensors import Head
 from brimful.hf.text_reading import TextReading
 from brimful.model.encoder import Encoder
-from brimful.model.heads import PairHead, SequenceHead
-from brimful.model.inference import batches, evaluating, run_by_sequence, run_by_token, text_vectors
+from brimful.model.inference import batches, text_vectors
 from brimful.model.int8_rounding import INSTRUCTIONS
 from brimful.precision.formats import InferencePrecision
 from brimful.tasks.form import Outputs
-from brimful.tasks.judging.comparison import Judged, fingerprint, measure_methods
-from brimful.tasks.judging.review import scores_by_label
+from brimful.tasks.judging.comparison import Judged, MethodComparison, fingerprint
 from brimful.tasks.judging.speed import speeds_of
-from brimful.tasks.model import TaskModel
+from brimful.tasks.model import TaskModel, task_outputs
 
 TOLERANCE = 1e-4
 """The largest `Difference.relative` that an export may have, in float32."""
@@ -98,13 +91,8 @@ def packed_outputs(
     examples: Examples,
     precision: InferencePrecision = REFERENCE_PRECISION,
 ) -> Outputs:
-    """What Brimful computes for each example; the head in float32 at least, as `TaskModel.outputs` does.
-
-    Args:
-        reading: without a head, what makes a vector of each example; None gives hidden states.
-
-    Returns:
-        float32 (n, C), or of tokens ragged (tokens, C).
+    """What Brimful computes for each example, as `task_outputs`; without a head vectors, made as
+    `reading` says, or hidden states.
 
     Raises:
         NotFiniteError: a number is NaN or infinite.
@@ -112,19 +100,7 @@ def packed_outputs(
     if head is None and reading is not None:
         pooling, unit = reading.pooling, reading.unit
         return text_vectors(encoder, examples, pooling=pooling, unit=unit, precision=precision)
-
-    def forward(batch: PackedBatch) -> Tensor:
-        hidden = encoder(batch).to(next(encoder.parameters()).dtype)  # float64 stays
-        with torch.autocast(hidden.device.type, enabled=False):
-            if isinstance(head, SequenceHead):
-                return head(hidden, batch)
-            return hidden if head is None else head(hidden)
-
-    with evaluating(encoder):
-        if isinstance(head, SequenceHead):
-            return run_by_sequence(forward, examples, encoder.device, precision=precision)
-        found = run_by_token(forward, examples, encoder.device, precision=precision)
-    return Ragged.of(found, np.float32, found[0].shape[1:])
+    return task_outputs(encoder, head, examples, precision)
 
 
 def random_examples(encoder: Encoder) -> Examples:
@@ -214,18 +190,6 @@ def check_written(export: Export, name: str, load: Callable[[], Run], *, vectors
     return _require_small(difference, f"the {name} export of {export.source} has outputs that differ")
 
 
-def check_pairs(export: Export, name: str, folder: Path, head: PairHead) -> float:
-    """As `check_written`, of the scores of pairs; 0 with a warning where `transformers` has no class that
-    computes them."""
-    try:
-        run = transformers_run(folder, head)
-    except BrimfulError as error:
-        warn(f"the scores of pairs were not checked: {error}")
-        return 0.0
-    difference = measure_difference(export.encoder, head, run)
-    return _require_small(difference, f"the {name} export of {export.source} has scores of pairs that differ")
-
-
 def _require_small(difference: Difference, named: str) -> float:
     if difference.relative <= TOLERANCE:  # NaN is not
         return difference.absolute
@@ -241,12 +205,6 @@ class Gate:
     calibration: RealTexts
     named: str
     most_loss: float
-
-    def inputs(self) -> list[Inputs]:
-        """The texts to calibrate by, each by itself."""
-        data = self.calibration.data
-        each = (data.examples.take_texts(np.array([row])) for row in range(len(data)))
-        return [inputs for examples in each for _, inputs in padded_batches(examples)]
 
     def judge(self, run: Run) -> Facts:
         """What an export loses that others run, as of `compare`; and its speed, `texts_per_second` of many
@@ -339,15 +297,15 @@ def compare(task_model: TaskModel | None, texts: RealTexts, before: Outputs, aft
         `file`, `part`, `texts`, `instructions`, the `precision` of the model, the `loss` that `--most-loss`
         limits and what it is of (`loss_of`: the metric, predictions, or the cosine). Of a task: its name,
         `task`, `max_score_difference`, `equal_predictions` (of a regression `correlation`), and with labels
-        `metric`, `before`, `after`, `standard_error` of their paired difference, `by_label`, and the
-        `fingerprint` of the rows. Of an encoder `mean_cosine` and `least_cosine`.
+        `metric`, `before`, `after`, `standard_error` of their paired difference, and the `fingerprint` of the
+        rows. Of an encoder `mean_cosine` and `least_cosine`.
 
     Raises:
         BrimfulError: an output is NaN or infinite.
     """
-    for outputs in (before, after):
-        if not np.isfinite(_numbers(outputs)).all():
-            raise BrimfulError("outputs on real texts are NaN or infinite; nothing was written")
+    numbers = [each.values if isinstance(each, Ragged) else each for each in (before, after)]
+    if not all(np.isfinite(each).all() for each in numbers):
+        raise BrimfulError("outputs on real texts are NaN or infinite; nothing was written")
     facts: Facts = {
         "file": texts.file.name,
         "part": texts.part,
@@ -356,70 +314,41 @@ def compare(task_model: TaskModel | None, texts: RealTexts, before: Outputs, aft
         "precision": REFERENCE_PRECISION,
     }
     if task_model is None:
-        facts |= _compare_vectors(_numbers(before), _numbers(after))
-        return facts
+        cosines = (numbers[0] * numbers[1]).sum(1) / np.prod(np.linalg.norm(numbers, axis=2), axis=0)
+        mean, least = float(cosines.mean()), float(cosines.min())
+        loss = {"loss": 1 - mean, "loss_of": "the mean cosine"}
+        return facts | {"mean_cosine": mean, "least_cosine": least, **loss}
     task, data = task_model.task, texts.data
     answers = [task_model.calibrated(task.answers(outputs, data)) for outputs in (before, after)]
-    facts["task"] = task.name
-    if isinstance(before, Ragged):
-        scores = [_numbers(before), _numbers(after)]
-        if task.name == "token-classification":
-            scores = [softmax(each, axis=-1) for each in scores]
-    else:
+    scores = numbers
+    if task.name == "token-classification":
+        scores = [softmax(each, axis=-1) for each in numbers]
+    elif not isinstance(before, Ragged):
         scores = [task.scores(each) for each in answers]
-    facts["max_score_difference"] = float(np.abs(scores[0] - scores[1]).max())
+    facts |= {"task": task.name, "max_score_difference": float(np.abs(scores[0] - scores[1]).max())}
     if task.name == "regression":
-        facts |= _compare_values(*(np.asarray(each)[:, 0] for each in answers))
+        values = [np.asarray(each)[:, 0] for each in answers]
+        # There is no correlation where one side is constant.
+        correlation = float(np.corrcoef(*values)[0, 1]) if all(map(np.ptp, values)) else 0.0
+        facts |= {"correlation": correlation, "loss": 1 - correlation, "loss_of": "the correlation of values"}
     else:
         rows = [[_without_numbers(row) for row in task.rows(each, data)] for each in answers]
         equal = float(np.mean([one == other for one, other in zip(*rows, strict=True)]))
         facts |= {"equal_predictions": equal, "loss": 1 - equal, "loss_of": "the share of equal predictions"}
-    if texts.labelled:
-        facts |= _compare_metrics(task_model, texts, answers)
-    return facts
-
-
-def _numbers(outputs: Outputs) -> np.ndarray:
-    return outputs.values if isinstance(outputs, Ragged) else outputs
-
-
-def _compare_vectors(before: np.ndarray, after: np.ndarray) -> Facts:
-    lengths = np.linalg.norm(before, axis=1) * np.linalg.norm(after, axis=1)
-    cosines = (before * after).sum(1) / lengths
-    mean, least = float(cosines.mean()), float(cosines.min())
-    return {"mean_cosine": mean, "least_cosine": least, "loss": 1 - mean, "loss_of": "the mean cosine"}
-
-
-def _compare_values(before: np.ndarray, after: np.ndarray) -> Facts:
-    """The values of a regression, which have no correlation where one side is constant."""
-    varied = np.ptp(before) > 0 and np.ptp(after) > 0
-    correlation = float(np.corrcoef(before, after)[0, 1]) if varied else 0.0
-    return {"correlation": correlation, "loss": 1 - correlation, "loss_of": "the correlation of values"}
-
-
-def _compare_metrics(task_model: TaskModel, texts: RealTexts, answers: list[Any]) -> Facts:
-    """The primary metric before and after, and the F1 of each label."""
-    task, data = task_model.task, texts.data
-    measured = measure_methods([[Judged(task, each)] for each in answers], data)
-    metric = task.metrics[0]
-    difference, error = measured.difference(1, 0)
-    found: Facts = {
+    if not texts.labelled:
+        return facts
+    methods = {name: [Judged(task, each)] for name, each in zip(("before", "after"), answers, strict=True)}
+    comparison, metric = MethodComparison(methods, data), task.metrics[0]
+    found = comparison.difference("after", "before")
+    difference = found["difference"]
+    return facts | {
         "fingerprint": fingerprint(data.table),
         "metric": metric.name,
-        "before": float(measured.values[0]),
-        "after": float(measured.values[1]),
-        "standard_error": error,
+        **comparison.values,
+        "standard_error": found["standard_error"],
         "loss": 0.0 - difference if metric.best == "highest" else difference,
         "loss_of": metric.title,
     }
-    before, after = (scores_by_label(task, each, data).get("by_label", []) for each in answers)
-    f1_after = {each["label"]: each["f1"] for each in after}
-    by_label = []
-    for each in before:
-        name = each["label"]
-        scores = {"f1_before": each["f1"], "f1_after": f1_after[name]}
-        by_label.append({"label": name, "support": each["support"], **scores})
-    return found | ({"by_label": by_label} if by_label else {})
 
 
 def _without_numbers(value: Any) -> Any:

@@ -2,8 +2,8 @@
 
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,8 +21,24 @@ Run = Callable[[Inputs], np.ndarray]
 """Inputs -> outputs, float32 (B, L, C) or (B, C)."""
 
 
-def onnx_session(path: Path, *, spinning: bool = True) -> Any:
-    """An onnxruntime session on the CPU, which chooses the number of its threads.
+@dataclass(frozen=True)
+class GraphSession:
+    """A graph in its runtime.
+
+    Attributes:
+        inputs: their names.
+        output, shape: of its first output; a size that the inputs decide is no number there.
+        run: what it computes of those of the inputs that it has.
+    """
+
+    inputs: list[str]
+    output: str
+    shape: list[Any]
+    run: Run
+
+
+def onnx_session(path: Path, *, spinning: bool = True) -> GraphSession:
+    """A file of ONNX in onnxruntime on the CPU, which chooses the number of its threads.
 
     Args:
         spinning: whether threads that wait for work keep their cores busy, which makes single texts faster.
@@ -32,63 +48,39 @@ def onnx_session(path: Path, *, spinning: bool = True) -> Any:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     options.add_session_config_entry("session.intra_op.allow_spinning", str(int(spinning)))
-    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    names = [value.name for value in session.get_inputs()]
+    first = session.get_outputs()[0]
+
+    def run(inputs: Inputs) -> np.ndarray:
+        found: np.ndarray = session.run(None, {name: inputs[name] for name in names})[0]
+        return found
+
+    return GraphSession(names, first.name, list(first.shape), run)
 
 
-class OpenVinoSession:
-    """A compiled model.
-
-    Args:
-        model: of OpenVINO.
-        rows: of its longest matrix of weights, which has the embeddings of the vocabulary.
-    """
-
-    def __init__(self, model: Any, rows: int) -> None:
-        self._model, self._own = model, threading.local()  # a request serves one thread at a time
-        self.rows = rows
-
-    def get_inputs(self) -> list[Any]:
-        """The `name` of each input."""
-        return [SimpleNamespace(name=port.get_any_name()) for port in self._model.inputs]
-
-    def get_outputs(self) -> list[Any]:
-        """The `name` and the `shape` of each output; None for a size that the inputs decide."""
-        return [
-            SimpleNamespace(
-                name=port.get_any_name(),
-                shape=[size.get_length() if size.is_static else None for size in port.partial_shape],
-            )
-            for port in self._model.outputs
-        ]
-
-    def run(self, names: None, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
-        """All outputs, float32."""
-        if not hasattr(self._own, "request"):
-            self._own.request = self._model.create_infer_request()
-        found = self._own.request.infer(inputs)
-        return [np.array(found[index], dtype=np.float32) for index in range(len(self._model.outputs))]
-
-
-def openvino_session(path: Path, *, exact: bool = False) -> OpenVinoSession:
-    """The file in OpenVINO, which chooses its threads.
+def openvino_session(path: Path, *, exact: bool = False) -> GraphSession:
+    """A file in OpenVINO, which chooses its threads.
 
     Args:
         exact: in float32; else as OpenVINO chooses, in bfloat16 where the processor has that.
     """
     import openvino
 
-    core = openvino.Core()
+    core, own = openvino.Core(), threading.local()
     settings = {"INFERENCE_PRECISION_HINT": "f32"} if exact else {}
-    model = core.read_model(path)
-    shapes = [op.get_output_shape(0) for op in model.get_ops() if op.get_type_name() == "Constant"]
-    rows = max((shape[0] for shape in shapes if len(shape) > 1), default=0)
-    return OpenVinoSession(core.compile_model(model, "CPU", settings), rows)
+    model = core.compile_model(core.read_model(path), "CPU", settings)
+    names = [port.get_any_name() for port in model.inputs]
+    first = model.outputs[0]
+    shape = [size.get_length() if size.is_static else None for size in first.partial_shape]
 
+    def run(inputs: Inputs) -> np.ndarray:
+        if not hasattr(own, "request"):  # it serves one thread at a time
+            own.request = model.create_infer_request()
+        found = own.request.infer({name: inputs[name] for name in names})
+        return np.array(found[0], dtype=np.float32)
 
-def session_run(session: Any) -> Run:
-    """What a session of onnxruntime or of OpenVINO computes from those of the inputs that it has."""
-    names = [value.name for value in session.get_inputs()]
-    return lambda inputs: session.run(None, {name: inputs[name] for name in names})[0]
+    return GraphSession(names, first.get_any_name(), shape, run)
 
 
 def padded_batches(examples: Examples) -> Iterator[tuple[list[int], Inputs]]:

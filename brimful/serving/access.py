@@ -29,8 +29,10 @@ def token_of_environment() -> bytes:
         return b""
     token = given.strip()
     if not re.fullmatch("[!-~]+", token):
-        what = "is empty: unset it" if not token else "has characters that no header holds: choose another"
-        raise BrimfulError(f"{TOKEN} {what}, or set it by $(openssl rand -hex 32)")
+        raise BrimfulError(
+            f"{TOKEN} is empty, or has characters that no header holds: unset it, or set it by $(openssl rand"
+            " -hex 32)"
+        )
     return token.encode()
 
 
@@ -43,12 +45,10 @@ class Access:
             browsers say of them.
         local: whether this machine alone reaches the server, so that any other Host is a foreign page's
             (DNS rebinding).
-        origins: of pages that may ask; "*" is every one.
     """
 
     token: bytes = b""
     local: bool = True
-    origins: tuple[str, ...] = ()
 
     def check(self, scope: dict[str, Any], headers: dict[bytes, bytes]) -> None:
         """Refuse a request by its head.
@@ -74,22 +74,6 @@ class Access:
         if scope["method"] == "POST":
             self._check_page(headers, host)
 
-    def shared(self, headers: dict[bytes, bytes]) -> list[tuple[bytes, bytes]]:
-        """The headers by which a browser lets a page of another server read an answer, if it may."""
-        origin = headers.get(b"origin")
-        if origin is None or not {"*", origin.decode("latin-1")}.intersection(self.origins):
-            return []
-        return [
-            (b"access-control-allow-origin", origin),
-            (b"access-control-allow-methods", b"GET, POST"),
-            (
-                b"access-control-allow-headers",
-                headers.get(b"access-control-request-headers", b"content-type"),
-            ),
-            (b"access-control-expose-headers", b"retry-after, server-timing, x-truncated-texts"),
-            (b"vary", b"origin"),
-        ]
-
     def _check_token(self, given: list[bytes]) -> None:
         kind, _, token = b"".join(given).partition(b" ")
         shown = len(given) == 1 and kind.lower() == b"bearer"
@@ -103,9 +87,9 @@ class Access:
         is_own = site in ("same-origin", "none") or (
             not site and origin.partition("://")[2].lower() == host.lower()
         )
-        if (site or origin) and not is_own and not self.shared(headers):
+        if (site or origin) and not is_own:
             raise RefusedError(
-                403, f"a page of {origin or 'another server'} asks: allow it by --cors ORIGIN, or set {TOKEN}"
+                403, f"a page of {origin or 'another server'} asks: let its own server ask, or a proxy"
             )
 
     def check_body(self, headers: dict[bytes, bytes]) -> None:

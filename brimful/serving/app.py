@@ -24,14 +24,13 @@ from brimful.serving.bodies import (
 )
 from brimful.serving.counters import Metrics
 from brimful.serving.queue import LeftError, RefusedError
-from brimful.serving.replies import classified, embedded, job_of
+from brimful.serving.replies import classified, embedded, request_of
 from brimful.serving.service import Service
 
 Scope = dict[str, Any]
 """Of a request, as ASGI has it."""
 Headers = dict[bytes, bytes]
-Pairs = list[tuple[bytes, bytes]]
-Answer = tuple[int, bytes, Pairs]
+Answer = tuple[int, bytes, list[tuple[bytes, bytes]]]
 """A status, a body, and headers."""
 Post = tuple[str, "msgspec.json.Decoder[Any]", Callable[..., Any]]
 CLIENT = "brimful.client"
@@ -63,18 +62,15 @@ class App:
 
     async def __call__(self, scope: Scope, receive: Callable[[], Any], send: Callable[[Any], Any]) -> None:
         method, path, headers = scope["method"], scope["path"], dict(scope["headers"])
-        client, shared = scope.get("state", {}).get(CLIENT), self.access.shared(headers)
+        client = scope.get("state", {}).get(CLIENT)
         name, answer, arriving = "", None, BodyReader(receive)
         try:
-            if method == "OPTIONS" and shared:  # a browser asks whether a page may
-                answer = 204, b"", list[tuple[bytes, bytes]]()
+            self.access.check(scope, headers)
+            if method == "POST" and path in self.posts:
+                name = self.posts[path][0]
+                answer = await self._computed(path, headers, arriving, client)
             else:
-                self.access.check(scope, headers)
-                if method == "POST" and path in self.posts:
-                    name = self.posts[path][0]
-                    answer = await self._computed(path, headers, arriving, client)
-                else:
-                    answer = self._shown(method, path)
+                answer = self._shown(method, path)
         except LeftError:
             pass
         except RefusedError as error:
@@ -84,8 +80,7 @@ class App:
         except Exception as error:
             say(f"serve: {path:.200}: {type(error).__name__}")
             name, answer = name or "other", in_full(RefusedError(500, "an error of the server"))
-        has_left = client is not None and client.is_closing()
-        if answer is None or has_left:
+        if answer is None or (client is not None and client.is_closing()):
             self.metrics.requests.labels(name or "other", "left").inc()
             while (await receive())["type"] != "http.disconnect":  # uvicorn has yet to notice
                 pass
@@ -93,7 +88,7 @@ class App:
         status, content, about = answer
         if name:
             self.metrics.requests.labels(name, str(status)).inc()
-        about = [*about, *shared, (b"content-length", b"%d" % len(content))]
+        about = [*about, (b"content-length", b"%d" % len(content))]
         await send({"type": "http.response.start", "status": status, "headers": about})
         await send({"type": "http.response.body", "body": content})
 
@@ -106,18 +101,18 @@ class App:
             raise RefusedError(413, TOO_LARGE)
         body = decoded(decoder, await arriving.read())
         model = service.model(body.model)
-        job = job_of(model, body)
+        request = request_of(model, body)
         if client is not None:
-            job.has_left = client.is_closing
-        await service.finish(job)
-        self.metrics.texts.labels(model.name).inc(len(job.results))
-        write = lambda: as_json(form(model, body, job.results))  # noqa: E731
-        is_large = len(job.results) * max(len(model.labels), model.width) > LARGE_ANSWER_NUMBERS
+            request.has_left = client.is_closing
+        times = await service.finish(request)
+        texts = request.results
+        self.metrics.texts.labels(model.name).inc(len(texts))
+        write = lambda: as_json(form(model, body, texts))  # noqa: E731
+        is_large = len(texts) * max(len(model.labels), model.width) > LARGE_ANSWER_NUMBERS
         status, content, about = await asyncio.to_thread(write) if is_large else write()
-        parts = ("queue", job.queued), ("tokenize", job.tokenizing), ("compute", job.computing)
-        timing = ", ".join(f"{name};dur={1e3 * seconds:.1f}" for name, seconds in parts)
+        timing = ", ".join(f"{name};dur={1e3 * seconds:.1f}" for name, seconds in times.items())
         about.append((b"server-timing", timing.encode()))
-        if cut := sum(bool(result.cut) for result in job.results):  # routers' labels have no place to say it
+        if cut := sum(bool(text.cut) for text in texts):  # routers' labels have no place to say it
             about.append((b"x-truncated-texts", b"%d" % cut))
         self.metrics.seconds.observe(time.monotonic() - started)
         return status, content, about
@@ -137,7 +132,11 @@ class App:
             case "/health/live":
                 found = as_json({"status": "live"})
             case "/metrics":
-                found = 200, self.metrics.text(), [(b"content-type", b"text/plain; version=0.0.4")]
+                found = (
+                    200,
+                    self.metrics.text(service.queue),
+                    [(b"content-type", b"text/plain; version=0.0.4")],
+                )
             case "/v1/models":
                 found = as_json({"object": "list", "data": [*map(self._card, service.models.values())]})
             case _ if path.startswith("/v1/models/"):

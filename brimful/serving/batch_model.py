@@ -5,11 +5,9 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
 from functools import partial
-from itertools import repeat
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -23,6 +21,7 @@ from brimful.data.ragged import Ragged
 from brimful.serving.config import Opening
 from brimful.serving.opened import ServedEncoder, ServedTask
 from brimful.serving.opening import open_served
+from brimful.serving.queue import QueuedText, QueuedWindow
 from brimful.tables.table import Table
 from brimful.tasks.encoded import Encoded
 
@@ -32,45 +31,9 @@ SLOW = 2 * SECONDS
 """What a batch of `SMALLEST` tokens may take before more threads compute it."""
 MOST_WORKERS = 8
 """Batches of a model that are computed at the same time."""
-LEARNED = 10_000
-"""Characters after which what is expected of a text no longer depends on earlier ones."""
 SMALLEST, LARGEST = 256, 1 << 16
 """Tokens of a batch, whatever a model's speed."""
 _TRIALS, _TRIAL_WORDS = 3, 24
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class TokenizedText:
-    """A text or pair that is tokenized.
-
-    Attributes:
-        tokens, segments, characters: of each of its windows, as in `data.examples.Examples`.
-        overlap: tokens that they share.
-        lengths: tokens of each window.
-        cut: `truncated_at`, and of the second text `truncated_at_b`: where reading stopped, in code points,
-            or where it began if the model cuts on the left; empty if all was read.
-    """
-
-    text: str
-    second: str | None
-    tokens: list[np.ndarray]
-    segments: list[np.ndarray]
-    characters: list[np.ndarray] | None
-    overlap: int | None
-    lengths: list[int]
-    cut: dict[str, int]
-
-
-class TextAnswer(NamedTuple):
-    """What a model says of a text: the row of `predict`, or of an encoder the vector, float32 (width,); with
-    the tokens and windows that were read of it, `TokenizedText.cut`, and where the model is `scored`, a
-    number for each label, float32 (labels,)."""
-
-    value: Any
-    tokens: int
-    windows: int
-    cut: dict[str, int]
-    scores: np.ndarray | None
 
 
 class BatchModel:
@@ -83,7 +46,6 @@ class BatchModel:
         pairs: whether it reads pairs of texts, if known.
         workers: the most batches of it that are computed at the same time, each on its part of the cores.
         speed: tokens a second of all, and `budget` the most tokens of a batch, once `measure` has found them.
-        pace: the speed of late, beside whatever else the cores do.
     """
 
     def __init__(self, name: str, served: ServedTask | ServedEncoder) -> None:
@@ -91,8 +53,7 @@ class BatchModel:
         self.task, self.width = "embeddings", getattr(served, "width", 0)
         self.abstains, self.scored, self.labels = False, False, list[str]()
         self.pairs: bool | None = False
-        self.budget, self.speed, self.pace = SMALLEST, 1.0, 1.0
-        self._density = 0.5
+        self.budget, self.speed = SMALLEST, 1.0
         self.workers, self._threads = 1, served.threads
         if isinstance(served, ServedTask):
             task = served.task
@@ -110,7 +71,7 @@ class BatchModel:
 
     def read(
         self, texts: list[str], second: list[str] | None, overlap: int | None, *, long: bool = False
-    ) -> list[TokenizedText]:
+    ) -> list[QueuedText]:
         """Tokenize texts or pairs.
 
         Args:
@@ -126,33 +87,17 @@ class BatchModel:
             texts = [beginning(tokenizer, text, served.max_length, "the text") for text in texts]
         examples = served.encode(self._table(texts, second), overlap, tokenizer).examples
         tokens, segments = list(examples.tokens), list(examples.segments)
-        places = None if examples.characters is None else list(examples.characters)
+        characters = [] if examples.characters is None else list(examples.characters)
         found = []
         bounds = zip(examples.first_of_text.tolist(), examples.count_of_text.tolist(), strict=True)
         for row, (first, count) in enumerate(bounds):
             part = slice(first, first + count)
-            lengths, beside = list(map(len, tokens[part])), None if second is None else second[row]
-            is_full = overlap is None and lengths[0] >= served.max_length
-            cut = self._cut(texts[row], beside, tokenizer) if is_full else {}
-            windows = tokens[part], segments[part], places and places[part]
-            found.append(TokenizedText(given[row], beside, *windows, overlap, lengths, cut))
+            beside = None if second is None else second[row]
+            text = QueuedText(given[row], beside, tokens[part], segments[part], characters[part], overlap)
+            if overlap is None and text.lengths[0] >= served.max_length:
+                text.cut = self._cut(texts[row], beside, tokenizer)
+            found.append(text)
         return found
-
-    def expected(self, characters: int, most: int) -> int:
-        """Tokens, at most `most`, of a text that is not tokenized yet, by those that were."""
-        return min(int(self._density * characters) + 2, most)
-
-    def learn(self, readings: Sequence[TokenizedText]) -> None:
-        """Let `expected` know what was read of texts."""
-        whole = [each for each in readings if not each.cut]
-        characters = sum(len(each.text) + len(each.second or "") for each in whole)
-        if characters:
-            tokens = sum(sum(each.lengths) for each in whole)
-            self._density += min(1.0, characters / LEARNED) * (tokens / characters - self._density)
-
-    def timed(self, tokens: int, seconds: float) -> None:
-        """Let `pace` know how long a batch took: the latest second of computing says it."""
-        self.pace += min(1.0, seconds) * (self.workers * tokens / seconds - self.pace)
 
     def _cut(self, text: str, second: str | None, tokenizer: Tokenizer) -> dict[str, int]:
         prompt = getattr(self.served, "prompt", "")
@@ -167,59 +112,53 @@ class BatchModel:
             return self.served.task.from_texts(texts, second)
         return Table(Path("texts"), texts, second, None)
 
-    def outputs(self, parts: Sequence[tuple[TokenizedText, int, int]]) -> list[np.ndarray]:
+    def outputs(self, windows: Sequence[QueuedWindow]) -> list[np.ndarray]:
         """What the model computes of windows, float32 (C,) or (tokens, C) of each.
 
         Args:
-            parts: windows of texts, from the first to before the end; all of single texts or all of pairs.
+            windows: all of single texts or all of pairs.
 
         Raises:
             BrimfulError: outputs are NaN or infinite.
         """
         with self.served.on_threads(self._threads):
-            return list(self.served.outputs(self._examples(parts)))
+            return list(self.served.outputs(self._examples(windows)))
 
-    def answers(
-        self, readings: Sequence[TokenizedText], outputs: Sequence[Sequence[np.ndarray]]
-    ) -> list[TextAnswer]:
-        """What the model says of each text. All are single texts or all pairs, and those that are read in
-        windows share one overlap.
+    def answer(self, texts: Sequence[QueuedText]) -> None:
+        """Give texts whose outputs are computed their `value` and `scores`.
 
         Args:
-            outputs: of the windows of each.
+            texts: all single texts or all pairs; those that are read in windows share one overlap.
         """
-        second = [each.second for each in readings if each.second is not None] or None
-        examples = self._examples([(each, 0, len(each.lengths)) for each in readings])
-        data = Encoded(self._table([each.text for each in readings], second), examples)
-        given = [each for windows in outputs for each in windows]
+        second = [text.second for text in texts if text.second is not None] or None
+        counts = [len(text.lengths) for text in texts]
+        examples = self._examples(
+            [QueuedWindow(text, place) for text in texts for place in range(len(text.lengths))],
+            texts=np.repeat(np.arange(len(texts)), counts) if max(counts) > 1 else None,
+            characters=Ragged.of([each for text in texts for each in text.characters], np.int32, (2,)),
+            overlap=max((text.overlap for text in texts if text.overlap is not None), default=None),
+        )
+        data = Encoded(self._table([text.text for text in texts], second), examples)
+        given = [output for text in texts for output in text.outputs]
         by_token = given[0].ndim == 2
         joined: Any = Ragged.of(given, np.float32, given[0].shape[1:]) if by_token else np.stack(given)
         found = self.served.answers(joined, data)
-        scores: Any = repeat(None, len(readings))
-        if isinstance(self.served, ServedEncoder):
-            values: list[Any] = list(found)
-        else:
-            values = self.served.task.rows(found, data)
-            scores = self.served.task.scores(found) if self.scored else scores
-            for value in values:
-                value.pop("id", None)  # of a question: its number in the batch
-        counts = ((sum(text.lengths), len(text.lengths), text.cut) for text in readings)
-        return [
-            TextAnswer(value, *count, row) for value, count, row in zip(values, counts, scores, strict=True)
-        ]
+        task = getattr(self.served, "task", None)
+        rows = list(found) if task is None else task.rows(found, data)
+        scores = task.scores(found) if task is not None and self.scored else [None] * len(texts)
+        for text, row, numbers in zip(texts, rows, scores, strict=True):
+            text.value, text.scores = row, numbers
+            if task is not None:
+                row.pop("id", None)  # of a question: its number in the batch
 
-    def _examples(self, parts: Sequence[tuple[TokenizedText, int, int]]) -> Examples:
-        places = [part for text, first, end in parts for part in (text.characters or [])[first:end]]
-        counts = [end - first for _, first, end in parts]
+    def _examples(self, windows: Sequence[QueuedWindow], **more: Any) -> Examples:
         return Examples(
-            tokens=[part for text, first, end in parts for part in text.tokens[first:end]],
-            segments=[part for text, first, end in parts for part in text.segments[first:end]],
+            tokens=[text.tokens[place] for text, place in windows],
+            segments=[text.segments[place] for text, place in windows],
             targets={},
             max_length=self.served.max_length,
             pad=self._pad,
-            texts=np.repeat(np.arange(len(parts)), counts) if max(counts) > 1 else None,
-            characters=Ragged.of(places, np.int32, (2,)) if places else None,
-            overlap=max((text.overlap for text, *_ in parts if text.overlap is not None), default=None),
+            **more,
         )
 
     def card(self) -> dict[str, Any]:
@@ -245,27 +184,30 @@ class BatchModel:
         words = sorted(self.served.tokenizer.get_vocab(with_added_tokens=False)) or ["a"]
 
         def trial(count: int) -> tuple[int, float]:
-            texts = [" ".join(rng.choices(words, k=_TRIAL_WORDS)) for _ in range(count)]
-            readings = self.read(texts, texts if self.pairs else None, None)
-            took = min(call(partial(self._seconds, readings)) for _ in range(_TRIALS))
-            return sum(sum(each.lengths) for each in readings), took
+            given = [" ".join(rng.choices(words, k=_TRIAL_WORDS)) for _ in range(count)]
+            texts = self.read(given, given if self.pairs else None, None)
+            took = min(call(partial(self._seconds, texts)) for _ in range(_TRIALS))
+            return sum(text.lengths[0] for text in texts), took
 
         most, self._threads = self.served.threads, -(-self.served.threads // MOST_WORKERS)
-        tokens, took = trial(SMALLEST // _TRIAL_WORDS)
+        count = SMALLEST // _TRIAL_WORDS
+        tokens, took = trial(count)
         while self._threads < most and took * SMALLEST > SLOW * tokens:
             self._threads = min(2 * self._threads, most)
-            tokens, took = trial(SMALLEST // _TRIAL_WORDS)
-        self.workers, count = most // self._threads, 1
-        tokens, took = 0, 0.0
-        while (took < SECONDS or tokens < SMALLEST) and tokens < LARGEST:
             tokens, took = trial(count)
+        while took < SECONDS and tokens < LARGEST:
             count *= 2
-        self.speed = self.pace = self.workers * tokens / took
+            tokens, took = trial(count)
+        self.workers = most // self._threads
+        self.speed = self.workers * tokens / took
         self.budget = max(SMALLEST, min(LARGEST, int(tokens / took * SECONDS)))
 
-    def _seconds(self, readings: Sequence[TokenizedText]) -> float:
+    def _seconds(self, texts: Sequence[QueuedText]) -> float:
         started = time.perf_counter()
-        self.answers(readings, [[each] for each in self.outputs([(text, 0, 1) for text in readings])])
+        outputs = self.outputs([QueuedWindow(text, 0) for text in texts])
+        for text, output in zip(texts, outputs, strict=True):
+            text.outputs = [output]
+        self.answer(texts)
         return time.perf_counter() - started
 
 

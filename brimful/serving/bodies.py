@@ -2,7 +2,6 @@
 
 import codecs
 import json
-import re
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Annotated, Any, Literal
@@ -15,26 +14,14 @@ from brimful.serving.queue import LeftError, RefusedError
 MAX_BODY_BYTES = 8 << 20
 TOO_LARGE = f"the body has more than {MAX_BODY_BYTES:,} bytes"
 TOKEN_IDS = (
-    "token ids are not read, since a client's are of another tokenizer: send texts, as langchain's"
+    "; token ids are not read, since a client's are of another tokenizer: send texts, as langchain's"
     " OpenAIEmbeddings does with check_embedding_ctx_length=False"
 )
-WORDS = {
-    "str": "a text",
-    "int": "a whole number",
-    "float": "a number",
-    "array": "a list",
-    "object": "an object",
-}
-WORDS |= {"bool": "true or false", "null": "null"}
-"""What clients call the kinds of JSON."""
-LIMITS = {"<=": "at most", ">=": "at least"}
-_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 class Body(Struct, forbid_unknown_fields=True, kw_only=True):
     """What all bodies have."""
 
-    inputs: str | list[str] | None = None
     model: str | None = None
     overflow: Literal["window", "truncate", "reject"] | None = None
 
@@ -56,6 +43,7 @@ class Body(Struct, forbid_unknown_fields=True, kw_only=True):
 class ClassifyBody(Body):
     """The body of /v1/classify; `inputs` is the form of routers."""
 
+    inputs: str | list[str] | None = None
     text: str | None = None
     texts: list[str] | None = None
     text_b: str | None = None
@@ -70,10 +58,8 @@ class ClassifyBody(Body):
         if len(found) != 1:
             named = " and ".join(found) or "none"
             raise RefusedError(422, f"one of text, texts and inputs is needed, not {named}")
-        if self.inputs is not None:
-            for name in ("abstain_below", "top_k"):
-                if getattr(self, name) is not None:
-                    raise RefusedError(422, f"{name} goes with text or texts")
+        if self.inputs is not None and (self.abstain_below is not None or self.top_k is not None):
+            raise RefusedError(422, "abstain_below and top_k go with text or texts")
         (texts,) = found.values()
         return texts
 
@@ -93,24 +79,21 @@ class ClassifyBody(Body):
 class EmbeddingsBody(Body):
     """The body of /v1/embeddings. OpenAI's clients may send `user`, which nothing reads."""
 
-    input: str | list[str] | None = None
+    input: str | list[str]
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: Annotated[int, Meta(ge=1)] | None = None
     user: str | None = None
 
     @property
     def given(self) -> str | list[str]:
-        if (self.input is None) == (self.inputs is None):
-            raise RefusedError(422, "one of input and inputs is needed")
-        return (self.inputs if self.input is None else self.input) or []
+        return self.input
 
 
 def decoded(decoder: "msgspec.json.Decoder[Any]", body: bytes) -> Any:
     """A body, checked.
 
     Raises:
-        RefusedError: 400 if it is no JSON in UTF-8; 422 if it is not what is expected, or holds half a
-            surrogate pair.
+        RefusedError: 400 if it is no JSON in UTF-8; 422 if it is not what is expected.
     """
     body = body.removeprefix(codecs.BOM_UTF8)
     try:
@@ -118,13 +101,13 @@ def decoded(decoder: "msgspec.json.Decoder[Any]", body: bytes) -> Any:
         if any(body.count(b'"%s"' % name.encode()) > 1 for name in found.__struct_fields__):
             json.loads(body, object_pairs_hook=_refuse_twice)
     except msgspec.ValidationError as error:
-        raise RefusedError(422, in_words(str(error))) from None
+        raise RefusedError(422, f"{error}{TOKEN_IDS if '$.input[' in str(error) else ''}") from None
     except UnicodeDecodeError:
         raise RefusedError(400, "the body is not UTF-8") from None
     except (msgspec.DecodeError, RecursionError) as error:
-        if _SURROGATE.search(body):
-            raise RefusedError(422, "the body is no JSON, or a text holds half a surrogate pair") from None
-        raise RefusedError(400, f"the body is no JSON: {error}") from None
+        raise RefusedError(
+            400, f"the body is no JSON ({error}), or a text holds half a surrogate pair"
+        ) from None
     return found
 
 
@@ -133,22 +116,6 @@ def _refuse_twice(pairs: list[tuple[str, Any]]) -> None:
     names = [name for name, _ in pairs]
     if twice := [name for name in names if names.count(name) > 1]:
         raise RefusedError(422, f"{twice[0]} is there twice")
-
-
-def in_words(error: str) -> str:
-    """An error of msgspec as a client knows JSON: `input[0]: a text is wanted, not a number`."""
-    what, _, where = error.replace("`", "").partition(" - at $")
-    what = what.replace("Object contains unknown field", "no request has the field")
-    if kinds := re.fullmatch(r"Expected ([\w| ]+), got (\w+)", what):
-        wanted = [WORDS[kind] for kind in kinds[1].split(" | ") if kind != "null"]
-        what = f"{' or '.join(wanted)} is wanted, not {WORDS[kinds[2]]}"
-        if where.startswith(".input[") and kinds[2] in ("int", "array"):
-            what += f"; {TOKEN_IDS}"
-    elif limit := re.fullmatch(r"Expected \w+ ([<>]=) (\S+)", what):
-        what = f"it must be {LIMITS[limit[1]]} {limit[2].removesuffix('.0')}"
-    elif value := re.fullmatch("Invalid enum value (.*)", what):
-        what = f"{value[1]} is none of its values"
-    return f"{where.removeprefix('.')}: {what}" if where else what
 
 
 class BodyReader:

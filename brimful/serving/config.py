@@ -1,6 +1,5 @@
 """How a model is opened to predict, and the options of `brimful predict` and `brimful serve`."""
 
-import re
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
@@ -109,13 +108,8 @@ class ServeConfig:
     deadline: float = 10.0
     """Seconds after which a request that still waits gets 504."""
     queue_requests: int = 256
-    """The most requests that are accepted and not answered yet; others get 429."""
-    queue_tokens: int | None = None
-    """The most tokens of those; by default, as many as the slowest model reads in a quarter of the
-    deadline."""
-    cors: tuple[str, ...] = ()
-    """Origins of other servers' pages that may ask from a browser, such as https://app.example.org; "*" is
-    every one."""
+    """The most requests that are accepted and not answered yet, with as many tokens as the slowest model
+    reads in a quarter of the deadline; others get 429."""
     dry_run: bool = False
     """Load and measure the models, and serve nothing."""
 
@@ -124,15 +118,9 @@ class ServeConfig:
             raise UsageError("serve needs at least one model: brimful serve MODEL...")
         if not 0 <= self.port < 1 << 16:
             raise BrimfulError(f"port is {self.port}: it must be from 0 to 65535")
-        require_positive(self, "queue_requests", *(["queue_tokens"] if self.queue_tokens is not None else []))
+        require_positive(self, "queue_requests")
         if not 0 < self.deadline < 86_400:
             raise BrimfulError(f"deadline is {self.deadline}: it must be from 0 to 86,400 seconds")
-
-        for origin in self.cors:
-            if not re.fullmatch(r"\*|https?://[^/\s]+", origin):
-                raise UsageError(
-                    f"cors is {origin}: it must be an origin such as https://app.example.org, or *"
-                )
 
     @property
     def openings(self) -> list[Opening]:

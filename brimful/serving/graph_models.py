@@ -9,20 +9,14 @@ from brimful.corpus.text.tokenizer import read as read_tokenizer
 from brimful.corpus.text.tokenizer import require_rows
 from brimful.data.examples import Examples, check_length
 from brimful.data.ragged import Ragged
-from brimful.exporting.runtimes import (
-    Inputs,
-    onnx_session,
-    openvino_session,
-    padded_outputs,
-    session_run,
-)
+from brimful.exporting.runtimes import Inputs, onnx_session, openvino_session, padded_outputs
 from brimful.hf.config_json import class_names, shape_of
 from brimful.hf.model_folder import PROBLEMS, ModelFolder
 from brimful.hf.text_reading import VECTORS, reading_of
 from brimful.serving.config import Opening
 from brimful.serving.opened import ServedEncoder, ServedTask, graph_file
 from brimful.tasks.form import Outputs
-from brimful.tasks.saved import from_folder, saved_form, saved_settings
+from brimful.tasks.saved import from_folder, saved_form
 
 
 def open_graph(folder: ModelFolder, opening: Opening) -> ServedTask | ServedEncoder:
@@ -44,10 +38,6 @@ def open_graph(folder: ModelFolder, opening: Opening) -> ServedTask | ServedEnco
     reading = reading_of(folder, shape)
     max_length = reading.max_length if opening.max_length is None else opening.max_length
     check_length(max_length, shape.max_length)
-    if graph.output == "last_hidden_state":
-        raise BrimfulError(
-            f"{graph.path} gives hidden states, as exports did until 0.2.0, and no vectors: export it again"
-        )
     if graph.output == VECTORS:
         if opening.pooling is not None:
             raise BrimfulError(f"{graph.path} gives vectors that are pooled: leave --pooling out")
@@ -56,7 +46,7 @@ def open_graph(folder: ModelFolder, opening: Opening) -> ServedTask | ServedEnco
             max_length=max_length,
             overlap=opening.overlap,
             tokenizer=tokenizer,
-            outputs=graph.vectors,
+            outputs=graph.outputs,
             precision=graph.precision,
             unit=reading.unit,
             prompt=reading.prompt,
@@ -65,20 +55,21 @@ def open_graph(folder: ModelFolder, opening: Opening) -> ServedTask | ServedEnco
     usual = suffixes[0] if suffixes else "single_label_classification"
     if graph.output != "logits" or not (suffixes or "problem_type" in folder.values):
         raise BrimfulError(
-            f"{graph.path} gives {graph.output} of a {folder.class_name or 'model without a name'}, and no"
-            " predictions; for vectors, export the encoder without --masked-lm"
+            f"{graph.path} gives {graph.output} of a {folder.class_name or 'model without a name'}, and"
+            " neither predictions nor vectors: export the model again"
         )
     names = class_names(folder, graph.width, str(graph.path)) or [f"LABEL_{i}" for i in range(graph.width)]
-    task = from_folder(saved_form(folder, usual, graph.width), folder, names)
-    saved = saved_settings(folder, task, of_texts=not graph.by_token)
+    form = saved_form(folder, usual, graph.width)
+    task, saved = from_folder(form, folder, names, of_texts=not graph.by_token)
     overlap = saved.overlap if opening.overlap is None else opening.overlap
-    order = [names.index(label) for label in task.labels] if usual == "token_classification" else None
+    if usual == "token_classification":
+        graph.order = [names.index(label) for label in task.labels]
     return ServedTask(
         task=task,
         max_length=max_length,
         overlap=overlap,
         tokenizer=tokenizer,
-        outputs=lambda examples: graph.outputs(examples, order),
+        outputs=graph.outputs,
         temperature=saved.temperature,
         pairs=saved.pairs,
         precision=graph.precision,
@@ -89,9 +80,10 @@ class Graph:
     """The file of a model in its runtime.
 
     Attributes:
-        output: the name of its first output: `VECTORS`, last_hidden_state or logits, if Brimful wrote it.
+        output: the name of its first output: `VECTORS` or logits, if Brimful wrote it.
         by_token: whether outputs are (B, L, C), not (B, C).
         width: C.
+        order: output i is the graph's output `order[i]`; None: they are in the same order.
         precision: fp32 or int8; auto: as OpenVINO chooses.
     """
 
@@ -101,8 +93,7 @@ class Graph:
             hidden: the width of vectors, which OpenVINO does not know before it has computed some.
             vocabulary: the ids that it has embeddings of.
         """
-        self.folder = folder
-        self.path = graph_file(folder)
+        self.folder, self.path = folder, graph_file(folder)
         in_openvino = self.path.suffix == ".xml"
         try:
             session = openvino_session(self.path) if in_openvino else onnx_session(self.path, spinning=False)
@@ -110,37 +101,26 @@ class Graph:
             said = " ".join(str(error).split())
             runtime = "OpenVINO" if in_openvino else "onnxruntime"
             raise BrimfulError(f"{runtime} cannot read {self.path}: {said:.200}") from error
-        self._computed = session_run(session)
-        names = [value.name for value in session.get_inputs()]
-        first = session.get_outputs()[0]
-        self.output: str = first.name
-        self.by_token = len(first.shape) == 3
-        self.width: int = hidden if self.output == VECTORS else first.shape[-1]
+        self._computed, self.output = session.run, session.output
+        self.by_token = len(session.shape) == 3
+        self.width: int = hidden if self.output == VECTORS else session.shape[-1]
+        self.order: list[int] | None = None
         self.precision = "auto" if in_openvino else "int8" if "quantized" in self.path.name else "fp32"
         known = {"input_ids", "attention_mask", "token_type_ids"}
-        if not known.issuperset(names) or not isinstance(self.width, int):
+        if not known.issuperset(session.inputs) or not isinstance(self.width, int):
             raise BrimfulError(
-                f"{self.path} is no export of Brimful: its inputs are {', '.join(names)}, and its"
-                f" output has the shape {first.shape}"
+                f"{self.path} is no export of Brimful: its inputs are {', '.join(session.inputs)}, and its"
+                f" output has the shape {session.shape}"
             )
         last = np.full((1, 1), vocabulary - 1, dtype=np.int64)
         self._run({"input_ids": last, "attention_mask": np.ones_like(last), "token_type_ids": last * 0})
-        if in_openvino and session.rows < vocabulary:  # it computes ids that it does not have
-            raise self._is_of_another(f"it has {session.rows:,} embeddings at most, not {vocabulary:,}")
 
-    def outputs(self, examples: Examples, order: list[int] | None) -> Outputs:
+    def outputs(self, examples: Examples) -> Outputs:
         """As `padded_outputs`; without examples (0, C), or no arrays (tokens, C)."""
         if not len(examples):
-            width = self.width if order is None else len(order)
-            empty = np.zeros((0, width), dtype=np.float32)
-            return Ragged.of([], np.float32, (width,)) if self.by_token else empty
-        return padded_outputs(self._run, examples, order)
-
-    def vectors(self, examples: Examples) -> np.ndarray:
-        """float32 (n, C): a vector of each example."""
-        found = self.outputs(examples, None)
-        assert isinstance(found, np.ndarray)
-        return found
+            empty = np.zeros((0, self.width), dtype=np.float32)
+            return Ragged.of([], np.float32, (self.width,)) if self.by_token else empty
+        return padded_outputs(self._run, examples, self.order)
 
     def _run(self, inputs: Inputs) -> np.ndarray:
         try:

@@ -4,7 +4,7 @@ A module of this folder opens each kind of model: `graph_models` with onnxruntim
 `torch_models` what has weights of its own.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,13 +15,15 @@ from tokenizers import Tokenizer
 
 from brimful.data.examples import Examples
 from brimful.hf.model_folder import ModelFolder
-from brimful.tables.table import Table, require_pairs
+from brimful.tables.layouts import FileLayout
+from brimful.tables.table import Table, Take, require_pairs
+from brimful.tables.table_files import read_file, read_texts
 from brimful.tasks.encoded import Encoded, encode
-from brimful.tasks.form import Outputs, PredictionForm
+from brimful.tasks.form import Outputs, PredictionForm, Row
 from brimful.tasks.saved import calibrated
 
-_GRAPHS = ("onnx/model.onnx", "onnx/model_quantized.onnx", "model.onnx", "openvino/openvino_model.xml")
-"""Where an export to ONNX or OpenVINO has its graph; that of ONNX until 0.2.0 at the top."""
+_GRAPHS = ("onnx/model.onnx", "onnx/model_quantized.onnx", "openvino/openvino_model.xml")
+"""Where an export to ONNX or OpenVINO has its graph."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +61,15 @@ class ServedTask(Served):
     temperature: float | None = None
     pairs: bool | None = None
 
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What a dry run says of it."""
+        return self.task.facts
+
+    def read(self, path: str, layout: FileLayout, take: Take) -> Table:
+        """A slice of a file of texts."""
+        return read_file(self.task, path, labelled=False, layout=layout, take=take)
+
     def encode(self, table: Table, overlap: int | None, tokenizer: Tokenizer) -> Encoded:
         """The examples of a table.
 
@@ -68,7 +79,8 @@ class ServedTask(Served):
         """
         if self.pairs is not None:
             require_pairs(table, self.pairs, "the model's training table")
-        return self.task.encode(table, tokenizer, self.max_length, overlap)
+        characters = self.task.characters
+        return encode(table, tokenizer, self.max_length, overlap=overlap, characters=characters)
 
     def answers(self, outputs: Outputs, data: Encoded) -> Any:
         """One answer for each row of a table, calibrated, from the outputs of its examples."""
@@ -84,6 +96,15 @@ class ServedEncoder(Served):
     unit: bool = False
     prompt: str = ""
 
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What a dry run says of it."""
+        return {"width": self.width}
+
+    def read(self, path: str, layout: FileLayout, take: Take) -> Table:
+        """A slice of a file of texts."""
+        return read_texts(path, layout, take)
+
     def encode(self, table: Table, overlap: int | None, tokenizer: Tokenizer) -> Encoded:
         """The examples of a table, as of a task model."""
         return encode(table, tokenizer, self.max_length, overlap=overlap, prompt=self.prompt)
@@ -94,6 +115,11 @@ class ServedEncoder(Served):
         if self.unit:  # which a mean is not
             found /= np.maximum(np.linalg.norm(found, axis=1, keepdims=True), np.float32(1e-12))
         return found
+
+
+def abstain(rows: Sequence[Row], below: float) -> list[Row]:
+    """Rows with `abstained`: whether the probability is under `below`, and the prediction but a guess."""
+    return [row | {"abstained": row["probability"] < below} for row in rows]
 
 
 def graph_file(folder: ModelFolder) -> Path:

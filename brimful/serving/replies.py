@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from brimful.serving.batch_model import BatchModel, TextAnswer
+from brimful.serving.batch_model import BatchModel
 from brimful.serving.bodies import Body, ClassifyBody, EmbeddingsBody
-from brimful.serving.predictions import abstain
-from brimful.serving.queue import QueuedRequest, RefusedError
+from brimful.serving.opened import abstain
+from brimful.serving.queue import QueuedRequest, QueuedText, RefusedError
 
 TEXTS, CHARACTERS = 2048, 200_000
 """The most texts of a request, and the most characters of a text."""
@@ -20,8 +20,8 @@ SCORES = 250_000
 """The most scores of an answer: about 10 MB."""
 
 
-def job_of(model: BatchModel, body: Body) -> QueuedRequest:
-    """A request's texts on their way to a model.
+def request_of(model: BatchModel, body: Body) -> QueuedRequest:
+    """A body's texts on their way to a model.
 
     Raises:
         RefusedError: 413 or 422: the model cannot read them so.
@@ -50,7 +50,7 @@ def job_of(model: BatchModel, body: Body) -> QueuedRequest:
     if body.overflow == "window":
         overlap = min(OVERLAP, served.max_length // 4) if served.overlap is None else served.overlap
     most = served.max_length if overlap is None else CHARACTERS
-    tokens = sum(model.expected(length, most) for length in lengths)
+    tokens = sum(min(length // 2 + 2, most) for length in lengths)  # until they are counted
     reject = body.overflow == "reject"
     return QueuedRequest(model, texts, second, overlap=overlap, reject=reject, tokens=tokens)
 
@@ -74,40 +74,43 @@ def _unfit(model: BatchModel, body: Body) -> str | None:
     return None
 
 
-def classified(model: BatchModel, body: ClassifyBody, results: Sequence[TextAnswer]) -> Any:
+def classified(model: BatchModel, body: ClassifyBody, texts: Sequence[QueuedText]) -> Any:
     """The answer of /v1/classify."""
     if body.inputs is not None:
-        routed = [_routed(model, result) for result in results]
+        routed = [_routed(model, text) for text in texts]
         return routed[0] if isinstance(body.inputs, str) else routed
-    rows = [result.value for result in results]
+    rows = [text.value for text in texts]
     if model.labels:
-        rows = [each.value | {"scores": _scores(model, each, body.top_k)} for each in results]
+        rows = [text.value | {"scores": _scores(model, text, body.top_k)} for text in texts]
     if body.abstain_below is not None:
         rows = abstain(rows, body.abstain_below)
-    about = ({"tokens": each.tokens, "windows": each.windows} | each.cut for each in results)
-    found = [_written(row | more) for row, more in zip(rows, about, strict=True)]
-    return {"model": model.name, "results": found, "usage": {"tokens": sum(each.tokens for each in results)}}
+    counts = [sum(text.lengths) for text in texts]
+    results = []
+    for row, text, tokens in zip(rows, texts, counts, strict=True):
+        about = {"tokens": tokens, "windows": len(text.lengths)}
+        results.append(_written(row | about | text.cut))
+    return {"model": model.name, "results": results, "usage": {"tokens": sum(counts)}}
 
 
-def _routed(model: BatchModel, result: TextAnswer) -> Any:
+def _routed(model: BatchModel, text: QueuedText) -> Any:
     """What pipelines of text classification answer and routers read: the labels, the likeliest first; or an
     envelope of spans."""
-    row = result.value
+    row = text.value
     if model.task == "token-classification":
         renamed = [
             {("score" if key == "probability" else key): span[key] for key in span}
             for span in row["prediction"]
         ]
-        return {"spans": renamed, **result.cut, "model": model.name}
-    scores = _scores(model, result, len(model.labels)) if model.labels else {"LABEL_0": row["prediction"]}
+        return {"spans": renamed, **text.cut, "model": model.name}
+    scores = _scores(model, text, len(model.labels)) if model.labels else {"LABEL_0": row["prediction"]}
     return _written([{"label": label, "score": score} for label, score in scores.items()])
 
 
-def _scores(model: BatchModel, result: TextAnswer, top_k: int | None) -> dict[str, float]:
+def _scores(model: BatchModel, text: QueuedText, top_k: int | None) -> dict[str, float]:
     """The scores of all labels in their order, or of the likeliest, the best first."""
-    assert result.scores is not None
-    ranked = [] if top_k is None else np.argsort(-result.scores, kind="stable")[:top_k].tolist()
-    values = result.scores.tolist()
+    assert text.scores is not None
+    ranked = [] if top_k is None else np.argsort(-text.scores, kind="stable")[:top_k].tolist()
+    values = text.scores.tolist()
     return {model.labels[index]: values[index] for index in ranked or range(len(values))}
 
 
@@ -116,18 +119,18 @@ def _written(row: Any) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode(row))
 
 
-def embedded(model: BatchModel, body: EmbeddingsBody, results: Sequence[TextAnswer]) -> Any:
+def embedded(model: BatchModel, body: EmbeddingsBody, texts: Sequence[QueuedText]) -> Any:
     """The answer of /v1/embeddings, in OpenAI's form."""
     data = []
-    for index, each in enumerate(results):
-        vector: np.ndarray = each.value
+    for index, text in enumerate(texts):
+        vector: np.ndarray = text.value
         if body.dimensions is not None:
             vector = vector[: body.dimensions]
             vector = vector / max(np.linalg.norm(vector), 1e-12)
         written = vector.tolist()
         if body.encoding_format == "base64":
             written = b64encode(vector.astype("<f4").tobytes()).decode()
-        data.append(_written({"object": "embedding", "index": index, "embedding": written} | each.cut))
-    tokens = sum(each.tokens for each in results)
+        data.append(_written({"object": "embedding", "index": index, "embedding": written} | text.cut))
+    tokens = sum(sum(text.lengths) for text in texts)
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
     return {"object": "list", "model": model.name, "data": data, "usage": usage}

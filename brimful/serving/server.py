@@ -43,11 +43,10 @@ class Process:
     """
 
     def __init__(self, config: ServeConfig) -> None:
-        self.config, self.metrics = config, Metrics(lambda: self.service.queue)
-        limits = config.queue_requests, config.queue_tokens, config.deadline
-        self.service = Service(*limits, self.metrics.computed)
+        self.config, self.metrics = config, Metrics()
+        self.service = Service(config.queue_requests, config.deadline, self.metrics.computed)
         self.error: Exception | None = None
-        self.loading: asyncio.Task[None] | None = None
+        self.stale = asyncio.Event()
         token = token_of_environment()
         kind: dict[str, Any] = {"family": socket.AF_INET6 if ":" in config.host else socket.AF_INET}
         kind["dualstack_ipv6"] = config.host == "::" and socket.has_dualstack_ipv6()
@@ -74,7 +73,7 @@ class Process:
         options["timeout_graceful_shutdown"] = int(PATIENCE)  # for clients that do not read their answers
         options |= {"backlog": BACKLOG, "h11_max_incomplete_event_size": INCOMPLETE}
         options["http"] = partial(Connection, self.metrics, self.clients)
-        app = App(self.service, self.metrics, Access(token, local, config.cors))
+        app = App(self.service, self.metrics, Access(token, local))
         self.server = uvicorn.Server(uvicorn.Config(app, **options))
         self.server.capture_signals = nullcontext  # type: ignore[assignment]
 
@@ -102,44 +101,39 @@ class Process:
         begin()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._drain)
-        loop.add_signal_handler(signal.SIGHUP, self._reload)
-        looking = loop.create_task(self._look())
-        self._reload()
+        loop.add_signal_handler(signal.SIGHUP, self.stale.set)
+        tasks = [loop.create_task(self._load()), loop.create_task(self._look())]
         await self.server.serve(sockets=[self.listener])
-        looking.cancel()
+        for task in tasks:
+            task.cancel()
 
     async def _load(self) -> None:
-        """Open the models. The first time, an error ends the server; later, it keeps those that it has."""
-        service, again = self.service, bool(self.service.models)
-        try:
-            models = await asyncio.to_thread(open_models, self.config.openings, service.engine.call)
-        except Exception as error:
-            if again:
-                self.metrics.reloads.labels("failed").inc()
+        """Open the models, and again after signals: once for all that come while models are opened, whose
+        folders may have changed since. The first time, an error ends the server; later, it keeps those that
+        it has."""
+        service = self.service
+        self.stale.set()
+        while await self.stale.wait():
+            self.stale.clear()
+            if service.queue.closed:
+                continue
+            try:
+                models = await asyncio.to_thread(open_models, self.config.openings, service.engine.call)
+            except Exception as error:
+                if not service.models:
+                    self.error, self.server.should_exit = error, True
+                    return
                 why = str(error) if isinstance(error, BrimfulError) else f"{type(error).__name__}: {error}"
                 say(f"serve: the models stay as they are: {why}")
+                continue
+            names = visible(", ".join(models))
+            if service.models:
+                say(f"serve: loaded again: {names}")
             else:
-                self.error, self.server.should_exit = error, True
-            return
-        service.use(models)
-        names = visible(", ".join(models))
-        if again:
-            self.metrics.reloads.labels("done").inc()
-            say(f"serve: loaded again: {names}")
-            return
-        host, port = self.listener.getsockname()[:2]
-        print(f"serving {names} on http://{f'[{host}]' if ':' in host else host}:{port}", flush=True)
-
-    def _reload(self) -> None:
-        """Load the models: once more after a load that goes on, whose folders may have changed since."""
-        self.is_stale = True
-        if self.loading is None or self.loading.done():
-            self.loading = asyncio.get_running_loop().create_task(self._load_while_stale())
-
-    async def _load_while_stale(self) -> None:
-        while self.is_stale and not self.service.queue.closed and self.error is None:
-            self.is_stale = False
-            await self._load()
+                host, port = self.listener.getsockname()[:2]
+                where = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+                print(f"serving {names} on {where}", flush=True)
+            service.use(models)
 
     def _drain(self) -> None:
         """Accept nothing more; a second signal does not wait for what was accepted."""

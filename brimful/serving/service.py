@@ -9,7 +9,6 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import islice
 from typing import Any
 
 from brimful.base.console import say
@@ -18,16 +17,16 @@ from brimful.serving.batch_model import BatchModel
 from brimful.serving.queue import (
     QueuedRequest,
     QueuedText,
+    QueuedWindow,
     RefusedError,
     RequestQueue,
-    TextsToRead,
-    Windows,
+    UnreadText,
 )
 
 QUEUED = 0.25
 """Part of the deadline in which the slowest model computes what is accepted: in time even where refusals, and
 other processes, leave the engine a third of the speed that it was measured with."""
-Part = TextsToRead | Windows | QueuedText
+Part = UnreadText | QueuedWindow | QueuedText
 """Of a request."""
 
 
@@ -38,10 +37,10 @@ class BatchEngine:
         lost: why one of them has ended, which none should; empty while they run.
     """
 
-    def __init__(self, queue: RequestQueue, computed: Callable[[Sequence[Part], float | None], None]) -> None:
+    def __init__(self, queue: RequestQueue, computed: Callable[[BatchModel, int, float], None]) -> None:
         """
         Args:
-            computed: takes each batch, and the seconds that it took; None: it failed.
+            computed: takes the model of each batch, its tokens, and the seconds that it took.
         """
         self.queue, self.lost, self._computed, self._workers = queue, "", computed, 0
         for long in (False, True):
@@ -78,70 +77,67 @@ class BatchEngine:
         try:
             work(parts)
         except caught as error:
-            jobs, model = list(dict.fromkeys(part.job for part in parts)), parts[0].job.model
-            is_theirs = isinstance(error, BrimfulError) and isinstance(parts[0], TextsToRead)
-            if not is_theirs:
-                self._computed(parts, None)
-            if len(jobs) == 1:
-                self.queue.fail(jobs, RefusedError(422, str(error)) if is_theirs else _failure(model, error))
+            requests = list(dict.fromkeys(part.request for part in parts))
+            if len(requests) == 1:
+                self.queue.fail(requests, _failure(parts[0], error))
                 return
-            for job in jobs:
-                self._apart(work, [part for part in parts if part.job is job], caught)
+            for request in requests:
+                self._apart(work, [part for part in parts if part.request is request], caught)
 
     def _tokenize(self, long: bool) -> None:
         while (parts := self.queue.wait_for_texts(long=long)) is not None:
             alike = defaultdict(list)
             for part in parts:
-                alike[part.job.model, part.job.overlap, part.second is None].append(part)
+                alike[part.request.model, part.request.overlap, part.second is None].append(part)
             for some in alike.values():
                 self._apart(partial(self._read, long), some, BaseException)  # as a panic of the tokenizer is
 
-    def _read(self, long: bool, parts: list[TextsToRead]) -> None:
-        job, started = parts[0].job, time.monotonic()
-        texts = [text for part in parts for text in part.texts]
-        second = [text for part in parts for text in part.second or ()] or None
-        readings = job.model.read(texts, second, job.overlap, long=long)
-        seconds, rest = time.monotonic() - started, iter(readings)
-        job.model.learn(readings)
-        for part in parts:
-            part.job.tokenizing += seconds
-            mine = list(islice(rest, len(part.texts)))
-            cut = (place for place, reading in enumerate(mine, part.first) if reading.cut)
-            if part.job.reject and (place := next(cut, None)) is not None:
-                which = f"text {place + 1}" if len(part.job.results) > 1 else "the text"
-                most = f"more tokens than the {job.model.served.max_length:,} that {job.model.name} reads"
-                self.queue.fail([part.job], RefusedError(422, f"{which} has {most}"))
-            self.queue.put(part, mine)
+    def _read(self, long: bool, parts: list[UnreadText]) -> None:
+        model, overlap = parts[0].request.model, parts[0].request.overlap
+        second = [part.second for part in parts if part.second is not None] or None
+        texts = model.read([part.text for part in parts], second, overlap, long=long)
+        for part, text in zip(parts, texts, strict=True):
+            text.request, text.place = part.request, part.place
+            if part.request.reject and text.cut:
+                which = f"text {part.place + 1}" if len(part.request.results) > 1 else "the text"
+                most = f"more tokens than the {model.served.max_length:,} that {model.name} reads"
+                self.queue.fail([part.request], RefusedError(422, f"{which} has {most}"))
+        self.queue.put(texts)
 
     def _compute(self) -> None:
         while (batch := self.queue.wait_for_batch()) is not None:
-            if callable(batch):
-                batch()
-            else:
+            if isinstance(batch, list):
+                model = batch[0].request.model
                 self._apart(self._answer, batch)
-                self.queue.computed(batch[0].job.model)
+                self.queue.computed(model)
+                continue
+            function, future = batch
+            try:
+                future.set_result(function())
+            except BaseException as error:
+                future.set_exception(error)
 
-    def _answer(self, batch: list[Windows]) -> None:
-        model, started = batch[0].job.model, time.monotonic()
-        outputs = model.outputs([(text.reading, first, end) for text, first, end in batch])
-        texts = self.queue.keep(batch, outputs, time.monotonic() - started)
+    def _answer(self, batch: list[QueuedWindow]) -> None:
+        model, started = batch[0].request.model, time.monotonic()
+        texts = self.queue.keep(batch, model.outputs(batch))
         if texts:
             self._apart(self._conclude, texts)
-        seconds = time.monotonic() - started
-        model.timed(sum(windows.length for windows in batch), seconds)
-        self._computed(batch, seconds)
+        self._computed(model, sum(window.length for window in batch), time.monotonic() - started)
 
     def _conclude(self, texts: list[QueuedText]) -> None:
-        given = [text.reading for text in texts], [text.outputs for text in texts]
-        self.queue.complete(texts, texts[0].job.model.answers(*given))
+        texts[0].request.model.answer(texts)
+        self.queue.complete(texts)
 
 
-def _failure(model: BatchModel, error: BaseException) -> RefusedError:
-    """The answer to a request that failed in the model; a line says so, without its texts."""
+def _failure(part: Part, error: BaseException) -> RefusedError:
+    """The answer to a request that failed; a line says so of those in the model, without their texts."""
+    if isinstance(error, BrimfulError) and isinstance(part, UnreadText):  # it is the request's own fault
+        return RefusedError(422, str(error))
+    name = part.request.model.name
     why = str(error) if isinstance(error, BrimfulError) else f"{type(error).__name__} in the model"
     why = "out of memory; send fewer or shorter texts" if is_out_of_memory(error) else why
-    say(f"serve: {model.name}: {why}")
-    return RefusedError(500, f"{model.name}: {why}")
+    say(f"serve: {name}: {why}")
+    return RefusedError(500, f"{name}: {why}")
 
 
 class Service:
@@ -154,28 +150,25 @@ class Service:
     def __init__(
         self,
         most_requests: int,
-        most_tokens: int | None,
         deadline: float,
-        computed: Callable[[Sequence[Part], float | None], None],
+        computed: Callable[[BatchModel, int, float], None],
     ) -> None:
         """
         Args:
-            most_requests, most_tokens: that are accepted and not answered yet; None: as many tokens as the
-                slowest model reads in `QUEUED` of the deadline.
+            most_requests: that are accepted and not answered yet.
             deadline: seconds that a request may wait.
             computed: as of `BatchEngine`.
         """
         self.models: dict[str, BatchModel] = {}
         self.queue = RequestQueue(most_requests, self._over)
         self.engine = BatchEngine(self.queue, computed)
-        self._most_tokens, self._deadline = most_tokens, deadline
+        self._deadline = deadline
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def use(self, models: dict[str, BatchModel]) -> None:
         """Answer with these models from now on; requests that are accepted keep theirs."""
-        queue, most = self.queue, self._most_tokens
-        queue.speed = min(model.speed for model in models.values())
-        queue.most_tokens = int(queue.speed * self._deadline * QUEUED) if most is None else most
+        self.queue.speed = min(model.speed for model in models.values())
+        self.queue.most_tokens = int(self.queue.speed * self._deadline * QUEUED)
         self.models = models
         self.engine.employ(max(model.workers for model in models.values()))
 
@@ -211,27 +204,32 @@ class Service:
             raise RefusedError(404, f"no model is called {name!r:.100}; served: {known}")
         return self.models[name]
 
-    async def finish(self, job: QueuedRequest) -> None:
-        """Wait until a job is over.
+    async def finish(self, request: QueuedRequest) -> dict[str, float]:
+        """Wait until a request is over.
+
+        Returns:
+            the seconds that it was in the `queue`, and those since, to `compute`; empty of no texts.
 
         Raises:
             RefusedError, LeftError: why it has no results.
         """
-        if job.texts:
-            self._loop = asyncio.get_running_loop()
-            job.future, job.deadline = self._loop.create_future(), self.queue.clock() + self._deadline
-            self.queue.admit(job)
-            await job.future
-            job.queued = max(0.0, self.queue.clock() - job.arrived - job.tokenizing - job.computing)
-            if job.error is not None:
-                raise job.error
+        if not request.texts:
+            return {}
+        self._loop = asyncio.get_running_loop()
+        request.future, request.deadline = self._loop.create_future(), self.queue.clock() + self._deadline
+        self.queue.admit(request)
+        await request.future
+        if request.error is not None:
+            raise request.error
+        assert request.began is not None
+        return {"queue": request.began - request.arrived, "compute": self.queue.clock() - request.began}
 
-    def _over(self, jobs: list[QueuedRequest]) -> None:
-        if jobs and self._loop is not None:
-            self._loop.call_soon_threadsafe(_wake, jobs)
+    def _over(self, requests: list[QueuedRequest]) -> None:
+        if requests and self._loop is not None:
+            self._loop.call_soon_threadsafe(_wake, requests)
 
 
-def _wake(jobs: list[QueuedRequest]) -> None:
-    for job in jobs:
-        if not job.future.done():
-            job.future.set_result(None)
+def _wake(requests: list[QueuedRequest]) -> None:
+    for request in requests:
+        if not request.future.done():
+            request.future.set_result(None)

@@ -1,6 +1,7 @@
 """Task models and encoders that predict: packed, with torch, on a GPU if there is one."""
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -22,7 +23,7 @@ from brimful.model.inference import sharing, text_vectors
 from brimful.serving.config import Device, Opening
 from brimful.serving.opened import ServedEncoder, ServedTask
 from brimful.tasks.form import Outputs
-from brimful.tasks.model import load_task_model
+from brimful.tasks.model import TaskModel, load_task_model
 
 THREADS = torch.get_num_threads()
 """Read once: beside a batch that has few, other threads would see these."""
@@ -36,66 +37,58 @@ def open_with_torch(folder: ModelFolder, opening: Opening) -> ServedTask | Serve
             device, or torch's build does not serve the GPU.
     """
     device = _device(opening.device)
-    if folder.has_task:
-        loaded = load_task_model(folder)
-        model = replace(
-            loaded,
-            max_length=loaded.max_length if opening.max_length is None else opening.max_length,
-            overlap=loaded.overlap if opening.overlap is None else opening.overlap,
-        )
-        check_length(model.max_length, model.encoder.config.max_length)
-        numbers = _Numbers(opening, loaded.encoder, device, folder)
-
-        def outputs(examples: Examples) -> Outputs:
-            with naming_weights(folder), numbers.products():
-                if model.encoder.device != device:
-                    model.to(device)
-                return model.outputs(examples, numbers.precision)
-
-        assert model.encoder.tokenizer is not None
-        return ServedTask(
-            task=model.task,
-            max_length=model.max_length,
-            overlap=model.overlap,
-            tokenizer=model.encoder.tokenizer,
-            outputs=outputs,
-            temperature=model.temperature,
-            pairs=model.pairs,
-            precision=numbers.precision,
-            **_threads(device),
-        )
-    encoder = load_encoder(folder, Encoder)
-    numbers = _Numbers(opening, encoder, device, folder)
-    tokenizer, shape = encoder.tokenizer, encoder.config
+    model: TaskModel | Encoder = load_task_model(folder) if folder.has_task else load_encoder(folder, Encoder)
+    encoder = model.encoder if isinstance(model, TaskModel) else model
+    shape, tokenizer = encoder.config, encoder.tokenizer
     if tokenizer is None:
         raise BrimfulError(f"{folder} has no tokenizer.json; add it beside config.json")
+    precision = calibrated_precision(opening.precision, encoder, device, folder)
+    products = within("products", device, None, precision)
+
+    def computed(compute: Callable[[Examples], Any], examples: Examples) -> Any:
+        """What a computation gives on the device; of a model that stays, copies of its weights stay too."""
+        with naming_weights(folder), sharing(products) if opening.stays else nullcontext():
+            if encoder.device != device:
+                model.to(device)
+            return compute(examples)
+
+    # A GPU has no threads to divide.
+    how: dict[str, Any] = {"threads": THREADS, "on_threads": threads} if device.type == "cpu" else {}
+    how |= {"tokenizer": tokenizer, "precision": precision}
+    if isinstance(model, TaskModel):
+        task_model = model
+        max_length = model.max_length if opening.max_length is None else opening.max_length
+        check_length(max_length, shape.max_length)
+
+        def outputs(examples: Examples) -> Outputs:
+            return task_model.outputs(examples, precision)
+
+        return ServedTask(
+            task=model.task,
+            max_length=max_length,
+            overlap=model.overlap if opening.overlap is None else opening.overlap,
+            outputs=lambda examples: computed(outputs, examples),
+            temperature=model.temperature,
+            pairs=model.pairs,
+            **how,
+        )
     reading = reading_of(folder, shape).pooled(opening.pooling, opening.model)
     max_length = reading.max_length if opening.max_length is None else opening.max_length
     check_length(max_length, shape.max_length)
 
     def vectors(examples: Examples) -> np.ndarray:
-        with naming_weights(folder), numbers.products():
-            if encoder.device != device:
-                encoder.to(device)
-            each = replace(examples, texts=None)
-            return text_vectors(encoder, each, pooling=reading.pooling, precision=numbers.precision)
+        each = replace(examples, texts=None)
+        return text_vectors(encoder, each, pooling=reading.pooling, precision=precision)
 
     return ServedEncoder(
         width=shape.hidden_size,
         max_length=max_length,
         overlap=opening.overlap,
-        tokenizer=tokenizer,
-        outputs=vectors,
-        precision=numbers.precision,
+        outputs=lambda examples: computed(vectors, examples),
         unit=reading.unit,
         prompt=reading.prompt,
-        **_threads(device),
+        **how,
     )
-
-
-def _threads(device: torch.device) -> dict[str, Any]:
-    """`threads` and `on_threads` of what is served; a GPU has none to divide."""
-    return {"threads": THREADS, "on_threads": threads} if device.type == "cpu" else {}
 
 
 def _device(asked: Device) -> torch.device:
@@ -105,16 +98,3 @@ def _device(asked: Device) -> torch.device:
     if asked != "auto" and found.type != asked:
         raise BrimfulError(f"--device {asked}: this machine shows no such device; leave it out")
     return found
-
-
-class _Numbers:
-    """The number format of a model's computation; of a model that stays, the copies of its weights too."""
-
-    def __init__(self, opening: Opening, encoder: Encoder, device: torch.device, folder: ModelFolder) -> None:
-        self.precision = calibrated_precision(opening.precision, encoder, device, folder)
-        self.shared = within("products", device, None, self.precision)
-        self.stays = opening.stays
-
-    def products(self) -> AbstractContextManager[None]:
-        """What a computation runs within."""
-        return sharing(self.shared) if self.stays else nullcontext()

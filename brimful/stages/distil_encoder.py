@@ -318,7 +318,7 @@ def _read(
     for path in config.unlabelled:
         every = files.encode(Classification([]), path, student.tokenizer, max_length, None)
         if ranks.is_main:
-            warn_of_lost_ends(every.examples.cut, len(every), path, max_length, windows=False)
+            warn_of_lost_ends(every.examples.cut, len(every), path, max_length)
         sizes.append(len(every))
         found.append(every.with_text())
     test = None if config.test is None else read_file(files.kind, config.test, labelled=False, layout=layout)

@@ -11,7 +11,7 @@ from brimful.base.summary import (
     judge_models,
     make_facts_table,
 )
-from brimful.tasks.judging.results import describe_test, error_of, find_primary, name_baseline, read_costs
+from brimful.tasks.judging.comparison import describe_test, error_of, find_primary, name_baseline, read_costs
 from brimful.tasks.task import Metric
 from brimful.train.metrics import list_outcome
 

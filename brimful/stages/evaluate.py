@@ -177,10 +177,11 @@ def _evaluate_task(plan: EvaluatePlan, run: RunFolder) -> dict[str, Any]:
         if reason is None:
             if number == 1:
                 rungs["majority"] = baselines.majority(data.task, data)
-                rungs["TF-IDF + linear"] = baselines.linear(data.task, data, baselines.Tfidf(), timed=False)
+                rungs["TF-IDF + linear"] = baselines.linear(data.task, data, baselines.Tfidf())
             say(f"{name}: frozen, under a linear model")
-            features = baselines.frozen(encoder, data.task, data, finetuning.overlap, runtime)
-            rungs[f"{name}, frozen"] = baselines.linear(data.task, data, features, timed=False)
+            longest = data.train.examples.max_length
+            features = baselines.Frozen(encoder, data.task, longest, finetuning.overlap, runtime)
+            rungs[f"{name}, frozen"] = baselines.linear(data.task, data, features)
         elif number == 1:
             say(f"no probe: {reason}")
         for method, rung in rungs.items():

@@ -5,7 +5,7 @@ from typing import Any
 
 from brimful.base.numbers import metric, percent, records, written
 from brimful.base.summary import ModelResult, Summary, judge_models, make_table
-from brimful.tasks.judging.results import describe_test, error_of, find_primary, read_costs
+from brimful.tasks.judging.comparison import describe_test, error_of, find_primary, read_costs
 from brimful.tasks.task import Metric
 
 Facts = Mapping[str, Any]

@@ -12,7 +12,6 @@ from typing import Any
 from brimful.base.console import say, warn
 from brimful.base.errors import BrimfulError
 from brimful.base.summary import with_overview
-from brimful.hf.folders import load_pretrained
 from brimful.model.drawing import undrawn
 from brimful.model.heads import SequenceHead
 from brimful.runs.directory import absolute, model_files, named_files
@@ -27,9 +26,9 @@ from brimful.stages.task_start import TaskStart, starting_model
 from brimful.tasks.data import TaskData
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.judging.baselines import available
-from brimful.tasks.judging.checks import Finding, described
+from brimful.tasks.judging.checks import Finding, check_before, described
 from brimful.tasks.judging.comparison import Judged, fingerprint, over_seeds, write_predictions
-from brimful.tasks.judging.review import check_before, review
+from brimful.tasks.judging.review import review
 from brimful.tasks.model import TaskModel
 from brimful.tasks.task import TaskHead
 from brimful.train.metrics import read_metrics, training_loss
@@ -182,10 +181,9 @@ def _reviewed(run: Finetuning, best: SeedModel, model: TaskModel) -> tuple[dict[
     task, data = best.task, run.data
     if task.settings and task.calibrates and data.dev is None:
         say(f"no dev rows to fit {next(iter(task.settings))}: give --dev, or {FEWEST} rows of train")
-    encoder = load_pretrained(run.config.encoder_folder)[0].to(run.runtime.device)
-    say("calibrating, and looking for doubtful labels")
+    say("calibrating")
     of_dev = run.dev_answers(best.trial, best.trials)
-    found, temperature = review(replace(data, task=task), best.answers[""], of_dev, encoder, run.runtime)
+    found, temperature = review(replace(data, task=task), best.answers[""], of_dev)
     return found, replace(model, temperature=temperature)
 
 

@@ -14,7 +14,7 @@ from brimful.base.summary import (
     make_facts_table,
     make_table,
 )
-from brimful.tasks.judging.results import describe_test, error_of, find_primary, name_baseline, read_costs
+from brimful.tasks.judging.comparison import describe_test, error_of, find_primary, name_baseline, read_costs
 from brimful.tasks.task import Metric
 from brimful.train.metrics import list_outcome
 
@@ -48,16 +48,9 @@ def summarise_finetuning(facts: Facts, metrics: Sequence[Metric]) -> Summary:
         *_make_label_table(facts),
         *_make_abstain_table(facts),
         *_make_row_table(facts, "findings", "Noticed in the tables", ("message", "table", "kind")),
-        *_make_confusion_table(facts),
         *_make_row_table(facts, "confused", "Confused labels", ("label", "prediction", "rows")),
         *_make_row_table(
             facts, "errors", "Largest errors on test", ("text", "row", "label", "prediction", "probability")
-        ),
-        *_make_row_table(
-            facts,
-            "mislabelled",
-            "Training rows whose label is doubtful",
-            ("text", "row", "label", "likely", "label_probability", "likely_probability"),
         ),
         *_make_row_table(
             facts, "trials", "Trials", ("seed", "learning_rate", "epochs", f"dev_{primary.name}")
@@ -153,17 +146,6 @@ def _make_abstain_table(facts: Facts) -> list[SummaryTable]:
     return make_table(title, columns, rows, note, is_detail=True)
 
 
-def _make_confusion_table(facts: Facts) -> list[SummaryTable]:
-    """Test rows by label and prediction."""
-    confusion = branch(facts, "confusion")
-    labels = confusion.get("labels", [])
-    if not 1 < len(labels) <= MAX_ROWS:
-        return []
-    rows = [[label, *map(plain, counts)] for label, counts in zip(labels, confusion["counts"], strict=True)]
-    columns = ["Label", *(f"predicted {label}" for label in labels)]
-    return make_table("Confusion on test", columns, rows, is_detail=True)
-
-
 def _make_row_table(facts: Facts, key: str, title: str, columns: Sequence[str]) -> list[SummaryTable]:
     """The first records of a list; probabilities in percent."""
     rows = []
@@ -181,36 +163,13 @@ def _show_share(value: Any) -> str:
 
 
 def _draw_charts(facts: Facts) -> list[SummaryChart]:
-    """The metric by the number of labels, calibration, accuracy by coverage."""
-    charts = []
+    """The metric by the number of labels."""
     curve = records(facts, "label_curve")
     curves = []
     for key, name in {**BASELINES, "finetuned": OWN}.items():
         points = [(float(point["labels"]), float(point[key])) for point in curve if key in point]
         if points:
             curves.append(Series(name, [x for x, _ in points], [y for _, y in points]))
-    if curves:
-        charts.append(SummaryChart("Test metric by number of labels", "lines", "labels", "metric", curves))
-    calibration = branch(facts, "calibration")
-    lines = []
-    for key, name in (("bins", "as trained"), ("bins_calibrated", "with the temperature")):
-        lines += _read_line(branch(calibration, key), "confidence", name)
-    if lines:
-        lines.append(Series("perfect", [0.0, 1.0], [0.0, 1.0]))
-        title = "Accuracy by probability"
-        charts.append(
-            SummaryChart(title, "lines", "probability", "accuracy", lines, share=True, is_detail=True)
-        )
-    coverage = _read_line(branch(facts, "selection"), "coverage", "")
-    if coverage:
-        title = "Accuracy if the least sure are left out"
-        charts.append(
-            SummaryChart(title, "lines", "answered", "accuracy", coverage, share=True, is_detail=True)
-        )
-    return charts
-
-
-def _read_line(values: Facts, x: str, name: str) -> list[Series]:
-    """Accuracies over another list of facts; empty without two points."""
-    xs, ys = values.get(x, []), values.get("accuracy", [])
-    return [Series(name, xs, ys)] if len(xs) == len(ys) > 1 else []
+    if not curves:
+        return []
+    return [SummaryChart("Test metric by number of labels", "lines", "labels", "metric", curves)]

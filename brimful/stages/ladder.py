@@ -46,7 +46,9 @@ class Ladder:
             encoder, _ = load_pretrained(config.encoder_folder)
             features = {
                 "tfidf": baselines.Tfidf(),
-                "frozen": baselines.frozen(encoder, data.task, data, config.overlap, finetuning.runtime),
+                "frozen": baselines.Frozen(
+                    encoder, data.task, data.train.examples.max_length, config.overlap, finetuning.runtime
+                ),
             }
         if config.ladder != "none":
             found |= self._baselines(features)
@@ -122,7 +124,7 @@ class Ladder:
                 apart = data.fit is data.train
                 given = part if apart else replace(part, dev=None)
                 for name, each in features.items():
-                    if rung := baselines.linear(task, given, each, timed=False):
+                    if rung := baselines.linear(task, given, each):
                         record[name] = rung.metrics[primary]
             records.append(record)
         return records

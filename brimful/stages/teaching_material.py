@@ -193,7 +193,6 @@ def read_material(
         *sources.tables,
         max_length=max_length,
         overlap=overlap,
-        windows=False,
         test_rows=held_out.test if held_out and sources.tables[2] is None else None,
         dev_rows=held_out.dev if held_out and not held_out.dev_in_train and not config.dev else None,
         layout=sources.layout,
@@ -212,7 +211,7 @@ def read_material(
         more = unlabelled.encode(task, path, encoder.tokenizer, max_length, overlap)
         require_pairs(more.table, data.train.table.second is not None, data.train.table.path)
         if ranks.is_main:
-            warn_of_lost_ends(more.examples.cut, len(more), path, max_length, windows=False)
+            warn_of_lost_ends(more.examples.cut, len(more), path, max_length)
         if cut and (copies := held_out_copies(more.table, cut, data.train.table)).any():
             if ranks.is_main:
                 rows = "test or dev" if len(cut) > 1 else "held-out"

@@ -1,20 +1,27 @@
-"""What is made once and kept: parsed and encoded files, teachers' outputs, findings.
+"""What is made once and kept: parsed and encoded files, teachers' outputs, groups of alike rows.
 
-An entry is named by a hash of all that decides it, this package's code included, so none is ever out of date.
-The main rank writes entries, and all ranks of a machine map the same pages.
+An entry is a folder of an Arrow file, which is memory-mapped, and a commit record, written last. It has named
+columns, which are written a few rows at a time, so what they hold need not fit in memory. It is named by a
+hash of all that decides it, this package's code included, so none is ever out of date. The main rank writes
+entries, and all ranks of a machine map the same pages.
 """
 
-import errno
 import hashlib
+import mmap
 import os
-from collections.abc import Callable, Iterator
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
 from inspect import getfile
 from pathlib import Path
+from typing import Any, TypedDict
 
 import msgspec
 import numpy as np
+import pyarrow
 import tokenizers
 
 from brimful.base.compiled import sources_of
@@ -22,48 +29,61 @@ from brimful.base.config import config_hash
 from brimful.base.console import recorded_warnings, warn
 from brimful.base.distributed import ALONE, World
 from brimful.base.errors import BrimfulError
+from brimful.base.storage import atomic_directory, commit, find_commit, sweep
 from brimful.data.ragged import Ragged
+from brimful.tables.columns import Column
 from brimful.tables.table import Table
 from brimful.tasks.alike import alike_rows
 from brimful.tasks.encoded import Encoded
-from brimful.tasks.entries import Entry, Facts, MakeRows, Rows, read_entry, write_entry
 
 VARIABLE = "BRIMFUL_CACHE"
 """Names the folder of the cache; `off` means that there is none."""
 MAX_CACHE_BYTES = 20 << 30
 """Where there would be more, the entries go that were not used for longest."""
 PACKAGE = Path(__file__).parent.parent
+RECORD = "entry.json"
+COLUMNS = "columns.arrow"
+_PATH = "{path}"
+"""Stands for the file in the warnings of an entry: a file of another name may have the same content."""
+
+Facts = dict[str, Any]
+"""What else there is to know of an entry, as JSON."""
+Rows = Mapping[str, np.ndarray | Ragged | Column]
+"""Columns of n rows: numbers (n,) or (n, C), an array of numbers in each row, or a text or JSON in each."""
+MakeRows = Callable[[Facts], Iterator[Rows]]
+"""Makes an entry, some rows at a time, and puts its facts into the given dictionary."""
+
+
+class _EntryRecord(TypedDict):
+    facts: Facts
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Columns by name, and facts."""
+
+    columns: Mapping[str, Any]
+    facts: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, table: pyarrow.Table, facts: Facts) -> "Entry":
+        return cls({name: _from_arrow(table[name]) for name in table.column_names}, facts)
 
 
 def cache_folder() -> Path | None:
-    """Where entries are kept: $BRIMFUL_CACHE, or brimful/tasks in the user's folder of caches.
+    """Where entries are kept: $BRIMFUL_CACHE, or brimful/tasks in the user's folder of caches; None: off.
 
-    None: it is off, or cannot be written, which a warning says once.
+    Raises:
+        BrimfulError: it is in a home that does not exist.
     """
     chosen = os.environ.get(VARIABLE)
     if chosen in ("", "off"):
         return None
     folder = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "brimful", "tasks")
-    return _usable(Path(chosen) if chosen else folder)
-
-
-@cache
-def _usable(folder: Path) -> Path | None:
     try:
-        folder = folder.expanduser()
-        folder.mkdir(parents=True, exist_ok=True)
-        reason = "" if os.access(folder, os.W_OK | os.X_OK) else os.strerror(errno.EACCES)
-    except OSError as error:
-        reason = error.strerror or str(error)
-    except RuntimeError:  # a home that does not exist
-        reason = "no such home"
-    if not reason:
-        return folder
-    warn(
-        f"the cache {folder} cannot be written ({reason}): task files are encoded again in each run; set"
-        f" {VARIABLE} to a folder that can be written, or to off"
-    )
-    return None
+        return (Path(chosen) if chosen else folder).expanduser()
+    except RuntimeError as error:
+        raise BrimfulError(f"{chosen or folder}: no such home") from error
 
 
 @cache
@@ -77,16 +97,6 @@ def code_hash(*files: str) -> str:
     return digest.hexdigest()
 
 
-def known_facts(key: Facts, build: Callable[[], Facts]) -> Facts:
-    """What `build` makes (JSON), out of the cache if it is there.
-
-    Args:
-        key: what decides it, beside this package's code.
-    """
-    key = {**key, "code": code_hash(getfile(build))}
-    return dict(kept_entry(key, lambda: ({}, build()), ALONE, "findings").facts)
-
-
 def known_outputs(
     decides: Facts, data: Encoded, compute: Callable[[], np.ndarray | Ragged], ranks: World
 ) -> np.ndarray | Ragged:
@@ -97,69 +107,165 @@ def known_outputs(
         compute: float32 (n, C), or of each token (tokens, C). The main rank calls it.
     """
     key = {"outputs": decides, "texts": content_hash(data), "code": code_hash(getfile(compute))}
-    entry = kept_entry(key, lambda: ({"outputs": compute()}, {}), ranks, "a teacher's outputs")
-    return entry.columns["outputs"]
+    once = cache(compute)  # what the disk refuses need not be computed again
+    made = kept_entry(key, lambda facts: iter([{"outputs": once()}]), ranks, "a teacher's outputs", "")
+    return made.columns["outputs"]
 
 
 def known_groups(table: Table, ranks: World = ALONE) -> np.ndarray:
     """`alike_rows` of a table, with its warnings, out of the cache if it is there. Every rank calls this."""
 
-    def build() -> tuple[Rows, Facts]:
-        with recorded_warnings() as lines:
-            groups = alike_rows(table)
-        return {"groups": groups}, {"warnings": lines}
+    def make_rows(facts: Facts) -> Iterator[Rows]:
+        yield {"groups": alike_rows(table)}
 
     content = hashlib.sha256(table.fingerprints.data).hexdigest()
     key = {"alike": content, "table": type(table).__name__, "code": code_hash(getfile(alike_rows))}
-    entry = kept_entry(key, build, ranks, "which rows are alike")
-    if ranks.is_main:
-        for line in entry.facts["warnings"]:
-            warn(line)
-    return entry.columns["groups"]
+    return kept_entry(key, make_rows, ranks, "which rows are alike", table.path).columns["groups"]
 
 
-def kept_entry(key: Facts, build: Callable[[], tuple[Rows, Facts]], ranks: World, what: str) -> Entry:
-    """The rows and facts that `build` makes, out of the cache if they are there; see `entry_in_slices`."""
-    build_once = cache(build)  # what the disk refuses need not be computed again
-
-    def make_rows(facts: Facts) -> Iterator[Rows]:
-        rows, known = build_once()
-        facts.update(known)
-        yield rows
-
-    return entry_in_slices(key, make_rows, ranks, what)
-
-
-def entry_in_slices(key: Facts, make_rows: MakeRows, ranks: World, what: str) -> Entry:
+def kept_entry(key: Facts, make_rows: MakeRows, ranks: World, what: str, path: Path | str) -> Entry:
     """What `make_rows` makes, out of the cache if it is there, else kept there and mapped, or in memory where
-    it cannot be kept. All ranks call this; the main one keeps it, and if that fails, the others do not wait.
+    it cannot be kept. All ranks call this; the main one keeps it, repeats its warnings, and if it fails, the
+    others do not wait.
 
     Args:
         key: all that decides it, code included.
         what: it is, for the warning that it cannot be kept.
+        path: of the file that it is made of, which warnings name.
     """
-    folder = cache_folder()
-    place = folder / config_hash(key) if folder else None
+    is_there = 0
+    folder: Path | None = None
+    place: Path | None = None
+    problem: Exception | None = None
     entry: Entry | None = None
-    problem: BrimfulError | OSError | None = None
     try:
-        if place and ranks.is_main:
-            entry = read_entry(place, verify=True)
-            if entry is None:
-                write_entry(place, make_rows, MAX_CACHE_BYTES)
-                entry = read_entry(place)
+        folder = cache_folder()
+        place = folder / config_hash(key) if folder else None
+        if place and ranks.is_main and _read(place, verify=True) is None:
+            _write(place, _with_warnings(make_rows, path))
+        is_there = int(place is not None)
     except (BrimfulError, OSError) as error:
         problem = error
     finally:
-        is_there = ranks.least(int(entry is not None or not ranks.is_main))
-    if is_there and place and not ranks.is_main:
-        entry = read_entry(place)
+        is_there = ranks.least(is_there)
+    if is_there and place:
+        entry = _read(place)
     if entry is None:
-        entry = Entry.in_memory(make_rows)  # if the disk is not what failed, the error comes again here
+        facts: Facts = {}
+        rows = [_record_batch(some) for some in _with_warnings(make_rows, path)(facts)]
+        entry = Entry.of(pyarrow.Table.from_batches(rows), facts)  # what is not the disk's fault comes again
         if problem is not None:
-            reason = f"{place}: {problem.strerror}" if isinstance(problem, OSError) else problem
+            reason = str(problem).replace(str(place), str(folder))
             warn(f"{what} are not kept ({reason}); {VARIABLE}=off does without")
+    if ranks.is_main:
+        for line in entry.facts["warnings"]:
+            warn(line.replace(_PATH, str(path)))
     return entry
+
+
+def _with_warnings(make_rows: MakeRows, path: Path | str) -> MakeRows:
+    """The same, with the warnings among the facts."""
+
+    def make(facts: Facts) -> Iterator[Rows]:
+        slices, lines = make_rows(facts), dict[str, None]()
+        while True:
+            with recorded_warnings() as of_slice:  # not while rows are written, which may fail
+                rows = next(slices, None)
+            lines |= dict.fromkeys(line.replace(str(path), _PATH) if path else line for line in of_slice)
+            if rows is None:
+                break
+            yield rows
+        facts["warnings"] = list(lines)
+
+    return make
+
+
+def _write(folder: Path, make_rows: MakeRows) -> None:
+    """Write an entry; a folder of that name is replaced. Then the entries beside it that were not used for
+    longest go, until all have `MAX_CACHE_BYTES` at most.
+
+    Raises:
+        BrimfulError, OSError: it cannot be written.
+    """
+    facts: Facts = {}
+    with atomic_directory(folder) as temporary:
+        file = temporary / COLUMNS
+        batches = (_record_batch(rows) for rows in make_rows(facts))
+        first = next(batches)
+        with open(file, "wb") as sink, pyarrow.ipc.new_file(sink, first.schema) as writer:
+            writer.write(first)
+            for batch in batches:
+                writer.write(batch)
+        commit(temporary / RECORD, [file], facts=facts)
+    _remove_oldest(folder.parent)
+
+
+def _read(folder: Path, *, verify: bool = False) -> Entry | None:
+    """The entry in a folder, mapped; None if it is absent, unfinished or damaged.
+
+    Args:
+        verify: compare the CRC of the file; otherwise only its size.
+    """
+    record = find_commit(folder / RECORD, _EntryRecord, verify=verify)
+    if record is None:
+        return None
+    try:
+        with open(folder / COLUMNS, "rb") as file:
+            content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        table = pyarrow.ipc.open_file(pyarrow.py_buffer(content)).read_all()
+        with suppress(OSError):
+            os.utime(folder / RECORD)  # entries that are used last are removed last
+    except (OSError, ValueError):
+        return None
+    return Entry.of(table, record["facts"])
+
+
+def _remove_oldest(folder: Path) -> None:
+    sweep(folder)
+    entries = []
+    for record in folder.glob(f"*/{RECORD}"):
+        with suppress(OSError):  # another process removes it
+            size = sum(path.stat().st_size for path in record.parent.iterdir())
+            entries.append((record.stat().st_mtime_ns, size, record.parent))
+    total = sum(size for _, size, _ in entries)
+    for _, size, path in sorted(entries)[:-1]:
+        if total <= MAX_CACHE_BYTES:
+            return
+        shutil.rmtree(path, ignore_errors=True)
+        total -= size
+
+
+def _record_batch(rows: Rows) -> pyarrow.RecordBatch:
+    return pyarrow.record_batch({name: _to_arrow(values) for name, values in rows.items()})
+
+
+def _to_arrow(values: np.ndarray | Ragged | Column) -> pyarrow.Array:
+    if isinstance(values, Column):
+        return values.values.combine_chunks()
+    if isinstance(values, Ragged):
+        offsets = np.concatenate([[0], np.cumsum(values.lengths)])
+        return pyarrow.LargeListArray.from_arrays(offsets, _to_arrow(values.values))
+    flat = pyarrow.array(np.ascontiguousarray(values).reshape(-1))
+    if values.ndim == 1:
+        return flat
+    return pyarrow.FixedSizeListArray.from_arrays(flat, values.shape[1])
+
+
+def _from_arrow(column: pyarrow.ChunkedArray) -> np.ndarray | Ragged | Column:
+    """Views of the file, but for numbers that were written some rows at a time: they are put together."""
+    if pyarrow.types.is_large_string(column.type):
+        return Column(column)
+    if pyarrow.types.is_large_list(column.type):
+        chunks = [Ragged.divided(_numbers(chunk.values), chunk.offsets.to_numpy()) for chunk in column.chunks]
+        return Ragged.chain(chunks)
+    numbers = [_numbers(chunk) for chunk in column.chunks]
+    return numbers[0] if len(numbers) == 1 else np.concatenate(numbers)
+
+
+def _numbers(array: pyarrow.Array) -> np.ndarray:
+    if pyarrow.types.is_fixed_size_list(array.type):
+        return array.flatten().to_numpy().reshape(-1, array.type.list_size)
+    return array.to_numpy()
 
 
 def content_hash(data: Encoded) -> str:

@@ -99,18 +99,9 @@ class Classification(Classes, Task):
         """Accuracy, F1 averaged over the classes that are a label or a prediction of any row (as scikit-learn
         does), Matthews correlation, of two classes also the F1 of the second, n, and the mean cross-entropy
         as `loss`."""
-        labels = data.targets["label"]
+        predicted, labels = answers.argmax(1), data.targets["label"]
         loss = cross_entropy_sum(torch.from_numpy(answers), torch.from_numpy(labels)) / len(labels)
-        return self._counted(answers.argmax(1), labels) | {"n": len(labels), "loss": float(loss)}
-
-    def primary_of(self, answers: np.ndarray, data: Encoded) -> Callable[[np.ndarray], float]:
-        """As `Task.primary_of`, without the cross-entropy."""
-        predicted, labels, name = answers.argmax(1), data.targets["label"], self.metrics[0].name
-        return lambda rows: self._counted(predicted[rows], labels[rows])[name]
-
-    def _counted(self, predicted: np.ndarray, labels: np.ndarray) -> dict[str, float]:
-        """The metrics that follow from how often each class is a label, a prediction, and both: never from
-        their matrix, which of 10,000 classes has 800 MB."""
+        # Never from a matrix of labels and predictions, which of 10,000 classes has 800 MB.
         guessed, labelled, right = (
             np.bincount(classes, minlength=len(self.labels))
             for classes in (predicted, labels, labels[predicted == labels])
@@ -122,11 +113,9 @@ class Classification(Classes, Task):
             "f1": float(scores[both > 0].mean()),
             "matthews": _matthews(*(counts.astype(np.float64) for counts in (guessed, labelled, right))),
             **({"positive_f1": float(scores[1])} if len(scores) == 2 else {}),
+            "n": len(labels),
+            "loss": float(loss),
         }
-
-    def scores(self, answers: np.ndarray) -> np.ndarray:
-        """As those of `Classes`, in torch's rounding."""
-        return probabilities(answers)
 
     def outputs_of(self, scores: np.ndarray) -> np.ndarray:
         """Logarithms of the probabilities, less their mean."""
@@ -139,11 +128,6 @@ class Classification(Classes, Task):
             {"gold": self.labels[label], "prediction": guess, "probability": value}
             for label, (guess, value) in zip(data.targets["label"], self.best(answers), strict=True)
         ]
-
-
-def probabilities(logits: np.ndarray) -> np.ndarray:
-    """The probability of each class, float32 (n, classes), as predictions have it."""
-    return torch.softmax(torch.from_numpy(logits), -1).numpy()
 
 
 def _matthews(predicted: np.ndarray, labelled: np.ndarray, right: np.ndarray) -> float:

@@ -59,7 +59,6 @@ def load_task_data(
     *,
     max_length: int,
     overlap: int | None = None,
-    windows: bool = True,
     test_rows: np.ndarray | None = None,
     dev_rows: np.ndarray | None = None,
     more_tests: Sequence[str] = (),
@@ -73,7 +72,6 @@ def load_task_data(
         kind: the task. The layout or the training table gives its labels.
         test_path: None: test is cut from the training table (`cut_part`).
         overlap: the tokens that windows of a long text share; None cuts it.
-        windows: whether the verb has --overlap, which a warning of cut texts then names.
         test_rows, dev_rows: int64, rows of the training table that are known to be test, or dev.
         more_tests: other tables to measure on.
         metric: the primary metric; None: that of the layout or the task.
@@ -99,7 +97,7 @@ def load_task_data(
         data = files.encode(task, path, tokenizer, max_length, overlap)
         require_pairs(data.table, train.second is not None, train_path)
         if ranks.is_main:
-            warn_of_lost_ends(data.examples.cut, len(data), path, max_length, windows=windows)
+            warn_of_lost_ends(data.examples.cut, len(data), path, max_length)
         return data
 
     whole = everything = encoded(train_path)
@@ -140,7 +138,7 @@ def cut_part(
 
     Raises:
         TooFewRowsError: there are too few different texts, or rows of the same label.
-        BrimfulError: labels are numbers, or the part cannot be measured on.
+        BrimfulError: the part cannot be measured on.
     """
     table = data.table
     groups = known_groups(table, ranks)
@@ -152,11 +150,9 @@ def cut_part(
         )
     taken = cut_rows(groups, task.strata(table), table.fingerprints, share, name)
     if taken.sum() < MIN_PART_OF_CUT * share * len(table):
-        values = task.name != "regression" and _are_numbers(table)
-        reason = "all labels are numbers" if values else "train keeps a row of each label, and alike texts"
-        raise (BrimfulError if values else TooFewRowsError)(
-            f"{table.path}: only {taken.sum()} of {len(table)} rows can be {name} ({reason}); give"
-            f" {'--task regression, or ' if values else ''}--{name}"
+        raise TooFewRowsError(
+            f"{table.path}: only {taken.sum()} of {len(table)} rows can be {name} (train keeps a row of each"
+            f" label, and alike texts); give --{name}, or --task regression if labels are values"
         )
     rest, part = divided(data, _numbers(table)[taken], name)
     try:
@@ -164,17 +160,6 @@ def cut_part(
     except BrimfulError as error:
         raise BrimfulError(f"{error}; give --{name}") from error
     return rest, part
-
-
-def _are_numbers(table: Table) -> bool:
-    """Whether each label is one number."""
-    if not all(isinstance(label, str) for label in table.labels or [None]):
-        return False
-    try:
-        table.numbers()
-    except BrimfulError:
-        return False
-    return True
 
 
 def _numbers(table: Table) -> np.ndarray:

@@ -91,16 +91,10 @@ def without_spaces(places: np.ndarray, text: str) -> np.ndarray:
     return np.where(filled, np.stack([starts, ends], -1) + first, places)
 
 
-def warn_of_lost_ends(
-    cut: int, texts: int, path: Path | str, max_length: int, *, windows: bool = True
-) -> None:
-    """Say how many texts lost their ends, and what would keep them.
-
-    Args:
-        windows: whether the verb has --overlap.
-    """
-    remedy = "raise --max-length" + (", or read them in windows with --overlap 32" if windows else "")
+def warn_of_lost_ends(cut: int, texts: int, path: Path | str, max_length: int) -> None:
+    """Say how many texts lost their ends, and what would keep them."""
     if cut:
         warn(
-            f"{cut:,} of {texts:,} texts of {path} are over {max_length:,} tokens and are cut there; {remedy}"
+            f"{cut:,} of {texts:,} texts of {path} are over {max_length:,} tokens and are cut there; raise"
+            " --max-length, or read them in windows (--overlap 32, as finetune has it)"
         )

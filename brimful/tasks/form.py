@@ -16,12 +16,11 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
-from tokenizers import Tokenizer
 
 from brimful.base.errors import BrimfulError
 from brimful.data.ragged import Ragged
 from brimful.tables.table import Table
-from brimful.tasks.encoded import Encoded, encode
+from brimful.tasks.encoded import Encoded
 
 PROBABILITY_DECIMALS = 6
 """Decimals of the probabilities that are written, and of the thresholds that they are compared with."""
@@ -78,17 +77,6 @@ class PredictionForm(Protocol):
         """What summary.json says of the task beside its name."""
         return {}
 
-    def encode(self, table: Table, tokenizer: Tokenizer, max_length: int, overlap: int | None) -> Encoded:
-        """The examples of a table.
-
-        Args:
-            overlap: the tokens that windows of a text share; None cuts texts that are too long.
-
-        Raises:
-            BrimfulError: windows cannot be as `overlap` asks.
-        """
-        return encode(table, tokenizer, max_length, overlap=overlap, characters=self.characters)
-
     def answers(self, outputs: Outputs, data: Encoded) -> Any:
         """One answer for each row of the table, from the outputs of all its windows; by default their mean,
         (rows, C)."""
@@ -142,8 +130,7 @@ class Classes(NamedLabels):
 
     def scores(self, answers: np.ndarray) -> np.ndarray:
         """The probability of each class."""
-        weights = np.exp(answers.astype(np.float64) - answers.max(1, keepdims=True, initial=-np.inf))
-        return (weights / weights.sum(1, keepdims=True)).astype(np.float32)
+        return probabilities(answers)
 
     def rows(self, answers: np.ndarray, data: Encoded) -> list[Row]:
         """`prediction`, a label, and its `probability`."""
@@ -167,6 +154,12 @@ class Numbers(PredictionForm):
     def rows(self, answers: np.ndarray, data: Encoded) -> list[Row]:
         """`prediction`, a number."""
         return [{"prediction": value} for value in answers[:, 0].tolist()]
+
+
+def probabilities(logits: np.ndarray) -> np.ndarray:
+    """The probability of each class, float32 (n, classes)."""
+    weights = np.exp(logits.astype(np.float64) - logits.max(1, keepdims=True, initial=-np.inf))
+    return (weights / weights.sum(1, keepdims=True)).astype(np.float32)
 
 
 def predicted_rows(task: PredictionForm, answers: Any, data: Encoded, *, scores: bool = False) -> list[Row]:

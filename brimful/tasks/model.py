@@ -17,6 +17,7 @@ from brimful.data.ragged import Ragged
 from brimful.hf.folders import HEADS, load_model, save_model
 from brimful.hf.int8_steps import calibrated_precision
 from brimful.hf.model_folder import OVERLAP, PAIRS, PROBLEMS, SETTINGS, TEMPERATURE, ModelFolder
+from brimful.hf.tensors import Head
 from brimful.model.encoder import Encoder
 from brimful.model.heads import SequenceHead, TokenHead
 from brimful.model.inference import run_by_sequence, run_by_token
@@ -26,7 +27,7 @@ from brimful.tables.table import Table, require_pairs
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.form import Outputs, Row, predicted_rows
 from brimful.tasks.registry import find_task
-from brimful.tasks.saved import calibrated, from_folder, saved_form, saved_settings
+from brimful.tasks.saved import calibrated, from_folder, saved_form
 from brimful.tasks.task import Task, TaskHead
 
 
@@ -66,22 +67,8 @@ class TaskModel:
         return self
 
     def outputs(self, examples: Examples, precision: InferencePrecision, *, finite: bool = True) -> Outputs:
-        """The head's outputs for every example, in evaluation mode; as those of `model.inference`. The head
-        computes in float32: 16 bits would round probabilities, one way or the other beside other texts."""
-        encoder, head = self.encoder, self.head
-        for module in (encoder, head):
-            if module.training:  # to ask all modules takes a millisecond
-                module.eval()
-
-        def forward(batch: PackedBatch) -> Tensor:
-            hidden = encoder(batch).to(head.classifier.weight.dtype)
-            with torch.autocast(hidden.device.type, enabled=False):
-                return head(hidden, batch)
-
-        if not isinstance(head, TokenHead):
-            return run_by_sequence(forward, examples, encoder.device, precision=precision, finite=finite)
-        found = run_by_token(forward, examples, encoder.device, precision=precision, finite=finite)
-        return Ragged.of(found, np.float32, found[0].shape[1:])
+        """The head's outputs for every example, as `task_outputs`."""
+        return task_outputs(self.encoder, self.head, examples, precision, finite=finite)
 
     def predict(
         self,
@@ -185,6 +172,44 @@ class TaskModel:
         )
 
 
+def task_outputs(
+    encoder: Encoder,
+    head: Head | None,
+    examples: Examples,
+    precision: InferencePrecision,
+    *,
+    finite: bool = True,
+) -> Outputs:
+    """The outputs of a head for every example, or hidden states without one; both go into evaluation mode.
+
+    The head computes in float32 at least: 16 bits would round probabilities, one way or the other beside
+    other texts.
+
+    Returns:
+        float32 (n, C) of sequences, ragged (tokens, C) of tokens.
+
+    Raises:
+        NotFiniteError: with `finite`, if a number is NaN or infinite.
+    """
+    modules: list[torch.nn.Module] = [encoder] if head is None else [encoder, head]
+    for module in modules:
+        if module.training:  # to ask all modules takes a millisecond
+            module.eval()
+    dtype = next(modules[-1].parameters()).dtype
+
+    def forward(batch: PackedBatch) -> Tensor:
+        hidden = encoder(batch).to(dtype)
+        if head is None:
+            return hidden
+        with torch.autocast(hidden.device.type, enabled=False):
+            return head(hidden, batch) if isinstance(head, TaskHead) else head(hidden)
+
+    if isinstance(head, SequenceHead):
+        return run_by_sequence(forward, examples, encoder.device, precision=precision, finite=finite)
+    found = run_by_token(forward, examples, encoder.device, precision=precision, finite=finite)
+    return Ragged.of(found, np.float32, found[0].shape[1:])
+
+
 def reorder(head: TaskHead, order: Sequence[int]) -> None:
     """Give a head's outputs another order, in place: output i becomes the one that was `order[i]`."""
     if list(order) == list(range(len(order))):
@@ -227,8 +252,8 @@ def load_task_model(path: ModelFolder | Path | str) -> TaskModel:
     if encoder.tokenizer is None:
         raise BrimfulError(f"{path} has no tokenizer.json; add it beside config.json")
     names = labels or [f"LABEL_{index}" for index in range(head.classes)]  # as in `transformers`
-    task = from_folder(find_task(saved_form(folder, usual, head.classes).name), folder, names)
+    kind = find_task(saved_form(folder, usual, head.classes).name)
+    task, settings = from_folder(kind, folder, names, of_texts=type(head) is SequenceHead)
     if type(head) is TokenHead and task.labels != names:
         reorder(head, [names.index(label) for label in task.labels])
-    settings = saved_settings(folder, task, of_texts=type(head) is SequenceHead)
     return TaskModel(task, encoder, head, folder.text_length(encoder.config), **settings._asdict())

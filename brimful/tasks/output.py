@@ -2,10 +2,10 @@
 
 import csv
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Protocol
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,14 +20,27 @@ FORMATS = (".jsonl", ".tsv", ".csv", ".parquet")
 ARRAYS = ".npy"
 
 
-class Output(Protocol):
-    """A file that grows."""
+class Output:
+    """A file that grows.
 
-    def rows(self, rows: Sequence[Row]) -> None:
+    Args:
+        path: its final name, for messages.
+        length: how many rows it will have.
+    """
+
+    def __init__(self, file: IO[bytes], path: Path, length: int) -> None:
+        self.file = file
+        self.path = path
+        self.length = length
+
+    def rows(self, rows: Iterable[Row]) -> None:
         """Add rows, which have the columns of the first."""
+        raise NotImplementedError
 
     def vectors(self, name: str, vectors: np.ndarray) -> None:
         """Add float32 (n, width): rows with a single column `name`, or in .npy the array."""
+        # float64 has the digits that a float32 needs, and JSON writes the shortest that tell it apart.
+        self.rows({name: [float(str(value)) for value in row]} for row in vectors)
 
     def close(self) -> None:
         """Write what is left; not after an error."""
@@ -42,8 +55,8 @@ def output_file(path: Path, length: int) -> Iterator[Output]:
     Raises:
         BrimfulError: the suffix is unknown, or the file cannot be written.
     """
-    kinds: dict[str, Callable[[IO[bytes], Path, int], Output]]
-    kinds = {".jsonl": _Lines, ".tsv": _Fields, ".csv": _Fields, ".parquet": _Parquet, ARRAYS: _Array}
+    kinds: dict[str, type[Output]] = {".jsonl": _Lines, ".tsv": _Fields, ".csv": _Fields}
+    kinds |= {".parquet": _Parquet, ARRAYS: _Array}
     if path.suffix not in kinds:
         raise BrimfulError(f"{path}: the name must end in {', '.join(kinds)}")
     sweep(path.parent, path.name)  # what a killed process left may be as large as this file
@@ -53,31 +66,7 @@ def output_file(path: Path, length: int) -> Iterator[Output]:
         output.close()
 
 
-def write_rows(path: Path, rows: Sequence[Row]) -> None:
-    """Write rows of the same columns as .jsonl, .tsv, .csv or .parquet, by the path's suffix; atomically."""
-    with output_file(path, len(rows)) as output:
-        output.rows(rows)
-
-
-class _Text:
-    """Rows as lines of text."""
-
-    def __init__(self, file: IO[bytes], path: Path, length: int) -> None:
-        self.file = file
-        self.path = path
-
-    def rows(self, rows: Iterable[Row]) -> None:
-        raise NotImplementedError
-
-    def vectors(self, name: str, vectors: np.ndarray) -> None:
-        # float64 has the digits that a float32 needs, and JSON writes the shortest that tell it apart.
-        self.rows({name: [float(str(value)) for value in row]} for row in vectors)
-
-    def close(self) -> None:
-        """Every line is written already."""
-
-
-class _Lines(_Text):
+class _Lines(Output):
     def rows(self, rows: Iterable[Row]) -> None:
         self.file.writelines(json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in rows)
 
@@ -91,7 +80,7 @@ def row_writer(file: IO[bytes], form: str) -> Any:
     return csv.writer(_Encoded(file), delimiter="\t" if form == ".tsv" else ",", lineterminator="\r\n")
 
 
-class _Fields(_Text):
+class _Fields(Output):
     header: list[str] | None = None
 
     def rows(self, rows: Iterable[Row]) -> None:
@@ -117,15 +106,15 @@ def _cell(value: Any) -> Any:
     return json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else value
 
 
-class _Parquet:
+class _Parquet(Output):
     """Rows wait until the type of every column is known: an empty list does not tell what it would hold."""
 
     def __init__(self, file: IO[bytes], path: Path, length: int) -> None:
-        self.file = file
+        super().__init__(file, path, length)
         self.waiting: list[pa.Table] = []
         self.writer: Any = None
 
-    def rows(self, rows: Sequence[Row]) -> None:
+    def rows(self, rows: Iterable[Row]) -> None:
         import pyarrow as pa
 
         self._add(pa.Table.from_pylist(list(rows), schema=self.writer and self.writer.schema))
@@ -164,16 +153,12 @@ def _is_unknown(kind: "pa.DataType") -> bool:
     return pa.types.is_null(kind) or any(map(_is_unknown, parts))
 
 
-class _Array:
+class _Array(Output):
     """float32 (n, width) after numpy's header; a memory map would count towards the process's memory."""
 
-    def __init__(self, file: IO[bytes], path: Path, length: int) -> None:
-        self.file = file
-        self.path = path
-        self.length = length
-        self.begun = False
+    begun = False
 
-    def rows(self, rows: Sequence[Row]) -> None:
+    def rows(self, rows: Iterable[Row]) -> None:
         raise BrimfulError(f"{self.path}: rows of several columns do not fit .npy")
 
     def vectors(self, name: str, vectors: np.ndarray) -> None:
@@ -183,6 +168,3 @@ class _Array:
             np.lib.format.write_array_header_1_0(self.file, header)
             self.begun = True
         self.file.write(np.ascontiguousarray(vectors, dtype="<f4").data)
-
-    def close(self) -> None:
-        """Every value is written already."""

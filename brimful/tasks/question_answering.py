@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-from tokenizers import Tokenizer
 from torch import Tensor
 
 from brimful.base.console import warn
@@ -20,6 +19,7 @@ from brimful.base.errors import BrimfulError
 from brimful.base.types import IGNORED
 from brimful.data.batch import PackedBatch
 from brimful.data.examples import Examples
+from brimful.data.ragged import Ragged
 from brimful.model.encoder import Encoder
 from brimful.model.heads import SpanHead
 from brimful.objectives.losses import count, require_no_temperature, span_cross_entropy_sum, squared_error_sum
@@ -82,24 +82,9 @@ class QuestionAnswering(Answers, Task):
     def new_head(self, encoder: Encoder) -> SpanHead:
         return SpanHead(encoder)
 
-    def encode(
-        self,
-        table: Table,
-        tokenizer: Tokenizer,
-        max_length: int,
-        overlap: int | None,
-        *,
-        labelled: bool = False,
-    ) -> Encoded:
-        """As `Task.encode`. The target `span` of an example is the first and the last token of the first
-        answer that is in the context, or 0 and 0 (the first token) where the window does not hold it; none
-        where no answer is in the context."""
-        data = Answers.encode(self, table, tokenizer, max_length, overlap)
-        if labelled:
-            data.examples.targets["span"] = self._spans(table, data.examples)
-        return data
-
-    def _spans(self, table: Table, examples: Examples) -> np.ndarray:
+    def example_targets(self, table: Table, examples: Examples) -> dict[str, np.ndarray | Ragged]:
+        """`span`, the first and the last token of the first answer that is in the context, or 0 and 0 (the
+        first token) where the window does not hold it; none where no answer is in the context."""
         assert table.labels is not None
         assert examples.characters is not None
         spans = np.zeros((len(examples), 2), dtype=np.int64)
@@ -127,7 +112,7 @@ class QuestionAnswering(Answers, Task):
                 f"{lost:,} of {len(table):,} answers of {table.path} fit no window;"
                 " raise --overlap or --max-length"
             )
-        return spans
+        return {"span": spans}
 
     def strata(self, table: Table) -> Sequence[object]:
         """Whether there is an answer."""
@@ -152,12 +137,8 @@ class QuestionAnswering(Answers, Task):
         SQuAD 2.0 reports them. If the task predicts no answer at all, also the primary metric that the best
         threshold of these very rows would give, and that threshold: `best_f1` and `best_f1_threshold`.
         """
-        golds = _golds(data)
-        pairs = list(zip(map(self.text_of, answers), golds, strict=True))
-        scores = {
-            name: np.array([max(score(text, gold) for gold in row) for text, row in pairs])
-            for name, score in SCORES.items()
-        }
+        texts, golds = [self.text_of(each) for each in answers], _golds(data)
+        scores = {name: _best_scores(name, texts, golds) for name in SCORES}
         measured = {name: float(values.mean()) for name, values in scores.items()} | {"n": len(data)}
         answered = np.array([gold != [""] for gold in golds])
         if not answered.all() and answered.any():
@@ -176,24 +157,19 @@ class QuestionAnswering(Answers, Task):
         answered = np.array([gold != [""] for gold in golds])
         if answered.all() or not answered.any():
             return None
-        score = SCORES[self.metrics[0].name]
-
-        def scores(texts: list[str]) -> np.ndarray:
-            pairs = zip(texts, golds, strict=True)
-            return np.array([max(score(text, gold) for gold in row) for text, row in pairs])
-
+        name = self.metrics[0].name
         margins = np.array([prediction.margin for prediction in answers])
         margins = np.minimum(margins, margins[np.isfinite(margins)].max(initial=0.0) + 1)
-        without = scores([""] * len(answers))
-        with_span = scores([prediction.spans[0].text if prediction.spans else "" for prediction in answers])
+        without = _best_scores(name, [""] * len(answers), golds)
+        spans = [prediction.spans[0].text if prediction.spans else "" for prediction in answers]
         order = np.argsort(margins, kind="stable")
-        totals = without.sum() + np.concatenate([[0.0], np.cumsum((with_span - without)[order])])
+        gains = (_best_scores(name, spans, golds) - without)[order]
+        totals = without.sum() + np.concatenate([[0.0], np.cumsum(gains)])
         ranked = margins[order]
         apart = np.concatenate([[True], ranked[1:] > ranked[:-1], [True]])  # equal margins: equal answers
         best = int(np.where(apart, totals, -np.inf).argmax())  # this many have a span
         edges = np.concatenate([ranked[:1] - 1, ranked, ranked[-1:] + 1])
-        threshold = edges[best : best + 2].mean()
-        return float(threshold), float(totals[best] / len(margins))
+        return float(edges[best : best + 2].mean()), float(totals[best] / len(margins))
 
     def compared_rows(self, answers: list[Prediction], data: Encoded) -> list[Row]:
         """`id`, the texts of the right answers as `gold`, and the predicted text as `prediction`."""
@@ -217,6 +193,13 @@ def _golds(data: Encoded) -> list[list[str]]:
     """The texts of the right answers to each question; the empty text alone where there is none."""
     assert data.table.labels is not None
     return [[answer.text for answer in answers] or [""] for answers in data.table.labels]
+
+
+def _best_scores(name: str, texts: list[str], golds: list[list[str]]) -> np.ndarray:
+    """The score of each text by the right answer that is nearest, float64 (n,)."""
+    score = SCORES[name]
+    pairs = zip(texts, golds, strict=True)
+    return np.array([max(score(text, answer) for answer in right) for text, right in pairs])
 
 
 def normalised(text: str) -> str:

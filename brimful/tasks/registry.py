@@ -10,23 +10,21 @@ if TYPE_CHECKING:
     from brimful.tasks.form import PredictionForm
     from brimful.tasks.task import Task
 
-TASKS = ("classification", "multi-label", "question-answering", "regression", "token-classification")
+TASKS = {
+    "classification": "single_label_classification",
+    "multi-label": "multi_label_classification",
+    "question-answering": "question_answering",
+    "regression": "regression",
+    "token-classification": "token_classification",
+}
+"""The tasks, and what config.json calls each."""
+PROBLEM_TYPES = tuple(TASKS.values())
 DEFAULT_TASK = "classification"
 """The task where neither --task nor a layout names one, and of runs of an earlier version."""
 TASKS_WITH_A_LABEL_COLUMN = ("classification", "regression")
 TASK_HELP = Argument(
     help=f"What to predict: {' or '.join(TASKS)}. By default the layout's, or classification."
 )
-
-
-PROBLEM_TYPES = (
-    "single_label_classification",
-    "multi_label_classification",
-    "question_answering",
-    "regression",
-    "token_classification",
-)
-"""What config.json calls the tasks."""
 
 
 def require_task_name(name: str) -> None:
@@ -87,11 +85,6 @@ def find_form(problem_type: str) -> type["PredictionForm"]:
     from brimful.tasks.form import Classes, Numbers
 
     return Numbers if problem_type == "regression" else Classes
-
-
-def known_task(name: str) -> type["Task"] | None:
-    """The task of a run, if this version knows it."""
-    return find_task(name) if name in TASKS else None
 
 
 def task_of(name: str | None, layout: FileLayout = OWN_LAYOUT) -> type["Task"]:

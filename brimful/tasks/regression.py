@@ -76,25 +76,15 @@ class Regression(Numbers, Task):
 
     def measure(self, answers: np.ndarray, data: Encoded) -> dict[str, float]:
         """The metrics and n. Predictions, or labels, that are all equal have a correlation of 0."""
-        labels = data.targets["label"]
-        return {metric.name: _metric(metric.name, answers, labels) for metric in self.metrics} | {
-            "n": len(labels)
+        values, labels = answers[:, 0].astype(np.float64), data.targets["label"].astype(np.float64)
+        varied = np.ptp(values) > 0 and np.ptp(labels) > 0
+        return {
+            "pearson": float(stats.pearsonr(values, labels).statistic) if varied else 0.0,
+            "spearman": float(stats.spearmanr(values, labels).statistic) if varied else 0.0,
+            "mse": float(np.square(values - labels).mean()),
+            "n": len(labels),
         }
-
-    def primary_of(self, answers: np.ndarray, data: Encoded) -> Callable[[np.ndarray], float]:
-        return lambda rows: _metric(self.metrics[0].name, answers[rows], data.targets["label"][rows])
 
     def compared_rows(self, answers: np.ndarray, data: Encoded) -> list[Row]:
         pairs = zip(data.targets["label"].tolist(), answers[:, 0].tolist(), strict=True)
         return [{"gold": gold, "prediction": value} for gold, value in pairs]
-
-
-def _metric(name: str, answers: np.ndarray, labels: np.ndarray) -> float:
-    """A metric of values (n, 1), computed in float64."""
-    values, labels = answers[:, 0].astype(np.float64), labels.astype(np.float64)
-    if name == "mse":
-        return float(np.square(values - labels).mean())
-    if not (np.ptp(values) > 0 and np.ptp(labels) > 0):
-        return 0.0
-    correlation = stats.pearsonr if name == "pearson" else stats.spearmanr
-    return float(correlation(values, labels).statistic)

@@ -1,6 +1,9 @@
 """What the folder of a task model says beside its weights: its form, its labels, how it reads texts."""
 
-from typing import Any, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
+
+import msgspec
+from msgspec import Meta
 
 from brimful.base.errors import BrimfulError
 from brimful.hf.model_folder import OVERLAP, PAIRS, SETTINGS, TEMPERATURE, ModelFolder
@@ -16,6 +19,15 @@ class Saved(NamedTuple):
     overlap: int | None
     temperature: float | None
     pairs: bool | None
+
+
+_TYPES: dict[str, Any] = {
+    OVERLAP: Annotated[int, Meta(ge=0, lt=2**31)] | None,
+    TEMPERATURE: Annotated[float, Meta(ge=1e-6, le=1e6)] | None,
+    PAIRS: bool | None,
+    SETTINGS: dict[str, Any] | None,
+}
+"""What config.json may hold, in the order of `Saved`, and the settings of the task."""
 
 
 def saved_form(folder: ModelFolder, usual: str, outputs: int) -> type[PredictionForm]:
@@ -43,20 +55,26 @@ def saved_form(folder: ModelFolder, usual: str, outputs: int) -> type[Prediction
     return registry.find_form(problem)
 
 
-def from_folder(kind: type[F], folder: ModelFolder, names: list[str]) -> F:
-    """The form, or the task, of a trained model.
+def from_folder(kind: type[F], folder: ModelFolder, names: list[str], *, of_texts: bool) -> tuple[F, Saved]:
+    """The form, or the task, of a trained model, and how that reads texts.
 
     Args:
         names: of the outputs. `labels` of the result are the same ones, perhaps in another order.
+        of_texts: whether outputs are of whole texts, which alone have a temperature.
 
     Raises:
-        BrimfulError: the folder's settings are not those of the task, or its labels are other ones.
+        BrimfulError: a setting is not what it can be, or the labels are not those of the task.
     """
-    settings = folder.values.get(SETTINGS) or {}
-    if not isinstance(settings, dict):
-        raise BrimfulError(f"{folder.config_file}: {SETTINGS} is not an object")
+    values = []
+    for key, shape in _TYPES.items():
+        try:
+            values.append(msgspec.convert(folder.values.get(key), shape))
+        except msgspec.ValidationError as error:
+            raise BrimfulError(f"{folder.config_file}: {key} is wrong: {error}") from error
+    *known, settings = values
+    saved = Saved(*known)
     try:
-        found = kind.from_labels(names).with_settings(settings)
+        found = kind.from_labels(names).with_settings(settings or {})
     except BrimfulError as error:
         raise BrimfulError(f"{folder.config_file}: {error}") from error
     if len(found.labels) != len(names):
@@ -64,29 +82,11 @@ def from_folder(kind: type[F], folder: ModelFolder, names: list[str]) -> F:
             f"the model in {folder} has {len(names)} outputs, but {len(found.labels)} labels for"
             f" {found.name}: check id2label in config.json"
         )
-    return found
-
-
-def saved_settings(folder: ModelFolder, task: PredictionForm, *, of_texts: bool) -> Saved:
-    """How a model reads texts and calibrates.
-
-    Args:
-        of_texts: whether outputs are of whole texts, which alone have a temperature.
-
-    Raises:
-        BrimfulError: a setting is not what it can be.
-    """
-    where = folder.config_file
-    overlap, temperature, pairs = (folder.values.get(key) for key in (OVERLAP, TEMPERATURE, PAIRS))
-    if overlap is not None and not (type(overlap) is int and 0 <= overlap < 2**31):
-        raise BrimfulError(f"{where}: {OVERLAP} is not a number of tokens")
-    if temperature is not None and not (type(temperature) in (int, float) and 1e-6 <= temperature <= 1e6):
-        raise BrimfulError(f"{where}: {TEMPERATURE} is not a number from 1e-6 to 1e6")
-    if pairs is not None and type(pairs) is not bool:
-        raise BrimfulError(f"{where}: {PAIRS} is neither true nor false")
-    if temperature is not None and not of_texts:
-        raise BrimfulError(f"{where}: {TEMPERATURE} is for classes of whole texts, not for {task.name}")
-    return Saved(overlap, temperature, pairs)
+    if saved.temperature is not None and not of_texts:
+        raise BrimfulError(
+            f"{folder.config_file}: {TEMPERATURE} is for classes of whole texts, not for {found.name}"
+        )
+    return found, saved
 
 
 def calibrated(answers: Any, temperature: float | None) -> Any:

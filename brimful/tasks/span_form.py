@@ -169,26 +169,20 @@ def merge_windows(outputs: Ragged, examples: Examples) -> tuple[list[np.ndarray]
     places, merged = [], []
     for first, end in zip(examples.first_of_text.tolist(), ends.tolist(), strict=True):
         inside = [examples.characters[i][:, 0] >= 0 for i in range(first, end)]
-        parts = [examples.characters[i][mask] for i, mask in zip(range(first, end), inside, strict=True)]
-        scores = [outputs[i][mask] for i, mask in zip(range(first, end), inside, strict=True)]
-        step = len(parts[0]) - (examples.overlap or 0)
-        size = step * (len(parts) - 1) + len(parts[-1])
-        place, score = (
-            np.empty((size, 2), dtype=np.int32),
-            np.empty((size, outputs.width[0]), dtype=np.float32),
-        )
-        context = np.full(size, -1.0)
-        for k, (part, values) in enumerate(zip(parts, scores, strict=True)):
-            within = np.arange(len(part), dtype=np.float64)
-            before = within if k else np.inf
-            after = within[::-1] if k < len(parts) - 1 else np.inf
-            nearest_cut = np.broadcast_to(np.minimum(before, after), len(part))
-            here = slice(step * k, step * k + len(part))
-            better = nearest_cut > context[here]
-            place[here][better], score[here][better] = part[better], values[better]
-            context[here][better] = nearest_cut[better]
-        places.append(place)
-        merged.append(score)
+        sizes = [int(mask.sum()) for mask in inside]
+        step = sizes[0] - (examples.overlap or 0)
+        position, nearest_cut = list[np.ndarray](), list[np.ndarray]()
+        for window, size in enumerate(sizes):
+            within = np.arange(size, dtype=np.float64)
+            before = within if window else np.full(size, np.inf)
+            after = within[::-1] if window < len(sizes) - 1 else np.full(size, np.inf)
+            position.append(step * window + np.arange(size))
+            nearest_cut.append(np.minimum(before, after))
+        order = np.lexsort((-np.concatenate(nearest_cut), np.concatenate(position)))
+        chosen = order[np.unique(np.concatenate(position)[order], return_index=True)[1]]
+        for merge, of in ((places, examples.characters), (merged, outputs)):
+            every = [of[i][mask] for i, mask in zip(range(first, end), inside, strict=True)]
+            merge.append(np.concatenate(every)[chosen])
     return places, merged
 
 

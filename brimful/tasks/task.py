@@ -19,6 +19,7 @@ from brimful.base.errors import BrimfulError, nearest
 from brimful.base.types import Direction, PrimaryMetric
 from brimful.data.batch import PackedBatch
 from brimful.data.examples import AT_ONCE, Examples
+from brimful.data.ragged import Ragged
 from brimful.model.encoder import Encoder
 from brimful.model.heads import SequenceHead, TokenHead
 from brimful.tables.labelled_spans import label_names_of
@@ -130,17 +131,20 @@ class Task(PredictionForm, Protocol):
         *,
         labelled: bool = False,
     ) -> Encoded:
-        """As `PredictionForm.encode`.
+        """The examples of a table.
 
         Args:
+            overlap: the tokens that windows of a text share; None cuts texts that are too long.
             labelled: whether the examples have targets.
 
         Raises:
-            BrimfulError: as `targets` too.
+            BrimfulError: windows cannot be as `overlap` asks; or as `targets`.
         """
-        targets = self.targets(table) if labelled else None
-        characters = self.characters
-        return encode(table, tokenizer, max_length, overlap=overlap, characters=characters, targets=targets)
+        targets, characters = (self.targets(table) if labelled else {}), self.characters
+        data = encode(table, tokenizer, max_length, overlap=overlap, characters=characters, targets=targets)
+        if labelled:
+            data.examples.targets.update(self.example_targets(table, data.examples))
+        return data
 
     def encoded_slices(
         self, table: Table, tokenizer: Tokenizer, max_length: int, overlap: int | None, *, labelled: bool
@@ -161,6 +165,15 @@ class Task(PredictionForm, Protocol):
         Raises:
             BrimfulError: a row has a target that cannot be one, or the table cannot be measured on.
         """
+        return {}
+
+    def example_targets(self, table: Table, examples: Examples) -> dict[str, np.ndarray | Ragged]:
+        """Targets of each example, or of each token, which depend on what a window holds.
+
+        Raises:
+            BrimfulError: a row has a target that cannot be one.
+        """
+        return {}
 
     def strata(self, table: Table) -> Sequence[object]:
         """What each row is like: cuts of the table keep the proportions. By default its label, of several the
@@ -203,10 +216,6 @@ class Task(PredictionForm, Protocol):
 
     def measure(self, answers: Any, data: Encoded) -> dict[str, float]:
         """The metrics of the answers, and `n`."""
-
-    def primary_of(self, answers: Any, data: Encoded) -> Callable[[np.ndarray], float] | None:
-        """The primary metric of rows (int64), as a function to be asked a thousand times; None: `measure`."""
-        return None
 
     def outputs_of(self, scores: np.ndarray) -> np.ndarray:
         """The outputs with these `scores`, float32 (rows, C): the way back, up to what does not change them.

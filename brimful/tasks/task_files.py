@@ -16,7 +16,6 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from brimful.base.config import to_dict
-from brimful.base.console import recorded_warnings, warn
 from brimful.base.distributed import ALONE, World
 from brimful.corpus.text.special_ids import truncation_side
 from brimful.data.examples import Examples, as_ragged
@@ -25,15 +24,12 @@ from brimful.tables.layouts import OWN_LAYOUT, FileLayout
 from brimful.tables.slices import read_slices
 from brimful.tables.table import Table
 from brimful.tables.table_files import read_file
-from brimful.tasks.cache import code_hash, entry_in_slices
+from brimful.tasks.cache import Entry, Facts, MakeRows, Rows, code_hash, kept_entry
 from brimful.tasks.encoded import Encoded
-from brimful.tasks.entries import Entry, Facts, MakeRows, Rows
 from brimful.tasks.task import Task
 
 _TEXT_COLUMNS = ("texts", "second")
 _TARGET = "targets."
-_PATH = "{path}"
-"""Stands for the file in the warnings of an entry: a file of another name may have the same content."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +72,7 @@ class TaskFiles:
         path = Path(path)
         if path not in self._tables:
             key = self._key(path)
-            entry = self._entry(key, path, lambda facts: map(partial(_table_rows, facts), self._slices(path)))
+            entry = self._kept(key, path, lambda facts: map(partial(_table_rows, facts), self._slices(path)))
             self._tables[path] = (_table_of(entry, path), key)
         return self._tables[path][0]
 
@@ -102,14 +98,15 @@ class TaskFiles:
             for part in task.encoded_slices(table, tokenizer, max_length, overlap, labelled=labelled):
                 yield _example_rows(facts, part)
 
-        return Encoded(table, _examples_of(self._entry(key, Path(path), make_rows)))
+        return Encoded(table, _examples_of(self._kept(key, Path(path), make_rows)))
 
     def _slices(self, path: Path) -> Iterator[Table]:
         """The table in a file, in the slices that its task can read."""
         read = partial(read_file, self.kind, path, labelled=self.labelled, layout=self.layout)
         if self.labelled and not self.kind.by_row:
-            return iter([read()])
-        return read_slices(lambda take: read(take=take))
+            yield read()
+        else:
+            yield from read_slices(lambda take: read(take=take))
 
     def _key(self, path: Path) -> Facts:
         """What decides the table in a file."""
@@ -128,26 +125,8 @@ class TaskFiles:
             "code": code_hash(__file__, getfile(self.kind)),
         }
 
-    def _entry(self, key: Facts, path: Path, make_rows: MakeRows) -> Entry:
-        """What is made of a file, with its warnings. Every rank calls this for the same file."""
-
-        def make_with_warnings(facts: Facts) -> Iterator[Rows]:
-            slices = make_rows(facts)
-            lines: list[str] = []
-            while True:
-                with recorded_warnings() as of_slice:  # not while rows are written, which may fail
-                    rows = next(slices, None)
-                lines += of_slice
-                if rows is None:
-                    break
-                yield rows
-            facts["warnings"] = [line.replace(str(path), _PATH) for line in dict.fromkeys(lines)]
-
-        entry = entry_in_slices(key, make_with_warnings, self.ranks, "encoded task files")
-        if self.ranks.is_main:
-            for line in entry.facts["warnings"]:
-                warn(line.replace(_PATH, str(path)))
-        return entry
+    def _kept(self, key: Facts, path: Path, make_rows: MakeRows) -> Entry:
+        return kept_entry(key, make_rows, self.ranks, "encoded task files", path)
 
 
 def _table_rows(facts: Facts, part: Table) -> Rows:

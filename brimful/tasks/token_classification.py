@@ -6,7 +6,6 @@ from itertools import pairwise
 from typing import Self
 
 import numpy as np
-from tokenizers import Tokenizer
 from torch import Tensor
 
 from brimful.base.console import warn
@@ -52,25 +51,9 @@ class TokenClassification(Spans, Task):
     def new_head(self, encoder: Encoder) -> TokenHead:
         return TokenHead(encoder, len(self.labels))
 
-    def encode(
-        self,
-        table: Table,
-        tokenizer: Tokenizer,
-        max_length: int,
-        overlap: int | None,
-        *,
-        labelled: bool = False,
-    ) -> Encoded:
-        """As `Task.encode`; the targets are `tags` of tokens."""
-        data = Spans.encode(self, table, tokenizer, max_length, overlap)
-        if not labelled:
-            return data
-        assert table.labels is not None
-        data.examples.targets["tags"] = self._tags(table, data.examples)
-        return data
-
-    def _tags(self, table: Table, examples: Examples) -> Ragged:
-        """The BIO tag of each token of each example; none of special tokens and of tokens without characters.
+    def example_targets(self, table: Table, examples: Examples) -> dict[str, np.ndarray | Ragged]:
+        """`tags`, the BIO tag of each token of each example; none of special tokens and of those without
+        characters.
 
         What is trained has the tags of BIO; a model with others is only measured, by its spans.
         """
@@ -102,7 +85,7 @@ class TokenClassification(Spans, Task):
                 f"{lost:,} of {total:,} spans of {table.path} begin or end within a token, so no"
                 " prediction can equal them"
             )
-        return Ragged.of(tags, np.int64)
+        return {"tags": Ragged.of(tags, np.int64)}
 
     def losses(self, outputs: Tensor, batch: PackedBatch) -> dict[str, Tensor]:
         return {self.name: cross_entropy_sum(outputs, batch.targets["tags"])}

@@ -137,17 +137,6 @@ def test_an_error_ends_progress_without_a_last_line(capsys: pytest.CaptureFixtur
     assert capsys.readouterr() == ("", "")
 
 
-def test_progress_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    watch(monkeypatch)
-    shown_on(monkeypatch, width=100)
-    with progress("train", 20) as advance:
-        advance(20, "[loss] 3")
-    out, err = capsys.readouterr()
-    assert not out
-    assert "20/20" in err
-    assert "[loss] 3" in err
-
-
 def test_a_narrow_terminal_shows_what_fits_of_a_note(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

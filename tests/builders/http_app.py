@@ -29,10 +29,9 @@ class Asked:
 
     def __init__(self, **options: Any) -> None:
         config = ServeConfig(**options)
-        self.metrics = Metrics(lambda: self.service.queue)
-        limits = config.queue_requests, config.queue_tokens, config.deadline
-        self.service = Service(*limits, self.metrics.computed)
-        self.app = App(self.service, self.metrics, Access(token_of_environment(), origins=config.cors))
+        self.metrics = Metrics()
+        self.service = Service(config.queue_requests, config.deadline, self.metrics.computed)
+        self.app = App(self.service, self.metrics, Access(token_of_environment()))
         self.service.use(open_models(config.openings, self.service.engine.call))
 
     def run(self, talk: Callable[[httpx2.AsyncClient], Coroutine[Any, Any, Any]]) -> Any:

@@ -7,6 +7,8 @@ import numpy as np
 from brimful.data.examples import Examples
 from brimful.tables.table import Table
 from brimful.tasks.encoded import Encoded
+from brimful.tasks.form import Row
+from brimful.tasks.output import output_file
 
 
 def encoded(examples: Examples) -> Encoded:
@@ -24,3 +26,9 @@ def labelled(name: str, values: np.ndarray) -> Encoded:
 def bits_of(wanted: np.ndarray) -> np.ndarray:
     """Sets of labels, (n, labels), as the bits of targets; the first says that there is one."""
     return np.packbits(np.pad(wanted > 0, ((0, 0), (1, 0)), constant_values=True), axis=1)
+
+
+def write_rows(path: Path, rows: list[Row]) -> None:
+    """Write rows of the same columns, as `predict` does."""
+    with output_file(path, len(rows)) as output:
+        output.rows(rows)

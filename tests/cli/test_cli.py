@@ -81,11 +81,6 @@ def test_an_unknown_verb(verb: str, hint: str, capsys: pytest.CaptureFixture[str
     assert hint in error_line(err)
 
 
-def test_a_setting_that_cannot_be(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["pretrain", "--data", "a", "--out", "b", "--packing.max-length", "2"]) == 1
-    assert "packing.max_length" in error_line(capsys.readouterr().err)
-
-
 def test_errors_are_one_line_and_a_traceback_on_request(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -217,15 +212,6 @@ def test_a_reader_that_goes_away(histogram: Path, unbuffered: str) -> None:
         err = process.stderr.read()
         assert process.wait(timeout=120) == 141
     assert re.fullmatch(r"planning: 1 of 1 in .* s\n", err)
-
-
-def test_a_real_process_reports_errors(tmp_path: Path) -> None:
-    done = subprocess.run(
-        brimful("pack", "--data", tmp_path / "absent"), capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 1
-    assert not done.stdout
-    error_line(done.stderr)
 
 
 @pytest.mark.cases(1)

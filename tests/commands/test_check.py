@@ -8,8 +8,8 @@ import pytest
 
 import brimful
 from brimful.cli.main import main
-from brimful.tasks.output import write_rows
 from builders.encoders import small, word_tokenizer
+from builders.tables import write_rows
 
 
 @pytest.fixture(scope="module")
@@ -37,56 +37,45 @@ def checked(capsys: pytest.CaptureFixture[str], *line: str) -> dict:
     return json.loads(capsys.readouterr().out)
 
 
-def test_named_columns_and_windows(encoder, tmp_path, capsys):
+def test_named_columns(tmp_path, capsys):
     rows = [{"body": text, "grade": number % 2} for number, text in enumerate(sentences(20, 1))]
-    rows[3]["body"] += " w1" * 40
     path = write_table(tmp_path / "a.tsv", rows)
-    line = [path, "--encoder", encoder, "--columns.text", "body", "--columns.label", "grade"]
-    found = checked(capsys, *line)
-    assert found["files"][path]["labels"] == {"0": 10, "1": 10}
-    long = {finding["kind"]: finding["message"] for finding in found["findings"]}["long texts"]
-    assert "over 32 tokens and cut (row 4 has 54" in long
-    windows = checked(capsys, *line, "--overlap", "4", "--max-length", "16")["findings"]
-    assert "over 16 tokens and read in windows" in windows[0]["message"]
+    found = checked(capsys, path, "--columns.text", "body", "--columns.label", "grade")
+    assert found["files"] == {path: {"rows": 20, "labels": {"0": 10, "1": 10}}}
+    assert found["findings"] == []
 
 
-def test_without_an_encoder_tables_alone_are_checked(encoder, tmp_path, capsys):
+def test_tables_are_compared_in_their_order(tmp_path, capsys):
     texts = sentences(20, 1)
     rows = [{"text": text, "label": "ab"[number % 2]} for number, text in enumerate([*texts, texts[0]])]
-    rows[3]["text"] += " w1" * 40
+    rows[3]["text"] = ""
     path = write_table(tmp_path / "a.tsv", rows)
     other = write_table(tmp_path / "b.tsv", [{"text": text, "label": "a"} for text in texts[4:9]])
-    found, whole = checked(capsys, path, other), checked(capsys, path, other, "--encoder", encoder)
-    kinds = [finding["kind"] for finding in found["findings"]]
-    assert {"duplicates", "leakage"} <= set(kinds)
-    assert "long texts" not in kinds
-    assert found["findings"] == [one for one in whole["findings"] if one["kind"] in kinds]
+    found = checked(capsys, path, other)
+    kinds = [(finding["file"], finding["kind"]) for finding in found["findings"]]
+    assert kinds == [(path, "reading"), (path, "duplicates"), (other, "leakage")]
+    assert "1 row (line 5) have an empty text" in found["findings"][0]["message"]
     assert found["files"][path] == {"rows": 21, "labels": {"a": 11, "b": 10}}
     assert main(["check", path]) == 0
     out = capsys.readouterr().out
-    assert "in 1 file." in out
+    assert "2 findings in 1 file." in out
     assert "a 11, b 10" in out
-    for option in ("--max-length", "--overlap"):
-        assert main(["check", path, option, "20"]) == 2
-        assert "count tokens: give --encoder" in capsys.readouterr().err
+    assert main(["check", path, path]) == 1
+    assert "the same file is given twice" in capsys.readouterr().err
 
 
-def test_a_layout_brings_columns_labels_and_task(encoder, tmp_path, capsys):
+def test_a_layout_brings_columns_labels_and_task(tmp_path, capsys):
     rows = [
         {"index": number, "sentence1": text, "sentence2": "w1", "gold_label": "neutral"}
         for number, text in enumerate(sentences(20, 1))
     ]
     path = write_table(tmp_path / "mnli.tsv", rows)
-    found = checked(capsys, path, "--encoder", encoder, "--layout", "glue/mnli")
+    found = checked(capsys, path, "--layout", "glue/mnli")
     assert found["files"][path]["labels"] == {"entailment": 0, "neutral": 20, "contradiction": 0}
     rows = [{"index": number, "sentence1": "w1", "sentence2": "w2", "score": number} for number in range(20)]
     path = write_table(tmp_path / "sts.tsv", rows)
-    assert (
-        "labels" not in checked(capsys, path, "--encoder", encoder, "--layout", "glue/sts-b")["files"][path]
-    )
-    assert (
-        main(["check", path, "--encoder", encoder, "--layout", "glue/sts-b", "--task", "classification"]) == 1
-    )
+    assert "labels" not in checked(capsys, path, "--layout", "glue/sts-b")["files"][path]
+    assert main(["check", path, "--layout", "glue/sts-b", "--task", "classification"]) == 1
     assert "for the task regression, not classification" in capsys.readouterr().err
 
 
@@ -102,12 +91,13 @@ def test_the_start_of_finetune_tells_lengths_and_leaks_into_every_table(encoder,
     brimful.finetune(encoder=encoder, **files, max_length=16, batch=50, dry_run=True)
     said = capfd.readouterr().err
     assert "batch is 50 and train has 40 examples: one update shows them 1.2 times" in " ".join(said.split())
-    assert "other.tsv: 1 of 20 rows are in train too (row 20 is row 8 there" in said
+    assert "other.tsv: 1 row of 20 that are in" in said
+    assert "train.tsv too (row 20 ('1') and row 8 ('1') there: " in said
     assert "tokens: median 14, 90 % within 14, 99 % within 14, longest 14, 0.00 % unknown" in said
     assert "an example has at most 16, the encoder takes 32" in said
 
 
-def test_it_says_what_finetune_stops_at(encoder, tmp_path, capsys):
+def test_a_question_that_leaves_no_room_is_refused_by_its_line(encoder, tmp_path):
     def question(count: int, context: str, answer: str) -> dict:
         answers = {"text": [answer], "answer_start": [context.find(answer)]}
         return {"question": " ".join(["w1"] * count), "context": context, "answers": answers}
@@ -115,31 +105,28 @@ def test_it_says_what_finetune_stops_at(encoder, tmp_path, capsys):
     long = " ".join(f"w{number}" for number in range(2, 60))
     rows = [question(2, long, "w3 w4"), question(29, long, "w3"), question(2, "w2 w3", "w3")]
     train = write_table(tmp_path / "train.jsonl", rows)
-    line = [train, "--encoder", encoder, "--task", "question-answering"]
-    found = {finding["kind"]: finding for finding in checked(capsys, *line)["findings"]}
-    assert "line 2: the first text has 29 tokens" in found["refused"]["message"]
-    assert "2 of 3 texts (66.7 %) are over 32 tokens and read in windows" in found["long texts"]["message"]
-    assert found["long texts"]["rows"] == [1, 2]
     with pytest.raises(brimful.BrimfulError, match="line 2: the first text has 29 tokens"):
         brimful.finetune(
             encoder=encoder, train=train, test=train, task="question-answering", out=str(tmp_path / "run")
         )
 
 
-def test_it_says_what_finetune_says_of_targets(encoder, tmp_path, capsys):
+def test_what_finetune_says_of_targets(encoder, tmp_path, capfd):
     rows = [{"text": text, "label": label} for text, label in zip(sentences(4, 1), "abab", strict=True)]
     train = write_table(tmp_path / "train.tsv", rows)
     unknown = write_table(tmp_path / "unknown.tsv", [*rows, {"text": "w1", "label": "z"}])
     pairs = write_table(tmp_path / "pairs.tsv", [{"text": "w1", "text_b": "w2", "label": "a"}])
-    found = checked(capsys, train, unknown, pairs, "--encoder", encoder)["findings"]
-    refused = [finding["message"] for finding in found if finding["kind"] == "refused"]
-    assert "unknown.tsv, line 6: unknown label 'z'; known: a, b" in refused[0]
-    assert "pairs.tsv has pairs of texts" in refused[1]
     same = write_table(tmp_path / "same.tsv", [{"text": f"w{i}", "label": "2"} for i in range(4)])
-    (finding,) = checked(capsys, same, "--encoder", encoder, "--task", "regression")["findings"]
-    assert "all labels are 2; a correlation needs at least two values" in finding["message"]
+    given = {"encoder": encoder, "out": str(tmp_path / "run"), "dry_run": True}
+    for table, test, task, said in (
+        (train, unknown, "classification", r"unknown\.tsv, line 6: unknown label 'z'; known: a, b"),
+        (train, pairs, "classification", r"pairs\.tsv has pairs of texts"),
+        (same, same, "regression", "all labels are 2; a correlation needs at least two values"),
+    ):
+        with pytest.raises(brimful.BrimfulError, match=said):
+            brimful.finetune(train=table, test=test, task=task, **given)
     spans = write_table(tmp_path / "spans.jsonl", [{"text": "w1 w22", "spans": [[3, 5, "X"], [0, 2, "X"]]}])
-    found = checked(capsys, spans, "--encoder", encoder, "--task", "token-classification")["findings"]
-    assert "1 of 2 spans" in next(f["message"] for f in found if f["kind"] == "targets")
-    assert main(["check", train, "--encoder", encoder, "--overlap", "31"]) == 1
-    assert "overlap is 31: windows of 32 tokens can share 0 to 29" in capsys.readouterr().err
+    brimful.finetune(train=spans, test=spans, task="token-classification", **given)
+    assert "1 of 2 spans" in " ".join(capfd.readouterr().err.split())
+    with pytest.raises(brimful.BrimfulError, match="overlap is 31: windows of 32 tokens can share 0 to 29"):
+        brimful.finetune(train=train, test=train, overlap=31, **given)

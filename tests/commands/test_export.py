@@ -22,14 +22,13 @@ from brimful.commands.pretrain import pretrain
 from brimful.corpus.tokenize.vocabulary_training import train
 from brimful.data.batch import pack
 from brimful.data.examples import encode_texts
-from brimful.exporting import gate, graph, transformers_runs
+from brimful.exporting import gate, graph
+from brimful.exporting.formats import Onnx
 from brimful.exporting.gate import measure_difference, random_examples
 from brimful.exporting.graph import PaddedModel
-from brimful.exporting.graph_formats import Onnx
 from brimful.hf.folders import load_model, save_model
 from brimful.model.heads import (
     MaskedLMHead,
-    PairHead,
     PretrainingHead,
     SequenceHead,
     SpanHead,
@@ -300,22 +299,17 @@ def test_weights_that_one_onnx_file_cannot_hold_are_beside_it(
     indirect=True,
 )
 def test_a_masked_lm_and_a_bare_encoder_are_exported(model: Path, tmp_path: Path) -> None:
-    """A bare one as ONNX is slow, and above; padded it is compared in test_heads."""
+    """As ONNX they are slow, and above; padded they are compared in test_heads."""
     encoder = Encoder.load(model / "model")
-    for name, head, kinds in (("mlm", MaskedLMHead(encoder), ("hf", "onnx")), ("bare", None, ("hf",))):
+    for name, head in (("mlm", MaskedLMHead(encoder)), ("bare", None)):
         save_model(tmp_path / name, encoder, head)
-        for kind in kinds:
-            out = tmp_path / f"{name}-{kind}"
-            result = export(run=str(tmp_path / name), out=str(out), format=kind, masked_lm=kind == "onnx")
-            assert result["max_abs_logit_difference"] < 1e-4
-            if kind == "onnx":
-                session = onnxruntime.InferenceSession(str(out / "onnx" / "model.onnx"))
-                assert session.get_outputs()[0].shape[2] == encoder.config.vocabulary_size
+        result = export(run=str(tmp_path / name), out=str(tmp_path / f"{name}-hf"))
+        assert result["max_abs_logit_difference"] < 1e-4
 
 
 @pytest.mark.parametrize("model", ["modern"], indirect=True)
 def test_an_encoder_is_one_graph_from_ids_to_vectors_of_length_1(model: Path, tmp_path: Path) -> None:
-    """A masked-LM head stays out unless it is asked for; no shape is listed that a quantiser trips over."""
+    """A masked-LM head stays out; no shape is listed that a quantiser trips over."""
     encoder = Encoder.load(model / "model")
     save_model(tmp_path / "mlm", encoder, MaskedLMHead(encoder), max_length=20)
     result = export(run=str(tmp_path / "mlm"), out=str(tmp_path / "out"), format="onnx")
@@ -332,15 +326,6 @@ def test_an_encoder_is_one_graph_from_ids_to_vectors_of_length_1(model: Path, tm
     assert printed == pytest.approx(float(vectors[0] @ vectors[1]), abs=1e-3)
 
 
-@pytest.mark.parametrize("model", ["bert"], indirect=True)
-def test_a_masked_lm_head_is_asked_for_where_it_is(model: Path, tmp_path: Path) -> None:
-    options = {"run": str(model), "out": str(tmp_path / "out"), "masked_lm": True}
-    with pytest.raises(BrimfulError, match="the model has none: leave it out"):
-        export(**options, format="onnx", dry_run=True)
-    with pytest.raises(BrimfulError, match="hf keeps it: leave it out"):
-        export(**options, dry_run=True)
-
-
 def test_other_heads_are_exported(model: Path, tmp_path: Path) -> None:
     """To Hugging Face folders; for ONNX the padded model is compared in test_heads, its tracing above."""
     encoder = Encoder.load(model / "model")
@@ -349,31 +334,6 @@ def test_other_heads_are_exported(model: Path, tmp_path: Path) -> None:
         save_model(tmp_path / name, encoder, head)
         result = export(run=str(tmp_path / name), out=str(tmp_path / f"{name}-hf"))
         assert result["max_abs_logit_difference"] < 1e-4
-
-
-@pytest.mark.parametrize("model", ["bert", "roberta"], indirect=True)
-def test_the_scores_of_pairs_are_checked_too(model: Path, tmp_path: Path, monkeypatch, capsys) -> None:
-    encoder = Encoder.load(model / "model")
-    head = PretrainingHead(encoder)
-    save_model(tmp_path / "both", encoder, head)
-    right = transformers_runs.transformers_run
-
-    def off(folder: Path, head, *named: str, **options):
-        forward = right(folder, head, *named, **options)
-        return (lambda inputs: forward(inputs) + 1e-2) if type(head) is PairHead else forward
-
-    monkeypatch.setattr(gate, "transformers_run", off)
-    options = {"run": str(tmp_path / "both"), "out": str(tmp_path / "out")}
-    if encoder.config.variant == "roberta":
-        export(**options)
-        assert "pairs were not checked: transformers has no class" in capsys.readouterr().err
-    else:
-        with pytest.raises(BrimfulError, match=r"differ by 1\.0e-02; nothing was written"):
-            export(**options)
-    monkeypatch.setattr(graph, "write_onnx", lambda path, *_, **__: path.parent.mkdir(parents=True))
-    monkeypatch.setattr(gate, "check_written", lambda *_: 0.0)
-    export(**options | {"out": str(tmp_path / "onnx")}, format="onnx", masked_lm=True)
-    assert "those of pairs are left out" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("model", ["modern"], indirect=True)

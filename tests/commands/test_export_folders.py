@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +14,7 @@ from safetensors.torch import load_file
 
 from brimful import Encoder
 from brimful.base.errors import BrimfulError
-from brimful.base.storage import atomic_directory
 from brimful.cli.main import main
-from brimful.commands import export as exporting
 from brimful.commands.export import export
 from brimful.corpus.text.special_ids import special_ids
 from brimful.corpus.text.tokenizer import load
@@ -240,7 +237,7 @@ def test_what_transformers_says_of_a_folder_is_told(folder, tmp_path, monkeypatc
 def test_a_setting_that_only_transformers_refuses_is_named(folder, tmp_path, value):
     values = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(values | {"bos_token_id": value}))
-    with pytest.raises(BrimfulError, match=r"cannot load .*given; .*bos_token_id of config\.json"):
+    with pytest.raises(BrimfulError, match=r"cannot load .*given; .*bos_token_id"):
         export(run=str(folder), out=str(tmp_path / "out"))
 
 
@@ -308,29 +305,3 @@ def test_a_second_export_to_a_folder_is_refused(folder, tmp_path, monkeypatch):
     assert refused[0].returncode == 1
     assert f"{out} is in use by process {os.getpid()}" in refused[0].stderr
     assert not (out / ".lock").exists()
-
-
-def test_an_interrupt_says_what_was_written(folder, tmp_path, monkeypatch, capsys):
-    """Nothing, until the folder has its name."""
-    line = ["export", str(folder), "--out", str(tmp_path / "out")]
-
-    @contextmanager
-    def late(*arguments):
-        with atomic_directory(*arguments) as place:
-            yield place
-        raise KeyboardInterrupt
-
-    def early(*_, **__):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(folders, "save_model", early)
-        assert main(line) == 130
-    assert capsys.readouterr().err.splitlines()[-1] == "brimful: interrupted; nothing was written"
-    assert not (tmp_path / "out").exists()
-    for _ in range(2):
-        with monkeypatch.context() as patch:
-            patch.setattr(exporting, "atomic_directory", late)
-            assert main(line) == 130
-        assert capsys.readouterr().err.splitlines()[-1] == "brimful: interrupted"
-        assert (tmp_path / "out" / "export.json").exists()

@@ -14,8 +14,8 @@ import brimful
 from brimful.data.example_batches import batch_of
 from brimful.data.examples import Examples
 from brimful.tasks import registry
-from brimful.tasks.output import write_rows
 from builders.encoders import small, word_tokenizer
+from builders.tables import write_rows
 
 MOST_LINES = 80
 

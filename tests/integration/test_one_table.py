@@ -60,7 +60,6 @@ def test_one_table_is_enough(one, inputs, tmp_path, capsys):
         assert (told["row"], told["gold"]) == (row, lines[row].split(chr(9))[1])
     kinds = {(finding["table"], finding["kind"]) for finding in summary["findings"]}
     assert not {"leakage", "near leakage"} & {kind for _, kind in kinds}
-    assert summary["train"]["duplicates_in_test"] == summary["train"]["near_duplicates_in_test"] == 0
     overview = load_runs([one])[0].summary
     assert overview is not None
     assert ["Test rows held out of train", "150 (held_out_rows.json)"] in overview.tables[0].rows
@@ -201,5 +200,7 @@ def test_labels_of_a_row_each_leave_probabilities_as_they_are(inputs, tmp_path, 
         finetune(**given, learning_rates=[1e-4, 1e-3], dry_run=True)
     numbers = [row | {"label": str(number)} for number, row in enumerate(rows)]
     given["train"] = given["test"] = write_table(tmp_path / "numbers.tsv", numbers)
-    with pytest.raises(BrimfulError, match="--task regression"):  # which is what is meant, not 520 classes
-        finetune(**given, dry_run=True)
+    finetune(**given, dry_run=True)
+    assert "--task regression if labels are values" in " ".join(capsys.readouterr().err.split())
+    with pytest.raises(BrimfulError, match="--task regression if labels are values"):
+        finetune(**given | {"test": None}, dry_run=True)

@@ -11,8 +11,8 @@ from brimful.base.config import read_yaml
 from brimful.base.errors import BrimfulError
 from brimful.tables.layouts import Columns, find_layout
 from brimful.tables.table_files import read_table
-from brimful.tasks.output import write_rows
 from builders.encoders import small
+from builders.tables import write_rows
 
 FAST = {"precision": "fp32", "dropout": 0.0, "initialisation": "random", "learning_rates": (3e-3,)}
 

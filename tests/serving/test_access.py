@@ -8,7 +8,6 @@ import pytest
 
 from brimful.base.errors import BrimfulError
 from brimful.serving.access import token_of_environment
-from brimful.serving.config import ServeConfig
 from builders.http_app import Asked, asked
 
 CLASSIFY = "/v1/classify"
@@ -135,39 +134,3 @@ def test_what_is_not_called_json_is_refused_and_the_header_is_named(server: Aske
     assert response.status_code == 415
     assert "Content-Type: application/json" in response.json()["error"]["message"]
     assert post(server, {"Content-Type": "Application/JSON; charset=utf-8"}).status_code == 200
-
-
-def test_pages_ask_if_their_origin_is_named(quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = {"Origin": "https://app.example.org", "Sec-Fetch-Site": "cross-site"}
-    ahead = {
-        **page,
-        "Access-Control-Request-Method": "POST",
-        "Access-Control-Request-Headers": "authorization",
-    }
-    allowed = "access-control-allow-origin"
-    with asked(quick) as server:
-        assert post(server, ahead, "OPTIONS").status_code == 405
-        assert allowed not in post(server, page, "GET", "/v1/models").headers
-    monkeypatch.setenv("BRIMFUL_TOKEN", "sesame")
-    for origins in (("https://app.example.org",), ("*",)):
-        for token in ("sesame", None):
-            if token is None:
-                monkeypatch.delenv("BRIMFUL_TOKEN")
-            else:
-                monkeypatch.setenv("BRIMFUL_TOKEN", token)
-            with asked(quick, cors=origins) as server:
-                assert post(server, ahead, "OPTIONS").status_code == 204
-                answer = post(server, {**page, **JSON, "Authorization": "Bearer sesame"})
-                assert (answer.status_code, allowed in answer.headers) == (200, True)
-                wrong = post(server, {**page, **JSON}, "GET", "/nothing")
-                assert allowed in wrong.headers
-                other = post(server, {**page, **JSON, "Origin": "https://other.example"})
-                if origins != ("*",):
-                    assert allowed not in other.headers
-                    assert other.status_code == (403 if token is None else 401)
-
-
-@pytest.mark.parametrize("origin", ["app.example.org", "https://app.example.org/", "https://", "file:///x"])
-def test_what_is_no_origin_is_refused(origin: str) -> None:
-    with pytest.raises(BrimfulError, match="cors is "):
-        ServeConfig(models=("x",), cors=(origin,))

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from functools import partial
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
-from brimful.serving.queue import LONG, QueuedRequest, RequestQueue
+from brimful.serving.queue import LONG, QueuedRequest, QueuedText, QueuedWindow, RequestQueue
 from brimful.serving.service import BatchEngine
 
 WORKERS = 3
@@ -18,48 +19,49 @@ PATIENCE = 60.0
 class Waiting:
     """A model whose batches, of one text each, end once `together` of them are computed at the same time."""
 
-    name, budget, pace, served = "waiting", 1, 1e3, SimpleNamespace(max_length=9)
+    name, budget, speed, served = "waiting", 1, 1e3, SimpleNamespace(max_length=9)
 
     def __init__(self, workers: int) -> None:
         self.workers, self.met = workers, threading.Barrier(workers)
 
-    def read(self, texts: list[str], second: None, overlap: None, *, long: bool) -> list[SimpleNamespace]:
-        return [SimpleNamespace(lengths=[1], cut={}) for _ in texts]
+    def read(self, texts: list[str], second: None, overlap: None, *, long: bool) -> list[QueuedText]:
+        window = [np.zeros(1)]
+        return [QueuedText(text, None, window, window, []) for text in texts]
 
-    def learn(self, readings: list[SimpleNamespace]) -> None:
-        pass
-
-    def timed(self, tokens: int, seconds: float) -> None:
-        pass
-
-    def outputs(self, parts: list[tuple[SimpleNamespace, int, int]]) -> list[int]:
+    def outputs(self, windows: list[QueuedWindow]) -> list[int]:
         assert self.met.n_waiting < self.workers
         self.met.wait(PATIENCE)
-        return [0] * len(parts)
+        return [0] * len(windows)
 
-    def answers(self, readings: list[SimpleNamespace], outputs: list[list[int]]) -> list[str]:
-        return ["answered"] * len(readings)
+    def answer(self, texts: list[QueuedText]) -> None:
+        for text in texts:
+            text.value = "answered"
+
+
+def values(request: QueuedRequest) -> list[str]:
+    """The answers to its texts."""
+    return [text.value for text in request.results]
 
 
 @pytest.mark.parametrize("workers", [1, WORKERS])
 def test_batches_are_computed_beside_each_other(workers: int) -> None:
     model, over = Waiting(workers), threading.Semaphore(0)
-    queue = RequestQueue(100, lambda jobs: [over.release() for _ in jobs] and None)
-    engine = BatchEngine(queue, lambda rows, seconds: None)
+    queue = RequestQueue(100, lambda requests: [over.release() for _ in requests] and None)
+    engine = BatchEngine(queue, lambda model, tokens, seconds: None)
     engine.employ(WORKERS)  # another model has so many
-    jobs = [QueuedRequest(model, ["a"]) for _ in range(2 * WORKERS)]
-    for job in jobs:
-        queue.admit(job)
-    for _ in jobs:
+    requests = [QueuedRequest(model, ["a"]) for _ in range(2 * WORKERS)]
+    for request in requests:
+        queue.admit(request)
+    for _ in requests:
         assert over.acquire(timeout=PATIENCE)
     queue.stop(RuntimeError("over"))
-    assert [job.results for job in jobs] == [["answered"]] * len(jobs)
+    assert [values(request) for request in requests] == [["answered"]] * len(requests)
     assert engine.lost == ""
 
 
 def test_a_function_that_waits_for_an_engine_that_stops_gets_its_error() -> None:
-    queue = RequestQueue(100, lambda jobs: None)
-    engine = BatchEngine(queue, lambda rows, seconds: None)
+    queue = RequestQueue(100, lambda requests: None)
+    engine = BatchEngine(queue, lambda model, tokens, seconds: None)
     assert engine.call(lambda: 7) == 7
     with pytest.raises(ZeroDivisionError):
         engine.call(lambda: 1 // 0)
@@ -77,8 +79,8 @@ def test_a_function_that_waits_for_an_engine_that_stops_gets_its_error() -> None
 
 def test_texts_of_those_who_left_hold_up_nobody() -> None:
     first, over = Waiting(1), threading.Semaphore(0)
-    queue = RequestQueue(100, lambda jobs: [over.release() for _ in jobs] and None)
-    BatchEngine(queue, lambda rows, seconds: None)
+    queue = RequestQueue(100, lambda requests: [over.release() for _ in requests] and None)
+    BatchEngine(queue, lambda model, tokens, seconds: None)
     held, gone = threading.Event(), threading.Event()
     queue.call(lambda: held.wait(PATIENCE) and None)
     many = QueuedRequest(first, ["a"] * 50, has_left=gone.is_set)
@@ -88,24 +90,23 @@ def test_texts_of_those_who_left_hold_up_nobody() -> None:
         time.sleep(0.01)
     last = QueuedRequest(first, ["a"])
     queue.admit(last)
-    time.sleep(0.05)  # the thread that tokenizes has enough, and waits
     gone.set()
     queue.expire()
     held.set()
     assert over.acquire(timeout=PATIENCE)
     assert over.acquire(timeout=PATIENCE)
     queue.stop(RuntimeError("over"))
-    assert last.results == ["answered"]
+    assert values(last) == ["answered"]
 
 
 def test_the_thread_for_long_texts_sleeps_while_there_are_none() -> None:
     """Each time that it woke, it would hold up the threads that have work."""
     model, over = Waiting(1), threading.Semaphore(0)
-    queue = RequestQueue(100, lambda jobs: [over.release() for _ in jobs] and None)
+    queue = RequestQueue(100, lambda requests: [over.release() for _ in requests] and None)
     woken = []
     for long, readers in queue._to_read.items():
         readers.wait = partial(counted, readers.wait, woken, long)
-    BatchEngine(queue, lambda rows, seconds: None)
+    BatchEngine(queue, lambda model, tokens, seconds: None)
     for text in ["a", "a", "a" * (LONG + 1), "a"]:
         queue.admit(QueuedRequest(model, [text]))
         assert over.acquire(timeout=PATIENCE)

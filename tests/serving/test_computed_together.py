@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from brimful.base.errors import BrimfulError
-from brimful.serving.batch_model import BatchModel, TokenizedText, open_models
+from brimful.serving.batch_model import BatchModel, open_models
 from brimful.serving.config import Opening
 from brimful.serving.opening import open_served
+from brimful.serving.queue import QueuedWindow
 from builders.served import write_models
 
 THREADS, TURNS = 4, 6
@@ -36,10 +37,13 @@ def test_a_model_is_called_after_the_folder_that_was_given(
         open_models([*openings, openings[-1]], lambda function: function())
 
 
-def numbers(model: BatchModel, batch: list[TokenizedText]) -> list[object]:
-    outputs = model.outputs([(each, 0, 1) for each in batch])
-    answers = model.answers(batch, [[each] for each in outputs])
-    return [each.value.tolist() if isinstance(each.value, np.ndarray) else each.value for each in answers]
+def numbers(model: BatchModel, given: list[str]) -> list[object]:
+    texts = model.read(given, None, None)
+    outputs = model.outputs([QueuedWindow(text, 0) for text in texts])
+    for text, output in zip(texts, outputs, strict=True):
+        text.outputs = [output]
+    model.answer(texts)
+    return [text.value.tolist() if isinstance(text.value, np.ndarray) else text.value for text in texts]
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
@@ -48,7 +52,7 @@ def test_in_any_thread_a_text_has_the_same_answer(models: Path, name: str, preci
     opening = Opening(model=str(models / name), precision=precision, device="cpu", stays=True)  # type: ignore[arg-type]
     model = BatchModel(name, open_served(opening))
     model._threads = 1
-    batches = [model.read(TEXTS[start::8], None, None) for start in range(8)]
+    batches = [TEXTS[start::8] for start in range(8)]
     expected = [numbers(model, batch) for batch in batches]
     with ThreadPoolExecutor(THREADS) as pool:
         found = list(pool.map(lambda batch: numbers(model, batch), batches * TURNS))

@@ -34,18 +34,18 @@ def server(quick: Path) -> Iterator[Asked]:
         (b'{"text": "\xed\xa0\x80"}', 400, "not UTF-8"),
         (b'{"text": ', 400, "no JSON"),
         (b"", 400, "no JSON"),
-        (b"[" * 100_000, 422, "an object is wanted, not a list"),
+        (b"[" * 100_000, 422, "Expected `object`, got `array`"),
         (b'{"texts": ' + b"[" * 100_000, 422, "texts[0]"),
-        (rb'{"text": "\ud800 w1"}', 422, "surrogate"),
+        (rb'{"text": "\ud800 w1"}', 400, "surrogate"),
         (b'{"text": "a", "text": "b"}', 422, "text is there twice"),
         (b'{"text": "a", "model": null, "model": null}', 422, "model is there twice"),
         (b"null", 422, "null"),
         ({}, 422, "one of text, texts and inputs"),
         ({"text": "a", "inputs": "a"}, 422, "text and inputs"),
         ({"text": "a", "colour": 1}, 422, "colour"),
-        ({"text": 1}, 422, "text: a text is wanted, not a whole number"),
-        ({"texts": ["a", None]}, 422, "texts[1]: a text is wanted, not null"),
-        ({"texts": "a"}, 422, "texts: a list is wanted, not a text"),
+        ({"text": 1}, 422, "Expected `str | null`, got `int` - at `$.text`"),
+        ({"texts": ["a", None]}, 422, "Expected `str`, got `null` - at `$.texts[1]`"),
+        ({"texts": "a"}, 422, "Expected `array | null`, got `str` - at `$.texts`"),
         ({"text": "a", "overflow": "wrap"}, 422, "wrap"),
         ({"text": "a", "abstain_below": 2}, 422, "abstain_below"),
         ({"inputs": "a", "abstain_below": 0.5}, 422, "abstain_below"),
@@ -115,7 +115,8 @@ def test_what_a_model_cannot_do_is_said(tmp_path: Path) -> None:
         encoder = {"model": "encoder"}
         assert "vectors" in server.refused(CLASSIFY, {"text": "a", **encoder})[1]
         assert "48 dimensions" in server.refused(EMBEDDINGS, {"input": "a", "dimensions": 49, **encoder})[1]
-        assert "one of input" in server.refused(EMBEDDINGS, {"input": "a", "inputs": "a", **encoder})[1]
+        refused = server.refused(EMBEDDINGS, {"input": "a", "inputs": "a", **encoder})
+        assert "unknown field `inputs`" in refused[1]
         for ids in ([1, 2], [[1, 2]]):
             assert (
                 "check_embedding_ctx_length=False" in server.refused(EMBEDDINGS, {"input": ids, **encoder})[1]
@@ -203,7 +204,7 @@ def test_a_deadline_passes_in_the_queue(quick: Path) -> None:
         assert next_one.status_code == 200
 
 
-@pytest.mark.parametrize("stage", ["outputs", "answers"])
+@pytest.mark.parametrize("stage", ["outputs", "answer"])
 @pytest.mark.parametrize(
     ("error", "said"),
     [
@@ -236,7 +237,7 @@ def test_a_batch_that_fails_fails_its_own_requests_alone(
         async def talk(client: Any) -> list[Any]:
             texts = ["w1", "w13", "w2"]
             tasks = [asyncio.create_task(client.post(CLASSIFY, json={"text": text})) for text in texts]
-            while server.service.queue._ready_tokens < 3:  # so that they are one batch
+            while sum(map(len, server.service.queue._ready.values())) < 3:  # so that they are one batch
                 await asyncio.sleep(0.01)
             release.set()
             return list(await asyncio.gather(*tasks))
@@ -284,7 +285,7 @@ def test_a_dead_engine_is_not_ready_and_answers_that(quick: Path, monkeypatch: p
         def dies(*_: Any) -> Any:
             raise SystemExit
 
-        monkeypatch.setattr(BatchModel, "answers", dies)
+        monkeypatch.setattr(BatchModel, "answer", dies)
         assert server.refused(CLASSIFY, {"text": "w1"})[0] == 500
         assert server.get("/health").status_code == 503
         assert server.get("/health/live").status_code == 200

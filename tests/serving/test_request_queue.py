@@ -5,6 +5,7 @@ import json
 from collections import Counter
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,10 +15,11 @@ from brimful.serving.queue import (
     STRETCH,
     LeftError,
     QueuedRequest,
+    QueuedText,
+    QueuedWindow,
     RefusedError,
     RequestQueue,
-    TextsToRead,
-    Windows,
+    UnreadText,
 )
 
 REQUESTS, TOKENS, SECONDS = 6, 60, 5
@@ -29,14 +31,13 @@ class Budgeted:
 
     budget: int
     workers: int = 1
-    pace: float = 10.0
+    speed: float = 10.0
 
 
-@dataclass
-class Tokenized:
-    """A text, as far as the queue knows it."""
-
-    lengths: list[int]
+def tokenized(unread: UnreadText) -> QueuedText:
+    """A text of which each window has the length that it says."""
+    windows = [np.zeros(length) for length in json.loads(unread.text)]
+    return QueuedText(unread.text, None, windows, windows, [], request=unread.request, place=unread.place)
 
 
 class Simulation:
@@ -48,83 +49,87 @@ class Simulation:
         self.queue = RequestQueue(REQUESTS, self.over.extend, clock=lambda: self.now)
         self.queue.most_tokens = TOKENS
         self.models = Budgeted(10), Budgeted(25, workers=2)
-        self.jobs: list[QueuedRequest] = []
+        self.requests: list[QueuedRequest] = []
         self.gone: set[int] = set()
-        self.reading: list[TextsToRead] = []
+        self.reading: list[UnreadText] = []
         self.read_texts: list[tuple[int, int]] = []
         self.taken: list[tuple[int, int, int]] = []
-        self.computing: list[list[Windows]] = []
+        self.computing: list[list[QueuedWindow]] = []
 
     def arrive(self, model: int, texts: list[list[int]], paired: bool = False, long: bool = False) -> bool:
-        """A job; `texts` are the lengths of windows."""
-        number, written = len(self.jobs), [repr(each).ljust(LONG + 1 if long else 1) for each in texts]
-        beside = self.queue.tokens - max((job.tokens for job in self.jobs if not job.is_over), default=0)
+        """A request; `texts` are the lengths of windows."""
+        number, written = len(self.requests), [repr(each).ljust(LONG + 1 if long else 1) for each in texts]
+        largest = max((request.tokens for request in self.requests if not request.is_over), default=0)
         queue, expected = self.queue, 3 * len(texts)
-        is_full = queue.requests > 0 and beside + expected > queue.most_tokens
+        is_full = queue.requests > 0 and queue.tokens - largest + expected > queue.most_tokens
         is_full = is_full or queue.requests == queue.most_requests
-        job = QueuedRequest(self.models[model], written, written if paired else None, tokens=expected)
-        job.deadline, job.has_left = self.now + SECONDS, lambda: number in self.gone
+        request = QueuedRequest(self.models[model], written, written if paired else None, tokens=expected)
+        request.deadline, request.has_left = self.now + SECONDS, lambda: number in self.gone
         if is_full:
             with pytest.raises(RefusedError) as refused:
-                self.queue.admit(job)
+                self.queue.admit(request)
             assert refused.value.status == 429
             assert refused.value.wait is not None
         else:
-            self.queue.admit(job)
-            self.jobs.append(job)
+            self.queue.admit(request)
+            self.requests.append(request)
         return not is_full
 
     def read(self, long: bool = False) -> None:
         """Hand texts out to be tokenized."""
-        parts = self.queue.texts_to_read(long=long)
-        characters = [sum(map(len, (*part.texts, *(part.second or ())))) for part in parts]
-        assert sum(characters) <= LONG or sum(len(part.texts) for part in parts) == 1
-        assert not parts or long == any(size > LONG for size in characters)
-        assert not any(part.job.is_over for part in parts)
-        self.reading += parts
+        found = self.queue.texts_to_read(long=long)
+        sizes = [len(each.text) + len(each.second or "") for each in found]
+        assert sum(sizes) <= LONG or len(found) == 1
+        assert not found or long == any(size > LONG for size in sizes)
+        assert not any(each.request.is_over for each in found)
+        self.reading += found
 
     def put(self) -> None:
         """Have tokenized the first of what was handed out."""
         if self.reading:
-            part = self.reading.pop(0)
-            self.read_texts += [(part.job.number, part.first + i) for i in range(len(part.texts))]
-            self.queue.put(part, [Tokenized(json.loads(text)) for text in part.texts])
+            unread = self.reading.pop(0)
+            self.read_texts.append((unread.request.number, unread.place))
+            self.queue.put([tokenized(unread)])
 
-    def take(self) -> list[Windows]:
+    def take(self) -> list[QueuedWindow]:
         batch = self.queue.batch()
         if batch:
-            (model,) = {part.job.model for part in batch}
-            assert len({part.job.second is None for part in batch}) == 1
-            windows = [(part.job.number, part.text.place, i) for part in batch for i in range(*part[1:])]
-            assert sum(part.length for part in batch) <= model.budget or len(windows) == 1
-            assert not any(part.job.is_over for part in batch)
-            self.taken += windows
+            (model,) = {window.request.model for window in batch}
+            assert len({window.request.second is None for window in batch}) == 1
+            assert sum(window.length for window in batch) <= model.budget or len(batch) == 1
+            assert not any(window.request.is_over for window in batch)
+            self.taken += self.names(batch)
             self.computing.append(batch)
-            assert sum(each[0].job.model is model for each in self.computing) <= model.workers
+            assert sum(each[0].request.model is model for each in self.computing) <= model.workers
         return batch
+
+    def names(self, batch: list[QueuedWindow]) -> list[tuple[int, int, int]]:
+        return [(window.request.number, window.text.place, window.place) for window in batch]
 
     def compute(self) -> None:
         if self.computing:
             batch = self.computing.pop(0)
-            outputs = [(part.job.number, part.text.place, i) for part in batch for i in range(*part[1:])]
-            whole = self.queue.keep(batch, outputs, 0.5)
+            model = batch[0].request.model
+            whole = self.queue.keep(batch, self.names(batch))
             for text in whole:
-                count = range(len(text.reading.lengths))
-                assert text.outputs == [(text.job.number, text.place, i) for i in count]
-            self.queue.complete(whole, [(text.job.number, text.place) for text in whole])
-            self.queue.computed(batch[0].job.model)
+                count = range(len(text.lengths))
+                assert text.outputs == [(text.request.number, text.place, place) for place in count]
+            self.queue.complete(whole)
+            self.queue.computed(model)
 
     def leave(self, number: int) -> None:
         self.gone.add(number)
+        self.queue.expire()
 
     def wait(self, seconds: float) -> None:
         self.now += seconds
         self.queue.expire()
 
     def read_all(self) -> None:
-        """Tokenize what is wanted, and compute nothing."""
+        """Tokenize all that waits, and compute nothing."""
         for long in (False, True):
-            self.read(long) if self.queue._unread[long] else None
+            while self.queue._unread[long]:
+                self.read(long)
         while self.reading:
             self.put()
 
@@ -134,8 +139,8 @@ class Simulation:
             self.read_all()
             self.take()
             self.compute()
-        assert self.take() == []  # what is left in lines is of jobs that are over
-        assert (self.queue.requests, self.queue.tokens, self.queue._ready_tokens) == (0, 0, 0)
+        assert self.take() == []  # what is left in lines is of requests that are over
+        assert (self.queue.requests, self.queue.tokens, self.queue._running) == (0, 0, {})
 
 
 STEPS = st.one_of(
@@ -154,62 +159,62 @@ STEPS = st.one_of(
 
 
 @given(st.lists(STEPS, max_size=60))
-def test_every_job_is_over_once_and_right(steps: list[tuple]) -> None:
+def test_every_request_is_over_once_and_right(steps: list[tuple]) -> None:
     world = Simulation()
     for name, *values in steps:
-        if name == "read" and not world.queue._unread[values[0]]:
-            continue
         getattr(world, name)(*values)
     world.gone.clear()
     world.finish()
-    assert Counter(map(id, world.over)) == Counter(map(id, world.jobs))
-    for job in world.jobs:
-        if job.error is None:
-            assert job.results == [(job.number, place) for place in range(len(job.results))]
+    assert Counter(map(id, world.over)) == Counter(map(id, world.requests))
+    for request in world.requests:
+        if request.error is None:
+            assert [text.place for text in request.results] == list(range(len(request.results)))
+            assert not any(text.missing for text in request.results)
         else:
-            assert isinstance(job.error, LeftError | RefusedError)
+            assert isinstance(request.error, LeftError | RefusedError)
     assert len(set(world.taken)) == len(world.taken)
     assert len(set(world.read_texts)) == len(world.read_texts)
 
 
 @given(st.lists(st.tuples(st.integers(0, 1), st.integers(1, 30)), min_size=1, max_size=REQUESTS))
 def test_the_oldest_text_has_its_turn_and_batches_are_as_full_as_its_model_allows(
-    jobs: list[tuple[int, int]],
+    requests: list[tuple[int, int]],
 ) -> None:
     world = Simulation()
     world.queue.most_tokens = 10**6
-    for model, length in jobs:
+    for model, length in requests:
         world.arrive(model, [[length]])
+    world.read_all()
     while world.queue.requests:
-        world.read_all()
-        waiting = [text for line in world.queue._ready.values() for *_, text in line]
+        waiting = [request.ready[0] for line in world.queue._ready.values() for *_, request in line]
         batch = world.take()
-        assert batch[0].job.number == min(text.job.number for text in waiting)
-        left = [text for text in waiting if not text.taken and text.job.model is batch[0].job.model]
+        assert batch[0].request.number == min(text.request.number for text in waiting)
+        left = [text for text in waiting if not text.taken and text.request.model is batch[0].request.model]
         if left:
-            oldest = min(left, key=lambda text: text.job.number)
-            assert sum(part.length for part in batch) + sum(oldest.reading.lengths) > oldest.job.model.budget
+            oldest = min(left, key=lambda text: text.request.number)
+            budget = oldest.request.model.budget
+            assert sum(window.length for window in batch) + sum(oldest.lengths) > budget
         world.compute()
 
 
-def test_short_jobs_pass_a_long_one_which_goes_on_beside_them() -> None:
+def test_short_requests_pass_a_long_one_which_goes_on_beside_them() -> None:
     """A batch takes a second. Of a text of 200 windows and a short text each second, half of what can be
     computed is wanted by the short ones at first, all of it later."""
     world = Simulation()
     world.queue.most_requests = world.queue.most_tokens = 10**6
     world.arrive(0, [[10] * 200], long=True)
-    world.jobs[0].deadline = float("inf")
+    world.requests[0].deadline = float("inf")
     world.read_all()
     waits, long = [], 0
     for second in range(80):
         if second >= 40 or second % 2:
             assert world.arrive(0, [[10]])
         world.read_all()
-        (part,) = world.take()
-        long += part.job.number == 0
+        (window,) = world.take()
+        long += window.request.number == 0
         world.now += 1
-        if part.job.number:
-            waits.append(world.now - part.job.arrived)
+        if window.request.number:
+            waits.append(world.now - window.request.arrived)
         world.compute()
         if second == 39:
             assert long == 20
@@ -217,35 +222,36 @@ def test_short_jobs_pass_a_long_one_which_goes_on_beside_them() -> None:
     assert long == 20 + 40 // (STRETCH + 1)
 
 
-def test_texts_of_long_jobs_are_tokenized_in_slices_between_which_short_ones_pass() -> None:
+def test_texts_of_long_requests_are_tokenized_in_slices_between_which_short_ones_pass() -> None:
     world = Simulation()
     world.queue.most_tokens = 10**6
-    world.arrive(0, [[3]] * 1000)
-    world.read_all()
-    first = len(world.read_texts)
-    assert 1 <= first <= 4  # of three tokens, for a batch of ten
+    world.arrive(0, [[3]] * 10_000)
+    world.read()
+    first = len(world.reading)
+    assert first <= LONG // 3
     world.arrive(0, [[3]])
-    world.read_all()
-    assert world.read_texts[first] == (1, 0)
+    world.read()
+    world.read()
+    assert world.requests[1] in [each.request for each in world.reading[first:]]
     world.leave(0)
-    world.read_all()
-    assert isinstance(world.jobs[0].error, LeftError)
-    assert len(world.read_texts) < 12  # and none after the client has left
+    known = len(world.reading)
+    world.read()
+    assert isinstance(world.requests[0].error, LeftError)
+    assert len(world.reading) == known  # none after the client has left
 
 
-def test_short_jobs_pass_one_whose_texts_take_longer_to_tokenize_than_to_compute() -> None:
+def test_short_requests_pass_one_whose_texts_take_longer_to_tokenize_than_to_compute() -> None:
     world = Simulation()
     world.queue.most_tokens = 10**6
-    world.models[0].pace = 1e6
-    assert world.arrive(0, [[1]] * 400)
-    for _ in range(15):
+    assert world.arrive(0, [[1] + [0] * 2000] * 30)
+    for _ in range(10):
         world.read()
-        world.wait(0.25)  # in which a thread tokenizes
         assert world.arrive(0, [[1]])
-        world.put()
+        while world.reading:
+            world.put()
         world.read()
-        assert world.reading[0].job is world.jobs[-1]
-        world.wait(0.01)
+        world.read()
+        assert world.requests[-1] in [each.request for each in world.reading]
         while world.reading:
             world.put()
         while world.take():
@@ -258,12 +264,12 @@ def test_a_text_that_takes_long_to_tokenize_has_a_line_of_its_own() -> None:
     world.arrive(0, [[3]] * 40, long=True)
     world.arrive(1, [[3]] * 5)
     world.read(long=True)
-    (part,) = world.reading
-    assert (part.job, len(part.texts)) == (world.jobs[0], 1)
+    (unread,) = world.reading
+    assert unread.request is world.requests[0]
     world.read()
-    assert world.reading[1].job is world.jobs[1]
+    assert world.reading[1].request is world.requests[1]
     world.wait(SECONDS)
-    assert [job.error.status for job in world.over] == [504, 504]  # type: ignore[union-attr]
+    assert [request.error.status for request in world.over] == [504, 504]  # type: ignore[union-attr]
     assert world.queue.texts_to_read(long=True) == world.queue.texts_to_read() == []
 
 
@@ -277,10 +283,10 @@ def test_what_is_late_is_not_computed_on() -> None:
     world.wait(SECONDS)
     assert world.take() == []
     assert len(world.taken) == 3
-    assert (world.queue.requests, world.queue.tokens, world.queue._ready_tokens) == (0, 0, 0)
+    assert (world.queue.requests, world.queue.tokens) == (0, 0)
 
 
-def test_the_largest_job_takes_no_room_from_others_but_from_one_as_large() -> None:
+def test_the_largest_request_takes_no_room_from_others_but_from_one_as_large() -> None:
     world = Simulation()
     assert world.arrive(0, [[1]] * 1000)
     assert not world.arrive(0, [[1]] * 1000)
@@ -301,7 +307,8 @@ def test_a_closed_queue_accepts_nothing_and_ends_what_it_has() -> None:
     world.read_all()
     world.take()
     world.compute()
-    assert [job.results for job in world.over] == [[(0, 0)]]
+    assert [len(request.results) for request in world.over] == [1]
+    assert world.over[0].error is None
 
 
 def test_a_stopped_queue_ends_what_it_has_and_hands_out_nothing() -> None:
@@ -309,32 +316,31 @@ def test_a_stopped_queue_ends_what_it_has_and_hands_out_nothing() -> None:
     world.arrive(0, [[3], [4]])
     world.read_all()
     world.queue.stop(RefusedError(500, "lost"))
-    assert [str(job.error) for job in world.over] == ["lost"]
+    assert [str(request.error) for request in world.over] == ["lost"]
     assert world.queue.wait_for_batch() is None
     assert world.queue.wait_for_texts() is None
 
 
-def test_a_job_that_was_left_before_its_turn_keeps_no_texts() -> None:
+def test_a_request_that_was_left_before_its_turn_keeps_no_texts() -> None:
     world = Simulation()
     world.arrive(0, [[3]])
     world.arrive(0, [[4]])
-    first, second = world.jobs
+    first, second = world.requests
     world.gone.add(second.number)
     world.queue.expire()
     assert isinstance(second.error, LeftError)
     assert (first.texts, second.texts) == (["[3]"], [])
 
 
-def test_a_late_job_that_is_being_computed_is_answered() -> None:
+def test_a_late_request_that_is_being_computed_is_answered() -> None:
     world = Simulation()
     world.arrive(0, [[9], [9]])
     world.arrive(0, [[9]])
     world.read_all()
-    world.read_all()
     world.take()
     world.wait(SECONDS)
-    late, other = world.jobs
-    assert [getattr(job.error, "status", None) for job in (late, other)] == [504, 504]  # rows of both wait
+    errors = [getattr(request.error, "status", None) for request in world.requests]
+    assert errors == [504, 504]  # windows of both wait
     world = Simulation()
     world.arrive(0, [[9]])
     world.read_all()

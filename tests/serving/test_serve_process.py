@@ -13,7 +13,6 @@ import time
 import urllib.request
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -36,12 +35,12 @@ DYING = """
 import sys
 from brimful.serving.batch_model import BatchModel
 from brimful.cli.main import main
-compute = BatchModel.answers
-def answers(self, readings, outputs):
-    if readings[0].text == "die":
+compute = BatchModel.answer
+def answer(self, texts):
+    if texts[0].text == "die":
         raise SystemExit
-    return compute(self, readings, outputs)
-BatchModel.answers = answers
+    return compute(self, texts)
+BatchModel.answer = answer
 sys.exit(main(sys.argv[1:]))
 """
 
@@ -88,25 +87,19 @@ import sys
 import time
 from brimful.cli.main import main
 from brimful.serving import connection, server
-look, made = server.Process._look, server.Connection.connection_made
-counts = [0]
+look = server.Process._look
 connection.PATIENCE = 0.5
 async def look_while_busy(self):
     def turn():
         time.sleep(0.2)
-        counts.append(0)
         loop.call_soon(turn)
     loop = asyncio.get_running_loop()
     turn()
     await look(self)
-def count(self, transport):
-    counts[-1] += 1
-    made(self, transport)
-server.Process._look, server.Connection.connection_made = look_while_busy, count
-code = main(sys.argv[1:])
-print(max(counts), code)
+server.Process._look = look_while_busy
+sys.exit(main(sys.argv[1:]))
 """
-"""A server whose loop takes long for a turn. It prints the most connections that it accepted in one."""
+"""A server whose loop takes long for a turn."""
 
 
 @pytest.fixture
@@ -294,33 +287,6 @@ def test_a_server_whose_engine_has_died_ends_with_an_error(folder: Path) -> None
     assert "the engine has stopped" in err
 
 
-def test_a_full_queue_refuses_and_the_connection_goes_on(folder: Path) -> None:
-    found: list[tuple[int, Any]] = []
-    body = json.dumps({"texts": ["w1 w2"] * 1024})
-
-    def ask(port: int) -> None:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
-        for _ in range(20):
-            connection.request("POST", "/v1/classify", body, JSON)
-            response = connection.getresponse()
-            answer = json.loads(response.read())
-            found.append((response.status, answer))
-            assert (response.status == 429) == ("Retry-After" in response.headers)
-        connection.close()
-
-    with running(folder, "--queue-requests", "1", code=CODE) as process:
-        threads = [threading.Thread(target=ask, args=(process.port,)) for _ in range(6)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(60)
-        process.end()
-    assert {status for status, _ in found} == {200, 429}
-    assert len(found) == 120
-    assert all(answer["error"]["type"] == "overloaded" for status, answer in found if status == 429)
-    assert all(len(answer["results"]) == 1024 for status, answer in found if status == 200)
-
-
 def test_a_body_that_is_too_large_is_refused_to_a_client_that_still_sends(folder: Path) -> None:
     with running(folder, code=PATIENT) as process:
         size = 10 << 20
@@ -397,16 +363,6 @@ def test_a_busy_loop_gives_a_client_more_time(folder: Path) -> None:
         process.end()
 
 
-def test_a_busy_loop_accepts_all_connections_that_wait(folder: Path) -> None:
-    with running(folder, code=BUSY) as process:
-        request = b"GET /health/live HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
-        connections = [process.connect(request) for _ in range(100)]
-        assert all(text_of(each).startswith("HTTP/1.1 200 ") for each in connections)
-        most, code = process.end()[0].splitlines()[-1].split()
-    assert int(most) >= 20
-    assert code == "0"
-
-
 def refusal(*arguments: str, **environment: str) -> str:
     command = [sys.executable, "-m", "brimful", "serve", *arguments]
     done = subprocess.run(
@@ -428,7 +384,7 @@ def test_what_is_wrong_is_one_line(folder: Path, tmp_path: Path) -> None:
     shutil.copytree(folder, tmp_path / "bad\udcff")
     assert "bad\\udcff has a name that is not UTF-8" in refusal(str(tmp_path / "bad\udcff"), "--port", "0")
     assert "red\\x1b[31m holds no model" in refusal(str(tmp_path / "red\x1b[31m"), "--port", "0")
-    assert refusal(str(folder), "--port", "0", BRIMFUL_TOKEN="a b").startswith("brimful: BRIMFUL_TOKEN has")
+    assert "BRIMFUL_TOKEN is empty, or has" in refusal(str(folder), "--port", "0", BRIMFUL_TOKEN="a b")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         assert f"--port {port}: Address already in use" in refusal(str(folder), "--port", port)

@@ -26,12 +26,12 @@ FACTS: dict[str, Any] = {
     },
     "by_label": [{"label": "good", "support": 3, "precision": 0.5, "recall": 1.0, "f1": 0.67}],
     "abstain": [{"target": 0.9, "threshold": 0.8, "dev_coverage": 0.5, "dev_accuracy": 0.92}],
-    "confusion": {"labels": ["good", "bad"], "counts": [[3, 1], [0, 4]]},
     "calibration": {
         "ece": 0.1,
         "ece_calibrated": 0.02,
-        "bins": {"confidence": [0.6, 0.9], "accuracy": [0.5, 1]},
     },
+    "confused": [{"label": "good", "prediction": "bad", "rows": 1}],
+    "label_curve": [{"labels": 20, "tfidf": 0.7, "finetuned": 0.6}, {"labels": 50, "finetuned": 0.8}],
     "errors": [{"row": 3, "text": "fine", "label": "good", "prediction": "bad", "probability": 0.99}],
     "findings": [{"table": "train", "kind": "same", "count": 2, "message": "2 rows are equal"}],
 }
@@ -62,13 +62,13 @@ def test_what_must_be_known_stands_on_the_screen() -> None:
     assert metrics.rows[0][1].replace("\u202f", " ") == "81.0 ± 1.0 %"
     details = {
         "F1 of each label",
-        "Confusion on test",
+        "Confused labels",
         "Largest errors on test",
         "Noticed in the tables",
         "Trials",
     }
     assert details <= {table.title for table in summary.tables if table.is_detail}
-    assert {chart.kind for chart in summary.charts} == {"lines"}
+    assert [(chart.kind, len(chart.series)) for chart in summary.charts] == [("lines", 2)]
 
 
 def test_absent_facts_are_left_out() -> None:

@@ -13,8 +13,8 @@ from brimful.base.errors import BrimfulError
 from brimful.tables.layouts import LAYOUTS, Columns, find_layout, require_task
 from brimful.tables.table_files import read_file, read_table, read_texts
 from brimful.tasks.classification import Classification
-from brimful.tasks.output import write_rows
 from brimful.tasks.registry import find_task
+from builders.tables import write_rows
 
 MNLI = "index\tpromptID\tpairID\tgenre\tsentence1_binary_parse\tsentence2_binary_parse\tsentence1_parse"
 MNLI += "\tsentence2_parse\tsentence1\tsentence2"

@@ -22,7 +22,7 @@ from brimful.tables.table_files import read_table, read_texts
 from brimful.tables.tagged_files import read_tagged
 from brimful.tasks.classification import Classification, label_names
 from brimful.tasks.encoded import encode
-from brimful.tasks.output import write_rows
+from builders.tables import write_rows
 
 
 def write(path: Path, data: str | bytes) -> Path:

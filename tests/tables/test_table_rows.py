@@ -18,7 +18,8 @@ from brimful.corpus.reading.inputs import Span
 from brimful.corpus.reading.read import ReadConfig, read_documents
 from brimful.tables.file_rows import rows_of_file
 from brimful.tables.table_files import read_table
-from brimful.tasks.output import FORMATS, write_rows
+from brimful.tasks.output import FORMATS
+from builders.tables import write_rows
 
 TEXTS = ["a b", "很好", 'c "d"', "a b"]
 

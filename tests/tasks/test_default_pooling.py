@@ -13,6 +13,7 @@ from brimful.hf.folders import save_model
 from brimful.hf.text_reading import write_modules
 from brimful.model.inference import text_vectors
 from brimful.tables.table import Table
+from brimful.tasks.classification import Classification
 from brimful.tasks.encoded import encode
 from brimful.tasks.judging.baselines import Frozen
 from brimful.train.objective import Runtime
@@ -46,7 +47,7 @@ def test_the_pooling_of_the_folder_is_the_default(folder, tmp_path):
     runtime = Runtime(World(0, 1, torch.device("cpu")), "fp32")
     data = encode(Table(Path("a"), TEXTS, None, None), encoder.tokenizer, 50)
     np.testing.assert_allclose(text_vectors(encoder, data.examples), wanted, atol=1e-5)
-    frozen = Frozen(encoder, lambda table: encode(table, encoder.tokenizer, 50), runtime)
+    frozen = Frozen(encoder, Classification([]), 50, None, runtime)
     scaled = (wanted - wanted.mean(0)) / wanted.std(0)
     np.testing.assert_allclose(frozen.fit(data.table), scaled, atol=1e-3)
 

@@ -4,7 +4,6 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -27,7 +26,6 @@ from brimful.objectives.losses import squared_error_sum
 from brimful.tables.table import Table
 from brimful.tasks.model import TaskModel, fold, load_task_model, take_weights
 from brimful.tasks.regression import Regression
-from brimful.train.trainer import Trainer
 from builders.tables import labelled
 from builders.task_models import new_encoder
 from builders.thin_encoders import thin_encoder
@@ -221,36 +219,6 @@ def test_a_finished_regression_goes_on_from_its_values(finetuned: Path, tmp_path
     for train in (finetuned.parent / "train.tsv", tmp_path / "other.tsv"):
         finetune(train=str(train), out=str(tmp_path / train.stem), dropout=0.0, **given)
         assert values_of(tmp_path / train.stem) == pytest.approx(values_of(finetuned), abs=0.02)
-
-
-def test_a_stopped_regression_goes_on_to_the_same_bits(
-    finetuned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tables = {name: str(finetuned.parent / f"{name}.tsv") for name in ("train", "test")}
-    given = {"encoder": str(finetuned.parent / "encoder"), "task": "regression", "epochs": 1.0, **tables}
-    given |= {"learning_rates": [3e-3], "dev": "none", "ladder": "none", "precision": "fp32"}
-    given |= {"trainer": {"checkpoint_every": 2}}
-    finetune(**given, out=str(tmp_path / "straight"))
-    update = Trainer.train_step
-
-    def stopped(self: Trainer, *arguments: Any) -> Any:
-        if self.progress.step == 4:
-            raise KeyboardInterrupt
-        return update(self, *arguments)
-
-    monkeypatch.setattr(Trainer, "train_step", stopped)
-    with pytest.raises(KeyboardInterrupt):
-        finetune(**given, out=str(tmp_path / "run"))
-    monkeypatch.undo()
-    assert list((tmp_path / "run").rglob("checkpoints/step-*"))
-    finetune(resume=str(tmp_path / "run"))
-    weights = [tmp_path / name / "model" / "model.safetensors" for name in ("run", "straight")]
-    assert weights[0].read_bytes() == weights[1].read_bytes()
-
-
-def test_an_unknown_task_is_refused(finetuned: Path) -> None:
-    with pytest.raises(BrimfulError, match="unknown task 'regresion'; did you mean 'regression'"):
-        finetune(encoder="e", train="a", test="b", out="c", task="regresion")
 
 
 def test_a_model_of_another_problem_is_refused(finetuned: Path, tmp_path: Path) -> None:

@@ -246,35 +246,6 @@ def test_metrics_are_those_of_seqeval(seed: int, tmp_path: Path):
     assert found["recall"] == pytest.approx(metrics.recall_score(gold, guess))
 
 
-def test_files(tmp_path: Path):
-    conll = tmp_path / "a.conll"
-    conll.write_text(
-        "-DOCSTART- -X- O\n\nEU NNP B-ORG\nrejects V O\n\n腾 B-ORG\n讯 I-ORG\n涨 O\n。 O\nOK O\n",
-        encoding="utf-8",
-    )
-    table = read_tagged(conll, labelled=True)
-    assert table.texts == ["EU rejects", "腾讯涨。 OK"]
-    assert table.labels == [[LabelledSpan(0, 2, "ORG")], [LabelledSpan(0, 2, "ORG")]]
-    taken = table.take([1])
-    assert (taken.texts, taken.words) == (["腾讯涨。 OK"], [[(0, 1), (1, 2), (2, 3), (3, 4), (5, 7)]])
-    assert read_tagged(conll, labelled=False).labels is None
-    conll.write_text(
-        "2 B-T\n0 I-T\n年 I-T\nJ B-P\no I-P\n❤\ufe0f O\n\n年 O\nJo O\n\nI O\na O\n", encoding="utf-8"
-    )
-    table = read_tagged(conll, labelled=True)
-    assert table.texts == ["20年Jo❤\ufe0f", "年 Jo", "I a"]
-    assert table.labels[0] == [LabelledSpan(0, 3, "T"), LabelledSpan(3, 5, "P")]
-    texts = tmp_path / "a.txt"
-    texts.write_text("  two spaces\n\nlast", encoding="utf-8")
-    assert read_tagged(texts, labelled=False).texts == ["  two spaces", "", "last"]
-    json_file = tmp_path / "a.jsonl"
-    spans = {"text": "ab cd", "spans": [{"start": 3, "end": 5, "label": "X"}, [0, 2, "Y"]]}
-    json_file.write_text(json.dumps(spans) + "\n")
-    assert read_tagged(json_file, labelled=True).labels == [
-        [LabelledSpan(0, 2, "Y"), LabelledSpan(3, 5, "X")]
-    ]
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -341,15 +312,6 @@ def test_words_that_share_a_token_are_one_unit():
     assert (units.shape, tokens.shape) == ((0, 2), (0,))
     units, tokens = units_of_words(words, places[:0])
     assert (units.shape, tokens.shape) == ((0, 2), (0,))
-
-
-def test_white_space_that_is_no_column_can_be_a_word(tmp_path: Path):
-    path = tmp_path / "a.bio"
-    path.write_text("腾 B-ORG\r\n讯\tI-ORG\n\u3000 O\n\u00a0\tO\n \n涨 \t NN O \n", encoding="utf-8")
-    table = read_tagged(path, labelled=True)
-    assert table.texts == ["腾讯\u3000\u00a0", "涨"]
-    assert table.labels == [[LabelledSpan(0, 2, "ORG")], []]
-    assert table.words == [[(0, 1), (1, 2), (2, 3), (3, 4)], [(0, 1)]]
 
 
 @pytest.mark.parametrize(

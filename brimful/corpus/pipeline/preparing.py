@@ -56,7 +56,7 @@ from brimful.corpus.pipeline.tokenizer_choice import (
     tokens_a_guess,
 )
 from brimful.corpus.pipeline.tokenizing import TokenizeTask, in_split, tokenize_shard
-from brimful.corpus.reading.inputs import Input, find_inputs, format_of
+from brimful.corpus.reading.inputs import find_inputs
 from brimful.corpus.reading.read import check_encoding
 from brimful.corpus.shards import MANIFEST, write_manifest
 from brimful.corpus.words.cutters import cutter_version
@@ -69,6 +69,7 @@ LEXICON_CHARACTERS = 2_000_000
 """Characters of the text that are looked through for the words of a lexicon, of all parts alike."""
 LEAST_SHARE_OF_ENTRIES = 1e-3
 """If fewer of a lexicon's entries occur, it is probably written otherwise than the text."""
+# Names of our files; earlier versions committed decisions by generation.
 _OURS = re.compile(r"(part|generation|train|validation)-\d{5,}")
 
 Record = dict[str, Any]
@@ -99,16 +100,12 @@ def prepare_corpus(config: PrepareConfig) -> Record:
             facts = preparation.run(inventory, engine)
         write_yaml(out / "config.yaml", config)
     if config.validation_share and not facts["documents"]["validation"]:
-        _warn_of_no_validation(config, inputs, facts["documents"]["kept"])
+        kept = counted(facts["documents"]["kept"], "document")
+        warn(
+            f"none of {kept} was held out, so pretrain has no validation loss: raise --validation-share,"
+            " or make more documents of the text (--read.split line)"
+        )
     return with_overview(facts, summarise_preparation(facts))
-
-
-def _warn_of_no_validation(config: PrepareConfig, inputs: Sequence[Input], documents: int) -> None:
-    cure = "raise --validation-share"
-    whole = config.read.split == "file" and all(format_of(each.path) == "text" for each in inputs)
-    if whole and len(inputs) * config.validation_share < 1:
-        cure = "a text file is one document, unless --read.split line makes each line one"
-    warn(f"none of {counted(documents, 'document')} was held out, so pretrain has no validation loss: {cure}")
 
 
 class Preparation:

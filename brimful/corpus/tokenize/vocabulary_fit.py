@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Mapping
 
 from brimful.base.console import counted
-from brimful.corpus.text.characters import SCRIPTS, character_scripts
 
 SHOWN = 8
 LEAST_FRACTION = 0.001
@@ -57,18 +56,11 @@ def lacking_characters(counts: Counter[str]) -> list[str]:
     """
     if not counts:
         return []
-    scripts = character_scripts()
-    by_script: dict[str, Counter[str]] = {}
-    for character, count in counts.items():
-        by_script.setdefault(SCRIPTS[scripts[ord(character)]], Counter())[character] = count
-    lines = []
-    for script, found in sorted(by_script.items(), key=lambda item: -item[1].total()):
-        shown = " ".join(f"{character} {count:,}" for character, count in found.most_common(SHOWN))
-        more = f" and {len(found) - SHOWN:,} more" if len(found) > SHOWN else ""
-        lines.append(f"{script}: {shown}{more}")
+    shown = ", ".join(f"{character} {count:,}" for character, count in counts.most_common(SHOWN))
+    more = f" and {len(counts) - SHOWN:,} more" if len(counts) > SHOWN else ""
     return [
         f"the vocabulary lacks {counted(len(counts), 'character')} of the text"
         f" ({counted(counts.total(), 'occurrence')}); words that hold one become the unknown token"
-        f" ({'; '.join(lines)}): take a larger vocabulary (--tokenizer train:SIZE) or a byte-level one"
+        f" ({shown}{more}): take a larger vocabulary (--tokenizer train:SIZE) or a byte-level one"
         " (--model bpe)"
     ]

@@ -5,11 +5,11 @@ and it is measured on the same test rows.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +20,6 @@ from brimful.model.encoder import Encoder
 from brimful.model.inference import text_vectors
 from brimful.tables.table import Table
 from brimful.tasks.data import TaskData, cut_part, drawn
-from brimful.tasks.encoded import Encoded
 from brimful.tasks.judging.speed import Answer
 from brimful.tasks.task import Task
 from brimful.train.objective import Runtime
@@ -32,7 +31,7 @@ FROZEN_STRENGTHS = (0.001, 0.01, 0.1, 1.0, 10.0)
 MAX_LINEAR_ROWS = 50_000
 """Rows of train, and a quarter of them of dev, that a linear model takes: other ranks wait for it."""
 MAX_FEATURES = 200_000
-"""Features of TF-IDF."""
+"""Features of TF-IDF, of words and of characters each."""
 MAX_OUTPUTS = 1_000
 """Classes or labels of a linear model: its time grows with them."""
 MAX_FITTED_VALUES = 5_000_000
@@ -41,6 +40,7 @@ RUNGS = ("majority", "tfidf", "frozen", "random")
 """The models of the ladder, by their keys in a summary and in its order."""
 CERTAIN_LOGIT = 20.0
 """A logit that stands for certainty, where a label never changes in training."""
+LEAST_SHARE = float(np.exp(-CERTAIN_LOGIT))
 
 Fitted = Callable[[Any], np.ndarray]
 """Features (n, features) -> answers (n, outputs), as `Task.measure` takes them."""
@@ -53,84 +53,44 @@ def available(task: Task) -> str | None:
     return missing("the ladder of baselines", "sklearn")
 
 
-class UnreadError(ValueError):
-    """No text has what a kind of features reads, such as words."""
-
-
-class Features(Protocol):
-    """How a baseline reads texts."""
-
-    name: str
-    """What a message calls them."""
-    kinds: Sequence[str]
-    """The ways to read texts, to choose from."""
-    kind: str
-    """The one that `fit` takes."""
-    strengths: tuple[float, ...]
-    """C to choose from."""
-
-    def fit(self, table: Table) -> Any:
-        """The features of a training table, on which these features then depend."""
-
-    def of(self, table: Table) -> Any:
-        """The features of other texts."""
-
-    def new(self, table: Table) -> Any:
-        """The same, computed again, as a user would wait for them."""
-
-
 class Tfidf:
-    """Words and pairs of words, runs of one to three characters, or both, by TF-IDF, each with a norm of 1;
-    of pairs each text has its own. At most `MAX_FEATURES`, those that most texts of training have."""
+    """Words and pairs of words, runs of one to three characters, or both, by scikit-learn's TF-IDF, each with
+    a norm of 1; of pairs each text has its own. `fit` reads the training table by the chosen `kind`."""
 
     name = "TF-IDF"
     kinds: Sequence[str] = ("words", "characters", "words and characters")
     kind = kinds[-1]
-    strengths: tuple[float, ...] = TFIDF_STRENGTHS
+    strengths: Sequence[float] = TFIDF_STRENGTHS
 
     def fit(self, table: Table) -> Any:
-        from scipy.sparse import hstack
-        from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
+        """The features of a training table, on which those of other texts then depend.
 
-        self._reads_second = any(table.second or ())
-        counted = []
-        for column, texts in enumerate(self._texts(table)):
+        Raises:
+            ValueError: no text has what this kind reads, such as words.
+        """
+        from scipy.sparse import hstack
+        from sklearn.feature_extraction.text import TfidfVectorizer
+
+        columns = [table.texts, table.second] if any(table.second or ()) else [table.texts]
+        self._readers: list[tuple[int, Any]] = []
+        read = []
+        for column, texts in enumerate(columns):
             for name in self.kind.split(" and "):
-                vectorizer = CountVectorizer(**_READERS[name])
-                try:
-                    counted.append((column, vectorizer, vectorizer.fit_transform(texts)))
-                except ValueError as error:
-                    if "empty vocabulary" not in str(error):
-                        raise
-        if not counted:
-            raise UnreadError("no text has any")
-        frequency = np.concatenate([np.bincount(c.indices, minlength=c.shape[1]) for *_, c in counted])
-        kept = np.zeros(len(frequency), dtype=bool)
-        kept[np.argsort(-frequency, kind="stable")[:MAX_FEATURES]] = True
-        self.found, self._blocks, read = len(kept), [], []
-        ends = np.cumsum([counts.shape[1] for *_, counts in counted])
-        for (column, vectorizer, counts), part in zip(counted, np.split(kept, ends[:-1]), strict=True):
-            if part.any():
-                names = vectorizer.get_feature_names_out()[part]
-                vectorizer.vocabulary_ = {name: place for place, name in enumerate(names)}
-                weights = TfidfTransformer(sublinear_tf=True).fit(counts[:, part])
-                self._blocks.append((column, vectorizer, weights))
-                read.append(weights.transform(counts[:, part]))
+                reader = TfidfVectorizer(sublinear_tf=True, max_features=MAX_FEATURES, **_READERS[name])
+                read.append(reader.fit_transform(texts))
+                self._readers.append((column, reader))
         return hstack(read).tocsr()
 
     def of(self, table: Table) -> Any:
+        """The features of other texts."""
         from scipy.sparse import hstack
 
-        texts = self._texts(table)
-        return hstack(
-            [weights.transform(count.transform(texts[column])) for column, count, weights in self._blocks]
-        ).tocsr()
+        columns = [table.texts, table.second]
+        return hstack([reader.transform(columns[column]) for column, reader in self._readers]).tocsr()
 
     def new(self, table: Table) -> Any:
+        """The same, computed again, as a user would wait for them."""
         return self.of(table)
-
-    def _texts(self, table: Table) -> list[Sequence[str]]:
-        return [table.texts, table.second] if self._reads_second and table.second else [table.texts]
 
 
 _READERS: dict[str, dict[str, Any]] = {
@@ -142,21 +102,27 @@ _READERS: dict[str, dict[str, Any]] = {
 class Frozen:
     """Embeddings by an encoder that is not trained, each dimension with the deviation 1 in training.
 
-    They are pooled as the encoder was trained, where that is known, else by the mean.
+    They are pooled as the encoder was trained, where that is known, else by the mean. Methods are those of
+    `Tfidf`; a text that was embedded before is embedded again by `new` alone.
 
     Args:
-        encode: texts -> examples, without targets.
+        task, max_length, overlap: how the fine-tuned model reads texts.
     """
 
     name = "the frozen encoder"
     kinds: Sequence[str] = ("vectors",)
-    kind = "vectors"
-    strengths: tuple[float, ...] = FROZEN_STRENGTHS
+    kind = kinds[-1]
+    strengths: Sequence[float] = FROZEN_STRENGTHS
 
-    def __init__(self, encoder: Encoder, encode: Callable[[Table], Encoded], runtime: Runtime) -> None:
+    def __init__(
+        self, encoder: Encoder, task: Task, max_length: int, overlap: int | None, runtime: Runtime
+    ) -> None:
+        assert encoder.tokenizer is not None
         self.encoder = encoder.to(runtime.device).eval()
-        self.encode = encode
-        self.runtime = runtime
+        self.encode = partial(
+            task.encode, tokenizer=encoder.tokenizer, max_length=max_length, overlap=overlap, labelled=False
+        )
+        self.precision = runtime.precision
         self._known: dict[tuple[str, str], np.ndarray] = {}
 
     def fit(self, table: Table) -> np.ndarray:
@@ -171,7 +137,6 @@ class Frozen:
         return (self._embed(table) - self._mean) / self._deviation
 
     def _embeddings(self, table: Table) -> np.ndarray:
-        """float32 (n, hidden); a text that was embedded before is not embedded again."""
         keys = table.keys()
         new = [row for row, key in enumerate(keys) if key not in self._known]
         if new:
@@ -179,7 +144,11 @@ class Frozen:
         return np.stack([self._known[key] for key in keys])
 
     def _embed(self, table: Table) -> np.ndarray:
-        return text_vectors(self.encoder, self.encode(table).examples, precision=self.runtime.precision)
+        return text_vectors(self.encoder, self.encode(table).examples, precision=self.precision)
+
+
+Features = Tfidf | Frozen
+"""How a baseline reads texts."""
 
 
 def _constant(row: np.ndarray) -> Fitted:
@@ -195,6 +164,22 @@ def _logistic(features: Any, labels: np.ndarray, strength: float, weights: Any =
     return LogisticRegression(C=strength, max_iter=1000, **dual).fit(features, labels, weights)
 
 
+def _one_by_one(
+    labels: Iterable[np.ndarray], features: Any, strength: float | None, weights: Any = None
+) -> Fitted:
+    """The log-odds of each label by a logistic regression of its own; without a strength, and of a label that
+    never changes, those of its share whatever the text is."""
+    fitted: list[Fitted] = []
+    for label in labels:
+        share = np.clip(label.mean(), LEAST_SHARE, 1 - LEAST_SHARE)
+        if strength is None or len(np.unique(label)) == 1:
+            fitted.append(_constant(np.log([share / (1 - share)])))
+        else:
+            model = _logistic(features, label, strength, weights)
+            fitted.append(lambda x, model=model: model.decision_function(x)[:, None])
+    return lambda x: np.concatenate([one(x) for one in fitted], 1).astype(np.float32)
+
+
 def _classes(outputs: int, features: Any, targets: dict[str, np.ndarray], strength: float | None) -> Fitted:
     """Logistic regression, of sparse features of each class against all others; without a strength, the
     shares of the classes whatever the text is."""
@@ -204,18 +189,17 @@ def _classes(outputs: int, features: Any, targets: dict[str, np.ndarray], streng
     if "weight" in targets:  # a training weighs windows, this model rows
         counts = np.bincount(labels, minlength=outputs)
         weights = (len(labels) / (outputs * np.maximum(counts, 1)))[labels]
-    shares = np.bincount(labels, weights=weights, minlength=outputs) / len(labels)
     classes = np.unique(labels)
     if strength is None or len(classes) == 1:
-        return _constant(np.log(np.maximum(shares, np.exp(-CERTAIN_LOGIT))))
+        shares = np.bincount(labels, weights=weights, minlength=outputs) / len(labels)
+        return _constant(np.log(np.maximum(shares, LEAST_SHARE)))
     if issparse(features) and len(classes) > 2:
-        models = [_logistic(features, labels == one, strength, weights) for one in classes]
-        return lambda x: _scores(models, x, classes, outputs)
+        return _one_by_one((labels == one for one in range(outputs)), features, strength, weights)
     model = _logistic(features, labels, strength, weights)
 
     def answers(x: Any) -> np.ndarray:
         found = np.full((x.shape[0], outputs), -CERTAIN_LOGIT, dtype=np.float32)
-        found[:, model.classes_] = np.log(np.maximum(model.predict_proba(x), np.exp(-CERTAIN_LOGIT)))
+        found[:, model.classes_] = np.log(np.maximum(model.predict_proba(x), LEAST_SHARE))
         return found
 
     return answers
@@ -223,23 +207,8 @@ def _classes(outputs: int, features: Any, targets: dict[str, np.ndarray], streng
 
 def _labels(outputs: int, features: Any, targets: dict[str, np.ndarray], strength: float | None) -> Fitted:
     """A logistic regression for each label."""
-    fitted: list[Callable[[Any], np.ndarray]] = []
-    for label in np.unpackbits(targets["labels"], axis=1, count=1 + outputs)[:, 1:].T:
-        share = np.clip(label.mean(), np.exp(-CERTAIN_LOGIT), 1 - np.exp(-CERTAIN_LOGIT))
-        if strength is None or len(np.unique(label)) == 1:
-            fitted.append(_constant(np.log([share / (1 - share)])))
-            continue
-        model = _logistic(features, label, strength)
-        fitted.append(partial(_scores, [model], places=[0], outputs=1))
-    return lambda x: np.concatenate([one(x) for one in fitted], 1).astype(np.float32)
-
-
-def _scores(models: Sequence[Any], features: Any, places: Any, outputs: int) -> np.ndarray:
-    """Log-odds by models of yes or no, float32 (n, outputs); what has no model is out of the question."""
-    found = np.full((features.shape[0], outputs), -CERTAIN_LOGIT, dtype=np.float32)
-    for place, model in zip(places, models, strict=True):
-        found[:, place] = model.decision_function(features)
-    return found
+    labels = np.unpackbits(targets["labels"], axis=1, count=1 + outputs)[:, 1:]
+    return _one_by_one(labels.T, features, strength)
 
 
 def _value(outputs: int, features: Any, targets: dict[str, np.ndarray], strength: float | None) -> Fitted:
@@ -293,9 +262,13 @@ def majority(task: Task, data: TaskData) -> Rung:
     return Rung(answers, task.measure(answers, data.test), seconds, rows=len(data.train))
 
 
-def linear(task: Task, data: TaskData, features: Features, *, timed: bool = True) -> Rung | None:
-    """As `_linear`, with at most `MAX_LINEAR_ROWS` rows of train, of many classes fewer; None for more than
-    `MAX_OUTPUTS`, and where scikit-learn cannot fit the model, as to texts of spaces. A line says each."""
+def linear(task: Task, data: TaskData, features: Features) -> Rung | None:
+    """A linear model on features: their kind and its C are the best on dev by the primary metric, and then it
+    is fitted to train. Without a dev table, dev is a fifth of train, as for learning rates.
+
+    It takes at most `MAX_LINEAR_ROWS` rows of train, of many classes fewer. There is none for more than
+    `MAX_OUTPUTS`, nor where scikit-learn cannot fit it, as to texts of spaces. A line says each.
+    """
     outputs = max(len(task.labels), 1)
     if outputs > MAX_OUTPUTS:
         say(f"no linear model on {features.name}: {outputs:,} labels; {MAX_OUTPUTS:,} would take long")
@@ -306,36 +279,36 @@ def linear(task: Task, data: TaskData, features: Features, *, timed: bool = True
         fit, train = (drawn(part, most, "linear model") for part in (data.fit, data.train))
         dev = None if data.dev is None else drawn(data.dev, most // 4, "linear model")
         data = replace(data, fit=fit, dev=dev, train=train)
-    try:
-        rung = _linear(task, data, features, timed=timed)
-    except ValueError as error:
-        warn(f"no linear model on {features.name}: {error}")
-        return None
-    if isinstance(features, Tfidf):
-        more = f", the {MAX_FEATURES:,} of {features.found:,} features that most texts have"
-        say(f"TF-IDF reads {features.kind}{more if features.found > MAX_FEATURES else ''}")
-    return rung
-
-
-def _linear(task: Task, data: TaskData, features: Features, *, timed: bool) -> Rung:
-    """A linear model on features: their kind and its C are the best on dev by the primary metric, and then it
-    is fitted to train. Without a dev table, dev is a fifth of train, as for learning rates."""
     say(f"ladder: {features.name} on {len(data.train):,} rows")
     started = time.perf_counter()
     fit_model = partial(_MODELS[task.problem_type], len(task.labels))
-    features.kind, strength = _choice(task, data, features)
-    model = fit_model(features.fit(data.train.table), data.train.targets, strength)
+    try:
+        features.kind, strength = _choice(task, data, features, fit_model)
+        model = fit_model(features.fit(data.train.table), data.train.targets, strength)
+    except ValueError as error:
+        warn(f"no linear model on {features.name}: {error}")
+        return None
     seconds = time.perf_counter() - started
     answers = model(features.of(data.test.table))
-    answer = (lambda table: model(features.new(table))) if timed else None
-    metrics, reads = task.measure(answers, data.test), features.kind if len(features.kinds) > 1 else None
-    return Rung(answers, metrics, seconds, answer, strength, len(data.train), reads)
+    reads = features.kind if len(features.kinds) > 1 else None
+    if reads:
+        say(f"{features.name} reads {reads}")
+    return Rung(
+        answers,
+        task.measure(answers, data.test),
+        seconds,
+        lambda table: model(features.new(table)),
+        strength,
+        len(data.train),
+        reads,
+    )
 
 
-def _choice(task: Task, data: TaskData, features: Features) -> tuple[str, float]:
+def _choice(
+    task: Task, data: TaskData, features: Features, fit_model: Callable[..., Fitted]
+) -> tuple[str, float]:
     """The kind and the C that are best on dev, or on a fifth of train: the kind at one C, then its C. The
     last kind and 1 where train is too small for that, or where no kind can read it."""
-    fit_model = partial(_MODELS[task.problem_type], len(task.labels))
     fit, dev = data.fit, data.dev
     if dev is None:
         try:
@@ -350,23 +323,13 @@ def _choice(task: Task, data: TaskData, features: Features) -> tuple[str, float]
     middle, most, best = features.strengths[len(features.strengths) // 2], -np.inf, None
     for kind in features.kinds:
         features.kind = kind
-        with suppress(UnreadError):
+        with suppress(ValueError):  # texts without words
             ours, theirs = features.fit(fit.table), features.of(dev.table)
-            if (reached := score(middle)) > most:
+            reached = score(middle)
+            if reached > most:
                 most, best = reached, (kind, ours, theirs)
     if best is None:
         return features.kinds[-1], 1.0
     kind, ours, theirs = best
     scores = {strength: most if strength == middle else score(strength) for strength in features.strengths}
     return kind, max(scores, key=lambda one: scores[one])
-
-
-def frozen(encoder: Encoder, task: Task, data: TaskData, overlap: int | None, runtime: Runtime) -> Frozen:
-    """The features of an encoder that reads texts as the fine-tuned one does."""
-    assert encoder.tokenizer is not None
-    tokenizer, max_length = encoder.tokenizer, data.train.examples.max_length
-
-    def encode(table: Table) -> Encoded:
-        return task.encode(table, tokenizer, max_length, overlap, labelled=False)
-
-    return Frozen(encoder, encode, runtime)

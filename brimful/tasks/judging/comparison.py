@@ -1,6 +1,8 @@
-"""Models side by side on the same test rows: how sure one can be that one is better."""
+"""Models side by side on the same test rows: how sure one can be that one is better, and what summaries of
+verbs say of each."""
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
@@ -8,17 +10,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from brimful.base.randomness import derive_key, hash_words, shuffled_groups
+from brimful.base.numbers import accuracy_error, branch, metric
+from brimful.base.randomness import derive_key, shuffled_groups
 from brimful.base.storage import atomic_file, sweep
-from brimful.data.examples import Examples
+from brimful.base.summary import MeasuredOn
 from brimful.tables.table import Table
 from brimful.tasks.encoded import Encoded
-from brimful.tasks.task import Task
+from brimful.tasks.task import Metric, Task
 
-MAX_BOOTSTRAP_ROWS = 20_000
-"""Test rows that the bootstrap resamples; of more, the jackknife leaves out groups."""
-JACKKNIFE_PARTS = 40
-"""Parts of the examples that `jackknifed` leaves out in turn."""
+JACKKNIFE_PARTS = 50
+"""Parts of the examples that are left out in turn."""
+
+Facts = Mapping[str, Any]
 
 
 class Judged(NamedTuple):
@@ -28,49 +31,30 @@ class Judged(NamedTuple):
     answers: Any
 
 
-class Uncertain(NamedTuple):
-    """The metrics of m models on the same examples.
-
-    Attributes:
-        values: float64 (m,).
-        covariance: float64 (m, m), of their errors, since the examples are one sample of many.
-    """
-
-    values: np.ndarray
-    covariance: np.ndarray
-
-    def difference(self, first: int, second: int) -> tuple[float, float]:
-        """Of two of them, and its standard error."""
-        signs = np.zeros(len(self.values))
-        signs[first] += 1.0
-        signs[second] -= 1.0
-        variance = signs @ self.covariance @ signs
-        return float(signs @ self.values), float(np.sqrt(max(variance, 0.0)))
-
-
 Measure = Callable[[np.ndarray], Sequence[float]]
-"""int64 (n,), examples, some of them several times -> the metric of each of m models on them."""
+"""int64 (n,), examples -> the metric of each of m models on them."""
 
 
-def bootstrapped(measure: Measure, n: int, resamples: int = 1000) -> Uncertain:
-    """The examples are resampled with the answers of all models kept together (Efron and Tibshirani, 1993;
-    paired: Koehn, 2004), so an example that is hard for all adds nothing to the error of a difference."""
-    draws = []
-    for resample in range(resamples):
-        chosen = hash_words(derive_key("bootstrap", resample), np.arange(n)) % np.uint64(n)
-        draws.append(measure(chosen.astype(np.int64)))
-    return Uncertain(np.array(measure(np.arange(n))), np.atleast_2d(np.cov(np.array(draws).T)))
+def jackknifed(measure: Measure, groups: Sequence[object]) -> tuple[np.ndarray, np.ndarray]:
+    """The metrics of m models, and the covariance of their errors, since the examples are one sample of many.
 
+    It is by the jackknife over groups: each of 50 measurements leaves out a part of the examples, drawn at
+    random, for all models together (Efron and Tibshirani, 1993, chapter 11). So an example that is hard for
+    all adds nothing to the error of a difference.
 
-def jackknifed(measure: Measure, groups: Sequence[object]) -> Uncertain:
-    """The same in few measurements, for metrics that take long: each leaves out one of 40 parts of the
-    examples, drawn at random (Efron and Tibshirani, 1993, chapter 11). Those of equal groups are in one part.
+    Args:
+        groups: of each example; those of equal groups are in one part, unless there is a single group.
+
+    Returns:
+        float64 (m,) and (m, m).
     """
     place = shuffled_groups(groups if len(set(groups)) > 1 else range(len(groups)), derive_key("jackknife"))
-    parts = min(JACKKNIFE_PARTS, int(place.max()) + 1)
-    left = np.array([measure(np.flatnonzero(place % parts != part)) for part in range(parts)])
     values = np.array(measure(np.arange(len(place))))
-    return Uncertain(values, (parts - 1) * np.atleast_2d(np.cov(left.T, bias=True)))
+    parts = min(JACKKNIFE_PARTS, int(place.max()) + 1)
+    if parts == 1:
+        return values, np.zeros((len(values), len(values)))
+    left = np.array([measure(np.flatnonzero(place % parts != part)) for part in range(parts)])
+    return values, (parts - 1) * np.atleast_2d(np.cov(left.T, bias=True))
 
 
 def over_seeds(measured: Sequence[Mapping[str, float]]) -> dict[str, Any]:
@@ -89,42 +73,24 @@ def over_seeds(measured: Sequence[Mapping[str, float]]) -> dict[str, Any]:
     return found
 
 
-def measure_methods(methods: Sequence[Sequence[Judged]], test: Encoded) -> Uncertain:
-    """The primary metric of methods, each the mean over the models of its seeds.
-
-    The covariance has two parts. The part over test rows, with the trained models as they are, is by the
-    paired bootstrap where an answer is a row of an array and there are at most `MAX_BOOTSTRAP_ROWS`. Else
-    (many rows, spans, answers to questions) it is by the jackknife of whole contexts, which measures 41 times
-    instead of 1,001. The part over k seeds is the covariance of the metrics of each seed, over k: models of
-    the same seed are paired.
-
-    Args:
-        methods: of each its models, in the same order of seeds. A method without seeds, such as a linear
-            model, has one.
-    """
-
-    measures = [[_primary_of(task, answers, test) for task, answers in models] for models in methods]
-
-    def means(rows: np.ndarray) -> list[float]:
-        return [float(np.mean([measure(rows) for measure in models])) for models in measures]
-
-    if isinstance(methods[0][0].answers, np.ndarray) and len(test) <= MAX_BOOTSTRAP_ROWS:
-        found = bootstrapped(means, len(test))
-    else:
-        found = jackknifed(means, test.table.groups())
-    seeds = max(map(len, methods))
-    if seeds == 1:
-        return found
-    every = np.arange(len(test))
-    runs = [np.broadcast_to([measure(every) for measure in models], seeds) for models in measures]
-    return found._replace(covariance=found.covariance + np.atleast_2d(np.cov(np.array(runs))) / seeds)
+def _measure_primary(model: Judged, rows: np.ndarray, data: Encoded) -> float:
+    """The primary metric of a model on some rows, which are `data`."""
+    task, every = model
+    answers = every[rows] if isinstance(every, np.ndarray) else [every[row] for row in rows]
+    return task.measure(answers, data)[task.metrics[0].name]
 
 
 class MethodComparison:
-    """Methods to solve a task, side by side on the same test rows.
+    """Methods to solve a task, side by side on the same test rows by the primary metric, of each the mean
+    over the models of its seeds.
+
+    The covariance of their errors has two parts: over test rows, with the trained models as they are
+    (`jackknifed`, whole contexts of questions), and over k seeds, the covariance of the metrics of each seed,
+    over k: models of the same seed are paired.
 
     Args:
-        methods: by name, of each its models, as for `measure_methods`.
+        methods: by name, of each its models, in the same order of seeds. A method without seeds, such as a
+            linear model, has one.
 
     Attributes:
         values: the primary metric of each method.
@@ -132,9 +98,21 @@ class MethodComparison:
 
     def __init__(self, methods: Mapping[str, Sequence[Judged]], test: Encoded) -> None:
         self.methods, self.test = methods, test
-        self._places = {name: place for place, name in enumerate(methods)}
-        self._measured = measure_methods(list(methods.values()), test)
-        self.values: dict[str, float] = dict(zip(methods, self._measured.values.tolist(), strict=True))
+        models = [one for each in methods.values() for one in each]
+        ends = np.cumsum([len(each) for each in methods.values()])[:-1]
+
+        def measure(rows: np.ndarray) -> list[np.ndarray]:
+            data = test.take(rows)
+            return np.split(np.array([_measure_primary(one, rows, data) for one in models]), ends)
+
+        means, self._covariance = jackknifed(
+            lambda rows: [float(runs.mean()) for runs in measure(rows)], test.table.groups()
+        )
+        seeds = max(map(len, methods.values()))
+        if seeds > 1:
+            runs = np.array([np.broadcast_to(values, seeds) for values in measure(np.arange(len(test)))])
+            self._covariance = self._covariance + np.atleast_2d(np.cov(runs)) / seeds
+        self.values: dict[str, float] = dict(zip(methods, means.tolist(), strict=True))
 
     @property
     def test_facts(self) -> dict[str, Any]:
@@ -148,28 +126,15 @@ class MethodComparison:
     def scores(self, name: str) -> dict[str, Any]:
         """The same, but only what the task calls its metrics."""
         task, found = self.methods[name][0].task, self.metrics(name)
-        known = [f"{metric.name}{end}" for metric in task.metrics for end in ("", "_std", "_runs")]
+        known = [f"{one.name}{end}" for one in task.metrics for end in ("", "_std", "_runs")]
         return {key: found[key] for key in known if key in found}
 
     def difference(self, first: str, second: str) -> dict[str, float]:
         """The primary metric of the first method minus the second's: `difference` and `standard_error`."""
-        difference, error = self._measured.difference(self._places[first], self._places[second])
-        return {"difference": difference, "standard_error": error}
-
-
-def _primary_of(task: Task, answers: Any, test: Encoded) -> Callable[[np.ndarray], float]:
-    """The primary metric as a function of rows of test, int64, some several times."""
-
-    def of_arrays(rows: np.ndarray) -> float:
-        blank = [np.zeros(1, dtype=np.int32)] * len(rows)
-        targets: dict[str, Any] = {name: values[rows] for name, values in test.targets.items()}
-        drawn = Encoded(test.table, Examples(blank, blank, targets, 1, 0))
-        return task.measure(answers[rows], drawn)[task.metrics[0].name]
-
-    def of_lists(rows: np.ndarray) -> float:
-        return task.measure([answers[row] for row in rows], test.take(rows))[task.metrics[0].name]
-
-    return task.primary_of(answers, test) or (of_arrays if isinstance(answers, np.ndarray) else of_lists)
+        signs = np.array([(name == first) - (name == second) for name in self.methods])
+        variance = float(signs @ self._covariance @ signs)
+        difference = self.values[first] - self.values[second]
+        return {"difference": difference, "standard_error": math.sqrt(max(variance, 0.0))}
 
 
 def fingerprint(table: Table) -> str:
@@ -187,3 +152,44 @@ def write_predictions(path: Path, task: Task, answers: Any, data: Encoded) -> No
         for place, row in enumerate(task.compared_rows(answers, data)):
             numbered = {"row": data.table.number(place)} | row
             file.write(json.dumps(numbered, ensure_ascii=False).encode() + b"\n")
+
+
+def find_primary(facts: Facts, metrics: Sequence[Metric]) -> Metric:
+    """The metric that decided."""
+    return next((one for one in metrics if one.name == facts.get("primary_metric")), metrics[0])
+
+
+def describe_test(facts: Facts, primary: Metric) -> MeasuredOn:
+    """The test rows of a summary, and the metric that decided."""
+    test = branch(facts, "test")
+    is_high = primary.best == "highest"
+    n, rows = int(metric(test, "n") or 0), str(test.get("fingerprint", ""))
+    return MeasuredOn(primary.title, n, rows, is_high, primary.percent)
+
+
+def error_of(measured: Any, primary: Metric, n: float | None) -> float | None:
+    """The standard error of an accuracy over test rows and seeds; None of another metric."""
+    value = metric(measured, primary.name)
+    error = accuracy_error(value, n) if primary.name == "accuracy" and value is not None else None
+    if error is None:
+        return None
+    runs = measured.get(f"{primary.name}_runs", [value])
+    deviation = metric(measured, f"{primary.name}_std") or 0.0
+    return math.hypot(error, deviation / math.sqrt(len(runs)))
+
+
+def name_baseline(name: str, measured: Facts) -> str:
+    """A baseline's name, with what it reads of a text where that was chosen."""
+    return f"{name} ({measured['reads']})" if "reads" in measured else name
+
+
+def read_costs(measured: Any, model: str = "") -> dict[str, Any]:
+    """What a model takes, by the names of ModelResult.
+
+    Args:
+        model: its key in facts that hold several models.
+    """
+    keys = {"milliseconds": "latency_ms"}
+    names = ("milliseconds", "texts_per_second", "withheld", "megabytes", "parameters", "seconds")
+    end = f".{model}" if model else ""
+    return {name: metric(measured, f"{keys.get(name, name)}{end}") for name in names}

@@ -36,33 +36,27 @@ def speeds_of(answers: Mapping[str, Answer], table: Table) -> dict[str, Speed]:
         return {}
     watch, models = CoreWatch(), answers.values()
     singles = [table.take([row]) for row in range(min(LATENCY_TEXTS, len(table)))]
-    latencies = medians_ms([[partial(answer, one) for answer in models] for one in singles], 3, MAX_SECONDS)
+    latencies = medians_ms([[partial(answer, one) for answer in models] for one in singles], 3)
     most = min(MAX_THROUGHPUT_TEXTS, len(table))
     counts = [min(most, max(1, int(1e3 * MAX_SECONDS / 2 / each))) for each in latencies]
     pairs = zip(models, counts, strict=True)
     calls = [partial(answer, table.take(range(count))) for answer, count in pairs]
-    times = medians_ms([calls], 1, MAX_SECONDS)
+    times = medians_ms([calls], 1)
     rates = [1e3 * count / each for count, each in zip(counts, times, strict=True)]
     withheld = watch.look(max(1, round(usable_cores()))).withheld
     found = map(Speed, latencies, rates, [withheld] * len(answers))
     return dict(zip(answers, found, strict=True))
 
 
-def medians_ms(rounds: Sequence[Sequence[Callable[[], object]]], warm: int, seconds: float) -> list[float]:
+def medians_ms(rounds: Sequence[Sequence[Callable[[], object]]], warm: int) -> list[float]:
     """Median milliseconds of each call of a round, over rounds, after `warm` of them. Each stops after
-    `seconds` of its own, with at least one measured call."""
+    `MAX_SECONDS` of its own, with at least one measured call."""
+    warmed = rounds[:warm]
     times: list[list[float]] = [[] for _ in rounds[0]]
-    spent, left = [0.0] * len(times), [min(warm, len(rounds))] * len(times)
-    for calls in [*rounds[:warm], *rounds]:
-        for number, call in enumerate(calls):
-            if times[number] and spent[number] > seconds:
-                continue
-            started = time.perf_counter()
-            call()
-            took = time.perf_counter() - started
-            spent[number] += took
-            if left[number] and spent[number] <= seconds:
-                left[number] -= 1
-            else:
-                times[number].append(1e3 * took)
-    return [statistics.median(each) for each in times]
+    for calls in [*warmed, *rounds]:
+        for call, taken in zip(calls, times, strict=True):
+            if sum(taken) <= MAX_SECONDS:
+                started = time.perf_counter()
+                call()
+                taken.append(time.perf_counter() - started)
+    return [1e3 * statistics.median(taken[min(len(warmed), len(taken) - 1) :]) for taken in times]

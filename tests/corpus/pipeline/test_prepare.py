@@ -115,13 +115,7 @@ def test_end_to_end(tmp_path: Path) -> None:
     assert sum(script["tokens"] for script in summary["scripts"].values()) == corpus.tokens
     for text, source in documents(corpus):
         assert plain(text) == plain(line_at(source))
-
-
-def test_the_manifest(tmp_path: Path) -> None:
-    paths = make_inputs(tmp_path / "in")
-    summary = run(paths, tmp_path / "out")
     manifest = read_json(tmp_path / "out" / MANIFEST)
-    corpus = Corpus.open(tmp_path / "out")
     assert manifest["summary"] == {name: summary[name] for name in manifest["summary"]}
     assert list(dict.fromkeys(entry["path"] for entry in manifest["inputs"])) == paths
     assert all(entry["crc32"] for entry in manifest["inputs"])
@@ -194,11 +188,11 @@ def test_finished_work_is_kept_and_additions_only_add(
     for path in paths[:4]:
         os.utime(path)  # touched, not changed
     run(paths[:4], out)
-    assert "nothing is new: all 3 shards of " in capsys.readouterr().err
+    assert f"nothing is new: all {len(state)} shards of " in capsys.readouterr().err
     assert (shard_bytes(out), state_of(out)) == (before, state)
     summary = run([str(tmp_path / "in")], out)
     said = capsys.readouterr().err
-    assert re.search(r"\nnew: \d of \d shards; the others are as they were\n", said)
+    assert re.search(r"\nnew: \d+ of \d+ shards; the others are as they were\n", said)
     assert {name: state_of(out)[name] for name in state} == state
     after = shard_bytes(out)
     assert {name: after[name] for name in before} == before
@@ -303,18 +297,6 @@ def test_inputs_that_changed_or_went_are_refused(tmp_path: Path) -> None:
     Path(paths[0]).write_text("changed")
     with pytest.raises(BrimfulError, match=r"0\.txt changed since it was prepared"):
         run(paths, tmp_path / "out")
-
-
-def test_a_lexicon_and_a_given_tokenizer(tmp_path: Path) -> None:
-    paths = make_inputs(tmp_path / "in", files=2)
-    run(paths, tmp_path / "first")
-    lexicon = tmp_path / "lexicon.txt"
-    lexicon.write_text("无创dna\nquick brown\n", encoding="utf-8")
-    run(paths, tmp_path / "second", tokenizer=str(tmp_path / "first"), lexicon=str(lexicon))
-    first, second = (Corpus.open(tmp_path / name) for name in ("first", "second"))
-    assert first.tokens == second.tokens
-    words = [sum(shard.record["words"] for shard in corpus.shards) for corpus in (first, second)]
-    assert words[0] > words[1]
 
 
 def test_recurring_lines_go_from_later_documents(tmp_path: Path) -> None:
@@ -469,15 +451,6 @@ def test_nothing_left(tmp_path: Path) -> None:
     assert run([str(tmp_path / "in")], out, clean={"min_characters": 1})["documents"]["kept"] == 2
 
 
-@pytest.mark.slow
-def test_max_documents(tmp_path: Path) -> None:
-    paths = make_inputs(tmp_path / "in")
-    summary = run(paths, tmp_path / "out", max_documents=50)
-    assert summary["documents"]["read"] == 50
-    run(paths, tmp_path / "two", max_documents=50, workers=2)
-    assert shard_bytes(tmp_path / "out") == shard_bytes(tmp_path / "two")
-
-
 def test_dry_run_checks_and_writes_nothing(tmp_path: Path) -> None:
     paths = make_inputs(tmp_path / "in", files=2)
     result = run(paths, tmp_path / "out", dry_run=True)
@@ -494,7 +467,7 @@ def test_dry_run_checks_and_writes_nothing(tmp_path: Path) -> None:
         ({"lexicon": "absent"}, "cannot read the lexicon"),
         ({"read": {"encoding": "utf-88"}}, "unknown encoding"),
         ({"workers": -1}, "workers must be"),
-        ({"validation_share": 1.0}, "validation_share is 1.0"),
+        ({"validation_share": 1.1}, "validation_share is 1.1"),
         ({"shard_tokens": 0}, "shard_tokens is 0"),
         ({"clean": {"min_chars": 1}}, "did you mean 'min_characters'"),
     ]:
@@ -556,7 +529,10 @@ def test_a_disk_that_is_full_when_the_last_texts_are_written(
 
 def test_a_quick_look_does_not_freeze_the_tokenizer_of_the_whole(tmp_path: Path) -> None:
     paths = make_inputs(tmp_path / "in")
-    run(paths, tmp_path / "out", max_documents=50)
+    summary = run(paths, tmp_path / "out", max_documents=50)
+    assert summary["documents"]["read"] == 50
+    run(paths, tmp_path / "two", max_documents=50, workers=2)
+    assert shard_bytes(tmp_path / "out") == shard_bytes(tmp_path / "two")
     with pytest.raises(BrimfulError, match=r"made with max_documents=50, not None; give that again, add"):
         run(paths, tmp_path / "out")
 

@@ -129,7 +129,7 @@ def test_a_lexicon_of_which_nothing_occurs_is_said(tmp_path: Path):
     (tmp_path / "other.txt").write_text("not here\nnor there\n")
     (tmp_path / "jieba.txt").write_text("无创dna 10 n\n边缘盒子 5 n\n云计算平台 3\n", encoding="utf-8")
     (tmp_path / "plain.txt").write_text("无创dna\n边缘盒子\n云计算平台\n", encoding="utf-8")
-    words, said = {}, {}
+    words, tokens, said = {}, set(), {}
     for name in ("other", "jieba", "plain"):
         with recorded_warnings() as said[name]:
             summary = prepare(
@@ -140,7 +140,9 @@ def test_a_lexicon_of_which_nothing_occurs_is_said(tmp_path: Path):
                 workers=1,
             )
         words[name] = summary["words"]
+        tokens.add(summary["tokens"])
     assert words["jieba"] == words["plain"] < words["other"]
+    assert len(tokens) == 1
     assert any("0 of its 2 words occur in" in line for line in said["other"])
     assert not any("occur in" in line for line in said["jieba"] + said["plain"])
     assert any("3 of 3 lines are left out ('无创dna' is read of" in line for line in said["jieba"])

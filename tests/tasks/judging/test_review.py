@@ -5,21 +5,23 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
+from scipy.special import softmax
 
-from brimful.base.distributed import World
-from brimful.serving.predictions import abstain
+from brimful.serving.opened import abstain
 from brimful.tables.labelled_spans import LabelledSpan
 from brimful.tables.table import Table
 from brimful.tasks.classification import Classification
-from brimful.tasks.data import TaskData
 from brimful.tasks.encoded import Encoded, encode
-from brimful.tasks.judging import review
-from brimful.tasks.judging.checks import check_tables
 from brimful.tasks.judging.review import (
+    LEAST_KEPT,
     SHOWN,
-    calibrate,
-    doubtful_labels,
+    TEMPERATURES,
+    abstain_threshold,
+    answered,
+    calibration_error,
+    confidences,
+    fit_temperature,
+    negative_log_likelihood,
     review_classifier,
     scores_by_label,
     worst_errors,
@@ -28,8 +30,7 @@ from brimful.tasks.multi_label import MultiLabel
 from brimful.tasks.regression import Regression
 from brimful.tasks.span_form import Found
 from brimful.tasks.token_classification import TokenClassification
-from brimful.train.objective import Runtime
-from builders.encoders import small, word_tokenizer
+from builders.encoders import word_tokenizer
 from builders.tables import labelled
 
 
@@ -106,20 +107,15 @@ def test_thresholds_are_chosen_on_dev_and_measured_on_test(seed: int) -> None:
         labels = (rng.random(n) < chance).astype(np.int64)
         return logits * 3, encoded(list("ab") * (n // 2), label=labels)
 
-    fitted = calibrate(*drawn(4000))
-    assert fitted["temperature"] == pytest.approx(3, rel=0.15)
-    assert [row["target"] for row in fitted["abstain"]][:2] == [0.9, 0.95]
-    told = review_classifier(*drawn(4000), ["a", "b"], fitted)
+    of_dev = drawn(4000)
+    told, temperature = review_classifier(*drawn(4000), ["a", "b"], of_dev)
+    assert temperature == told["calibration"]["temperature"] == pytest.approx(3, rel=0.15)
+    assert [row["target"] for row in told["abstain"]][:2] == [0.9, 0.95]
     assert told["calibration"]["ece_calibrated"] < 0.04 < told["calibration"]["ece"]
-    assert told["calibration"]["nll_calibrated"] < told["calibration"]["nll"]
     for row in told["abstain"]:
         assert row["dev_accuracy"] >= row["target"]
         assert row["test_accuracy"] == pytest.approx(row["target"], abs=0.03)
         assert row["test_coverage"] == pytest.approx(row["dev_coverage"], abs=0.05)
-    assert told["selection"]["coverage"][-1] == 1
-    assert told["selection"]["accuracy"][-1] == pytest.approx(
-        1 - sum(row["rows"] for row in told["confused"]) / 4000
-    )
 
 
 def test_a_dev_with_few_errors_gives_no_temperature(seed: int, capsys) -> None:
@@ -128,8 +124,9 @@ def test_a_dev_with_few_errors_gives_no_temperature(seed: int, capsys) -> None:
     labels = logits.argmax(1)
     for wrong, fitted in ((0, False), (9, False), (10, True)):
         truth = np.where(np.arange(100) < wrong, 1 - labels, labels)
-        found = calibrate(logits, encoded(list("ab") * 50, label=truth))
-        assert (found["temperature"] != 1) == fitted
+        dev = encoded(list("ab") * 50, label=truth)
+        _, temperature = review_classifier(logits, dev, ["a", "b"], (logits, dev))
+        assert (temperature != 1) == fitted
         assert (f"{wrong} error" in capsys.readouterr().err) != fitted
 
 
@@ -141,35 +138,11 @@ def test_predictions_abstain_as_on_dev(seed: int) -> None:
         logits = rng.normal(0, 1, (60, 2)).astype(np.float32)
         labels = (logits[:, 1] - logits[:, 0] + rng.normal(0, 1, 60) > 0).astype(np.int64)
         dev = encoded(list("ab") * 30, label=labels)
-        fitted = calibrate(logits, dev)
-        rows = task.rows(logits / np.float32(fitted["temperature"]), dev)
-        for chosen in fitted["abstain"]:
+        told, temperature = review_classifier(logits, dev, task.labels, (logits, dev))
+        rows = task.rows(logits / np.float32(temperature), dev)
+        for chosen in told["abstain"]:
             kept = [not row["abstained"] for row in abstain(rows, chosen["threshold"])]
             assert np.mean(kept) == chosen["dev_coverage"]
-
-
-def test_tables_are_checked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("BRIMFUL_CACHE", str(tmp_path))
-    calls = []
-    monkeypatch.setattr(review, "check_tables", lambda *given: (calls.append(given), check_tables(*given))[1])
-    encoder = small("bert")
-    encoder.tokenizer = word_tokenizer()
-
-    def found(labels: list[str], texts: list[str]) -> tuple:
-        train = encoded(labels, texts, label=np.zeros(len(labels), dtype=np.int64))
-        test = encoded(["a", "b"], ["w1", "w5"], label=np.zeros(2, dtype=np.int64))
-        data = TaskData(Classification(["a", "b"]), train, None, train, test, 0)
-        return review.check_before(data, encoder, own_dev=False)
-
-    first = found(list("abab"), ["w1", "w2", "w2", "w3"])
-    assert {finding.kind for finding in first[0]} >= {"duplicates", "leakage", "conflicts"}
-    train = first[1]["train"]
-    assert (train["n"], train["duplicates_in_test"], train["near_duplicates_in_test"]) == (4, 1, 0)
-    assert found(list("abab"), ["w1", "w2", "w2", "w3"]) == first
-    assert len(calls) == 1
-    found(list("abbb"), ["w1", "w2", "w2", "w3"])
-    found(list("abbb"), ["w1", "w2", "w4", "w3"])
-    assert len(calls) == 3
 
 
 def test_an_empty_label_is_no_answer() -> None:
@@ -180,30 +153,6 @@ def test_an_empty_label_is_no_answer() -> None:
     ]
 
 
-def test_wrong_labels_are_doubted() -> None:
-    pytest.importorskip("sklearn")
-    torch.manual_seed(0)
-    rng = np.random.default_rng(0)
-    truth = rng.integers(0, 2, 300)
-    texts = [" ".join(f"w{word}" for word in rng.integers(0, 30, 8) + 40 * label) for label in truth]
-    labels = truth.copy()
-    labels[:12] = 1 - labels[:12]
-    data = encoded([str(label) for label in labels], texts, label=labels)
-    encoder = small("bert").eval()
-    runtime = Runtime(World(0, 1, torch.device("cpu")), "fp32")
-    told = doubtful_labels(encoder, data, ["zero", "one"], runtime)
-    assert told["doubted"]["checked"] == 300
-    rows = [row["row"] - 1 for row in told["mislabelled"]]
-    assert np.mean([row < 12 for row in rows[:8]]) > 0.8
-    first = told["mislabelled"][0]
-    assert first["text"] == texts[first["row"] - 1]
-    assert first["label"] == ["zero", "one"][labels[first["row"] - 1]] != first["likely"]
-    assert first["label_probability"] < first["likely_probability"]
-    part = doubtful_labels(encoder, data.take(np.arange(1, 300)), ["zero", "one"], runtime)["mislabelled"]
-    assert all(row["text"] == texts[row["row"] - 1] for row in part)
-    assert doubtful_labels(encoder, data.take(np.arange(20)), ["zero", "one"], runtime) == {}
-
-
 def test_ten_thousand_classes_need_no_matrix_of_them(seed):
     """The matrix would have 800 MB; the logits have 4."""
     random = np.random.default_rng(seed)
@@ -212,9 +161,94 @@ def test_ten_thousand_classes_need_no_matrix_of_them(seed):
     data, task = labelled("label", random.permutation(10_000)[:100]), Classification(labels)
     tracemalloc.start()
     task.measure(answers, data)
-    task.primary_of(answers, data)(random.integers(0, 100, 100))
-    told = review_classifier(answers, data, labels, {})
+    told, _ = review_classifier(answers, data, labels, None)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 100e6
     assert len(told["confused"]) == SHOWN
+
+
+@pytest.fixture
+def rng(seed: int) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def drawn(
+    rng: np.random.Generator, n: int, classes: int, temperature: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Logits, and labels drawn from softmax(logits / temperature)."""
+    logits = rng.normal(0, 4, (n, classes)).astype(np.float32)
+    chances = softmax(logits.astype(np.float64) / temperature, axis=1)
+    labels = (rng.random((n, 1)) > chances.cumsum(1)).sum(1).clip(max=classes - 1)
+    return logits, labels
+
+
+def naive_error(confidence: np.ndarray, correct: np.ndarray, bins: int) -> float:
+    """The expected calibration error by its definition, one bin and one row at a time."""
+    total = 0.0
+    for i in range(bins):
+        low, high = np.linspace(0, 1, bins + 1)[[i, i + 1]]
+        inside = [(c, r) for c, r in zip(confidence, correct, strict=True) if low < c <= high]
+        if inside:
+            accuracy = sum(r for _, r in inside) / len(inside)
+            mean = sum(c for c, _ in inside) / len(inside)
+            total += len(inside) / len(confidence) * abs(accuracy - mean)
+    return total
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 2.5])
+def test_the_temperature_that_drew_the_labels_is_found(rng, temperature: float) -> None:
+    logits, labels = drawn(rng, 100_000, 4, temperature)
+    found = fit_temperature(logits, labels)
+    assert found == pytest.approx(temperature, rel=0.05)  # seven standard errors at 0.5, more above
+    grid = np.exp(np.linspace(*np.log(TEMPERATURES), 2000))
+    losses = [negative_log_likelihood(logits[:500], labels[:500], t) for t in grid]
+    best = fit_temperature(logits[:500], labels[:500])
+    assert negative_log_likelihood(logits[:500], labels[:500], best) <= min(losses) + 1e-7
+
+
+def test_the_temperature_is_bounded_and_the_loss_is_the_cross_entropy(rng) -> None:
+    logits, _ = drawn(rng, 50, 3, 1.0)
+    assert fit_temperature(logits, logits.argmax(1)) == pytest.approx(TEMPERATURES[0], rel=1e-3)
+    assert fit_temperature(logits, logits.argmin(1)) == pytest.approx(TEMPERATURES[1], rel=1e-3)
+    labels = rng.integers(0, 3, 50)
+    expected = -np.mean(
+        [np.log(softmax(row / 2.0)[label]) for row, label in zip(logits, labels, strict=True)]
+    )
+    assert negative_log_likelihood(logits, labels, 2.0) == pytest.approx(expected, rel=1e-6)
+
+
+def test_the_calibration_error_is_that_of_its_definition(rng) -> None:
+    for n, bins in ((1, 15), (7, 15), (400, 15), (400, 4)):
+        confidence = rng.random(n)
+        confidence[: n // 3] = rng.choice(np.linspace(0, 1, bins + 1)[1:], n // 3)  # on the edges
+        correct = rng.random(n) < confidence
+        assert calibration_error(confidence, correct, bins) == pytest.approx(
+            naive_error(confidence, correct, bins), abs=1e-12
+        )
+
+
+def test_a_fitted_temperature_calibrates(rng) -> None:
+    logits, labels = drawn(rng, 20_000, 3, 3.0)
+    correct = logits.argmax(1) == labels
+    assert calibration_error(confidences(logits), correct) > 0.1
+    assert calibration_error(confidences(logits, fit_temperature(logits, labels)), correct) < 0.02
+
+
+def test_abstaining_keeps_as_much_as_the_target_allows(rng) -> None:
+    confidence = rng.choice(np.linspace(0.3, 1, 40), 300)  # with ties
+    correct = rng.random(300) < confidence**2
+    kept = confidence >= 0.7
+    assert answered(confidence, correct, 0.7) == pytest.approx((kept.mean(), correct[kept].mean()))
+    target = float((correct.mean() + 1) / 2)
+    threshold = abstain_threshold(confidence, correct, target)
+    assert threshold is not None
+    possible = [
+        value
+        for value in np.unique(confidence)
+        if correct[confidence >= value].mean() >= target and (confidence >= value).sum() >= LEAST_KEPT
+    ]
+    assert threshold == min(possible)
+    assert abstain_threshold(confidence, np.zeros(300, bool), 0.5) is None
+    assert abstain_threshold(confidence[:5], np.ones(5, bool), 0.5) is None
+    assert answered(confidence, correct, 1.5) == (0.0, None)
