@@ -36,8 +36,6 @@ MAX_OUTPUTS = 1_000
 """Classes or labels of a linear model: its time grows with them."""
 MAX_FITTED_VALUES = 5_000_000
 """Rows times classes or labels that it takes."""
-RUNGS = ("majority", "tfidf", "frozen", "random")
-"""The models of the ladder, by their keys in a summary and in its order."""
 CERTAIN_LOGIT = 20.0
 """A logit that stands for certainty, where a label never changes in training."""
 LEAST_SHARE = float(np.exp(-CERTAIN_LOGIT))
