@@ -42,7 +42,7 @@ VERBS = {
 """The verbs. `brimful VERB` is `brimful.VERB(...)` in Python, with an underscore for a hyphen."""
 SCHEMAS = {
     "prepare": "brimful.corpus.pipeline.config:PrepareConfig",
-    "inspect": "brimful.commands.inspect_config:InspectConfig",
+    "inspect": "brimful.commands.inspect:InspectConfig",
     "pack": "brimful.packing.config:PackConfig",
     "doctor": "brimful.commands.doctor:DoctorConfig",
     "pretrain": "brimful.stages.pretrain_config:PretrainConfig",

@@ -6,24 +6,24 @@ The rows of an update are made again without training, as a function of the run'
 
 import tempfile
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 import numpy as np
 from rich.text import Text
 
-from brimful.base.config import build, read_yaml, verb
+from brimful.base.config import Argument, build, read_yaml, require_positive, verb
 from brimful.base.console import progress, visible
-from brimful.base.errors import BrimfulError
+from brimful.base.errors import BrimfulError, UsageError
 from brimful.base.randomness import derive_key, permutation
 from brimful.base.storage import read_commit, read_record, require_shape
 from brimful.base.terminal import output_console
-from brimful.commands.inspect_config import InspectConfig
 from brimful.commands.inspect_verify import verify_folder
 from brimful.corpus.pipeline.duplicate_decisions import DECISIONS, DECISIONS_FILE, read_decisions
 from brimful.corpus.pipeline.text import TextPart, TextRecord, text_path
 from brimful.corpus.shards import MANIFEST, Corpus, Shard
-from brimful.runs.directory import CONFIG
+from brimful.runs.places import CONFIG
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -32,6 +32,38 @@ if TYPE_CHECKING:
 
 EXCERPT = 200
 _AGAIN = "run prepare again"
+
+
+@dataclass(frozen=True, kw_only=True)
+class InspectConfig:
+    """Show documents word by word, and what was dropped or changed and why; or what an update of a
+    pretraining sees; or check all files."""
+
+    EXAMPLE = "data --documents 3"
+
+    directory: Annotated[str, Argument(positional=True)]
+    """A folder that prepare wrote, or the run directory of a pretrain, which shows the run's own rows. With
+    --verify any folder, also one above them."""
+    verify: bool = False
+    """Check every byte below the folder against the checksums in its commit records, and nothing else."""
+    documents: int = 5
+    """How many documents to show."""
+    tokens: int = 150
+    """How many tokens of each document or row to show at most."""
+    examples: int = 2
+    """How many examples to show of each cleaning rule."""
+    update: int | None = None
+    """The update of a run whose rows are shown, counted from 1; by default the first. The update of a spike
+    is found at once. For others, sequences are chosen again from the nearest earlier checkpoint, or from the
+    start of the run."""
+    seed: int = 0
+    """Another seed shows other documents."""
+
+    def __post_init__(self) -> None:
+        given = ["update"] if self.update is not None else []
+        require_positive(self, "documents", "tokens", "examples", *given)
+        if self.verify and given:
+            raise UsageError("--verify checks files and shows no rows: leave --update out")
 
 
 class _Summary(TypedDict):

@@ -106,7 +106,7 @@ def _load(folder: ModelFolder, kind: type[E]) -> tuple[E, dict[str, Tensor], str
     except (RuntimeError, MemoryError) as error:  # torch's, of a size that cannot be
         where = folder.config_file
         raise BrimfulError(f"{where}: an encoder of this size does not fit into memory") from error
-    tensors, path, _ = named_tensors(folder, encoder)
+    tensors, path = named_tensors(folder, encoder)
     prefix = family_of(config).prefix
     from_hf(encoder, config, {name.removeprefix(prefix): t for name, t in tensors.items()}, path)
     told = folder.pooling or POOLINGS.get(str(folder.values.get("classifier_pooling")))
@@ -119,7 +119,7 @@ def _load(folder: ModelFolder, kind: type[E]) -> tuple[E, dict[str, Tensor], str
     return encoder.eval(), tensors, path
 
 
-def named_tensors(folder: ModelFolder, encoder: Encoder) -> tuple[dict[str, Tensor], str, bool]:
+def named_tensors(folder: ModelFolder, encoder: Encoder) -> tuple[dict[str, Tensor], str]:
     """The tensors of a folder under the names of `transformers`, those of the encoder with its prefix.
 
     Of tied matrices any one may be there. Of the decoder's bias, which older folders have under two names,
@@ -129,7 +129,7 @@ def named_tensors(folder: ModelFolder, encoder: Encoder) -> tuple[dict[str, Tens
         encoder: of the folder's shape.
 
     Returns:
-        the tensors; the file that they are in; and whether `transformers` finds the encoder's there itself.
+        the tensors, and the file that they are in.
 
     Raises:
         BrimfulError: the folder has no weights, or tensors of the encoder are missing.
@@ -137,7 +137,7 @@ def named_tensors(folder: ModelFolder, encoder: Encoder) -> tuple[dict[str, Tens
     config = encoder.config
     read, path = read_weights(folder.encoder_path)
     prefix, bare = family_of(config).prefix, hf_names(encoder, config)
-    tensors, is_renamed = canonical(read, bare, prefix, str(path)), False
+    tensors = canonical(read, bare, prefix, str(path))
     words, decoder = prefix + word_matrix(config), decoder_weight(config)
     if words not in tensors and decoder in tensors:
         if folder.values.get("tie_word_embeddings", True) is False:
@@ -145,7 +145,7 @@ def named_tensors(folder: ModelFolder, encoder: Encoder) -> tuple[dict[str, Tens
                 f"{path} has no {words}, and config.json says that the decoder's matrix is another"
                 " (tie_word_embeddings)"
             )
-        tensors[words], is_renamed = tensors[decoder], True
+        tensors[words] = tensors[decoder]
     computed, bias = (f"{name}.bias" for name in (decoder.removesuffix(".weight"), decoder_module(config)))
     if computed in tensors:
         tensors[bias] = tensors[computed]
@@ -158,7 +158,7 @@ def named_tensors(folder: ModelFolder, encoder: Encoder) -> tuple[dict[str, Tens
         )
     if (there := layers_of(tensors, config)) > config.layers:
         warn(f"{path} has {there} layers; config.json says {config.layers}: the others are left out")
-    return tensors, str(path), not is_renamed
+    return tensors, str(path)
 
 
 def left_out(folder: ModelFolder, encoder: Encoder, head: Head | None) -> list[str]:
@@ -182,9 +182,11 @@ def left_out(folder: ModelFolder, encoder: Encoder, head: Head | None) -> list[s
 
 def transformers_reads(folder: ModelFolder, encoder: Encoder) -> bool:
     """Whether `transformers` itself finds the encoder of a folder that `load_model` has read, or of that of
-    its Transformer."""
+    its Transformer: not by the matrix of a decoder that is tied to it."""
     named = folder.config_file.name == "config.json" and folder.values.get("model_type") in FAMILIES
-    return named and named_tensors(folder, encoder)[2]
+    words = word_matrix(encoder.config)
+    known = {words, family_of(encoder.config).prefix + words}
+    return named and not known.isdisjoint(read_weights(folder.encoder_path)[0])
 
 
 def load_model(folder: ModelFolder | Path | str) -> tuple[Encoder, Head | None, list[str] | None]:

@@ -91,8 +91,6 @@ class ModelFolder:
         why = "expected config.json and model.safetensors, or a finished run"
         if not path.is_dir():
             why = "there is no such folder"
-        elif (path / "MANIFEST.json").is_file():
-            why = f"it is prepared text; brimful pretrain --data {path} trains an encoder on it"
         elif (path / "config.yaml").is_file() and not (path / "summary.json").is_file():
             why = f"the run is not finished; continue it with --resume {path}"
         raise BrimfulError(f"{path} holds no model: {why}")
@@ -131,12 +129,8 @@ class ModelFolder:
         names = self.values.get("architectures") or [""]
         if not isinstance(names, list) or not isinstance(names[0], str):
             raise BrimfulError(f"{self}: the architectures of config.json are not a list of names of classes")
-        multiple = self.values.get("problem_type") == "multiple_choice"
-        if names[0].endswith("ForMultipleChoice") or multiple:
-            raise BrimfulError(
-                f"{self} is a model of multiple choice, not a task here: score each choice as a pair,"
-                " the question on its context and the choice, with --task classification"
-            )
+        if names[0].endswith("ForMultipleChoice"):
+            raise BrimfulError(f"{self} is a model of multiple choice: --task classification scores pairs")
         return names[0]
 
     @property

@@ -120,7 +120,7 @@ def _compare(
             continue  # transformers reads an empty second text as none
         said = [text.lower() for text in given] if lowers else given
         wanted = theirs(*said, truncation=tokenizer.truncation is not None, return_token_type_ids=True)
-        ours = tokenizer.encode(*given)
+        ours = tokenizer.encode(given[0], given[1] if len(given) == 2 else None)
         _require_equal(given, "ids", ours.ids, wanted["input_ids"], whose)
         if len(given) == 2:
             _require_equal(given, "token types", ours.type_ids, wanted["token_type_ids"], whose)

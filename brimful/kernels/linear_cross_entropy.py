@@ -298,65 +298,37 @@ def _accumulate(
     """On a CPU, where all labels are in the vocabulary: add these rows to the sum and the hits, and to the
     gradients unless these are empty."""
     d_hidden, d_weight, d_bias = gradients
-    threads = workers()
     for rows in _slices(len(hidden), GROUP // (len(weight) * hidden.element_size())):
-        h, label, scale = hidden[rows], labels[rows], weights[rows]
-        tiles = list(_slices(len(weight), TILE // (len(h) * 4), threads))
-        kept = [h.new_empty(len(h), c.stop - c.start) if d_hidden.numel() else None for c in tiles]
-        normalizers, scores, highest = total.new_empty(3, len(tiles), len(h))
-        _softmax_of_tiles(h, weight, bias, label, tiles, kept, normalizers, scores, highest)
-        normalizer, score = normalizers.logsumexp(0), scores.amax(0)
-        found.add_((score >= highest.amax(0)).sum())
-        loss = normalizer - score
-        total.add_((loss * scale).sum())
-        if not d_hidden.numel():
-            continue
-        d_score = torch.expm1(-loss).mul_(scale).to(h.dtype)  # p - 1 for the label, rounded last
-        factors = (normalizers - normalizer).exp_().mul_(scale)
-
-        def by_columns(
-            columns: slice,
-            d_scores: Tensor,
-            factor: Tensor,
-            h: Tensor = h,
-            label: Tensor = label,
-            d_score: Tensor = d_score,
-            first: bool = rows.start == 0,
-        ) -> None:
-            d_scores.mul_(factor[:, None])
-            place, inside = _place(label, columns)
-            d_label = torch.where(inside[:, None], d_score[:, None], d_scores.gather(1, place))
-            d_scores.scatter_(1, place, d_label)
-            _add_product(d_weight[columns], d_scores.t(), h, first=first)
-            if bias is not None:
-                d_bias[columns] += d_scores.sum(0, dtype=d_bias.dtype)
-
-        def by_rows(part: Tensor, *d_scores: Tensor, tiles: list[slice] = tiles) -> None:
-            for columns, tile in zip(tiles, d_scores, strict=True):
-                _add_product(part, tile, weight[columns].to(tile.dtype), first=columns.start == 0)
-
-        run(by_columns, zip(tiles, kept, factors, strict=True), device=h.device)
-        parts = zip(*(t.tensor_split(threads) for t in (d_hidden[rows], *kept) if t is not None), strict=True)
-        run(by_rows, parts, device=h.device)
+        d_rows = d_hidden[rows] if d_hidden.numel() else None
+        group = hidden[rows], weight, bias, labels[rows], weights[rows]
+        _accumulate_group(total, found, d_rows, d_weight, d_bias, *group, first=rows.start == 0)
 
 
-def _softmax_of_tiles(
-    h: Tensor,
+def _accumulate_group(
+    total: Tensor,
+    found: Tensor,
+    d_hidden: Tensor | None,
+    d_weight: Tensor,
+    d_bias: Tensor,
+    hidden: Tensor,
     weight: Tensor,
     bias: Tensor | None,
     label: Tensor,
-    tiles: list[slice],
-    kept: list[Tensor | None],
-    normalizers: Tensor,
-    scores: Tensor,
-    highest: Tensor,
+    scale: Tensor,
+    *,
+    first: bool,
 ) -> None:
-    """Write for each tile its softmax, its logsumexp, its highest score, and the label's score, which is -inf
-    if the label is in another tile."""
+    """`_accumulate` of one group; of the first, what `d_weight` holds is written over."""
+    threads = workers()
+    tiles = list(_slices(len(weight), TILE // (len(hidden) * 4), threads))
+    kept = [hidden.new_empty(len(hidden), c.stop - c.start) if d_hidden is not None else None for c in tiles]
+    normalizers, scores, highest = total.new_empty(3, len(tiles), len(hidden))
 
-    def job(columns: slice, keep: Tensor | None, normalizer: Tensor, score: Tensor, most: Tensor) -> None:
-        b = None if bias is None else bias[columns].to(h.dtype)
-        tile = F.linear(h, weight[columns].to(h.dtype), b)
+    def softmax(columns: slice, keep: Tensor | None, normalizer: Tensor, score: Tensor, most: Tensor) -> None:
+        """Write a tile's softmax, its logsumexp, the label's score, minus infinity if the label is in another
+        tile, and its highest score."""
+        b = None if bias is None else bias[columns].to(hidden.dtype)
+        tile = F.linear(hidden, weight[columns].to(hidden.dtype), b)
         p = torch.softmax(tile, 1, dtype=score.dtype)
         most.copy_(tile.amax(1))
         torch.sub(most, p.amax(1).log_(), out=normalizer)
@@ -365,7 +337,32 @@ def _softmax_of_tiles(
         if keep is not None:
             keep.copy_(p)
 
-    run(job, zip(tiles, kept, normalizers, scores, highest, strict=True), device=h.device)
+    run(softmax, zip(tiles, kept, normalizers, scores, highest, strict=True), device=hidden.device)
+    normalizer, score = normalizers.logsumexp(0), scores.amax(0)
+    found.add_((score >= highest.amax(0)).sum())
+    loss = normalizer - score
+    total.add_((loss * scale).sum())
+    if d_hidden is None:
+        return
+    d_score = torch.expm1(-loss).mul_(scale).to(hidden.dtype)  # p - 1 for the label, rounded last
+    factors = (normalizers - normalizer).exp_().mul_(scale)
+
+    def by_columns(columns: slice, d_scores: Tensor, factor: Tensor) -> None:
+        d_scores.mul_(factor[:, None])
+        place, inside = _place(label, columns)
+        d_label = torch.where(inside[:, None], d_score[:, None], d_scores.gather(1, place))
+        d_scores.scatter_(1, place, d_label)
+        _add_product(d_weight[columns], d_scores.t(), hidden, first=first)
+        if bias is not None:
+            d_bias[columns] += d_scores.sum(0, dtype=d_bias.dtype)
+
+    def by_rows(part: Tensor, *d_scores: Tensor) -> None:
+        for columns, tile in zip(tiles, d_scores, strict=True):
+            _add_product(part, tile, weight[columns].to(tile.dtype), first=columns.start == 0)
+
+    run(by_columns, zip(tiles, kept, factors, strict=True), device=hidden.device)
+    parts = zip(*(t.tensor_split(threads) for t in (d_hidden, *kept) if t is not None), strict=True)
+    run(by_rows, parts, device=hidden.device)
 
 
 def _slices(size: int, most: int, threads: int = 1) -> Iterator[slice]:

@@ -173,12 +173,13 @@ def test_what_cannot_be_resumed_or_overwritten_says_so(chained, pretrained, tmp_
     assert "is finished; there is nothing to resume" in again.error
     assert again.value == read_json(pretrained / "summary.json")
     assert call("pretrain", "--resume", pretrained, "--seed", 9).code == 2
-    assert "finished run" in call("pretrain", "--data", chained, "--out", pretrained, *SMALL).message
+    for taken in (pretrained, chained):
+        message = call("pretrain", "--data", chained, "--out", taken, *SMALL).message
+        assert f"{taken} is not empty; choose another --out" in message
     assert "not a run directory" in call("pretrain", "--resume", tmp_path).message
     assert (
         "was not written by `brimful pretrain`: unknown key" in call("pretrain", "--resume", chained).message
     )
-    assert "prepared corpus" in call("pretrain", "--data", chained, "--out", chained, *SMALL).message
     (tmp_path / "mine.txt").write_text("precious")
     assert "not empty" in call("pretrain", "--data", chained, "--out", tmp_path, *SMALL).message
     assert "is a file" in call("pretrain", "--data", chained, "--out", tmp_path / "mine.txt", *SMALL).message

@@ -16,21 +16,17 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from brimful.base.types import IGNORED
 from brimful.kernels.backends import BACKENDS
 from brimful.kernels.inference_layer import lays_out_bf16
 from brimful.model import door
-from brimful.model.attention import SequenceLayout, attend
-from brimful.model.cross_entropy import linear_cross_entropy
+from brimful.model.attention import SequenceLayout
 from brimful.model.door import choose, shut, within
-from brimful.model.rotary import Rotary, rotate
 from builders.encoders import random_row, small
-from builders.scores import never_small
 
 LENGTHS = [40, 7, 1, 90, 33]
-T, HEADS, WIDTH = sum(LENGTHS), 2, 16
+T = sum(LENGTHS)
 
 
 @dataclass
@@ -47,40 +43,9 @@ class Case:
     autocast: bool = False
 
 
-def _attention(window: int | None = None) -> Case:
-    layout = SequenceLayout.prepare(random_row(LENGTHS))
-    return Case(lambda *qkv: attend(*qkv, layout, window=window), list(torch.randn(3, T, HEADS, WIDTH)))
-
-
-def _rotation() -> Case:
-    tables = Rotary(WIDTH, 128, 1e4)(random_row(LENGTHS).positions)
-
-    def compute(qkv: Tensor) -> tuple[Tensor, ...]:
-        return rotate(qkv, tuple(table.to(torch.promote_types(qkv.dtype, torch.float32)) for table in tables))
-
-    return Case(compute, [torch.randn(T, 3, HEADS, WIDTH)])
-
-
 def _gate() -> Case:
     layer = small("modern").layers[0]
     return Case(layer.activate, [torch.randn(T, 96)])
-
-
-def _layer(**changes: Any) -> Case:
-    encoder = small("modern", **{"layers": 2, "global_every": 1} | changes)
-    layer, batch = encoder.layers[1], random_row(LENGTHS)
-    layout, names = SequenceLayout.prepare(batch), [name for name, _ in layer.named_parameters()]
-    angles = encoder.rotary(batch.positions)
-
-    def compute(x: Tensor, *weights: Tensor) -> Tensor:
-        for name, weight in zip(names, weights, strict=True):
-            part, _, last = name.rpartition(".")
-            setattr(layer.get_submodule(part), last, nn.Parameter(weight, requires_grad=False))
-            layer.get_submodule(part)._parameters[last] = weight
-        return layer(x, layout, tuple(table.to(x.dtype) for table in angles), None, None)
-
-    weights = [torch.randn_like(weight) * weight.shape[-1] ** -0.5 for weight in layer.parameters()]
-    return Case(compute, [torch.randn(T, encoder.config.hidden_size), *weights], autocast=True)
 
 
 def _inference_layer(model: str, tokens: int = 1 << 20, precision: str = "bf16") -> Case:
@@ -99,23 +64,9 @@ def _inference_layer(model: str, tokens: int = 1 << 20, precision: str = "bf16")
     return Case(compute, [torch.randn(len(batch.tokens), encoder.config.hidden_size)], autocast=True)
 
 
-def _cross_entropy() -> Case:
-    labels = torch.where(torch.rand(70) < 1 / 3, IGNORED, torch.randint(300, (70,)))
-    weights = torch.rand(70)
-
-    def compute(hidden: Tensor, matrix: Tensor, bias: Tensor) -> Tensor:
-        return linear_cross_entropy(hidden, matrix, bias, labels, weights.to(hidden.dtype))[0]
-
-    return Case(compute, [torch.randn(70, 16), torch.randn(300, 16), torch.randn(300)])
-
-
 CASES: dict[tuple[str, int], list[Callable[[], Case]]] = {
-    ("attention", 0): [_attention, lambda: _attention(16)],
-    ("rotate", 0): [_rotation],
     ("gate", 0): [_gate],
     ("layer", 0): [partial(_inference_layer, model) for model in ("bert", "prenorm", "modern")],
-    ("layer", 1): [_layer, lambda: _layer(global_every=3, local_attention=16)],
-    ("linear_cross_entropy", 0): [_cross_entropy],
     ("products", 0): [
         partial(_inference_layer, "bert"),
         partial(_inference_layer, "bert", tokens=1),
@@ -125,11 +76,15 @@ CASES: dict[tuple[str, int], list[Callable[[], Case]]] = {
 """By the name of a form and its place among those of the name."""
 
 ELSEWHERE = {
+    ("attention", 0): "tests/model/test_attention.py",
+    ("rotate", 0): "tests/model/test_layers.py",
+    ("layer", 1): "tests/kernels/test_bfloat16_layer.py",
+    ("linear_cross_entropy", 0): "tests/kernels/test_linear_cross_entropy.py",
     ("layer", 2): "a compiled step on a GPU: tests/kernels/test_fused.py, tests/gpu",
     ("varlen", 0): "a backend of attention for GPUs: tests/model/test_attention.py, tests/gpu",
     ("flex", 0): "another: tests/model/test_attention.py, tests/gpu",
 }
-IN_16_BITS = (("gate", 0), ("layer", 0), ("layer", 1))
+IN_16_BITS = (("gate", 0), ("layer", 0))
 """Forms that apply to bfloat16 alone."""
 LAID_OUT = (("layer", 0), ("products", 0))
 """Forms that need oneDNN's products of bfloat16."""
@@ -167,7 +122,6 @@ def test_a_fast_form_gives_the_numbers_of_its_plain_twin(
     if form in LAID_OUT and not lays_out_bf16():
         pytest.skip("oneDNN has no bfloat16 for this processor")
     torch.manual_seed(seed)
-    never_small(monkeypatch)
     monkeypatch.setattr("brimful.kernels.inference_layer.onednn_is_faster", lambda: True)
     case = CASES[form][number]()
     with shut():

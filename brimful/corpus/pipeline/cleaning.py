@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -27,27 +28,26 @@ class CleanTask:
 
     Attributes:
         limit: bounds the documents read.
-        version: of the code of cleaning, which the worker need not find again.
     """
 
     config: PrepareConfig
     part: Part
     limit: int | None = None
-    version: str = field(default_factory=cleaning_version)
 
     @property
     def record(self) -> Path:
         """The commit record."""
         return text_path(Path(self.config.out), self.part.name).with_suffix(".json")
 
-    @property
+    @cached_property
     def hash(self) -> str:
-        """A hash of the settings and the input files that decide the clean text."""
+        """A hash of the settings and the input files that decide the clean text. It travels with the task, so
+        that no worker reads the code of cleaning again."""
         config, dedup = self.config, self.config.dedup
         lines = LINE_BYTES if dedup.lines else None
         limits = [config.document_seconds, self.limit]
         settings = [asdict(config.read), asdict(config.clean), lines, dedup.near, *limits]
-        return config_hash([self.version, settings, asdict(self.part)])
+        return config_hash([cleaning_version(), settings, asdict(self.part)])
 
     @property
     def watchdog(self) -> Path:

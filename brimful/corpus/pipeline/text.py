@@ -7,11 +7,11 @@ NAME.bands    MinHash keys, uint64 (documents, 14) (with dedup.near)
 NAME.json     the commit record
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple, TypedDict, TypeVar
 
 import numpy as np
 
@@ -25,6 +25,8 @@ ROWS_AT_ONCE = 1024
 
 # `key`: of the text. `origin`: the key that all pieces of a cut document share. `tokens`: an estimate.
 DOCUMENT = np.dtype([("key", "<u8"), ("origin", "<u8"), ("tokens", "<u4"), ("lines", "<u4")])
+
+R = TypeVar("R")
 
 
 class CleanText(NamedTuple):
@@ -109,7 +111,8 @@ def write_text(
         parquet, *others = stack.enter_context(atomic_files(path.with_suffix(".json"), paths))
         table = stack.enter_context(pq.ParquetWriter(parquet, schema, compression="zstd"))
         files = [stack.enter_context(open(temporary, "wb")) for temporary in others]
-        for rows in _row_groups(documents):
+        for group in by_characters(documents, ROW_GROUP_CHARACTERS, _characters):
+            rows = [piece for pieces in group for piece in pieces]
             texts, inputs, records, is_first = zip(*rows, strict=True)
             table.write_table(pa.table([texts, inputs, records], schema=schema))
             facts, lines = _facts(texts, is_first)
@@ -119,22 +122,26 @@ def write_text(
             for file, suffix in zip(files, suffixes, strict=True):
                 file.write(columns[suffix].tobytes())
             counts["documents"] += len(texts)
-            counts["characters"] += sum(map(len, texts))
+            counts["characters"] += sum(map(_characters, group))
     return paths, counts
 
 
-def _row_groups(documents: Iterable[list[CleanText]]) -> Iterator[list[CleanText]]:
-    """The pieces of documents in groups of about ROW_GROUP_CHARACTERS, which part no document."""
-    rows: list[CleanText] = []
+def _characters(pieces: list[CleanText]) -> int:
+    return sum(len(piece.text) for piece in pieces)
+
+
+def by_characters(items: Iterable[R], most: int, characters: Callable[[R], int]) -> Iterator[list[R]]:
+    """Items in groups of about `most` characters."""
+    group: list[R] = []
     size = 0
-    for pieces in documents:
-        rows += pieces
-        size += sum(len(piece.text) for piece in pieces)
-        if size >= ROW_GROUP_CHARACTERS:
-            yield rows
-            rows, size = [], 0
-    if rows:
-        yield rows
+    for item in items:
+        group.append(item)
+        size += characters(item)
+        if size >= most:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
 
 
 def _facts(texts: tuple[str, ...], is_first: tuple[bool, ...]) -> tuple[np.ndarray, np.ndarray]:

@@ -1,9 +1,9 @@
 """The last stage, a pure task for each shard: clean documents -> tokens, word bits and sentence bits."""
 
-import functools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from brimful.base.randomness import derive_key, uniform
 from brimful.corpus.pipeline.config import PrepareConfig
 from brimful.corpus.pipeline.duplicate_decisions import read_decisions, read_dropped
 from brimful.corpus.pipeline.inventory import DocumentRange, ShardDocuments, Split
-from brimful.corpus.pipeline.text import TextPart, find_made
+from brimful.corpus.pipeline.text import TextPart, by_characters, find_made
 from brimful.corpus.shards import ShardRecord, TokenBatch, write_shard
 from brimful.corpus.text.tokenizer import load, tokenizer_hash
 from brimful.corpus.words.word_lists import word_list
@@ -59,7 +59,7 @@ class TokenizeTask:
     segmenter: str
     depends: str
 
-    @property
+    @cached_property
     def hash(self) -> str:
         """A hash of everything that decides the shard, apart from the tokenizer."""
         documents = self.documents
@@ -89,7 +89,7 @@ def in_split(documents: np.ndarray, split: Split, validation_share: float) -> np
     return held_out if split == "validation" else ~held_out
 
 
-@functools.lru_cache(maxsize=1)
+@lru_cache(maxsize=1)
 def _encoder(
     directory: Path, expected_hash: str, language: Any, lexicon: str | None, lexicon_hash: str
 ) -> "TextTokenizer":
@@ -122,7 +122,7 @@ def tokenize_shard(task: TokenizeTask) -> dict[str, Any]:
     seen = _Seen()
 
     def batches() -> Iterator[TokenBatch]:
-        for rows in _by_characters(_rows(task, seen)):
+        for rows in by_characters(_rows(task, seen), BATCH_CHARACTERS, lambda row: len(row[0])):
             encoded = encoder([row[0] for row in rows])
             batch = encoded.batch
             filled = batch.lengths > 0
@@ -195,16 +195,3 @@ def _without_lines(text: str, dropped: np.ndarray, seen: _Seen) -> str:
     if not kept:
         seen.counts["dropped: only recurring lines"] += 1
     return kept
-
-
-def _by_characters(rows: Iterable[tuple[str, int, int]]) -> Iterator[Sequence[tuple[str, int, int]]]:
-    batch: list[tuple[str, int, int]] = []
-    size = 0
-    for row in rows:
-        batch.append(row)
-        size += len(row[0])
-        if size >= BATCH_CHARACTERS:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch

@@ -467,7 +467,7 @@ def test_dry_run_checks_and_writes_nothing(tmp_path: Path) -> None:
         ({"lexicon": "absent"}, "cannot read the lexicon"),
         ({"read": {"encoding": "utf-88"}}, "unknown encoding"),
         ({"workers": -1}, "workers must be"),
-        ({"validation_share": 1.0}, "validation_share is 1.0"),
+        ({"validation_share": 1.1}, "validation_share is 1.1"),
         ({"shard_tokens": 0}, "shard_tokens is 0"),
         ({"clean": {"min_chars": 1}}, "did you mean 'min_characters'"),
     ]:
