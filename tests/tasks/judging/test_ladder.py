@@ -323,18 +323,6 @@ def test_many_classes_take_fewer_rows_and_too_many_none(monkeypatch, capsys):
     assert "no linear model on TF-IDF: 3 labels" in capsys.readouterr().err
 
 
-def test_linear_models_take_a_part_of_a_large_table(inputs, tmp_path, monkeypatch, capsys):
-    pytest.importorskip("sklearn")
-    monkeypatch.setattr("brimful.tasks.judging.baselines.MAX_LINEAR_ROWS", 60)
-    summary = finetune(**inputs, **SMALL, out=str(tmp_path / "run"))
-    assert {name: rung["rows"] for name, rung in summary["baselines"].items()} == {
-        "majority": 100,
-        "tfidf": 60,
-        "frozen": 60,
-    }
-    assert "TF-IDF takes 60 of the 100 rows" in capsys.readouterr().err
-
-
 def test_the_model_is_there_before_the_ladder(inputs, tmp_path, monkeypatch):
     def broken(*_: object) -> None:
         raise MemoryError
