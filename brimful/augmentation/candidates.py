@@ -23,8 +23,6 @@ from brimful.corpus.words.word_lists import word_list
 from brimful.data.examples import AT_ONCE
 from brimful.hf.folders import load_pretrained
 from brimful.hf.model_folder import ModelFolder
-from brimful.hf.text_reading import reads_token_types
-from brimful.model.encoder import Encoder
 
 NO_CANDIDATE = -1
 
@@ -69,84 +67,6 @@ class CandidateTable:
         return found
 
 
-class _TableMaker:
-    """Fills in the candidates of texts, source by source."""
-
-    def __init__(self, texts: Sequence[str], words: Words, choices: int) -> None:
-        self.texts = list(dict.fromkeys(texts))
-        self.spans_of_text = [words.spans(text) for text in self.texts]
-        self.offsets = np.cumsum([0, *map(len, self.spans_of_text)])
-        self.spans = np.concatenate([*self.spans_of_text, np.empty((0, 2), np.int64)])
-        self.words: list[str] = []
-        for text, spans in zip(self.texts, self.spans_of_text, strict=True):
-            self.words += [text[begin:end] for begin, end in spans.tolist()]
-        self.choices = np.full((len(self.words), choices), NO_CANDIDATE, dtype=np.int32)
-        self.vocabulary = dict[str, int]()
-        self.is_answered = np.zeros(len(self.words), dtype=bool)
-
-    def ask_masked_lm(self, model: CandidateModel) -> None:
-        """Give the words of one piece the likeliest words in their place."""
-        tokens, places, rows = self._words_of_one_piece(model.pieces)
-        with progress("augment: words of one piece", len(rows)) as advance:
-            best = model.best(tokens, places, self.choices.shape[1], advance)
-        numbers = np.full(len(model.pieces.texts) + 1, NO_CANDIDATE, dtype=np.int32)  # the last for no piece
-        for piece in np.unique(best[best >= 0]).tolist():
-            numbers[piece] = self._number(model.pieces.texts[piece])
-        self.choices[rows] = numbers[best]
-        self.is_answered[rows] = True
-
-    def _words_of_one_piece(self, pieces: Pieces) -> tuple[list[np.ndarray], list[np.ndarray], np.ndarray]:
-        """The tokens of each text, the places of its words of one piece, and the numbers of these words."""
-        tokenizer = pieces.tokenizer
-        unknown = [
-            piece for piece in (special_ids(tokenizer).unk, unknown_id(tokenizer)) if piece is not None
-        ]
-        tokens, places, rows = [], [], [np.zeros(0, np.int64)]
-        for start in range(0, len(self.texts), AT_ONCE):
-            part = self.texts[start : start + AT_ONCE]
-            encodings = tokenizer.encode_batch(part, add_special_tokens=False)
-            for index, encoding in enumerate(encodings, start):
-                ids = np.array(encoding.ids, dtype=np.int32)
-                characters = np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2)
-                found = token_ranges(
-                    self.texts[index], characters, ids, self.spans_of_text[index], pieces.continues
-                )
-                single = np.flatnonzero((found[:, 0] >= 0) & (found[:, 1] - found[:, 0] == 1))
-                single = single[~np.isin(ids[found[single, 0]], unknown)]
-                tokens.append(ids)
-                places.append(found[single, 0])
-                rows.append(self.offsets[index] + single)
-        return tokens, places, np.concatenate(rows)
-
-    def ask_neighbours(self, encoder: Encoder) -> None:
-        """Give every word that has no candidates yet its nearest neighbours by an encoder's embeddings."""
-        assert encoder.tokenizer is not None
-        rows = np.flatnonzero(~self.is_answered).tolist()
-        asked = list(dict.fromkeys(self.words[row] for row in rows))
-        if not asked:
-            return
-        frequent = [word for word, _ in Counter(self.words).most_common()]
-        neighbours = embedding_neighbours(encoder.word_embeddings, Pieces(encoder.tokenizer), frequent)
-        nearest = dict(zip(asked, neighbours.nearest(asked, self.choices.shape[1]), strict=True))
-        for row in rows:
-            found = nearest[self.words[row]]
-            self.choices[row, : len(found)] = [self._number(word) for word in found]
-
-    def _number(self, word: str) -> int:
-        return self.vocabulary.setdefault(word, len(self.vocabulary))
-
-    def table(self) -> CandidateTable:
-        """What was found."""
-        has_some = self.choices[:, 0] != NO_CANDIDATE
-        facts = {
-            "masked_lm": int((self.is_answered & has_some).sum()),
-            "neighbours": int((~self.is_answered & has_some).sum()),
-            "without_candidates": int((~has_some).sum()),
-        }
-        numbers = {text: number for number, text in enumerate(self.texts)}
-        return CandidateTable(numbers, self.offsets, self.spans, self.choices, list(self.vocabulary), facts)
-
-
 def candidate_table(texts: Sequence[str], config: AugmentTableConfig, device: torch.device) -> CandidateTable:
     """The candidates of texts.
 
@@ -154,56 +74,91 @@ def candidate_table(texts: Sequence[str], config: AugmentTableConfig, device: to
         device: where the masked LM runs.
 
     Raises:
-        BrimfulError: a folder, the stop words or the lexicon cannot be read, or an encoder has no tokenizer
-            or does not fit.
+        BrimfulError: the folder, the stop words or the lexicon cannot be read, or the encoder has no
+            tokenizer.
     """
     words = words_to_replace(config)
-    encoder, _ = load_pretrained(ModelFolder.open(config.encoder, "encoder"))
+    folder = ModelFolder.open(config.encoder, "encoder")
+    encoder, head = load_pretrained(folder)
     if encoder.tokenizer is None:
         raise BrimfulError(f"{config.encoder} has no tokenizer.json; add it beside config.json")
-    model = _masked_lm(config, device)
-    made = _TableMaker(texts, words, config.choices)
-    if model is not None:
-        made.ask_masked_lm(model)
-    made.ask_neighbours(encoder)
-    return made.table()
+    pieces = Pieces(encoder.tokenizer)
+    texts = list(dict.fromkeys(texts))
+    spans_of_text = [words.spans(text) for text in texts]
+    offsets = np.cumsum([0, *map(len, spans_of_text)])
+    spans = np.concatenate([*spans_of_text, np.empty((0, 2), np.int64)])
+    found: list[str] = []
+    for text, its in zip(texts, spans_of_text, strict=True):
+        found += [text[begin:end] for begin, end in its.tolist()]
+    choices = np.full((len(found), config.choices), NO_CANDIDATE, dtype=np.int32)
+    vocabulary: dict[str, int] = {}
 
+    def number(word: str) -> int:
+        return vocabulary.setdefault(word, len(vocabulary))
 
-def _masked_lm(config: AugmentTableConfig, device: torch.device) -> CandidateModel | None:
-    """The masked LM that proposes words; None, with a line that says so, where the encoder has no head."""
-    folder = ModelFolder.open(config.candidates or config.encoder, "encoder")
-    encoder, head = load_pretrained(folder)
+    asked = np.zeros(len(found), dtype=bool)  # of the masked LM
     if head is None:
-        if config.candidates:
-            raise BrimfulError(
-                f"--candidates {config.candidates} has no masked-LM head: give one that has it"
-            )
-        say(
-            f"{folder} has no masked-LM head: all words get neighbours by their vectors; --candidates DIR"
-            " takes those of words of one piece from a masked LM"
-        )
-        return None
-    if encoder.tokenizer is None:
-        raise BrimfulError(f"{folder} has no tokenizer.json; add it beside config.json")
-    return CandidateModel(
-        encoder.to(device),
-        head.to(device),
-        Pieces(encoder.tokenizer),
-        max_length=folder.text_length(encoder.config),
-        pair=reads_token_types(folder, encoder.config),
-        device=device,
-    )
+        say(f"{folder} has no masked-LM head: all words get neighbours by their vectors")
+    else:
+        tokens, places, rows = _words_of_one_piece(texts, spans_of_text, pieces)
+        length = folder.text_length(encoder.config)
+        model = CandidateModel(encoder.to(device), head.to(device), pieces, length, device)
+        with progress("augment: words of one piece", len(rows)) as advance:
+            best = model.best(tokens, places, config.choices, advance)
+        numbers = np.full(len(pieces.texts) + 1, NO_CANDIDATE, dtype=np.int32)  # the last for no piece
+        for piece in np.unique(best[best >= 0]).tolist():
+            numbers[piece] = number(pieces.texts[piece])
+        choices[rows] = numbers[best]
+        asked[rows] = True
+    others = np.flatnonzero(~asked).tolist()
+    if others:
+        distinct = list(dict.fromkeys(found[row] for row in others))
+        frequent = [word for word, _ in Counter(found).most_common()]
+        neighbours = embedding_neighbours(encoder.word_embeddings, pieces, frequent)
+        nearest = dict(zip(distinct, neighbours.nearest(distinct, config.choices), strict=True))
+        for row in others:
+            its_words = nearest[found[row]]
+            choices[row, : len(its_words)] = [number(word) for word in its_words]
+    has_some = choices[:, 0] != NO_CANDIDATE
+    facts = {
+        "masked_lm": int((asked & has_some).sum()),
+        "neighbours": int((~asked & has_some).sum()),
+        "without_candidates": int((~has_some).sum()),
+    }
+    numbers_of_texts = {text: place for place, text in enumerate(texts)}
+    return CandidateTable(numbers_of_texts, offsets, spans, choices, list(vocabulary), facts)
+
+
+def _words_of_one_piece(
+    texts: Sequence[str], spans_of_text: Sequence[np.ndarray], pieces: Pieces
+) -> tuple[list[np.ndarray], list[np.ndarray], np.ndarray]:
+    """The tokens of each text, the places of its words of one piece, and the numbers of these words."""
+    tokenizer = pieces.tokenizer
+    unknown = [piece for piece in (special_ids(tokenizer).unk, unknown_id(tokenizer)) if piece is not None]
+    tokens, places, rows, before = [], [], [np.zeros(0, np.int64)], 0
+    for start in range(0, len(texts), AT_ONCE):
+        encodings = tokenizer.encode_batch(texts[start : start + AT_ONCE], add_special_tokens=False)
+        for index, encoding in enumerate(encodings, start):
+            ids = np.array(encoding.ids, dtype=np.int32)
+            characters = np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2)
+            spans = spans_of_text[index]
+            found = token_ranges(texts[index], characters, ids, spans, pieces.continues)
+            single = np.flatnonzero((found[:, 0] >= 0) & (found[:, 1] - found[:, 0] == 1))
+            single = single[~np.isin(ids[found[single, 0]], unknown)]
+            tokens.append(ids)
+            places.append(found[single, 0])
+            rows.append(before + single)
+            before += len(spans)
+    return tokens, places, np.concatenate(rows)
 
 
 def require_candidate_files(config: AugmentTableConfig) -> None:
     """Refuse what `candidate_table` cannot open, before it loads a model.
 
     Raises:
-        BrimfulError: a folder holds no model, or a list of words cannot be read.
+        BrimfulError: the folder holds no model, or a list of words cannot be read.
     """
-    for folder in (config.encoder, config.candidates):
-        if folder is not None:
-            ModelFolder.open(folder, "encoder")
+    ModelFolder.open(config.encoder, "encoder")
     words_to_replace(config)
 
 

@@ -13,7 +13,7 @@ class AugmentTableConfig:
 
     MAIN = (
         *("input", "output", "encoder", "copies", "rate"),
-        *("choices", "layout", "candidates", "stop_words", "seed", "dry_run"),
+        *("choices", "layout", "stop_words", "seed", "dry_run"),
     )
     EXAMPLE = "--input train.tsv --output more.tsv --encoder runs/pretrain"
 
@@ -31,9 +31,6 @@ class AugmentTableConfig:
     """Probability that a word is replaced in a copy (p of TinyBERT)."""
     choices: int = 15
     """The most candidates of a word (K of TinyBERT)."""
-    candidates: str | None = None
-    """Folder of a masked LM that proposes words for those of one piece; by default the encoder, if it has
-    such a head."""
     stop_words: str | None = None
     """File of words that are never replaced, one a line, beside the built-in ones of English and Chinese."""
     lexicon: str | None = None

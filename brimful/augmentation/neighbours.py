@@ -6,9 +6,7 @@ A word's vector is the mean of the input embeddings of its pieces.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
-import msgspec
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -21,11 +19,8 @@ from brimful.corpus.text.special_ids import unknown_id
 from brimful.data.ragged import Ragged
 from brimful.data.reader import ordinary_ids
 
-GLUED, SPACED = range(2)
-"""Where a word stands, which may decide its tokens: behind another character, behind a space."""
-_BEFORE = {GLUED: "(", SPACED: "( "}
-"""What stands before a word at each place. No tokenizer here joins a bracket with a word."""
-_META, _BYTE_SPACE = "\u2581", "\u0120"
+_SPACES = ("\u2581", "\u0120")
+"""How the pieces of SentencePiece and of byte-level BPE spell a space."""
 
 
 class Pieces:
@@ -44,12 +39,10 @@ class Pieces:
         self.continues = np.zeros(size, dtype=bool)
         self.spaced = np.zeros(size, dtype=bool)
         self.texts = [""] * size
-        state: dict[str, Any] = msgspec.json.decode(tokenizer.to_str())
-        prefix = state["model"].get("continuing_subword_prefix") or ""
-        spaces = (_META, _BYTE_SPACE) if _has(state, "ByteLevel") else (_META,)
+        prefix = getattr(tokenizer.model, "continuing_subword_prefix", None) or ""
         for name, index in vocabulary.items():
             self.continues[index] = bool(prefix) and name.startswith(prefix)
-            self.spaced[index] = name.startswith(spaces)
+            self.spaced[index] = name.startswith(_SPACES)
         for index in ordinary_ids(tokenizer).tolist():
             if not self.continues[index]:
                 text = tokenizer.decode([index]).strip()
@@ -60,32 +53,19 @@ class Pieces:
         """bool (vocabulary,): the pieces that are words."""
         return np.array([bool(text) for text in self.texts])
 
-    def tokens(self, words: Sequence[str], place: int) -> Ragged:
-        """The ids of each word, int32, at a place: GLUED or SPACED. Empty where they depend on what
-        stands before the word."""
-        before = _BEFORE[place]
-        behind = len(before.rstrip())
-        encodings = self.tokenizer.encode_batch([before + word for word in words], add_special_tokens=False)
+    def tokens(self, words: Sequence[str]) -> Ragged:
+        """The ids of each word, int32, as it stands in most texts: behind a space, or, of Han characters,
+        without one. Empty where they depend on what stands before the word."""
+        classes = character_classes()
+        # No tokenizer here joins a bracket with a word.
+        texts = [f"({word}" if classes[ord(word[0])] == HAN else f"( {word}" for word in words]
         found = []
-        for encoding in encodings:
-            parts = [
-                i for i, (begin, end) in zip(encoding.ids, encoding.offsets, strict=True) if end > behind
-            ]
-            straddles = any(begin < behind < end for begin, end in encoding.offsets)
-            found.append(np.array([] if straddles else parts, dtype=np.int32))
+        for encoding in self.tokenizer.encode_batch(texts, add_special_tokens=False):
+            pairs = list(zip(encoding.ids, encoding.offsets, strict=True))
+            straddles = any(begin < 1 < end for _, (begin, end) in pairs)
+            ids = [index for index, (_, end) in pairs if end > 1 and not straddles]
+            found.append(np.array(ids, dtype=np.int32))
         return Ragged.of(found, np.int32)
-
-
-def _has(state: Any, kind: str) -> bool:
-    """Whether a part of a tokenizer's pipeline is of a type."""
-    parts = [state.get("pre_tokenizer"), state.get("decoder")]
-    while parts:
-        part = parts.pop()
-        if isinstance(part, dict):
-            if part.get("type") == kind:
-                return True
-            parts += [*(part.get("pretokenizers") or []), *(part.get("decoders") or [])]
-    return False
 
 
 MAX_WORDS_OF_TEXTS = 100_000
@@ -169,7 +149,7 @@ def embedding_neighbours(embeddings: Tensor, pieces: Pieces, words: Iterable[str
             with unknown characters has no vector.
     """
     of_texts = list(dict.fromkeys(words))
-    ids, unknown = tokens_of(pieces, of_texts), unknown_id(pieces.tokenizer)
+    ids, unknown = pieces.tokens(of_texts), unknown_id(pieces.tokenizer)
     parts = [index for index, text in enumerate(pieces.texts) if text]
     # Pieces that differ in the space before them are one word: the one that begins with the space.
     parts.sort(key=lambda index: (not pieces.spaced[index], index))
@@ -201,11 +181,3 @@ def embedding_neighbours(embeddings: Tensor, pieces: Pieces, words: Iterable[str
     means = F.embedding_bag(flat, matrix, offsets, mode="mean")
     first = np.where(pieces_of.lengths == 1, flat.numpy()[pieces_of.starts], -1)
     return Neighbours(found, F.normalize(means, dim=1), number, first, pieces_of)
-
-
-def tokens_of(pieces: Pieces, words: Sequence[str]) -> Ragged:
-    """The ids of each word as it stands in most texts: behind a space, or, of Han characters, without one."""
-    classes = character_classes()
-    han = np.array([classes[ord(word[0])] == HAN for word in words], dtype=bool)
-    spaced, glued = (pieces.tokens(words, place) for place in (SPACED, GLUED))
-    return Ragged.of((glued[i] if of_han else spaced[i] for i, of_han in enumerate(han)), np.int32)

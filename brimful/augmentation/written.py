@@ -1,19 +1,17 @@
 """Tables with all their columns, read and written in one format."""
 
-import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Self
+from typing import Any
 
 from brimful.base.console import counted, warn
 from brimful.base.errors import BrimfulError, nearest
-from brimful.base.storage import atomic_file, sweep
 from brimful.tables.file_rows import FORMATS, all_rows
 from brimful.tables.layouts import FileLayout
 from brimful.tables.text_files import readable
-from brimful.tasks.output import row_writer
+from brimful.tasks.output import output_file
 
 _AT_ONCE = 1 << 14
 
@@ -25,20 +23,20 @@ class TableRows:
     Attributes:
         form: .tsv, .csv, .jsonl or .parquet.
         values: of each row, by column.
-        columns: of the table.
+        texts: the columns of its texts: one, or two of pairs.
         schema: of a Parquet file, pyarrow's.
         quoted: whether fields of a .tsv are quoted where they need it; in layouts of TSV, quotes are text.
     """
 
     form: str
     values: list[dict[str, Any]]
-    columns: list[str]
-    schema: Any = None
-    quoted: bool = True
+    texts: list[str]
+    schema: Any
+    quoted: bool
 
 
-def read_rows(path: Path, layout: FileLayout) -> tuple[TableRows, list[str]]:
-    """The rows of a table, and the columns of its texts: one, or two of pairs.
+def read_rows(path: Path, layout: FileLayout) -> TableRows:
+    """The rows of a table.
 
     Raises:
         BrimfulError: the file cannot be read; a row has no text; or other columns would not fit new texts.
@@ -52,13 +50,11 @@ def read_rows(path: Path, layout: FileLayout) -> tuple[TableRows, list[str]]:
         )
     text, second = layout.columns.text, layout.columns.text_b
     values: list[dict[str, Any]] = []
-    columns: list[str] = []
     pairs, short = layout.pairs, 0
     place = "row" if form == ".parquet" else "line"
     with readable(path):
         for number, row in all_rows(path, form, layout):
             where = f"{path}, {place} {number}"
-            columns += [name for name in row if name not in columns]
             pairs = pairs or (not values and row.get(second) is not None)
             wanted = [text, second] if pairs else [text]
             missing = [name for name in wanted if row.get(name) is None]
@@ -80,9 +76,9 @@ def read_rows(path: Path, layout: FileLayout) -> tuple[TableRows, list[str]]:
         raise BrimfulError(f"{path} has no rows; expected a header and one row for each text")
     if short:
         warn(f"{path}: {counted(short, 'row')} without a text are left out")
-    wanted = [text, second] if pairs else [text]
-    schema = _schema(path, wanted) if form == ".parquet" else None
-    return TableRows(form, values, columns, schema, layout.form != ".tsv"), wanted
+    texts = [text, second] if pairs else [text]
+    schema = _schema(path, texts) if form == ".parquet" else None
+    return TableRows(form, values, texts, schema, layout.form != ".tsv")
 
 
 def _schema(path: Path, texts: list[str]) -> Any:
@@ -99,55 +95,21 @@ def _schema(path: Path, texts: list[str]) -> Any:
     return found.remove_metadata()
 
 
-class RowFile:
-    """A table that is being written."""
+@contextmanager
+def table_file(path: Path, table: TableRows) -> Iterator[Callable[[dict[str, Any]], None]]:
+    """What adds a row to a file in the format of a table, which gets its name when it is complete.
 
-    def __init__(self, file: IO[bytes], rows: TableRows) -> None:
-        self._file = file
-        self._rows = rows
-        self._waiting: list[dict[str, Any]] = []
-        self._parquet: Any = None
+    Raises:
+        BrimfulError: it cannot be written.
+    """
+    waiting: list[dict[str, Any]] = []
+    with output_file(path, schema=table.schema, quoted=table.quoted) as output:
 
-    @classmethod
-    @contextmanager
-    def opened(cls, path: Path, rows: TableRows) -> Iterator[Self]:
-        """A file with the format and the columns of `rows`, which gets its name when it is complete.
+        def add(row: dict[str, Any]) -> None:
+            waiting.append(row)
+            if len(waiting) == _AT_ONCE:
+                output.rows(waiting)
+                waiting.clear()
 
-        Raises:
-            BrimfulError: it cannot be written.
-        """
-        sweep(path.parent, path.name)
-        with atomic_file(path) as temporary, open(temporary, "wb") as file:
-            made = cls(file, rows)
-            if rows.form in (".tsv", ".csv"):
-                made.add({name: name for name in rows.columns})
-            yield made
-            made._flush()
-            if rows.form == ".parquet":
-                made._parquet.close()
-
-    def add(self, row: dict[str, Any]) -> None:
-        """Add a row."""
-        self._waiting.append(row)
-        if len(self._waiting) == _AT_ONCE:
-            self._flush()
-
-    def _flush(self) -> None:
-        rows, self._waiting = self._waiting, []
-        names = self._rows.columns
-        if self._rows.form == ".parquet":
-            import pyarrow as pa
-            from pyarrow.parquet import ParquetWriter
-
-            self._parquet = self._parquet or ParquetWriter(self._file, self._rows.schema)
-            if rows:
-                self._parquet.write_table(pa.Table.from_pylist(rows, schema=self._rows.schema))
-        elif self._rows.form == ".jsonl":
-            self._file.writelines(json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in rows)
-        elif self._rows.form == ".tsv" and not self._rows.quoted:
-            lines = ("\t".join(str(row.get(name, "")) for name in names) for row in rows)
-            self._file.writelines(line.encode() + b"\n" for line in lines)
-        else:
-            row_writer(self._file, self._rows.form).writerows(
-                [row.get(name, "") for name in names] for row in rows
-            )
+        yield add
+        output.rows(waiting)

@@ -113,11 +113,10 @@ def written(value: float, error: float | None = None, *, share: bool) -> str:
     return _with_error(plain(value), error, ".4g")
 
 
-def written_gap(difference: float, error: float | None = None, *, share: bool, signed: bool = False) -> str:
+def written_gap(difference: float, error: float | None = None, *, share: bool) -> str:
     """A difference of two values of a metric, with its error: in points if they are shares."""
     scale, digits = (100, ".1f") if share else (1, ".3f")
-    sign = "+" if signed else ""
-    value = f"{scale * round(difference, 9):{sign}{digits}}"  # 0.1125 as it is written, not as it is stored
+    value = f"{scale * round(difference, 9):{digits}}"  # 0.1125 as it is written, not as it is stored
     return _with_error(value, None if error is None else scale * error, digits).replace("-", MINUS)
 
 

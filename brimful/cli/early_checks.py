@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 TRAINING_VERBS = ("pretrain", "finetune", "evaluate", "distil", "distil-encoder")
 MODEL_OPTIONS = ("encoder", "encoders", "start_from", "teacher", "student")
 TABLE_OPTIONS = ("train", "dev", "test", "more_tests")
-FILE_OPTIONS = ("unlabelled", "teacher_scores", "teacher_vectors")
+FILE_OPTIONS = ("unlabelled", "teacher_scores")
 
 
 def check_inputs(verb: str, config: Any) -> None:

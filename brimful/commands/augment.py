@@ -8,7 +8,7 @@ from typing import Any
 from brimful.augmentation.candidates import candidate_table, require_candidate_files
 from brimful.augmentation.config import AugmentTableConfig
 from brimful.augmentation.copies import copies
-from brimful.augmentation.written import RowFile, read_rows
+from brimful.augmentation.written import read_rows, table_file
 from brimful.base.config import verb
 from brimful.base.console import progress
 from brimful.base.device import default_device
@@ -31,39 +31,40 @@ def augment(config: AugmentTableConfig) -> dict[str, Any]:
     """
     started = time.perf_counter()
     layout, path = find_layout(config.layout, config.columns), Path(config.output)
-    rows, columns = read_rows(Path(config.input), layout)
-    if path.suffix != rows.form:
-        raise BrimfulError(f"--output {path}: the name must end in {rows.form}, as the input does")
+    table = read_rows(Path(config.input), layout)
+    rows, columns = table.values, table.texts
+    if path.suffix != table.form:
+        raise BrimfulError(f"--output {path}: the name must end in {table.form}, as the input does")
     if path.resolve() == Path(config.input).resolve():
         raise BrimfulError(f"--output {path} is the input; name another file")
-    texts = [row[column] for column in columns for row in rows.values]
-    facts = {"rows": len(rows.values), "distinct_texts": len(set(texts))}
+    texts = [row[column] for column in columns for row in rows]
+    facts = {"rows": len(rows), "distinct_texts": len(set(texts))}
     if config.dry_run:
         require_candidate_files(config)
         return {"dry_run": True, **facts}
-    table = candidate_table(texts, config, default_device())
-    if not (table.facts["masked_lm"] or table.facts["neighbours"]):
+    candidates = candidate_table(texts, config, default_device())
+    if not (candidates.facts["masked_lm"] or candidates.facts["neighbours"]):
         raise BrimfulError(f"{config.input} has no word with candidates: there is nothing to replace")
     drawn = partial(copies, count=config.copies, rate=config.rate, seed=config.seed)
     written = 0
-    with RowFile.opened(path, rows) as file, progress("augment: rows", len(rows.values)) as advance:
-        for number, row in enumerate(rows.values):
+    with table_file(path, table) as add, progress("augment: rows", len(rows)) as advance:
+        for number, row in enumerate(rows):
             seen = {tuple(row[column] for column in columns)}
-            file.add(row)
+            add(row)
             for field, column in enumerate(columns):
-                words = table.replaceable(row[column])
+                words = candidates.replaceable(row[column])
                 for text in drawn(row[column], words, row=number, field=field):
                     copy = row | {column: text}
                     key = tuple(copy[name] for name in columns)
                     if key not in seen:
                         seen.add(key)
-                        file.add(copy)
+                        add(copy)
             written += len(seen)
             advance()
     return {
         **facts,
         "written": written,
-        "words": table.facts,
+        "words": candidates.facts,
         "seconds": time.perf_counter() - started,
         "output": str(path),
     }

@@ -1,7 +1,7 @@
-"""The verb `brimful distil`: a small student learns a task from teachers (TinyBERT: Jiao et al., 2020).
+"""The verb `brimful distil`: a small student learns a task from a teacher (TinyBERT: Jiao et al., 2020).
 
-The student starts from layers of a teacher and imitates the teachers' outputs. With `layers.epochs`, it first
-imitates the embeddings, hidden states and attention scores of a teacher's layers. Neither needs labels, so
+The student starts from layers of the teacher and imitates its outputs. With `layers.epochs`, it first
+imitates the embeddings, hidden states and attention scores of its layers. Neither needs labels, so
 unlabelled text of the same kind is as good as the training table.
 """
 
@@ -14,7 +14,7 @@ from brimful.stages.distil_options import DistilConfig
 
 @verb(DistilConfig)
 def distil(config: DistilConfig) -> dict[str, Any]:
-    """Train a smaller student to imitate the outputs of teachers of a task, and first, if asked to, layers.
+    """Train a smaller student to imitate the outputs of a task's teacher, and first, if asked to, its layers.
 
     Returns:
         the content of summary.json: `teacher.METRIC`, `student.METRIC`, `test.n` ...

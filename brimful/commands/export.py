@@ -43,7 +43,7 @@ from brimful.hf.tokenizer_check import check_ids
 from brimful.hf.weights import naming_weights
 from brimful.model.shape import EncoderConfig
 from brimful.runs.snapshot import load_snapshot
-from brimful.stages.teaching_material import tables_of_run
+from brimful.stages.run_tables import tables_of_run
 from brimful.start.vocabulary import keep_rows
 
 

@@ -45,11 +45,6 @@ class Row(NamedTuple):
     block: Block
     chosen: np.ndarray
 
-    @property
-    def lengths(self) -> np.ndarray:
-        """int32: tokens of each sequence."""
-        return self.block.sequences.length[self.chosen]
-
 
 class RowStream:
     """Updates of a number of rows, or of sequences, in micro-batches of `rows_per_micro_batch` rows.

@@ -13,7 +13,10 @@ import torch
 from brimful.base.console import say
 from brimful.base.distributed import World
 from brimful.base.errors import BrimfulError, UsageError
-from brimful.base.summary import with_overview
+from brimful.base.numbers import megabytes, metric, percent, plain, short
+from brimful.base.storage import crc32
+from brimful.base.summary import Summary as Overview
+from brimful.base.summary import make_facts_table, with_overview
 from brimful.corpus.text.tokenizer import load, tokenizer_hash
 from brimful.data.config import MaskingConfig, PackingConfig, Phase, SequencesConfig
 from brimful.data.examples import Examples, check_length
@@ -21,40 +24,96 @@ from brimful.data.mixture import open_sources, parse_sources
 from brimful.data.reader import SequenceReader
 from brimful.data.rows import RowStream
 from brimful.data.streams import training_sources
-from brimful.hf.folders import load_pretrained, save_model
+from brimful.hf.folders import save_model
 from brimful.hf.model_folder import ModelFolder
-from brimful.hf.text_reading import TextReading
+from brimful.hf.text_reading import TextReading, reading_of
 from brimful.model.encoder import Encoder
-from brimful.model.inference import run_by_sequence
+from brimful.model.inference import run_by_sequence, text_vectors
 from brimful.objectives.imitation import TEACHER, LayerDistillation, VectorDistillation
 from brimful.runs.directory import model_files, named_files
 from brimful.runs.folder import RunFolder
 from brimful.runs.job import Job, RunPlan, Summary
-from brimful.stages.distil_options import DistilEncoderConfig, with_absolute_paths
-from brimful.stages.distil_summary import summarise_encoder_distillation
-from brimful.stages.students import StudentTrainer, kept_layers, layers_of, student_shape
-from brimful.stages.teachers import VectorTeacher, load_vector_teacher
-from brimful.stages.training import StreamedTexts
+from brimful.stages.distil_options import DistilEncoderConfig
+from brimful.stages.finetune_config import with_absolute_paths
+from brimful.stages.students import (
+    CPU,
+    StudentTrainer,
+    kept_layers,
+    layers_of,
+    random_encoder,
+    read_encoder,
+)
+from brimful.stages.teachers import are_alike
 from brimful.tables.layouts import find_layout
 from brimful.tables.table import Table
 from brimful.tables.table_files import read_file
+from brimful.tasks.cache import known_outputs
 from brimful.tasks.classification import Classification
 from brimful.tasks.encoded import Encoded, encode, warn_of_lost_ends
 from brimful.tasks.registry import task_of
 from brimful.tasks.task_files import TaskFiles
+from brimful.train.metrics import list_outcome
 from brimful.train.objective import Runtime
 
 BLOCKS = "blocks"
 """The folder of packing plans of prepared data, kept until the run is finished."""
-
-
 UNMASKED = MaskingConfig(mask_share=0.0, random_share=0.0)
 """Tokens that are drawn for prediction are shown as they are. No loss here reads the draws."""
 
 
-def absolute_sources(data: Sequence[str]) -> tuple[str, ...]:
-    """PATH:WEIGHT of each source, with absolute paths."""
-    return tuple(f"{source.path}:{source.weight!r}" for source in parse_sources(data)) if data else ()
+@dataclass(frozen=True)
+class EncoderTeacher:
+    """An encoder without a task.
+
+    Attributes:
+        reading: how its vectors are made.
+    """
+
+    encoder: Encoder
+    folder: ModelFolder
+    reading: TextReading
+
+    @classmethod
+    def load(cls, path: str) -> "EncoderTeacher":
+        """The encoder in a folder.
+
+        Raises:
+            BrimfulError: it is none, or a model of a task, or makes vectors in a way that is not known.
+        """
+        folder = ModelFolder.open(path, "encoder")
+        if folder.has_task:
+            raise BrimfulError(f"{folder} is a model of a task: `brimful distil` makes its student")
+        encoder = read_encoder(folder)
+        remedy = "`brimful export FOLDER --format hf` writes its encoder alone"
+        return cls(encoder, folder, reading_of(folder, encoder.config).pooled(None, str(folder), remedy))
+
+    def reads_as(self, student: Encoder, max_length: int) -> bool:
+        """Whether the student's examples of at most `max_length` tokens are its own too."""
+        ours, theirs = student.tokenizer, self.encoder.tokenizer
+        assert ours is not None
+        assert theirs is not None
+        return not self.reading.prompt and max_length <= self.reading.max_length and are_alike(ours, theirs)
+
+    def vectors(self, data: Encoded, same: bool, runtime: Runtime) -> np.ndarray:
+        """float32 (texts, width), out of the cache if they are known.
+
+        Args:
+            same: whether the examples are its own.
+        """
+        encoder, reading = self.encoder, self.reading
+        assert encoder.tokenizer is not None
+        if not same:
+            data = encode(data.table, encoder.tokenizer, reading.max_length, prompt=reading.prompt)
+
+        def compute() -> np.ndarray:
+            encoder.to(runtime.device)
+            return text_vectors(encoder, data.examples, pooling=reading.pooling, precision=runtime.precision)
+
+        files = {name: crc32(path) for name, path in model_files("teacher", self.folder).items()}
+        decides = {"model": files, "precision": runtime.precision, "device": runtime.device.type}
+        found = known_outputs(decides | {"pooling": reading.pooling}, data, compute, runtime.world)
+        assert isinstance(found, np.ndarray)
+        return found
 
 
 class ShardTexts:
@@ -67,8 +126,7 @@ class ShardTexts:
         sequences: in an update, over all ranks.
         tokens: the most of a forward and backward pass.
         directory: where plans of blocks are kept while the stage runs.
-        verify: whether to check every byte.
-        ahead: whether to plan blocks ahead; one rank does.
+        main: whether to check every byte and to plan blocks ahead, which one rank does.
 
     Raises:
         BrimfulError: a folder is not prepared, is damaged, or has another tokenizer.
@@ -84,11 +142,10 @@ class ShardTexts:
         tokens: int,
         seed: int,
         directory: Path,
-        verify: bool,
-        ahead: bool,
+        main: bool,
     ) -> None:
         sources = parse_sources(data)
-        corpora = open_sources(sources, verify=verify)
+        corpora = open_sources(sources, verify=main)
         self.fingerprints = {name: corpus.fingerprint for name, corpus in corpora.items()}
         self.tokenizer = load(next(iter(corpora.values())).tokenizer_path)
         assert encoder.tokenizer is not None
@@ -101,7 +158,7 @@ class ShardTexts:
         self.seed = seed
         self.phase = Phase(1, packing, sequences, "sequences")
         self.sources = training_sources(
-            sources, corpora, [self.phase], SequencesConfig(), seed, directory, ahead=ahead
+            sources, corpora, [self.phase], SequencesConfig(), seed, directory, ahead=main
         )
 
     def __len__(self) -> int:
@@ -124,52 +181,41 @@ class ShardTexts:
 
 
 @dataclass(frozen=True)
-class Texts:
-    """What the student learns from.
-
-    Attributes:
-        parts: the texts of each unlabelled file, without empty ones.
-        sizes: the rows of those files.
-        test: the texts to measure on.
-        shards: prepared data, from which the layers are learned in place of the texts.
-    """
-
-    parts: list[Encoded]
-    sizes: list[int]
-    test: Table | None
-    shards: ShardTexts | None
-
-    @property
-    def count(self) -> int:
-        """How many texts there are, without prepared data."""
-        return sum(map(len, self.parts))
-
-
-@dataclass(frozen=True)
 class DistilEncoderPlan(RunPlan):
     """The distillation of an encoder before it starts.
 
     Attributes:
         config: resolved.
         max_length: the most tokens of a text, for the student.
+        parts: the texts of each unlabelled file, without empty ones.
+        test: the texts to measure on.
+        shards: prepared data, from which the layers are learned in place of the texts.
         same: whether the student's examples are the teacher's too.
         layers: the objective of the first stage; None where there is none.
     """
 
     config: DistilEncoderConfig
-    teacher: VectorTeacher
+    teacher: EncoderTeacher
     student: Encoder
     max_length: int
-    texts: Texts
+    parts: list[Encoded]
+    test: Table | None
+    shards: ShardTexts | None
     same: bool
     layers: LayerDistillation | None
     runtime: Runtime
 
     @property
+    def count(self) -> int:
+        """How many texts there are, without prepared data."""
+        return sum(map(len, self.parts))
+
+    @property
     def files(self) -> dict[str, Path]:
         """The texts, the teacher, and what the student starts from."""
         config = self.config
-        files = named_files(unlabelled=config.unlabelled, test=config.test) | self.teacher.files
+        files = named_files(unlabelled=config.unlabelled, test=config.test)
+        files |= model_files("teacher", self.teacher.folder)
         if config.student is not None:
             files |= model_files("student", ModelFolder.open(config.student, "encoder"))
         return files
@@ -177,7 +223,7 @@ class DistilEncoderPlan(RunPlan):
     @property
     def decides(self) -> list[Any]:
         """The prepared data."""
-        return [] if self.texts.shards is None else [self.texts.shards.fingerprints]
+        return [] if self.shards is None else [self.shards.fingerprints]
 
 
 class DistilEncoderJob(Job[DistilEncoderConfig, DistilEncoderPlan]):
@@ -196,83 +242,81 @@ class DistilEncoderJob(Job[DistilEncoderConfig, DistilEncoderPlan]):
         runtime = Runtime.of(ranks, config.precision)
         if not (config.unlabelled or config.data):
             raise UsageError("distilling an encoder needs texts: --unlabelled FILE ..., or --data FOLDER ...")
-        teacher = load_vector_teacher(config)
-        student = _student(config, teacher)
+        assert config.teacher is not None
+        teacher = EncoderTeacher.load(config.teacher)
+        student = _student(config, teacher.encoder)
         longest = student.config.max_length
-        max_length = config.max_length or min(teacher.length(student), longest)
+        max_length = config.max_length or min(teacher.reading.max_length, longest)
         check_length(max_length, longest)
-        parts, sizes, test = _read(config, student, max_length, ranks)
+        parts, test = _read(config, student, max_length, ranks)
         same = teacher.reads_as(student, max_length)
-        if teacher.encoder is None:  # refused now, if it must be
-            teacher.of_texts(parts, sizes, student, same, runtime)
         announces = folder.announces and not config.dry_run
         if announces:
             into = f"{student.config.layers} layers of width {student.config.hidden_size}"
-            say(f"distilling {teacher.path} into {into} on {sum(map(len, parts)):,} texts")
+            say(f"distilling {teacher.folder} into {into} on {sum(map(len, parts)):,} texts")
             if config.layers.epochs and not same:
-                why = "is a file of vectors" if teacher.encoder is None else "reads other tokens"
-                say(f"the teacher {why}: its vectors alone are imitated, not its layers")
-        layers = None
+                say("the teacher reads other tokens: its vectors alone are imitated, not its layers")
+        layers, shards = None, None
         if config.layers.epochs and same:
-            assert teacher.encoder is not None
             layers = LayerDistillation(teacher.encoder, student, config.layers.losses)
-        shards = None
         if config.data:
             if layers is None:
                 raise BrimfulError("--data is for the stage of the layers, which this run does not have")
-            assert teacher.encoder is not None
-            shards = _shards(config, teacher.encoder, max_length, folder)
+            shards = ShardTexts(
+                config.data,
+                teacher.encoder,
+                max_length=max_length,
+                sequences=config.batch,
+                tokens=config.micro_batch_tokens,
+                seed=config.seed,
+                directory=folder.path / BLOCKS,
+                main=ranks.is_main,
+            )
             if announces:
                 say(f"the layers are learned from about {len(shards):,} sequences an epoch of prepared data")
-        texts = Texts(parts, sizes, test, shards)
-        data = absolute_sources(config.data)
+        sources = parse_sources(config.data) if config.data else ()
+        data = tuple(f"{source.path}:{source.weight!r}" for source in sources)
         config = with_absolute_paths(config, precision=runtime.precision, data=data)
-        return DistilEncoderPlan(config, teacher, student, max_length, texts, same, layers, runtime)
+        return DistilEncoderPlan(
+            config, teacher, student, max_length, parts, test, shards, same, layers, runtime
+        )
 
     def outlook(self, plan: DistilEncoderPlan) -> Summary:
         """What a dry run returns."""
-        return {"dry_run": True, "texts": plan.texts.count, "student_layers": plan.student.config.layers}
+        return {"dry_run": True, "texts": plan.count, "student_layers": plan.student.config.layers}
 
     def work(self, plan: DistilEncoderPlan, folder: RunFolder) -> Summary:
         """Train the student, save it, and compare its vectors with the teacher's.
 
         Raises:
-            BrimfulError: the vectors are not one for each text.
             StoppedError: a signal asked to stop.
         """
         config, teacher, student, runtime = plan.config, plan.teacher, plan.student, plan.runtime
         trainer = StudentTrainer(config, folder, runtime)
-        parts, shards = plan.texts.parts, plan.texts.shards
-        texts = Examples.chained([part.examples for part in parts]) if parts else None
-        width = student.config.hidden_size if teacher.encoder is None else teacher.encoder.config.hidden_size
-        if texts is not None and (config.vectors.epochs or teacher.encoder is None):
-            vectors = teacher.of_texts(parts, plan.texts.sizes, student, plan.same, runtime)
-            texts, width = replace(texts, targets={TEACHER: vectors}), vectors.shape[1]
-        reading = teacher.reading or TextReading(plan.max_length)
-        pooling = student.pooling or reading.pooling
-        objective = VectorDistillation(student, pooling, width)
+        texts = Examples.chained([part.examples for part in plan.parts]) if plan.parts else None
+        reading, pooling = teacher.reading, student.pooling or teacher.reading.pooling
+        objective = VectorDistillation(student, pooling, teacher.encoder.config.hidden_size)
         trained = {"encoder": student, "projections": objective.projections}
-        modules: dict[str, Any] | None = None
-        learned: Examples | StreamedTexts | None = texts if shards is None else shards
+        learned = texts if plan.shards is None else plan.shards
         if plan.layers is not None and learned is not None:
             trainer.train("layers", config.seed, config.layers, learned, student, plan.layers, trained)
-        if texts is not None:
+        modules: dict[str, Any] | None = None
+        if texts is not None and config.vectors.epochs:  # else how it makes vectors is as unknown as before
+            vectors = np.concatenate([teacher.vectors(part, plan.same, runtime) for part in plan.parts])
+            texts = replace(texts, targets={TEACHER: vectors})
             trainer.train("vectors", config.seed, config.vectors, texts, student, objective, trained)
-            if config.vectors.epochs:  # else how it makes vectors is as unknown as before
-                reading = replace(reading, max_length=plan.max_length, prompt="", pooling=pooling)
-                modules, student.pooling = reading.arguments, None if pooling == "max" else pooling
-        measured: dict[str, Any] = {}
-        if plan.texts.test is not None and teacher.encoder is not None:
-            measured = {"test": _agreement(plan, plan.texts.test, objective)}
+            reading = replace(reading, max_length=plan.max_length, prompt="", pooling=pooling)
+            modules, student.pooling = reading.arguments, None if pooling == "max" else pooling
+        measured = {} if plan.test is None else {"test": _agreement(plan, plan.test, objective)}
         if not runtime.world.is_main:
             return {}
-        models = {"student": student} | ({} if teacher.encoder is None else {"teacher": teacher.encoder})
+        models = {"student": student, "teacher": teacher.encoder}
         parameters = {name: sum(p.numel() for p in model.parameters()) for name, model in models.items()}
         save_model(folder.path / "encoder", student, max_length=plan.max_length, modules=modules)
         facts = {
             "kind": "distil-encoder",
             **measured,
-            "texts": plan.texts.count,
+            "texts": plan.count,
             "parameters": parameters,
             "megabytes": {name: 4 * count / 1e6 for name, count in parameters.items()},
             "precision": runtime.precision,
@@ -281,22 +325,15 @@ class DistilEncoderJob(Job[DistilEncoderConfig, DistilEncoderPlan]):
         return with_overview(facts, summarise_encoder_distillation(facts))
 
 
-def _student(config: DistilEncoderConfig, teacher: VectorTeacher) -> Encoder:
+def _student(config: DistilEncoderConfig, teacher: Encoder) -> Encoder:
     """The student before training."""
     torch.manual_seed(config.seed)
     if config.student is not None:
-        student, _ = load_pretrained(ModelFolder.open(config.student, "encoder"))
-        if student.tokenizer is None:
-            raise BrimfulError(f"{config.student} has no tokenizer.json; add it beside config.json")
-        return _without_dropout(student)
-    if teacher.encoder is None:
-        raise UsageError("--teacher-vectors needs --student FOLDER, the encoder to start from")
-    kept = kept_layers(config, teacher.encoder.config)
-    if kept is not None:
-        return _without_dropout(layers_of(config, teacher.encoder.to(torch.device("cpu")), kept))
-    student = Encoder(student_shape(config, teacher.encoder.config))
-    student.tokenizer, student.pooling = teacher.encoder.tokenizer, teacher.encoder.pooling
-    return student
+        return _without_dropout(read_encoder(ModelFolder.open(config.student, "encoder")))
+    kept = kept_layers(config, teacher.config)
+    if kept is None:
+        return random_encoder(config, teacher)
+    return _without_dropout(layers_of(config, teacher.to(CPU), kept))
 
 
 def _without_dropout(encoder: Encoder) -> Encoder:
@@ -308,36 +345,19 @@ def _without_dropout(encoder: Encoder) -> Encoder:
 
 def _read(
     config: DistilEncoderConfig, student: Encoder, max_length: int, ranks: World
-) -> tuple[list[Encoded], list[int], Table | None]:
-    """The texts to learn from, without empty ones, the rows of each file with them, and the texts to measure
-    on."""
+) -> tuple[list[Encoded], Table | None]:
+    """The texts to learn from, without empty ones, and the texts to measure on."""
     layout = find_layout(config.layout, config.columns)
     files = TaskFiles(task_of(config.task, layout), layout, ranks, labelled=False)
     assert student.tokenizer is not None
-    found, sizes = [], []
+    found = []
     for path in config.unlabelled:
         every = files.encode(Classification([]), path, student.tokenizer, max_length, None)
         if ranks.is_main:
             warn_of_lost_ends(every.examples.cut, len(every), path, max_length)
-        sizes.append(len(every))
         found.append(every.with_text())
     test = None if config.test is None else read_file(files.kind, config.test, labelled=False, layout=layout)
-    return found, sizes, test
-
-
-def _shards(config: DistilEncoderConfig, teacher: Encoder, max_length: int, folder: RunFolder) -> ShardTexts:
-    main = folder.ranks.is_main
-    return ShardTexts(
-        config.data,
-        teacher,
-        max_length=max_length,
-        sequences=config.batch,
-        tokens=config.micro_batch_tokens,
-        seed=config.seed,
-        directory=folder.path / BLOCKS,
-        verify=main,
-        ahead=main,
-    )
+    return found, test
 
 
 def _agreement(plan: DistilEncoderPlan, test: Table, objective: VectorDistillation) -> dict[str, float]:
@@ -345,10 +365,32 @@ def _agreement(plan: DistilEncoderPlan, test: Table, objective: VectorDistillati
     student, runtime = plan.student, plan.runtime
     assert student.tokenizer is not None
     data = encode(test, student.tokenizer, plan.max_length)
-    theirs = torch.from_numpy(np.array(plan.teacher.vectors(data, student, plan.same, runtime)))
+    theirs = torch.from_numpy(np.array(plan.teacher.vectors(data, plan.same, runtime)))
     student.to(runtime.device).eval()
     objective.projections.to(runtime.device)
     vectors = partial(objective.vectors, student)
     ours = run_by_sequence(vectors, data.examples, runtime.device, precision=runtime.precision)
     cosine = torch.cosine_similarity(torch.from_numpy(ours), theirs, dim=-1)
     return {"n": len(test), "cosine": float(cosine.mean())}
+
+
+def summarise_encoder_distillation(facts: Summary) -> Overview:
+    """What came out of the distillation of an encoder.
+
+    Args:
+        facts: what summary.json holds.
+    """
+    small, large = metric(facts, "parameters.student"), metric(facts, "parameters.teacher")
+    cosine, n = metric(facts, "test.cosine"), metric(facts, "test.n")
+    verdict = f"The student has {short(small or 0)} parameters"
+    if small and large:
+        verdict += f", {percent(small / large)} of its teacher's"
+    if cosine is not None:
+        verdict += f"; the mean cosine of their vectors is {cosine:.3f} on {n:,.0f} test texts"
+    size = metric(facts, "megabytes.student")
+    result = {
+        "Texts learned from": plain(facts.get("texts")),
+        "Size": None if size is None else megabytes(size),
+        **list_outcome(facts, None),
+    }
+    return Overview("Student encoder", f"{verdict}.", make_facts_table("Result", result))

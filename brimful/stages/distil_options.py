@@ -1,13 +1,12 @@
-"""The configurations of the verbs of distillation: what they share, and what each adds for its student."""
+"""The configurations of `brimful distil` and `brimful distil-encoder`."""
 
-from dataclasses import dataclass, fields, replace
-from pathlib import Path
-from typing import Any, Literal, TypeVar
+from dataclasses import dataclass
+from typing import Literal
 
 from brimful.base.config import incidental, require_positive, require_seeds
 from brimful.base.errors import BrimfulError
 from brimful.objectives.layer_losses import LayerLosses
-from brimful.stages.finetune_config import RunOptions, TrainingOptions
+from brimful.stages.finetune_config import TrainingOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,73 +37,33 @@ class LayerStageConfig(StageConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CommonOptions(RunOptions):
-    """The options of every verb of distillation."""
+class LogitStageConfig(StageConfig):
+    """The stage of the outputs."""
 
-    teacher: str | tuple[str, ...] | None = incidental(None)
-    """Run of `brimful finetune`, whose tables are used again; or a folder of a task model. The layers of the
-    first are imitated, the outputs of several averaged."""
-    unlabelled: tuple[str, ...] = incidental(())
-    """More texts to learn from: .txt (one a line), or tables with a text column."""
-    test: str | None = incidental(None)
-    """Table to measure teacher and student on; by default the one of the teacher's run, or the rows of its
-    training table that it held out as test."""
-    out: str | None = incidental(None)
-    """Run directory to create; the student ends up in RUN/model."""
-    max_length: int | None = None
-    """The most tokens of an example; by default as the teacher's. Without a model as teacher, 128."""
-
-    @property
-    def teachers(self) -> tuple[str, ...]:
-        """The teachers that are models."""
-        return (self.teacher,) if isinstance(self.teacher, str) else self.teacher or ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class TaskOptions(CommonOptions):
-    """The options of students of a task."""
-
-    teacher_scores: tuple[str, ...] = incidental(())
-    """Files of probabilities for the texts, of any model: .jsonl, .tsv, .csv or .parquet with text, text_b
-    and scores (an object of labels) or a column for each label, as `brimful predict --scores` writes.
-    Averaged with each other and the teachers."""
-    train: str | None = incidental(None)
-    """Table of texts to learn from; by default the one of the teacher's run."""
-    dev: str | None = incidental(None)
-    """Table to measure on while training; by default the one of the teacher's run."""
-    seed: int | tuple[int, ...] = 0
-    """Decides random weights and the order of texts. Several train a student each; metrics are means."""
-    temperature: float = 1.0
-    """Divides the logits that are compared, of teacher and student. Only for tasks with probabilities."""
-    baseline: Literal["quick", "full", "none"] = "quick"
-    """What the student is compared with beside its teachers."""
+    labels: float = 0.0
+    """Weight of the task's own loss on the texts that have labels, beside the teacher's."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_seeds(*self.seeds)
-        if len(set(self.seeds)) < max(1, len(self.seeds)):
-            raise BrimfulError(f"seed is {list(self.seeds)}: give at least one value, and no value twice")
-        if not self.temperature > 0:
-            raise BrimfulError(f"temperature is {self.temperature}: it must be above 0")
-
-    @property
-    def seeds(self) -> tuple[int, ...]:
-        """The seed of each student."""
-        return self.seed if isinstance(self.seed, tuple) else (self.seed,)
-
-    @property
-    def single(self) -> bool:
-        """Whether there is one teacher alone, which is not averaged."""
-        return len(self.teachers) + len(self.teacher_scores) == 1
+        if not self.labels >= 0:
+            raise BrimfulError(f"the weight of labels is {self.labels}: it must not be negative")
 
 
 @dataclass(frozen=True, kw_only=True)
-class LayeredOptions(CommonOptions, TrainingOptions):
-    """The options of students that have layers, and learn those of a teacher first."""
+class StudentOptions(TrainingOptions):
+    """The options of both verbs."""
 
+    teacher: str | None = incidental(None)
     student: str | None = incidental(None)
     """Folder of the model that the student starts from, of any shape and tokenizer. By default it starts from
     layers of the teacher."""
+    unlabelled: tuple[str, ...] = incidental(())
+    """More texts to learn from: .txt (one a line), or tables with a text column."""
+    test: str | None = incidental(None)
+    out: str | None = incidental(None)
+    """Run directory to create; the student ends up in RUN/model."""
+    max_length: int | None = None
+    """The most tokens of a text; by default as the teacher's. Without a model as teacher, 128."""
     student_layers: int | None = None
     """Layers of the student, by default 2. Those that it starts from are spread evenly over the teacher's."""
     keep_layers: tuple[int, ...] | None = None
@@ -112,9 +71,9 @@ class LayeredOptions(CommonOptions, TrainingOptions):
     student_hidden: int | None = None
     """Width of the student; by default the teacher's. A narrower student keeps the teacher's coordinates and
     neurons with the largest weights, a wider one starts from random weights."""
-    initialisation: Literal["pretrained", "teacher", "random"] = "pretrained"
-    """pretrained: layers of the encoder that the teacher was fine-tuned from, where it is known. teacher:
-    layers of the teacher itself, with its head. random: new weights."""
+    initialisation: Literal["pretrained", "teacher", "random"] = "teacher"
+    """teacher: layers of the teacher itself, with its head. pretrained: layers of the encoder that it was
+    fine-tuned from, where that is known. random: new weights, as a student wider than its teacher has."""
     batch: int = 32
     """Texts in an update."""
     layers: LayerStageConfig = LayerStageConfig(epochs=3.0, learning_rate=5e-4)
@@ -149,52 +108,9 @@ class LayeredOptions(CommonOptions, TrainingOptions):
         return len(self.keep_layers) if self.keep_layers else self.student_layers or 2
 
 
-C = TypeVar("C", bound=CommonOptions)
-_PATHS = (
-    *("teacher", "teacher_scores", "teacher_vectors", "student", "encoder"),
-    *("train", "dev", "test", "unlabelled"),
-)
-
-
-def with_absolute_paths(config: C, **changes: Any) -> C:
-    """The configuration as config.yaml has it: its paths mean the same from any working directory.
-
-    Args:
-        changes: other options that are resolved.
-    """
-    for field in fields(config):
-        value = getattr(config, field.name)
-        if field.name in _PATHS and value:
-            paths = (value,) if isinstance(value, str) else value
-            found = tuple(str(Path(path).absolute()) for path in paths)
-            changes[field.name] = found[0] if isinstance(value, str) else found
-    return replace(config, **changes)
-
-
 @dataclass(frozen=True, kw_only=True)
-class LogitStageConfig(StageConfig):
-    """The stage of the outputs."""
-
-    labels: float = 0.0
-    """Weight of the task's own loss on the texts that have labels, beside the teacher's."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.labels >= 0:
-            raise BrimfulError(f"the weight of labels is {self.labels}: it must not be negative")
-
-
-@dataclass(frozen=True, kw_only=True)
-class LogitOptions(LayeredOptions, TaskOptions):
-    """The options of a task's student that has layers."""
-
-    logits: LogitStageConfig = LogitStageConfig(epochs=3.0, learning_rate=3e-4)
-    """The stage of the outputs: the only one, or the second after that of the layers."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class DistilConfig(LogitOptions):
-    """Train a smaller student to imitate teachers of a task: models, or files of scores."""
+class DistilConfig(StudentOptions):
+    """Train a smaller student to imitate a teacher of a task: a model, or a file of scores."""
 
     MAIN = (
         *("teacher", "student", "unlabelled", "out", "student_layers", "student_hidden"),
@@ -203,33 +119,58 @@ class DistilConfig(LogitOptions):
     NEEDS = ("teacher or teacher_scores",)
     EXAMPLE = "--teacher runs/finetune --unlabelled more.txt --out runs/distil"
 
-    initialisation: Literal["pretrained", "teacher", "random"] = "teacher"
-    """teacher: layers of the teacher itself, with its head. pretrained: layers of the encoder that it was
-    fine-tuned from, where that is known. random: new weights, as a student wider than its teacher has."""
+    teacher: str | None = incidental(None)
+    """Run of `brimful finetune`, whose tables are used again; or a folder of a task model."""
+    teacher_scores: str | None = incidental(None)
+    """File of probabilities for the texts, of any model: .jsonl, .tsv, .csv or .parquet with text, text_b
+    and scores (an object of labels) or a column for each label, as `brimful predict --scores` writes. They
+    are imitated in place of the teacher's outputs."""
+    train: str | None = incidental(None)
+    """Table of texts to learn from; by default the one of the teacher's run."""
+    dev: str | None = incidental(None)
+    """Table to measure on while training; by default the one of the teacher's run."""
+    test: str | None = incidental(None)
+    """Table to measure teacher and student on; by default the one of the teacher's run, or the rows of its
+    training table that it held out as test."""
+    seed: int | tuple[int, ...] = 0
+    """Decides random weights and the order of texts. Several train a student each; metrics are means."""
+    temperature: float = 1.0
+    """Divides the logits that are compared, of teacher and student. Only for tasks with probabilities."""
     layers: LayerStageConfig = LayerStageConfig(epochs=0.0, learning_rate=5e-4)
     """A stage before that of the outputs, if it has epochs: embeddings, hidden states, attention scores."""
+    logits: LogitStageConfig = LogitStageConfig(epochs=3.0, learning_rate=3e-4)
+    """The stage of the outputs: the only one, or the second after that of the layers."""
     baseline: Literal["quick", "full", "none"] = "quick"
-    """quick: for each seed, the same start learns from the labels alone too, where that is estimated to take
-    under a third of the distillation's time; and TF-IDF under a linear model. full: the same whatever it
-    takes, and the teacher's layers with its head, by outputs alone, where the student is another."""
+    """quick: for each seed, the same start learns from the labels alone too, where at most a third of the
+    texts have labels; and TF-IDF under a linear model. full: the same however many texts have labels."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_seeds(*self.seeds)
+        if len(set(self.seeds)) < max(1, len(self.seeds)):
+            raise BrimfulError(f"seed is {list(self.seeds)}: give at least one value, and no value twice")
+        if not self.temperature > 0:
+            raise BrimfulError(f"temperature is {self.temperature}: it must be above 0")
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """The seed of each student."""
+        return self.seed if isinstance(self.seed, tuple) else (self.seed,)
 
 
 @dataclass(frozen=True, kw_only=True)
-class DistilEncoderConfig(LayeredOptions):
+class DistilEncoderConfig(StudentOptions):
     """Train a smaller encoder to imitate an encoder without a task: its layers, then its vectors."""
 
     MAIN = (
         *("teacher", "student", "unlabelled", "data", "test", "out", "student_layers", "student_hidden"),
         *("layers.epochs", "vectors.epochs", "seed", "dry_run"),
     )
-    NEEDS = ("teacher or teacher_vectors",)
+    NEEDS = ("teacher",)
     EXAMPLE = "--teacher runs/pretrain --unlabelled texts.txt --out runs/small-encoder"
 
     teacher: str | None = incidental(None)
     """Folder of an encoder: RUN/encoder, the RUN itself, or a Hugging Face folder."""
-    teacher_vectors: str | None = incidental(None)
-    """In place of --teacher, a .npy file of the vectors of any model: a row for each text of the unlabelled
-    files. The student then starts from --student."""
     unlabelled: tuple[str, ...] = incidental(())
     """Texts to learn from: .txt (one a line), or tables with a text column."""
     data: tuple[str, ...] = incidental(())
@@ -241,8 +182,6 @@ class DistilEncoderConfig(LayeredOptions):
     """Run directory to create; the student ends up in RUN/encoder."""
     initialisation: Literal["teacher", "random"] = "teacher"
     """teacher: layers of the teacher. random: new weights."""
-    max_length: int | None = None
-    """The most tokens of a text; by default as the teacher's. Without a teacher that is a model, 128."""
     seed: int = 0
     """Decides random weights and the order of texts."""
     vectors: StageConfig = StageConfig(epochs=3.0, learning_rate=3e-4)
@@ -251,5 +190,3 @@ class DistilEncoderConfig(LayeredOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_seeds(self.seed)
-        if self.teacher and self.teacher_vectors:
-            raise BrimfulError("vectors of two teachers have no average: give --teacher or --teacher-vectors")

@@ -1,5 +1,6 @@
 """The verb `brimful evaluate`: encoders side by side, on held-out text and on a task."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
@@ -9,7 +10,9 @@ from brimful.base.console import say
 from brimful.base.distributed import World
 from brimful.base.errors import BrimfulError, UsageError
 from brimful.base.folder_lock import FolderLock
-from brimful.base.summary import with_overview
+from brimful.base.numbers import metric, percent, records, written
+from brimful.base.summary import ModelResult, judge_models, make_table, with_overview
+from brimful.base.summary import Summary as Overview
 from brimful.corpus.shards import MANIFEST, Corpus
 from brimful.corpus.text.tokenizer import tokenizer_hash
 from brimful.data.examples import check_length
@@ -20,18 +23,27 @@ from brimful.runs.directory import model_files, named_files
 from brimful.runs.folder import RunFolder
 from brimful.runs.job import Job, Opened, RunPlan, Summary
 from brimful.stages.evaluate_config import EvaluateConfig
-from brimful.stages.evaluate_summary import summarise_evaluation
 from brimful.stages.finetune_trainings import Finetuning, load_data, resolved
 from brimful.stages.held_out_text import HOW_TO_PREPARE, evaluate_text, open_held_out
 from brimful.tables.layouts import find_layout
 from brimful.tasks.data import TaskData
 from brimful.tasks.judging import baselines
-from brimful.tasks.judging.comparison import Judged, MethodComparison
+from brimful.tasks.judging.comparison import (
+    Judged,
+    MethodComparison,
+    describe_test,
+    error_of,
+    find_primary,
+    read_costs,
+)
 from brimful.tasks.registry import task_of
+from brimful.tasks.task import Metric
 from brimful.train.objective import Runtime
 
 PLANS = "text"
 """The folder with the packing of the text, kept until the evaluation is finished."""
+MAJORITY, TFIDF, FROZEN = "majority", "TF-IDF + linear", ", frozen"
+"""The names of baselines; a frozen encoder's has its own before it."""
 
 
 @dataclass(frozen=True)
@@ -42,13 +54,13 @@ class EvaluatePlan(RunPlan):
         config: resolved.
         folders: of the encoders, by the names that the user gave.
         corpora: held-out text, by the paths that the user gave.
-        facts: of each encoder, for the summary.
+        parameters: of each encoder.
     """
 
     config: EvaluateConfig
     folders: dict[str, ModelFolder]
     corpora: dict[str, Corpus]
-    facts: list[dict[str, Any]]
+    parameters: dict[str, int]
     runtime: Runtime
 
     @property
@@ -88,7 +100,7 @@ class EvaluateJob(Job[EvaluateConfig, EvaluatePlan]):
         task = task_of(config.task, find_layout(config.layout, config.columns)).name
         config = replace(config, task=task, max_length=max_length, precision=runtime.precision)
         corpora = open_held_out(config.text)
-        return EvaluatePlan(config, folders, corpora, _facts(config, folders, corpora), runtime)
+        return EvaluatePlan(config, folders, corpora, _measured(config, folders, corpora), runtime)
 
     def outlook(self, plan: EvaluatePlan) -> Summary:
         """What a dry run returns."""
@@ -100,43 +112,34 @@ class EvaluateJob(Job[EvaluateConfig, EvaluatePlan]):
         Raises:
             StoppedError: a signal asked to stop.
         """
-        config = plan.config
-        found: Summary = {}
+        config, runtime = plan.config, plan.runtime
+        facts: Summary = {"kind": "evaluate", "parameters": plan.parameters, "precision": runtime.precision}
         assert config.max_length is not None
         if config.text:
-            found |= evaluate_text(
-                plan.folders,
-                plan.corpora,
-                folder.path / PLANS,
-                max_length=config.max_length,
-                tokens=config.text_tokens,
-                runtime=plan.runtime,
-            )
+            plans, lengths = folder.path / PLANS, (config.max_length, config.text_tokens)
+            facts |= evaluate_text(plan.folders, plan.corpora, plans, *lengths, runtime)
         if config.train is not None:
-            found |= _evaluate_task(plan, folder)
-        facts = {"kind": "evaluate", "encoders": plan.facts, **found, "precision": plan.runtime.precision}
+            facts |= _evaluate_task(plan, folder)
         return with_overview(facts, summarise_evaluation(facts, task_of(config.task).metrics))
 
 
-def _facts(
+def _measured(
     config: EvaluateConfig, folders: dict[str, ModelFolder], corpora: dict[str, Corpus]
-) -> list[dict[str, Any]]:
-    """The size of each encoder.
+) -> dict[str, int]:
+    """The parameters of each encoder.
 
     Raises:
         BrimfulError: an encoder has no tokenizer, or no text is prepared for it.
     """
     unread = {text: corpus.tokenizer_hash for text, corpus in corpora.items()}
     prepared_for = set(unread.values())
-    facts = []
-    scored = False
+    parameters, scored = {}, False
     for name, folder in folders.items():
         encoder, head = load_pretrained(folder)
         if encoder.tokenizer is None:
             raise BrimfulError(f"{name} has no tokenizer.json; add it beside config.json")
-        shape = encoder.config
         assert config.max_length is not None
-        check_length(config.max_length, shape.max_length)
+        check_length(config.max_length, encoder.config.max_length)
         if head is not None:
             scored = True
             made_by = tokenizer_hash(encoder.tokenizer)
@@ -146,20 +149,12 @@ def _facts(
                     f"no --text was prepared with the tokenizer of {name}; make one with: {how}"
                 )
             unread = {text: other for text, other in unread.items() if other != made_by}
-        facts.append(
-            {
-                "encoder": name,
-                "parameters": sum(p.numel() for p in encoder.parameters()),
-                "layers": shape.layers,
-                "hidden_size": shape.hidden_size,
-                "vocabulary": shape.vocabulary_size,
-            }
-        )
+        parameters[name] = sum(p.numel() for p in encoder.parameters())
     if config.train is None and not scored:
         raise BrimfulError("no encoder has a masked-LM head, so text says nothing; give --train and --test")
     if scored and unread:
         raise BrimfulError(f"{next(iter(unread))} was prepared with a tokenizer that no encoder has")
-    return facts
+    return parameters
 
 
 def _evaluate_task(plan: EvaluatePlan, run: RunFolder) -> dict[str, Any]:
@@ -176,12 +171,12 @@ def _evaluate_task(plan: EvaluatePlan, run: RunFolder) -> dict[str, Any]:
         rungs: dict[str, baselines.Rung | None] = {}
         if reason is None:
             if number == 1:
-                rungs["majority"] = baselines.majority(data.task, data)
-                rungs["TF-IDF + linear"] = baselines.linear(data.task, data, baselines.Tfidf())
+                rungs[MAJORITY] = baselines.majority(data.task, data)
+                rungs[TFIDF] = baselines.linear(data.task, data, baselines.Tfidf())
             say(f"{name}: frozen, under a linear model")
             longest = data.train.examples.max_length
             features = baselines.Frozen(encoder, data.task, longest, finetuning.overlap, runtime)
-            rungs[f"{name}, frozen"] = baselines.linear(data.task, data, features)
+            rungs[name + FROZEN] = baselines.linear(data.task, data, features)
         elif number == 1:
             say(f"no probe: {reason}")
         for method, rung in rungs.items():
@@ -207,23 +202,67 @@ def _compared(comparison: MethodComparison, seconds: dict[str, float], data: Tas
         seconds: of the training of each method.
     """
     primary, values = data.task.metrics[0], comparison.values
-    best = max(values, key=lambda name: values[name] if primary.best == "highest" else -values[name])
-    records = []
+    best = max(values, key=lambda name: primary.score({primary.name: values[name]}))
+    models = []
     for name in comparison.methods:
         record = {"model": name, **comparison.scores(name)}
         if name != best:
             gap = comparison.difference(best, name)
             record |= {"behind": abs(gap["difference"]), "standard_error": gap["standard_error"]}
-        records.append(record | {"seconds": seconds[name]})
+        models.append(record | {"seconds": seconds[name]})
     return {
         "task": data.task.name,
         "primary_metric": primary.name,
         "train": {"n": len(data.train)},
         "test": comparison.test_facts,
         "leaked_test_texts": data.leaked,
-        "models": records,
+        "models": models,
         "differences": [
             {"first": first, "second": second, **comparison.difference(first, second)}
             for first, second in combinations(comparison.methods, 2)
         ],
     }
+
+
+def summarise_evaluation(facts: Mapping[str, Any], metrics: Sequence[Metric]) -> Overview:
+    """The encoders side by side on a task and on held-out text.
+
+    Args:
+        facts: what summary.json holds.
+        metrics: of the task; empty without one.
+    """
+    title = "Encoders side by side"
+    rows = [
+        [
+            f"{row['encoder']} on {row['source']}",
+            written(row["loss"], row["standard_error"], share=False),
+            percent(row["accuracy"]),
+            f"{row['bits_per_character']:.3f}",
+        ]
+        for row in sorted(records(facts, "text"), key=lambda row: row["loss"])
+    ]
+    columns = ["Encoder", "Loss", "Masked tokens found", "Bits a character"]
+    tables = make_table("Held-out text, 15 % of the words masked", columns, rows)
+    if not facts.get("models"):
+        verdict = f"The lowest loss on held-out text is {rows[0][1]}, of {rows[0][0]}."
+        return Overview(title, verdict, tables)
+    primary = find_primary(facts, metrics)
+    test = describe_test(facts, primary)
+    pairs: dict[str, dict[str, float]] = {}
+    for pair in records(facts, "differences"):
+        pairs.setdefault(pair["first"], {})[pair["second"]] = pair["standard_error"]
+    models = []
+    for row in records(facts, "models"):
+        name = str(row["model"])
+        role: Any = "baseline" if name == TFIDF or name.endswith(FROZEN) else "model"
+        models.append(
+            ModelResult(
+                name=name,
+                value=metric(row, primary.name) or 0.0,
+                error=error_of(row, primary, test.n),
+                pairs=pairs.get(name, {}),
+                role="guess" if name == MAJORITY else role,
+                **read_costs(row),
+            )
+        )
+    return Overview(title, judge_models(test, models), tables, test=test, models=models)

@@ -10,25 +10,31 @@ from pathlib import Path
 from typing import Any
 
 from brimful.base.console import say, warn
-from brimful.base.errors import BrimfulError
 from brimful.base.summary import with_overview
+from brimful.hf.folders import load_pretrained
 from brimful.model.drawing import undrawn
 from brimful.model.heads import SequenceHead
-from brimful.runs.directory import absolute, model_files, named_files
+from brimful.runs.directory import model_files, named_files
 from brimful.runs.folder import RunFolder
 from brimful.runs.job import Job, RunPlan, Summary
-from brimful.stages.finetune_config import NO_DEV, FinetuneConfig
+from brimful.stages.finetune_config import FinetuneConfig, with_absolute_paths
 from brimful.stages.finetune_summary import summarise_finetuning
 from brimful.stages.finetune_trainings import FEWEST, Finetuning, SeedModel, Trial, load_data, resolved
 from brimful.stages.held_out_rows import FILE, HeldOut
-from brimful.stages.ladder import Ladder
 from brimful.stages.task_start import TaskStart, starting_model
 from brimful.tasks.data import TaskData
 from brimful.tasks.encoded import Encoded
-from brimful.tasks.judging.baselines import available
+from brimful.tasks.judging import baselines
 from brimful.tasks.judging.checks import Finding, check_before, described
-from brimful.tasks.judging.comparison import Judged, fingerprint, over_seeds, write_predictions
+from brimful.tasks.judging.comparison import (
+    Judged,
+    MethodComparison,
+    fingerprint,
+    over_seeds,
+    write_predictions,
+)
 from brimful.tasks.judging.review import review
+from brimful.tasks.judging.speed import speeds_of
 from brimful.tasks.model import TaskModel
 from brimful.tasks.task import TaskHead
 from brimful.train.metrics import read_metrics, training_loss
@@ -85,16 +91,10 @@ class FinetuneJob(Job[FinetuneConfig, FinetunePlan]):
         encoder, asked = start.encoder, config
         config = resolved(config, encoder, runtime.precision)
         data = load_data(config, encoder, ranks)
-        if any(labels > len(data.train) for labels in config.label_curve):
-            raise BrimfulError(
-                f"label_curve is {list(config.label_curve)}, and there are {len(data.train)} labels"
-            )
         with undrawn():  # so that a wrong setting is refused now
             _, head = starting_model(config, config.seed[0], data.task, start)
         if not folder.resuming:
             asked.refuse_unread(pools=isinstance(head, SequenceHead))
-            if config.label_curve and (why := available(data.task)) is not None:
-                raise BrimfulError(f"label_curve draws the ladder's models too: {why}")
         held_out = HeldOut.of(config, data)
         if folder.announces:
             _announce(asked, data, start, head)
@@ -109,7 +109,7 @@ class FinetuneJob(Job[FinetuneConfig, FinetunePlan]):
                 say(f"{described(told['train']['tokens'])}; {limits} {encoder.config.max_length:,}")
             if held_out:
                 told["held_out"] = held_out.counts
-        return FinetunePlan(_with_absolute_paths(config), data, runtime, told, held_out)
+        return FinetunePlan(with_absolute_paths(config), data, runtime, told, held_out)
 
     def outlook(self, plan: FinetunePlan) -> Summary:
         """What a dry run returns."""
@@ -152,7 +152,7 @@ class FinetuneJob(Job[FinetuneConfig, FinetunePlan]):
             **({"tests": measured} if measured else {}),
             "dev": best.trial.dev,
             "learning_rate": best.trial.learning_rate,
-            "epochs": best.trial.epochs,
+            "epochs": config.epochs,
             "trials": [_facts_of(trial, run.primary.name) for each in models for trial in each.trials],
             **best.task.facts,
             **plan.told,
@@ -171,8 +171,9 @@ class FinetuneJob(Job[FinetuneConfig, FinetunePlan]):
             metrics = folder.path / "metrics.jsonl"
             shutil.copyfile(best.trial.result.directory / "metrics.jsonl", metrics)
             summary |= training_loss(read_metrics(metrics))
-        judged = [Judged(each.task, each.answers[""]) for each in models]
-        summary |= Ladder(run, best.trial, best.answers[""], model, judged).run()
+        if is_main and config.ladder != "none":
+            judged = [Judged(each.task, each.answers[""]) for each in models]
+            summary |= _ladder(run, judged, model)
         return with_overview(summary, summarise_finetuning(summary, best.task.metrics))
 
 
@@ -192,22 +193,44 @@ def _facts_of(trial: Trial, metric: str) -> dict[str, Any]:
     return {
         "seed": trial.seed,
         "learning_rate": trial.learning_rate,
-        "epochs": trial.epochs,
         f"dev_{metric}": trial.dev.get(metric),
     }
 
 
-def _with_absolute_paths(config: FinetuneConfig) -> FinetuneConfig:
-    """As config.yaml has it. What is said before has the paths as they were given."""
-    train, dev, test = (path and absolute(path) for path in config.tables)
-    return replace(
-        config,
-        encoder=config.encoder and absolute(config.encoder),
-        train=train,
-        dev=config.dev and (dev or NO_DEV),
-        test=test,
-        more_tests=tuple(map(absolute, config.more_tests)),
-    )
+def _ladder(run: Finetuning, judged: Sequence[Judged], model: TaskModel) -> dict[str, Any]:
+    """What else the labels give beside the models of all seeds: `baselines`, and the `Speed` of the kept one.
+    Empty where the task has no ladder."""
+    data, task, runtime = run.data, run.data.task, run.runtime
+    if (why := baselines.available(task)) is not None:
+        say(f"no ladder: {why}")
+        return {}
+    say("TF-IDF and the frozen encoder on the same rows (--ladder none leaves this out)")
+    encoder, _ = load_pretrained(run.config.encoder_folder)
+    longest = data.train.examples.max_length
+    vectors = baselines.Frozen(encoder, task, longest, run.config.overlap, runtime)
+    made = {
+        "majority": baselines.majority(task, data),
+        "tfidf": baselines.linear(task, data, baselines.Tfidf()),
+        "frozen": baselines.linear(task, data, vectors),
+    }
+    rungs = {name: rung for name, rung in made.items() if rung is not None}
+    others = {name: [Judged(task, rung.answers)] for name, rung in rungs.items()}
+    comparison = MethodComparison({"": judged} | others, data.test)
+    say("ladder: the time of one text")
+    timed = {name: rung.answer for name, rung in rungs.items() if rung.answer}
+    timed[""] = lambda table: model.answers(model.encode(table), runtime.precision)
+    speeds = speeds_of(timed, data.test.table)
+    found = {}
+    for name, rung in rungs.items():
+        found[name] = {
+            **comparison.scores(name),
+            **comparison.difference("", name),
+            "seconds": rung.seconds,
+            **(speeds[name]._asdict() if name in speeds else {}),
+            "rows": rung.rows,
+            **({} if rung.reads is None else {"reads": rung.reads}),
+        }
+    return {"baselines": found, **speeds[""]._asdict()}
 
 
 def _held_out_line(config: FinetuneConfig, held_out: HeldOut, data: TaskData) -> str:
@@ -229,7 +252,7 @@ def _announce(asked: FinetuneConfig, data: TaskData, start: TaskStart, head: Tas
             f"batch is {asked.batch:,} and train has {units:,} examples: one update shows them"
             f" {asked.batch / units:.1f} times"
         )
-    drawn = asked.initialisation == "random" or asked.reinit_top > 0
+    drawn = asked.initialisation == "random"
     why = "" if drawn else start.why_new(head, task)
     if why:
         say(f"the head is new, since that of {asked.encoder} does not fit: {why}")

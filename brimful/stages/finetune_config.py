@@ -1,9 +1,8 @@
 """The options of `brimful finetune` and what they decide together; and those that every verb of tasks has."""
 
-from dataclasses import dataclass
-from itertools import product
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from brimful.base.config import build, incidental, read_yaml, require_positive, require_seeds
 from brimful.base.errors import BrimfulError
@@ -100,21 +99,16 @@ class FinetuneConfig(TrainingOptions):
     learning_rates: tuple[float, ...] = ()
     """Peak learning rates to try; the best on dev is kept. By default one that suits the encoder's width:
     3e-4 up to 256, 1e-4 at 768."""
-    epochs: float | tuple[float, ...] = 6.0
-    """Passes over train. Several values are tried with each learning rate, and the best pair is kept."""
+    epochs: float = 6.0
+    """Passes over train."""
     trial_epochs: float | None = None
     """Passes while learning rates are compared on held-out rows of train, so without dev: fewer save time. By
     default the same as epochs."""
     class_weights: Literal["balanced"] | None = None
     """balanced: every class has the same part in the loss of a classification, however rare it is."""
-    reinit_top: int = 0
-    """Start this many of the encoder's last layers from new weights: 1 or 2 where there are few labels, and
-    results differ much between seeds (Zhang et al. 2021)."""
-    ladder: Literal["quick", "full", "none"] = incidental("quick")
+    ladder: Literal["quick", "none"] = incidental("quick")
     """Baselines on the same rows, where scikit-learn is installed: the majority, TF-IDF and the frozen
-    encoder under linear models; full: the encoder from random weights too, which takes as long as the run."""
-    label_curve: tuple[int, ...] = incidental(())
-    """Numbers of labels with which TF-IDF, the frozen encoder and the fine-tuned one are compared."""
+    encoder under linear models."""
     overlap: int | None = None
     """Longer texts become windows that share this many tokens, and their answers are merged. By default tasks
     of whole texts cut them, and tasks of tokens read them in windows."""
@@ -136,22 +130,15 @@ class FinetuneConfig(TrainingOptions):
         super().__post_init__()
         require_seeds(*self.seed)
         for name in ("epochs", "trial_epochs", "learning_rates"):
-            for value in _several(getattr(self, name)):
-                if value is not None and not value > 0:
-                    raise BrimfulError(f"{name} is {value}: it must be above 0")
-        for name in ("seed", "learning_rates", "epochs"):
-            values = _several(getattr(self, name))
-            missing = not values and name != "learning_rates"
+            value = getattr(self, name)
+            for each in value if isinstance(value, tuple) else (value,):
+                if each is not None and not each > 0:
+                    raise BrimfulError(f"{name} is {each}: it must be above 0")
+        for name in ("seed", "learning_rates"):
+            values = getattr(self, name)
+            missing = not values and name == "seed"
             if missing or len(set(values)) < len(values):
                 raise BrimfulError(f"{name} is {list(values)}: give at least one value, and no value twice")
-        if self.trial_epochs and len(self.settings) > len(self.learning_rates):
-            raise BrimfulError("trial_epochs does not go with several values of epochs: leave it out")
-        if self.reinit_top < 0 or (self.reinit_top and self.initialisation == "random"):
-            raise BrimfulError(
-                f"reinit_top is {self.reinit_top}: it must not be negative, and random has no trained layers"
-            )
-        if any(labels < 2 for labels in self.label_curve):
-            raise BrimfulError(f"label_curve is {list(self.label_curve)}: give numbers of labels, at least 2")
 
     def refuse_unread(self, *, pools: bool) -> None:
         """Refuse what a new run would not read. Runs of earlier versions may have such options.
@@ -166,8 +153,7 @@ class FinetuneConfig(TrainingOptions):
             raise BrimfulError("pooling is for classifiers and regressions of whole texts: leave it out")
         if self.dev == NO_DEV and (self.chooses or self.trainer.evaluate_every):
             raise BrimfulError("--dev none goes with one learning rate, no --keep best, no evaluate_every")
-        compares = len(self.settings) > 1 or self.ladder == "full"
-        if self.trial_epochs and (self.dev or self.trainer.keeps_best or not compares):
+        if self.trial_epochs and (self.dev or self.trainer.keeps_best or len(self.learning_rates) < 2):
             raise BrimfulError(
                 "trial_epochs is for several learning rates that are compared on a part of train, before a"
                 " training on all of it: leave it out"
@@ -175,23 +161,13 @@ class FinetuneConfig(TrainingOptions):
 
     @property
     def chooses(self) -> bool:
-        """Whether dev decides something: among settings, or among checkpoints."""
-        return len(self.settings) > 1 or self.trainer.keeps_best
+        """Whether dev decides something: among learning rates, or among checkpoints."""
+        return len(self.learning_rates) > 1 or self.trainer.keeps_best
 
     @property
     def dev_table(self) -> str | None:
         """The path of a dev table; None without one."""
         return None if self.dev == NO_DEV else self.dev
-
-    @property
-    def settings(self) -> list[tuple[float, float]]:
-        """The learning rate and the epochs of each trial."""
-        return list(product(self.learning_rates, _several(self.epochs)))
-
-    def trial_name(self, rate: float, epochs: float) -> str:
-        """The name of the folder of a trial."""
-        several = len(self.settings) > len(self.learning_rates)
-        return f"rate-{rate}-epochs-{epochs:g}" if several else f"rate-{rate}"
 
     @property
     def encoder_folder(self) -> ModelFolder:
@@ -233,5 +209,23 @@ def default_rate(width: int) -> float:
     return float(f"{3e-4 * min(1.0, 256 / width):.2g}")
 
 
-def _several(value: Any) -> tuple[Any, ...]:
-    return value if isinstance(value, tuple) else (value,)
+C = TypeVar("C", bound=RunOptions)
+_PATHS = (
+    *("encoder", "teacher", "teacher_scores", "student"),
+    *("train", "dev", "test", "more_tests", "unlabelled"),
+)
+
+
+def with_absolute_paths(config: C, **changes: Any) -> C:
+    """The configuration as config.yaml has it: its paths mean the same from any working directory.
+
+    Args:
+        changes: other options that are resolved.
+    """
+    for field in fields(config):
+        value = getattr(config, field.name)
+        if field.name in _PATHS and value and value != NO_DEV:
+            paths = (value,) if isinstance(value, str) else value
+            found = tuple(str(Path(path).absolute()) for path in paths)
+            changes[field.name] = found[0] if isinstance(value, str) else found
+    return replace(config, **changes)

@@ -6,9 +6,7 @@ from typing import Any
 from brimful.base.numbers import branch, in_words, metric, percent, plain, records, written
 from brimful.base.summary import (
     ModelResult,
-    Series,
     Summary,
-    SummaryChart,
     SummaryTable,
     judge_models,
     make_facts_table,
@@ -23,7 +21,6 @@ BASELINES = {
     "majority": "Most frequent label",
     "tfidf": "TF-IDF + linear model",
     "frozen": "Frozen encoder + linear model",
-    "random": "Encoder from random weights",
 }
 """The other models of the ladder, by their keys in a summary."""
 MAX_ROWS = 20
@@ -52,12 +49,10 @@ def summarise_finetuning(facts: Facts, metrics: Sequence[Metric]) -> Summary:
         *_make_row_table(
             facts, "errors", "Largest errors on test", ("text", "row", "label", "prediction", "probability")
         ),
-        *_make_row_table(
-            facts, "trials", "Trials", ("seed", "learning_rate", "epochs", f"dev_{primary.name}")
-        ),
+        *_make_row_table(facts, "trials", "Trials", ("seed", "learning_rate", f"dev_{primary.name}")),
     ]
     title = f"Fine-tuned for {facts['task']}"
-    return Summary(title, judge_models(test, models), tables, _draw_charts(facts), test, models)
+    return Summary(title, judge_models(test, models), tables, test=test, models=models)
 
 
 def _list_models(facts: Facts, primary: Metric) -> list[ModelResult]:
@@ -78,9 +73,8 @@ def _list_models(facts: Facts, primary: Metric) -> list[ModelResult]:
     for key, rung in baselines.items():
         value = metric(rung, primary.name)
         if value is not None:
-            roles: dict[str, Any] = {"majority": "guess", "random": "model"}
-            role, error = roles.get(key, "baseline"), error_of(rung, primary, n)
-            costs = read_costs(rung)
+            role: Any = "guess" if key == "majority" else "baseline"
+            error, costs = error_of(rung, primary, n), read_costs(rung)
             models.append(ModelResult(name=names[key], value=value, error=error, role=role, **costs))
     return models
 
@@ -160,16 +154,3 @@ def _make_row_table(facts: Facts, key: str, title: str, columns: Sequence[str]) 
 
 def _show_share(value: Any) -> str:
     return percent(value) if isinstance(value, int | float) else ""
-
-
-def _draw_charts(facts: Facts) -> list[SummaryChart]:
-    """The metric by the number of labels."""
-    curve = records(facts, "label_curve")
-    curves = []
-    for key, name in {**BASELINES, "finetuned": OWN}.items():
-        points = [(float(point["labels"]), float(point[key])) for point in curve if key in point]
-        if points:
-            curves.append(Series(name, [x for x, _ in points], [y for _, y in points]))
-    if not curves:
-        return []
-    return [SummaryChart("Test metric by number of labels", "lines", "labels", "metric", curves)]

@@ -5,11 +5,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from brimful.base.console import say, warn
 from brimful.base.distributed import ALONE, World
-from brimful.base.randomness import derive_key, permutation
 from brimful.model.drawing import undrawn
 from brimful.model.encoder import Encoder
 from brimful.model.heads import pooling_of
@@ -20,7 +17,6 @@ from brimful.stages.finetune_config import FinetuneConfig, default_rate
 from brimful.stages.task_start import starting_model, starting_task_model
 from brimful.stages.training import Stage, train_stage
 from brimful.tables.layouts import find_layout
-from brimful.tasks.classification import WEIGHT
 from brimful.tasks.data import TaskData, TooFewRowsError, evaluation, hold_out, load_task_data
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.model import TaskModel, fold
@@ -87,23 +83,6 @@ def load_data(config: FinetuneConfig, encoder: Encoder, ranks: World = ALONE) ->
     return _balanced(data) if config.class_weights else data
 
 
-def curve_rows(data: TaskData, labels: int) -> Encoded:
-    """The rows that a point of the label curve is trained on; with fewer labels, some of the same. Weights
-    are those of their own classes."""
-    train = data.train
-    rows = train.take(np.sort(permutation(len(train), derive_key("label curve"))[:labels]))
-    return data.task.balanced(rows) if WEIGHT in rows.targets else rows
-
-
-def from_random(
-    config: FinetuneConfig, data: TaskData, seed: int, ranks: World = ALONE
-) -> tuple[FinetuneConfig, TaskData]:
-    """What the ladder trains from random weights. They need a higher rate: 1e-3 is tried too."""
-    rates = tuple(dict.fromkeys((*config.learning_rates, 1e-3)))
-    config = replace(config, initialisation="random", reinit_top=0, seed=(seed,), learning_rates=rates)
-    return config, hold_out(data, ranks=ranks) if data.dev is None else data
-
-
 def _balanced(data: TaskData) -> TaskData:
     """The same rows with weights, for each training by its own classes."""
     train = data.task.balanced(data.train)
@@ -116,7 +95,6 @@ class Trial:
 
     seed: int
     learning_rate: float
-    epochs: float
     dev: dict[str, float]
     result: Result
 
@@ -165,25 +143,23 @@ class Finetuning:
         training: Encoded,
         held_out: Encoded | None,
         seed: int,
-        setting: tuple[float, float],
-        folder: Path,
+        rate: float,
+        epochs: float,
+        name: str,
     ) -> Trial:
         """Train one model from the start, and measure it on `held_out`. Its weights are kept.
 
         Args:
-            setting: learning rate and epochs.
+            name: of its folder.
         """
         config, task = self.config, self.data.task
-        rate, epochs = setting
+        folder = self.run.path / self.trials / f"seed-{seed}" / name
         encoder, head = starting_model(config, seed, task)
         updates_of_epoch = max(1, round(len(training.examples) / config.batch))
         if config.trainer.keeps_best and not config.trainer.evaluate_every:
             config = replace(config, trainer=replace(config.trainer, evaluate_every=updates_of_epoch))
-        title = f"fine-tune, seed {seed}, rate {rate:g}"
-        if len(config.settings) > len(config.learning_rates):
-            title += f", {epochs:g} epochs"
         stage = Stage(
-            title,
+            f"fine-tune, seed {seed}, rate {rate:g}",
             folder,
             seed,
             encoder,
@@ -194,45 +170,40 @@ class Finetuning:
             {"encoder": encoder, "head": head},
         )
         result = train_stage(stage, config, self.run, self.runtime)
-        return Trial(seed, rate, epochs, result.metrics, result)
-
-    def folder(self, seed: int, name: str) -> Path:
-        """Of a training of a seed."""
-        return self.run.path / self.trials / f"seed-{seed}" / name
+        return Trial(seed, rate, result.metrics, result)
 
     def train_seed(self, seed: int) -> tuple[Trial, list[Trial]]:
         """The training that gives the seed's model, and the trials that chose its learning rate."""
-        data = self.data
+        data, config, is_main = self.data, self.config, self.runtime.world.is_main
+        everything = data.fit is data.train
+        passes = config.epochs if everything else config.trial_epochs or config.epochs
         trials: list[Trial] = []
         best: Trial | None = None
-        everything = data.fit is data.train
-        for rate, epochs in self.config.settings:
-            passes = epochs if everything else self.config.trial_epochs or epochs
-            folder = self.folder(seed, self.config.trial_name(rate, epochs))
-            trial = self.train(data.fit, data.dev, seed, (rate, passes), folder)
-            trial = replace(trial, epochs=epochs)
+        for rate in config.learning_rates:
+            trial = self.train(data.fit, data.dev, seed, rate, passes, f"rate-{rate}")
             trials.append(trial)
             better = best is None or self.primary.score(trial.dev) > self.primary.score(best.dev)
             worse = best if better else trial
             best = trial if better else best
-            if worse and self.runtime.world.is_main:
+            if worse and is_main:
                 worse.result.forget_weights()
         assert best is not None
         if not everything:
-            setting = best.learning_rate, best.epochs
-            if self.runtime.world.is_main:
-                chosen = f"learning rate {best.learning_rate:g}"
-                if len(self.config.settings) > len(self.config.learning_rates):
-                    chosen += f" with {best.epochs:g} epochs"
-                say(f"{chosen} is best on dev; training on all {len(data.train):,} examples with it")
-            final = self.train(data.train, None, seed, setting, self.folder(seed, "final"))
+            rate = best.learning_rate
+            if is_main:
+                count = f"{len(data.train):,}"
+                say(f"learning rate {rate:g} is best on dev; training on all {count} examples with it")
+            final = self.train(data.train, None, seed, rate, config.epochs, "final")
             best = replace(final, dev=best.dev)
         return best, trials
 
     def seed_model(self, seed: int, tables: Mapping[str, Encoded]) -> SeedModel:
         """Train a seed's model, fit its task's settings on dev, and measure it on tables."""
         trial, trials = self.train_seed(seed)
-        model = self.fitted_model(trial, trials)
+        model = self.model(trial)
+        if model.task.settings and self.data.dev is not None:
+            fitted = model.task.fitted(self.dev_answers(trial, trials), self.data.dev)
+            model = replace(model, task=fitted)
         answers: dict[str, Any] = {}
         metrics: dict[str, dict[str, float]] = {}
         for name, table in tables.items():
@@ -249,23 +220,11 @@ class Finetuning:
         fold(model.head)
         return model.to(self.runtime.device)
 
-    def fitted_model(self, trial: Trial, trials: list[Trial]) -> TaskModel:
-        """The model of a training, with the settings of its task that are best on dev.
-
-        Args:
-            trials: those of the seed, as for `dev_answers`.
-        """
-        model = self.model(trial)
-        answers = self.dev_answers(trial, trials) if model.task.settings else None
-        if answers is None or self.data.dev is None:
-            return model
-        return replace(model, task=model.task.fitted(answers, self.data.dev))
-
     def dev_answers(self, best: Trial, trials: list[Trial]) -> Any:
-        """The answers for dev of the trial with the settings of `best`, which has not seen dev; None without
-        dev or without its weights (a trial that an earlier version of Brimful has finished)."""
-        settings = (best.seed, best.learning_rate, best.epochs)
-        trial = next(t for t in trials if (t.seed, t.learning_rate, t.epochs) == settings)
-        if self.data.dev is None or not trial.result.has_weights:
+        """The answers for dev of the trial with the learning rate of `best`, which has not seen dev; None
+        without dev."""
+        chosen = (best.seed, best.learning_rate)
+        trial = next(one for one in trials if (one.seed, one.learning_rate) == chosen)
+        if self.data.dev is None:
             return None
         return self.model(trial).judge(self.data.dev, self.runtime.precision)[0]

@@ -71,7 +71,6 @@ def evaluate_text(
     encoders: Mapping[str, ModelFolder],
     corpora: Mapping[str, Corpus],
     plans: Path,
-    *,
     max_length: int,
     tokens: int,
     runtime: Runtime,
@@ -122,9 +121,9 @@ def evaluate_text(
             scores[text][name] = rows
     records, differences = [], []
     for text, by_encoder in scores.items():
-        manifest = read_record(Path(text) / MANIFEST, _Manifest)
+        rate = read_record(Path(text) / MANIFEST, _Manifest)["summary"]["tokens_per_character"]
         for name, rows in by_encoder.items():
-            record = _describe_losses(rows, manifest["summary"]["tokens_per_character"])
+            record = _describe_losses(rows, rate)
             records.append({"source": text, "encoder": name, **record})
         for (first, ours), (second, theirs) in combinations(by_encoder.items(), 2):
             difference, error = mean_of_ratios(ours[:, 0] - theirs[:, 0], ours[:, 2])

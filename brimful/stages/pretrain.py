@@ -12,8 +12,10 @@ from typing import Any
 
 from brimful.base.config import to_dict
 from brimful.base.console import say, warn
+from brimful.base.numbers import branch, duration, metric, percent, short
 from brimful.base.seals import seal
-from brimful.base.summary import with_overview
+from brimful.base.summary import Summary as Overview
+from brimful.base.summary import make_facts_table, with_overview
 from brimful.corpus.frequencies import entropy, piece_frequencies
 from brimful.corpus.shards import Corpus
 from brimful.corpus.text.tokenizer import load as load_tokenizer
@@ -38,9 +40,8 @@ from brimful.stages.pretrain_data import (
     make_stream,
 )
 from brimful.stages.pretrain_outlook import expected, measured, say_outlook
-from brimful.stages.pretrain_summary import summarise_pretraining
 from brimful.start.initial import count_pieces, start_from_data
-from brimful.train.metrics import read_metrics, training_loss
+from brimful.train.metrics import list_outcome, read_metrics, training_loss
 from brimful.train.micro_batch import MicroBatches
 from brimful.train.objective import Runtime
 from brimful.train.step_memory import auto_rows, rows_on_cpu
@@ -294,3 +295,36 @@ def _judge_loss(plan: PretrainPlan, metrics: Mapping[str, float]) -> dict[str, A
     loss = metrics.get("token_loss", metrics.get("loss"))
     judged = {} if loss is None else {"loss_is_normal": loss <= unigram - NEAR_NATS}
     return {"unigram_entropy": unigram} | judged
+
+
+def summarise_pretraining(facts: Mapping[str, Any]) -> Overview:
+    """What came out of a pretraining: its loss, and how full its rows were.
+
+    Args:
+        facts: what summary.json holds.
+    """
+    loss, entropy = metric(facts, "validation.loss"), metric(facts, "verdict.unigram_entropy")
+    tokens, seconds = metric(facts, "tokens") or 0, metric(facts, "seconds") or 0
+    verdict = f"Trained on {short(tokens)} real tokens in {duration(seconds)}"
+    if loss is not None:
+        verdict += f"; the loss on held-out text is {loss:.2f}"
+    is_normal = branch(facts, "verdict").get("loss_is_normal")
+    if is_normal is True:
+        verdict += f", which is normal (guessing by frequency: {entropy:.2f})"
+    elif is_normal is False:
+        verdict += (
+            f", no better than guessing by frequency ({entropy:.2f}): train longer, or change"
+            " optimizer.learning_rate"
+        )
+    perplexity, found = metric(facts, "validation.perplexity"), metric(facts, "validation.accuracy")
+    packed, padded = metric(facts, "packing.efficiency"), metric(facts, "packing.padded_efficiency")
+    result = {
+        "Perplexity on held-out text": None if perplexity is None else short(perplexity),
+        "Masked tokens found": None if found is None else percent(found),
+        "Real tokens a second": short(metric(facts, "tokens_per_second") or 0),
+        "Parameters": short(metric(facts, "parameters") or 0),
+        "Real tokens in a row": None if packed is None else percent(packed),
+        "Real tokens in a row, if padded": None if padded is None else percent(padded),
+    }
+    tables = make_facts_table("Result", result | list_outcome(facts, loss))
+    return Overview("Pretrained encoder", f"{verdict}.", tables)

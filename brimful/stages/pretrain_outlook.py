@@ -19,6 +19,7 @@ from brimful.base.console import recorded_warnings, say, warn
 from brimful.base.distributed import World
 from brimful.base.environment import number_of
 from brimful.base.errors import BrimfulError
+from brimful.base.numbers import duration
 from brimful.base.system import peak_memory
 from brimful.corpus.shards import PARTS, Corpus
 from brimful.data.config import Phase
@@ -49,13 +50,10 @@ def expected(plan: PretrainPlan) -> Summary:
     config, corpora, initial, runtime = plan.config, plan.corpora, plan.initial, plan.runtime
     held = Held.of([initial.encoder, initial.head], config.optimizer, config.trainer, runtime.precision)
     with tempfile.TemporaryDirectory(prefix="brimful-") as made:
-        folder = Path(made)
-
-        make = partial(make_modules, plan, folder)
-        sources = make_sources(config, corpora, folder, ahead=False)
-        with closing(
-            make_stream(config, sources, plan.reader, fixed_shapes=True, world=runtime.world.size)
-        ) as stream:
+        make = partial(make_modules, plan, Path(made))
+        sources = make_sources(config, corpora, Path(made), ahead=False)
+        stream = make_stream(config, sources, plan.reader, fixed_shapes=True, world=runtime.world.size)
+        with closing(stream):
             needed = memory(config, stream, make, initial.encoder.config, held, runtime.precision)
     return {
         "dry_run": True,
@@ -182,7 +180,7 @@ def measured(
     if ranks.is_main:
         most = f", of which at most {config.trainer.hours:g} hours" if config.trainer.hours else ""
         each = " and ".join(f"{one['seconds_per_update']:.3g}" for one in found)
-        say(f"measured: {each} s an update, so all take {_duration(seconds)}{most}; peak memory {_gb(peak)}")
+        say(f"measured: {each} s an update, so all take {duration(seconds)}{most}; peak memory {_gb(peak)}")
     return {"phases": found, "seconds": seconds, "peak_bytes": peak}
 
 
@@ -220,10 +218,3 @@ def _timed(run: Path, phase: Phase) -> dict[str, Any]:
 
 def _gb(size: float) -> str:
     return f"{size / 1e9:.3g} GB"
-
-
-def _duration(seconds: float) -> str:
-    for size, name in ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes")):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.3g} {name}"
-    return f"{seconds:.3g} seconds"

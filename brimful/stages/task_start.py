@@ -87,19 +87,13 @@ def starting_model(
     rate = encoder.config.attention_dropout if config.dropout else 0.0
     # Drawn in any case, so that a seed gives the head the same weights.
     fresh = Encoder(replace(encoder.config, dropout=config.dropout, attention_dropout=rate))
+    drawn = config.initialisation == "random"
     fresh.tokenizer = encoder.tokenizer
     fresh.pooling = encoder.pooling if config.pooling == "auto" else config.pooling
-    if config.initialisation == "pretrained":
-        kept = encoder.config.layers - config.reinit_top
-        if kept < 0:
-            raise BrimfulError(
-                f"reinit_top is {config.reinit_top}, and the encoder has {encoder.config.layers} layers"
-            )
-        new = tuple(f"layers.{index}." for index in range(kept, encoder.config.layers))
-        tensors = {name: value for name, value in encoder.state_dict().items() if not name.startswith(new)}
-        fresh.load_state_dict(tensors, strict=not new, assign=True)
+    if not drawn:
+        fresh.load_state_dict(encoder.state_dict(), assign=True)
     head = task.new_head(fresh)
-    if config.initialisation == "pretrained" and not config.reinit_top:
+    if not drawn:
         start.fill(head, task)
     return fresh, head
 

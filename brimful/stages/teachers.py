@@ -1,14 +1,13 @@
-"""What teachers say of texts: models, files of scores and their average; encoders and files of vectors.
+"""What teachers of a task say of texts: models, and files of scores.
 
-A teacher's outputs are a target of the student's examples: logits, or what stands for them. The outputs of
-one model are as it gives them. The scores of several teachers (probabilities, or values) are averaged, and
-the average is turned back into outputs (`Task.outputs_of`).
+A teacher's outputs are a target of the student's examples: logits, or what stands for them. The outputs of a
+model are as it gives them; scores (probabilities, or values) are turned back into outputs
+(`Task.outputs_of`).
 """
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,20 +18,15 @@ from brimful.base.errors import BrimfulError, nearest
 from brimful.base.storage import crc32
 from brimful.corpus.text.special_ids import truncation_side
 from brimful.corpus.text.tokenizer import tokenizer_hash
-from brimful.hf.folders import load_pretrained
 from brimful.hf.model_folder import ModelFolder
-from brimful.hf.text_reading import TextReading, reading_of
-from brimful.model.encoder import Encoder
 from brimful.model.heads import SequenceHead, pooling_of
-from brimful.model.inference import text_vectors
 from brimful.model.shape import Pooling
 from brimful.runs.directory import model_files
-from brimful.stages.distil_options import DistilEncoderConfig
 from brimful.tables.file_rows import FORMATS, rows_of_file
 from brimful.tables.table import Table
 from brimful.tables.text_files import readable
 from brimful.tasks.cache import known_outputs
-from brimful.tasks.encoded import Encoded, encode
+from brimful.tasks.encoded import Encoded
 from brimful.tasks.form import Outputs
 from brimful.tasks.model import TaskModel, load_task_model
 from brimful.tasks.task import Task
@@ -44,21 +38,6 @@ SCORES = "scores"
 """The column of scores: an object, a number for each label."""
 ROUNDING = 1e-4
 """How far a probability may lie outside 0 to 1, which it is then set to."""
-
-
-def order_of_labels(model: TaskModel, labels: Sequence[str], where: str) -> list[int]:
-    """The place of each label among the model's.
-
-    Raises:
-        BrimfulError: they are not the same labels.
-    """
-    theirs = model.task.labels
-    if sorted(theirs) != sorted(labels):
-        raise BrimfulError(
-            f"the teacher {where} has the labels {', '.join(theirs[:8])}, the training table"
-            f" {', '.join(labels[:8])}: name them alike, in id2label of its config.json"
-        )
-    return [theirs.index(label) for label in labels]
 
 
 def are_alike(ours: Tokenizer, theirs: Tokenizer) -> bool:
@@ -128,17 +107,30 @@ class ModelTeacher:
         decides = {"model": self.files, "precision": runtime.precision, "device": runtime.device.type}
         return known_outputs(decides, data, compute, runtime.world)
 
-    def scores(self, table: Table, runtime: Runtime, calibrated: bool) -> np.ndarray:
+    def scores(self, table: Table, runtime: Runtime) -> np.ndarray:
         """What it says of each row, with the tokenizer and the windows of its own; float32 (rows, C), in the
-        order of the task's labels. Calibrated, they are those of `brimful predict --scores`."""
+        order of the task's labels."""
         data = self.model.encode(table)
         answers = self.model.task.answers(_writable(self._outputs(data, runtime)), data)
-        answers = self.model.calibrated(answers) if calibrated else answers
         return self.model.task.scores(answers)[:, self.order]
 
     def answers(self, data: Encoded, runtime: Runtime) -> Any:
         """Its answer for each row, from examples of its own tokens, as `Task.measure` takes them."""
         return self.model.task.answers(_writable(self.outputs(data, runtime)), data)
+
+    def order_of(self, labels: Sequence[str]) -> list[int]:
+        """The place of each label among the model's.
+
+        Raises:
+            BrimfulError: they are not the same labels.
+        """
+        theirs = self.model.task.labels
+        if sorted(theirs) != sorted(labels):
+            raise BrimfulError(
+                f"the teacher {self.name} has the labels {', '.join(theirs[:8])}, the training table"
+                f" {', '.join(labels[:8])}: name them alike, in id2label of its config.json"
+            )
+        return [theirs.index(label) for label in labels]
 
 
 def load_teacher(path: str) -> ModelTeacher:
@@ -160,16 +152,16 @@ def _writable(outputs: Outputs) -> Outputs:
     return np.array(outputs) if isinstance(outputs, np.ndarray) else outputs
 
 
-def read_scores(path: Path | str, task: Task, tables: Sequence[Table]) -> list[np.ndarray]:
-    """The scores in a file, for the rows of each table: float32 (rows, C); NaN where it has none.
+def read_scores(path: Path | str, task: Task, learned: Sequence[Table], test: Table) -> list[np.ndarray]:
+    """The scores in a file, for the rows of each table and then of test: float32 (rows, C); NaN where it has
+    none of a test row.
 
     Args:
         path: a table with text (text_b) and `scores` or a column for each label; the scores of a text that
             stands there several times are averaged.
 
     Raises:
-        BrimfulError: the file cannot be read, has other labels or none of these texts, or its numbers are no
-            scores.
+        BrimfulError: the file cannot be read, has other labels or lacks a text, or its numbers are no scores.
     """
     path = Path(path)
     if path.suffix not in FORMATS:
@@ -178,10 +170,15 @@ def read_scores(path: Path | str, task: Task, tables: Sequence[Table]) -> list[n
     for key, values in _rows(path, task):
         several.setdefault(key, []).append(values)
     known = {key: np.mean(values, axis=0) for key, values in several.items()}
+    for table in learned:
+        missing = [row for row, key in enumerate(table.keys()) if key not in known]
+        if missing:
+            raise BrimfulError(
+                f"{path} has no scores of {table.texts[missing[0]]!r:.60} ({table.where(missing[0])});"
+                f" {len(missing):,} of the {len(table):,} texts have none"
+            )
     nothing = np.full(len(task.labels), np.nan, dtype=np.float32)
-    keys = [table.keys() for table in tables]
-    if not any(key in known for each in keys for key in each):
-        raise BrimfulError(f"{path} has no scores of any text of {', '.join(str(t.path) for t in tables)}")
+    keys = [table.keys() for table in (*learned, test)]
     return [np.stack([known.get(key, nothing) for key in each]) for each in keys]
 
 
@@ -231,152 +228,3 @@ def _checked(values: np.ndarray, task: Task, where: str) -> np.ndarray:
             f"{', which add up to 1' if exclusive else ''}: write a softmax or sigmoid of logits"
         )
     return np.clip(values, 0.0, 1.0)
-
-
-def read_vectors(path: Path, tables: Sequence[Table], sizes: Sequence[int]) -> np.ndarray:
-    """The vectors of texts in a .npy file, float32 (texts, width).
-
-    Args:
-        sizes: the rows of the files that the tables are from; a table may lack some of them.
-
-    Raises:
-        BrimfulError: the file cannot be read, or has another shape or what is no number.
-    """
-    rows = sum(sizes)
-    try:
-        found = np.load(path, mmap_mode="r", allow_pickle=False)
-    except OSError as error:
-        raise BrimfulError(f"cannot read {path}: {error.strerror or error}") from error
-    except (ValueError, EOFError) as error:
-        raise BrimfulError(f"cannot read {path}: it is no whole .npy file of numbers") from error
-    if found.dtype.kind not in "fiu" or found.ndim != 2 or len(found) != rows:
-        raise BrimfulError(
-            f"{path} holds {found.dtype} {found.shape}: expected numbers, {rows:,} rows, one for each text of"
-            " the unlabelled files"
-        )
-    found = np.asarray(found, dtype=np.float32)
-    is_finite = np.isfinite(found).all(1)
-    if not is_finite.all():
-        raise BrimfulError(f"{path}, row {int(np.flatnonzero(~is_finite)[0])}: not finite")
-    parts = []
-    for part, table in zip(np.split(found, np.cumsum(sizes)[:-1]), tables, strict=True):
-        parts.append(part if table.rows is None else part[table.rows])
-    return np.concatenate(parts)
-
-
-def averaged(task: Task, given: Sequence[np.ndarray], table: Table) -> np.ndarray:
-    """The outputs that stand for the average of scores (rows, C), float32 (rows, C). A row without scores in
-    some of them has the average of the others.
-
-    Raises:
-        BrimfulError: a row has none.
-    """
-    all_scores = np.stack(given).astype(np.float64)
-    there: np.ndarray = np.atleast_2d(np.isfinite(all_scores).all(2))
-    if not there.any(0).all():
-        rows = np.flatnonzero(~there.any(0))
-        raise BrimfulError(
-            f"{table.where(int(rows[0]))}: no teacher has scores of this text,"
-            f" {table.texts[int(rows[0])]!r:.60}; {len(rows):,} of the {len(table):,} texts have none"
-        )
-    total = np.where(there[:, :, None], all_scores, 0.0).sum(0)
-    return task.outputs_of((total / there.sum(0)[:, None]).astype(np.float32))
-
-
-_REMEDY = "give its vectors of your texts with --teacher-vectors"
-
-
-@dataclass(frozen=True)
-class VectorTeacher:
-    """An encoder, or a file of vectors.
-
-    Attributes:
-        encoder: None for a file.
-        folder: of the encoder; None for a file.
-        path: of the folder, or the file.
-    """
-
-    encoder: Encoder | None
-    folder: ModelFolder | None
-    path: Path
-
-    @cached_property
-    def reading(self) -> TextReading | None:
-        """How its vectors are made; None of a file.
-
-        Raises:
-            BrimfulError: they cannot be.
-        """
-        if self.encoder is None or self.folder is None:
-            return None
-        return reading_of(self.folder, self.encoder.config).pooled(None, str(self.folder), _REMEDY)
-
-    @property
-    def files(self) -> dict[str, Path]:
-        """Those that decide what it says."""
-        if self.folder is None:
-            return {"teacher_vectors": self.path}
-        return model_files("teacher", self.folder)
-
-    def length(self, student: Encoder) -> int:
-        """The most tokens that it reads of a text; for a file, what suits the student."""
-        return min(128, student.config.max_length) if self.reading is None else self.reading.max_length
-
-    def reads_as(self, student: Encoder, max_length: int) -> bool:
-        """Whether the student's examples of at most `max_length` tokens are its own too."""
-        if self.encoder is None or self.reading is None or self.reading.prompt:
-            return False
-        ours, theirs = student.tokenizer, self.encoder.tokenizer
-        assert ours is not None
-        assert theirs is not None
-        return max_length <= self.reading.max_length and are_alike(ours, theirs)
-
-    def of_texts(
-        self, parts: Sequence[Encoded], sizes: Sequence[int], student: Encoder, same: bool, runtime: Runtime
-    ) -> np.ndarray:
-        """float32 (texts, width): what it says of the texts of all files.
-
-        Args:
-            sizes: the rows of those files, of which the parts lack those without a text.
-            same: whether the examples are its own.
-        """
-        if self.encoder is None:
-            return read_vectors(self.path, [part.table for part in parts], sizes)
-        return np.concatenate([self.vectors(part, student, same, runtime) for part in parts])
-
-    def vectors(self, data: Encoded, student: Encoder, same: bool, runtime: Runtime) -> np.ndarray:
-        """float32 (texts, width), of an encoder."""
-        assert self.encoder is not None
-        encoder, reading = self.encoder, self.reading
-        assert reading is not None
-        assert encoder.tokenizer is not None
-        if not same:
-            data = encode(data.table, encoder.tokenizer, reading.max_length, prompt=reading.prompt)
-
-        def compute() -> np.ndarray:
-            encoder.to(runtime.device)
-            return text_vectors(encoder, data.examples, pooling=reading.pooling, precision=runtime.precision)
-
-        files = {name: crc32(path) for name, path in self.files.items()}
-        decides = {"model": files, "precision": runtime.precision, "device": runtime.device.type}
-        found = known_outputs(decides | {"pooling": reading.pooling}, data, compute, runtime.world)
-        assert isinstance(found, np.ndarray)
-        return found
-
-
-def load_vector_teacher(config: DistilEncoderConfig) -> VectorTeacher:
-    """The teacher that the options name.
-
-    Raises:
-        BrimfulError: it is no encoder, or a model of a task.
-    """
-    if config.teacher is None:
-        assert config.teacher_vectors is not None
-        return VectorTeacher(None, None, Path(config.teacher_vectors))
-    folder = ModelFolder.open(config.teacher, "encoder")
-    if folder.has_task:
-        raise BrimfulError(f"{folder} is a model of a task: `brimful distil` makes its student")
-    encoder, _ = load_pretrained(folder)
-    if encoder.tokenizer is None:
-        raise BrimfulError(f"{folder} has no tokenizer.json; add it beside config.json")
-    return VectorTeacher(encoder, folder, folder.path)

@@ -25,13 +25,19 @@ class Output:
 
     Args:
         path: its final name, for messages.
-        length: how many rows it will have.
+        length: how many rows it will have, which only .npy has to know.
+        schema: of a .parquet, pyarrow's; None: the first rows tell the types of its columns.
+        quoted: whether fields of a .tsv are quoted where they need it.
     """
 
-    def __init__(self, file: IO[bytes], path: Path, length: int) -> None:
+    def __init__(
+        self, file: IO[bytes], path: Path, length: int = 0, schema: Any = None, quoted: bool = True
+    ) -> None:
         self.file = file
         self.path = path
         self.length = length
+        self.schema = schema
+        self.quoted = quoted
 
     def rows(self, rows: Iterable[Row]) -> None:
         """Add rows, which have the columns of the first."""
@@ -47,10 +53,13 @@ class Output:
 
 
 @contextmanager
-def output_file(path: Path, length: int) -> Iterator[Output]:
-    """A file that gets its name when all `length` rows are written.
+def output_file(path: Path, length: int = 0, **options: Any) -> Iterator[Output]:
+    """A file that gets its name when all rows are written.
 
     In .tsv and .csv, lists and objects are written as JSON.
+
+    Args:
+        length, options: as of `Output`.
 
     Raises:
         BrimfulError: the suffix is unknown, or the file cannot be written.
@@ -61,7 +70,7 @@ def output_file(path: Path, length: int) -> Iterator[Output]:
         raise BrimfulError(f"{path}: the name must end in {', '.join(kinds)}")
     sweep(path.parent, path.name)  # what a killed process left may be as large as this file
     with atomic_file(path) as temporary, open(temporary, "wb") as file:
-        output = kinds[path.suffix](file, path, length)
+        output = kinds[path.suffix](file, path, length, **options)
         yield output
         output.close()
 
@@ -71,25 +80,23 @@ class _Lines(Output):
         self.file.writelines(json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in rows)
 
 
-def row_writer(file: IO[bytes], form: str) -> Any:
-    """What writes rows of .tsv or .csv: a csv.writer whose lines end in a line feed, in UTF-8.
-
-    Fields with a delimiter, a quote or a line end are quoted, in both forms.
-    """
-    # Every Python quotes a field with a character of this line end in it, and no other.
-    return csv.writer(_Encoded(file), delimiter="\t" if form == ".tsv" else ",", lineterminator="\r\n")
-
-
 class _Fields(Output):
+    """Lines of .tsv or .csv, which end in a line feed. Fields with a delimiter, a quote or a line end are
+    quoted, in both forms."""
+
     header: list[str] | None = None
 
     def rows(self, rows: Iterable[Row]) -> None:
-        writer = row_writer(self.file, self.path.suffix)
+        # Every Python quotes a field with a character of this line end in it, and no other.
+        options: dict[str, Any] = {"lineterminator": "\r\n"}
+        options |= {} if self.quoted else {"quoting": csv.QUOTE_NONE, "quotechar": None}
+        delimiter = "\t" if self.path.suffix == ".tsv" else ","
+        writer = csv.writer(_Encoded(self.file), delimiter=delimiter, **options)
         for row in rows:
             if self.header is None:
                 self.header = list(row)
                 writer.writerow(self.header)
-            writer.writerow([_cell(row[name]) for name in self.header])
+            writer.writerow([_cell(row.get(name, "")) for name in self.header])
 
 
 class _Encoded:
@@ -109,10 +116,13 @@ def _cell(value: Any) -> Any:
 class _Parquet(Output):
     """Rows wait until the type of every column is known: an empty list does not tell what it would hold."""
 
-    def __init__(self, file: IO[bytes], path: Path, length: int) -> None:
-        super().__init__(file, path, length)
+    def __init__(self, file: IO[bytes], path: Path, length: int = 0, **options: Any) -> None:
+        from pyarrow.parquet import ParquetWriter
+
+        super().__init__(file, path, length, **options)
         self.waiting: list[pa.Table] = []
-        self.writer: Any = None
+        known = self.schema is not None
+        self.writer: Any = ParquetWriter(file, self.schema, compression="zstd") if known else None
 
     def rows(self, rows: Iterable[Row]) -> None:
         import pyarrow as pa

@@ -166,7 +166,7 @@ def merge_windows(outputs: Ragged, examples: Examples) -> tuple[list[np.ndarray]
     """
     assert examples.characters is not None
     ends = np.append(examples.first_of_text[1:], len(examples))
-    places, merged = [], []
+    places, merged = list[np.ndarray](), list[np.ndarray]()
     for first, end in zip(examples.first_of_text.tolist(), ends.tolist(), strict=True):
         inside = [examples.characters[i][:, 0] >= 0 for i in range(first, end)]
         sizes = [int(mask.sum()) for mask in inside]

@@ -21,8 +21,8 @@ def one_word_at_a_time(
     model: CandidateModel, text: np.ndarray, place: int, choices: int
 ) -> tuple[list[int], torch.Tensor]:
     """A pass for one word, scores of every position, a sort of the vocabulary; and its own scores."""
-    ids, types, at = model.sequence(text, place)
-    batch = pack([ids], segments=[types], max_length=len(ids), pad=0)
+    ids, at = model.sequence(text, place)
+    batch = pack([ids], max_length=len(ids), pad=0)
     with torch.no_grad():
         scores = model.head(model.encoder(batch))[at]
     order = scores.argsort(descending=True).tolist()
@@ -32,15 +32,10 @@ def one_word_at_a_time(
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
-@pytest.mark.parametrize("pair", [True, False], ids=["pair", "alone"])
 @pytest.mark.parametrize("kind", ["bert", "electra", "roberta", "modern"])
-def test_the_candidates_are_those_of_one_word_at_a_time(
-    kind: str, pair: bool, dtype: torch.dtype, seed
-) -> None:
+def test_the_candidates_are_those_of_one_word_at_a_time(kind: str, dtype: torch.dtype, seed) -> None:
     encoder, head = masked_lm(kind)
-    model = CandidateModel(
-        encoder.to(dtype), head.to(dtype), Pieces(encoder.tokenizer), max_length=96, pair=pair, device=CPU
-    )
+    model = CandidateModel(encoder.to(dtype), head.to(dtype), Pieces(encoder.tokenizer), 96, CPU)
     texts, places, expected = [], [], []
     for text in texts_of(6, seed):
         ids = np.array(encoder.tokenizer.encode(text, add_special_tokens=False).ids, dtype=np.int32)
@@ -57,30 +52,23 @@ def test_the_candidates_are_those_of_one_word_at_a_time(
             torch.testing.assert_close(scores[row], scores[best], rtol=0, atol=1e-5)
 
 
-def test_the_model_reads_the_masked_text_and_the_whole_one() -> None:
+def test_the_model_reads_the_masked_text_alone() -> None:
     encoder, head = masked_lm()
     tokenizer = encoder.tokenizer
     ids = np.array(tokenizer.encode("cat dog fox", add_special_tokens=False).ids, dtype=np.int32)
-    for pair, shown, types in (
-        (True, "[CLS] cat [MASK] fox [SEP] cat dog fox [SEP]", [0] * 5 + [1] * 4),
-        (False, "[CLS] cat [MASK] fox [SEP]", [0] * 5),
-    ):
-        model = CandidateModel(encoder, head, Pieces(tokenizer), max_length=96, pair=pair, device=CPU)
-        sequence, its, at = model.sequence(ids, 1)
-        assert [tokenizer.id_to_token(i) for i in sequence.tolist()] == shown.split()
-        assert its.tolist() == types
-        assert sequence[at] == tokenizer.token_to_id("[MASK]")
+    sequence, at = CandidateModel(encoder, head, Pieces(tokenizer), 96, CPU).sequence(ids, 1)
+    assert [tokenizer.id_to_token(i) for i in sequence.tolist()] == ["[CLS]", "cat", "[MASK]", "fox", "[SEP]"]
+    assert sequence[at] == tokenizer.token_to_id("[MASK]")
     assert ids[1] == tokenizer.token_to_id("dog")
 
 
-@pytest.mark.parametrize("pair", [True, False])
-def test_of_long_texts_the_model_reads_what_is_around_the_word(pair: bool) -> None:
+def test_of_long_texts_the_model_reads_what_is_around_the_word() -> None:
     encoder, head = masked_lm()
-    model = CandidateModel(encoder, head, Pieces(encoder.tokenizer), max_length=21, pair=pair, device=CPU)
+    model = CandidateModel(encoder, head, Pieces(encoder.tokenizer), 21, CPU)
     text = np.arange(1000, 1100, dtype=np.int32)
-    room = (21 - 2 - pair) // (1 + pair)
+    room = 21 - 2
     for place in (0, 3, 50, 97, 99):
-        ids, _, at = model.sequence(text, place)
+        ids, at = model.sequence(text, place)
         assert len(ids) <= 21
         assert ids[at] == model.mask
         seen = ids[1 : 1 + room]
@@ -91,8 +79,9 @@ def test_of_long_texts_the_model_reads_what_is_around_the_word(pair: bool) -> No
 
 def test_fewer_words_than_choices() -> None:
     encoder, head = masked_lm()
-    model = CandidateModel(encoder, head, Pieces(encoder.tokenizer), max_length=96, pair=True, device=CPU)
+    model = CandidateModel(encoder, head, Pieces(encoder.tokenizer), 96, CPU)
     ids = np.array(encoder.tokenizer.encode("cat dog", add_special_tokens=False).ids, dtype=np.int32)
     found = model.best([ids, ids[:0]], [np.array([0]), np.array([], np.int64)], 1000)[0]
-    assert sorted(found[found >= 0].tolist()) == np.flatnonzero(model.pieces.words).tolist()
-    assert (found[model.most :] == -1).all()
+    words = np.flatnonzero(model.pieces.words).tolist()
+    assert sorted(found[found >= 0].tolist()) == words
+    assert (found[len(words) :] == -1).all()

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from brimful.augmentation.neighbours import GLUED, SPACED, Pieces
+from brimful.augmentation.neighbours import Pieces
 from brimful.augmentation.words import BUILT_IN, Words, is_word, stop_words, token_ranges
 from brimful.base.errors import BrimfulError
 from builders.augmentation import byte_level, wordpiece
@@ -108,15 +108,10 @@ def test_the_pieces_of_a_vocabulary() -> None:
     assert not pieces.continues.any()
 
 
-def test_the_tokens_of_a_word_depend_on_the_space_before_it() -> None:
+def test_a_word_is_spelled_as_behind_a_space() -> None:
     pieces = Pieces(byte_level())
-    ids = pieces.tokenizer.get_vocab()
-    assert [pieces.tokens(["cat"], place)[0].tolist() for place in (GLUED, SPACED)] == [
-        [ids["cat"]],
-        [ids["\u0120cat"]],
-    ]
+    assert pieces.tokens(["cat"])[0].tolist() == [pieces.tokenizer.get_vocab()["\u0120cat"]]
     pieces = Pieces(wordpiece())
-    for place in (GLUED, SPACED):
-        tokens = pieces.tokens(["Unhappy", "喜欢"], place)
-        spelled = [[pieces.tokenizer.id_to_token(i) for i in word.tolist()] for word in tokens]
-        assert spelled == [["un", "##happy"], ["喜", "欢"]]
+    tokens = pieces.tokens(["Unhappy", "喜欢"])
+    spelled = [[pieces.tokenizer.id_to_token(i) for i in word.tolist()] for word in tokens]
+    assert spelled == [["un", "##happy"], ["喜", "欢"]]

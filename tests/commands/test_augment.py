@@ -146,15 +146,12 @@ def test_a_layout_names_the_columns(folder, tmp_path) -> None:
     assert {row["label"] for row in rows} == {"0", "1"}
 
 
-def test_without_a_head_words_get_neighbours_and_a_line_says_so(folder, bare, tmp_path, capsys) -> None:
+def test_without_a_head_words_get_neighbours_and_a_line_says_so(bare, tmp_path, capsys) -> None:
     source = write(tmp_path / "in.jsonl", rows_of())
     summary = brimful.augment(input=source, output=tmp_path / "a.jsonl", encoder=bare)
     assert summary["words"]["masked_lm"] == 0 < summary["words"]["neighbours"]
     said = " ".join(capsys.readouterr().err.split())
     assert "has no masked-LM head: all words get neighbours" in said
-    summary = brimful.augment(input=source, output=tmp_path / "b.jsonl", encoder=bare, candidates=folder)
-    assert summary["words"]["masked_lm"] > 0 < summary["words"]["neighbours"]
-    assert "has no masked-LM head" not in capsys.readouterr().err
 
 
 def test_a_dry_run_writes_nothing(folder, tmp_path) -> None:
@@ -175,7 +172,6 @@ def test_a_dry_run_writes_nothing(folder, tmp_path) -> None:
         ([{"text": "cat", "spans": []}], {}, "has spans, which would not fit"),
         ([{"text": "the 42"}], {}, "has no word with candidates"),
         ([{"text": "cat"}], {"encoder": "none"}, "none holds no model"),
-        ([{"text": "cat"}], {"candidates": "none"}, "none holds no model"),
         ([{"text": "cat"}], {"lexicon": "none.txt"}, "cannot read the lexicon none.txt"),
         ([{"text": "cat"}], {"copies": 0}, "copies is 0"),
         ([{"text": "cat"}], {"rate": -1.0}, "rate is -1"),
@@ -190,9 +186,3 @@ def test_errors_are_one_line(folder, tmp_path, monkeypatch, rows, options: dict,
         brimful.augment(**values)
     assert "\n" not in str(error.value)
     assert not (tmp_path / "out.jsonl").exists()
-
-
-def test_candidates_without_a_head_are_refused(folder, bare, tmp_path) -> None:
-    source = write(tmp_path / "in.jsonl", rows_of())
-    with pytest.raises(BrimfulError, match="has no masked-LM head: give one that has it"):
-        brimful.augment(input=source, output=tmp_path / "o.jsonl", encoder=folder, candidates=bare)

@@ -20,14 +20,14 @@ INCIDENTAL = {
     },
     FinetuneConfig: {
         *("encoder", "train", "dev", "test", "more_tests", "out", "resume", "dry_run"),
-        *("ladder", "label_curve"),
+        "ladder",
     },
     DistilConfig: {
         *("teacher", "teacher_scores", "student", "train", "dev", "test", "unlabelled"),
         *("out", "resume", "dry_run"),
     },
     DistilEncoderConfig: {
-        *("teacher", "teacher_vectors", "student", "unlabelled", "data", "test", "out", "resume", "dry_run"),
+        *("teacher", "student", "unlabelled", "data", "test", "out", "resume", "dry_run"),
     },
 }
 

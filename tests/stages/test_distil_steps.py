@@ -22,7 +22,7 @@ from brimful.train.objective import Runtime
 from builders.distillation import EPOCH, ROWS, STILL
 
 
-def test_an_encoder_teaches_an_encoder(teacher, tmp_path, capsys):
+def test_an_encoder_teaches_an_encoder(teacher, tmp_path):
     texts = tmp_path / "texts.txt"
     texts.write_text("".join(f"{text}\n" for text, _ in ROWS))
     given = {"teacher": str(teacher.parent / "encoder"), "unlabelled": [str(texts)], "test": str(texts)}
@@ -32,13 +32,6 @@ def test_an_encoder_teaches_an_encoder(teacher, tmp_path, capsys):
     after = distil_encoder(out=str(tmp_path / "b"), layers=EPOCH, vectors=long, **given)
     assert after["test"]["cosine"] > max(0.9, before["test"]["cosine"])
     assert Encoder.load(tmp_path / "b" / "encoder").embed(["good"]).shape == (1, 16)
-    np.save(tmp_path / "v.npy", Encoder.load(teacher.parent / "encoder").embed([text for text, _ in ROWS]))
-    file = {"teacher_vectors": str(tmp_path / "v.npy"), "student": str(tmp_path / "b"), "batch": 4}
-    distil_encoder(out=str(tmp_path / "c"), unlabelled=[str(texts)], vectors=EPOCH, **file)
-    assert "is a file of vectors: its vectors alone are imitated" in capsys.readouterr().err
-    np.save(tmp_path / "v.npy", np.zeros((3, 8)))
-    with pytest.raises(BrimfulError, match=r"v.npy holds float64 \(3, 8\): expected numbers, 4 rows"):
-        distil_encoder(out=str(tmp_path / "d"), unlabelled=[str(texts)], **file)
 
 
 def test_a_student_that_learned_no_vectors_does_not_say_how_it_makes_them(teacher, tmp_path):
@@ -88,7 +81,7 @@ def test_an_encoder_learns_layers_from_prepared_data(teacher, corpus_dir, tmp_pa
     assert not (tmp_path / "run" / "stages" / "seed-0" / "vectors").exists()
 
     encoder, corpus = Encoder.load(teacher.parent / "encoder"), Corpus.open(corpus_dir).part("train")
-    options = {"max_length": 16, "sequences": 8, "tokens": 64, "seed": 0, "verify": True, "ahead": False}
+    options = {"max_length": 16, "sequences": 8, "tokens": 64, "seed": 0, "main": True}
     texts = ShardTexts([str(corpus_dir)], encoder, directory=tmp_path / "plans", **options)
     ids = special_ids(encoder.tokenizer)
     with closing(texts.stream(Runtime(ALONE, "fp32"))) as stream:
@@ -134,29 +127,6 @@ def test_prepared_data_that_cannot_teach_is_refused(teacher, corpus_dir, tmp_pat
 def test_what_cannot_work_is_refused_before_a_folder_is_made(teacher, tmp_path, options, said, dry_run):
     with pytest.raises(BrimfulError, match=said):
         distil(teacher=str(teacher), **options, out=str(tmp_path / "run"), dry_run=dry_run)
-    assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "said"),
-    [
-        ("gone.jsonl", None, "cannot read .*gone.jsonl"),
-        (
-            "s.jsonl",
-            '{"text": "good fine nice", "scores": {"yes": 1}}',
-            "s.jsonl, line 1 has no score of 'no'",
-        ),
-        ("s.tsv", "text\tyes\na\t1\n", "s.tsv, line 2 has no score of 'no'"),
-        ("s.jsonl", '{"text": "a", "scores": {"yes": 0.5, "no": 0.5}}', "s.jsonl has no scores of any text"),
-    ],
-)
-def test_files_of_scores_are_read_before_a_folder_is_made(teacher, tmp_path, name, content, said):
-    rows, file = str(teacher.parent / "rows.tsv"), tmp_path / name
-    if content is not None:
-        file.write_text(content)
-    more = {"teacher_scores": [str(file)], "unlabelled": [rows], "out": str(tmp_path / "run")}
-    with pytest.raises(BrimfulError, match=said):
-        distil(teacher=str(teacher), **more)
     assert not (tmp_path / "run").exists()
 
 

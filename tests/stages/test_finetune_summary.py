@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from brimful.base.summary import Summary, SummaryTable
-from brimful.stages.distil_summary import summarise_distillation
+from brimful.stages.distil import summarise_distillation
 from brimful.stages.finetune_summary import summarise_finetuning
 from brimful.tasks.classification import Classification
 from brimful.tasks.regression import Regression
@@ -19,7 +19,7 @@ FACTS: dict[str, Any] = {
     "latency_ms": 4.0,
     "leaked_test_texts": 3,
     "never_predicted": ["LOC"],
-    "trials": [{"seed": 0, "learning_rate": 3e-4, "epochs": 3.0, "dev_accuracy": 0.815}],
+    "trials": [{"seed": 0, "learning_rate": 3e-4, "dev_accuracy": 0.815}],
     "baselines": {
         "majority": {"accuracy": 0.5, "standard_error": 0.03},
         "tfidf": {"accuracy": 0.8, "standard_error": 0.015, "reads": "words", "latency_ms": 0.5},
@@ -31,7 +31,6 @@ FACTS: dict[str, Any] = {
         "ece_calibrated": 0.02,
     },
     "confused": [{"label": "good", "prediction": "bad", "rows": 1}],
-    "label_curve": [{"labels": 20, "tfidf": 0.7, "finetuned": 0.6}, {"labels": 50, "finetuned": 0.8}],
     "errors": [{"row": 3, "text": "fine", "label": "good", "prediction": "bad", "probability": 0.99}],
     "findings": [{"table": "train", "kind": "same", "count": 2, "message": "2 rows are equal"}],
 }
@@ -68,7 +67,6 @@ def test_what_must_be_known_stands_on_the_screen() -> None:
         "Trials",
     }
     assert details <= {table.title for table in summary.tables if table.is_detail}
-    assert [(chart.kind, len(chart.series)) for chart in summary.charts] == [("lines", 2)]
 
 
 def test_absent_facts_are_left_out() -> None:
@@ -76,7 +74,6 @@ def test_absent_facts_are_left_out() -> None:
     summary = summarise_finetuning(least, Classification.metrics)
     assert [model.name for model in summary.models] == ["Fine-tuned encoder"]
     assert [table.title for table in summary.tables] == ["Metrics"]
-    assert summary.charts == []
 
 
 STUDENTS: dict[str, Any] = {
@@ -93,7 +90,7 @@ STUDENTS: dict[str, Any] = {
 
 
 def test_a_student_stands_beside_its_teacher() -> None:
-    summary = summarise_distillation(STUDENTS, Classification.metrics, ["runs/teacher"])
+    summary = summarise_distillation(STUDENTS, Classification.metrics, "runs/teacher")
     assert summary.verdict.replace("\u202f", " ") == (
         "The student is 10.0 ± 1.0 points behind its teacher, with 50.0 % of its parameters, on 400 test"
         " rows."
@@ -101,7 +98,7 @@ def test_a_student_stands_beside_its_teacher() -> None:
     student, teacher = summary.models
     assert student.pairs == {"Teacher": 0.01}
     assert teacher.folder == "runs/teacher"
-    assert summarise_distillation(STUDENTS, Classification.metrics, ["a", "b"]).models[1].folder == ""
+    assert summarise_distillation(STUDENTS, Classification.metrics, "").models[1].folder == ""
 
 
 @pytest.mark.parametrize(("ours", "side"), [(0.8, "ahead of"), (1.2, "behind")])
@@ -109,4 +106,4 @@ def test_a_metric_that_is_best_low_leads_by_being_lower(ours: float, side: str) 
     lowest = next(metric for metric in Regression.metrics if metric.best == "lowest")
     facts = STUDENTS | {"primary_metric": lowest.name, "student": {lowest.name: ours}}
     facts |= {"teacher": {lowest.name: 1.0}, "task": "regression"}
-    assert f" {side} its teacher" in summarise_distillation(facts, Regression.metrics, []).verdict
+    assert f" {side} its teacher" in summarise_distillation(facts, Regression.metrics, "").verdict

@@ -77,7 +77,7 @@ def test_a_new_head_takes_what_transformers_takes(model, tmp_path):
 
 
 def test_a_folder_of_an_encoder_with_its_pooler_keeps_it(tmp_path):
-    """As AutoModel saves it. The mean, new top layers and random weights have no use for it."""
+    """As AutoModel saves it. The mean and random weights have no use for it."""
     config = peer(small("bert")).config
     theirs = transformers.BertModel(config)
     theirs.save_pretrained(tmp_path / "bert")
@@ -85,9 +85,8 @@ def test_a_folder_of_an_encoder_with_its_pooler_keeps_it(tmp_path):
     trained = theirs.pooler.dense.weight
     assert torch.equal(started(tmp_path / "bert", task)[1].dense.weight, trained)
     assert started(tmp_path / "bert", task, replace(KEPT, pooling="mean"))[1].linear
-    for change in ({"reinit_top": 1}, {"initialisation": "random"}):
-        dense = started(tmp_path / "bert", task, replace(KEPT, **change))[1].dense
-        assert not torch.equal(dense.weight, trained)
+    dense = started(tmp_path / "bert", task, replace(KEPT, initialisation="random"))[1].dense
+    assert not torch.equal(dense.weight, trained)
 
 
 @pytest.mark.parametrize(
@@ -140,5 +139,5 @@ def test_finetune_says_whether_the_head_goes_on(tmp_path, capfd):
     assert "its head goes on" in capfd.readouterr().err
     train("xyz", "dry", dry_run=True, max_length=16)
     assert "the head is new" in capfd.readouterr().err
-    train("cab", "dry", dry_run=True, max_length=16, reinit_top=1)
+    train("cab", "dry", dry_run=True, max_length=16, initialisation="random")
     assert "head" not in capfd.readouterr().err

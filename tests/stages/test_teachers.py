@@ -1,4 +1,4 @@
-"""What teachers say: averages, outputs that are kept, examples that are chained."""
+"""What teachers say: scores, outputs that are kept, examples that are chained."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +15,7 @@ from brimful.data.example_batches import batch_of
 from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
 from brimful.objectives.losses import class_imitation
-from brimful.stages.teachers import averaged, read_scores
+from brimful.stages.teachers import read_scores
 from brimful.tables.table import Table
 from brimful.tasks.cache import known_outputs
 from brimful.tasks.classification import Classification
@@ -36,30 +36,13 @@ def examples(lengths: list[int], targets: dict, texts: list[int] | None = None, 
     return Examples(tokens, segments, targets, 9, 0, None if texts is None else np.array(texts))
 
 
-@given(st.lists(st.lists(st.floats(0.01, 0.99), min_size=3, max_size=3), min_size=1, max_size=4))
-def test_the_average_is_of_probabilities(chances):
-    """Its softmax is the mean of the teachers' probabilities, in float64 within the digits of float32."""
-    scores = [np.array([[p, 1 - p] for p in row], dtype=np.float32) for row in chances]
-    logits = averaged(TWO, scores, table(["x", "y", "z"])).astype(np.float64)
-    expected = np.mean([each.astype(np.float64) for each in scores], axis=0)
-    np.testing.assert_allclose(np.exp(logits) / np.exp(logits).sum(1, keepdims=True), expected, atol=1e-6)
-    np.testing.assert_allclose(logits.sum(1), 0, atol=1e-5)
-
-
-def test_a_teacher_that_does_not_know_a_text_is_left_out_of_its_average():
-    unknown = np.array([[np.nan, np.nan], [0.5, 0.5]], dtype=np.float32)
-    known = np.array([[0.2, 0.8], [0.9, 0.1]], dtype=np.float32)
-    found = torch.from_numpy(averaged(TWO, [unknown, known], table(["x", "y"]))).softmax(1)
-    np.testing.assert_allclose(found, [[0.2, 0.8], [0.7, 0.3]], atol=1e-6)
-
-
 def test_probabilities_may_be_rounded_and_values_of_a_regression_stand_in_one_column(tmp_path):
     both = table(["x", "y"])
     (tmp_path / "s.tsv").write_text("text\ta\tb\nx\t1.00002\t-0.00002\ny\t0.25\t0.75\n")
-    found, _ = read_scores(tmp_path / "s.tsv", TWO, [both, both])
+    found, _ = read_scores(tmp_path / "s.tsv", TWO, [both], both)
     np.testing.assert_allclose(found, [[1, 0], [0.25, 0.75]], atol=1e-7)
     (tmp_path / "v.tsv").write_text("text\tLABEL_0\nx\t3.5\ny\t-2.0\n")
-    found, _ = read_scores(tmp_path / "v.tsv", Regression(), [both, both])
+    found, _ = read_scores(tmp_path / "v.tsv", Regression(), [both], both)
     assert found.tolist() == [[3.5], [-2.0]]
 
 

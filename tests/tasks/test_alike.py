@@ -113,13 +113,6 @@ def test_what_is_almost_a_held_out_row_is_a_copy_but_not_what_is_as_near_to_trai
     assert found.tolist() == [True, False, False]
 
 
-def test_rows_of_one_table_that_are_alike_to_another() -> None:
-    texts = sentences(60, 3)
-    other = table(texts[:40])
-    asked = [texts[0].upper() + "!", texts[1] + " w", *texts[40:44], texts[44][:12]]
-    assert rows_alike(table(asked), other).tolist() == [True, True] + [False] * 5
-
-
 def varied(seed: int) -> list[str]:
     """Sentences, some of them again with other case, spaces, marks, numbers or an end."""
     draw, texts = random.Random(seed), sentences(150, seed)

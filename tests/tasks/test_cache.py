@@ -252,15 +252,6 @@ def test_it_can_be_off_and_a_full_disk_is_no_error(
     assert cache_folder() == tmp_path / "brimful" / "tasks"
 
 
-def test_errors_are_those_of_reading(tmp_path: Path, folder: Path) -> None:
-    with pytest.raises(BrimfulError, match=r"cannot read .*absent\.tsv"):
-        TaskFiles(find_task("classification")).read(tmp_path / "absent.tsv")
-    (tmp_path / "a.tsv").write_text("text\nb\n")
-    with pytest.raises(BrimfulError, match="no column 'label'"):
-        TaskFiles(find_task("classification")).read(tmp_path / "a.tsv")
-    assert not any(folder.iterdir())
-
-
 def test_the_oldest_entries_go_first(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache, "MAX_CACHE_BYTES", 1)
     kind, path = written("classification", tmp_path)

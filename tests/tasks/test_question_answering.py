@@ -261,14 +261,6 @@ def test_a_run_fits_the_threshold_and_its_model_keeps_it(tmp_path: Path, tokeniz
         precision="fp32",
         **settings,
     )
-    with pytest.raises(BrimfulError, match="the baselines are for classes, several labels or a value"):
-        finetune(
-            encoder=str(tmp_path / "encoder"),
-            task="question-answering",
-            out=str(tmp_path / "curve"),
-            label_curve=[10],
-            **settings,
-        )
     threshold = summary["no_answer_threshold"]
     assert threshold != 0
     model = TaskModel.load(out)

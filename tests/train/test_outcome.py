@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from brimful.stages.pretrain_summary import summarise_pretraining
+from brimful.stages.pretrain import summarise_pretraining
 
 FACTS: dict[str, Any] = {
     "tokens": 500_000,

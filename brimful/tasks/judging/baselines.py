@@ -36,8 +36,6 @@ MAX_OUTPUTS = 1_000
 """Classes or labels of a linear model: its time grows with them."""
 MAX_FITTED_VALUES = 5_000_000
 """Rows times classes or labels that it takes."""
-RUNGS = ("majority", "tfidf", "frozen", "random")
-"""The models of the ladder, by their keys in a summary and in its order."""
 CERTAIN_LOGIT = 20.0
 """A logit that stands for certainty, where a label never changes in training."""
 LEAST_SHARE = float(np.exp(-CERTAIN_LOGIT))
@@ -164,6 +162,10 @@ def _logistic(features: Any, labels: np.ndarray, strength: float, weights: Any =
     return LogisticRegression(C=strength, max_iter=1000, **dual).fit(features, labels, weights)
 
 
+def _log_odds(model: Any, features: Any) -> np.ndarray:
+    return model.decision_function(features)[:, None]
+
+
 def _one_by_one(
     labels: Iterable[np.ndarray], features: Any, strength: float | None, weights: Any = None
 ) -> Fitted:
@@ -175,8 +177,7 @@ def _one_by_one(
         if strength is None or len(np.unique(label)) == 1:
             fitted.append(_constant(np.log([share / (1 - share)])))
         else:
-            model = _logistic(features, label, strength, weights)
-            fitted.append(lambda x, model=model: model.decision_function(x)[:, None])
+            fitted.append(partial(_log_odds, _logistic(features, label, strength, weights)))
     return lambda x: np.concatenate([one(x) for one in fitted], 1).astype(np.float32)
 
 

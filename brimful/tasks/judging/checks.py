@@ -182,7 +182,8 @@ def check_labels(table: Table, named: Sequence[Sequence[str]], known: frozenset[
     }
     found: list[Finding] = []
     for kind, (names, what) in odd.items():
-        rows = [row for row, of_row in enumerate(named) if not set(names).isdisjoint(of_row)]
+        meant = set(names)
+        rows = [row for row, of_row in enumerate(named) if not meant.isdisjoint(of_row)]
         found += _finding(kind, table, rows, what, ", ".join(map(ascii, names[:SHOWN_ROWS])))
     return found
 

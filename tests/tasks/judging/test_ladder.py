@@ -11,17 +11,15 @@ import pytest
 from brimful.base.config import read_yaml
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import read_json
-from brimful.cli.main import main
 from brimful.commands.finetune import finetune
 from brimful.commands.report import report
 from brimful.hf.folders import save_model
 from brimful.reports.screen import show_result
 from brimful.stages.finetune_config import default_rate
-from brimful.stages.finetune_trainings import curve_rows
 from brimful.tables.question_files import Answer, QuestionTable
 from brimful.tables.table import Table
 from brimful.tasks.answer_form import Prediction, Scored
-from brimful.tasks.classification import WEIGHT, Classification
+from brimful.tasks.classification import Classification
 from brimful.tasks.data import TaskData, drawn
 from brimful.tasks.encoded import Encoded, encode
 from brimful.tasks.judging.baselines import Tfidf, linear
@@ -58,7 +56,7 @@ def test_the_ladder_stands_on_the_same_rows(inputs, tmp_path, capsys, monkeypatc
     models = pytest.importorskip("sklearn.linear_model")
     make_union = pytest.importorskip("sklearn.pipeline").make_union
     rates = {"learning_rates": [1e-3, 2e-3]}
-    summary = finetune(**inputs, **SMALL | rates, out=str(tmp_path / "run"), label_curve=[20, 50])
+    summary = finetune(**inputs, **SMALL | rates, out=str(tmp_path / "run"))
     rungs = summary["baselines"]
     assert list(rungs) == ["majority", "tfidf", "frozen"]
     out, err = capsys.readouterr()
@@ -98,18 +96,13 @@ def test_the_ladder_stands_on_the_same_rows(inputs, tmp_path, capsys, monkeypatc
         assert name == "majority" or (rung["latency_ms"] > 0 and rung["texts_per_second"] > 0)
     assert summary["latency_ms"] > 0
     assert summary["texts_per_second"] > 0
-    curve = summary["label_curve"]
-    assert [record["labels"] for record in curve] == [20, 50, 100]
-    assert curve[-1]["finetuned"] == summary["test"]["accuracy"]
-    assert curve[-1]["tfidf"] == rungs["tfidf"]["accuracy"]
-    assert curve[-1]["frozen"] == rungs["frozen"]["accuracy"]
     assert summary["train"]["n"] == 100
     assert summary["training_loss"] > 0
     assert summary["examples_per_second"] > 0
     assert not (tmp_path / "run" / "start").exists()
     report(runs=[str(tmp_path / "run")], out=str(tmp_path / "page.html"))
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
-    for said in ("Behind the best", "TF-IDF + linear model", "by number of labels"):
+    for said in ("Behind the best", "TF-IDF + linear model"):
         assert said in page
 
 
@@ -122,9 +115,7 @@ def test_other_tasks_have_a_ladder_too(inputs, tmp_path, task):
         pairs = zip(*columns(inputs[name]), strict=True)
         rows = [{"text": text, "label": words[label]} for text, label in pairs]
         tables[name] = write_table(tmp_path / f"{name}.tsv", rows)
-    summary = finetune(
-        encoder=inputs["encoder"], **tables, **SMALL, out=str(tmp_path / "run"), task=task, label_curve=[30]
-    )
+    summary = finetune(encoder=inputs["encoder"], **tables, **SMALL, out=str(tmp_path / "run"), task=task)
     rungs = summary["baselines"]
     primary = {"regression": "pearson", "multi-label": "micro_f1"}[task]
     assert rungs["tfidf"][primary] > max(0.6, rungs["majority"][primary])
@@ -133,10 +124,8 @@ def test_other_tasks_have_a_ladder_too(inputs, tmp_path, task):
 
 
 @pytest.mark.slow
-def test_random_weights_and_no_ladder(inputs, tmp_path, monkeypatch, capsys):
+def test_no_ladder(inputs, tmp_path, monkeypatch, capsys):
     pytest.importorskip("sklearn")
-    summary = finetune(**inputs, **SMALL, out=str(tmp_path / "full"), ladder="full")
-    assert {"accuracy", "difference", "standard_error", "seconds"} <= summary["baselines"]["random"].keys()
     summary = finetune(**inputs, **SMALL, out=str(tmp_path / "none"), ladder="none")
     assert "baselines" not in summary
     monkeypatch.setitem(sys.modules, "sklearn", None)
@@ -148,19 +137,17 @@ def test_random_weights_and_no_ladder(inputs, tmp_path, monkeypatch, capsys):
     )
 
 
-def test_a_grid_of_rates_and_epochs_and_every_metric_over_seeds(inputs, tmp_path):
-    grid = {"learning_rates": [1e-4, 1e-3], "epochs": [1.0, 2.0], "seed": [0, 1], "ladder": "none"}
+def test_several_rates_and_every_metric_over_seeds(inputs, tmp_path):
+    grid = {"learning_rates": [1e-4, 1e-3], "seed": [0, 1], "ladder": "none"}
     summary = finetune(**inputs, **SMALL | grid, out=str(tmp_path / "run"))
-    tried = [(trial["seed"], trial["learning_rate"], trial["epochs"]) for trial in summary["trials"]]
-    assert tried == [(s, rate, epochs) for s in (0, 1) for rate in (1e-4, 1e-3) for epochs in (1, 2)]
+    tried = [(trial["seed"], trial["learning_rate"]) for trial in summary["trials"]]
+    assert tried == [(s, rate) for s in (0, 1) for rate in (1e-4, 1e-3)]
     best = max(summary["trials"], key=lambda trial: trial["dev_accuracy"])
-    assert (summary["learning_rate"], summary["epochs"]) == (best["learning_rate"], best["epochs"])
+    assert summary["learning_rate"] == best["learning_rate"]
     for metric in ("accuracy", "f1", "loss"):
         runs = summary["test"][f"{metric}_runs"]
         assert summary["test"][metric] == pytest.approx(np.mean(runs))
         assert summary["test"][f"{metric}_std"] == pytest.approx(np.std(runs, ddof=1))
-    with pytest.raises(BrimfulError, match="trial_epochs"):
-        finetune(**inputs, **SMALL | grid, out=str(tmp_path / "other"), trial_epochs=1.0)
 
 
 @pytest.mark.parametrize(
@@ -169,7 +156,6 @@ def test_a_grid_of_rates_and_epochs_and_every_metric_over_seeds(inputs, tmp_path
         ({}, "trial_epochs is for several"),
         ({"dev": "test", "learning_rates": [1e-4, 1e-3]}, "trial_epochs is for several"),
         ({"trainer": {"patience": 2}, "learning_rates": [1e-4, 1e-3]}, "trial_epochs is for several"),
-        ({"ladder": "full"}, None),
         ({"learning_rates": [1e-4, 1e-3]}, None),
     ],
 )
@@ -198,12 +184,11 @@ def test_pooling_is_refused_where_nothing_is_pooled(inputs, tmp_path):
         finetune(**settings, pooling="mean")
 
 
-def test_patience_reinitialised_layers_class_weights_and_layer_decay(inputs, tmp_path):
+def test_patience_class_weights_and_layer_decay(inputs, tmp_path):
     settings = {
         "epochs": 9.0,
         "trainer": {"patience": 2},
         "optimizer": {"layer_decay": 0.9},
-        "reinit_top": 1,
         "class_weights": "balanced",
         "ladder": "none",
     }
@@ -212,10 +197,6 @@ def test_patience_reinitialised_layers_class_weights_and_layer_decay(inputs, tmp
     lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
     assert sum('"validation.accuracy"' in line for line in lines) <= 9
     assert read_json(tmp_path / "run" / "summary.json")["dev"]["n"] == 20
-    with pytest.raises(BrimfulError, match="the encoder has 2 layers"):
-        finetune(**inputs, **SMALL, out=str(tmp_path / "other"), reinit_top=3)
-    with pytest.raises(BrimfulError, match="label_curve"):
-        finetune(**inputs, **SMALL, out=str(tmp_path / "other"), label_curve=[101])
 
 
 def test_the_error_of_a_metric_is_that_of_a_mean(seed):
@@ -281,15 +262,6 @@ def test_wide_encoders_have_a_lower_default_rate(inputs, tmp_path):
     assert read_yaml(tmp_path / "run" / "config.yaml")["learning_rates"] == [3e-4]
 
 
-def test_label_numbers_are_in_the_table(inputs, tmp_path, capfd):
-    """A dry run refuses what the table does not have."""
-    line = ["finetune", *(part for key, value in inputs.items() for part in (f"--{key}", value))]
-    line += ["--out", str(tmp_path / "run"), "--dry-run"]
-    assert main([*line, "--label-curve", "20", "50"]) == 0
-    assert main([*line, "--label-curve", "20", "101"]) == 1
-    assert "label_curve is [20, 101]" in capfd.readouterr().err
-
-
 def test_a_column_of_empty_texts_is_no_obstacle_to_tfidf(seed):
     pytest.importorskip("sklearn")
     texts = [f"word{number % 5} other" for number in range(20)]
@@ -351,34 +323,12 @@ def test_many_classes_take_fewer_rows_and_too_many_none(monkeypatch, capsys):
     assert "no linear model on TF-IDF: 3 labels" in capsys.readouterr().err
 
 
-def test_linear_models_take_a_part_of_a_large_table(inputs, tmp_path, monkeypatch, capsys):
-    pytest.importorskip("sklearn")
-    monkeypatch.setattr("brimful.tasks.judging.baselines.MAX_LINEAR_ROWS", 60)
-    summary = finetune(**inputs, **SMALL, out=str(tmp_path / "run"))
-    assert {name: rung["rows"] for name, rung in summary["baselines"].items()} == {
-        "majority": 100,
-        "tfidf": 60,
-        "frozen": 60,
-    }
-    assert "TF-IDF takes 60 of the 100 rows" in capsys.readouterr().err
-
-
 def test_the_model_is_there_before_the_ladder(inputs, tmp_path, monkeypatch):
     def broken(*_: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("brimful.stages.finetune.Ladder.run", broken)
+    monkeypatch.setattr("brimful.stages.finetune._ladder", broken)
     with pytest.raises(MemoryError):
         finetune(**inputs, **SMALL, out=str(tmp_path / "run"))
     assert (tmp_path / "run" / "model" / "model.safetensors").exists()
     assert (tmp_path / "run" / "predictions.jsonl").exists()
-
-
-def test_each_point_of_the_label_curve_weighs_its_own_classes():
-    texts, labels = [f"w{number}" for number in range(100)], np.arange(100) % 10 == 0
-    task = Classification(["often", "rare"])
-    table = Table(Path("train.tsv"), texts, None, [task.labels[label] for label in labels.astype(int)])
-    train = task.balanced(task.encode(table, word_tokenizer(), 8, None, labelled=True))
-    part = curve_rows(TaskData(task, train, None, train, train, 0), 30)
-    rows = np.bincount(part.targets["label"])
-    assert part.targets[WEIGHT] == pytest.approx(30 / (2 * rows[part.targets["label"]]))

@@ -1,0 +1,102 @@
+"""The tables that a run of finetune or distil has read, for whoever goes on with its model."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from brimful.base.config import build, read_yaml
+from brimful.base.console import warn
+from brimful.base.errors import BrimfulError, UsageError
+from brimful.hf.model_folder import ModelFolder
+from brimful.runs.directory import CONFIG, SUMMARY, absolute
+from brimful.stages.distil_options import DistilConfig
+from brimful.stages.finetune_config import FinetuneConfig, finetuning_of
+from brimful.stages.held_out_rows import FILE, HeldOut, read_held_out
+from brimful.tables.layouts import OWN, Columns, FileLayout, find_layout
+from brimful.tasks.task_files import RunTables
+
+Tables = tuple[str, str | None, str | None]
+"""Paths of train, and of dev and test where they are tables of their own."""
+
+
+def columns_of(config: DistilConfig, origin: FinetuneConfig | None) -> Columns:
+    """The names of columns: those given, else those of the teacher's run."""
+    return origin.columns if origin and config.columns == OWN else config.columns
+
+
+def layout_of(config: DistilConfig, origin: FinetuneConfig | None) -> FileLayout:
+    """How the tables are laid out."""
+    return find_layout(config.layout or (origin.layout if origin else None), columns_of(config, origin))
+
+
+def tables_of(config: DistilConfig, origin: FinetuneConfig | None) -> Tables:
+    """The tables that are given, else those of the teacher's run.
+
+    Raises:
+        UsageError: there are none, or test rows may be in train.
+    """
+    known: Sequence[str | None] = origin.tables if origin else (None, None, None)
+    train, test = config.train or known[0], config.test or known[2]
+    dev = config.dev or (None if config.train else known[1])
+    if train is not None and test is not None:
+        return train, dev, test
+    if train is not None and origin is not None:
+        if absolute(train) == origin.train:
+            return absolute(train), dev, None
+        raise UsageError(
+            f"{config.teacher} has held its test rows out of {origin.train}, and {train} may hold them or"
+            " copies of them: give --test too"
+        )
+    if config.teacher:
+        raise UsageError(
+            f"{config.teacher} is not a run of `brimful finetune`, whose tables would be used: give --train"
+            " and --test"
+        )
+    raise UsageError("without a model as --teacher, whose tables would be used: give --train and --test")
+
+
+def held_out_of(config: DistilConfig, origin: FinetuneConfig | None, tables: Tables) -> HeldOut | None:
+    """The rows that the teacher's run has held out, where its tables are used again.
+
+    Raises:
+        BrimfulError: they are not known any more.
+    """
+    if origin is None or config.teacher is None or (tables[2] and (config.train or config.test)):
+        return None
+    run = Path(config.teacher)
+    if tables[2] is not None and not (run / FILE).is_file():
+        return None
+    return read_held_out(run, tables[0])
+
+
+def tables_of_run(model: ModelFolder) -> RunTables:
+    """The tables of a finished run of finetune, or of distil: its teacher's where it was given none.
+
+    Rows that a run held out of its training table are test or dev as well. Where they are not known any more,
+    that table is left out, with a warning.
+    """
+    run = model.path.parent
+    if not (run / SUMMARY).is_file() or not (run / CONFIG).is_file():
+        return RunTables()
+    if (own := finetuning_of(run)) is not None:
+        layout = find_layout(own.layout, own.columns)
+        known = own.test is not None and not (run / FILE).is_file()
+        return _found(own.tables, layout, lambda: None if known else read_held_out(run, own.tables[0]))
+    try:
+        config = build(DistilConfig, read_yaml(run / CONFIG))
+        origin = finetuning_of(config.teacher) if config.teacher else None
+        tables = tables_of(config, origin)
+        layout = layout_of(config, origin)
+    except BrimfulError:
+        return RunTables()
+    return _found(tables, layout, lambda: held_out_of(config, origin, tables))
+
+
+def _found(tables: Tables, layout: FileLayout, held_out: Callable[[], HeldOut | None]) -> RunTables:
+    """Those that are still there."""
+    train, dev, test = (Path(path) if path and Path(path).is_file() else None for path in tables)
+    try:
+        found = None if train is None else held_out()
+    except BrimfulError as error:
+        warn(f"the rows of {train} that were held out are not known, so it is left out: {error}")
+        return RunTables(dev=dev, test=test, layout=layout)
+    return RunTables(train, dev, test, found.parts if found else {}, layout)
