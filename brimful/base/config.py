@@ -215,7 +215,7 @@ def build(schema: type[C], values: Mapping[str, Any]) -> C:
     """
     try:
         plain = msgspec.to_builtins(complete(schema, values), enc_hook=os.fspath)
-        return msgspec.convert(plain, schema)
+        return _with_defaults(msgspec.convert(plain, schema))
     except TypeError as error:  # an object that is no value of any option
         raise BrimfulError(f"an option has a value of a wrong type: {error}") from error
     except msgspec.ValidationError as error:
@@ -224,6 +224,15 @@ def build(schema: type[C], values: Mapping[str, Any]) -> C:
         if absent:
             raise BrimfulError(f"key {f'{place}.{absent[1]}'.strip('.')} is required") from error
         raise BrimfulError(f"key {place.strip('.')}: {what[0].lower()}{what[1:]}") from error
+
+
+def _with_defaults(config: Any) -> Any:
+    """A configuration whose defaults are its own: msgspec leaves simple ones to the class, where
+    `to_builtins` does not look."""
+    if not dataclasses.is_dataclass(config) or isinstance(config, type):
+        return config
+    values = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
+    return type(config)(**{name: _with_defaults(value) for name, value in values.items()})
 
 
 def complete(schema: type, values: Mapping[str, Any]) -> dict[str, Any]:
