@@ -14,12 +14,11 @@ import torch
 
 from brimful.augmentation.candidate_model import CandidateModel
 from brimful.augmentation.config import AugmentTableConfig
-from brimful.augmentation.neighbours import Pieces, embedding_neighbours
-from brimful.augmentation.words import Words, stop_words, token_ranges
-from brimful.base.console import progress, say, warn
+from brimful.augmentation.neighbours import Neighbours, Pieces
+from brimful.augmentation.words import Words, token_ranges
+from brimful.base.console import progress, say
 from brimful.base.errors import BrimfulError
 from brimful.corpus.text.special_ids import special_ids, unknown_id
-from brimful.corpus.words.word_lists import word_list
 from brimful.data.examples import AT_ONCE
 from brimful.hf.folders import load_pretrained
 from brimful.hf.model_folder import ModelFolder
@@ -77,7 +76,7 @@ def candidate_table(texts: Sequence[str], config: AugmentTableConfig, device: to
         BrimfulError: the folder, the stop words or the lexicon cannot be read, or the encoder has no
             tokenizer.
     """
-    words = words_to_replace(config)
+    words = Words.read(config.stop_words, config.lexicon)
     folder = ModelFolder.open(config.encoder, "encoder")
     encoder, head = load_pretrained(folder)
     if encoder.tokenizer is None:
@@ -114,7 +113,7 @@ def candidate_table(texts: Sequence[str], config: AugmentTableConfig, device: to
     if others:
         distinct = list(dict.fromkeys(found[row] for row in others))
         frequent = [word for word, _ in Counter(found).most_common()]
-        neighbours = embedding_neighbours(encoder.word_embeddings, pieces, frequent)
+        neighbours = Neighbours(encoder.word_embeddings, pieces, frequent)
         nearest = dict(zip(distinct, neighbours.nearest(distinct, config.choices), strict=True))
         for row in others:
             its_words = nearest[found[row]]
@@ -150,25 +149,3 @@ def _words_of_one_piece(
             rows.append(before + single)
             before += len(spans)
     return tokens, places, np.concatenate(rows)
-
-
-def require_candidate_files(config: AugmentTableConfig) -> None:
-    """Refuse what `candidate_table` cannot open, before it loads a model.
-
-    Raises:
-        BrimfulError: the folder holds no model, or a list of words cannot be read.
-    """
-    ModelFolder.open(config.encoder, "encoder")
-    words_to_replace(config)
-
-
-def words_to_replace(config: AugmentTableConfig) -> Words:
-    """What finds the words that may be replaced.
-
-    Raises:
-        BrimfulError: the stop words or the lexicon cannot be read.
-    """
-    lexicon, notes = word_list(config.lexicon, "lexicon") if config.lexicon else (None, [])
-    for note in notes:
-        warn(note)
-    return Words(stop_words(config.stop_words), lexicon)

@@ -4,8 +4,6 @@ A word's vector is the mean of the input embeddings of its pieces.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import torch
@@ -74,23 +72,62 @@ WORDS_AT_ONCE = 256
 """Words whose cosines with all others are in memory at a time."""
 
 
-@dataclass(frozen=True)
 class Neighbours:
-    """Words and their vectors.
+    """The words that are pieces of an encoder and those of the texts, and which are near to each other.
+
+    Args:
+        embeddings: of the encoder, (vocabulary, width).
+        of_texts: the words of the texts, the most frequent first. Of words with the same pieces one is a
+            neighbour; a word with unknown characters has no vector.
 
     Attributes:
         words: those that may be neighbours.
-        vectors: float32 (words, width), each of length 1 or 0.
         number: of each word that can be looked up.
-        piece: int64 (words,), the piece that each word is; -1 where it has several.
-        pieces_of: of each word, its pieces.
+        vectors: float32 (words, width), each of length 1 or 0.
     """
 
-    words: list[str]
-    vectors: Tensor
-    number: dict[str, int]
-    piece: np.ndarray
-    pieces_of: Ragged
+    def __init__(self, embeddings: Tensor, pieces: Pieces, of_texts: Iterable[str]) -> None:
+        self.words: list[str] = []
+        self.number: dict[str, int] = {}
+        spelled = self._take(pieces, list(dict.fromkeys(of_texts)))
+        self._pieces_of = Ragged.of(spelled, np.int32)
+        flat = torch.from_numpy(self._pieces_of.values.astype(np.int64))
+        starts = torch.from_numpy(self._pieces_of.starts)
+        means = F.embedding_bag(flat, embeddings.detach().float().cpu(), starts, mode="mean")
+        self.vectors = F.normalize(means, dim=1)
+        # The piece that each word is; -1 where it has several.
+        self._piece = np.where(self._pieces_of.lengths == 1, flat.numpy()[self._pieces_of.starts], -1)
+        scripts, folded = character_scripts(), dict[str, int]()
+        self._scripts = torch.tensor([int(scripts[ord(word[0])]) for word in self.words], dtype=torch.uint8)
+        # A number that words share which differ in capital letters alone.
+        self._folded = torch.tensor([folded.setdefault(word.casefold(), len(folded)) for word in self.words])
+
+    def _take(self, pieces: Pieces, of_texts: list[str]) -> list[np.ndarray]:
+        """Number the words; returns the pieces of each."""
+        unknown = unknown_id(pieces.tokenizer)
+        parts = [index for index, text in enumerate(pieces.texts) if text]
+        # Pieces that differ in the space before them are one word: the one that begins with the space.
+        parts.sort(key=lambda index: (not pieces.spaced[index], index))
+        known: dict[tuple[int, ...], int] = {}
+        spelled: list[np.ndarray] = []
+        for index in parts:
+            text = pieces.texts[index]
+            if text not in self.number:
+                self.number[text] = known[index,] = len(self.words)
+                self.words.append(text)
+                spelled.append(np.array([index], dtype=np.int32))
+        for text, its in zip(of_texts, pieces.tokens(of_texts), strict=True):
+            key = tuple(its.tolist())
+            if not key or unknown in key:
+                continue
+            if key not in known:
+                if text in self.number or len(self.words) - len(parts) >= MAX_WORDS_OF_TEXTS:
+                    continue
+                known[key] = len(self.words)
+                self.words.append(text)
+                spelled.append(its)
+            self.number.setdefault(text, known[key])
+        return spelled
 
     def nearest(self, words: Sequence[str], choices: int) -> list[list[str]]:
         """The nearest of each word, the nearest first; empty where it has no vector.
@@ -98,86 +135,19 @@ class Neighbours:
         A word is not its own neighbour, in small letters or capital ones. Nor is one of its own pieces, nor a
         word of another script, which mean embeddings of pieces may be near to.
         """
-        known = [self._find(word) for word in words]
-        asked = [number for number in dict.fromkeys(known) if number is not None]
-        found: dict[int | None, list[str]] = {None: []}
+        known = [self.number.get(word) for word in words]
+        asked = [n for n in dict.fromkeys(known) if n is not None and self.vectors[n].any()]
+        found: dict[int | None, list[str]] = {}
         for start in range(0, len(asked), WORDS_AT_ONCE):
             part = asked[start : start + WORDS_AT_ONCE]
             cosines = self.vectors[torch.tensor(part)] @ self.vectors.T
             for row, number in enumerate(part):
-                cosines[row, torch.from_numpy(self._pieces(number))] = -torch.inf
-            cosines.masked_fill_(self.folded == self.folded[part, None], -torch.inf)
-            cosines.masked_fill_(self.scripts != self.scripts[part, None], -torch.inf)
+                own = np.flatnonzero(np.isin(self._piece, self._pieces_of[number]))
+                cosines[row, torch.from_numpy(own)] = -torch.inf
+            cosines.masked_fill_(self._folded == self._folded[part, None], -torch.inf)
+            cosines.masked_fill_(self._scripts != self._scripts[part, None], -torch.inf)
             best = cosines.topk(min(choices, len(self.words)), dim=1)
             for number, values, ids in zip(part, best.values.tolist(), best.indices.tolist(), strict=True):
-                found[number] = [
-                    self.words[i] for value, i in zip(values, ids, strict=True) if value > -torch.inf
-                ]
-        return [found[number] for number in known]
-
-    @cached_property
-    def scripts(self) -> Tensor:
-        """uint8 (words,): the script of each word's first character."""
-        table = character_scripts()
-        return torch.tensor([int(table[ord(word[0])]) for word in self.words], dtype=torch.uint8)
-
-    @cached_property
-    def folded(self) -> Tensor:
-        """int64 (words,): a number that words share which differ in capital letters alone."""
-        numbers: dict[str, int] = {}
-        return torch.tensor([numbers.setdefault(word.casefold(), len(numbers)) for word in self.words])
-
-    def _find(self, word: str) -> int | None:
-        for form in (word, word.lower(), word.casefold()):
-            if form in self.number:
-                number = self.number[form]
-                return number if self.vectors[number].any() else None
-        return None
-
-    def _pieces(self, number: int) -> np.ndarray:
-        """The words that are pieces of a word, int64."""
-        return np.flatnonzero(np.isin(self.piece, self.pieces_of[number]))
-
-
-def embedding_neighbours(embeddings: Tensor, pieces: Pieces, words: Iterable[str]) -> Neighbours:
-    """The words that are pieces of an encoder and those of the texts. A word's vector is the mean of the
-    input embeddings of its pieces.
-
-    Args:
-        embeddings: (vocabulary, width).
-        words: of the texts, the most frequent first. Of words with the same pieces one is a neighbour; a word
-            with unknown characters has no vector.
-    """
-    of_texts = list(dict.fromkeys(words))
-    ids, unknown = pieces.tokens(of_texts), unknown_id(pieces.tokenizer)
-    parts = [index for index, text in enumerate(pieces.texts) if text]
-    # Pieces that differ in the space before them are one word: the one that begins with the space.
-    parts.sort(key=lambda index: (not pieces.spaced[index], index))
-    known: dict[tuple[int, ...], int] = {}
-    number: dict[str, int] = {}
-    found: list[str] = []
-    spelled: list[np.ndarray] = []
-    for index in parts:
-        text = pieces.texts[index]
-        if text not in number:
-            number[text] = known[index,] = len(found)
-            found.append(text)
-            spelled.append(np.array([index], dtype=np.int32))
-    for text, its in zip(of_texts, ids, strict=True):
-        key = tuple(its.tolist())
-        if not key or unknown in key:
-            continue
-        if key not in known:
-            if text in number or len(found) - len(parts) >= MAX_WORDS_OF_TEXTS:
-                continue
-            known[key] = len(found)
-            found.append(text)
-            spelled.append(its)
-        number.setdefault(text, known[key])
-    pieces_of = Ragged.of(spelled, np.int32)
-    matrix = embeddings.detach().float().cpu()
-    flat = torch.from_numpy(pieces_of.values.astype(np.int64))
-    offsets = torch.from_numpy(pieces_of.starts)
-    means = F.embedding_bag(flat, matrix, offsets, mode="mean")
-    first = np.where(pieces_of.lengths == 1, flat.numpy()[pieces_of.starts], -1)
-    return Neighbours(found, F.normalize(means, dim=1), number, first, pieces_of)
+                near = zip(values, ids, strict=True)
+                found[number] = [self.words[index] for value, index in near if value > -torch.inf]
+        return [found.get(number, []) for number in known]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from brimful.base.console import warn
 from brimful.corpus.text.characters import SPACE, character_classes, code_points
 from brimful.corpus.words.segmenter import Segmenter
 from brimful.corpus.words.word_lists import word_list
@@ -92,6 +93,18 @@ class Words:
     def __init__(self, stop: Collection[str], lexicon: list[str] | None = None) -> None:
         self._stop = stop
         self._segmenter = Segmenter("auto", lexicon)
+
+    @classmethod
+    def read(cls, stop_file: str | None, lexicon_file: str | None) -> "Words":
+        """With the words in files, where they are given.
+
+        Raises:
+            BrimfulError: a file cannot be read, or holds no word.
+        """
+        lexicon, notes = word_list(lexicon_file, "lexicon") if lexicon_file else (None, [])
+        for note in notes:
+            warn(note)
+        return cls(stop_words(stop_file), lexicon)
 
     def spans(self, text: str) -> np.ndarray:
         """Their characters, begin and end, int64 (words, 2)."""

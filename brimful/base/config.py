@@ -259,8 +259,15 @@ def _laid(schema: type, values: Mapping[str, Any], where: str = "", default: Any
     """
     hints = typing.get_type_hints(schema)
     fields = {field.name: field for field in dataclasses.fields(schema)}
-    is_default = isinstance(default, dict) or dataclasses.is_dataclass(default)
-    laid: dict[str, Any] = msgspec.to_builtins(default) if is_default else {}
+    laid: dict[str, Any] = {}
+    # msgspec leaves a default to the class, where what encodes a configuration does not look.
+    for name, field in fields.items():
+        if field.default is not dataclasses.MISSING:
+            laid[name] = field.default
+        elif field.default_factory is not dataclasses.MISSING:
+            laid[name] = field.default_factory()
+    if isinstance(default, dict) or dataclasses.is_dataclass(default):
+        laid |= msgspec.to_builtins(default)
     for key, value in values.items():
         name = underscored(key)
         place = where + name
@@ -273,7 +280,7 @@ def _laid(schema: type, values: Mapping[str, Any], where: str = "", default: Any
                 for i, part in enumerate(value)
             ]
         elif group is not None and not is_list and isinstance(value, Mapping):
-            value = _laid(group, value, f"{place}.", laid.get(name, fields[name].default))
+            value = _laid(group, value, f"{place}.", laid.get(name))
         laid[name] = value
     return laid
 

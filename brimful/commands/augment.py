@@ -5,14 +5,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from brimful.augmentation.candidates import candidate_table, require_candidate_files
+from brimful.augmentation.candidates import candidate_table
 from brimful.augmentation.config import AugmentTableConfig
 from brimful.augmentation.copies import copies
+from brimful.augmentation.words import Words
 from brimful.augmentation.written import read_rows, table_file
 from brimful.base.config import verb
 from brimful.base.console import progress
 from brimful.base.device import default_device
 from brimful.base.errors import BrimfulError
+from brimful.hf.model_folder import ModelFolder
 from brimful.tables.layouts import find_layout
 
 
@@ -40,7 +42,8 @@ def augment(config: AugmentTableConfig) -> dict[str, Any]:
     texts = [row[column] for column in columns for row in rows]
     facts = {"rows": len(rows), "distinct_texts": len(set(texts))}
     if config.dry_run:
-        require_candidate_files(config)
+        ModelFolder.open(config.encoder, "encoder")
+        Words.read(config.stop_words, config.lexicon)
         return {"dry_run": True, **facts}
     candidates = candidate_table(texts, config, default_device())
     if not (candidates.facts["masked_lm"] or candidates.facts["neighbours"]):

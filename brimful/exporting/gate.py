@@ -327,9 +327,9 @@ def compare(task_model: TaskModel | None, texts: RealTexts, before: Outputs, aft
         scores = [task.scores(each) for each in answers]
     facts |= {"task": task.name, "max_score_difference": float(np.abs(scores[0] - scores[1]).max())}
     if task.name == "regression":
-        values = [np.asarray(each)[:, 0] for each in answers]
+        values = np.stack([np.asarray(each)[:, 0] for each in answers])
         # There is no correlation where one side is constant.
-        correlation = float(np.corrcoef(*values)[0, 1]) if all(map(np.ptp, values)) else 0.0
+        correlation = float(np.corrcoef(values)[0, 1]) if np.ptp(values, axis=1).all() else 0.0
         facts |= {"correlation": correlation, "loss": 1 - correlation, "loss_of": "the correlation of values"}
     else:
         rows = [[_without_numbers(row) for row in task.rows(each, data)] for each in answers]

@@ -2,20 +2,20 @@
 
 import numpy as np
 import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
 
-from brimful.augmentation.neighbours import Neighbours, Pieces, embedding_neighbours
-from brimful.data.ragged import Ragged
+from brimful.augmentation.neighbours import Neighbours, Pieces
 from builders.augmentation import masked_lm
 
 
 def test_a_word_is_not_its_own_neighbour_in_capitals(seed) -> None:
     """In a cased vocabulary."""
     words = ["good", "bad", "Good", "GOOD", "Bad", "straße", "STRASSE", "fine"]
-    vectors = torch.from_numpy(np.random.default_rng(seed).normal(size=(len(words), 3)))
-    vectors = torch.nn.functional.normalize(vectors.float(), dim=1)
-    numbers = np.arange(len(words))
-    pieces = Ragged.of([numbers[index : index + 1] for index in numbers], np.int32)
-    known = Neighbours(words, vectors, {word: int(n) for n, word in enumerate(words)}, numbers, pieces)
+    names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "(", *words]
+    tokenizer = Tokenizer(models.WordLevel({name: index for index, name in enumerate(names)}, "[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    vectors = torch.from_numpy(np.random.default_rng(seed).normal(size=(len(names), 3)))
+    known = Neighbours(vectors, Pieces(tokenizer), words)
     for word, found in zip(words, known.nearest(words, 99), strict=True):
         assert sorted(found) == sorted(other for other in words if other.casefold() != word.casefold())
 
@@ -25,7 +25,7 @@ def test_the_vector_of_a_word_is_the_mean_of_its_pieces() -> None:
     pieces = Pieces(encoder.tokenizer)
     ids = encoder.tokenizer.get_vocab()
     matrix = encoder.word_embeddings.detach()
-    found = embedding_neighbours(matrix, pieces, ["unhappy", "marvelous", "Cat", "喜欢", "音乐"])
+    found = Neighbours(matrix, pieces, ["unhappy", "marvelous", "Cat", "喜欢", "音乐"])
     vectors = {word: matrix[ids[word]] for word in (text for text in pieces.texts if text)}
     means = {
         "unhappy": matrix[[ids["un"], ids["##happy"]]].mean(0),

@@ -57,7 +57,10 @@ class Outer:
 def test_defaults_and_nesting() -> None:
     assert build(Outer, {"out": "x"}) == Outer(out="x")
     built = build(Outer, {"out": "x", "inner_part": {"many": [3]}, "maybe": {"rate": 1}})
-    assert built == Outer(out="x", inner_part=Inner(many=(3,)), maybe=Inner(rate=1.0))
+    made = Outer(out="x", inner_part=Inner(many=(3,)), maybe=Inner(rate=1.0))
+    assert built == made
+    assert to_dict(built) == to_dict(made)
+    assert config_hash([built]) == config_hash([made])
 
 
 def test_keys_may_be_hyphenated() -> None:

@@ -346,11 +346,6 @@ def test_memory_that_is_left(tmp_path: Path) -> None:
         write(f"sys/fs/cgroup/{group}/memory.current", f"{used}\n")
         write(f"sys/fs/cgroup/{group}/memory.stat", "anon 5\ninactive_file 50000\nactive_file 40000\n")
     assert available_memory(tmp_path) == 490_000
-    write("proc/self/cgroup", "4:cpu,cpuacct:/x\n3:memory:/slurm\n")
-    write("sys/fs/cgroup/memory/slurm/memory.limit_in_bytes", "800000\n")
-    write("sys/fs/cgroup/memory/slurm/memory.usage_in_bytes", "500000\n")
-    write("sys/fs/cgroup/memory/slurm/memory.stat", "inactive_file 0\nactive_file 7\n")
-    assert available_memory(tmp_path) == 300_007
 
 
 @pytest.mark.parametrize(

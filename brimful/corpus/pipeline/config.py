@@ -9,7 +9,8 @@ from brimful.corpus.cleaning.clean import CleanConfig
 from brimful.corpus.dedup.duplicates import DedupConfig
 from brimful.corpus.reading.read import ReadConfig
 from brimful.corpus.tokenize.vocabulary_training import Han, Model
-from brimful.corpus.words.cutters import Language
+
+Language = Literal["auto", "zh", "en"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -59,7 +60,6 @@ from brimful.corpus.pipeline.tokenizing import TokenizeTask, in_split, tokenize_
 from brimful.corpus.reading.inputs import find_inputs
 from brimful.corpus.reading.read import check_encoding
 from brimful.corpus.shards import MANIFEST, write_manifest
-from brimful.corpus.words.cutters import cutter_version
 from brimful.corpus.words.word_lists import word_list
 
 # Where and how the work is done; the output does not depend on these.
@@ -117,7 +117,7 @@ class Preparation:
         texts: the commit records of the text parts by name; names of the parts are by generation in `names`.
 
     Raises:
-        BrimfulError: the lexicon or the tokenizer cannot be read, or no package finds Chinese words.
+        BrimfulError: the lexicon or the tokenizer cannot be read.
     """
 
     def __init__(self, config: PrepareConfig) -> None:
@@ -129,7 +129,7 @@ class Preparation:
             for note in notes:
                 warn(note)
         self.lexicon_hash = config_hash(self.lexicon) if self.lexicon else ""
-        self.segmenter = cutter_version()
+        self.segmenter = f"rjieba {version('rjieba')}"
         self.tokenizer_settings = tokenizer_settings(config)
         given = {key: value for key, value in to_dict(config).items() if key not in VOLATILE}
         content = {"lexicon content": self.lexicon_hash, "segmenter": self.segmenter}

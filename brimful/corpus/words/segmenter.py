@@ -13,7 +13,6 @@ import numpy as np
 from brimful.base.compiled import compiled
 from brimful.corpus.fragments.memo import SEPARATOR, WORD, Memo, Rules, Values, matrix_of_cuts
 from brimful.corpus.text.characters import HAN, MARK, SINGLE, SPACE, character_classes, code_points
-from brimful.corpus.words.cutters import Language, load_cutter
 from brimful.corpus.words.lexicon import Lexicon
 
 # The characters that jieba reads together with Han; its cuts depend on nothing else.
@@ -25,12 +24,12 @@ class Segmenter:
     """Cuts a text into words.
 
     Args:
-        language: `en` leaves Han runs whole.
+        language: `auto` and `zh` cut runs of Han characters, `en` leaves them whole.
         lexicon: words that stay whole. A lexicon word is found only where it does not cut a word of
             letters in two (`AI` is not found in `MAIN`); of those, the longest from the left.
     """
 
-    def __init__(self, language: Language = "auto", lexicon: list[str] | None = None) -> None:
+    def __init__(self, language: str = "auto", lexicon: list[str] | None = None) -> None:
         self._segment_han = language != "en"
         self._han_segmenter: HanSegmenter | None = None
         self._lexicon = Lexicon(lexicon) if lexicon else None
@@ -52,14 +51,12 @@ class Segmenter:
 
 
 class HanSegmenter:
-    """Cuts runs of Han characters into words; runs seen before come from memory.
-
-    Raises:
-        BrimfulError: neither rjieba nor jieba is installed.
-    """
+    """Cuts runs of Han characters into words; runs seen before come from memory."""
 
     def __init__(self) -> None:
-        self._cut = load_cutter()
+        from rjieba import cut  # its dictionary takes a fifth of a second
+
+        self._cut = cut
         kinds = np.where(character_classes() == HAN, WORD, SEPARATOR).astype(np.uint8)
         kinds[[ord(character) for character in _WITH_HAN]] = WORD
         rules = Rules(kinds, matrix_of_cuts(), positional=False, longest_run=0, longest_piece=0)

@@ -1,18 +1,15 @@
 """Word spans, word bits under three kinds of tokenizer, and sentences."""
 
-import sys
-
 import numpy as np
 import pytest
+import rjieba
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from brimful.base.errors import BrimfulError
 from brimful.corpus.text.characters import HAN, character_classes, code_points
 from brimful.corpus.tokenize.encode import TextTokenizer
 from brimful.corpus.tokenize.vocabulary_training import train
-from brimful.corpus.words.cutters import cutter_version
 from brimful.corpus.words.segmenter import HanSegmenter, Segmenter
 from brimful.corpus.words.sentences import sentence_spans
 
@@ -181,28 +178,11 @@ AROUND_HAN = "中国人民我爱北京天安门的服务态度々〇腾讯无创
 @settings(max_examples=300)
 @given(st.lists(st.text(alphabet=AROUND_HAN, max_size=50), min_size=1, max_size=5))
 def test_remembered_runs_are_cut_as_rjieba_cuts_the_whole_text(texts: list[str]) -> None:
-    rjieba = pytest.importorskip("rjieba")
     is_han = character_classes() == HAN
     for text in [*texts, *texts, "".join(texts) * 8]:
         cuts = np.cumsum([0, *map(len, rjieba.cut(text))])[:-1].tolist()
         begins = SEGMENTER.word_begins(code_points(text)).tolist()
         assert [b for b in begins if is_han[ord(text[b])]] == [c for c in cuts if is_han[ord(text[c])]]
-
-
-def test_jieba_serves_where_rjieba_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("jieba")
-    monkeypatch.setitem(sys.modules, "rjieba", None)
-    assert cutter_version().startswith("jieba ")
-    assert words_of("顺利的无创dna检测 江南", LEXICON) == ["顺利", "的", "无创dna", "检测", "江南"]
-
-
-def test_no_segmenter_is_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "rjieba", None)
-    monkeypatch.setitem(sys.modules, "jieba", None)
-    assert words_of("plain English") == ["plain", "English"]
-    assert words_of("中国 now", language="en") == ["中国", "now"]
-    with pytest.raises(BrimfulError, match="neither rjieba nor jieba"):
-        words_of("中国 now")
 
 
 @given(st.text(alphabet="ab1 \n中国人民。,é\u0301😀\u200dあーア()Co", max_size=60))
