@@ -215,7 +215,7 @@ def build(schema: type[C], values: Mapping[str, Any]) -> C:
     """
     try:
         plain = msgspec.to_builtins(complete(schema, values), enc_hook=os.fspath)
-        return _with_defaults(msgspec.convert(plain, schema))
+        return msgspec.convert(plain, schema)
     except TypeError as error:  # an object that is no value of any option
         raise BrimfulError(f"an option has a value of a wrong type: {error}") from error
     except msgspec.ValidationError as error:
@@ -224,15 +224,6 @@ def build(schema: type[C], values: Mapping[str, Any]) -> C:
         if absent:
             raise BrimfulError(f"key {f'{place}.{absent[1]}'.strip('.')} is required") from error
         raise BrimfulError(f"key {place.strip('.')}: {what[0].lower()}{what[1:]}") from error
-
-
-def _with_defaults(config: Any) -> Any:
-    """A configuration whose defaults are its own: msgspec leaves simple ones to the class, where
-    `to_builtins` does not look."""
-    if not dataclasses.is_dataclass(config) or isinstance(config, type):
-        return config
-    values = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
-    return type(config)(**{name: _with_defaults(value) for name, value in values.items()})
 
 
 def complete(schema: type, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -268,8 +259,15 @@ def _laid(schema: type, values: Mapping[str, Any], where: str = "", default: Any
     """
     hints = typing.get_type_hints(schema)
     fields = {field.name: field for field in dataclasses.fields(schema)}
-    is_default = isinstance(default, dict) or dataclasses.is_dataclass(default)
-    laid: dict[str, Any] = msgspec.to_builtins(default) if is_default else {}
+    laid: dict[str, Any] = {}
+    # msgspec leaves a default to the class, where what encodes a configuration does not look.
+    for name, field in fields.items():
+        if field.default is not dataclasses.MISSING:
+            laid[name] = field.default
+        elif field.default_factory is not dataclasses.MISSING:
+            laid[name] = field.default_factory()
+    if isinstance(default, dict) or dataclasses.is_dataclass(default):
+        laid |= msgspec.to_builtins(default)
     for key, value in values.items():
         name = underscored(key)
         place = where + name
@@ -282,7 +280,7 @@ def _laid(schema: type, values: Mapping[str, Any], where: str = "", default: Any
                 for i, part in enumerate(value)
             ]
         elif group is not None and not is_list and isinstance(value, Mapping):
-            value = _laid(group, value, f"{place}.", laid.get(name, fields[name].default))
+            value = _laid(group, value, f"{place}.", laid.get(name))
         laid[name] = value
     return laid
 
