@@ -1,6 +1,7 @@
 """Messages, warnings and progress: lines on stderr of a command; without one, `logging` and `warnings`."""
 
 import logging
+import math
 import os
 import sys
 import time
@@ -113,7 +114,7 @@ def progress(title: str, total: int, *, done: int = 0, shown: bool = True) -> It
         shown: False on ranks that print nothing.
     """
     if not shown:
-        yield lambda steps=1, note="": None
+        yield lambda steps=1, note="", limit=math.inf: None
         return
     if _on_terminal():
         from brimful.base.terminal import progress_bar  # rich takes a tenth of a second in each process
@@ -124,7 +125,7 @@ def progress(title: str, total: int, *, done: int = 0, shown: bool = True) -> It
     started = printed = time.monotonic()
     before, latest = done, ""
 
-    def advance_line(steps: int = 1, note: str = "") -> None:
+    def advance_line(steps: int = 1, note: str = "", limit: float = math.inf) -> None:
         nonlocal printed, done, latest
         done += steps
         latest = note or latest
@@ -132,7 +133,8 @@ def progress(title: str, total: int, *, done: int = 0, shown: bool = True) -> It
         if now - printed >= SECONDS_BETWEEN_LINES and done > before:
             printed = now
             left = (now - started) * (total - done) / (done - before)
-            place = f"{done:,} of {total:,}, {now - started:.0f} s, {left:.0f} s left"
+            rest = f"at most {limit:.0f} s left" if limit < left else f"{left:.0f} s left"
+            place = f"{done:,} of {total:,}, {now - started:.0f} s, {rest}"
             say(f"{title}: {place} {latest}".rstrip())
 
     yield advance_line

@@ -1,5 +1,6 @@
 """What `rich` draws: rules and tables for a person, and the progress bar of `console.progress`."""
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -8,6 +9,7 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    Task,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
@@ -33,15 +35,25 @@ def output_console() -> Console:
 def progress_bar(title: str, total: int, done: int) -> Iterator[Advance]:
     """A bar on stderr; what is written to stderr meanwhile appears above it."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with _WithNotes(*columns, TimeRemainingColumn(), TextColumn("left"), console=console) as bar:
-        task = bar.add_task(title, total=total, completed=done, note="")
+    with _WithNotes(*columns, _TimeLeft(), console=console) as bar:
+        task = bar.add_task(title, total=total, completed=done, note="", limit=math.inf)
 
-        def advance(steps: int = 1, note: str = "") -> None:
-            bar.update(task, advance=steps)
+        def advance(steps: int = 1, note: str = "", limit: float = math.inf) -> None:
+            bar.update(task, advance=steps, limit=limit)
             if note:
                 bar.update(task, note=note)
 
         yield advance
+
+
+class _TimeLeft(TimeRemainingColumn):
+    """The time left at the bar's speed, or until the limit if that is sooner."""
+
+    def render(self, task: Task) -> Text:
+        limit = task.fields["limit"]
+        if not task.finished and limit < (task.time_remaining or math.inf):
+            return Text(f"at most {limit:.0f} s left", "progress.remaining")
+        return super().render(task).append(" left")
 
 
 class _WithNotes(Progress):

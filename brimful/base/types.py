@@ -3,6 +3,7 @@
 An alias of one folder stands with the code that it belongs to.
 """
 
+import math
 from typing import Any, Literal, Protocol
 
 Cursor = dict[str, Any]
@@ -33,6 +34,7 @@ class Advance(Protocol):
 
     Args:
         note: is shown below the bar.
+        limit: the most seconds that are left, where that may be sooner than the last step.
     """
 
-    def __call__(self, steps: int = 1, note: str = "") -> None: ...
+    def __call__(self, steps: int = 1, note: str = "", limit: float = math.inf) -> None: ...

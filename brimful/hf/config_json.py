@@ -138,10 +138,10 @@ class _ModernNumbers(_Numbers):
     attention_dropout: Rate = 0.0
     local_attention: Size = 128
     global_rope_theta: Theta = 160_000.0
-    local_rope_theta: Theta = 10_000.0
+    local_rope_theta: Theta | None = 10_000.0
     rope_parameters: dict[str, _Rope | None] = {}
     rope_scaling: Any = None
-    layer_types: list[str] = []
+    layer_types: list[str] | None = None
     global_attn_every_n_layers: Size = 3
 
 
@@ -179,17 +179,22 @@ def read_config(values: Any, where: str) -> EncoderConfig:
             raise BrimfulError(f"{where}: {key} {found!r:.60} is not supported, only {wanted!r}")
     if values.get("quantization_config") is not None:
         raise BrimfulError(f"{where}: quantized weights are not supported: save the model without them")
-    given = {"pad_token_id": family.pad_id} | {k: v for k, v in values.items() if v is not None}
-    if "local_rope_theta" in values.keys() - given.keys():  # null: as in transformers before version 5
-        given["local_rope_theta"] = given.get("global_rope_theta", 160_000.0)
+    given: dict[str, Any] = {"pad_token_id": family.pad_id}
+    for key, value in values.items():
+        if isinstance(value, float) and value.is_integer():
+            given[key] = int(value)
+        elif value is not None or key == "local_rope_theta":  # there, null is a value
+            given[key] = value
     try:
         if family.architecture == "modern":
             return _modern_config(msgspec.convert(given, _ModernNumbers), where)
         return _bert_config(msgspec.convert(given, _BertNumbers), kind)
     except msgspec.ValidationError as error:
-        what, _, place = str(error).partition(" - at `$.")
-        key = f"{place[:-1]}: " if place else ""
-        raise BrimfulError(f"{where}: {key}{what}") from error
+        what, _, place = str(error).replace("`", "").partition(" - at $.")
+        if not place:
+            raise BrimfulError(f"{where} lacks {what.rpartition(' ')[2]!r}") from error
+        found = json.dumps(values[re.split(r"\W", place)[0]])
+        raise BrimfulError(f"{where}: {place} is {found:.60}: {what.lower()}") from error
     except (ValueError, BrimfulError) as error:
         raise BrimfulError(f"{where}: {error}") from error
 
@@ -214,7 +219,7 @@ def _shared(numbers: _Numbers, *, unused: int = 0, longest: int = 2**31 - 1) -> 
     if not 3 <= length <= longest:  # [CLS], a token, [SEP]
         raise ValueError(
             f"max_position_embeddings is {numbers.max_position_embeddings}: it must be from {unused + 3} to"
-            f" {unused + longest:,}"
+            f" {min(unused + longest, 2**31 - 1):,}"
         )
     sizes = {ours: getattr(numbers, theirs) for ours, theirs in _SHARED.items()}
     return sizes | {
@@ -246,20 +251,22 @@ def _modern_config(numbers: _ModernNumbers, where: str) -> EncoderConfig:
     kinds = {kind for rope in ropes.values() for kind in (rope.rope_type, rope.type)}
     if numbers.rope_scaling or kinds - {"default"}:
         raise ValueError("scaled rotary positions are not supported")
+    theta = ropes.get("full_attention", _Rope()).rope_theta or numbers.global_rope_theta
+    local = numbers.local_rope_theta or theta  # null: as in transformers before version 5
     return EncoderConfig(
         norm_eps=numbers.norm_eps,
         dropout=numbers.mlp_dropout,
         attention_dropout=numbers.attention_dropout,
         local_attention=numbers.local_attention,
-        rope_theta=ropes.get("full_attention", _Rope()).rope_theta or numbers.global_rope_theta,
-        rope_theta_local=ropes.get("sliding_attention", _Rope()).rope_theta or numbers.local_rope_theta,
+        rope_theta=theta,
+        rope_theta_local=ropes.get("sliding_attention", _Rope()).rope_theta or local,
         global_every=_global_every(numbers),
         **_shared(numbers, longest=_MOST_ROTATED),
     )
 
 
 def _global_every(numbers: _ModernNumbers) -> int:
-    if not numbers.layer_types:
+    if numbers.layer_types is None:
         return numbers.global_attn_every_n_layers
     layers = numbers.num_hidden_layers
     for every in range(1, layers + 1):

@@ -91,6 +91,8 @@ class ModelFolder:
         why = "expected config.json and model.safetensors, or a finished run"
         if not path.is_dir():
             why = "there is no such folder"
+        elif (path / "MANIFEST.json").is_file():
+            why = f"it is prepared text; brimful pretrain --data {path} trains an encoder on it"
         elif (path / "config.yaml").is_file() and not (path / "summary.json").is_file():
             why = f"the run is not finished; continue it with --resume {path}"
         raise BrimfulError(f"{path} holds no model: {why}")

@@ -9,7 +9,7 @@ import re
 import warnings
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import torch
@@ -29,10 +29,11 @@ _POINTER = b"version https://git-lfs"
 
 def _infinite_tensor(directory: Path) -> str:
     """Where a folder's weights hold NaN or infinity: the file and the tensor. Empty if they do not."""
-    tensors, path = read_weights(directory)
-    for name, tensor in tensors.items():
-        if not tensor.isfinite().all():
-            return f"{path}: the tensor {name}"
+    first, *shards = weight_files(directory)
+    for path in shards or [first]:
+        for name, tensor in _read_file(path).items():
+            if not tensor.isfinite().all():
+                return f"{path}: the tensor {name}"
     return ""
 
 
@@ -45,7 +46,9 @@ def naming_weights(folder: ModelFolder) -> Iterator[None]:
     try:
         yield
     except NotFiniteError as error:
-        found = _infinite_tensor(folder.encoder_path)
+        found = ""
+        with suppress(BrimfulError):  # what is wrong with the files now matters less than `error`
+            found = _infinite_tensor(folder.encoder_path)
         message = f"{found} holds NaN or infinite numbers: fetch the model again, or train it again"
         raise NotFiniteError(message if found else f"{folder}: {error}") from error
 
@@ -86,15 +89,23 @@ def read_weights(directory: Path) -> tuple[dict[str, Tensor], Path]:
     first, *shards = weight_files(directory)
     tensors: dict[str, Tensor] = {}
     for path in shards or [first]:
-        _check_pointer(path)
-        found = _read_pickled(path) if path.suffix == ".bin" else _read_safetensors(path)
-        tensors |= {name: tensor for name, tensor in found.items() if tensor.is_floating_point()}
-    for name, tensor in tensors.items():
-        if tensor.dtype not in _DTYPES:
-            raise BrimfulError(f"{first} has weights in {tensor.dtype} ({name}): save the model in float32")
+        tensors |= _read_file(path)
+    if not tensors:
+        raise BrimfulError(f"{first} holds no weights in floating point: save the model in float32")
     # Checkpoints of TensorFlow origin call the weight and bias of LayerNorm gamma and beta.
     renamed = {name.replace("LayerNorm.gamma", "LayerNorm.weight"): t for name, t in tensors.items()}
     return {name.replace("LayerNorm.beta", "LayerNorm.bias"): t for name, t in renamed.items()}, first
+
+
+def _read_file(path: Path) -> dict[str, Tensor]:
+    """The floating-point tensors of one file."""
+    _check_pointer(path)
+    found = _read_pickled(path) if path.suffix == ".bin" else _read_safetensors(path)
+    tensors = {name: tensor for name, tensor in found.items() if tensor.is_floating_point()}
+    for name, tensor in tensors.items():
+        if tensor.dtype not in _DTYPES:
+            raise BrimfulError(f"{path} has weights in {tensor.dtype} ({name}): save the model in float32")
+    return tensors
 
 
 def _read_safetensors(path: Path) -> dict[str, Tensor]:
@@ -122,8 +133,11 @@ def _read_pickled(path: Path) -> dict[str, Tensor]:
         message = _REASON.sub("", str(error)).strip()
         reason = next(iter(message.splitlines()), "") or type(error).__name__
         raise BrimfulError(f"{path} is damaged, or holds more than tensors ({reason})") from error
-    named = values.items() if isinstance(values, dict) else ()
-    tensors = {str(name): value.detach() for name, value in named if isinstance(value, Tensor)}
+    tensors = {
+        str(name): value.detach()
+        for name, value in (values.items() if isinstance(values, dict) else ())
+        if isinstance(value, Tensor) and value.layout == torch.strided and value.device.type == "cpu"
+    }
     if not tensors:
         raise BrimfulError(
             f"{path} holds no tensors by name: load the checkpoint in the program that wrote it, and save"

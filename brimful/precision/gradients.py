@@ -16,7 +16,7 @@ from brimful.base.errors import BrimfulError
 
 def gradient_norm(gradients: Sequence[Tensor]) -> Tensor:
     """The norm of all gradients together, in few kernels: a float32 scalar, whatever their formats."""
-    parts = [torch.view_as_real(each) if each.is_complex() else each for each in gradients]
+    parts = [torch.view_as_real(each.resolve_conj()) if each.is_complex() else each for each in gradients]
     parts = [part.float() if part.itemsize > 4 else part for part in parts]
     norms = torch._foreach_norm(parts, 2, dtype=torch.float32) if parts else [torch.zeros(())]
     return torch.linalg.vector_norm(torch.stack([norm.to(norms[-1].device) for norm in norms]))

@@ -131,10 +131,27 @@ class _Known(TypedDict):
     best: NotRequired[tuple[int, float] | None]
 
 
+class _GuardState(TypedDict):
+    mean: float
+    variance: float
+    usual: int
+    left_out: list[int]
+
+
+class _MicroBatchState(TypedDict):
+    auto: bool
+    fell_to: int | None
+
+
 class _State(TypedDict):
     identity: str
     versions: dict[str, str]
+    cursor: dict[str, Any]
+    totals: dict[str, float]
     best: tuple[int, float] | None
+    guard: _GuardState
+    micro_batches: _MicroBatchState
+    loss_scaling: dict[str, float]
     ranks: NotRequired[int]
 
 

@@ -49,7 +49,8 @@ def read_config(directory: Path, kind: type[C], verb: str, needs: Sequence[str])
     except BrimfulError as error:
         raise BrimfulError(
             f"{directory / CONFIG} was not written by `brimful {verb}`: {error}; --resume takes the --out of"
-            " an earlier run, with its files as they were"
+            " an earlier run, with its files as they were. If a version with other options wrote it, start a"
+            f" new run; `brimful export {directory} --step N` gives its model"
         ) from error
     return saved
 

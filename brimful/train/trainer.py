@@ -262,11 +262,7 @@ class Trainer:
                                 self._log()
                         if result.stop and not last:
                             raise self._stopped(result.stop)
-                        note = self.journal.note
-                        if config.hours:
-                            left = self.schedule.left(self.progress.totals.seconds)
-                            note = f"{left / 60:.1f} min left at most, {note}"
-                        advance(1, note)
+                        advance(1, self.journal.note, self.schedule.left(self.progress.totals.seconds))
                         started = time.perf_counter()
                         if last:
                             break

@@ -66,7 +66,13 @@ class Progress:
         return {"cursor": self.cursor, "totals": asdict(self.totals), "best": self.best}
 
     def load_state_dict(self, step: int, state: Mapping[str, Any]) -> None:
-        """Restore a `state_dict`."""
+        """Restore a `state_dict`.
+
+        Raises:
+            TypeError, ValueError: it was not written by this training.
+        """
+        if state["cursor"].keys() != self.cursor.keys():
+            raise ValueError("the cursor is that of another stream")
         best = state["best"]
         self.step, self.cursor, self.totals = step, state["cursor"], Totals(**state["totals"])
         self.best = best and (best[0], best[1])

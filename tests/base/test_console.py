@@ -126,6 +126,23 @@ def test_progress_in_a_log(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
     ]
 
 
+@pytest.mark.parametrize(("limit", "left"), [(40.0, "at most 40 s left"), (5000.0, "90 s left")])
+def test_a_limit_that_ends_sooner_than_the_steps_is_the_time_left(
+    limit: float, left: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = 0.0
+    monkeypatch.setattr(console.time, "monotonic", lambda: now)
+    with progress("train", 100) as advance:
+        now = 10.0
+        advance(10, "loss 3", limit)
+    assert capsys.readouterr().err.splitlines()[0] == f"train: 10 of 100, 10 s, {left} loss 3"
+    watch(monkeypatch)
+    shown_on(monkeypatch, width=100)
+    with progress("train", 1000) as advance:
+        advance(1, "", limit)
+    assert ("at most 40 s left" in capsys.readouterr().err) == (limit == 40.0)
+
+
 def test_an_error_ends_progress_without_a_last_line(capsys: pytest.CaptureFixture[str]) -> None:
     def fail() -> None:
         with progress("train", 10) as advance:

@@ -250,7 +250,9 @@ def test_what_cannot_be_loaded_is_refused_in_one_line(tmp_path):
     refused("model_type 'gpt2'", values | {"model_type": "gpt2"})
     refused("known: bert, roberta", values | {"model_type": ["bert"]})
     refused("hidden_act 'relu'", values | {"hidden_act": "relu"})
-    refused("missing required field .hidden_size.", {k: v for k, v in values.items() if k != "hidden_size"})
+    refused("config.json lacks .hidden_size.", {k: v for k, v in values.items() if k != "hidden_size"})
+    refused(r"hidden_size is 0: expected int >= 1", values | {"hidden_size": 0})
+    refused(r"from 3 to 2,147,483,647", values | {"max_position_embeddings": 2})
     refused("position_embeddings", values, {k: v for k, v in tensors.items() if "position" not in k})
     refused("shape", values | {"intermediate_size": 81})
     refused(r"config.json: model.pad_id: 500 is not one of", values | {"pad_token_id": 500})
@@ -419,6 +421,21 @@ def test_a_modernbert_without_local_theta_uses_the_global_one(tmp_path):
     assert Encoder.load(tmp_path).config.rope_theta_local == 80_000.0
     path.write_text(json.dumps(values | {"global_rope_theta": 80_000.0}))
     assert Encoder.load(tmp_path).config.rope_theta_local == 10_000.0
+    ropes = {"rope_parameters": {"full_attention": {"rope_theta": 70_000.0}}}
+    path.write_text(json.dumps(values | ropes | {"local_rope_theta": None}))
+    assert Encoder.load(tmp_path).config.rope_theta_local == 70_000.0
+    path.write_text(json.dumps(values | {"layer_types": []}))
+    with pytest.raises(BrimfulError, match="layer_types must have a full_attention layer first"):
+        Encoder.load(tmp_path)
+
+
+def test_whole_numbers_may_be_written_as_floats(tmp_path):
+    small("bert").save(tmp_path)
+    path = tmp_path / "config.json"
+    values = json.loads(path.read_text())
+    written = {k: float(v) if type(v) is int else v for k, v in values.items()}
+    path.write_text(json.dumps(written))
+    assert Encoder.load(tmp_path).config == small("bert").config
 
 
 @pytest.mark.parametrize(

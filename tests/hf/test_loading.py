@@ -14,10 +14,10 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 
 from brimful import Encoder
-from brimful.base.errors import BrimfulError
+from brimful.base.errors import BrimfulError, NotFiniteError
 from brimful.hf.folders import left_out, load_model, save_model
 from brimful.hf.model_folder import ModelFolder
-from brimful.hf.weights import weight_files
+from brimful.hf.weights import naming_weights, weight_files
 from brimful.model.heads import MaskedLMHead, SequenceHead
 from brimful.runs.directory import model_files
 from builders.encoders import random_row, run_peer, small, word_tokenizer
@@ -245,9 +245,34 @@ def test_what_is_missing_or_no_weights_is_named(tmp_path):
     refused("has no weights")
     torch.save([torch.ones(2)], tmp_path / "pytorch_model.bin")
     refused("holds no tensors by name")
+    elsewhere = {"sparse": torch.ones(2).to_sparse(), "meta": torch.ones(2, device="meta")}
+    torch.save(elsewhere, tmp_path / "pytorch_model.bin")
+    refused("holds no tensors by name")
+    torch.save({"x": torch.ones(2, dtype=torch.int64)}, tmp_path / "pytorch_model.bin")
+    refused(r"pytorch_model\.bin holds no weights in floating point")
+    for tensors in ({}, {"x": torch.ones(2, dtype=torch.int64)}):
+        save_file(tensors, tmp_path / "model.safetensors")
+        refused(r"model\.safetensors holds no weights in floating point")
     pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 3\n"
     (tmp_path / "model.safetensors").write_text(pointer)
     refused("git lfs pull")
+
+
+def test_a_shard_with_wrong_numbers_is_named(tmp_path):
+    small("bert").save(tmp_path)
+    in_form(tmp_path, "sharded")
+    shard = tmp_path / "model-00002-of-00003.safetensors"
+    tensors = load_file(shard)
+    name = min(tensors)
+    save_file(tensors | {name: torch.full_like(tensors[name], torch.nan)}, shard)
+    said = rf"{shard.name}: the tensor {name} holds NaN"
+    with pytest.raises(NotFiniteError, match=said), naming_weights(ModelFolder(tmp_path)):
+        raise NotFiniteError("outputs")
+    save_file(tensors | {name: tensors[name].to(torch.float8_e4m3fn)}, shard)
+    with pytest.raises(BrimfulError, match=rf"{shard.name} has weights in torch.float8_e4m3fn"):
+        Encoder.load(tmp_path)
+    with pytest.raises(NotFiniteError, match="outputs"), naming_weights(ModelFolder(tmp_path)):
+        raise NotFiniteError("outputs")
 
 
 @pytest.mark.parametrize("form", ["safetensors", "bin"])

@@ -41,6 +41,10 @@ def test_no_model_is_one_line(tmp_path: Path) -> None:
         ModelFolder.open(tmp_path, "model")
     with pytest.raises(BrimfulError, match="holds no model: there is no such folder"):
         ModelFolder.open(tmp_path / "none", "model")
+    (tmp_path / "text").mkdir()
+    (tmp_path / "text" / "MANIFEST.json").write_text("{}")
+    with pytest.raises(BrimfulError, match="it is prepared text; brimful pretrain --data"):
+        ModelFolder.open(tmp_path / "text", "model")
     (tmp_path / "config.yaml").write_text("seed: 0\n")
     with pytest.raises(BrimfulError, match="the run is not finished; continue it with --resume"):
         ModelFolder.open(tmp_path, "model")

@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from brimful.base.errors import BrimfulError
+from brimful.precision.gradients import gradient_norm
 from brimful.precision.scaler import AutomaticLossScaler
 from brimful.precision.watching import watch, watch_modules
 from builders.watched import LARGEST, Step, convolutional, histogram
@@ -411,6 +412,8 @@ def test_complex_parameters_are_left_alone():
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     scaler = AutomaticLossScaler(init_scale=4.0)
     scaler.scale(model(torch.randn(3, 6)).square().sum()).backward()
+    gradient = model.weight.grad
+    assert gradient_norm([gradient.conj()]) == gradient_norm([gradient]) > 0
     scaler.step(optimizer)
     scaler.update()
     assert (model.weight != 1).any()

@@ -67,6 +67,27 @@ def test_a_neighbour_and_the_nearer_the_likelier_at_all_exponents(dtype, seed):
         assert surplus[part].sum().abs() <= 6 * variance[part].sum().sqrt()
 
 
+@pytest.mark.parametrize(
+    ("dtype", "x"),
+    [
+        (torch.bfloat16, 1.0 + 1e-4),
+        (torch.bfloat16, 3e-39),
+        (torch.float16, 65000.3),
+        (torch.float16, -1.7e-7),
+    ],
+)
+def test_the_mean_of_a_million(dtype, x):
+    """Within four standard errors; the second and the last are subnormal. The key is fixed: another would
+    fail in one of 16,000 cases."""
+    x = torch.tensor([x])
+    rounded = round_stochastically(x.expand(1_000_000), dtype, int(derive_key("mean"))).double()
+    below, above = neighbours(x, dtype)
+    chance = ((x.double() - below) / (above - below)).item()
+    error = (rounded.mean() - x.double()).abs() / (above - below).abs()
+    assert error.item() <= 4 * (chance * (1 - chance) / 1e6) ** 0.5
+    assert rounded.unique().numel() == 2
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_what_the_format_has_stays(dtype, seed):
     bits = torch.arange(-(1 << 15), 1 << 15, dtype=torch.int32).to(torch.int16)  # all, -0 and NaNs too

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from brimful.base.errors import BrimfulError
+from brimful.base.storage import commit, read_json
 from brimful.data.batch import PackedBatch
 from brimful.data.example_batches import batch_of
 from brimful.data.example_stream import ExampleStream
@@ -15,6 +16,7 @@ from brimful.objectives.imitation import LayerDistillation
 from brimful.objectives.supervised import Supervised
 from brimful.optim.config import OptimizerConfig
 from brimful.optim.schedule import ScheduleConfig
+from brimful.runs.checkpoint import FORMAT
 from brimful.tasks.data import evaluation
 from brimful.train.config import TrainerConfig
 from brimful.train.metrics import MetricsLog, read_metrics
@@ -380,6 +382,28 @@ def test_negative_settings_are_refused(name):
         replace(TrainerConfig(), **{name: -1})
     with pytest.raises(BrimfulError, match=r"trainer\.clip is nan"):
         TrainerConfig(clip=float("nan"))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *(("best", {"x": None}), ("best", [2]), ("best", ["2", 0.5]), ("ranks", "two"), ("cursor", 3)),
+        *(("cursor", {"x": 1}), ("micro_batches", {"fell_to": "x"}), ("loss_scaling", {"scale": None})),
+        *(("totals", {"tokens": "many"}), ("totals", {"x": 1}), ("guard", {"left_out": [None]})),
+        ("guard", {"mean": None}),
+    ],
+)
+def test_a_checkpoint_with_another_state_is_refused_by_name(seed, tmp_path, key, value):
+    trainer_of(tmp_path, seed, checkpoint_every=12, held_out=examples_of(9, seed + 1)).run("test")
+    record = tmp_path / "checkpoints" / "step-12" / "checkpoint.json"
+    content = read_json(record)
+    before = content["state"][key]
+    changed = before | value if isinstance(before, dict) and isinstance(value, dict) else value
+    files = [record.parent / name for name in content["files"]]
+    commit(record, files, format=FORMAT, step=12, state=content["state"] | {key: changed})
+    again = trainer_of(tmp_path, seed, checkpoint_every=12, held_out=examples_of(9, seed + 1))
+    with pytest.raises(BrimfulError, match=r"step-12.* (remove it|remove that folder) and"):
+        again.resume()
 
 
 # Learning
