@@ -29,9 +29,10 @@ def default_device() -> torch.device:
     except RuntimeError as error:
         if "no kernel image" not in str(error):
             raise
+        version = torch.__version__.partition("+")[0]
         raise BrimfulError(
             f"torch {torch.__version__} has no code for {torch.cuda.get_device_name(device)}: for an older"
-            " GPU pip install torch==2.14 --index-url https://download.pytorch.org/whl/cu126, for a newer one"
-            " pip install --upgrade torch; or use the CPU, with CUDA_VISIBLE_DEVICES= (empty)"
+            f" GPU pip install torch=={version} --index-url https://download.pytorch.org/whl/cu126, for a"
+            " newer one pip install --upgrade torch; or use the CPU, with CUDA_VISIBLE_DEVICES= (empty)"
         ) from error
     return device

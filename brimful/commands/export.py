@@ -94,8 +94,13 @@ def export(config: ExportConfig) -> dict[str, Any]:
             needs a package or texts, the folder holds something else or another process exports to it,
             outputs or ids differ, or too much is lost on real texts.
     """
-    with FolderLock() as lock:
-        return _exported(config, lock)
+    try:
+        with FolderLock() as lock:
+            return _exported(config, lock)
+    except KeyboardInterrupt as stopped:
+        if not (Path(config.out) / RECORD).exists():
+            stopped.add_note("nothing was written")
+        raise
 
 
 def _exported(config: ExportConfig, lock: FolderLock) -> dict[str, Any]:

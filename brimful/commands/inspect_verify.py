@@ -7,6 +7,7 @@ from typing import Any
 
 from brimful.base.console import counted, progress, say
 from brimful.base.errors import BrimfulError
+from brimful.base.seals import CHECKSUMS, EXPORT
 from brimful.base.storage import read_commit, read_json, read_object, read_record, require_shape
 from brimful.corpus.pipeline.inventory import PLAN
 from brimful.corpus.shards import MANIFEST, ManifestRecord
@@ -51,8 +52,9 @@ def verify_folder(directory: Path) -> dict[str, Any]:
                 problems.append(str(error))
                 damaged.add(path)
             advance(1, path.name)
+    known = files | records
     for path, place in _data(directory):
-        if path not in files | records and place not in damaged:
+        if path not in known and place not in damaged:
             problems.append(f"{path} has no commit record: {place} is missing or damaged")
     if not (records or problems):
         raise BrimfulError(f"no commit records below {directory}: nothing to verify; prepare writes them")
@@ -60,8 +62,8 @@ def verify_folder(directory: Path) -> dict[str, Any]:
         say(problem)
     if problems:
         raise BrimfulError(
-            f"{counted(len(problems), 'commit record')} below {directory} and their files do not match: put"
-            " the right files back, or make them again"
+            f"{counted(len(problems), 'problem')} below {directory}: put the right files back, or make them"
+            " again"
         )
     return {"records": len(records), "files": len(files), "bytes": size}
 
@@ -73,6 +75,8 @@ def _is_record(path: Path) -> bool:
         BrimfulError: it is not JSON, as a damaged record may be.
     """
     value = read_json(path)
+    if path.name in (CHECKSUMS, EXPORT):
+        return True
     return isinstance(value, dict) and ("crc32" in value or isinstance(value.get("files"), dict))
 
 

@@ -31,6 +31,7 @@ from brimful.exporting.formats import Format, render
 from brimful.exporting.gate import describe_loss
 from brimful.hf.model_folder import OVERLAP
 from brimful.runs.directory import SUMMARY, read_summary
+from brimful.runs.places import CONFIG
 from brimful.tasks.judging.comparison import error_of
 from brimful.tasks.registry import TASKS, find_task
 
@@ -171,7 +172,8 @@ def card(export: Export, form: Format, name: str, found: Summary) -> str:
         found: the Summary of the export.
     """
     run = export.source.path.parent
-    made = branch(read_summary(run), OVERVIEW) if (run / SUMMARY).is_file() else {}
+    is_run = (run / SUMMARY).is_file() and (run / CONFIG).is_file()
+    made = branch(read_summary(run), OVERVIEW) if is_run else {}
     pipeline, about = PIPELINES[export.kind]
     rows = [row for table in found.tables for row in table.rows]
     return render(

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,9 @@ from safetensors.torch import load_file
 
 from brimful import Encoder
 from brimful.base.errors import BrimfulError
+from brimful.base.storage import atomic_directory
 from brimful.cli.main import main
+from brimful.commands import export as exporting
 from brimful.commands.export import export
 from brimful.corpus.text.special_ids import special_ids
 from brimful.corpus.text.tokenizer import load
@@ -263,7 +266,7 @@ def test_a_size_that_cannot_be_names_the_file(folder, tmp_path, capsys):
     for size in (10**13, 10**18):
         (folder / "config.json").write_text(json.dumps(values | {"vocab_size": size}))
         assert main(["export", str(folder), "--out", str(tmp_path / "out")]) == 1
-        assert f"{folder}/config.json: vocab_size: Expected `int` <= 2147483647" in capsys.readouterr().err
+        assert f"{folder}/config.json: vocab_size is {size}: expected int <= 2147483647" in capsys.readouterr().err
 
 
 def test_what_cannot_be_exported_is_refused(folder, tmp_path):
@@ -305,3 +308,29 @@ def test_a_second_export_to_a_folder_is_refused(folder, tmp_path, monkeypatch):
     assert refused[0].returncode == 1
     assert f"{out} is in use by process {os.getpid()}" in refused[0].stderr
     assert not (out / ".lock").exists()
+
+
+def test_an_interrupt_says_that_nothing_was_written(folder, tmp_path, monkeypatch, capsys):
+    """Until the folder has its name."""
+    line = ["export", str(folder), "--out", str(tmp_path / "out")]
+
+    @contextmanager
+    def late(*arguments):
+        with atomic_directory(*arguments) as place:
+            yield place
+        raise KeyboardInterrupt
+
+    def early(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(folders, "save_model", early)
+        assert main(line) == 130
+    assert capsys.readouterr().err.splitlines()[-1] == "brimful: interrupted; nothing was written"
+    assert not (tmp_path / "out").exists()
+    for _ in range(2):
+        with monkeypatch.context() as patch:
+            patch.setattr(exporting, "atomic_directory", late)
+            assert main(line) == 130
+        assert capsys.readouterr().err.splitlines()[-1] == "brimful: interrupted"
+        assert (tmp_path / "out" / "export.json").exists()

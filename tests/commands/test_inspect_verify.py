@@ -50,7 +50,7 @@ def test_a_flipped_bit_is_found_and_named(
                 continue
             path.write_bytes(damaged)
             capfd.readouterr()
-            with pytest.raises(BrimfulError, match=r"\d+ commit records? below .* do not match"):
+            with pytest.raises(BrimfulError, match=r"\d+ problems? below .*: put the right"):
                 verify(directory=str(out))
             assert path.name in capfd.readouterr().err
         path.write_bytes(content)
@@ -58,7 +58,7 @@ def test_a_flipped_bit_is_found_and_named(
     for missing in ("train-00000.tok", "train-00000.json"):
         content = (out / "shards" / missing).read_bytes()
         (out / "shards" / missing).unlink()
-        with pytest.raises(BrimfulError, match="do not match"):
+        with pytest.raises(BrimfulError, match=r"\d+ problems? below"):
             verify(directory=str(out))
         (out / "shards" / missing).write_bytes(content)
 
@@ -86,7 +86,7 @@ def test_a_record_that_is_destroyed_or_gone_is_found(
     path.unlink()
     if content is not None:
         path.write_text(content)
-    with pytest.raises(BrimfulError, match="do not match"):
+    with pytest.raises(BrimfulError, match=r"\d+ problems? below"):
         verify(directory=str(out))
     assert path.stem.partition("-")[0] in capfd.readouterr().err
 
@@ -99,6 +99,14 @@ def test_an_own_json_file_is_no_destroyed_record(corpus_dir: Path, tmp_path: Pat
     (tmp_path / "text").mkdir()
     (tmp_path / "text" / "notes.json").write_text("{}")
     assert verify(directory=str(tmp_path)) == verify(directory=str(out))
+
+
+@pytest.mark.parametrize("name", ["checksums.json", "export.json"])
+def test_the_record_of_a_model_is_known_by_its_name(corpus_dir: Path, tmp_path: Path, name: str) -> None:
+    shutil.copytree(corpus_dir, tmp_path / "data")
+    (tmp_path / name).write_text("{}")
+    with pytest.raises(BrimfulError, match=r"1 problem below .*: put the right files back"):
+        verify(directory=str(tmp_path))
 
 
 def test_what_cannot_be_verified(tmp_path: Path) -> None:

@@ -57,6 +57,17 @@ def made(encoder: Encoder, head: object = None, extra: dict[str, Any] | None = N
     return Export(encoder, head, None, ModelFolder(Path("given")), settings, True, reading)
 
 
+def test_a_summary_beside_a_model_is_of_its_run_where_the_options_stand_there_too(
+    encoder: Encoder, tmp_path: Path
+) -> None:
+    said = {"overview": {"title": "t", "verdict": "Accuracy 93 %", "tables": [], "charts": []}}
+    (tmp_path / "summary.json").write_text(json.dumps(said))
+    source = replace(made(encoder), source=ModelFolder(tmp_path / "model"))
+    assert "Accuracy 93 %" not in page_of(source)
+    (tmp_path / "config.yaml").touch()
+    assert "Accuracy 93 %" in page_of(source)
+
+
 def printed(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, *texts: str) -> str:
     with monkeypatch.context() as patch:
         for name in [name for name in sys.modules if name.split(".")[0] == "brimful"]:
