@@ -111,7 +111,8 @@ class App:
         is_large = len(texts) * max(len(model.labels), model.width) > LARGE_ANSWER_NUMBERS
         status, content, about = await asyncio.to_thread(write) if is_large else write()
         timing = ", ".join(f"{name};dur={1e3 * seconds:.1f}" for name, seconds in times.items())
-        about.append((b"server-timing", timing.encode()))
+        if timing:
+            about.append((b"server-timing", timing.encode()))
         if cut := sum(bool(text.cut) for text in texts):  # routers' labels have no place to say it
             about.append((b"x-truncated-texts", b"%d" % cut))
         self.metrics.seconds.observe(time.monotonic() - started)

@@ -101,7 +101,8 @@ def decoded(decoder: "msgspec.json.Decoder[Any]", body: bytes) -> Any:
         if any(body.count(b'"%s"' % name.encode()) > 1 for name in found.__struct_fields__):
             json.loads(body, object_pairs_hook=_refuse_twice)
     except msgspec.ValidationError as error:
-        raise RefusedError(422, f"{error}{TOKEN_IDS if '$.input[' in str(error) else ''}") from None
+        are_ids = any(f"got `{kind}` - at `$.input[" in str(error) for kind in ("int", "array"))
+        raise RefusedError(422, f"{error}{TOKEN_IDS if are_ids else ''}") from None
     except UnicodeDecodeError:
         raise RefusedError(400, "the body is not UTF-8") from None
     except (msgspec.DecodeError, RecursionError) as error:

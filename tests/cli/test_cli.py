@@ -81,6 +81,11 @@ def test_an_unknown_verb(verb: str, hint: str, capsys: pytest.CaptureFixture[str
     assert hint in error_line(err)
 
 
+def test_a_setting_that_cannot_be(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pretrain", "--data", "a", "--out", "b", "--packing.max-length", "2"]) == 1
+    assert "packing.max_length" in error_line(capsys.readouterr().err)
+
+
 def test_errors_are_one_line_and_a_traceback_on_request(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -121,6 +121,7 @@ def test_what_a_model_cannot_do_is_said(tmp_path: Path) -> None:
             assert (
                 "check_embedding_ctx_length=False" in server.refused(EMBEDDINGS, {"input": ids, **encoder})[1]
             )
+        assert "token ids" not in server.refused(EMBEDDINGS, {"input": [None], **encoder})[1]
         questions = {"model": "question-answering"}
         assert "text_b" in server.refused(CLASSIFY, {"text": "w1", **questions})[1]
         question = {"text": "w1", "text_b": "w2", **questions}

@@ -13,6 +13,7 @@ import time
 import urllib.request
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -104,19 +105,25 @@ import sys
 import time
 from brimful.cli.main import main
 from brimful.serving import connection, server
-look = server.Process._look
+look, made = server.Process._look, server.Connection.connection_made
+counts = [0]
 connection.PATIENCE = 0.5
 async def look_while_busy(self):
     def turn():
         time.sleep(0.2)
+        counts.append(0)
         loop.call_soon(turn)
     loop = asyncio.get_running_loop()
     turn()
     await look(self)
-server.Process._look = look_while_busy
-sys.exit(main(sys.argv[1:]))
+def count(self, transport):
+    counts[-1] += 1
+    made(self, transport)
+server.Process._look, server.Connection.connection_made = look_while_busy, count
+code = main(sys.argv[1:])
+print(max(counts), code)
 """
-"""A server whose loop takes long for a turn."""
+"""A server whose loop takes long for a turn. It prints the most connections that it accepted in one."""
 
 
 @pytest.fixture
@@ -315,6 +322,33 @@ def test_a_server_whose_engine_has_died_ends_with_an_error(folder: Path) -> None
     assert "the engine has stopped" in err
 
 
+def test_a_full_queue_refuses_and_the_connection_goes_on(folder: Path) -> None:
+    found: list[tuple[int, Any]] = []
+    body = json.dumps({"texts": ["w1 w2"] * 1024})
+
+    def ask(port: int) -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        for _ in range(20):
+            connection.request("POST", "/v1/classify", body, JSON)
+            response = connection.getresponse()
+            answer = json.loads(response.read())
+            found.append((response.status, answer))
+            assert (response.status == 429) == ("Retry-After" in response.headers)
+        connection.close()
+
+    with running(folder, "--queue-requests", "1", code=CODE) as process:
+        threads = [threading.Thread(target=ask, args=(process.port,)) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        process.end()
+    assert {status for status, _ in found} == {200, 429}
+    assert len(found) == 120
+    assert all(answer["error"]["type"] == "overloaded" for status, answer in found if status == 429)
+    assert all(len(answer["results"]) == 1024 for status, answer in found if status == 200)
+
+
 def test_a_body_that_is_too_large_is_refused_to_a_client_that_still_sends(folder: Path) -> None:
     with running(folder, code=PATIENT) as process:
         size = 10 << 20
@@ -389,6 +423,16 @@ def test_a_busy_loop_gives_a_client_more_time(folder: Path) -> None:
         with process.connect(head + body) as connection:
             assert b"a text has 1,200,000 characters" in answered(connection)[1]
         process.end()
+
+
+def test_a_busy_loop_accepts_all_connections_that_wait(folder: Path) -> None:
+    with running(folder, code=BUSY) as process:
+        request = b"GET /health/live HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+        connections = [process.connect(request) for _ in range(100)]
+        assert all(text_of(each).startswith("HTTP/1.1 200 ") for each in connections)
+        most, code = process.end()[0].splitlines()[-1].split()
+    assert int(most) >= 20
+    assert code == "0"
 
 
 def refusal(*arguments: str, **environment: str) -> str:

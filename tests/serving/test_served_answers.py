@@ -206,6 +206,9 @@ def test_an_answer_says_where_its_time_went_and_metrics_count_it(server: Asked) 
     response = server.post("/v1/classify", {"texts": TEXTS, "model": "classification"})
     timing = response.headers["server-timing"]
     assert [part.partition(";dur=")[0] for part in timing.split(", ")] == ["queue", "compute"]
+    response = server.post("/v1/classify", {"texts": [], "model": "classification"})
+    assert response.status_code == 200
+    assert "server-timing" not in response.headers
     after = server.get("/metrics").text
     name = 'brimful_texts_total{model="classification"}'
     counts = [
