@@ -266,7 +266,8 @@ def test_a_size_that_cannot_be_names_the_file(folder, tmp_path, capsys):
     for size in (10**13, 10**18):
         (folder / "config.json").write_text(json.dumps(values | {"vocab_size": size}))
         assert main(["export", str(folder), "--out", str(tmp_path / "out")]) == 1
-        assert f"{folder}/config.json: vocab_size is {size}: expected int <= 2147483647" in capsys.readouterr().err
+        said = f"{folder}/config.json: vocab_size is {size}: expected int <= 2147483647"
+        assert said in capsys.readouterr().err
 
 
 def test_what_cannot_be_exported_is_refused(folder, tmp_path):
