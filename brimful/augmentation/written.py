@@ -22,7 +22,8 @@ class TableRows:
 
     Attributes:
         form: .tsv, .csv, .jsonl or .parquet.
-        values: of each row, by column.
+        values: of each row, by column; short lines lack the last ones.
+        columns: of all rows.
         texts: the columns of its texts: one, or two of pairs.
         schema: of a Parquet file, pyarrow's.
         quoted: whether fields of a .tsv are quoted where they need it; in layouts of TSV, quotes are text.
@@ -30,6 +31,7 @@ class TableRows:
 
     form: str
     values: list[dict[str, Any]]
+    columns: list[str]
     texts: list[str]
     schema: Any
     quoted: bool
@@ -50,11 +52,13 @@ def read_rows(path: Path, layout: FileLayout) -> TableRows:
         )
     text, second = layout.columns.text, layout.columns.text_b
     values: list[dict[str, Any]] = []
+    columns: dict[str, None] = {}
     pairs, short = layout.pairs, 0
     place = "row" if form == ".parquet" else "line"
     with readable(path):
         for number, row in all_rows(path, form, layout):
             where = f"{path}, {place} {number}"
+            columns |= dict.fromkeys(row)
             pairs = pairs or (not values and row.get(second) is not None)
             wanted = [text, second] if pairs else [text]
             missing = [name for name in wanted if row.get(name) is None]
@@ -78,7 +82,7 @@ def read_rows(path: Path, layout: FileLayout) -> TableRows:
         warn(f"{path}: {counted(short, 'row')} without a text are left out")
     texts = [text, second] if pairs else [text]
     schema = _schema(path, texts) if form == ".parquet" else None
-    return TableRows(form, values, texts, schema, layout.form != ".tsv")
+    return TableRows(form, values, list(columns), texts, schema, layout.form != ".tsv")
 
 
 def _schema(path: Path, texts: list[str]) -> Any:
@@ -103,7 +107,7 @@ def table_file(path: Path, table: TableRows) -> Iterator[Callable[[dict[str, Any
         BrimfulError: it cannot be written.
     """
     waiting: list[dict[str, Any]] = []
-    with output_file(path, schema=table.schema, quoted=table.quoted) as output:
+    with output_file(path, schema=table.schema, quoted=table.quoted, header=table.columns) as output:
 
         def add(row: dict[str, Any]) -> None:
             waiting.append(row)

@@ -7,6 +7,7 @@ interrupted training continues from its checkpoint.
 import math
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -18,6 +19,7 @@ from typing import Any, NamedTuple
 
 from brimful.base.console import say
 from brimful.base.errors import BrimfulError
+from brimful.base.folder_lock import FolderLock
 from brimful.base.numbers import duration, percent, short
 from brimful.base.resources import usable_cores
 from brimful.base.seals import EXPORT
@@ -166,23 +168,33 @@ def run_line(words: Sequence[str], request: StopRequest) -> None:
     if verb != "prepare" and (out / CONFIG).exists():
         words = [verb, "--resume", str(out)]
     elif verb != "prepare":
-        shutil.rmtree(out, ignore_errors=True)  # what is left of a line that had not begun to train
+        remove_remains(out)
     say(f"brimful {shlex.join(words)}")
-    # Ctrl-C reaches a whole process group. In a group of its own, the line gets each signal once: from here.
-    with subprocess.Popen([sys.executable, "-m", "brimful", *words], process_group=0) as process:
-        forwarded = 0
+    # What the line prints goes to standard error (2), since --json keeps standard output for the demo's result.
+    with subprocess.Popen([sys.executable, "-m", "brimful", *words], stdout=2) as process:
+        is_forwarded = False
         while process.poll() is None:
-            try:
-                time.sleep(SIGNAL_WAIT_SECONDS)
-            except KeyboardInterrupt:  # the second Ctrl-C
+            time.sleep(SIGNAL_WAIT_SECONDS)
+            # A terminal sends Ctrl-C to the line's process too; `kill` sends its signal to the demo only.
+            if request.number not in (0, signal.SIGINT) and not is_forwarded:
                 process.send_signal(request.number)
-            if request.number and not forwarded:
-                forwarded = request.number
-                process.send_signal(forwarded)
+                is_forwarded = True
     if request.number:
         raise StoppedError(request.number, f"in `brimful {verb}`", "continue with the same command")
     if process.returncode:
         raise BrimfulError(f"the demo ends here, since this line failed: brimful {shlex.join(words)}")
+
+
+def remove_remains(out: Path) -> None:
+    """Remove what is left of a line that had not begun to train.
+
+    Raises:
+        BrimfulError: a process still works there, such as a line of a demo that was killed.
+    """
+    if out.exists():
+        with FolderLock() as lock:
+            lock.take(out)
+            shutil.rmtree(out)
 
 
 def collect_results(out: Path, data: Mapping[str, int], seconds: Mapping[str, float]) -> dict[str, Any]:

@@ -21,6 +21,9 @@ from brimful.packing.assignment import assign
 from brimful.packing.histogram import count_lengths
 from brimful.packing.pack_first import best_fit
 
+SAMPLED_UPDATES = 64
+"""The first updates of a run, whose fullest micro-batch says what S is."""
+
 
 class ExampleStream:
     """Updates of exactly `sequences` examples, in micro-batches of at most `tokens` tokens, or as many as an
@@ -68,6 +71,8 @@ class ExampleStream:
         mine = update[self.rank :: self.world]
         if not self.fixed_shapes:
             return [rounded_batch(self.examples, index) for index in mine], following
+        if self._slots.known("examples") is None:
+            self._slots.choose("examples", self._needed_first())
         S = self._slots.choose("examples", self._needed(update))
         return [batch_of(self.examples, index, self.tokens, S) for index in mine], following
 
@@ -90,6 +95,14 @@ class ExampleStream:
         row_offsets, order = assign(best_fit(count_lengths(lengths), self.tokens), lengths, key)
         packed = [index[order[a:b]] for a, b in pairwise(row_offsets)]
         return packed, {"epoch": epoch, "example": start}
+
+    def _needed_first(self) -> int:
+        """What the first updates of a run need. A resume finds the same S, and so the same bits of sums."""
+        needed, cursor = 0, self.start()
+        for _ in range(SAMPLED_UPDATES):
+            update, cursor = self.micro_batches(cursor)
+            needed = max(needed, self._needed(update))
+        return needed
 
     def _needed(self, update: Sequence[np.ndarray]) -> int:
         """Sequence slots that the micro-batches of an update need."""

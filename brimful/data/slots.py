@@ -1,10 +1,11 @@
 """S, the sequence slots of a micro-batch: room for nearly all micro-batches to come, and few empty slots.
 
 Kernels of attention visit every slot, so empty ones cost time, and each new S costs a compilation. S is what
-the first update of its kind needs, and about two standard deviations more. It grows when a micro-batch needs
-more: no sequence is dropped. Empty sequences add nothing to any loss. A resume may find another S: the loss
-of masked language modelling is the same to the last bit, sums over sequences are to rounding. T is the
-capacity of the rows, and `prediction_slots` gives M: both are a few percent above what is used.
+the first update of its kind needs (in fine-tuning, the first updates of the run), and about two standard
+deviations more. It grows when a micro-batch needs more: no sequence is dropped. Empty sequences add nothing
+to any loss. A resumed pretraining may find another S: the loss of masked language modelling is the same to
+the last bit, sums over sequences are to rounding. T is the capacity of the rows, and `prediction_slots` gives
+M: both are a few percent above what is used.
 """
 
 import math

@@ -57,12 +57,6 @@ def held_out_copies(table: Table, held_out: Sequence[Table], train: Table) -> np
     return found
 
 
-def rows_alike(table: Table, other: Table) -> np.ndarray:
-    """bool (n,), whether a row of a table is alike to one of another table, as `alike_rows` has it."""
-    groups = _sourced(_groups(_texts(other) + _texts(table)), sides_of(other) + sides_of(table))
-    return np.isin(groups[len(other) :], groups[: len(other)])
-
-
 def alike_rows(table: Table) -> np.ndarray:
     """The group of each row, int64 (n,): rows of equal groups are alike, or belong together in their table,
     such as questions on one context. Groups have numbers from 0. A warning says which text is no source."""

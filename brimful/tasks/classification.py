@@ -99,8 +99,17 @@ class Classification(Classes, Task):
         """Accuracy, F1 averaged over the classes that are a label or a prediction of any row (as scikit-learn
         does), Matthews correlation, of two classes also the F1 of the second, n, and the mean cross-entropy
         as `loss`."""
-        predicted, labels = answers.argmax(1), data.targets["label"]
+        labels = data.targets["label"]
         loss = cross_entropy_sum(torch.from_numpy(answers), torch.from_numpy(labels)) / len(labels)
+        return {**self._counted(answers.argmax(1), labels), "n": len(labels), "loss": float(loss)}
+
+    def primary_of(self, answers: np.ndarray, data: Encoded) -> Callable[[np.ndarray], float]:
+        """As `Task.primary_of`, without the cross-entropy."""
+        predicted, labels, name = answers.argmax(1), data.targets["label"], self.metrics[0].name
+        return lambda rows: self._counted(predicted[rows], labels[rows])[name]
+
+    def _counted(self, predicted: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+        """The metrics that follow from how often each class is a label, a prediction, and both."""
         # Never from a matrix of labels and predictions, which of 10,000 classes has 800 MB.
         guessed, labelled, right = (
             np.bincount(classes, minlength=len(self.labels))
@@ -113,8 +122,6 @@ class Classification(Classes, Task):
             "f1": float(scores[both > 0].mean()),
             "matthews": _matthews(*(counts.astype(np.float64) for counts in (guessed, labelled, right))),
             **({"positive_f1": float(scores[1])} if len(scores) == 2 else {}),
-            "n": len(labels),
-            "loss": float(loss),
         }
 
     def outputs_of(self, scores: np.ndarray) -> np.ndarray:

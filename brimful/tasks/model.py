@@ -182,8 +182,8 @@ def task_outputs(
 ) -> Outputs:
     """The outputs of a head for every example, or hidden states without one; both go into evaluation mode.
 
-    The head computes in float32 at least: 16 bits would round probabilities, one way or the other beside
-    other texts.
+    The head computes in the type of its own weights, also where the encoder computes in 16 bits: these would
+    round probabilities, one way or the other beside other texts.
 
     Returns:
         float32 (n, C) of sequences, ragged (tokens, C) of tokens.

@@ -7,6 +7,7 @@ from typing import Self
 import numpy as np
 import torch
 import torch.nn.functional as F
+from scipy import sparse
 from torch import Tensor
 
 from brimful.base.errors import BrimfulError
@@ -80,15 +81,29 @@ class MultiLabel(LabelSets, Task):
 
     def measure(self, answers: np.ndarray, data: Encoded) -> dict[str, float]:
         """F1 of all decisions together, and averaged over labels, where one without any text counts as 0."""
+        return self._measured(answers, data)(np.arange(len(data))) | {"n": len(data)}
+
+    def primary_of(self, answers: np.ndarray, data: Encoded) -> Callable[[np.ndarray], float]:
+        measured, name = self._measured(answers, data), self.metrics[0].name
+        return lambda rows: measured(rows)[name]
+
+    def _measured(self, answers: np.ndarray, data: Encoded) -> Callable[[np.ndarray], dict[str, float]]:
+        """The metrics as a function of rows: of decisions, only those for a label, and errors, are kept."""
         wanted, found = label_sets(data.targets["labels"], len(self.labels)), answers > 0
-        right, missed = (wanted & found).sum(0), (wanted ^ found).sum(0)
-        each = 2 * right / np.maximum(2 * right + missed, 1)
-        return {
-            "micro_f1": float(2 * right.sum() / max(2 * right.sum() + missed.sum(), 1)),
-            "macro_f1": float(each.mean()),
-            "exact": float((wanted == found).all(1).mean()),
-            "n": len(data),
-        }
+        hits, wrong = (sparse.csr_array(each, dtype=np.int64) for each in (wanted & found, wanted ^ found))
+        exact = np.diff(wrong.indptr) == 0
+
+        def measured(rows: np.ndarray) -> dict[str, float]:
+            times = np.bincount(rows, minlength=len(data))
+            right, missed = times @ hits, times @ wrong
+            each = 2 * right / np.maximum(2 * right + missed, 1)
+            return {
+                "micro_f1": float(2 * right.sum() / max(2 * right.sum() + missed.sum(), 1)),
+                "macro_f1": float(each.mean()),
+                "exact": float(times @ exact / len(rows)),
+            }
+
+        return measured
 
     def compared_rows(self, answers: np.ndarray, data: Encoded) -> list[Row]:
         """`gold` and `prediction`, both lists."""

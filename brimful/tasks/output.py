@@ -28,19 +28,27 @@ class Output:
         length: how many rows it will have, which only .npy has to know.
         schema: of a .parquet, pyarrow's; None: the first rows tell the types of its columns.
         quoted: whether fields of a .tsv are quoted where they need it.
+        header: the columns of a .tsv or .csv; None: those of the first row.
     """
 
     def __init__(
-        self, file: IO[bytes], path: Path, length: int = 0, schema: Any = None, quoted: bool = True
+        self,
+        file: IO[bytes],
+        path: Path,
+        length: int = 0,
+        schema: Any = None,
+        quoted: bool = True,
+        header: list[str] | None = None,
     ) -> None:
         self.file = file
         self.path = path
         self.length = length
         self.schema = schema
         self.quoted = quoted
+        self.header = header
 
     def rows(self, rows: Iterable[Row]) -> None:
-        """Add rows, which have the columns of the first."""
+        """Add rows, whose columns are in the header."""
         raise NotImplementedError
 
     def vectors(self, name: str, vectors: np.ndarray) -> None:
@@ -84,19 +92,23 @@ class _Fields(Output):
     """Lines of .tsv or .csv, which end in a line feed. Fields with a delimiter, a quote or a line end are
     quoted, in both forms."""
 
-    header: list[str] | None = None
+    begun = False
 
     def rows(self, rows: Iterable[Row]) -> None:
         # Every Python quotes a field with a character of this line end in it, and no other.
-        options: dict[str, Any] = {"lineterminator": "\r\n"}
-        options |= {} if self.quoted else {"quoting": csv.QUOTE_NONE, "quotechar": None}
         delimiter = "\t" if self.path.suffix == ".tsv" else ","
-        writer = csv.writer(_Encoded(self.file), delimiter=delimiter, **options)
+        quoting = csv.writer(_Encoded(self.file), delimiter=delimiter, lineterminator="\r\n")
+        write = quoting.writerow if self.quoted else self._write_plain
         for row in rows:
             if self.header is None:
                 self.header = list(row)
-                writer.writerow(self.header)
-            writer.writerow([_cell(row.get(name, "")) for name in self.header])
+            if not self.begun:
+                write(self.header)
+                self.begun = True
+            write([_cell(row.get(name, "")) for name in self.header])
+
+    def _write_plain(self, fields: Iterable[Any]) -> None:
+        self.file.write("\t".join(map(str, fields)).encode() + b"\n")
 
 
 class _Encoded:

@@ -76,7 +76,14 @@ class Regression(Numbers, Task):
 
     def measure(self, answers: np.ndarray, data: Encoded) -> dict[str, float]:
         """The metrics and n. Predictions, or labels, that are all equal have a correlation of 0."""
-        values, labels = answers[:, 0].astype(np.float64), data.targets["label"].astype(np.float64)
+        return self._measured(answers, data.targets["label"])
+
+    def primary_of(self, answers: np.ndarray, data: Encoded) -> Callable[[np.ndarray], float]:
+        labels, name = data.targets["label"], self.metrics[0].name
+        return lambda rows: self._measured(answers[rows], labels[rows])[name]
+
+    def _measured(self, answers: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+        values, labels = answers[:, 0].astype(np.float64), labels.astype(np.float64)
         varied = np.ptp(values) > 0 and np.ptp(labels) > 0
         return {
             "pearson": float(stats.pearsonr(values, labels).statistic) if varied else 0.0,

@@ -44,16 +44,19 @@ class Tagging:
         Args:
             scores: float64 (n, tags), log-probabilities; n >= 1.
         """
-        return _best_path(scores, *self._rules)
+        tags, *rules = self._states
+        return tags[_best_path(scores[:, tags], *rules)]
 
     @cached_property
-    def _rules(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """What may follow what.
+    def _states(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """What may follow what. A state is a tag, or a tag whose word goes on (`CONTINUED`), which decides
+        what may follow as the tag does.
 
         Returns:
-            begins: bool (tags,), whether a text may begin with it, and it may follow any tag that ends.
-            ends: bool (tags,), whether a text may end with it, or a tag that begins may follow it.
-            follows: int64 (tags, k), the other tags that it may follow; -1 behind them.
+            tags: int64 (states,), the tag of each.
+            begins: bool (states,), whether a text may begin with it, and it may follow any state that ends.
+            ends: bool (states,), whether a text may end with it, or a state that begins may follow it.
+            follows: int64 (states, k), the other states that it may follow; -1 behind them.
         """
         given: dict[str, set[str]] = {label: set() for label in self.labels}
         for tag in self.tags:
@@ -70,7 +73,7 @@ class Tagging:
         begins, ends, before = [], [], list[list[int]]()
         for mark, label in self.tags:
             marks = given.get(label, set())
-            starts = closes = mark in ("B", "S", OUTSIDE, CONTINUED)
+            starts = closes = mark in ("B", "S", OUTSIDE)
             if mark == "B":
                 closes = "S" not in used or not marks & {"I", "E"}
             elif mark == "I":
@@ -80,45 +83,53 @@ class Tagging:
             begins.append(starts)
             ends.append(closes)
             within: list[int] = []
-            if mark == CONTINUED:  # it goes on with a word in any span, and so may what is behind it
-                within = list(range(len(self.tags)))
-            elif mark in ("I", "E"):
-                spans = [(label, "B"), (label, "I"), ("", CONTINUED)]
+            if mark in ("I", "E"):
+                spans = [(label, "B"), (label, "I")]
                 within = [i for i, tag in enumerate(self.tags) if (tag.label, tag.mark) in spans]
             before.append(within)
+        count = len(self.tags)
+        tags = list(range(count))
+        going_on = [i for i, tag in enumerate(self.tags) if tag.mark == CONTINUED]
+        if going_on:  # state count + i is tag i whose word goes on
+            before = [[*each, *(count + i for i in each)] for each in before]
+            before += [[i, count + i] for i in range(count)]
+            tags += going_on[:1] * count
+            begins += [tag.mark == OUTSIDE for tag in self.tags]
+            ends *= 2
         width = max(map(len, before), default=0)
         follows = [each + [-1] * (width - len(each)) for each in before]
-        return np.array(begins), np.array(ends), np.array(follows, dtype=np.int64).reshape(len(begins), width)
+        table = np.array(follows, dtype=np.int64).reshape(len(tags), width)
+        return np.array(tags), np.array(begins), np.array(ends), table
 
 
 @compiled
 def _best_path(scores: np.ndarray, begins: np.ndarray, ends: np.ndarray, follows: np.ndarray) -> np.ndarray:
-    """The tags, int64 (n,), with the highest sum of scores (n, tags) on an allowed path."""
+    """The states, int64 (n,), with the highest sum of scores (n, states) on an allowed path."""
     n, count = scores.shape
     before = np.zeros((n, count), dtype=np.int64)
     best = np.where(begins, scores[0], -np.inf)
     following = np.empty(count)
     for position in range(1, n):
         top = _best_end(best, ends)
-        for tag in range(count):
-            previous = top if begins[tag] else -1
-            for other in follows[tag]:
+        for state in range(count):
+            previous = top if begins[state] else -1
+            for other in follows[state]:
                 if other >= 0 and (previous < 0 or best[other] > best[previous]):
                     previous = other
-            before[position, tag] = previous
-            following[tag] = best[previous] + scores[position, tag] if previous >= 0 else -np.inf
+            before[position, state] = previous
+            following[state] = best[previous] + scores[position, state] if previous >= 0 else -np.inf
         best[:] = following
-    tags = np.empty(n, dtype=np.int64)
-    tags[n - 1] = _best_end(best, ends)
+    states = np.empty(n, dtype=np.int64)
+    states[n - 1] = _best_end(best, ends)
     for position in range(n - 1, 0, -1):
-        tags[position - 1] = before[position, tags[position]]
-    return tags
+        states[position - 1] = before[position, states[position]]
+    return states
 
 
 @compiled
 def _best_end(best: np.ndarray, ends: np.ndarray) -> int:
     top = -1
-    for tag in range(len(best)):
-        if ends[tag] and (top < 0 or best[tag] > best[top]):
-            top = tag
+    for state in range(len(best)):
+        if ends[state] and (top < 0 or best[state] > best[top]):
+            top = state
     return top

@@ -217,6 +217,15 @@ class Task(PredictionForm, Protocol):
     def measure(self, answers: Any, data: Encoded) -> dict[str, float]:
         """The metrics of the answers, and `n`."""
 
+    def primary_of(self, answers: Any, data: Encoded) -> Callable[[np.ndarray], float]:
+        """The primary metric as a function of rows, int64, of `data`, which is called often."""
+
+        def measured(rows: np.ndarray) -> float:
+            some = answers[rows] if isinstance(answers, np.ndarray) else [answers[row] for row in rows]
+            return self.measure(some, data.take(rows))[self.metrics[0].name]
+
+        return measured
+
     def outputs_of(self, scores: np.ndarray) -> np.ndarray:
         """The outputs with these `scores`, float32 (rows, C): the way back, up to what does not change them.
 

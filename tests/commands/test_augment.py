@@ -146,6 +146,22 @@ def test_a_layout_names_the_columns(folder, tmp_path) -> None:
     assert {row["label"] for row in rows} == {"0", "1"}
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        "sentence\tlabel\nhappy\nangry dog\t0\n",  # the first line is short
+        "sentence\nhappy\n\nangry dog\n",
+    ],
+)
+def test_a_layout_of_lines_keeps_every_column_and_empty_texts(folder, tmp_path, content: str) -> None:
+    source, out = tmp_path / "in.tsv", tmp_path / "out.tsv"
+    source.write_text(content, encoding="utf-8")
+    brimful.augment(input=source, output=out, encoder=folder, layout="glue/sst-2", copies=1, rate=0.0)
+    width = content.split("\n")[0].count("\t")
+    wanted = [line + "\t" * (width - line.count("\t")) for line in content.splitlines()]
+    assert out.read_text(encoding="utf-8").splitlines() == wanted
+
+
 def test_without_a_head_words_get_neighbours_and_a_line_says_so(bare, tmp_path, capsys) -> None:
     source = write(tmp_path / "in.jsonl", rows_of())
     summary = brimful.augment(input=source, output=tmp_path / "a.jsonl", encoder=bare)

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -104,11 +105,14 @@ def test_an_interrupted_demo_goes_on_to_the_same_results(tmp_path: Path) -> None
 def stop_demo(out: Path, begun: str, number: signal.Signals) -> str:
     """Start a demo, and stop it with a signal as soon as a file exists; returns what it printed."""
     command = [sys.executable, "-m", "brimful", "demo", "--out", str(out), "--max-reviews", "150"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, process_group=0) as process:
         while not list(out.glob(begun)):
             assert process.poll() is None
             time.sleep(0.02)
-        process.send_signal(number)
+        if number == signal.SIGINT:  # as a terminal does
+            os.killpg(process.pid, number)
+        else:
+            process.send_signal(number)
         printed = process.communicate()[1]
     assert process.returncode == 128 + number
     return printed
@@ -126,6 +130,19 @@ def test_a_complete_folder_is_not_made_again(tmp_path: Path, capsys: pytest.Capt
     (tmp_path / "summary.json").write_text("{}")
     run_line(["finetune", "--nonsense", "--out", str(tmp_path)], StopRequest())
     assert "already finished" in capsys.readouterr().err
+
+
+def test_what_a_line_prints_is_no_result_of_the_demo(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "text.txt").write_text("one two three\n" * 50)
+    out = tmp_path / "data"
+    out.mkdir()
+    words = ["prepare", str(tmp_path / "text.txt"), "--out", str(out), "--tokenizer", "train:64"]
+    run_line(words, StopRequest())
+    printed = capfd.readouterr()
+    assert not printed.out
+    assert "Prepared corpus" in printed.err
 
 
 def check_whole(summary: dict[str, Any], out: Path) -> dict[str, Any]:

@@ -104,6 +104,8 @@ def test_where_there_is_no_corpus_and_no_run(folder: Path, tmp_path: Path) -> No
         inspect(directory=str(tmp_path))
     with pytest.raises(BrimfulError, match="is not a folder"):
         inspect(directory=str(tmp_path / "nowhere"))
+    with pytest.raises(BrimfulError, match=r"--update is for a run of pretrain, and .* is a prepared folder"):
+        inspect(directory=str(folder), update=1)
     (tmp_path / "config.yaml").write_text((folder / "config.yaml").read_text(encoding="utf-8"))
     for values in ({}, {"update": 1}):
         with pytest.raises(BrimfulError, match=r"no finished corpus .* and no pretraining run"):

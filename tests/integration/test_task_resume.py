@@ -73,6 +73,7 @@ def distil_line(inputs: Path, runs: Path, out: Path) -> tuple[Any, ...]:
     weights of its own."""
     shape = ("--student-layers", 1, "--student-hidden", 16, "--unlabelled", inputs / "more.txt")
     epochs = ("--layers.epochs", 2, "--logits.epochs", 2, "--precision", "fp32", "--batch", 16)
+    epochs = (*epochs, "--baseline", "full")
     return ("distil", "--teacher", runs / "finetune", "--out", out, *shape, *epochs, *LOOP)
 
 

@@ -16,6 +16,7 @@ from brimful.base.console import recorded_warnings
 from brimful.base.errors import BrimfulError
 from brimful.data.ragged import Ragged
 from brimful.tables import slices
+from brimful.tables.layouts import find_layout
 from brimful.tables.table_files import read_file
 from brimful.tasks import cache
 from brimful.tasks import task as task_module
@@ -149,6 +150,20 @@ def test_a_table_in_slices_is_the_whole_table(
         assert ours is None or list(ours) == list(theirs), name
 
 
+def test_rows_that_are_left_out_of_slices_are_counted_once(
+    tmp_path: Path,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    rows = [f"{row}\tA\tB\t{('-', 'neutral')[row % 2]}" for row in range(9)]
+    (tmp_path / "a.tsv").write_text("\n".join(["index\tsentence1\tsentence2\tgold_label", *rows]) + "\n")
+    monkeypatch.setattr(slices.Slices.__init__, "__defaults__", (1, slices.CHARACTERS))
+    table = TaskFiles(find_task("classification"), find_layout("glue/mnli")).read(tmp_path / "a.tsv")
+    assert (len(table), table.lines.tolist()) == (4, [3, 5, 7, 9])
+    assert capfd.readouterr().err.count("5 rows with the label - are left out") == 1
+
+
 def test_a_fault_in_a_later_slice_leaves_no_entry(
     tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -177,7 +192,7 @@ def test_a_full_disk_costs_no_more_than_the_entry(
     monkeypatch.setattr(cache, "_write", full)
     assert list(encoded(kind, path, tokenizer).table.texts) == ["the good", "", "the good"]
     said = capfd.readouterr().err
-    assert "encoded task files are not kept" in said
+    assert said.count("encoded task files are not kept") == 1
     assert said.count("have an empty text") == 1
 
 

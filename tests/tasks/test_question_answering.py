@@ -1,6 +1,7 @@
 """Answers: files, windows, the loss and n-best against transformers' definitions, scores by hand."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -222,6 +223,30 @@ def test_answers_are_as_long_as_the_longest_of_train(tmp_path: Path, tokenizer: 
             TASK.with_settings({"max_answer_length": wrong})
 
 
+def test_the_threshold_is_the_best_of_dev(tmp_path: Path, tokenizer: Tokenizer, seed: int):
+    random = np.random.default_rng(seed)
+    rows = [[(0, "w0")] if number % 3 else [] for number in range(60)]
+    table = read_questions(write(tmp_path / "a.json", squad(rows)), labelled=True)
+    data = TASK.encode(table, tokenizer, 64, None, labelled=True)
+    scores = random.normal(size=(60, data.examples.lengths[0], 2))
+    scores[:, 3] += 4  # w0 is what it would answer, and no answer is far too likely
+    scores[:, 0] += np.where([not row for row in rows], 8, 6)[:, None]
+    answers = TASK.answers(Ragged.of(scores, np.float32, (2,)), data)
+    fitted = TASK.fitted(answers, data)
+    assert fitted.no_answer_threshold > 0
+    margins = [prediction.margin for prediction in answers]
+    each = [replace(TASK, no_answer_threshold=t).measure(answers, data)["f1"] for t in (-99.0, *margins)]
+    measured = fitted.measure(answers, data)
+    assert measured["f1"] == pytest.approx(max(each)) == pytest.approx(measured["best_f1"])
+    assert measured["best_f1_threshold"] == fitted.no_answer_threshold
+    by_cmrc = TASK.compared_by("lcs_f1").fitted(answers, data)
+    assert (by_cmrc.primary_metric[0], by_cmrc.no_answer_threshold) == ("lcs_f1", fitted.no_answer_threshold)
+    for name, task in (("answered", TASK), ("squad1", QuestionAnswering())):  # nothing to fit on
+        rows = [row or [(0, "w0")] for row in rows]
+        table = read_questions(write(tmp_path / f"{name}.json", squad(rows)), labelled=True)
+        assert task.fitted(answers, replace(data, table=table)) == task
+
+
 @given(rows=st.lists(st.tuples(st.integers(-2, 2), TEXTS, TEXTS), min_size=2, max_size=12))
 def test_no_threshold_is_better_on_dev_than_the_fitted_one(rows: list[tuple[int, str, str]]):
     """Of few margins, so that many are equal; spans may be missing, and answers may be no word at all."""
@@ -229,7 +254,7 @@ def test_no_threshold_is_better_on_dev_than_the_fitted_one(rows: list[tuple[int,
     table = QuestionTable(Path("dev"), ["q"] * len(rows), ["c"] * len(rows), golds, ids=["i"] * len(rows))
     dev = Encoded(table, Examples([], [], {}, 8, 0))
     answers = [Prediction([Scored(0, span, 5.0)] * bool(span), 5.0 + margin) for margin, span, _ in rows]
-    for metric in ("f1", "exact"):
+    for metric in ("f1", "exact", "lcs_f1"):
         task = TASK.compared_by(metric)
         if len({bool(gold) for gold in golds}) < 2:
             assert task.fitted(answers, dev) == task

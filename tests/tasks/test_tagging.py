@@ -28,10 +28,11 @@ def allowed(tags: tuple[str, ...], scheme: str) -> bool:
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 @settings(max_examples=10)
-@given(n=st.integers(1, 4), seed=st.integers(0, 2**32 - 1))
-def test_the_best_tags_are_those_of_all_that_seqeval_allows(scheme: str, n: int, seed: int):
+@given(n=st.integers(1, 4), seed=st.integers(0, 2**32 - 1), goes_on=st.booleans())
+def test_the_best_tags_are_those_of_all_that_seqeval_allows(scheme: str, n: int, seed: int, goes_on: bool):
+    """With X, the tags of words are allowed: X goes on with a word in whatever its first token is."""
     marks, theirs = SCHEMES[scheme]
-    names = ["O", *(f"{mark}-{label}" for label in "AB" for mark in marks)]
+    names = ["O", *(f"{mark}-{label}" for label in "AB" for mark in marks), *["X"] * goes_on]
     random = np.random.default_rng(seed)
     random.shuffle(names)
     scores = random.normal(size=(n, len(names)))
@@ -39,7 +40,8 @@ def test_the_best_tags_are_those_of_all_that_seqeval_allows(scheme: str, n: int,
         tags: sum(scores[place, names.index(tag)] for place, tag in enumerate(tags))
         for tags in product(names, repeat=n)
     }
-    best = next(tags for tags in sorted(sums, key=lambda tags: -sums[tags]) if allowed(tags, theirs))
+    words = {tags: tuple(tag for tag in tags if tag != "X") for tags in sums}
+    best = next(tags for tags in sorted(sums, key=lambda tags: -sums[tags]) if allowed(words[tags], theirs))
     assert tuple(names[tag] for tag in Tagging.of(names).best(scores)) == best
 
 
@@ -60,6 +62,23 @@ def test_allowed_sequences_stay_as_they_are(names: str, tokens: str):
     wanted = [names.split().index(tag) for tag in tokens.split()]
     scores = np.where(np.arange(len(names.split())) == np.array(wanted)[:, None], 0.0, -5.0)
     assert tagging.best(scores).tolist() == wanted
+
+
+@pytest.mark.parametrize(
+    ("names", "favoured", "wanted"),
+    [
+        ("O B-PER I-PER B-LOC I-LOC X", "B-PER X I-LOC", "B-PER X I-PER"),
+        ("O B-PER I-PER B-LOC I-LOC X", "O X I-LOC", "O X O"),
+        ("O B-PER I-PER E-PER S-PER X", "B-PER X", "S-PER X"),
+    ],
+)
+def test_what_follows_a_continued_word_follows_its_first_token(names: str, favoured: str, wanted: str):
+    tags = names.split()
+    scores = np.full((len(favoured.split()), len(tags)), -5.0)
+    for place, (best, second) in enumerate(zip(favoured.split(), wanted.split(), strict=True)):
+        scores[place, tags.index(second)] = -1.0
+        scores[place, tags.index(best)] = 0.0
+    assert [tags[tag] for tag in Tagging.of(tags).best(scores)] == wanted.split()
 
 
 def test_tags_that_a_model_lacks_never_win():

@@ -51,6 +51,10 @@ def available(task: Task) -> str | None:
     return missing("the ladder of baselines", "sklearn")
 
 
+class UnreadError(ValueError):
+    """No text has what a kind of features reads, such as words."""
+
+
 class Tfidf:
     """Words and pairs of words, runs of one to three characters, or both, by scikit-learn's TF-IDF, each with
     a norm of 1; of pairs each text has its own. `fit` reads the training table by the chosen `kind`."""
@@ -64,7 +68,7 @@ class Tfidf:
         """The features of a training table, on which those of other texts then depend.
 
         Raises:
-            ValueError: no text has what this kind reads, such as words.
+            UnreadError: no text has what this kind reads.
         """
         from scipy.sparse import hstack
         from sklearn.feature_extraction.text import TfidfVectorizer
@@ -75,8 +79,15 @@ class Tfidf:
         for column, texts in enumerate(columns):
             for name in self.kind.split(" and "):
                 reader = TfidfVectorizer(sublinear_tf=True, max_features=MAX_FEATURES, **_READERS[name])
-                read.append(reader.fit_transform(texts))
-                self._readers.append((column, reader))
+                try:
+                    read.append(reader.fit_transform(texts))
+                except ValueError as error:
+                    if "empty vocabulary" not in str(error):
+                        raise
+                else:
+                    self._readers.append((column, reader))
+        if not read:
+            raise UnreadError(f"no text has {self.kind}")
         return hstack(read).tocsr()
 
     def of(self, table: Table) -> Any:
@@ -324,7 +335,7 @@ def _choice(
     middle, most, best = features.strengths[len(features.strengths) // 2], -np.inf, None
     for kind in features.kinds:
         features.kind = kind
-        with suppress(ValueError):  # texts without words
+        with suppress(UnreadError):
             ours, theirs = features.fit(fit.table), features.of(dev.table)
             reached = score(middle)
             if reached > most:

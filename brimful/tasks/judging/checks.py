@@ -123,14 +123,17 @@ def _row_texts(table: Table) -> list[str]:
     return ["\n\n".join(sorted(filter(None, map(normalised, key)))) for key in table.keys()]  # noqa: SIM118
 
 
-def overlap(first: Table, other: Table) -> tuple[dict[int, int], dict[int, int]]:
+def overlap(first: Table, other: Table, *, near: bool = True) -> tuple[dict[int, int], dict[int, int]]:
     """The rows of `other` that are in `first`, each with the row there, from 0: of the same text, at most
-    case, width and spaces apart; and of one that is only almost the same (`corpus.dedup.near_pairs`)."""
+    case, width and spaces apart; and, with `near`, of one that is only almost the same
+    (`corpus.dedup.near_pairs`)."""
     known: dict[str, int] = {}
     for row, text in enumerate(_row_texts(first)):
         known.setdefault(text, row)
     asked = _row_texts(other)
     same = {row: known[text] for row, text in enumerate(asked) if text in known}
+    if not near:
+        return same, {}
     rest = [row for row in range(len(asked)) if row not in same]
     distinct = list(known)
     match = near_pairs(distinct, [asked[row] for row in rest])[0]
@@ -138,10 +141,10 @@ def overlap(first: Table, other: Table) -> tuple[dict[int, int], dict[int, int]]
     return same, {row: known[distinct[index]] for row, index in pairs if index >= 0}
 
 
-def check_overlap(first: Table, other: Table) -> list[Finding]:
-    """Rows of `other` that are in `first` too, exactly or nearly, or share a long text with it."""
-    same, near = overlap(first, other)
-    sources, shared = sources_of(first), dict[int, int]()
+def check_overlap(first: Table, other: Table, *, exact: bool = False) -> list[Finding]:
+    """Rows of `other` that are in `first` too, exactly or, unless `exact`, nearly, or share a long text."""
+    same, near = overlap(first, other, near=not exact)
+    sources, shared = {} if exact else sources_of(first), dict[int, int]()
     for row, texts in enumerate(sides_of(other)):
         in_both = sources.keys() & set(texts)
         if in_both and row not in same and row not in near:
@@ -170,7 +173,11 @@ def check_labels(table: Table, named: Sequence[Sequence[str]], known: frozenset[
     by_key: dict[str, list[str]] = {}
     for name in sorted(known | own):
         by_key.setdefault(_label_key(name), []).append(name)
-    alike = [name for names in by_key.values() if len(names) > 1 for name in names]
+    alike: list[str] = []
+    for names in by_key.values():
+        here = own.intersection(names)
+        if len(names) > 1 and (len(here) > 1 or here - known):  # else the finding is train's
+            alike += names
     odd = {
         "labels alike": (
             alike,
@@ -212,7 +219,7 @@ def check_tables(tables: Sequence[Table], *, named: bool) -> list[Finding]:
         if names is not None:
             found += check_labels(table, names, known)
         for earlier in tables[:place]:
-            found += check_overlap(earlier, table)
+            found += check_overlap(earlier, table, exact=earlier is not tables[0])  # near pairs take long
     return found
 
 
@@ -265,9 +272,11 @@ def check_before(data: TaskData, encoder: Encoder, *, own_dev: bool) -> tuple[li
         own_dev: whether dev is a table of its own, not a part of train.
     """
     assert encoder.tokenizer is not None
-    parts = {"train": data.train, "test": data.test}
+    # A later table leaks from an earlier one: dev chooses what test measures.
+    parts = {"train": data.train}
     if own_dev and data.dev is not None:
         parts["dev"] = data.dev
+    parts["test"] = data.test
     parts |= {f"more_tests[{index}]": part for index, part in enumerate(data.more_tests)}
     findings = check_tables([part.table for part in parts.values()], named="labels" in data.task.facts)
     tokens = {name: count_tokens(part, encoder.tokenizer) for name, part in parts.items()}

@@ -73,13 +73,6 @@ def over_seeds(measured: Sequence[Mapping[str, float]]) -> dict[str, Any]:
     return found
 
 
-def _measure_primary(model: Judged, rows: np.ndarray, data: Encoded) -> float:
-    """The primary metric of a model on some rows, which are `data`."""
-    task, every = model
-    answers = every[rows] if isinstance(every, np.ndarray) else [every[row] for row in rows]
-    return task.measure(answers, data)[task.metrics[0].name]
-
-
 class MethodComparison:
     """Methods to solve a task, side by side on the same test rows by the primary metric, of each the mean
     over the models of its seeds.
@@ -98,12 +91,11 @@ class MethodComparison:
 
     def __init__(self, methods: Mapping[str, Sequence[Judged]], test: Encoded) -> None:
         self.methods, self.test = methods, test
-        models = [one for each in methods.values() for one in each]
+        measures = [task.primary_of(answers, test) for each in methods.values() for task, answers in each]
         ends = np.cumsum([len(each) for each in methods.values()])[:-1]
 
         def measure(rows: np.ndarray) -> list[np.ndarray]:
-            data = test.take(rows)
-            return np.split(np.array([_measure_primary(one, rows, data) for one in models]), ends)
+            return np.split(np.array([of(rows) for of in measures]), ends)
 
         means, self._covariance = jackknifed(
             lambda rows: [float(runs.mean()) for runs in measure(rows)], test.table.groups()

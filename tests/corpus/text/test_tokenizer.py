@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from brimful.base.errors import BrimfulError
+from brimful.commands.prepare import prepare
 from brimful.corpus.text.special_ids import mask_id, named_as, remember_side, special_ids, truncation_side
 from brimful.corpus.text.tokenizer import load, save, tokenizer_hash
 from brimful.corpus.text.tokenizer_pipelines import SPECIAL_TOKENS, bert, with_nfkc, with_special_tokens
@@ -251,8 +252,8 @@ def test_vocab_txt(tmp_path: Path) -> None:
 
 
 def test_a_unigram_tokenizer_is_loaded_but_not_trained(tmp_path: Path) -> None:
-    with pytest.raises(BrimfulError, match=r"unigram.*wordpiece or bpe.*tokenizer\.json"):
-        train(TEXTS, 300, model="unigram")
+    with pytest.raises(BrimfulError, match=r"model.*'unigram'"):
+        prepare(paths=[str(tmp_path)], out=str(tmp_path / "data"), model="unigram")
     tokenizer = Tokenizer(models.Unigram())
     tokenizer.normalizer = normalizers.NFKC()
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()

@@ -71,6 +71,15 @@ def test_rows_that_dev_and_test_share_are_found() -> None:
     assert "of 53 that are in dev.tsv too (row 1 " in found["leakage"].message
 
 
+def test_only_train_is_asked_for_what_is_almost_the_same() -> None:
+    """Near pairs of each two tables would take long."""
+    rows = distinct(40, 3)
+    almost = [(text[:-1] + "!", label) for text, label in rows]
+    first, second = table(rows, "dev.tsv"), table(almost, "test.tsv")
+    assert check_tables([table(distinct(40, 1)), first, second], named=False) == []
+    assert by_kind(check_tables([first, second], named=False)).keys() == {"near leakage"}
+
+
 def test_repeats_are_exact_or_differ_in_case_width_and_spaces() -> None:
     rows = [*distinct(30), ("Ｇood  stuff", "a"), ("good stuff", "a"), ("good stuff", "a")]
     found = by_kind(check_rows(table(rows)))
@@ -228,6 +237,13 @@ def test_an_unseen_label_names_the_one_that_is_almost_the_same() -> None:
     assert "'Pos', 'pos'" in found["labels alike"].message
 
 
+def test_labels_that_are_alike_in_train_are_not_repeated_of_each_table() -> None:
+    train = Table(Path("a.tsv"), ["x", "y", "z"], None, ["pos", "Pos", "neg"])
+    assert labels_of(train, train).keys() == {"labels alike"}
+    assert labels_of(Table(Path("b.tsv"), ["u", "v"], None, ["pos", "neg"]), train) == {}
+    assert labels_of(Table(Path("b.tsv"), ["u", "v"], None, ["pos", "Pos"]), train).keys() == {"labels alike"}
+
+
 def test_what_a_run_is_told_before_its_training() -> None:
     encoder = small("bert")
     encoder.tokenizer = word_tokenizer()
@@ -242,3 +258,9 @@ def test_what_a_run_is_told_before_its_training() -> None:
     assert {finding.kind for finding in findings} == {"duplicates", "leakage", "conflicts"}
     assert {record["table"] for record in told["findings"]} == {"train", "test"}
     assert (told["train"]["n"], told["train"]["tokens"]["median"]) == (4, 3)
+    data = TaskData(
+        Classification(["a", "b"]), train, encoded(["w6", "w5"], ["a", "b"], "dev.tsv"), train, test, 0
+    )
+    (shared,) = (each for each in check_before(data, encoder, own_dev=True)[0] if "dev.tsv" in each.message)
+    assert shared.file == "test.tsv"
+    assert "what is chosen or trained on dev.tsv is measured too well" in shared.message

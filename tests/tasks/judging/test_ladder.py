@@ -22,9 +22,11 @@ from brimful.tasks.answer_form import Prediction, Scored
 from brimful.tasks.classification import Classification
 from brimful.tasks.data import TaskData, drawn
 from brimful.tasks.encoded import Encoded, encode
-from brimful.tasks.judging.baselines import Tfidf, linear
+from brimful.tasks.judging.baselines import Tfidf, UnreadError, linear
 from brimful.tasks.judging.comparison import Judged, MethodComparison, jackknifed
+from brimful.tasks.multi_label import MultiLabel
 from brimful.tasks.question_answering import QuestionAnswering
+from brimful.tasks.regression import Regression
 from builders.encoders import word_tokenizer
 from builders.thin_encoders import thin_encoder
 from builders.verbs import labelled_rows, write_table
@@ -254,6 +256,27 @@ def test_the_error_of_several_seeds_is_that_of_rows_and_of_seeds(seed):
     assert single.difference("first", "second")["standard_error"] == 0
 
 
+def test_a_comparison_computes_the_primary_metric_and_no_other(seed, monkeypatch):
+    """`measure` with its cross-entropy takes ten times as long where there are many classes."""
+    random = np.random.default_rng(seed)
+    names = list("abcde")
+    wanted, rows = random.integers(0, 5, 60), random.integers(0, 60, 45)
+    data = made_up([f"w{number}" for number in range(60)], wanted.tolist())
+    answers = (random.normal(size=(60, 5)) + np.eye(5)[wanted]).astype(np.float32)
+    several = replace(data.table, labels=[[names[one], "e"] for one in wanted])
+    sets = encode(several, word_tokenizer(), 16, targets=MultiLabel(names).targets(several))
+    numbers = encode(data.table, word_tokenizer(), 16, targets={"label": wanted.astype(np.float32)})
+    for task, of in ((Classification(names), data), (MultiLabel(names), sets), (Regression(), numbers)):
+        for metric in task.metrics:
+            compared = task.compared_by(metric.name)
+            for some in (np.arange(60), np.unique(rows)):
+                measured = task.measure(answers[some], of.take(some))[metric.name]
+                assert compared.primary_of(answers, of)(some) == pytest.approx(measured)
+        with monkeypatch.context() as patch:
+            patch.setattr(type(task), "measure", lambda *_: pytest.fail("measured all"))
+            MethodComparison({"first": [Judged(task, answers)], "second": [Judged(task, -answers)]}, of)
+
+
 def test_wide_encoders_have_a_lower_default_rate(inputs, tmp_path):
     assert [default_rate(width) for width in (128, 256, 384, 768, 1024)] == [3e-4, 3e-4, 2e-4, 1e-4, 7.5e-5]
     settings = {name: value for name, value in SMALL.items() if name != "learning_rates"}
@@ -270,6 +293,46 @@ def test_a_column_of_empty_texts_is_no_obstacle_to_tfidf(seed):
     alone = Tfidf().fit(replace(table, second=None))
     assert (features.fit(table) != alone).nnz == 0
     assert features.of(replace(table, second=["word1"] * 20)).shape == alone.shape
+
+
+@pytest.mark.parametrize("kind", ["words", "words and characters"])
+def test_texts_of_a_pair_without_a_word_leave_the_other_to_tfidf(kind):
+    pytest.importorskip("sklearn")
+    table = Table(Path("a.tsv"), [f"word{number % 5} other" for number in range(20)], ["!!", "??"] * 10, None)
+    features = Tfidf()
+    features.kind = kind
+    assert features.fit(table).shape == features.of(table).shape
+    assert {column for column, _ in features._readers} == ({0} if kind == "words" else {0, 1})
+
+
+def test_texts_without_a_word_are_read_by_characters(seed, capsys):
+    pytest.importorskip("sklearn")
+    labels = np.random.default_rng(seed).integers(0, 2, 40).tolist()
+    data = made_up(["!?" * label + "☺" for label in labels], labels)
+    data = TaskData(Classification(["0", "1"]), data, data, data, data, 0)
+    rung = linear(data.task, data, Tfidf())
+    assert (rung.reads, rung.metrics["accuracy"]) == ("characters", 1.0)
+    assert "TF-IDF reads characters" in capsys.readouterr().err
+
+
+def test_what_tfidf_cannot_read_hides_no_other_error(seed, monkeypatch, capsys):
+    text = pytest.importorskip("sklearn.feature_extraction.text")
+    with pytest.raises(UnreadError):
+        Tfidf().fit(Table(Path("a.tsv"), ["", ""], None, None))
+    data = made_up(["w1", "w2"] * 10, [0, 1] * 10)
+    data = TaskData(Classification(["0", "1"]), data, data, data, data, 0)
+    fit = text.TfidfVectorizer.fit_transform
+
+    def broken(self: object, texts: list[str]) -> object:
+        if self.analyzer == "word":
+            raise ValueError("out of order")
+        return fit(self, texts)
+
+    monkeypatch.setattr(text.TfidfVectorizer, "fit_transform", broken)
+    with pytest.raises(ValueError, match="out of order"):
+        Tfidf().fit(data.train.table)
+    assert linear(data.task, data, Tfidf()) is None
+    assert "no linear model on TF-IDF: out of order" in capsys.readouterr().err
 
 
 def test_the_same_rows_are_drawn_in_any_order_of_a_table(seed):
