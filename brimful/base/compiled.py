@@ -61,7 +61,7 @@ def _compile(function: Callable[..., Any], **options: Any) -> Any:
     finally:
         numba.config.CACHE_DIR = users
     loop._cache.load_overload = functools.partial(_load, loop._cache.load_overload)
-    loop._cache.save_overload = functools.partial(_save, loop._cache.save_overload, folder)
+    loop._cache.save_overload = functools.partial(_save, loop._cache, loop._cache.save_overload, folder)
     return loop
 
 
@@ -72,13 +72,19 @@ def _load(load: Callable[..., Any], *values: Any) -> Any:
         return None
 
 
-def _save(save: Callable[..., None], folder: Path, *values: Any) -> None:
+def _save(cache: Any, save: Callable[..., None], folder: Path, *values: Any) -> None:
     """Save one process at a time. numba numbers a loop's signatures in an index: two processes that save two
-    of them at once would take the same number, and a third would load code for other types."""
+    of them at once would take the same number, and a third would load code for other types. So nothing is
+    saved on a file system without locks."""
     with contextlib.suppress(Exception), open(folder / "lock", "w") as lock:  # such as a full disk
-        with contextlib.suppress(OSError):  # a file system without locks
-            lock_file(lock.fileno(), waits=True)
-        save(*values)
+        lock_file(lock.fileno(), waits=True)
+        try:
+            save(*values)
+        except OSError:
+            raise
+        except Exception:  # the index is damaged, so nobody can load what it names
+            Path(cache._cache_file._index_path).unlink()
+            save(*values)
 
 
 def cache_folder() -> Path | None:

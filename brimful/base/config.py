@@ -46,6 +46,16 @@ class _Loader(yaml.SafeLoader):
                     raise _refused(key, f"the key {key.value} stands {count} times")
         return node
 
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        kind = node.tag.rpartition(":")[2]
+        if kind in ("binary", "omap", "pairs", "set"):
+            raise _refused(node, f"no setting is a {kind}")
+        try:
+            return super().construct_object(node, deep)
+        # `!!float x`, and the date 2020-13-45
+        except (ValueError, TypeError, LookupError, AttributeError, OverflowError) as error:
+            raise _refused(node, f"the value is no {kind}") from error
+
 
 def _refused(node: Any, problem: str) -> yaml.MarkedYAMLError:
     return yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
@@ -90,6 +100,10 @@ def read_yaml(path: Path | str) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise BrimfulError(f"{path}, line {line}: not UTF-8; save the file as UTF-8") from error
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        code = f"U+{ord(text[error.position]):04X}"
+        raise BrimfulError(f"{path}, line {line}: the character {code} may not stand in YAML") from error
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f", line {mark.line + 1}" if mark else ""
@@ -97,10 +111,6 @@ def read_yaml(path: Path | str) -> dict[str, Any]:
         raise BrimfulError(f"{path}{where} is not valid YAML: {why}") from error
     except RecursionError as error:
         raise BrimfulError(f"{path} is nested too deeply to hold settings") from error
-    # A character that YAML has not; `!!float x`, and the date 2020-13-45
-    except (yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError) as error:
-        why = " ".join(str(error).split())
-        raise BrimfulError(f"{path} is not valid YAML: {why or type(error).__name__}") from error
     if value is None:
         return {}
     if not isinstance(value, dict):
@@ -131,6 +141,9 @@ def settings_from(path: Path | str | None, *, alone: bool = False) -> Iterator[N
 
 
 def _speaks_of(message: str, key: str, value: Any) -> bool:
+    named = re.match(r"key ([\w.]+)", message)
+    if named and f"{key}.".startswith(f"{named[1]}."):
+        return True
     values = value if isinstance(value, list) else [value]
     words = [key.rpartition(".")[2], *values]
     texts = [re.escape(word).replace("_", "[_-]") for word in words if isinstance(word, str) and word]
@@ -214,16 +227,26 @@ def build(schema: type[C], values: Mapping[str, Any]) -> C:
         BrimfulError: an unknown key (with the nearest valid one), a wrong type, an absent key.
     """
     try:
-        plain = msgspec.to_builtins(complete(schema, values), enc_hook=os.fspath)
-        return msgspec.convert(plain, schema)
-    except TypeError as error:  # an object that is no value of any option
-        raise BrimfulError(f"an option has a value of a wrong type: {error}") from error
+        return msgspec.convert(_plain(complete(schema, values)), schema)
     except msgspec.ValidationError as error:
         what, _, place = str(error).replace("`", "").partition(" - at $")
         absent = re.fullmatch("Object missing required field (.*)", what)
         if absent:
             raise BrimfulError(f"key {f'{place}.{absent[1]}'.strip('.')} is required") from error
         raise BrimfulError(f"key {place.strip('.')}: {what[0].lower()}{what[1:]}") from error
+
+
+def _plain(value: Any) -> Any:
+    """Groups as mappings and paths as texts; other objects stay, and msgspec names the key of a wrong one."""
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if dataclasses.is_dataclass(value):
+        value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    return value
 
 
 def complete(schema: type, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -85,10 +85,22 @@ def warn(message: str) -> None:
     if _recording:
         _recording[-1].append(message)
     elif not _printing:
-        warnings.warn(visible(message), BrimfulWarning, stacklevel=2)
+        warnings.warn(visible(message), BrimfulWarning, stacklevel=_level_of_caller())
     elif message not in _printing[-1]:
         _printing[-1].add(message)
         say(WARNING + message)
+
+
+def _level_of_caller() -> int:
+    """The stack level, seen from `warn`, of Brimful's caller. Between its functions there may be torch's."""
+    level, found = 1, 1
+    frame = sys._getframe(1)
+    while (outer := frame.f_back) is not None:
+        level += 1
+        if frame.f_globals.get("__name__", "").partition(".")[0] == "brimful":
+            found = level
+        frame = outer
+    return found
 
 
 @contextmanager

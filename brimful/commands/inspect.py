@@ -126,7 +126,10 @@ def inspect(config: InspectConfig) -> dict[str, Any]:
     directory = Path(config.directory)
     if config.verify:
         return verify_folder(directory)
-    is_run = (directory / CONFIG).is_file() and not (directory / MANIFEST).is_file()
+    is_corpus = (directory / MANIFEST).is_file()
+    if is_corpus and config.update is not None:
+        raise UsageError(f"--update is for a run of pretrain, and {directory} is a prepared folder")
+    is_run = (directory / CONFIG).is_file() and not is_corpus
     if is_run or config.update is not None:
         return _rows(directory, config.update or 1, config.tokens)
     return _findings(config, Corpus.open(directory))

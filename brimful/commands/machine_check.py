@@ -21,6 +21,8 @@ WATCHED_SECONDS = 1.0
 """For how long the cores are watched before anything is measured."""
 BURST_SECONDS, BURST_SLICES = 1.0, 10
 """A burst takes about so long, in slices. Their median counts: a moment's noise is no slow device."""
+WAITED_SECONDS = 60.0
+"""Seconds after which a rank says that it cannot reach another."""
 MATRIX_SIDE = {"cpu": 1024, "cuda": 8192}
 """Rows and columns of the matrices that are multiplied."""
 SUMMED_NUMBERS = 1 << 22
@@ -29,7 +31,7 @@ SUMMED_NUMBERS = 1 << 22
 
 def check_machines() -> dict[str, Any]:
     """Measure the machines of all ranks; see `brimful.doctor` for the report, which has no findings yet."""
-    with world() as ranks:
+    with world() as ranks, ranks.waits(WAITED_SECONDS):
         watch = CoreWatch()
         time.sleep(WATCHED_SECONDS)
         use = watch.look(threads=1)

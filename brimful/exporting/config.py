@@ -23,8 +23,8 @@ class ExportConfig:
     model.safetensors or pytorch_model.bin, whole or sharded, and with tokenizer.json, vocab.txt, or
     vocab.json and merges.txt."""
     out: str
-    """Folder to create. An earlier export there in the same format is replaced; your own files beside
-    it stay."""
+    """Folder to create. An earlier export there in the same format is replaced; the export is refused
+    where you have edited a page or added files."""
     test: str | None = None
     """A labelled table, on which the export is compared with the model; of an encoder a file of texts. Its
     columns are those of the run's tables. By default, for onnx-int8, openvino and int8, which round,

@@ -74,11 +74,6 @@ class Result:
     def _weights(self) -> Path:
         return self.directory / _RESULT / _WEIGHTS
 
-    @property
-    def has_weights(self) -> bool:
-        """Whether weights were kept, and are not forgotten."""
-        return self._weights.is_file()
-
     def load(self, modules: Mapping[str, nn.Module]) -> None:
         """Load the weights that these modules had at the training's end, which must have kept them."""
         tensors = load_file(self._weights)

@@ -114,6 +114,8 @@ class Graph:
             )
         last = np.full((1, 1), vocabulary - 1, dtype=np.int64)
         self._run({"input_ids": last, "attention_mask": np.ones_like(last), "token_type_ids": last * 0})
+        if session.rows is not None and session.rows < vocabulary:
+            raise self._is_of_another(f"it has {session.rows:,} embeddings at most, not {vocabulary:,}")
 
     def outputs(self, examples: Examples) -> Outputs:
         """As `padded_outputs`; without examples (0, C), or no arrays (tokens, C)."""

@@ -45,7 +45,7 @@ class Process:
     def __init__(self, config: ServeConfig) -> None:
         self.config, self.metrics = config, Metrics()
         self.service = Service(config.queue_requests, config.deadline, self.metrics.computed)
-        self.error: Exception | None = None
+        self.error: BaseException | None = None
         self.stale = asyncio.Event()
         token = token_of_environment()
         kind: dict[str, Any] = {"family": socket.AF_INET6 if ":" in config.host else socket.AF_INET}
@@ -119,7 +119,11 @@ class Process:
                 continue
             try:
                 models = await asyncio.to_thread(open_models, self.config.openings, service.engine.call)
-            except Exception as error:
+                is_first = not service.models
+                service.use(models)
+            except asyncio.CancelledError:
+                raise
+            except BaseException as error:  # also a panic of tokenizers, which is no Exception
                 if not service.models:
                     self.error, self.server.should_exit = error, True
                     return
@@ -127,13 +131,12 @@ class Process:
                 say(f"serve: the models stay as they are: {why}")
                 continue
             names = visible(", ".join(models))
-            if service.models:
+            if not is_first:
                 say(f"serve: loaded again: {names}")
             else:
                 host, port = self.listener.getsockname()[:2]
                 where = f"http://{f'[{host}]' if ':' in host else host}:{port}"
                 print(f"serving {names} on {where}", flush=True)
-            service.use(models)
 
     def _drain(self) -> None:
         """Accept nothing more; a second signal does not wait for what was accepted."""

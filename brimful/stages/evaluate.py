@@ -140,15 +140,15 @@ def _measured(
             raise BrimfulError(f"{name} has no tokenizer.json; add it beside config.json")
         assert config.max_length is not None
         check_length(config.max_length, encoder.config.max_length)
+        made_by = tokenizer_hash(encoder.tokenizer)
+        unread = {text: other for text, other in unread.items() if other != made_by}
         if head is not None:
             scored = True
-            made_by = tokenizer_hash(encoder.tokenizer)
             if corpora and made_by not in prepared_for:
                 how = HOW_TO_PREPARE.replace("ENCODER", str(folder.path))  # of a run: its encoder
                 raise BrimfulError(
                     f"no --text was prepared with the tokenizer of {name}; make one with: {how}"
                 )
-            unread = {text: other for text, other in unread.items() if other != made_by}
         parameters[name] = sum(p.numel() for p in encoder.parameters())
     if config.train is None and not scored:
         raise BrimfulError("no encoder has a masked-LM head, so text says nothing; give --train and --test")

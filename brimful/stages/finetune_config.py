@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 from brimful.base.config import build, incidental, read_yaml, require_positive, require_seeds
+from brimful.base.console import warn
 from brimful.base.errors import BrimfulError
 from brimful.hf.model_folder import ModelFolder
 from brimful.optim.config import DecayConfig
@@ -18,6 +19,7 @@ from brimful.train.config import LoopConfig
 TASK_TRAINER = LoopConfig(checkpoint_every=200, deterministic=True)
 """Fine-tuning and distillation are short and their metrics are compared: the same bits are worth the time."""
 NO_DEV = "none"
+_NO_RUN = "is not a run of `brimful finetune`"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,18 +189,31 @@ class FinetuneConfig(TrainingOptions):
 
 
 def finetuning_of(run: Path | str) -> FinetuneConfig | None:
-    """The configuration of a run of `brimful finetune`; None for a folder that is no run of it.
+    """The configuration of a run of `brimful finetune`; None for a folder that is no run of it, and, with a
+    warning, for a run whose options another version of Brimful has written.
 
     A model, its students and its exports know their tables, settings and encoder by it.
     """
-    path = Path(run) / CONFIG
-    if not path.is_file():
-        return None
+    found = read_finetuning(run)
+    if isinstance(found, FinetuneConfig):
+        return found
+    if found != _NO_RUN:
+        warn(f"{run} {found}: its tables and metric are not used; give students its layout and columns")
+    return None
+
+
+def read_finetuning(run: Path | str) -> FinetuneConfig | str:
+    """The same, or what completes the sentence "RUN ..." where there is none."""
     try:
-        finetuned = build(FinetuneConfig, read_yaml(path))
+        options = read_yaml(Path(run) / CONFIG)
     except BrimfulError:
-        return None
-    return finetuned if finetuned.encoder and finetuned.train else None
+        return _NO_RUN
+    if not (options.get("encoder") and options.get("train")):
+        return _NO_RUN
+    try:
+        return build(FinetuneConfig, options)
+    except BrimfulError as error:
+        return f"was written by another version of Brimful: {str(error).partition(': ')[0]}"
 
 
 def default_rate(width: int) -> float:

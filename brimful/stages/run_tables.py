@@ -1,7 +1,8 @@
 """The tables that a run of finetune or distil has read, for whoever goes on with its model."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from brimful.base.config import build, read_yaml
 from brimful.base.console import warn
@@ -9,7 +10,7 @@ from brimful.base.errors import BrimfulError, UsageError
 from brimful.hf.model_folder import ModelFolder
 from brimful.runs.directory import CONFIG, SUMMARY, absolute
 from brimful.stages.distil_options import DistilConfig
-from brimful.stages.finetune_config import FinetuneConfig, finetuning_of
+from brimful.stages.finetune_config import FinetuneConfig, finetuning_of, read_finetuning
 from brimful.stages.held_out_rows import FILE, HeldOut, read_held_out
 from brimful.tables.layouts import OWN, Columns, FileLayout, find_layout
 from brimful.tasks.task_files import RunTables
@@ -48,7 +49,7 @@ def tables_of(config: DistilConfig, origin: FinetuneConfig | None) -> Tables:
         )
     if config.teacher:
         raise UsageError(
-            f"{config.teacher} is not a run of `brimful finetune`, whose tables would be used: give --train"
+            f"{config.teacher} {read_finetuning(config.teacher)}, so its tables are not known: give --train"
             " and --test"
         )
     raise UsageError("without a model as --teacher, whose tables would be used: give --train and --test")
@@ -72,7 +73,7 @@ def tables_of_run(model: ModelFolder) -> RunTables:
     """The tables of a finished run of finetune, or of distil: its teacher's where it was given none.
 
     Rows that a run held out of its training table are test or dev as well. Where they are not known any more,
-    that table is left out, with a warning.
+    that table is left out, with a warning. Of runs of other versions the layout alone is known.
     """
     run = model.path.parent
     if not (run / SUMMARY).is_file() or not (run / CONFIG).is_file():
@@ -81,13 +82,16 @@ def tables_of_run(model: ModelFolder) -> RunTables:
         layout = find_layout(own.layout, own.columns)
         known = own.test is not None and not (run / FILE).is_file()
         return _found(own.tables, layout, lambda: None if known else read_held_out(run, own.tables[0]))
+    options = read_yaml(run / CONFIG)
     try:
-        config = build(DistilConfig, read_yaml(run / CONFIG))
+        config = build(DistilConfig, options)
         origin = finetuning_of(config.teacher) if config.teacher else None
         tables = tables_of(config, origin)
         layout = layout_of(config, origin)
-    except BrimfulError:
-        return RunTables()
+    except BrimfulError as error:
+        if "logits" in options:  # of distil: a run of pretrain has no such tables
+            warn(f"the tables of {run} are not used: {str(error).partition(': ')[0]}")
+        return RunTables(layout=_layout_of(options))
     return _found(tables, layout, lambda: held_out_of(config, origin, tables))
 
 
@@ -100,3 +104,10 @@ def _found(tables: Tables, layout: FileLayout, held_out: Callable[[], HeldOut | 
         warn(f"the rows of {train} that were held out are not known, so it is left out: {error}")
         return RunTables(dev=dev, test=test, layout=layout)
     return RunTables(train, dev, test, found.parts if found else {}, layout)
+
+
+def _layout_of(options: Mapping[str, Any]) -> FileLayout:
+    """The layout that any options name."""
+    columns = options.get("columns") or {}
+    names = {name: columns[name] for name in vars(OWN) if name in columns}
+    return find_layout(options.get("layout"), Columns(**names))

@@ -1,5 +1,6 @@
 """Compiled loops: kept machine code is never older than what it was made of."""
 
+import errno
 import importlib
 import os
 import pickle
@@ -120,9 +121,36 @@ def test_a_full_disk_does_not_stop_a_loop(monkeypatch: pytest.MonkeyPatch) -> No
     assert loop(21) == 42
 
 
+def test_a_damaged_index_heals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("numba.config.CACHE_DIR", str(tmp_path))
+    source = tmp_path / "double.py"
+    source.write_text("def double(x):\n    return x + x\n")
+    scope: dict[str, Any] = {}
+    exec(compile(source.read_text(), source, "exec"), scope)
+    assert compiled(scope["double"])(21) == 42
+    (index,) = tmp_path.rglob("*.nbi")
+    whole = index.read_bytes()
+    index.write_bytes(whole[:20])
+    assert compiled(scope["double"])(21) == 42
+    assert index.stat().st_size == len(whole)
+
+
+def test_without_locks_nothing_is_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def without_locks(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    def double(x: int) -> int:
+        return x + x
+
+    monkeypatch.setattr("numba.config.CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(brimful.base.compiled, "lock_file", without_locks)
+    assert compiled(double)(21) == 42
+    assert not list(tmp_path.rglob("*.nb?"))
+
+
 @pytest.mark.slow
 def test_processes_may_compile_at_once(package: Path, tmp_path: Path) -> None:
-    """Each signature has a file of its own: numba's index would mix up those that are compiled at once."""
+    """One process saves at a time: numba's index would mix up signatures that are saved at once."""
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
     calls = [("7", "21"), ("7.5", "22.5"), ("7", "21"), ("7.5", "22.5")]
     for _ in range(2):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -94,6 +95,10 @@ def test_unknown_and_absent_keys_are_named(values: dict, named: list[str]) -> No
         ({"inner_part": {"rate": "much"}}, "inner_part.rate"),
         ({"inner_part": {"many": [1, "two"]}}, "inner_part.many"),
         ({"inner_part": 3}, "inner_part"),
+        ({"steps": np.int64(3)}, "steps: expected int, got"),
+        ({"inner_part": {"many": [np.int64(3)]}}, "inner_part.many[0]: expected int, got"),
+        ({"out": b"x"}, "out: expected str, got"),
+        ({"out": bytearray(b"x")}, "out: expected str, got"),
         ({"inner_part": None}, "inner_part"),
         ({"stage": {"epochs": "x"}}, "stage.epochs"),
     ],

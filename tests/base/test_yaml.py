@@ -114,6 +114,24 @@ def test_an_alias_is_refused(tmp_path: Path) -> None:
         read_yaml(path)
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a: 1\nb: \x07\n", "the character U+0007 may not stand in YAML"),
+        ("a: 1\nb: !!float x\n", "the value is no float"),
+        ("a: 1\nb: 2020-13-45\n", "the value is no timestamp"),
+        ("a: 1\nb: !!binary eA==\n", "no setting is a binary"),
+        ("a: 1\nb: !!set {x}\n", "no setting is a set"),
+    ],
+)
+def test_an_error_names_its_line(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text(text)
+    with pytest.raises(BrimfulError, match=re.escape(said)) as error:
+        read_yaml(path)
+    assert f"{path}, line 2" in str(error.value)
+
+
 def test_a_key_that_stands_twice_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.yaml"
     path.write_text("trainer:\n  steps: 1\n  log_every: 2\n  steps: 3\n")

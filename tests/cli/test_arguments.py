@@ -188,6 +188,7 @@ def test_a_required_option_may_come_from_either(tmp_path: Path, capsys: pytest.C
         ("packing: {capacity: many}", "key packing.capacity: expected int"),
         ("{data: x, packing: {max_length: 2}}", "packing.max_length is 2"),
         ("{optimizer: {learning_rate: 1}, seed: x}", "key seed: expected int"),
+        ("data: {trainer: 1}", "key data: expected"),
         ("- x", "must hold a mapping"),
     ],
 )

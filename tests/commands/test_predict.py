@@ -322,7 +322,7 @@ def test_a_program_that_predicts_is_warned_once_and_may_filter_it(classifier, ca
         warnings.simplefilter("default")
         for number in range(1, 4):
             model.predict(["w1", "w2 " * 20 * number] * number)
-    assert [one.category for one in said] == [brimful.BrimfulWarning]
+    assert [(one.category, one.filename) for one in said] == [(brimful.BrimfulWarning, __file__)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", brimful.BrimfulWarning)
         model.predict(["w2 " * 20])

@@ -252,7 +252,6 @@ def build(folder: Path, said: Path) -> None:
     _do("augment --input rows.tsv --output warm.tsv --encoder run --copies 1 --json")
     _do("report ft run --out warm.html --json")
     _do("inspect data --verify --json")
-    _do("inspect data --batches 1 --json")
     _do("pack --data data --capacity 64 --max-length 32 --json")
     _do("evaluate bert --text data --out warm-eval --json")
     _do("export pickled --out warm --json")

@@ -98,9 +98,6 @@ def _looks() -> Iterator[Target]:
     )
     yield Target("inspect-corpus", group, "inspect data --json", ("data/*/*",), checked=True)
     yield Target("inspect-records", group, "inspect data --json", ("data/*.json", "data/*.yaml"))
-    yield Target(
-        "inspect-batches", group, "inspect data --batches 1 --json", ("data/shards/*",), checked=True
-    )
     yield Target("inspect-run", group, "inspect run --update 1 --json", ("run/*.*", "run/encoder/*.json"), 2)
     pack = "pack --data data --capacity 64 --max-length 32 --json"
     yield Target("pack", group, pack, ("data/shards/*", "data/*.json"))

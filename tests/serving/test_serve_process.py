@@ -63,6 +63,23 @@ sys.exit(main(sys.argv[1:]))
 """
 """A server whose loads of models wait for a file."""
 
+PANICKING = """
+import sys
+from brimful.cli.main import main
+from brimful.serving import server
+opened, loads = server.open_models, []
+class PanicException(BaseException):
+    pass
+def open_models(openings, call):
+    loads.append(1)
+    if len(loads) == 2:
+        raise PanicException("a bug of Rust")
+    return opened(openings, call)
+server.open_models = open_models
+sys.exit(main(sys.argv[1:]))
+"""
+"""A server whose second load of models fails as only code of Rust can."""
+
 SIGNALLED = """
 import os
 import signal
@@ -184,6 +201,17 @@ def test_a_reload_answers_with_the_new_model_and_a_bad_one_changes_nothing(
         assert [each["prediction"] for each in after["results"]] != [
             each["prediction"] for each in before["results"]
         ]
+        process.end()
+
+
+def test_a_panic_in_a_reload_is_said_and_the_next_reload_works(folder: Path) -> None:
+    with running(folder, code=PANICKING) as process:
+        assert process.process.stderr is not None
+        process.process.send_signal(signal.SIGHUP)
+        line = process.process.stderr.readline()
+        assert line == "serve: the models stay as they are: PanicException: a bug of Rust\n"
+        process.process.send_signal(signal.SIGHUP)
+        assert process.process.stderr.readline() == "serve: loaded again: quick\n"
         process.end()
 
 

@@ -9,19 +9,24 @@ import pytest
 import torch
 
 from brimful import Encoder
+from brimful.base.console import recorded_warnings
 from brimful.base.errors import BrimfulError, UsageError
 from brimful.base.storage import read_json
 from brimful.commands.distil import distil
 from brimful.commands.distil_encoder import distil_encoder
 from brimful.commands.predict import predict
 from brimful.hf.folders import load_model, save_model
+from brimful.hf.model_folder import ModelFolder
 from brimful.stages.distil_encoder import EncoderTeacher
 from brimful.stages.distil_options import DistilConfig
+from brimful.stages.run_tables import tables_of_run
 from brimful.stages.teachers import read_scores
+from brimful.tables.layouts import Columns, find_layout
 from brimful.tables.table import Table
 from brimful.tasks.classification import Classification
 from brimful.tasks.encoded import encode
 from brimful.tasks.model import load_task_model
+from brimful.tasks.task_files import RunTables
 from builders.distillation import CALM, EPOCH, ROWS, assert_same
 from builders.encoders import small, word_tokenizer
 from builders.training import RUNTIME
@@ -54,6 +59,38 @@ def test_what_is_no_teacher_says_so(teacher, tmp_path):
         distil(teacher=str(teacher.parent / "encoder"), out=str(tmp_path / "run"))
     with pytest.raises(UsageError, match=r"^distil-encoder needs --teacher and --out"):
         distil_encoder(out=str(tmp_path / "run"))
+
+
+def test_a_teacher_of_another_version_says_so(teacher, tmp_path):
+    shutil.copytree(teacher, tmp_path / "old")
+    with (tmp_path / "old" / "config.yaml").open("a") as config:
+        config.write("reinit_top: 0\n")
+    with recorded_warnings() as said, pytest.raises(UsageError) as refused:
+        distil(teacher=str(tmp_path / "old"), out=str(tmp_path / "run"))
+    why = "old was written by another version of Brimful: unknown key reinit_top"
+    assert why in str(refused.value)
+    assert str(refused.value).endswith("give --train and --test")
+    assert f"{why}: its tables and metric are not used" in said[0]
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"encoder": "e", "train": "t.tsv", "label_curve": []}, "unknown key label_curve"),
+        ({"encoder": "e", "train": "t.tsv", "trainer": {"wandb": ""}}, "unknown key trainer.wandb"),
+        ({"teacher": "t", "logits": {"loss": "soft"}}, "unknown key logits.loss"),
+        ({"teacher": ["t"], "logits": {}}, "key teacher"),
+        ({"data": "d"}, None),
+    ],
+)
+def test_the_columns_of_a_run_of_another_version_are_known(options, why, tmp_path):
+    (tmp_path / "summary.json").write_text("{}")
+    (tmp_path / "config.yaml").write_text(json.dumps({**options, "columns": {"text": "body"}}))
+    with recorded_warnings() as said:
+        found = tables_of_run(ModelFolder(tmp_path / "model"))
+    assert found == RunTables(layout=find_layout(None, Columns(text="body")))
+    assert len(said) == (why is not None)
+    assert why is None or (str(tmp_path) in said[0] and why in said[0])
 
 
 def test_vectors_are_those_of_the_teacher_with_its_prompt(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
+from brimful.base.console import printed
 from brimful.base.errors import BrimfulError, UsageError
 from brimful.base.types import IGNORED
 from brimful.cli.main import main
@@ -300,6 +301,22 @@ def test_each_encoder_needs_text_of_its_own_tokenizer(inputs, tmp_path):
     ):
         with pytest.raises(BrimfulError, match=message):
             evaluate(**settings, text=[str(text) for text in texts])
+
+
+def test_text_of_an_encoder_without_a_head_is_left_out(inputs, tmp_path, capsys):
+    other = tmp_path / "other"
+    prepare(paths=[inputs["raw"]], out=str(other), tokenizer=inputs["one"], extend=10, validation_share=1)
+    bare = made_encoder(tmp_path / "bare", other, 3, head=False)
+    with printed():
+        summary = evaluate(
+            encoders=[inputs["one"], bare],
+            text=[inputs["text"], str(other)],
+            out=str(tmp_path / "out"),
+            max_length=32,
+            text_tokens=1000,
+        )
+    assert [(row["source"], row["encoder"]) for row in summary["text"]] == [(inputs["text"], inputs["one"])]
+    assert f"{bare} has no masked-LM head: it is left out" in capsys.readouterr().err
 
 
 def test_the_default_length_is_what_all_encoders_take(inputs, tmp_path):

@@ -75,7 +75,8 @@ class Engine:
                 not count against the task: see brimful.corpus.engines.watchdog.
 
         Raises:
-            BrimfulError: two workers died on the same task, or three machines were lost during the same task.
+            BrimfulError: two workers died on the same task, three machines were lost during the same task, or
+                workers cannot start.
         """
         if not tasks:
             return []

@@ -19,6 +19,7 @@ from socket import socketpair
 from typing import Any
 
 from brimful.base.console import printed, prints
+from brimful.base.errors import BrimfulError
 from brimful.corpus.engines.outcomes import DiedError, Outcome, attempt, pack, unpack
 
 PROGRAM = """
@@ -31,6 +32,7 @@ serve(pipe, {printing})
 """
 # There is one process for each core already, so libraries need no threads.
 ENVIRONMENT = {"TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+READY = b""
 
 
 def _die_with_parent(descriptor: int) -> None:
@@ -48,6 +50,7 @@ def serve(pipe: connection.Connection, printing: bool) -> None:
     """
     threading.Thread(target=_die_with_parent, args=[pipe.fileno()], daemon=True).start()
     with printed() if printing else nullcontext(), suppress(EOFError, OSError):
+        pipe.send_bytes(READY)
         while True:
             pipe.send_bytes(attempt(pipe.recv_bytes()))
 
@@ -72,6 +75,7 @@ class _Worker:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         self.pipe = connection.Connection(ours.detach())
         self.number = -1
+        self._ready = False
 
     def is_alive(self) -> bool:
         """Whether an idle worker lives. It sends nothing, so readable data means that it ended."""
@@ -82,11 +86,17 @@ class _Worker:
         with suppress(OSError):  # if it is dead already, `receive` reports it
             self.pipe.send_bytes(packed)
 
-    def receive(self) -> Outcome:
+    def receive(self) -> Outcome | None:
+        """The outcome that the worker sent; None if it only says that it is ready."""
         try:
-            return unpack(self.pipe.recv_bytes())
+            message = self.pipe.recv_bytes()
         except (EOFError, OSError):
             code = self.kill()
+        else:
+            self._ready = True
+            return None if message == READY else unpack(message)
+        if code >= 0 and not self._ready:
+            raise BrimfulError(f"worker processes cannot start (exit code {code}; their messages are above)")
         if code >= 0:
             return None, DiedError(f"left with exit code {code}")
         reason = ", perhaps for lack of memory" if -code == signal.SIGKILL else ""
@@ -117,11 +127,14 @@ class LocalPool:
         worker.start(number, packed)
 
     def wait(self) -> list[tuple[int, Outcome]]:
-        """Wait until at least one task ends; returns (number, outcome) of each that ended."""
+        """Wait for news of workers; returns (number, outcome) of each task that ended, if any has."""
         ended = []
         for pipe in connection.wait(list(self._busy)):
-            worker = self._busy.pop(pipe)
+            worker = self._busy[pipe]
             outcome = worker.receive()
+            if outcome is None:
+                continue
+            del self._busy[pipe]
             if not isinstance(outcome[1], DiedError):
                 self._idle.append(worker)
             ended.append((worker.number, outcome))

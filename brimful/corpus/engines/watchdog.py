@@ -58,7 +58,7 @@ class Watchdog:
 
     Args:
         path: the file, of this task and these settings alone; removed at the end. The list of hostile
-            documents, PATH.json, stays.
+            documents, PATH.json, stays for as long as the task keeps its settings: see `Preparation`.
         seconds: CPU seconds of this process that a document may take, as long as no other thread works.
 
     Raises:

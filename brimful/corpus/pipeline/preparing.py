@@ -115,6 +115,7 @@ class Preparation:
         config: without the paths, which are none of the tasks' business.
         settings: everything but the inputs that decides the output, as MANIFEST.json records it.
         texts: the commit records of the text parts by name; names of the parts are by generation in `names`.
+        watched: the names of their watchdogs' files.
 
     Raises:
         BrimfulError: the lexicon or the tokenizer cannot be read.
@@ -136,6 +137,7 @@ class Preparation:
         self.settings = {**given, **content, CLEANING: cleaning_version()}
         self.names: list[list[str]] = []
         self.texts: dict[str, Record] = {}
+        self.watched: set[str] = set()
         self.seconds: dict[str, float] = {}
 
     def run(self, inventory: Inventory, engine: Engine) -> Record:
@@ -186,6 +188,7 @@ class Preparation:
         else:
             tasks = self._clean_first(tasks, self.config.max_documents)
         self.texts = {task.part.name: _require(task.made(), task.part.name) for task in tasks}
+        self.watched = {task.watchdog.name for task in tasks}
         self.names = [[part.name for part in parts if part.name in self.texts] for parts in generations]
 
     def _clean_parts(self, tasks: Sequence[CleanTask]) -> None:
@@ -272,7 +275,8 @@ class Preparation:
         """Remove files that no part or shard owns any more, commit records first. Files of the user stay."""
         parts = set(self.texts)
         for file in (self.out / "text").glob(f"{WATCH}*"):
-            file.unlink()
+            if file.name.removesuffix(".json") not in self.watched:
+                file.unlink()
         for folder, names in {"shards": set(shards), "text": parts, "dedup": parts}.items():
             for file in sorted((self.out / folder).iterdir(), key=lambda file: file.suffix != ".json"):
                 name = file.name.partition(".")[0]

@@ -96,9 +96,11 @@ class TextTokenizer:
         return lacking
 
     def _lacks(self, character: str) -> bool:
+        """Whether a character is unknown, at the beginning of a word or behind a letter, as which it stands
+        itself: WordPiece has a piece for each place."""
         if character not in self._lacked:
-            ids = self._tokenizer.encode(character, add_special_tokens=False).ids
-            self._lacked[character] = self._unknown in ids
+            asked = self._tokenizer.encode_batch([character, 2 * character], add_special_tokens=False)
+            self._lacked[character] = any(self._unknown in text.ids for text in asked)
         return self._lacked[character]
 
 

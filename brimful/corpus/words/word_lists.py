@@ -7,6 +7,7 @@ it; words may hold spaces.
 
 import codecs
 import csv
+import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,6 +32,8 @@ ude3 ug uj ul un uv uz uzhe v vd vf vg vi vl vn vq vshi vx vyou w x xx y yg z zg
 """
 _TAGS = frozenset(_NAMES.split())
 """Tags of parts of speech, of jieba, HanLP and THULAC."""
+_MARKED = re.compile(rf"\S.*/(?i:{'|'.join(_TAGS)}|time)|\S.*?\|\s*\d+(?:\|.*)?|\d+[.、]\s*\D.*")
+"""Lines of other tools, which are refused: `word/n`, `word|10|n`, `1. word`."""
 _COMMENT = re.compile(r"#(?:[ \t#!=-]|$)|//")
 _HEADER = frozenset(("word", "words", "term", "terms", "name", "token", "entry", "keyword", "label", "text",
                      "词", "词语", "词条", "名称", "关键词", "单词", "術語", "术语"))  # fmt: skip
@@ -70,7 +73,7 @@ def word_list(path: str | Path, what: str) -> WordList:
 
     if "\0" in text:
         raise refuse("\0", "a NUL character, as UTF-16 without a mark has, which is no text")
-    if Path(path).suffix in (".json", ".jsonl"):
+    if Path(path).suffix in (".json", ".jsonl") or _is_json(text):
         raise BrimfulError(f"the {what} {path} is JSON: write one word a line")
     lines = [line.strip() for line in text.splitlines()]
     lines = [line for line in lines if line and not _COMMENT.match(line)]
@@ -83,6 +86,11 @@ def word_list(path: str | Path, what: str) -> WordList:
         wrong = [line for line in lines if "\t" not in line and "," not in line and _NO_COUNT.search(line)]
         if wrong:
             raise refuse(wrong[0], f"no frequency, as other lines have, in {wrong[0]!r:.60}")
+    elif 2 * len(marked := [line for line in lines if _MARKED.fullmatch(line)]) > len(lines):
+        raise BrimfulError(
+            f"the {what} {path} has a tag or a number beside the word in {len(marked):,} of {len(lines):,}"
+            f" lines, such as {marked[0]!r:.60}: write one word a line"
+        )
     words = list(dict.fromkeys(filter(None, found)))
     if not words:
         raise BrimfulError(f"the {what} {path} is empty; write one word a line, or leave it out")
@@ -104,6 +112,15 @@ def _decoded(content: bytes, path: str | Path, what: str, notes: list[str]) -> s
             notes.append(f"{path} is not UTF-8, and is read as GB18030")
         return text.removeprefix("\ufeff")
     raise BrimfulError(f"the {what} {path} is neither UTF-8, UTF-16 nor GB18030: convert it with iconv")
+
+
+def _is_json(text: str) -> bool:
+    """Whether a text begins with an array or object of JSON that ends where a line ends."""
+    try:
+        value, end = json.JSONDecoder().raw_decode(text.strip())
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(value, list | dict) and text.strip()[end : end + 1] in ("", "\r", "\n")
 
 
 def _of_lines(lines: Sequence[str]) -> tuple[list[str], str]:

@@ -198,7 +198,7 @@ def test_a_script_needs_no_guard(tmp_path: Path) -> None:
 
 def test_workers_that_cannot_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local_pool, "PROGRAM", "raise SystemExit(4)")
-    with local() as engine, pytest.raises(BrimfulError, match="left with exit code 4"):
+    with local() as engine, pytest.raises(BrimfulError, match=r"cannot start \(exit code 4"):
         engine.run(square, tasks(tmp_path), "test")
 
 

@@ -431,6 +431,16 @@ def test_a_document_that_takes_too_long_is_skipped_and_reported(
     assert summary["warnings"] == [f"{path}: {issue}" for path in paths]
     assert summary["documents"]["read"] == 84
     assert {source.path for _, source in documents(Corpus.open(tmp_path / "out"))} == set(paths)
+    # The lists stay for these settings, and are forgotten with others.
+    text = tmp_path / "out" / "text"
+    lists = {path: path.read_bytes() for path in text.glob(".watch-*.json")}
+    assert sum(len(read_json(path)) for path in lists) == 4
+    monkeypatch.setattr(preparing, "clean_part", clean_part)
+    for settings in ({"document_seconds": 9.0}, {"document_seconds": 0.5, "clean": {"html": "never"}}):
+        for path, content in lists.items():
+            path.write_bytes(content)
+        assert "hostile" not in run(paths, tmp_path / "out", **settings)["dropped"]
+        assert list(text.glob(".watch-*")) == []
 
 
 def test_nothing_left(tmp_path: Path) -> None:

@@ -268,3 +268,12 @@ def test_nothing() -> None:
         assert encoded.batch.lengths.tolist() == [0] * len(texts)
         assert len(encoded.batch.tokens) == len(encoded.batch.word_starts) == 0
         assert encoded.scripts == {}
+
+
+def test_a_character_that_no_word_may_go_on_with_is_lacking() -> None:
+    """WordPiece has a piece for a character that begins a word, and another for it behind a letter."""
+    vocabulary = {piece: i for i, piece in enumerate(["[UNK]", "a", "b", "c", "##a", "##b"])}
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    encoded = TextTokenizer(tokenizer, Segmenter("en"))(["abc ab abc acb a"])
+    assert encoded.lacking == {"c": 3}

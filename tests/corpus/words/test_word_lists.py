@@ -79,6 +79,7 @@ def test_the_example_of_jieba(tmp_path: Path):
         ["#tag", "#1 song"],
         ["Smith, Anna", "Inc, Ltd"],
         ["[SEP]", "{x}"],
+        ["[1] note", "3.5 mm", "and/or", "a|b"],
     ],
 )
 def test_words_that_only_look_divided_stay_whole(words: list[str], tmp_path: Path):
@@ -94,6 +95,26 @@ def test_what_is_no_list_is_refused(tmp_path: Path):
         word_list(tmp_path / "absent", "lexicon")
     (tmp_path / "a.txt").write_bytes(b"\xff\xff\xff")
     with pytest.raises(BrimfulError, match="neither UTF-8, UTF-16 nor GB18030"):
+        word_list(tmp_path / "a.txt", "lexicon")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ('["the", "of"]', "is JSON: write one word a line"),
+        ('{"word": "the"}\n{"word": "of"}\n', "is JSON: write one word a line"),
+        ('[\n "the",\n "of"\n]\n', "is JSON: write one word a line"),
+        (
+            "高/a 血压/n\n糖尿病/n\n北京/LOC\n好\n",
+            r"3 of 4 lines, such as '高/a 血压/n': write one word a line",
+        ),
+        ("糖尿病|10|n\n高血压|5\n", r"2 of 2 lines, such as '糖尿病\|10\|n': write one word a line"),
+        ("1. the\n2、糖尿病\n", r"2 of 2 lines, such as '1\. the': write one word a line"),
+    ],
+)
+def test_lists_of_other_tools_are_refused(content: str, said: str, tmp_path: Path):
+    (tmp_path / "a.txt").write_text(content, encoding="utf-8")
+    with pytest.raises(BrimfulError, match=r"the lexicon .*a\.txt .*" + said):
         word_list(tmp_path / "a.txt", "lexicon")
 
 
