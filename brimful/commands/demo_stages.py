@@ -170,7 +170,7 @@ def run_line(words: Sequence[str], request: StopRequest) -> None:
     elif verb != "prepare":
         remove_remains(out)
     say(f"brimful {shlex.join(words)}")
-    # What the line prints goes to standard error (2), since --json keeps standard output for the demo's result.
+    # What the line prints goes to standard error (2): with --json, standard output is the demo's result only.
     with subprocess.Popen([sys.executable, "-m", "brimful", *words], stdout=2) as process:
         is_forwarded = False
         while process.poll() is None:

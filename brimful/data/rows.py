@@ -150,7 +150,8 @@ class RowStream:
         """The masked micro-batch of these rows at an update.
 
         Args:
-            sequence_slots: S; by default what `micro_batches` has chosen for such rows, if shapes are fixed.
+            sequence_slots: S; by default, if shapes are fixed, what was chosen for updates with these rows'
+                shortest block, or else what they need. Where phases mix in an update, `take` may give more.
         """
         phase = self.phase(update)
         packing = phase.packing

@@ -10,6 +10,7 @@ import numpy as np
 from brimful.base.console import counted, visible
 from brimful.base.terminal import output_console
 from brimful.base.types import IGNORED
+from brimful.corpus.text.characters import WORD, character_classes, code_points
 from brimful.data.config import PAIR_SPECIAL_TOKENS, SPECIAL_TOKENS
 from brimful.data.pairs import NO_PAIR
 from brimful.data.rows import Row, RowStream
@@ -134,20 +135,28 @@ class BatchView:
         for kind, run in groupby(range(len(kinds)), kinds.__getitem__):
             places = list(run)
             ids = [truth[i] for i in places]
-            shown = {"text": self._text(ids), "ids": ids, "kind": KINDS[kind]}
+            shown = {"text": self._text(ids, truth[: places[0]]), "ids": ids, "kind": KINDS[kind]}
             if kind >= _MASKED:
                 seen = [sees[i] for i in places]
                 shown |= {"sees": [self._text([i]) for i in seen], "sees_ids": seen}
             word.append(shown)
         return word
 
-    def _text(self, ids: list[int]) -> str:
-        """What pieces say, without spaces; their vocabulary entries if that is nothing or a broken
+    def _text(self, ids: list[int], after: Sequence[int] = ()) -> str:
+        """What pieces say after others of their word; their vocabulary entries if that is nothing or a broken
         character."""
-        text = self.tokenizer.decode(ids, skip_special_tokens=False).replace(" ", "")
-        if text and "\ufffd" not in text:
+        before, whole = self._decode([*after]), self._decode([*after, *ids])
+        text = whole.removeprefix(before)
+        if text and whole.startswith(before) and "\ufffd" not in text:
             return text
         return " ".join(str(self.tokenizer.id_to_token(i)) for i in ids)
+
+    def _decode(self, ids: list[int]) -> str:
+        """What pieces say, without the spaces that WordPiece's decoder puts between them; New York keeps its
+        own."""
+        text = self.tokenizer.decode(ids, skip_special_tokens=False).strip()
+        letters = character_classes()[code_points(text)] == WORD
+        return "".join(c for i, c in enumerate(text) if c != " " or (letters[i - 1] and letters[i + 1]))
 
 
 def _segments(sequences: Sequences, index: int) -> list[tuple[int, int, int]]:

@@ -65,7 +65,7 @@ def score_gradients(
     parts = divided(scores, labels, scales, losses, hits)
     own_sums = scales.new_zeros(len(parts), scores.shape[1])
     items = zip(parts, own_sums.numpy(), strict=True)
-    run_loops(_loops().score_gradients, [(*part, _copied(bias), own, write) for part, own in items])
+    run_loops(_loops().score_gradients, [(*part, bias.detach().numpy(), own, write) for part, own in items])
     if write and sums is not None:
         sums += own_sums.sum(0)
     return losses, hits
@@ -163,7 +163,7 @@ def norm_gradients(
     parts = divided(x, statistics, d_y, d_x.contiguous(), whole, y)
     d_weight = x.new_zeros(len(parts), len(weight))
     items = zip(parts, d_weight.numpy(), strict=True)
-    run_loops(_loops().norm_gradients, [(*part, _copied(weight), own) for part, own in items])
+    run_loops(_loops().norm_gradients, [(*part, weight.detach().numpy(), own) for part, own in items])
     return whole, y, d_weight.sum(0)
 
 
@@ -217,12 +217,8 @@ def add_transposed(total: Tensor, x: Tensor, *, first: bool) -> None:
 
 
 def _weights(weight: Tensor, bias: Tensor | None, eps: float) -> tuple[np.ndarray, np.ndarray, np.float32]:
-    return _copied(weight), _copied(torch.zeros_like(weight) if bias is None else bias), np.float32(eps)
-
-
-def _copied(weight: Tensor) -> np.ndarray:
-    """A parameter's numbers. NumPy would keep FSDP2 from freeing its memory."""
-    return weight.detach().clone().numpy()
+    bias = torch.zeros_like(weight) if bias is None else bias
+    return weight.detach().numpy(), bias.detach().numpy(), np.float32(eps)
 
 
 def divided(*tensors: Tensor) -> list[tuple[np.ndarray, ...]]:

@@ -172,8 +172,7 @@ class SequenceHead(ClassifierHead):
 
 
 class PairHead(SequenceHead):
-    """Two scores for each pair of segments: next-sentence prediction (Devlin et al. 2018, section 3.1) or
-    sentence order (Lan et al. 2019, "ALBERT", section 3.1).
+    """Two scores for each pair of segments: next-sentence prediction (Devlin et al. 2018, section 3.1).
 
     Class 0: the second segment follows the first, as in `transformers`.
     """

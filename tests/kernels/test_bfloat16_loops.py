@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy import special
 
 from brimful.base.compiled import compiled
-from brimful.kernels.bfloat16 import add_transposed, gate, numbers, score_gradients
+from brimful.kernels.bfloat16 import add_transposed, gate, numbers, rotate, score_gradients
 from brimful.kernels.bfloat16_loops import exp2, gelu_and_slope, highest, narrow, widen
 
 ROUNDING = 2.0**-8
@@ -139,6 +139,17 @@ def test_scores_that_are_not_finite_spoil_their_row_alone(value):
     assert scores.isnan().any(1).tolist() == [False, True, False]
 
 
+def test_rotated_rows():
+    x = torch.randn(30, 3, 2, 16).to(torch.bfloat16)
+    angle = torch.randn(30, 8)
+    turn = torch.polar(torch.ones(30, 1, 1, 8, dtype=torch.float64), angle.double()[:, None, None])
+    exact = x.double()
+    pairs = torch.complex(exact[:, :2, :, :8], exact[:, :2, :, 8:]) * turn
+    exact = torch.cat([torch.cat([pairs.real, pairs.imag], -1), exact[:, 2:]], 1)
+    rotate(x, angle.cos(), angle.sin())
+    torch.testing.assert_close(x.double(), exact, rtol=ROUNDING, atol=1e-6)
+
+
 @compiled
 def each_gelu(x, gelu, slope):
     for i in range(len(x)):
@@ -158,6 +169,25 @@ def test_gelu_of_every_number():
     np.testing.assert_allclose(slope, below + exact * density, rtol=0, atol=3e-6)
     each_gelu(np.full(1, np.nan, np.float32), gelu, slope)
     assert np.isnan([gelu[0], slope[0]]).all()
+
+
+def gate_of(up: torch.Tensor) -> torch.Tensor:
+    value, other = up.chunk(2, -1)
+    return torch.nn.functional.gelu(value) * other
+
+
+@pytest.mark.parametrize("shape", [(0, 2), (1, 2), (3, 10), (50, 260)])
+@pytest.mark.parametrize("size", [0.1, 1.0, 30.0])
+def test_gate(shape, size):
+    up = (torch.randn(shape) * size).to(torch.bfloat16).requires_grad_()
+    exact = up.detach().double().requires_grad_()
+    found, expected = gate(up), gate_of(exact)
+    atol = 1e-6 * size**2
+    torch.testing.assert_close(found.double(), expected, rtol=ROUNDING, atol=atol)
+    gradient = torch.randn(found.shape).to(torch.bfloat16)
+    found.backward(gradient)
+    expected.backward(gradient.double())
+    torch.testing.assert_close(up.grad.double(), exact.grad, rtol=ROUNDING, atol=10 * atol)
 
 
 def test_gate_passes_nan_on():

@@ -114,6 +114,25 @@ def test_small_sizes_take_the_plain_form(monkeypatch, weighted):
     assert max(errors(outcome(linear_cross_entropy, given), outcome(plain, given))) < 1e-12
 
 
+def test_per_sequence_mean(pieces):
+    """Each prediction weighs 1 / (predictions of its sequence): the sum over sequences of their means."""
+    given = case(60, 50, 8)
+    sequence = torch.randint(0, 9, (60,)).sort().values
+    used = given.labels != IGNORED
+    counts = torch.zeros(9, dtype=torch.float64).index_add_(0, sequence, used.double())
+    weights = 1 / counts[sequence].clamp(min=1)
+
+    def by_loop(hidden: Tensor, weight: Tensor, bias: Tensor, labels: Tensor, _: Tensor) -> Tensor:
+        total = hidden.new_zeros(())
+        for index in sequence[used].unique():
+            mine = used & (sequence == index)
+            total = total + F.cross_entropy(F.linear(hidden[mine], weight, bias), labels[mine])
+        return total
+
+    given = given._replace(weights=weights)
+    assert max(errors(outcome(linear_cross_entropy, given), outcome(by_loop, given))) < 1e-12
+
+
 @pytest.mark.parametrize("m", [3, 290])
 def test_equals_the_plain_form_in_float32_in_the_pieces_that_training_uses(m):
     """Against float64, to 1e-5."""

@@ -59,13 +59,21 @@ def test_masked_lm_head_is_tied(model_name):
     assert not encoder.embedding.weight.grad[VOCABULARY:].any()
 
 
-@pytest.mark.parametrize("model_name", MODELS)
-@pytest.mark.parametrize("kind", [MaskedLMHead, SequenceHead])
-def test_logits_and_gradients_through_heads_equal_transformers(tmp_path, monkeypatch, model_name, kind):
+@pytest.mark.parametrize(
+    ("model_name", "kind", "pooling"),
+    [
+        *((name, MaskedLMHead, None) for name in MODELS),
+        *((name, SequenceHead, "first") for name in MODELS),
+        ("modern", SequenceHead, "mean"),
+    ],
+)
+def test_logits_and_gradients_through_heads_equal_transformers(
+    tmp_path, monkeypatch, model_name, kind, pooling
+):
     """In float64, where rounding is all that differs; 1e-4 is asked for in float32."""
     monkeypatch.setattr(modeling_modernbert, "apply_rotary_pos_emb", rotate_in_full)
     encoder = small(model_name).double()
-    options = {"classes": 3} if kind is SequenceHead else {}
+    options = {"classes": 3, "pooling": pooling} if kind is SequenceHead else {}
     head = kind(encoder, **options).double()
     auto = {
         MaskedLMHead: transformers.AutoModelForMaskedLM,
