@@ -90,7 +90,7 @@ def test_an_interrupted_demo_goes_on_to_the_same_results(tmp_path: Path) -> None
     assert list((out / "pretrain" / "checkpoints").glob("step-*"))
     spent = json.loads((out / "seconds.json").read_text())
     assert spent["prepare"] > 0
-    stop_demo(out, "distil/*/*/metrics.jsonl", signal.SIGINT)
+    stop_demo(out, "distil/stages/*/*/metrics.jsonl", signal.SIGINT)
     done = [out / verb / "summary.json" for verb in ("pretrain", "finetune", "finetune-random")]
     times = [path.stat().st_mtime_ns for path in done]
     continued = check_whole(demo(out=str(out), max_reviews=150), out)

@@ -234,7 +234,7 @@ def test_hard_labels_are_learned_beside_the_teacher(teacher, tmp_path):
     assert summary["student"]["accuracy"] == 1.0
     given |= {"unlabelled": [str(tmp_path / "more.txt")]}
     with pytest.raises(
-        BrimfulError, match=r"flat.jsonl has no scores of 'good and nice' \(.*more.txt, line 1\)"
+        BrimfulError, match=r"flat.jsonl has no scores of 'good and nice' \(.*more.txt, row 1\)"
     ):
         distil(out=str(tmp_path / "other"), **given, **tables)
 
