@@ -11,8 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -37,7 +36,6 @@ SECONDS, SUMMARY, REPORT = "seconds.json", "summary.json", "report.html"
 ALL_TEXTS = 13_900
 """Texts that the 800 updates of pretraining are for; fewer texts take as many fewer updates."""
 PRETRAIN_UPDATES = 800
-SIGNAL_WAIT_SECONDS = 0.1
 
 # The recipe: small enough for two cores and a quarter of an hour with AVX-512, half an hour without.
 TABLES = "--train {out}/reviews/train.tsv --test {out}/reviews/test.tsv --seed {seed}"
@@ -131,23 +129,16 @@ def run_stages(out: Path, facts: Mapping[str, int], seed: int, *, is_short: bool
     seconds: dict[str, float] = read_json(out / SECONDS) if (out / SECONDS).exists() else {}
     with stop_request() as request:
         for number, stage in enumerate(STAGES, 1):
-            with time_stage(out / SECONDS, seconds, stage, number):
+            console.rule(f"{number} {stage.title}", align="left")
+            started = time.perf_counter()
+            try:
                 for line in stage.lines:
                     # The values are filled in after the line is split, since a path may have spaces.
                     run_line([word.format(**values) for word in shlex.split(line)], request)
+            finally:
+                seconds[stage.name] = seconds.get(stage.name, 0.0) + time.perf_counter() - started
+                write_json(out / SECONDS, seconds)
     return seconds
-
-
-@contextmanager
-def time_stage(file: Path, seconds: dict[str, float], stage: DemoStage, number: int) -> Iterator[None]:
-    """Announce a stage, and add its time to `seconds` and to the file that keeps them over interruptions."""
-    console.rule(f"{number} {stage.title}", align="left")
-    started = time.perf_counter()
-    try:
-        yield
-    finally:
-        seconds[stage.name] = seconds.get(stage.name, 0.0) + time.perf_counter() - started
-        write_json(file, seconds)
 
 
 def run_line(words: Sequence[str], request: StopRequest) -> None:
@@ -174,7 +165,7 @@ def run_line(words: Sequence[str], request: StopRequest) -> None:
     with subprocess.Popen([sys.executable, "-m", "brimful", *words], stdout=2) as process:
         is_forwarded = False
         while process.poll() is None:
-            time.sleep(SIGNAL_WAIT_SECONDS)
+            time.sleep(0.1)
             # A terminal sends Ctrl-C to the line's process too; `kill` sends its signal to the demo only.
             if request.number not in (0, signal.SIGINT) and not is_forwarded:
                 process.send_signal(request.number)
@@ -200,7 +191,7 @@ def remove_remains(out: Path) -> None:
 def collect_results(out: Path, data: Mapping[str, int], seconds: Mapping[str, float]) -> dict[str, Any]:
     """The content of summary.json, from the records of the demo's runs."""
     pretrained = read_object(out / "pretrain" / SUMMARY)
-    peak = peak_memory("children")
+    differences = {kind: find_largest_difference(out / "export", kind) for kind in ("hf", "onnx")}
     facts = {
         "kind": "demo",
         "data": data,
@@ -210,8 +201,8 @@ def collect_results(out: Path, data: Mapping[str, int], seconds: Mapping[str, fl
             "validation_loss": pretrained["validation"].get("loss"),
             "tokens": pretrained["tokens"],
         },
-        "export": {"max_abs_logit_difference": read_export_differences(out / "export")},
-        "peak_memory_mb": peak >> 20,
+        "export": {"max_abs_logit_difference": differences},
+        "peak_memory_mb": peak_memory("children") >> 20,
         "versions": {name: version(name) for name in ("torch", "transformers", "onnxruntime")},
         "cores": usable_cores(),
         "report": str(out / REPORT),
@@ -222,13 +213,10 @@ def collect_results(out: Path, data: Mapping[str, int], seconds: Mapping[str, fl
     return with_overview(facts | {"accuracy": accuracy}, summary)
 
 
-def read_export_differences(folder: Path) -> dict[str, float]:
-    """The largest difference of a logit by format, over the exports of all models."""
-    differences = {"hf": 0.0, "onnx": 0.0}
-    for record in folder.glob(f"*/{EXPORT}"):
-        kind = record.parent.name.rpartition("-")[2]
-        differences[kind] = max(differences[kind], read_object(record)["max_abs_logit_difference"])
-    return differences
+def find_largest_difference(exports: Path, kind: str) -> float:
+    """Of a logit, over the exports of all models in one format."""
+    records = [read_object(path) for path in exports.glob(f"*-{kind}/{EXPORT}")]
+    return max(record["max_abs_logit_difference"] for record in records)
 
 
 def summarise_demo(out: Path, facts: Mapping[str, Any]) -> Summary:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -96,7 +97,8 @@ def put_together(runs: Sequence[Run]) -> Run:
 def group_models(runs: Sequence[Run]) -> dict[MeasuredOn, list[ModelResult]]:
     """The models of all runs by what they were measured on, each called by the name of its run.
 
-    A model that several runs measured, such as a teacher, stands once: as the run that made it says.
+    A model that several runs measured, such as a teacher, stands once: as the run that made it says, with the
+    times that another run took in turns with its own model.
     """
     names = {run.path: run.name for run in with_children(runs)}
     groups: dict[MeasuredOn, dict[str, ModelResult]] = {}
@@ -108,9 +110,18 @@ def group_models(runs: Sequence[Run]) -> dict[MeasuredOn, list[ModelResult]]:
         for model in run.summary.models:
             name = renamed[model.name]
             pairs = {renamed.get(other, other): error for other, error in model.pairs.items()}
-            if model.is_own or name not in group:
-                group[name] = replace(model, name=name, pairs=pairs)
+            there = group.get(name)
+            if there is None or model.is_own:
+                group[name] = replace(model, name=name, pairs=pairs, **_times_of(there))
+            elif model.folder:  # only times of the same minutes can be compared
+                group[name] = replace(there, **_times_of(model))
     return {test: list(group.values()) for test, group in groups.items()}
+
+
+def _times_of(model: ModelResult | None) -> dict[str, Any]:
+    """What a model takes, as far as it was measured."""
+    names = ("milliseconds", "texts_per_second", "withheld", "megabytes")
+    return {name: getattr(model, name) for name in names if getattr(model, name, None) is not None}
 
 
 def _name_model(

@@ -78,7 +78,7 @@ def finetune_run(tmp_path: Path) -> Path:
 def distil_run(tmp_path: Path, finetune_run: Path) -> Path:
     summary = measured(
         model("Student", 0.89, is_own=True, milliseconds=2.0, pairs={"Teacher": 0.003}),
-        model("Teacher", 0.9, folder=str(finetune_run), megabytes=20.0),
+        model("Teacher", 0.9, folder=str(finetune_run), megabytes=20.0, milliseconds=5.0),
         model("TF-IDF", 0.84, role="baseline"),
     )
     return write_run(tmp_path / "student", {"steps": 3}, summary=summary)
@@ -145,6 +145,9 @@ def test_the_models_of_all_runs_stand_in_one_table_and_one_picture(
     names = [model.name for model in models]
     assert names == ["finetune", "TF-IDF", "student", "TF-IDF, in student"], "the teacher stands once"
     assert models[2].pairs == {"finetune": 0.003}
+    assert models[0].milliseconds == 5.0, "the time that was taken beside the student's"
+    ((_, turned),) = group_models(load_runs([distil_run, finetune_run])).items()
+    assert {model.name: model.milliseconds for model in turned}["finetune"] == 5.0
     page = _Page(page_of(tmp_path, finetune_run, distil_run))
     assert "finetune is the best, accuracy 90.0" in page.text
     assert sum(chart.startswith("Accuracy against ms a text") for chart in page.charts) == 2
