@@ -150,7 +150,7 @@ def test_the_models_of_all_runs_stand_in_one_table_and_one_picture(
     assert {model.name: model.milliseconds for model in turned}["finetune"] == 5.0
     page = _Page(page_of(tmp_path, finetune_run, distil_run))
     assert "finetune is the best, accuracy 90.0" in page.text
-    assert sum(chart.startswith("Accuracy against ms a text") for chart in page.charts) == 2
+    assert sum(chart.startswith("Accuracy against ms a text") for chart in page.charts) == 3
 
 
 def test_models_of_other_rows_are_not_compared(tmp_path: Path, finetune_run: Path) -> None:
