@@ -154,6 +154,7 @@ def test_the_card_says_what_the_run_knows_and_an_edited_one_stays(encoder: Encod
     save_model(run / "model", encoder, SequenceHead(encoder, 2), ["bad", "good"], max_length=20)
     verdict = "It reaches accuracy 87.5 ± 5.2 % on 40 test rows."
     (run / "summary.json").write_text(json.dumps({"kind": "finetune", "overview": {"verdict": verdict}}))
+    (run / "config.yaml").write_text("task: classification\n")
     out = tmp_path / "shop"
     export(run=str(run), out=str(out))
     page = (out / "README.md").read_text(encoding="utf-8")

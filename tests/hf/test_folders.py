@@ -96,7 +96,7 @@ def test_a_configuration_that_can_only_be_berts(tmp_path, name, more, kind):
         ({"type_vocab_size": 1}, 'does not say what it describes: add "model_type", one of bert, roberta'),
         ({"embedding_size": 16}, "does not say what it describes"),
         ({"max_relative_position": 64}, "does not say what it describes"),
-        ({"hidden_size": None}, "missing required field .hidden_size."),
+        ({"hidden_size": None}, "lacks 'hidden_size'"),
         ({"architectures": ["AlbertModel"]}, "does not say what it describes"),
         ({"architectures": ["BertGenerationEncoder"]}, "does not say what it describes"),
         ({"model_type": "ernie"}, "model_type 'ernie' is not supported"),
