@@ -15,9 +15,9 @@ from brimful.base.extras import require
 from brimful.base.folder_lock import FolderLock
 from brimful.base.storage import read_object, require_folder_place, write_json
 from brimful.commands.demo_reviews import find_reviews, load_reviews, write_reviews
-from brimful.commands.demo_stages import REPORT, SECONDS, SUMMARY, collect_results, run_stages
+from brimful.commands.demo_stages import REPORT, SECONDS, collect_results, run_stages
 from brimful.commands.report import report
-from brimful.runs.places import CONFIG
+from brimful.reports.load import CONFIG, SUMMARY
 
 PACKAGES = ("sklearn", "transformers", "onnx", "onnxscript", "onnxruntime", "matplotlib")
 

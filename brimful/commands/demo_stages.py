@@ -26,13 +26,12 @@ from brimful.base.storage import read_json, read_object, write_json
 from brimful.base.summary import Summary, judge_models, make_facts_table, with_overview
 from brimful.base.system import peak_memory
 from brimful.base.terminal import console
-from brimful.reports.load import load_runs
+from brimful.reports.load import CONFIG, SUMMARY, load_runs
 from brimful.reports.page import group_models
-from brimful.runs.places import CONFIG
 from brimful.runs.signals import StoppedError, StopRequest, stop_request
 
-SECONDS, SUMMARY, REPORT = "seconds.json", "summary.json", "report.html"
-"""Files of a demo: the seconds of each stage, also those before an interruption, what came out, the page."""
+SECONDS, REPORT = "seconds.json", "report.html"
+"""Files of a demo: the seconds of each stage, also those before an interruption, and the page."""
 ALL_TEXTS = 13_900
 """Texts that the 800 updates of pretraining are for; fewer texts take as many fewer updates."""
 PRETRAIN_UPDATES = 800
@@ -156,10 +155,11 @@ def run_line(words: Sequence[str], request: StopRequest) -> None:
     if (out / SUMMARY).exists() or (out / EXPORT).exists():
         say(f"{out.name}: already finished")
         return
-    if verb != "prepare" and (out / CONFIG).exists():
-        words = [verb, "--resume", str(out)]
-    elif verb != "prepare":
-        remove_remains(out)
+    if verb != "prepare":  # the same line continues a preparation
+        if (out / CONFIG).exists():
+            words = [verb, "--resume", str(out)]
+        else:
+            remove_remains(out)
     say(f"brimful {shlex.join(words)}")
     # What the line prints goes to standard error (2): with --json, standard output is the demo's result only.
     with subprocess.Popen([sys.executable, "-m", "brimful", *words], stdout=2) as process:
