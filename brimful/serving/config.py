@@ -52,8 +52,7 @@ class PredictConfig:
     layout: str | None = None
     """How the input is laid out: glue/mnli, clue/ocnli, squad ... Instead of columns."""
     scores: bool = False
-    """Write the texts and their `scores` too: the probability of each label, or the value of a regression.
-    Such a file can teach a student (distil --teacher-scores)."""
+    """Write the texts and their `scores` too: the probability of each label, or the value of a regression."""
     pooling: Pool = "auto"
     """Of an encoder: whether a vector is the mean over the tokens, the first token, or the largest value of
     each unit. auto: as its folder says; else the mean."""
