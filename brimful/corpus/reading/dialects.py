@@ -22,6 +22,16 @@ MISSING = r"\N"
 
 
 @dataclass(frozen=True, kw_only=True)
+class DialectOptions:
+    """How rows of delimited files are divided into fields, where the files shall not decide it."""
+
+    delimiter: str = ""
+    """Character between the fields of .csv and .tsv: tab, or the character. By default as the file shows."""
+    quote: str = ""
+    """Character around fields of .csv and .tsv; none: quotes are text. By default as the file shows."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Dialect:
     """How rows are divided into fields.
 
@@ -90,7 +100,6 @@ class Shown:
         header: the names of its columns.
         skipped: lines before the header, or before the rows if there is none.
         has_header: whether the first row names the columns; otherwise they are numbered from 1.
-        is_open: whether no field has begun with a quote yet, so that a later one may show quoting.
         otherwise: what its name says otherwise, for a warning.
         doubt: a warning if another reading is possible.
     """
@@ -99,7 +108,6 @@ class Shown:
     header: list[str]
     skipped: int = 0
     has_header: bool = True
-    is_open: bool = False
     otherwise: str = ""
     doubt: str = ""
 
@@ -291,21 +299,14 @@ def _find_dialect(lines: tuple[str, ...], form: str, wanted: tuple[str, ...], co
         kind = NAMES[dialect.delimiter]
         otherwise = f"has {kind} between its columns, not {NAMES[default]}, and is read so"
     header, has_header = _header(sample, fit, wanted)
-    is_open = not dialect.quote and not dialect.escaped and not fit.quoted and form == "tsv"
-    is_open = is_open and not _starts_with_quote(sample, dialect.delimiter)
     return Shown(
         dialect=dialect,
         header=header,
         skipped=skipped,
         has_header=has_header,
-        is_open=is_open,
         otherwise=otherwise,
         doubt=doubt,
     )
-
-
-def _starts_with_quote(sample: _Sample, delimiter: str) -> bool:
-    return bool(re.search(rf'(?:^|{re.escape(delimiter)})"', sample.text, re.MULTILINE))
 
 
 def _names(header: Sequence[str]) -> list[str]:
