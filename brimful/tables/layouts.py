@@ -43,8 +43,7 @@ class TableOptions:
     columns: TextColumns = TextColumns()
     """Other names of the columns."""
     layout: str | None = None
-    """How the files are laid out: glue/mnli, clue/ocnli, squad ... It says what the columns, the labels, the
-    task and the primary metric are."""
+    """How the files are laid out: glue/mnli, squad ... It says the columns, the labels, the task, the metric."""
     read: DialectOptions = DialectOptions()
     """How the rows of .csv and .tsv files are divided."""
     offsets: OffsetUnit = "characters"

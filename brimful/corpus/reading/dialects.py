@@ -40,19 +40,17 @@ class Dialect:
         quote: stands around a field; empty: quotes are text.
         doubled: whether a quote within a quoted field is doubled; otherwise it is escaped.
         escaped: whether a backslash stands before characters that are text.
-        spaced: whether spaces after a delimiter are left out.
     """
 
     delimiter: str
     quote: str = ""
     doubled: bool = True
     escaped: bool = False
-    spaced: bool = False
 
     @property
     def is_plain(self) -> bool:
         """Whether a line is a row, divided wherever a delimiter stands."""
-        return not (self.quote or self.escaped or self.spaced)
+        return not (self.quote or self.escaped)
 
     def reader(self, lines: Iterable[str], *, strict: bool) -> Iterator[list[str]]:
         """The rows of lines with their ends, as the csv module reads a dialect with quotes."""
@@ -68,7 +66,6 @@ class Dialect:
             quoting=csv.QUOTE_MINIMAL if self.quote else csv.QUOTE_NONE,
             doublequote=self.doubled,
             escapechar=_ESCAPE if self.escaped else None,
-            skipinitialspace=self.spaced,
             strict=strict,
         )
 
@@ -80,7 +77,7 @@ class Dialect:
                 if ends_in_escape(fields[place - 1]):
                     fields[place - 1 : place + 1] = [self.delimiter.join(fields[place - 1 : place + 1])]
             fields = [field if field == MISSING else _ESCAPED.sub(_meant, field) for field in fields]
-        return [fields[0], *(field.lstrip(" ") for field in fields[1:])] if self.spaced else fields
+        return fields
 
 
 def ends_in_escape(text: str) -> bool:
@@ -240,13 +237,12 @@ def joined_rows(lines: Iterable[str]) -> Iterator[str]:
 def _fields(dialect: Dialect) -> re.Pattern[str]:
     """A field in group 1, if it is quoted, in 2, if its quote is not closed, or 3; what ends it in 4."""
     delimiter, quote = re.escape(dialect.delimiter), re.escape(dialect.quote)
-    space = " *" if dialect.spaced else ""
     other = rf"[^{quote}\\]*+" if dialect.escaped else rf"[^{quote}]*+"
     within = [r"\\."] * dialect.escaped + [quote * 2] * dialect.doubled
     body = rf"{other}(?:(?:{'|'.join(within)}){other})*+"
     bare = rf"(?:[^{delimiter}\n\\]|\\.)*+" if dialect.escaped else rf"[^{delimiter}\n]*+"
     return re.compile(
-        rf"{space}(?:{quote}({body}){quote}(?={delimiter}|\n|\Z)|{quote}({body})\Z|({bare}))"
+        rf"(?:{quote}({body}){quote}(?={delimiter}|\n|\Z)|{quote}({body})\Z|({bare}))"
         rf"({delimiter}|\n|\Z)",
         re.DOTALL,
     )
@@ -437,10 +433,8 @@ def _quotings(sample: _Sample, delimiter: str, escaped: bool) -> list[_Fit]:
     text, mark = sample.text, re.escape(delimiter)
     usual = Dialect(delimiter=delimiter, quote='"')
     dialects = [usual]
-    if re.search(rf"(?:^|{mark} *)'", text, re.MULTILINE):
+    if re.search(rf"(?:^|{mark})'", text, re.MULTILINE):
         dialects.append(replace(usual, quote="'"))
     if escaped:
         dialects += [replace(one, escaped=True) for one in dialects]
-    if re.search(rf"{mark} +[\"']", text):
-        dialects += [replace(one, spaced=True) for one in dialects]
     return [sample.fit(one) for one in dialects]
