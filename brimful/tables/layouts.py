@@ -43,7 +43,7 @@ class TableOptions:
     columns: TextColumns = TextColumns()
     """Other names of the columns."""
     layout: str | None = None
-    """How the files are laid out: glue/mnli, squad ... It says the columns, the labels, the task, the metric."""
+    """How the files are laid out: glue/mnli, squad ... It says columns, labels, task and metric."""
     read: DialectOptions = DialectOptions()
     """How the rows of .csv and .tsv files are divided."""
     offsets: OffsetUnit = "characters"
