@@ -12,7 +12,7 @@ from brimful.optim.config import DecayConfig
 from brimful.optim.schedule import CurveConfig
 from brimful.precision.formats import Precision
 from brimful.runs.places import CONFIG
-from brimful.tables.layouts import OWN, Columns
+from brimful.tables.layouts import LabelOptions
 from brimful.tasks.registry import TASK_HELP, require_task_name
 from brimful.train.config import LoopConfig
 
@@ -38,15 +38,10 @@ class RunOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TaskOptions:
+class TaskOptions(LabelOptions):
     """What the tables of a verb are about."""
 
     task: Annotated[str | None, TASK_HELP] = None
-    columns: Columns = OWN
-    """Other names of the columns."""
-    layout: str | None = None
-    """How the files are laid out: glue/mnli, clue/ocnli, squad ... It says what the columns, the labels, the
-    task and the primary metric are."""
 
     def require_task(self) -> None:
         """

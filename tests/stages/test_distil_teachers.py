@@ -17,7 +17,7 @@ from brimful.hf.folders import load_model, save_model
 from brimful.hf.model_folder import ModelFolder
 from brimful.stages.distil_options import DistilConfig
 from brimful.stages.run_tables import tables_of_run
-from brimful.tables.layouts import Columns, find_layout
+from brimful.tables.layouts import Columns, FileLayout
 from brimful.tasks.model import load_task_model
 from brimful.tasks.task_files import RunTables
 from builders.distillation import CALM, EPOCH, assert_same
@@ -73,7 +73,7 @@ def test_the_columns_of_a_run_of_another_version_are_known(options, why, tmp_pat
     (tmp_path / "config.yaml").write_text(json.dumps({**options, "columns": {"text": "body"}}))
     with recorded_warnings() as said:
         found = tables_of_run(ModelFolder(tmp_path / "model"))
-    assert found == RunTables(layout=find_layout(None, Columns(text="body")))
+    assert found == RunTables(layout=FileLayout(columns=Columns(text="body")))
     assert len(said) == (why is not None)
     assert why is None or (str(tmp_path) in said[0] and why in said[0])
 
