@@ -16,11 +16,11 @@ from brimful.base.summary import (
 from brimful.base.summary import Summary as Overview
 from brimful.data.examples import Examples
 from brimful.model.shape import EncoderConfig
-from brimful.objectives.imitation import TEACHER, LayerDistillation, LogitDistillation
+from brimful.objectives.imitation import LayerDistillation, LogitDistillation
 from brimful.objectives.supervised import Supervised
 from brimful.runs.folder import RunFolder
 from brimful.runs.job import Job, RunPlan, Summary
-from brimful.stages.distil_options import DistilConfig, LogitStageConfig, StageConfig
+from brimful.stages.distil_options import DistilConfig, StageConfig
 from brimful.stages.students import CPU
 from brimful.stages.task_options import with_absolute_paths
 from brimful.stages.teaching_material import Material, read_material
@@ -71,7 +71,7 @@ class DistilPlan(RunPlan):
     material: Material
     runtime: Runtime
     shape: EncoderConfig
-    alone: LogitStageConfig | None
+    alone: StageConfig | None
 
     @property
     def files(self) -> dict[str, Path]:
@@ -155,7 +155,7 @@ def _announce(config: DistilConfig, material: Material, shape: EncoderConfig) ->
         say("the student is wider than its teacher, and starts from random weights")
 
 
-def _alone(config: DistilConfig, material: Material, announces: bool) -> LogitStageConfig | None:
+def _alone(config: DistilConfig, material: Material, announces: bool) -> StageConfig | None:
     """The stage of the students that learn from the labels alone; None where they are not wanted, or would
     take long for what nobody asked for."""
     epochs = config.logits.epochs + (config.layers.epochs if material.reads_alike else 0.0)
@@ -188,7 +188,7 @@ class Students:
     """Trains the students of a run.
 
     Args:
-        texts: what they learn from, with the target `TEACHER` and the labels that there are.
+        texts: what they learn from, with the target `TEACHER`.
 
     Attributes:
         seconds: of training, in all.
@@ -197,8 +197,6 @@ class Students:
     def __init__(self, plan: DistilPlan, texts: Examples, run: RunFolder) -> None:
         self.config, self.material, self.data = plan.config, plan.material, plan.material.data
         self.run, self.runtime, self.seconds = run, plan.runtime, 0.0
-        if not plan.config.logits.labels:
-            texts = replace(texts, targets={TEACHER: texts.targets[TEACHER]})
         self.texts = texts
 
     def distilled(self, seed: int) -> Trained:
@@ -213,12 +211,11 @@ class Students:
             task.imitation(config.temperature),
             task.primary_metric,
             evaluation(task, student.head, self.data.dev),
-            labels=(task, config.logits.labels) if config.logits.labels else None,
         )
         self._train("logits", seed, config.logits, self.texts, student, logits)
         return self._judged(student)
 
-    def undistilled(self, seed: int, stage: LogitStageConfig) -> Trained:
+    def undistilled(self, seed: int, stage: StageConfig) -> Trained:
         """The same start and as many passes over the training table, by its labels alone."""
         data, student = self.data, self.material.start.student(self.data, seed)
         objective = Supervised(data.task, student.head, evaluation(data.task, student.head, data.dev))

@@ -71,6 +71,8 @@ BASELINES = {
 """The other models of the ladder, by their keys in a summary."""
 MAX_ROWS = 20
 """Labels and rows of a table."""
+SHARES = ("f1", "precision", "recall", "probability")
+"""Columns that are shown in percent."""
 
 Facts = Mapping[str, Any]
 
@@ -332,15 +334,16 @@ def summarise_finetuning(facts: Facts, metrics: Sequence[Metric]) -> Overview:
     tables = [
         *make_facts_table("Result", _list_result(facts)),
         *_make_metrics_table(facts, metrics),
-        *_make_label_table(facts),
-        *_make_abstain_table(facts),
-        *_make_row_table(facts, "findings", "Noticed in the tables", ("message", "table", "kind")),
-        *_make_row_table(facts, "confused", "Confused labels", ("label", "prediction", "rows")),
-        *_make_row_table(
-            facts, "errors", "Largest errors on test", ("text", "row", "label", "prediction", "probability")
-        ),
-        *_make_row_table(facts, "trials", "Trials", ("seed", "learning_rate", f"dev_{primary.name}")),
     ]
+    details = {
+        "by_label": ("F1 of each label", ("label", "support", "f1", "precision", "recall")),
+        "findings": ("Noticed in the tables", ("message", "table", "kind")),
+        "confused": ("Confused labels", ("label", "prediction", "rows")),
+        "errors": ("Largest errors on test", ("text", "row", "label", "prediction", "probability")),
+        "trials": ("Trials", ("seed", "learning_rate", f"dev_{primary.name}")),
+    }
+    for key, (name, columns) in details.items():
+        tables += _make_row_table(facts, key, name, columns)
     title = f"Fine-tuned for {facts['task']}"
     return Overview(title, judge_models(test, models), tables, test=test, models=models)
 
@@ -403,44 +406,20 @@ def _make_metrics_table(facts: Facts, metrics: Sequence[Metric]) -> list[Summary
     return make_table("Metrics", ["Metric", *heads], rows, note)
 
 
-def _make_label_table(facts: Facts) -> list[SummaryTable]:
-    """F1 of each label; of many the lowest."""
-    labels = [row for row in records(facts, "by_label") if metric(row, "f1") is not None]
-    shown = sorted(labels, key=lambda row: row["f1"])[:MAX_ROWS] if len(labels) > MAX_ROWS else labels
-    shares = ("f1", "precision", "recall")
-    rows = [
-        [plain(row["label"]), plain(row.get("support")), *(_show_share(row.get(key)) for key in shares)]
-        for row in shown
-    ]
-    note = f"The {len(shown)} lowest of {len(labels)}." if len(shown) < len(labels) else ""
-    columns = ["Label", "Rows", "F1", "Precision", "Recall"]
-    return make_table("F1 of each label", columns, rows, note, is_detail=True)
-
-
-def _make_abstain_table(facts: Facts) -> list[SummaryTable]:
-    """Thresholds for abstaining, and what they keep and reach."""
-    keys = ("target", "threshold", "dev_coverage", "dev_accuracy", "test_coverage", "test_accuracy")
-    rows = [[_show_share(row.get(key)) for key in keys] for row in records(facts, "abstain")]
-    note = (
-        "Each is the lowest threshold that reaches the wanted accuracy on dev: on other rows the accuracy is"
-        " below it more often than above. brimful predict --abstain-below."
-    )
-    columns = ["Wanted accuracy", "Lowest probability", *map(in_words, keys[2:])]
-    title = "Answer only where the probability is high"
-    return make_table(title, columns, rows, note, is_detail=True)
-
-
 def _make_row_table(facts: Facts, key: str, title: str, columns: Sequence[str]) -> list[SummaryTable]:
-    """The first records of a list; probabilities in percent."""
+    """The first records of a list, of labels those with the lowest F1; shares in percent."""
+    found = records(facts, key)
+    if "f1" in columns:
+        found = sorted(found, key=lambda record: record["f1"])
     rows = []
-    for record in records(facts, key)[:MAX_ROWS]:
+    for record in found[:MAX_ROWS]:
         row = []
         for name in columns:
             value = "" if record.get(name) is None else record[name]
-            row.append(_show_share(value) if name.endswith("probability") else plain(value))
+            if name in SHARES and isinstance(value, int | float):
+                row.append(percent(value))
+            else:
+                row.append(plain(value))
         rows.append(row)
-    return make_table(title, [in_words(name) for name in columns], rows, is_detail=True)
-
-
-def _show_share(value: Any) -> str:
-    return percent(value) if isinstance(value, int | float) else ""
+    note = f"The first {MAX_ROWS} of {len(found)}." if len(found) > MAX_ROWS else ""
+    return make_table(title, [in_words(name) for name in columns], rows, note, is_detail=True)

@@ -87,13 +87,7 @@ def load_data(config: FinetuneConfig, encoder: Encoder, ranks: World = ALONE) ->
             data = replace(data, train=data.fit)
     if config.trainer.keeps_best:
         data = replace(data, train=data.fit)
-    return _balanced(data) if config.class_weights else data
-
-
-def _balanced(data: TaskData) -> TaskData:
-    """The same rows with weights, for each training by its own classes."""
-    train = data.task.balanced(data.train)
-    return replace(data, train=train, fit=train if data.fit is data.train else data.task.balanced(data.fit))
+    return data
 
 
 @dataclass(frozen=True)

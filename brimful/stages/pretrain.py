@@ -31,13 +31,14 @@ from brimful.stages.pretrain_config import PretrainConfig
 from brimful.stages.pretrain_data import (
     PretrainPlan,
     describe,
+    expected,
     initial_model,
     make_modules,
     make_objective,
     make_sources,
     make_stream,
+    say_outlook,
 )
-from brimful.stages.pretrain_outlook import expected, say_outlook
 from brimful.start.initial import count_pieces, start_from_data
 from brimful.train.metrics import list_outcome, read_metrics, training_loss
 from brimful.train.micro_batch import MicroBatches

@@ -186,12 +186,11 @@ def test_pooling_is_refused_where_nothing_is_pooled(inputs, tmp_path):
         finetune(**settings, pooling="mean")
 
 
-def test_patience_class_weights_and_layer_decay(inputs, tmp_path):
+def test_patience_and_layer_decay(inputs, tmp_path):
     settings = {
         "epochs": 9.0,
         "trainer": {"patience": 2},
         "optimizer": {"layer_decay": 0.9},
-        "class_weights": "balanced",
         "ladder": "none",
     }
     summary = finetune(**inputs, **SMALL | settings, out=str(tmp_path / "run"))
