@@ -26,7 +26,6 @@ from brimful.stages.task_options import with_absolute_paths
 from brimful.stages.teaching_material import Material, read_material
 from brimful.stages.training import Stage, train_stage
 from brimful.tasks.data import evaluation
-from brimful.tasks.judging.baselines import Tfidf, available, linear
 from brimful.tasks.judging.comparison import (
     Answer,
     Judged,
@@ -35,7 +34,6 @@ from brimful.tasks.judging.comparison import (
     describe_test,
     error_of,
     find_primary,
-    name_baseline,
     read_costs,
     speeds_of,
     write_predictions,
@@ -51,7 +49,6 @@ NAMES = {
     "student": "Student",
     "teacher": "Teacher",
     "student_without_distillation": "Student from the labels only",
-    "tfidf": "TF-IDF + linear model",
 }
 """The models of a summary, by their keys."""
 
@@ -285,14 +282,8 @@ def compared(
     judged["teacher"] = [Judged(task.with_settings(teacher.task.settings), taught)]
     models = {"student": student, "teacher": teacher}
     timed: dict[str, Answer] = {name: _answer(model) for name, model in models.items()}
-    reads: dict[str, dict[str, str]] = {}
-    wanted = plan.config.baseline != "none" and available(task) is None
-    if wanted and (rung := linear(task, data, Tfidf())):
-        judged["tfidf"] = [Judged(task, rung.answers)]
-        reads["tfidf"] = {} if rung.reads is None else {"reads": rung.reads}
-        timed |= {} if rung.answer is None else {"tfidf": rung.answer}
     comparison = MethodComparison(judged, data.test)
-    measured = {name: comparison.metrics(name) | reads.get(name, {}) for name in judged}
+    measured = {name: comparison.metrics(name) for name in judged}
     parameters = {name: model.parameters for name, model in models.items()}
     for name, count in parameters.items():
         measured[name]["parameters"] = count
@@ -341,13 +332,12 @@ def summarise_distillation(facts: Mapping[str, Any], metrics: Sequence[Metric], 
         if key == "student":
             costs["seconds"] = metric(facts, "seconds")
         models[key] = ModelResult(
-            name=name_baseline(name, measured),
+            name=name,
             value=value,
             error=error_of(measured, primary, test.n),
             pairs=_read_pairs(facts) if key == "student" else {},
             is_own=key == "student",
             folder=teacher if key == "teacher" else "",
-            role="baseline" if key == "tfidf" else "model",
             **costs,
         )
     student, taught_by = models["student"], models["teacher"]
@@ -368,5 +358,6 @@ def _read_pairs(facts: Mapping[str, Any]) -> dict[str, float]:
     errors = {}
     for key, name in NAMES.items():
         error = metric(facts, f"comparisons.student_minus_{key}.standard_error")
-        errors[name_baseline(name, branch(facts, key))] = error
-    return {name: error for name, error in errors.items() if error is not None}
+        if error is not None:
+            errors[name] = error
+    return errors

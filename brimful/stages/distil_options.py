@@ -124,7 +124,7 @@ class DistilConfig(TaskOptions, StudentOptions):
     """The stage of the outputs: the only one, or the second after that of the layers."""
     baseline: Literal["quick", "full", "none"] = "quick"
     """quick: for each seed, the same start learns from the labels alone too, where at most a third of the
-    texts have labels; and TF-IDF under a linear model. full: the same however many texts have labels."""
+    texts have labels. full: the same however many texts have labels."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -50,7 +50,6 @@ from brimful.tasks.judging.comparison import (
     error_of,
     find_primary,
     fingerprint,
-    name_baseline,
     over_seeds,
     read_costs,
     speeds_of,
@@ -352,7 +351,10 @@ def _list_models(facts: Facts, primary: Metric) -> list[ModelResult]:
     """The model and its baselines."""
     test, baselines = branch(facts, "test"), branch(facts, "baselines")
     n = metric(test, "n")
-    names = {key: name_baseline(BASELINES.get(key, in_words(key)), rung) for key, rung in baselines.items()}
+    names = {}
+    for key, rung in baselines.items():
+        reads = f" ({rung['reads']})" if "reads" in rung else ""
+        names[key] = BASELINES.get(key, in_words(key)) + reads
     pairs = {names[key]: metric(rung, "standard_error") for key, rung in baselines.items()}
     own = ModelResult(
         name=OWN,

@@ -224,7 +224,6 @@ def test_the_student_of_labels_alone_is_trained_where_that_is_cheap(teacher, tmp
         assert ("from the labels alone, 4 of 28 texts, is trained too" in said) is (name == "quick")
         assert ("is left out: --baseline full trains it" in said) is (name == "alone")
         assert (summary["baseline_seconds"] > 0) is trained
-        assert ("tfidf" in summary) is (name != "none")
     assert "student_minus_student_without_distillation" in found["quick"]["comparisons"]
     weights = "stages/seed-0/undistilled/metrics.jsonl"
     losses = [
@@ -245,7 +244,7 @@ def test_seeds_and_baselines(teacher, tmp_path):
     for name in ("student", "student_without_distillation"):
         assert len(summary[name]["accuracy_runs"]) == 2, name
     for group in ("parameters", "megabytes", "latency_ms", "texts_per_second"):
-        assert summary[group].keys() - {"tfidf"} == {"teacher", "student"}
+        assert summary[group].keys() == {"teacher", "student"}
         assert all(value > 0 for value in summary[group].values())
     for name in ("teacher", "student_without_distillation"):
         found = summary["comparisons"][f"student_minus_{name}"]
@@ -303,4 +302,4 @@ def test_latency_is_measured_on_one_rank_and_all_return_it(teacher, tmp_path):
     found = [json.loads((tmp_path / f"found-{rank}").read_text()) for rank in range(2)]
     assert found[0] == found[1] == read_json(tmp_path / "run" / "summary.json")
     assert timed == 1, "all models in turns"
-    assert found[0]["latency_ms"].keys() - {"tfidf"} == {"student", "teacher"}
+    assert found[0]["latency_ms"].keys() == {"student", "teacher"}

@@ -242,19 +242,15 @@ class Rung:
 
     Attributes:
         answers: of the test rows.
-        metrics: on the test rows.
         seconds: of training: reading the texts, choosing C, and fitting.
         answer: how it answers other texts, for its speed; None: it is not timed.
-        strength: the C that was chosen.
         rows: of train that it was fitted to.
         reads: the kind of features, where it was one of several.
     """
 
     answers: np.ndarray
-    metrics: dict[str, float]
     seconds: float
     answer: Answer | None = None
-    strength: float | None = None
     rows: int = 0
     reads: str | None = None
 
@@ -265,7 +261,7 @@ def majority(task: Task, data: TaskData) -> Rung:
     answer = _MODELS[task.problem_type](len(task.labels), None, data.train.targets, None)
     answers = answer(np.empty((len(data.test), 0)))
     seconds = time.perf_counter() - started
-    return Rung(answers, task.measure(answers, data.test), seconds, rows=len(data.train))
+    return Rung(answers, seconds, rows=len(data.train))
 
 
 def linear(task: Task, data: TaskData, features: Features) -> Rung | None:
@@ -299,15 +295,7 @@ def linear(task: Task, data: TaskData, features: Features) -> Rung | None:
     reads = features.kind if len(features.kinds) > 1 else None
     if reads:
         say(f"{features.name} reads {reads}")
-    return Rung(
-        answers,
-        task.measure(answers, data.test),
-        seconds,
-        lambda table: model(features.new(table)),
-        strength,
-        len(data.train),
-        reads,
-    )
+    return Rung(answers, seconds, lambda table: model(features.new(table)), len(data.train), reads)
 
 
 def _choice(

@@ -174,11 +174,6 @@ def error_of(measured: Any, primary: Metric, n: float | None) -> float | None:
     return math.hypot(error, deviation / math.sqrt(len(runs)))
 
 
-def name_baseline(name: str, measured: Facts) -> str:
-    """A baseline's name, with what it reads of a text where that was chosen."""
-    return f"{name} ({measured['reads']})" if "reads" in measured else name
-
-
 def read_costs(measured: Any, model: str = "") -> dict[str, Any]:
     """What a model takes, by the names of ModelResult.
 
