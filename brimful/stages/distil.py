@@ -23,8 +23,8 @@ from brimful.runs.job import Job, RunPlan, Summary
 from brimful.stages.distil_options import DistilConfig, StageConfig
 from brimful.stages.students import CPU
 from brimful.stages.task_options import with_absolute_paths
+from brimful.stages.task_trainings import Stage, train_stage
 from brimful.stages.teaching_material import Material, read_material
-from brimful.stages.training import Stage, train_stage
 from brimful.tasks.data import evaluation
 from brimful.tasks.judging.comparison import (
     Answer,

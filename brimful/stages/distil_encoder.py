@@ -32,7 +32,7 @@ from brimful.stages.pretrain_config import PretrainConfig
 from brimful.stages.pretrain_data import make_sources, make_stream
 from brimful.stages.students import CPU, kept_layers, layers_of, random_encoder, read_encoder
 from brimful.stages.task_options import with_absolute_paths
-from brimful.stages.training import Stage, train_stage
+from brimful.stages.task_trainings import Stage, train_stage
 from brimful.train.metrics import list_outcome
 from brimful.train.objective import Runtime
 

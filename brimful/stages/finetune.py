@@ -27,7 +27,9 @@ from brimful.model.heads import SequenceHead
 from brimful.runs.directory import model_files, named_files
 from brimful.runs.folder import RunFolder
 from brimful.runs.job import Job, RunPlan, Summary
-from brimful.stages.finetune_trainings import (
+from brimful.stages.held_out_rows import FILE, HeldOut
+from brimful.stages.task_options import FinetuneConfig, with_absolute_paths
+from brimful.stages.task_trainings import (
     FEWEST,
     Finetuning,
     SeedModel,
@@ -37,8 +39,6 @@ from brimful.stages.finetune_trainings import (
     resolved,
     starting_model,
 )
-from brimful.stages.held_out_rows import FILE, HeldOut
-from brimful.stages.task_options import FinetuneConfig, with_absolute_paths
 from brimful.tasks.data import TaskData
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.judging import baselines
@@ -271,7 +271,8 @@ def _ladder(run: Finetuning, judged: Sequence[Judged], model: TaskModel) -> dict
 def _held_out_line(config: FinetuneConfig, held_out: HeldOut, data: TaskData) -> str:
     """Which rows of train are test and dev, and how one finds them."""
     parts = [f"{n:,} {name}" for name, n in held_out.counts.items()]
-    kept = "; the final training reads dev too" if held_out.dev is not None and held_out.dev_in_train else ""
+    both = "dev" in held_out.parts and held_out.dev_in_train
+    kept = "; the final training reads dev too" if both else ""
     return (
         f"held out of {config.train}: {' and '.join(parts)} rows; alike texts stay together, labels keep"
         f" their proportions{kept}. {FILE} in the run names them"

@@ -22,8 +22,8 @@ from brimful.model.shape import EncoderConfig, Pooling
 from brimful.objectives.layer_losses import spread_layers
 from brimful.runs.directory import model_files
 from brimful.stages.distil_options import DistilConfig, StudentOptions
-from brimful.stages.finetune_trainings import TaskStart, starting_model
 from brimful.stages.task_options import FinetuneConfig
+from brimful.stages.task_trainings import TaskStart, starting_model
 from brimful.start.narrowing import narrow
 from brimful.tables.table import Table
 from brimful.tasks.cache import known_outputs

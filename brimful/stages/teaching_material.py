@@ -103,6 +103,9 @@ def read_material(config: DistilConfig, ranks: World) -> tuple[Material, TaskMod
     layout = find_layout(options)
     tables = tables_of(config, origin)
     held_out = held_out_of(config, origin, tables)
+    rows = dict(held_out.parts) if held_out else {}
+    if config.dev or (held_out and held_out.dev_in_train):
+        rows.pop("dev", None)
     start = StudentStart.of(config, origin, teacher)
     data = load_task_data(
         kind,
@@ -110,8 +113,8 @@ def read_material(config: DistilConfig, ranks: World) -> tuple[Material, TaskMod
         *tables,
         max_length=start.max_length,
         overlap=start.overlap,
-        test_rows=held_out.test if held_out and tables[2] is None else None,
-        dev_rows=held_out.dev if held_out and not held_out.dev_in_train and not config.dev else None,
+        test_rows=rows.get("test") if tables[2] is None else None,
+        dev_rows=rows.get("dev"),
         layout=layout,
         metric=origin.metric if origin else None,
         ranks=ranks,

@@ -170,7 +170,7 @@ def test_a_task_has_every_model_on_the_same_rows(inputs, tmp_path, capfd):
 
 
 def test_an_interrupted_evaluation_goes_on(inputs, tmp_path, monkeypatch):
-    from brimful.stages.finetune_trainings import Finetuning
+    from brimful.stages.task_trainings import Finetuning
 
     options = {"encoders": [inputs["one"]], "train": inputs["train"], "test": inputs["test"], **QUICK}
     whole = evaluate(**options, out=str(tmp_path / "whole"))
