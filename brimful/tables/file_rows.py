@@ -16,6 +16,7 @@ from brimful.corpus.reading.forms import Form, form_of
 from brimful.corpus.reading.json_records import Named, check_keys, json_line, json_records
 from brimful.corpus.reading.tables import plain_file, rows_of_columns
 from brimful.corpus.reading.values import cell
+from brimful.tables.class_names import class_names, named
 from brimful.tables.layouts import OWN_LAYOUT, FileLayout
 from brimful.tables.text_files import first_lines, text_lines
 
@@ -238,7 +239,11 @@ def _columns(path: Path, form: str, wanted: Sequence[str] | None) -> NumberedRow
         for issue in issues:
             raise BrimfulError(f"{path}: {issue}")
         known, rows = rows_of_columns(file, form[1:], wanted, str(path))
+        names = class_names(file, form)
         _check_repeats(path, known, known if wanted is None else wanted)
         for number, row in enumerate(rows, 1):
             # A message about a missing column names all that there are.
-            yield number, dict.fromkeys(known) | row if number == 1 else row
+            row = dict.fromkeys(known) | row if number == 1 else row
+            for column in names.keys() & row.keys():
+                row[column] = named(row[column], names[column], f"{path}, row {number}")
+            yield number, row

@@ -9,6 +9,7 @@ import numpy as np
 
 from brimful.base.console import counted, recorded_warnings, warn
 from brimful.base.errors import BrimfulError, nearest
+from brimful.tables.annotations import rows_of_classes
 from brimful.tables.file_rows import PLACES, NumberedRows, is_text, open_rows
 from brimful.tables.layouts import OWN_LAYOUT, FileLayout
 from brimful.tables.table import Table, Take, everything
@@ -83,6 +84,7 @@ def read_table(
     columns = layout.columns
     form, rows = open_rows(path, [columns.text, *([columns.label] * labelled), columns.text_b], layout)
     place = PLACES.get(form, "line")
+    rows = rows_of_classes(rows, path, place, columns, labelled)
     rows = _with_warning(rows, path, columns.text, place)
     with readable(path):
         found = list(take(_checked(rows, path, place, layout, labelled=labelled, lists=lists)))
@@ -126,6 +128,8 @@ def _checked(
     first: tuple[str, bool] | None = None
     for number, row in rows:
         where = f"{path}, {place} {number}"
+        if not lists and labelled and columns.label in row:
+            row[columns.label] = _one_label(row[columns.label], where)
         cells = {name: _cell(row[name], name, where, name == many) for name in wanted if name in row}
         missing = next((column for column in needed if cells.get(column) is None), None)
         if missing is not None and labelled and layout.form and first:
@@ -167,6 +171,19 @@ def _checked(
 def _counted_lines(path: Path, lines: list[int], place: str) -> str:
     """`a.tsv: 2 rows (line 3, 7)`."""
     return f"{path}: {counted(len(lines), 'row')} ({place} {first_lines(lines)})"
+
+
+def _one_label(value: Any, where: str) -> Any:
+    """The label of a row, which some tools write as a list of one.
+
+    Raises:
+        BrimfulError: the list holds several.
+    """
+    if not isinstance(value, list) or len(value) == 1:
+        return value[0] if isinstance(value, list) else value
+    if value:
+        raise BrimfulError(f"{where}: {value!r:.60} are {len(value)} labels: --task multi-label reads lists")
+    return None
 
 
 def _cell(value: Any, name: str, where: str, lists: bool) -> Any:

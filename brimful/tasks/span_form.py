@@ -51,7 +51,6 @@ class Spans(PredictionForm):
     def read(
         cls, path: Path | str, *, labelled: bool, layout: FileLayout = OWN_LAYOUT, take: Take = everything
     ) -> Table:
-        layout.require_own_columns(cls.name)
         return read_tagged(path, labelled=labelled, layout=layout, take=take)
 
     @classmethod
