@@ -90,9 +90,14 @@ def _of_tasks(
         if not labelled:
             yield number, row["data"]
             continue
-        results, count = results_of_task(row, where)
-        several += [number] * (count > 1)
-        yield number, {**row["data"], columns.label: _choices(results, columns.label, where)}
+        try:
+            results, count = results_of_task(row, where)
+            label = _choices(results, columns.label, where)
+        except (AttributeError, KeyError, TypeError) as error:
+            raise BrimfulError(f"{where} is not a task as Label Studio exports it") from error
+        if count > 1:
+            several.append(number)
+        yield number, {**row["data"], columns.label: label}
     say_several(path, several, place)
 
 
@@ -101,7 +106,7 @@ def _choices(results: Iterable[Mapping[str, Any]], label: str, where: str) -> li
     chosen: dict[str, list[str]] = {}
     for result in results:
         if result.get("type") == "choices":
-            chosen[result["from_name"]] = result["value"]["choices"]
+            chosen[result["from_name"]] = list(result["value"]["choices"])
     if label in chosen or label != OWN.label:
         return chosen.get(label, [])
     if len(chosen) > 1:

@@ -1,4 +1,4 @@
-"""Names of classes that Hugging Face datasets keep in the schema of a Parquet or Arrow file (`ClassLabel`)."""
+"""Names of classes that Hugging Face datasets keep in the schema of a file (`ClassLabel`)."""
 
 import json
 from collections.abc import Sequence

@@ -5,6 +5,7 @@ them, or those that `--columns.text 2 --columns.label 4` name. All lines of a fi
 """
 
 import re
+import shlex
 import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -184,13 +185,13 @@ def _check(path: Path, layout: _Layout, *, chosen: bool) -> bool:
     if unspaced_words and numbered >= _MOST_WORDS * words:
         raise BrimfulError(
             f"{path}: the words have numbers behind them ({example!r:.20}); remove them with perl -CSD -pe"
-            f" 's/^(\\X)\\d+/$1/' {path} > plain.conll"
+            f" 's/^(\\X)\\d+/$1/' {shlex.quote(str(path))} > plain.conll"
         )
     others = [tag for tag in first_lines if not is_tag(tag)]
     if others and len(others) + (OUTSIDE in first_lines) < len(first_lines):
         raise BrimfulError(
-            f"{path}, line {first_lines[others[0]]}: {others[0]!r:.60} is not a tag such as O, B-PER or I-PER;"
-            " --columns.label N names the column of tags"
+            f"{path}, line {first_lines[others[0]]}: {others[0]!r:.60} is not a tag such as O, B-PER or"
+            " I-PER; --columns.label N names the column of tags"
         )
     return characters and unspaced_words
 

@@ -1,4 +1,4 @@
-"""Lists of labels: in JSON and Parquet as they are, in a cell in one of three spellings, or as columns of 0 and 1.
+"""Lists of labels: in JSON and Parquet as they are, spelt in a cell, or as columns of 0 and 1.
 
 A cell holds a list of JSON (as `predict` writes it) or of Python, or names with `|` or `;` between them. What
 could be read in two ways is refused.

@@ -1,7 +1,7 @@
 """What the offsets of spans count: characters, or what `--offsets` names.
 
-JavaScript and Java count units of UTF-16, Go and Rust bytes of UTF-8. An offset counts from 0, and a span ends
-before its end. A span that carries its own text must have that text at its offsets.
+JavaScript and Java count units of UTF-16, Go and Rust bytes of UTF-8. An offset counts from 0, and a span
+ends before its end. A span that carries its own text must have that text at its offsets.
 """
 
 from collections.abc import Callable, Sequence
@@ -58,7 +58,10 @@ def place_spans(
     first, span = places[wrong[0]], spans[wrong[0]]
     there = "nothing" if span is None else quoted(texts[first.row][span[0] : span[1]])
     others = [other for other in _UNITS if other != unit]
-    fitting = [other for other in others if all(fits(texts[place.row], place, other) for place in places)]
+    fitting = []
+    for other in others:
+        if all(fits(texts[place.row], place, other) for place in places):
+            fitting.append(other)
     if fitting:
         remedy = f"--offsets {' or '.join(fitting)} fits the whole file"
     else:

@@ -128,8 +128,9 @@ def _checked(
     first: tuple[str, bool] | None = None
     for number, row in rows:
         where = f"{path}, {place} {number}"
-        if not lists and labelled and columns.label in row:
-            row[columns.label] = _one_label(row[columns.label], where)
+        label = row.get(columns.label)
+        if labelled and not lists and isinstance(label, list) and len(label) == 1:
+            row[columns.label] = label[0]  # as doccano writes a class
         cells = {name: _cell(row[name], name, where, name == many) for name in wanted if name in row}
         missing = next((column for column in needed if cells.get(column) is None), None)
         if missing is not None and labelled and layout.form and first:
@@ -171,19 +172,6 @@ def _checked(
 def _counted_lines(path: Path, lines: list[int], place: str) -> str:
     """`a.tsv: 2 rows (line 3, 7)`."""
     return f"{path}: {counted(len(lines), 'row')} ({place} {first_lines(lines)})"
-
-
-def _one_label(value: Any, where: str) -> Any:
-    """The label of a row, which some tools write as a list of one.
-
-    Raises:
-        BrimfulError: the list holds several.
-    """
-    if not isinstance(value, list) or len(value) == 1:
-        return value[0] if isinstance(value, list) else value
-    if value:
-        raise BrimfulError(f"{where}: {value!r:.60} are {len(value)} labels: --task multi-label reads lists")
-    return None
 
 
 def _cell(value: Any, name: str, where: str, lists: bool) -> Any:
