@@ -49,12 +49,11 @@ def tables_of(config: DistilConfig, origin: FinetuneConfig | None) -> Tables:
             f"{config.teacher} has held its test rows out of {origin.train}, and {train} may hold them or"
             " copies of them: give --test too"
         )
-    if config.teacher:
-        raise UsageError(
-            f"{config.teacher} {read_finetuning(config.teacher)}, so its tables are not known: give --train"
-            " and --test"
-        )
-    raise UsageError("without a model as --teacher, whose tables would be used: give --train and --test")
+    assert config.teacher is not None
+    raise UsageError(
+        f"{config.teacher} {read_finetuning(config.teacher)}, so its tables are not known: give --train and"
+        " --test"
+    )
 
 
 def held_out_of(config: DistilConfig, origin: FinetuneConfig | None, tables: Tables) -> HeldOut | None:
