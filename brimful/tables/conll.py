@@ -14,9 +14,8 @@ from pathlib import Path
 
 from brimful.base.console import counted, recorded_warnings, warn
 from brimful.base.errors import BrimfulError
-from brimful.tables.labelled_spans import OUTSIDE
 from brimful.tables.layouts import OWN, Columns
-from brimful.tables.schemes import is_tag
+from brimful.tables.schemes import OUTSIDE, is_tag
 from brimful.tables.text_files import text_lines
 
 _DOCUMENT = "-DOCSTART-"

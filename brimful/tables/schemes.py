@@ -17,8 +17,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from brimful.base.errors import BrimfulError
-from brimful.tables.labelled_spans import OUTSIDE, LabelledSpan
+from brimful.tables.table import LabelledSpan
 
+OUTSIDE = "O"
 CONTINUED = "X"
 """The mark of a token that continues a word: it belongs to what the token before it belongs to."""
 NEVER = ""

@@ -13,12 +13,11 @@ from brimful.tables.annotations import is_answered, say_left_out, say_several
 from brimful.tables.conll import joined, read_sentences
 from brimful.tables.file_rows import all_rows
 from brimful.tables.json_files import SUFFIXES, in_lines, records
-from brimful.tables.labelled_spans import OUTSIDE, LabelledSpan
 from brimful.tables.layouts import OWN_LAYOUT, FileLayout
 from brimful.tables.offsets import Place, place_spans, quoted
-from brimful.tables.schemes import Tag, read_tags, spans_of
+from brimful.tables.schemes import OUTSIDE, Tag, read_tags, spans_of
 from brimful.tables.span_rows import SpanRecord, read_record
-from brimful.tables.table import Table, Take, everything
+from brimful.tables.table import LabelledSpan, Table, Take, everything
 from brimful.tables.text_files import readable, suffix_of, text_lines
 
 _NEITHER = (".csv", ".xlsx", ".xml", ".ann")

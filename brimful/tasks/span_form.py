@@ -18,10 +18,9 @@ from scipy.special import log_softmax
 
 from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
-from brimful.tables.labelled_spans import OUTSIDE, LabelledSpan
 from brimful.tables.layouts import OWN_LAYOUT, FileLayout
-from brimful.tables.schemes import CONTINUED
-from brimful.tables.table import Table, Take, everything
+from brimful.tables.schemes import CONTINUED, OUTSIDE
+from brimful.tables.table import LabelledSpan, Table, Take, everything
 from brimful.tables.tagged_files import TaggedTable, read_tagged
 from brimful.tasks.encoded import Encoded, without_spaces
 from brimful.tasks.form import Outputs, PredictionForm, Row

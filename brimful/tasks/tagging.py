@@ -7,8 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from brimful.base.compiled import compiled
-from brimful.tables.labelled_spans import OUTSIDE
-from brimful.tables.schemes import CONTINUED, Tag, read_tags
+from brimful.tables.schemes import CONTINUED, OUTSIDE, Tag, read_tags
 
 
 @dataclass(frozen=True)

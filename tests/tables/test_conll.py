@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from brimful.base.console import recorded_warnings
 from brimful.base.errors import BrimfulError
 from brimful.tables.conll import joined
-from brimful.tables.labelled_spans import LabelledSpan
 from brimful.tables.layouts import Columns, FileLayout
+from brimful.tables.table import LabelledSpan
 from brimful.tables.tagged_files import TaggedTable, read_tagged
 
 SCHEMES = {  # the marks of a scheme, as BIOES calls them, and its own names for them

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from brimful.base.console import recorded_warnings
 from brimful.base.errors import BrimfulError
-from brimful.tables.labelled_spans import LabelledSpan
 from brimful.tables.layouts import FileLayout, OffsetUnit
+from brimful.tables.table import LabelledSpan
 from brimful.tables.tagged_files import TaggedTable, read_tagged
 
 PARTS = [

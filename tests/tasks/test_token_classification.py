@@ -20,8 +20,8 @@ from brimful.hf.folders import save_model
 from brimful.model.encoder import Encoder
 from brimful.model.heads import TokenHead
 from brimful.model.shape import EncoderConfig
-from brimful.tables.labelled_spans import LabelledSpan
 from brimful.tables.schemes import Tag, read_tags, spans_of
+from brimful.tables.table import LabelledSpan
 from brimful.tables.tagged_files import read_tagged
 from brimful.tasks.encoded import Encoded, without_spaces
 from brimful.tasks.model import load_task_model, reorder
