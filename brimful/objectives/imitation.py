@@ -7,15 +7,13 @@ padded sizes; and the teacher is in evaluation mode, so its dropout is off.
 from collections.abc import Callable
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from brimful.base.types import PrimaryMetric
 from brimful.data.batch import PackedBatch
 from brimful.model.attention import Layout
 from brimful.model.encoder import Capture, Encoder
-from brimful.model.heads import SequenceHead, TokenHead, pool
-from brimful.model.shape import TextPooling
+from brimful.model.heads import SequenceHead, TokenHead
 from brimful.objectives.layer_losses import LayerLosses
 from brimful.objectives.pairwise import attention_score_sum, score_maps
 from brimful.objectives.supervised import Evaluate, Supervision, no_evaluation
@@ -156,39 +154,3 @@ class LogitDistillation(Objective):
     def evaluate(self, encoder: Encoder, runtime: Runtime) -> dict[str, float]:
         """The student's metrics on held-out examples; empty without any."""
         return self._evaluate(encoder, runtime)
-
-
-class VectorDistillation(Objective):
-    """The objective of the second stage for an encoder without a task: `vectors`, the mean over sequences of
-    1 - cosine of the pooled vectors of student and teacher.
-
-    Attributes:
-        projections: student width -> teacher width, without a bias; none if the widths are equal.
-    """
-
-    def __init__(self, student: Encoder, pooling: TextPooling, width: int) -> None:
-        """
-        Args:
-            pooling: of the student.
-            width: of the teacher's vectors: float32 (S, width), the target `TEACHER` of batches.
-        """
-        ours = student.config.hidden_size
-        self.coefficients = {"vectors": 1.0}
-        self.pooling: TextPooling = pooling
-        self.projections = nn.ModuleList([nn.Linear(ours, width, bias=False)] if ours != width else [])
-
-    def modules(self) -> dict[str, nn.Module]:
-        return {"projections": self.projections}
-
-    def normalizers(self, batch: PackedBatch) -> dict[str, float]:
-        return {"vectors": float(batch.real_sequences)}
-
-    def vectors(self, encoder: Encoder, batch: PackedBatch, layout: Layout | None = None) -> Tensor:
-        """The student's vectors in the teacher's width, float32 at least (S, width)."""
-        pooled = pool(encoder(batch, layout), batch, self.pooling)
-        return widen(self.projections[0](pooled) if self.projections else pooled)
-
-    def loss(self, encoder: Encoder, batch: PackedBatch, layout: Layout | None = None) -> dict[str, Tensor]:
-        real = slice(0, batch.real_sequences)
-        ours, theirs = self.vectors(encoder, batch, layout)[real], widen(batch.targets[TEACHER][real])
-        return {"vectors": (1 - F.cosine_similarity(ours, theirs, dim=-1)).sum()}

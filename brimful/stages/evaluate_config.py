@@ -6,11 +6,11 @@ from typing import Annotated
 from brimful.base.config import Argument, incidental, require_positive
 from brimful.base.errors import BrimfulError, UsageError
 from brimful.precision.formats import Precision
-from brimful.stages.finetune_config import NO_DEV, FinetuneConfig, RunOptions
+from brimful.stages.finetune_config import NO_DEV, FinetuneConfig, RunOptions, TaskOptions
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluateConfig(RunOptions):
+class EvaluateConfig(TaskOptions, RunOptions):
     """Compare encoders: their loss on held-out text, and what they reach on a task."""
 
     MAIN = (
@@ -55,7 +55,7 @@ class EvaluateConfig(RunOptions):
     the device, as in finetune and predict."""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
+        self.require_task()
         require_positive(self, "text_tokens", "batch")
         if self.seeds < 0:
             raise BrimfulError(f"seeds is {self.seeds}: it must not be negative")
@@ -89,6 +89,8 @@ class EvaluateConfig(RunOptions):
             task=self.task,
             columns=self.columns,
             layout=self.layout,
+            read=self.read,
+            offsets=self.offsets,
             metric=self.metric,
             seed=tuple(range(self.seeds)) or (0,),
             learning_rates=self.learning_rates,

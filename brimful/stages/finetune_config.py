@@ -12,7 +12,7 @@ from brimful.optim.config import DecayConfig
 from brimful.optim.schedule import CurveConfig
 from brimful.precision.formats import Precision
 from brimful.runs.places import CONFIG
-from brimful.tables.layouts import OWN, Columns
+from brimful.tables.layouts import LabelOptions
 from brimful.tasks.registry import TASK_HELP, require_task_name
 from brimful.train.config import LoopConfig
 
@@ -24,14 +24,8 @@ _NO_RUN = "is not a run of `brimful finetune`"
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """The options of every verb whose runs are about a task: finetune, evaluate, and the distillations."""
+    """The options of every verb that trains on examples: finetune, evaluate, and the distillations."""
 
-    task: Annotated[str | None, TASK_HELP] = None
-    columns: Columns = OWN
-    """Other names of the columns."""
-    layout: str | None = None
-    """How the files are laid out: glue/mnli, clue/ocnli, squad ... It says what the columns, the labels, the
-    task and the primary metric are."""
     resume: str | None = incidental(None)
     """Run directory of an interrupted run: continue it with its own configuration."""
     max_length: int | None = None
@@ -42,7 +36,18 @@ class RunOptions:
     dry_run: bool = incidental(False)
     """Resolve and check everything, and do nothing."""
 
-    def __post_init__(self) -> None:
+
+@dataclass(frozen=True, kw_only=True)
+class TaskOptions(LabelOptions):
+    """What the tables of a verb are about."""
+
+    task: Annotated[str | None, TASK_HELP] = None
+
+    def require_task(self) -> None:
+        """
+        Raises:
+            BrimfulError: there is no task of that name.
+        """
         if self.task is not None:
             require_task_name(self.task)
 
@@ -62,12 +67,11 @@ class TrainingOptions(RunOptions):
     """The number of updates follows from epochs."""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         require_positive(self, "batch", "micro_batch_tokens")
 
 
 @dataclass(frozen=True, kw_only=True)
-class FinetuneConfig(TrainingOptions):
+class FinetuneConfig(TaskOptions, TrainingOptions):
     """Train an encoder for a task on texts or pairs of texts."""
 
     MAIN = (
@@ -130,6 +134,7 @@ class FinetuneConfig(TrainingOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self.require_task()
         require_seeds(*self.seed)
         for name in ("epochs", "trial_epochs", "learning_rates"):
             value = getattr(self, name)
@@ -225,10 +230,7 @@ def default_rate(width: int) -> float:
 
 
 C = TypeVar("C", bound=RunOptions)
-_PATHS = (
-    *("encoder", "teacher", "teacher_scores", "student"),
-    *("train", "dev", "test", "more_tests", "unlabelled"),
-)
+_PATHS = ("encoder", "teacher", "student", "train", "dev", "test", "more_tests", "unlabelled")
 
 
 def with_absolute_paths(config: C, **changes: Any) -> C:

@@ -23,11 +23,11 @@ INCIDENTAL = {
         "ladder",
     },
     DistilConfig: {
-        *("teacher", "teacher_scores", "student", "train", "dev", "test", "unlabelled"),
+        *("teacher", "student", "train", "dev", "test", "unlabelled"),
         *("out", "resume", "dry_run"),
     },
     DistilEncoderConfig: {
-        *("teacher", "student", "unlabelled", "data", "test", "out", "resume", "dry_run"),
+        *("teacher", "student", "data", "out", "resume", "dry_run"),
     },
 }
 
