@@ -52,8 +52,7 @@ class PredictConfig(TableOptions):
     """.jsonl, .tsv, .csv or .parquet to write, a row for each text in the order of the input; or .npy:
     vectors, or a task model's scores."""
     scores: bool = False
-    """Write the texts and their `scores` too: the probability of each label, or the value of a regression.
-    Such a file can teach a student (distil --teacher-scores)."""
+    """Write the texts and their `scores` too: the probability of each label, or the value of a regression."""
     pooling: Pool = "auto"
     """Of an encoder: whether a vector is the mean over the tokens, the first token, or the largest value of
     each unit. auto: as its folder says; else the mean."""
