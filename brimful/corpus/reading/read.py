@@ -76,6 +76,7 @@ class ReadConfig(DialectOptions):
     """Join the lines of paragraphs that a program wrapped, except in pages."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.join_lines and self.split == "line":
             raise BrimfulError("read.join_lines needs read.split file or paragraph, not line")
 
