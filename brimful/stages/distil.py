@@ -21,23 +21,25 @@ from brimful.objectives.supervised import Supervised
 from brimful.runs.folder import RunFolder
 from brimful.runs.job import Job, RunPlan, Summary
 from brimful.stages.distil_options import DistilConfig, LogitStageConfig, StageConfig
-from brimful.stages.finetune_config import with_absolute_paths
 from brimful.stages.students import CPU
+from brimful.stages.task_options import with_absolute_paths
 from brimful.stages.teaching_material import Material, read_material
 from brimful.stages.training import Stage, train_stage
 from brimful.tasks.data import evaluation
 from brimful.tasks.judging.baselines import Tfidf, available, linear
 from brimful.tasks.judging.comparison import (
+    Answer,
     Judged,
     MethodComparison,
+    Speed,
     describe_test,
     error_of,
     find_primary,
     name_baseline,
     read_costs,
+    speeds_of,
     write_predictions,
 )
-from brimful.tasks.judging.speed import Answer, Speed, speeds_of
 from brimful.tasks.model import TaskModel, fold
 from brimful.tasks.task import Metric
 from brimful.train.metrics import list_outcome

@@ -30,8 +30,8 @@ from brimful.runs.directory import model_files
 from brimful.runs.folder import RunFolder
 from brimful.runs.job import Job, RunPlan, Summary
 from brimful.stages.distil_options import DistilEncoderConfig
-from brimful.stages.finetune_config import with_absolute_paths
 from brimful.stages.students import CPU, kept_layers, layers_of, random_encoder, read_encoder
+from brimful.stages.task_options import with_absolute_paths
 from brimful.stages.training import Stage, train_stage
 from brimful.train.metrics import list_outcome
 from brimful.train.objective import Runtime

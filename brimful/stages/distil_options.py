@@ -6,7 +6,7 @@ from typing import Literal
 from brimful.base.config import incidental, require_positive, require_seeds
 from brimful.base.errors import BrimfulError
 from brimful.objectives.layer_losses import LayerLosses
-from brimful.stages.finetune_config import TaskOptions, TrainingOptions
+from brimful.stages.task_options import TaskOptions, TrainingOptions
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,8 +11,8 @@ from brimful.base.errors import BrimfulError, UsageError
 from brimful.hf.model_folder import ModelFolder
 from brimful.runs.directory import CONFIG, SUMMARY, absolute
 from brimful.stages.distil_options import DistilConfig
-from brimful.stages.finetune_config import FinetuneConfig, finetuning_of, read_finetuning
 from brimful.stages.held_out_rows import FILE, HeldOut, read_held_out
+from brimful.stages.task_options import FinetuneConfig, finetuning_of, read_finetuning
 from brimful.tables.layouts import FileLayout, LabelOptions, TableOptions, find_layout
 from brimful.tasks.task_files import RunTables
 

@@ -14,8 +14,8 @@ from brimful.model.shape import EncoderConfig
 from brimful.objectives.layer_losses import spread_layers
 from brimful.runs.directory import model_files
 from brimful.stages.distil_options import DistilConfig, StudentOptions
-from brimful.stages.finetune_config import FinetuneConfig
-from brimful.stages.task_start import TaskStart, starting_model
+from brimful.stages.finetune_trainings import TaskStart, starting_model
+from brimful.stages.task_options import FinetuneConfig
 from brimful.stages.teachers import ModelTeacher
 from brimful.start.narrowing import narrow
 from brimful.tasks.data import TaskData

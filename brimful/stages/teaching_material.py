@@ -15,10 +15,10 @@ from brimful.model.heads import SequenceHead
 from brimful.objectives.imitation import TEACHER
 from brimful.runs.directory import CONFIG, model_files, named_files
 from brimful.stages.distil_options import DistilConfig
-from brimful.stages.finetune_config import finetuning_of
 from brimful.stages.held_out_rows import FILE, HeldOut
 from brimful.stages.run_tables import held_out_of, table_options, tables_of
 from brimful.stages.students import StudentStart
+from brimful.stages.task_options import finetuning_of
 from brimful.stages.teachers import ModelTeacher, load_teacher
 from brimful.tables.layouts import find_layout
 from brimful.tables.table import require_pairs

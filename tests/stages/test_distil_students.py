@@ -277,7 +277,7 @@ from pathlib import Path
 from brimful.stages import distil as comparison
 from brimful.commands.distil import distil
 from brimful.base.distributed import world
-from brimful.tasks.judging.speed import speeds_of
+from brimful.tasks.judging.comparison import speeds_of
 
 folder, rank = Path(sys.argv[1]), os.environ["RANK"]
 os.environ["BRIMFUL_CACHE"] = str(folder / "cache")
