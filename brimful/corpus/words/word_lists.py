@@ -76,10 +76,10 @@ def word_list(path: str | Path, what: str) -> WordList:
             )
     changed = [(line, word) for line, word in zip(lines, words, strict=True) if line != word]
     if changed:
-        line, word = changed[0]
+        example, word = changed[0]
         notes.append(
             f"{path}: frequencies and tags behind the words of {len(changed):,} of {len(lines):,} lines are"
-            f" left out ({word!r:.40} is read of {line!r:.60})"
+            f" left out ({word!r:.40} is read of {example!r:.60})"
         )
     longest = max(words, key=len)
     if len(longest) > LONGEST_WORD:
