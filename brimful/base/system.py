@@ -15,7 +15,7 @@ import os
 import resource
 import sys
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 HUGE_PAGE_BYTES = 32 << 20
 """The largest huge page to ask for. Where they have 512 MiB, a process would fill few."""
@@ -48,10 +48,10 @@ def lock_file(descriptor: int, *, waits: bool = False) -> None:
     fcntl.lockf(descriptor, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
 
 
-def peak_memory(of: Literal["self", "children"]) -> int:
-    """The most memory that this process, or the largest of its ended children, ever held, in bytes."""
-    usage = resource.getrusage(resource.RUSAGE_SELF if of == "self" else resource.RUSAGE_CHILDREN)
-    return usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+def peak_memory() -> int:
+    """The most memory that this process ever held, in bytes."""
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else most << 10
 
 
 def may_reserve(root: Path = Path("/")) -> bool:

@@ -174,7 +174,7 @@ def measured(
         phase.steps * each["seconds_per_update"]
         for phase, each in zip(config.run_phases(), found, strict=True)
     )
-    peak = peak_memory("self")
+    peak = peak_memory()
     if ranks.device.type == "cuda":
         peak = torch.cuda.max_memory_allocated(ranks.device)
     if ranks.is_main:
