@@ -16,7 +16,7 @@ from brimful.hf.text_reading import VECTORS, reading_of
 from brimful.serving.config import Opening
 from brimful.serving.opened import ServedEncoder, ServedTask, graph_file
 from brimful.tasks.form import Outputs
-from brimful.tasks.saved import from_folder, saved_form
+from brimful.tasks.registry import from_folder, saved_form
 
 
 def open_graph(folder: ModelFolder, opening: Opening) -> ServedTask | ServedEncoder:

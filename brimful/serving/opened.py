@@ -20,7 +20,7 @@ from brimful.tables.table import Table, Take, require_pairs
 from brimful.tables.table_files import read_file, read_texts
 from brimful.tasks.encoded import Encoded, encode
 from brimful.tasks.form import Outputs, PredictionForm, Row
-from brimful.tasks.saved import calibrated
+from brimful.tasks.registry import calibrated
 
 _GRAPHS = ("onnx/model.onnx", "onnx/model_quantized.onnx", "openvino/openvino_model.xml")
 """Where an export to ONNX or OpenVINO has its graph."""

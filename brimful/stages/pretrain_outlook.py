@@ -1,28 +1,16 @@
-"""What `brimful pretrain --dry-run` says of a run before it starts: disk, memory; and measured, also time."""
+"""What `brimful pretrain --dry-run` says of a run before it starts: disk and memory."""
 
-import statistics
 import tempfile
 from bisect import bisect
 from collections.abc import Callable
-from contextlib import closing, redirect_stderr
-from dataclasses import asdict, replace
+from contextlib import closing
+from dataclasses import asdict
 from functools import lru_cache, partial
-from io import StringIO
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from brimful.base.config import read_yaml
-from brimful.base.console import recorded_warnings, say, warn
-from brimful.base.distributed import World
-from brimful.base.environment import number_of
-from brimful.base.errors import BrimfulError
-from brimful.base.numbers import duration
-from brimful.base.system import peak_memory
+from brimful.base.console import say
 from brimful.corpus.shards import PARTS, Corpus
-from brimful.data.config import Phase
 from brimful.data.rows import RowStream
 from brimful.model.encoder import Encoder
 from brimful.model.shape import EncoderConfig
@@ -31,7 +19,6 @@ from brimful.precision.policy import DTYPES
 from brimful.runs.job import Summary
 from brimful.stages.pretrain_config import PretrainConfig
 from brimful.stages.pretrain_data import PretrainPlan, make_modules, make_sources, make_stream
-from brimful.train.metrics import read_metrics
 from brimful.train.objective import Objective
 from brimful.train.step_memory import Held, longest_batch, room_of_a_pass, rows_on_cpu, sizes_of, traced_pass
 
@@ -39,14 +26,10 @@ SIZES = (16, 32, 80)
 """GB of the GPUs that are asked about."""
 CONTEXT = 1 << 30
 """Bytes of a GPU that CUDA and its libraries take."""
-UPDATES = 20
-"""Updates of a measurement, for each phase."""
-WARM_UP = 2
-"""Of these, the first ones, in which a step is compiled: they are not timed."""
 
 
 def expected(plan: PretrainPlan) -> Summary:
-    """What is said without measuring. Plans of blocks are kept in a folder that is then removed."""
+    """What a run takes. Plans of blocks are kept in a folder that is then removed."""
     config, corpora, initial, runtime = plan.config, plan.corpora, plan.initial, plan.runtime
     held = Held.of([initial.encoder, initial.head], config.optimizer, config.trainer, runtime.precision)
     with tempfile.TemporaryDirectory(prefix="brimful-") as made:
@@ -138,6 +121,7 @@ def say_outlook(outlook: dict[str, Any], precision: Precision) -> None:
     say(f"the most rows of a micro-batch that a GPU holds: {fits}")
 
 
+<<<<<<< HEAD
 def measured(
     config: PretrainConfig, ranks: World, train: Callable[[PretrainConfig, Path], object]
 ) -> dict[str, Any]:
@@ -216,5 +200,7 @@ def _timed(run: Path, phase: Phase) -> dict[str, Any]:
     }
 
 
+=======
+>>>>>>> main
 def _gb(size: float) -> str:
     return f"{size / 1e9:.3g} GB"
