@@ -13,7 +13,6 @@ import fcntl
 import mmap
 import os
 import resource
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -46,12 +45,6 @@ def lock_file(descriptor: int, *, waits: bool = False) -> None:
         OSError: another process has it, or the file system has no locks.
     """
     fcntl.lockf(descriptor, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
-
-
-def peak_memory() -> int:
-    """The most memory that this process ever held, in bytes."""
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return most if sys.platform == "darwin" else most << 10
 
 
 def may_reserve(root: Path = Path("/")) -> bool:
