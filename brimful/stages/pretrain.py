@@ -41,7 +41,6 @@ from brimful.stages.pretrain_data import (
 )
 from brimful.start.initial import count_pieces, start_from_data
 from brimful.train.metrics import list_outcome, read_metrics, training_loss
-from brimful.train.micro_batch import MicroBatches
 from brimful.train.objective import Runtime
 from brimful.train.step_memory import auto_rows, rows_on_cpu
 from brimful.train.trainer import Trainer
@@ -135,7 +134,6 @@ class PretrainJob(Job[PretrainConfig, PretrainPlan]):
                 schedule=config.schedule,
                 cycles=config.cycles(),
                 seed=config.seed,
-                micro_batches=MicroBatches(ranks, stream, auto=not given),
                 identity=folder.identity,
                 about={"config": to_dict(config)},
                 shows=f"brimful inspect {shlex.quote(str(directory))} --update",

@@ -113,7 +113,7 @@ class PretrainConfig:
     """Run directory of an interrupted run, which continues with its own configuration."""
     start_from: str | None = None
     """A trained model to continue from, encoder and masked-LM head: a finished run or a Hugging Face folder.
-    The data has the same tokenizer, or one that extends it (prepare's --extend)."""
+    The data has the same tokenizer."""
     model: Literal["tiny", "mini", "small", "base", "large"] | None = None
     """Preset of a new model, layers x hidden size: tiny 2x128, mini 4x256, small 4x512, base 12x768, large
     24x1024 (modern: 22x768, 28x1024). By default mini."""
@@ -137,7 +137,7 @@ class PretrainConfig:
     rows_per_micro_batch: Literal["auto"] | int | None = incidental(None)
     """Rows in one forward and backward pass. The default on a GPU: the most that fit in memory. On a CPU: the
     most that divide the update and have 2 ** 20 numbers of hidden states or fewer (4 rows of 1,024 at mini).
-    If they don't fit later, the number is halved, once. auto: in a dry run on a CPU too, what a GPU holds."""
+    auto: in a dry run on a CPU too, what a GPU holds."""
     loss_mean: LossMean = "tokens"
     """The loss is a mean over predictions (tokens), or over the means of sequences, so that each sequence
     counts the same (the Packed-BERT paper)."""

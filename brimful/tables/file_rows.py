@@ -10,19 +10,21 @@ from typing import Any
 from brimful.base.console import counted, warn
 from brimful.base.errors import BrimfulError
 from brimful.corpus.reading.delimited import open_sheet
-from brimful.corpus.reading.dialects import Dialect, Shown
+from brimful.corpus.reading.dialects import MISSING, DialectOptions
 from brimful.corpus.reading.faults import NOT_RECORD, Refusing
 from brimful.corpus.reading.forms import Form, form_of
 from brimful.corpus.reading.json_records import Named, check_keys, json_line, json_records
 from brimful.corpus.reading.tables import plain_file, rows_of_columns
-from brimful.corpus.reading.values import cell
-from brimful.tables.layouts import OWN_LAYOUT, FileLayout
+from brimful.tables.layouts import FileLayout
 from brimful.tables.text_files import text_lines
 
 FORMATS = (".tsv", ".csv", ".jsonl", ".parquet")
 """The formats of tables that are written; `.json`, `.ndjson` and `.arrow` are read, too."""
 PLACES = {".parquet": "row", ".arrow": "row", ".json": "record"}
 """What rows are counted in; in other formats, in the lines that they begin at."""
+
+_UNLABELLED = -1
+"""What `datasets` writes for a row without a label."""
 
 NumberedRows = Iterator[tuple[int, dict[str, Any]]]
 """The line, or the number from 1, and the values by column of each row."""
@@ -101,10 +103,11 @@ def rows_of_file(path: Path, wanted: Sequence[str]) -> NumberedRows:
     Raises:
         BrimfulError: as `open_rows`.
     """
-    form = _form(path, wanted, OWN_LAYOUT)
+    layout = FileLayout(dialect=DialectOptions(quote='"'))
+    form = _form(path, wanted, layout)
     if form in (".parquet", ".arrow"):
         return _columns(path, form, None)
-    return rows_of(path, form, wanted, OWN_LAYOUT)
+    return rows_of(path, form, wanted, layout)
 
 
 def all_rows(path: Path, form: str, layout: FileLayout) -> NumberedRows:
@@ -125,35 +128,27 @@ def _delimited(path: Path, form: str, wanted: Sequence[str], layout: FileLayout)
     """A row of another width than the header is refused; in a known layout it may be longer, and what it
     lacks is missing."""
 
-    def known(shown: Shown) -> Shown:
-        if layout.form == ".tsv" and form == ".tsv":  # quotes are text in all layouts of TSV
-            names = shown.header if shown.dialect.is_plain else []
-            shown = Shown(dialect=Dialect(delimiter="\t"), header=names)
-        if layout.bare and layout.columns.text not in shown.header:
-            return replace(shown, header=list(layout.bare), has_header=False)
-        return shown
-
-    report = Refusing(path)
-    sheet = open_sheet(text_lines(path, newline=""), form[1:], wanted, report, known)
+    sheet = open_sheet(text_lines(path, newline=""), form[1:], wanted, layout.dialect, str(path))
     if sheet is None:
         return
-    header = sheet.shown.header
+    if layout.bare and layout.columns.text not in sheet.dialect.header:
+        bare = replace(sheet.dialect, header=list(layout.bare), has_header=False)
+        sheet = replace(sheet, dialect=bare)
+    header = sheet.dialect.header
     _check_repeats(path, header, wanted)
-    for line, fields in sheet.rows:
+    for line, fields in sheet.rows(Refusing(path)):
         if not fields:
             if len(header) > 1:
                 continue  # an empty line is a row (with the empty text) only if the table has one column
             fields = [""]
         if len(fields) != len(header) and not layout.form:
-            longer = len(fields) > len(header) and sheet.shown.dialect.is_plain
+            longer = len(fields) > len(header) and not sheet.dialect.quote
             hint = "; a tab within a text must become a space" if longer else ""
             raise BrimfulError(
                 f"{path}, line {line} has {counted(len(fields), 'field')}, the header {len(header)}{hint}"
             )
-        row: dict[str, Any] = dict(zip(header, fields, strict=False))
-        for name, value in row.items():
-            row[name] = cell(value)
-        yield line, row
+        values = [None if field == MISSING else field for field in fields]
+        yield line, dict(zip(header, values, strict=False))
 
 
 def _check_repeats(path: Path, header: Sequence[str], wanted: Iterable[str]) -> None:
@@ -231,7 +226,57 @@ def _columns(path: Path, form: str, wanted: Sequence[str] | None) -> NumberedRow
         for issue in issues:
             raise BrimfulError(f"{path}: {issue}")
         known, rows = rows_of_columns(file, form[1:], wanted, str(path))
+        names = _class_names(file, form)
         _check_repeats(path, known, known if wanted is None else wanted)
         for number, row in enumerate(rows, 1):
             # A message about a missing column names all that there are.
-            yield number, dict.fromkeys(known) | row if number == 1 else row
+            row = dict.fromkeys(known) | row if number == 1 else row
+            for column in names.keys() & row.keys():
+                row[column] = _named(row[column], names[column], f"{path}, row {number}")
+            yield number, row
+
+
+def _class_names(file: str, form: str) -> dict[str, list[str]]:
+    """The names of the classes of each column of classes, or of lists of classes.
+
+    Args:
+        file: a file that is not compressed.
+        form: `.parquet` or `.arrow`.
+    """
+    from pyarrow import ipc, memory_map
+    from pyarrow.parquet import read_schema
+
+    if form == ".parquet":
+        schema = read_schema(file)
+    else:
+        with memory_map(file) as source:
+            is_file = source.read(6) == b"ARROW1"
+            source.seek(0)
+            schema = (ipc.open_file if is_file else ipc.open_stream)(source).schema
+    try:
+        features = json.loads(schema.metadata[b"huggingface"])["info"]["features"]
+    except (ValueError, KeyError, TypeError):
+        return {}
+    names: dict[str, list[str]] = {}
+    for column, feature in features.items():
+        inner = feature.get("feature", feature) if isinstance(feature, dict) else feature
+        if isinstance(inner, list) and len(inner) == 1:
+            inner = inner[0]
+        if isinstance(inner, dict) and inner.get("_type") == "ClassLabel" and "names" in inner:
+            names[column] = inner["names"]
+    return names
+
+
+def _named(value: Any, names: Sequence[str], where: str) -> Any:
+    """The name of a class, or of each of a list.
+
+    Raises:
+        BrimfulError: there is no such class.
+    """
+    if isinstance(value, list):
+        return [_named(each, names, where) for each in value]
+    if value is None or value == _UNLABELLED:
+        return None
+    if type(value) is not int or not 0 <= value < len(names):
+        raise BrimfulError(f"{where}: {value!r:.40} is not one of the {len(names)} classes of the file")
+    return names[value]
