@@ -17,7 +17,6 @@ from brimful.base.summary import Summary as Overview
 from brimful.data.examples import Examples
 from brimful.model.shape import EncoderConfig
 from brimful.objectives.imitation import LayerDistillation, LogitDistillation
-from brimful.objectives.supervised import Supervised
 from brimful.runs.folder import RunFolder
 from brimful.runs.job import Job, RunPlan, Summary
 from brimful.stages.distil_options import DistilConfig, StageConfig
@@ -43,15 +42,6 @@ from brimful.tasks.task import Metric
 from brimful.train.metrics import list_outcome
 from brimful.train.objective import Objective, Runtime
 
-FEW_LABELS = 1 / 3
-"""Of the texts: where at most so many have labels, the student of labels alone is trained unasked."""
-NAMES = {
-    "student": "Student",
-    "teacher": "Teacher",
-    "student_without_distillation": "Student from the labels only",
-}
-"""The models of a summary, by their keys."""
-
 
 @dataclass(frozen=True)
 class DistilPlan(RunPlan):
@@ -60,15 +50,12 @@ class DistilPlan(RunPlan):
     Attributes:
         config: resolved.
         shape: of the student.
-        alone: the stage of the students that learn from the labels alone, of as many passes as the others
-            have; None where there are none.
     """
 
     config: DistilConfig
     material: Material
     runtime: Runtime
     shape: EncoderConfig
-    alone: StageConfig | None
 
     @property
     def files(self) -> dict[str, Path]:
@@ -100,9 +87,8 @@ class DistilJob(Job[DistilConfig, DistilPlan]):
             )
         if folder.announces and not config.dry_run:
             _announce(config, material, shape)
-        alone = _alone(config, material, folder.announces)
         config = with_absolute_paths(config, precision=runtime.precision)
-        return DistilPlan(config, material, runtime, shape, alone)
+        return DistilPlan(config, material, runtime, shape)
 
     def outlook(self, plan: DistilPlan) -> Summary:
         """What a dry run returns."""
@@ -118,24 +104,19 @@ class DistilJob(Job[DistilConfig, DistilPlan]):
         data, task = material.data, material.data.task
         texts, taught = material.taught(runtime)
         students = Students(plan, texts, folder)
-        trained = {"student": [students.distilled(seed) for seed in config.seeds]}
-        seconds = students.seconds
-        if plan.alone is not None:
-            alone = [students.undistilled(seed, plan.alone) for seed in config.seeds]
-            trained["student_without_distillation"] = alone
+        trained = [students.distilled(seed) for seed in config.seeds]
         # Every rank has read the kept weights, and leaves the processors to the main one.
         runtime.world.barrier()
         if not runtime.world.is_main:
             return {}
-        best = max(trained["student"], key=lambda one: task.metrics[0].score(one.dev))
+        best = max(trained, key=lambda one: task.metrics[0].score(one.dev))
         write_predictions(folder.path / "predictions.jsonl", *best.judged, data.test)
         summary = {
             "kind": "distil",
             **compared(plan, trained, best.model, taught),
             **best.judged.task.facts,
             "precision": runtime.precision,
-            "seconds": seconds,
-            "baseline_seconds": students.seconds - seconds,
+            "seconds": students.seconds,
         }
         token_types = data.train.examples.typed
         best.model.to(runtime.device).save(folder.path / "model", token_types=token_types)
@@ -150,21 +131,6 @@ def _announce(config: DistilConfig, material: Material, shape: EncoderConfig) ->
     say(f"distilling {taught} into {into} on {material.count:,} texts")
     if start.layers is None and config.student is None and config.initialisation != "random":
         say("the student is wider than its teacher, and starts from random weights")
-
-
-def _alone(config: DistilConfig, material: Material, announces: bool) -> StageConfig | None:
-    """The stage of the students that learn from the labels alone; None where they are not wanted, or would
-    take long for what nobody asked for."""
-    epochs = config.logits.epochs + (config.layers.epochs if material.reads_alike else 0.0)
-    stage = replace(config.logits, epochs=epochs)
-    if config.baseline != "quick":
-        return stage if config.baseline == "full" else None
-    labelled, texts = len(material.data.train), material.count
-    is_cheap = labelled <= FEW_LABELS * texts
-    if announces and epochs:
-        what = f"the same student from the labels alone, {labelled:,} of {texts:,} texts,"
-        say(f"{what} is trained too" if is_cheap else f"{what} is left out: --baseline full trains it")
-    return stage if is_cheap else None
 
 
 @dataclass(frozen=True)
@@ -202,31 +168,18 @@ class Students:
         student = material.start.student(self.data, seed)
         if config.layers.epochs and material.reads_alike:
             layers = LayerDistillation(material.teacher.model.encoder, student.encoder, config.layers.losses)
-            self._train("layers", seed, config.layers, self.texts, student, layers)
+            self._train("layers", seed, config.layers, student, layers)
         logits = LogitDistillation(
             student.head,
             task.imitation(config.temperature),
             task.primary_metric,
             evaluation(task, student.head, self.data.dev),
         )
-        self._train("logits", seed, config.logits, self.texts, student, logits)
-        return self._judged(student)
-
-    def undistilled(self, seed: int, stage: StageConfig) -> Trained:
-        """The same start and as many passes over the training table, by its labels alone."""
-        data, student = self.data, self.material.start.student(self.data, seed)
-        objective = Supervised(data.task, student.head, evaluation(data.task, student.head, data.dev))
-        self._train("undistilled", seed, stage, data.train.examples, student, objective)
+        self._train("logits", seed, config.logits, student, logits)
         return self._judged(student)
 
     def _train(
-        self,
-        name: str,
-        seed: int,
-        stage: StageConfig,
-        texts: Examples,
-        student: TaskModel,
-        objective: Objective,
+        self, name: str, seed: int, stage: StageConfig, student: TaskModel, objective: Objective
     ) -> None:
         """Train one stage to its end; not at all if it has no epochs."""
         if not stage.epochs:
@@ -239,7 +192,7 @@ class Students:
                 seed,
                 student.encoder,
                 objective,
-                texts,
+                self.texts,
                 stage.epochs,
                 stage.learning_rate,
                 trained,
@@ -266,20 +219,20 @@ class Students:
         return Trained(Judged(task, answers), replace(student, task=task), dev)
 
 
-def compared(
-    plan: DistilPlan, trained: Mapping[str, Sequence[Trained]], student: TaskModel, taught: Any
-) -> dict[str, Any]:
-    """What summary.json says of all models.
+def compared(plan: DistilPlan, trained: Sequence[Trained], student: TaskModel, taught: Any) -> dict[str, Any]:
+    """What summary.json says of the student and its teacher.
 
     Args:
-        trained: of each seed, by name; "student" comes first.
+        trained: the students of all seeds.
         student: the one that is kept.
         taught: the teacher's answers for test.
     """
     material, data, task = plan.material, plan.material.data, plan.material.data.task
     teacher = material.teacher.model
-    judged = {name: [one.judged for one in students] for name, students in trained.items()}
-    judged["teacher"] = [Judged(task.with_settings(teacher.task.settings), taught)]
+    judged = {
+        "student": [one.judged for one in trained],
+        "teacher": [Judged(task.with_settings(teacher.task.settings), taught)],
+    }
     models = {"student": student, "teacher": teacher}
     timed: dict[str, Answer] = {name: _answer(model) for name, model in models.items()}
     comparison = MethodComparison(judged, data.test)
@@ -288,7 +241,6 @@ def compared(
     for name, count in parameters.items():
         measured[name]["parameters"] = count
     speeds = speeds_of(timed, data.test.table)
-    others = [name for name in judged if name != "student"]
     return {
         "task": task.name,
         "primary_metric": task.metrics[0].name,
@@ -302,7 +254,7 @@ def compared(
             measure: {name: getattr(speed, measure) for name, speed in speeds.items()}
             for measure in Speed._fields
         },
-        "comparisons": {f"student_minus_{name}": comparison.difference("student", name) for name in others},
+        "comparisons": {"student_minus_teacher": comparison.difference("student", "teacher")},
     }
 
 
@@ -312,52 +264,40 @@ def _answer(model: TaskModel) -> Answer:
     return lambda table: model.rows(model.encode(table), "fp32")
 
 
-def summarise_distillation(facts: Mapping[str, Any], metrics: Sequence[Metric], teacher: str) -> Overview:
-    """The student beside its teacher and what its labels give without one.
+def summarise_distillation(facts: Mapping[str, Any], metrics: Sequence[Metric], folder: str) -> Overview:
+    """The student beside its teacher.
 
     Args:
         facts: what summary.json holds.
         metrics: of the task.
-        teacher: its folder.
+        folder: of the teacher.
     """
     primary = find_primary(facts, metrics)
     test = describe_test(facts, primary)
-    models = {}
-    for key, name in NAMES.items():
+    error = metric(facts, "comparisons.student_minus_teacher.standard_error")
+    models = []
+    for key, name in (("student", "Student"), ("teacher", "Teacher")):
         measured = branch(facts, key)
-        value = metric(measured, primary.name)
-        if value is None:
-            continue
-        costs = read_costs(facts, "student" if key == "student_without_distillation" else key)
+        costs = read_costs(facts, key)
         if key == "student":
             costs["seconds"] = metric(facts, "seconds")
-        models[key] = ModelResult(
-            name=name,
-            value=value,
-            error=error_of(measured, primary, test.n),
-            pairs=_read_pairs(facts) if key == "student" else {},
-            is_own=key == "student",
-            folder=teacher if key == "teacher" else "",
-            **costs,
+        models.append(
+            ModelResult(
+                name=name,
+                value=metric(measured, primary.name) or 0.0,
+                error=error_of(measured, primary, test.n),
+                pairs={} if key == "teacher" or error is None else {"Teacher": error},
+                is_own=key == "student",
+                folder=folder if key == "teacher" else "",
+                **costs,
+            )
         )
-    student, taught_by = models["student"], models["teacher"]
-    is_ahead = (student.value > taught_by.value) == test.higher_is_better
+    student, teacher = models
+    is_ahead = (student.value > teacher.value) == test.higher_is_better
     side = "ahead of its teacher" if is_ahead else "behind its teacher"
-    small, large = student.parameters, taught_by.parameters
+    small, large = student.parameters, teacher.parameters
     share = f", with {percent(small / large)} of its parameters" if small and large else ""
-    verdict = (
-        f"The student is {describe_gap(test, student, taught_by, side)}{share}, on {test.n:,} test rows."
-    )
+    verdict = f"The student is {describe_gap(test, student, teacher, side)}{share}, on {test.n:,} test rows."
     result = {"Texts learned from": plain(facts.get("texts")), **list_outcome(facts, None)}
     tables = make_facts_table("Result", result)
-    return Overview(f"Student for {facts['task']}", verdict, tables, test=test, models=list(models.values()))
-
-
-def _read_pairs(facts: Mapping[str, Any]) -> dict[str, float]:
-    """The standard errors of the student's differences from the other models."""
-    errors = {}
-    for key, name in NAMES.items():
-        error = metric(facts, f"comparisons.student_minus_{key}.standard_error")
-        if error is not None:
-            errors[name] = error
-    return errors
+    return Overview(f"Student for {facts['task']}", verdict, tables, test=test, models=models)

@@ -98,7 +98,7 @@ class DistilConfig(TaskOptions, StudentOptions):
 
     MAIN = (
         *("teacher", "student", "unlabelled", "out", "student_layers", "student_hidden"),
-        *("layers.epochs", "logits.epochs", "logits.learning_rate", "seed", "baseline", "dry_run"),
+        *("layers.epochs", "logits.epochs", "logits.learning_rate", "seed", "dry_run"),
     )
     NEEDS = ("teacher",)
     EXAMPLE = "--teacher runs/finetune --unlabelled more.txt --out runs/distil"
@@ -122,9 +122,6 @@ class DistilConfig(TaskOptions, StudentOptions):
     """A stage before that of the outputs, if it has epochs: embeddings, hidden states, attention scores."""
     logits: StageConfig = StageConfig(epochs=3.0, learning_rate=3e-4)
     """The stage of the outputs: the only one, or the second after that of the layers."""
-    baseline: Literal["quick", "full", "none"] = "quick"
-    """quick: for each seed, the same start learns from the labels alone too, where at most a third of the
-    texts have labels. full: the same however many texts have labels."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
