@@ -102,7 +102,7 @@ class DistilJob(Job[DistilConfig, DistilPlan]):
         """
         config, material, runtime = plan.config, plan.material, plan.runtime
         data, task = material.data, material.data.task
-        texts, taught = material.taught(runtime)
+        texts, teacher_answers = material.taught(runtime)
         students = Students(plan, texts, folder)
         trained = [students.distilled(seed) for seed in config.seeds]
         # Every rank has read the kept weights, and leaves the processors to the main one.
@@ -113,7 +113,7 @@ class DistilJob(Job[DistilConfig, DistilPlan]):
         write_predictions(folder.path / "predictions.jsonl", *best.judged, data.test)
         summary = {
             "kind": "distil",
-            **compared(plan, trained, best.model, taught),
+            **compared(plan, trained, best.model, teacher_answers),
             **best.judged.task.facts,
             "precision": runtime.precision,
             "seconds": students.seconds,
@@ -126,9 +126,9 @@ class DistilJob(Job[DistilConfig, DistilPlan]):
 def _announce(config: DistilConfig, material: Material, shape: EncoderConfig) -> None:
     """Say what a new run does."""
     start, old = material.start, material.teacher.model.encoder.config
-    taught = f"{old.layers} layers of width {old.hidden_size}"
+    teacher_size = f"{old.layers} layers of width {old.hidden_size}"
     into = f"{shape.layers} layers of width {shape.hidden_size}"
-    say(f"distilling {taught} into {into} on {material.count:,} texts")
+    say(f"distilling {teacher_size} into {into} on {material.count:,} texts")
     if start.layers is None and config.student is None and config.initialisation != "random":
         say("the student is wider than its teacher, and starts from random weights")
 

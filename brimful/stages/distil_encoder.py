@@ -216,10 +216,10 @@ def _student(config: DistilEncoderConfig, teacher: Encoder) -> Encoder:
     torch.manual_seed(config.seed)
     if config.student is not None:
         return _without_dropout(read_encoder(ModelFolder.open(config.student, "encoder")))
-    kept = kept_layers(config, teacher.config)
-    if kept is None:
+    layers = kept_layers(config, teacher.config)
+    if layers is None:
         return random_encoder(config, teacher)
-    return _without_dropout(layers_of(config, teacher.to(CPU), kept))
+    return _without_dropout(layers_of(config, teacher.to(CPU), layers))
 
 
 def _without_dropout(encoder: Encoder) -> Encoder:

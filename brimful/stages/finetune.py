@@ -123,28 +123,28 @@ class FinetuneJob(Job[FinetuneConfig, FinetunePlan]):
         ranks = folder.ranks
         runtime = Runtime.of(ranks, config.precision)
         start = TaskStart.of(config.encoder_folder)
-        encoder, asked = start.encoder, config
+        encoder, options = start.encoder, config
         config = resolved(config, encoder, runtime.precision)
         data = load_data(config, encoder, ranks)
         with undrawn():  # so that a wrong setting is refused now
             _, head = starting_model(config, config.seed[0], data.task, start)
         if not folder.resuming:
-            asked.refuse_unread(pools=isinstance(head, SequenceHead))
+            options.refuse_unread(pools=isinstance(head, SequenceHead))
         held_out = HeldOut.of(config, data)
         if folder.announces:
-            _announce(asked, data, start, head)
+            _announce(options, data, start, head)
             if held_out:
                 say(_held_out_line(config, held_out, data))
-        told: dict[str, Any] = {}
+        table_facts: dict[str, Any] = {}
         if ranks.is_main:  # the others read the summary that it writes
-            findings, told = check_before(data, encoder, own_dev=config.dev_table is not None)
+            findings, table_facts = check_before(data, encoder, own_dev=config.dev_table is not None)
             if not folder.resuming:
                 _tell(findings, data)
                 limits = f"an example has at most {config.max_length:,}, the encoder takes"
-                say(f"{described(told['train']['tokens'])}; {limits} {encoder.config.max_length:,}")
+                say(f"{described(table_facts['train']['tokens'])}; {limits} {encoder.config.max_length:,}")
             if held_out:
-                told["held_out"] = held_out.counts
-        return FinetunePlan(with_absolute_paths(config), data, runtime, told, held_out)
+                table_facts["held_out"] = held_out.counts
+        return FinetunePlan(with_absolute_paths(config), data, runtime, table_facts, held_out)
 
     def outlook(self, plan: FinetunePlan) -> Summary:
         """What a dry run returns."""
@@ -219,8 +219,8 @@ def _reviewed(run: Finetuning, best: SeedModel, model: TaskModel) -> tuple[dict[
         say(f"no dev rows to fit {next(iter(task.settings))}: give --dev, or {FEWEST} rows of train")
     say("calibrating")
     of_dev = run.dev_answers(best.trial, best.trials)
-    found, temperature = review(replace(data, task=task), best.answers[""], of_dev)
-    return found, replace(model, temperature=temperature)
+    facts, temperature = review(replace(data, task=task), best.answers[""], of_dev)
+    return facts, replace(model, temperature=temperature)
 
 
 def _facts_of(trial: Trial, metric: str) -> dict[str, Any]:
@@ -255,9 +255,9 @@ def _ladder(run: Finetuning, judged: Sequence[Judged], model: TaskModel) -> dict
     timed = {name: rung.answer for name, rung in rungs.items() if rung.answer}
     timed[""] = lambda table: model.answers(model.encode(table), runtime.precision)
     speeds = speeds_of(timed, data.test.table)
-    found = {}
+    rung_facts = {}
     for name, rung in rungs.items():
-        found[name] = {
+        rung_facts[name] = {
             **comparison.scores(name),
             **comparison.difference("", name),
             "seconds": rung.seconds,
@@ -265,17 +265,17 @@ def _ladder(run: Finetuning, judged: Sequence[Judged], model: TaskModel) -> dict
             "rows": rung.rows,
             **({} if rung.reads is None else {"reads": rung.reads}),
         }
-    return {"baselines": found, **speeds[""]._asdict()}
+    return {"baselines": rung_facts, **speeds[""]._asdict()}
 
 
 def _held_out_line(config: FinetuneConfig, held_out: HeldOut, data: TaskData) -> str:
     """Which rows of train are test and dev, and how one finds them."""
     parts = [f"{n:,} {name}" for name, n in held_out.counts.items()]
     both = "dev" in held_out.parts and held_out.dev_in_train
-    kept = "; the final training reads dev too" if both else ""
+    use_of_dev = "; the final training reads dev too" if both else ""
     return (
         f"held out of {config.train}: {' and '.join(parts)} rows; alike texts stay together, labels keep"
-        f" their proportions{kept}. {FILE} in the run names them"
+        f" their proportions{use_of_dev}. {FILE} in the run names them"
     )
 
 
@@ -411,11 +411,11 @@ def _make_metrics_table(facts: Facts, metrics: Sequence[Metric]) -> list[Summary
 
 def _make_row_table(facts: Facts, key: str, title: str, columns: Sequence[str]) -> list[SummaryTable]:
     """The first records of a list, of labels those with the lowest F1; shares in percent."""
-    found = records(facts, key)
+    every_record = records(facts, key)
     if "f1" in columns:
-        found = sorted(found, key=lambda record: record["f1"])
+        every_record = sorted(every_record, key=lambda record: record["f1"])
     rows = []
-    for record in found[:MAX_ROWS]:
+    for record in every_record[:MAX_ROWS]:
         row = []
         for name in columns:
             value = "" if record.get(name) is None else record[name]
@@ -424,5 +424,5 @@ def _make_row_table(facts: Facts, key: str, title: str, columns: Sequence[str]) 
             else:
                 row.append(plain(value))
         rows.append(row)
-    note = f"The first {MAX_ROWS} of {len(found)}." if len(found) > MAX_ROWS else ""
+    note = f"The first {MAX_ROWS} of {len(every_record)}." if len(every_record) > MAX_ROWS else ""
     return make_table(title, [in_words(name) for name in columns], rows, note, is_detail=True)

@@ -267,9 +267,9 @@ def memory(
         Bytes of what is held (see `Held`), of the `pass` and in `total`. `holds`: by the GB of a GPU, the
         most rows that it holds, of those that divide the updates, or 0.
     """
-    trainer, given = config.trainer, config.rows_per_micro_batch
-    if given is None:
-        given = rows_on_cpu(stream, shape.hidden_size)
+    trainer, chosen_rows = config.trainer, config.rows_per_micro_batch
+    if chosen_rows is None:
+        chosen_rows = rows_on_cpu(stream, shape.hidden_size)
     sizes = sizes_of(stream)
 
     @lru_cache
@@ -280,7 +280,7 @@ def memory(
     for size in SIZES:
         room = room_of_a_pass((size << 30) - CONTEXT - (held.total - held.later), held.later)
         holds[str(size)] = ([0, *sizes])[bisect(sizes, room, key=traced)]
-    rows = max(*holds.values(), sizes[0]) if given == "auto" else given
+    rows = max(*holds.values(), sizes[0]) if chosen_rows == "auto" else chosen_rows
     parts = asdict(held) | {"pass": traced(rows)}
     return {"rows_per_micro_batch": rows, **parts, "total": sum(parts.values()), "holds": holds}
 

@@ -37,9 +37,9 @@ def tables_of(config: DistilConfig, origin: FinetuneConfig | None) -> Tables:
     Raises:
         UsageError: there are none, or test rows may be in train.
     """
-    known: Sequence[str | None] = origin.tables if origin else (None, None, None)
-    train, test = config.train or known[0], config.test or known[2]
-    dev = config.dev or (None if config.train else known[1])
+    of_run: Sequence[str | None] = origin.tables if origin else (None, None, None)
+    train, test = config.train or of_run[0], config.test or of_run[2]
+    dev = config.dev or (None if config.train else of_run[1])
     if train is not None and test is not None:
         return train, dev, test
     if train is not None and origin is not None:

@@ -43,11 +43,11 @@ def kept_layers(config: StudentOptions, shape: EncoderConfig) -> tuple[int, ...]
     Raises:
         BrimfulError: the teacher has no such layers, or not as many.
     """
-    kept = config.keep_layers
-    if kept is not None and not (kept and all(0 <= layer < shape.layers for layer in kept)):
-        raise BrimfulError(f"keep_layers is {list(kept)}: the teacher has layers 0 to {shape.layers - 1}")
+    layers = config.keep_layers
+    if layers is not None and not (layers and all(0 <= layer < shape.layers for layer in layers)):
+        raise BrimfulError(f"keep_layers is {list(layers)}: the teacher has layers 0 to {shape.layers - 1}")
     if config.initialisation == "random" or (config.student_hidden or 0) > shape.hidden_size:
-        if kept is not None:
+        if layers is not None:
             raise BrimfulError(
                 "a student that is wider than its teacher, or has --initialisation random, starts from no"
                 " layers: give --student-layers in place of --keep-layers"
@@ -55,7 +55,7 @@ def kept_layers(config: StudentOptions, shape: EncoderConfig) -> tuple[int, ...]
         return None
     if config.depth > shape.layers:
         raise BrimfulError(f"student_layers is {config.depth}: the teacher has {shape.layers} layers")
-    return kept or spread_layers(shape.layers, config.depth)
+    return layers or spread_layers(shape.layers, config.depth)
 
 
 def student_shape(config: StudentOptions, shape: EncoderConfig) -> EncoderConfig:
@@ -80,9 +80,9 @@ def layers_of(config: StudentOptions, encoder: Encoder, layers: tuple[int, ...])
     Raises:
         BrimfulError: the width does not fit the heads.
     """
-    kept = encoder.keep_layers(layers)
+    student = encoder.keep_layers(layers)
     shape = student_shape(config, encoder.config)
-    return kept if shape.hidden_size == encoder.config.hidden_size else narrow(kept, shape)
+    return student if shape.hidden_size == encoder.config.hidden_size else narrow(student, shape)
 
 
 def random_encoder(config: StudentOptions, like: Encoder) -> Encoder:
@@ -151,12 +151,12 @@ class ModelTeacher:
 
     def outputs(self, data: Encoded, runtime: Runtime) -> Outputs:
         """Its head's outputs for examples of its own tokens, in the order of the task's labels."""
-        found, order = self._outputs(data, runtime), self.order
+        outputs, order = self._outputs(data, runtime), self.order
         if order == list(range(len(order))):
-            return found
-        if isinstance(found, np.ndarray):
-            return found[:, order]
-        return found.map_parts(lambda scores: scores[:, order])
+            return outputs
+        if isinstance(outputs, np.ndarray):
+            return outputs[:, order]
+        return outputs.map_parts(lambda scores: scores[:, order])
 
     def _outputs(self, data: Encoded, runtime: Runtime) -> Outputs:
         """The same in the order of its own labels, out of the cache if they are known."""
@@ -240,13 +240,13 @@ class StudentStart:
         Raises:
             BrimfulError: the shape does not fit the teacher.
         """
-        encoder, kept = teacher.model.encoder, None
+        encoder, layers = teacher.model.encoder, None
         if config.student is None:
-            kept = kept_layers(config, encoder.config)
+            layers = kept_layers(config, encoder.config)
         else:
             encoder = read_encoder(ModelFolder.open(config.student, "model"))
         length = config.max_length or min(teacher.model.max_length, encoder.config.max_length)
-        return cls(config, origin, teacher, encoder, length, teacher.model.overlap, kept)
+        return cls(config, origin, teacher, encoder, length, teacher.model.overlap, layers)
 
     @property
     def origin_folder(self) -> ModelFolder | None:

@@ -242,8 +242,8 @@ def with_absolute_paths(config: C, **changes: Any) -> C:
         value = getattr(config, field.name)
         if field.name in _PATHS and value and value != NO_DEV:
             paths = (value,) if isinstance(value, str) else value
-            found = tuple(str(Path(path).absolute()) for path in paths)
-            changes[field.name] = found[0] if isinstance(value, str) else found
+            absolute = tuple(str(Path(path).absolute()) for path in paths)
+            changes[field.name] = absolute[0] if isinstance(value, str) else absolute
     return replace(config, **changes)
 
 

@@ -158,11 +158,11 @@ def start_transform(head: TaskHead, config: EncoderConfig, tensors: Mapping[str,
     """Copy into a new head what a folder has of it before the classifier: BERT's trained pooler, in modern
     the transform of a masked-LM head, that of any classifier. False where the head or the folder has none."""
     own, last = to_hf(head, config), classifier_weight(type(head), config).removesuffix("weight")
-    wanted = [name for name in own if not name.startswith(last)]
-    fits = (name in tensors and tensors[name].shape == own[name].shape for name in wanted)
-    if not wanted or getattr(head, "linear", False) or not all(fits):
+    names = [name for name in own if not name.startswith(last)]
+    fits = (name in tensors and tensors[name].shape == own[name].shape for name in names)
+    if not names or getattr(head, "linear", False) or not all(fits):
         return False
-    from_hf(head, config, own | {name: tensors[name] for name in wanted})
+    from_hf(head, config, own | {name: tensors[name] for name in names})
     return True
 
 
