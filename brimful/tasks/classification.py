@@ -65,8 +65,8 @@ class Classification(Classes, Task):
         """`label`, int64 (n,): an index into `labels`."""
         assert table.labels is not None
         index = {name: i for i, name in enumerate(self.labels)}
-        found = [table.label_index(row, label, index) for row, label in enumerate(table.labels)]
-        return {"label": np.array(found, dtype=np.int64)}
+        labels = [table.label_index(row, label, index) for row, label in enumerate(table.labels)]
+        return {"label": np.array(labels, dtype=np.int64)}
 
     def losses(self, outputs: Tensor, batch: PackedBatch) -> dict[str, Tensor]:
         labels = batch.targets["label"]

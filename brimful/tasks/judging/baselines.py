@@ -135,8 +135,8 @@ class Frozen:
         self._known: dict[tuple[str, str], np.ndarray] = {}
 
     def fit(self, table: Table) -> np.ndarray:
-        found = self._embeddings(table)
-        self._mean, self._deviation = found.mean(0), found.std(0) + 1e-6
+        embeddings = self._embeddings(table)
+        self._mean, self._deviation = embeddings.mean(0), embeddings.std(0) + 1e-6
         return self.of(table)
 
     def of(self, table: Table) -> np.ndarray:
@@ -205,9 +205,9 @@ def _classes(outputs: int, features: Any, targets: dict[str, np.ndarray], streng
     model = _logistic(features, labels, strength)
 
     def answers(x: Any) -> np.ndarray:
-        found = np.full((x.shape[0], outputs), -CERTAIN_LOGIT, dtype=np.float32)
-        found[:, model.classes_] = np.log(np.maximum(model.predict_proba(x), LEAST_SHARE))
-        return found
+        logits = np.full((x.shape[0], outputs), -CERTAIN_LOGIT, dtype=np.float32)
+        logits[:, model.classes_] = np.log(np.maximum(model.predict_proba(x), LEAST_SHARE))
+        return logits
 
     return answers
 
