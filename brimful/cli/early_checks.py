@@ -73,7 +73,7 @@ def _check_texts(verb: str, config: Any) -> None:
     tables = [path for path in _values(config, TABLE_OPTIONS) if path != "none"]
     _check_files([*tables, *_values(config, FILE_OPTIONS)])
     if verb in ("finetune", "evaluate"):
-        layout = find_layout(config.layout, config.columns)
+        layout = find_layout(config)
         if (config.task or layout.task or DEFAULT_TASK) in TASKS_WITH_A_LABEL_COLUMN:
             for path in tables:
                 glance(path, layout)

@@ -46,7 +46,7 @@ def check(config: CheckConfig) -> dict[str, Any]:
         raise UsageError("check needs at least one table: brimful check TRAIN [TEST...]")
     if len(set(config.files)) < len(config.files):
         raise BrimfulError("the same file is given twice; give train, then the tables to compare with it")
-    layout = find_layout(config.layout, config.columns)
+    layout = find_layout(config)
     kind = task_of(config.task, layout)
     tables, found = [], list[Finding]()
     for path in config.files:

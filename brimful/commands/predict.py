@@ -60,7 +60,7 @@ def predict(config: PredictConfig) -> dict[str, Any]:
         BrimfulError: the folder holds no model that can predict, the input is not a table of texts, the
             output's format is unknown or it cannot be written, or torch's build does not serve the GPU.
     """
-    output, layout = Path(config.output), find_layout(config.layout, config.columns)
+    output, layout = Path(config.output), find_layout(config)
     if output.suffix not in (*FORMATS, ARRAYS):
         raise BrimfulError(f"--output {output}: the name must end in {', '.join((*FORMATS, ARRAYS))}")
     if os.path.realpath(output) == os.path.realpath(config.input):

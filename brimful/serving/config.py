@@ -7,7 +7,7 @@ from brimful.base.config import Argument, require_positive
 from brimful.base.errors import BrimfulError, UsageError
 from brimful.model.shape import TextPooling
 from brimful.precision.formats import InferencePrecision
-from brimful.tables.layouts import TextColumns
+from brimful.tables.layouts import TableOptions
 
 Pool = Literal["auto", "mean", "first", "max"]
 Device = Literal["auto", "cpu", "cuda"]
@@ -35,9 +35,13 @@ class Opening:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PredictConfig:
+class PredictConfig(TableOptions):
     """Predict with a fine-tuned or distilled model, or turn texts into vectors with an encoder."""
 
+    MAIN = (
+        *("model", "input", "output", "layout", "scores", "pooling", "max_length"),
+        *("overlap", "precision", "abstain_below", "dry_run"),
+    )
     EXAMPLE = "--model runs/finetune --input new.txt --output predictions.jsonl"
 
     model: str
@@ -47,10 +51,6 @@ class PredictConfig:
     output: str
     """.jsonl, .tsv, .csv or .parquet to write, a row for each text in the order of the input; or .npy:
     vectors, or a task model's scores."""
-    columns: TextColumns = TextColumns()
-    """Other names of the columns."""
-    layout: str | None = None
-    """How the input is laid out: glue/mnli, clue/ocnli, squad ... Instead of columns."""
     scores: bool = False
     """Write the texts and their `scores` too: the probability of each label, or the value of a regression.
     Such a file can teach a student (distil --teacher-scores)."""

@@ -347,7 +347,7 @@ def _read(
     config: DistilEncoderConfig, student: Encoder, max_length: int, ranks: World
 ) -> tuple[list[Encoded], Table | None]:
     """The texts to learn from, without empty ones, and the texts to measure on."""
-    layout = find_layout(config.layout, config.columns)
+    layout = find_layout(config)
     files = TaskFiles(task_of(config.task, layout), layout, ranks, labelled=False)
     assert student.tokenizer is not None
     found = []

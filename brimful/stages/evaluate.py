@@ -97,7 +97,7 @@ class EvaluateJob(Job[EvaluateConfig, EvaluatePlan]):
         max_length = config.max_length
         if max_length is None:
             max_length = min(128, *(shape_of(each).max_length for each in folders.values()))
-        task = task_of(config.task, find_layout(config.layout, config.columns)).name
+        task = task_of(config.task, find_layout(config)).name
         config = replace(config, task=task, max_length=max_length, precision=runtime.precision)
         corpora = open_held_out(config.text)
         return EvaluatePlan(config, folders, corpora, _measured(config, folders, corpora), runtime)

@@ -89,6 +89,8 @@ class EvaluateConfig(RunOptions):
             task=self.task,
             columns=self.columns,
             layout=self.layout,
+            read=self.read,
+            offsets=self.offsets,
             metric=self.metric,
             seed=tuple(range(self.seeds)) or (0,),
             learning_rates=self.learning_rates,

@@ -12,7 +12,7 @@ from brimful.optim.config import DecayConfig
 from brimful.optim.schedule import CurveConfig
 from brimful.precision.formats import Precision
 from brimful.runs.places import CONFIG
-from brimful.tables.layouts import OWN, Columns
+from brimful.tables.layouts import LabelOptions
 from brimful.tasks.registry import TASK_HELP, require_task_name
 from brimful.train.config import LoopConfig
 
@@ -23,15 +23,10 @@ _NO_RUN = "is not a run of `brimful finetune`"
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunOptions:
+class RunOptions(LabelOptions):
     """The options of every verb whose runs are about a task: finetune, evaluate, and the distillations."""
 
     task: Annotated[str | None, TASK_HELP] = None
-    columns: Columns = OWN
-    """Other names of the columns."""
-    layout: str | None = None
-    """How the files are laid out: glue/mnli, clue/ocnli, squad ... It says what the columns, the labels, the
-    task and the primary metric are."""
     resume: str | None = incidental(None)
     """Run directory of an interrupted run: continue it with its own configuration."""
     max_length: int | None = None

@@ -34,7 +34,7 @@ def resolved(config: FinetuneConfig, encoder: Encoder, precision: Precision) -> 
     """The configuration with everything that it needs to mean the same elsewhere, but for its paths."""
     longest, hidden = encoder.config.max_length, encoder.config.hidden_size
     max_length = min(128, longest) if config.max_length is None else config.max_length
-    kind = task_of(config.task, find_layout(config.layout, config.columns))
+    kind = task_of(config.task, find_layout(config))
     overlap = config.overlap
     if overlap is None and kind.overlap is not None:
         overlap = min(kind.overlap, max_length // 4)
@@ -56,7 +56,7 @@ def load_data(config: FinetuneConfig, encoder: Encoder, ranks: World = ALONE) ->
         config: with max_length and overlap, as config.yaml has them.
     """
     assert config.max_length is not None
-    layout = find_layout(config.layout, config.columns)
+    layout = find_layout(config)
     data = load_task_data(
         task_of(config.task, layout),
         encoder,

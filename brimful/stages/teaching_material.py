@@ -18,7 +18,7 @@ from brimful.runs.directory import CONFIG, model_files, named_files
 from brimful.stages.distil_options import DistilConfig
 from brimful.stages.finetune_config import finetuning_of
 from brimful.stages.held_out_rows import FILE, HeldOut
-from brimful.stages.run_tables import columns_of, held_out_of, layout_of, tables_of
+from brimful.stages.run_tables import held_out_of, table_options, tables_of
 from brimful.stages.students import StudentStart
 from brimful.stages.teachers import ModelTeacher, load_teacher, read_scores
 from brimful.tables.layouts import find_layout
@@ -119,7 +119,8 @@ def read_material(config: DistilConfig, ranks: World) -> tuple[Material, TaskMod
             raise BrimfulError(
                 f"the teacher {teacher.name} is a model of {teacher.model.task.name}, not of {config.task}"
             )
-    layout, columns = layout_of(config, origin), columns_of(config, origin)
+    options = table_options(config, origin)
+    layout = find_layout(options)
     tables = tables_of(config, origin)
     held_out = held_out_of(config, origin, tables)
     start = StudentStart.of(config, origin, teacher)
@@ -139,7 +140,7 @@ def read_material(config: DistilConfig, ranks: World) -> tuple[Material, TaskMod
     task = data.task
     if teacher is not None:
         teacher = replace(teacher, order=teacher.order_of(task.labels))
-    files = TaskFiles(kind, find_layout(None, columns), ranks, labelled=False)
+    files = TaskFiles(kind, find_layout(replace(options, layout=None)), ranks, labelled=False)
     parts = [data.train.with_text()]
     parts += [_unlabelled(path, files, data, start).with_text() for path in config.unlabelled]
     student = start.student(data, config.seeds[0])

@@ -17,7 +17,7 @@ from brimful.corpus.reading.json_records import Named, check_keys, json_line, js
 from brimful.corpus.reading.tables import plain_file, rows_of_columns
 from brimful.corpus.reading.values import cell
 from brimful.tables.layouts import OWN_LAYOUT, FileLayout
-from brimful.tables.text_files import first_lines, text_lines
+from brimful.tables.text_files import text_lines
 
 FORMATS = (".tsv", ".csv", ".jsonl", ".parquet")
 """The formats of tables that are written; `.json`, `.ndjson` and `.arrow` are read, too."""
@@ -130,7 +130,6 @@ def _delimited(path: Path, form: str, wanted: Sequence[str], layout: FileLayout)
         return
     header = sheet.shown.header
     _check_repeats(path, header, wanted)
-    formulas: list[int] = []
     for line, fields in sheet.rows:
         if not fields:
             if len(header) > 1:
@@ -144,14 +143,8 @@ def _delimited(path: Path, form: str, wanted: Sequence[str], layout: FileLayout)
             )
         row: dict[str, Any] = dict(zip(header, fields, strict=False))
         for name, value in row.items():
-            if value[:1] in ("=", "\\"):
-                row[name] = cell(value)
-                if row[name] not in (value, None):
-                    formulas.append(line)
+            row[name] = cell(value)
         yield line, row
-    if formulas:
-        cells = counted(len(formulas), "cell")
-        warn(f'{path}: {cells} (line {first_lines(formulas)}) are written as ="..."; what is quoted is read')
 
 
 def _check_repeats(path: Path, header: Sequence[str], wanted: Iterable[str]) -> None:

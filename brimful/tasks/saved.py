@@ -69,7 +69,7 @@ def from_folder(kind: type[F], folder: ModelFolder, names: list[str], *, of_text
     for key, shape in _TYPES.items():
         try:
             values.append(msgspec.convert(folder.values.get(key), shape))
-        except msgspec.ValidationError as error:
+        except (msgspec.ValidationError, UnicodeEncodeError) as error:  # the latter: half a surrogate pair
             raise BrimfulError(f"{folder.config_file}: {key} is wrong: {error}") from error
     *known, settings = values
     saved = Saved(*known)

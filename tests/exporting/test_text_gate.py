@@ -21,7 +21,7 @@ from brimful.hf.model_folder import ModelFolder
 from brimful.hf.text_encoder import TextEncoder
 from brimful.hf.text_reading import TextReading
 from brimful.model.heads import SequenceHead, TokenHead
-from brimful.tables.layouts import Columns, find_layout
+from brimful.tables.layouts import Columns, FileLayout
 from brimful.tables.table_files import read_file
 from brimful.tasks.classification import Classification
 from brimful.tasks.model import load_task_model
@@ -215,7 +215,7 @@ def test_texts_come_from_the_user_else_from_the_run(tmp_path: Path) -> None:
     folder = classifier(tmp_path, planted=False)
     task = task_export(folder / "model")
     (folder / "own.tsv").write_text("what\tclass\nw1 w2\ta\nw3\tb\n")
-    layout = find_layout(None, Columns(text="what", label="class"))
+    layout = FileLayout(columns=Columns(text="what", label="class"))
     run = RunTables(test=folder / "own.tsv", layout=layout)
     found = find_texts(task, None, None, run)
     assert found is not None

@@ -91,6 +91,16 @@ def mutated(values: dict[str, Any], data: st.DataObject) -> dict[str, Any]:
     return changed
 
 
+@pytest.mark.parametrize("value", OTHERS)
+@pytest.mark.parametrize("key", ["task_settings", "window_overlap", "text_pairs", "calibration_temperature"])
+def test_a_setting_of_another_type(folder, tmp_path, key, value):
+    """Each of these once: the random ones below meet a pair of key and value only now and then."""
+    shutil.copytree(folder, tmp_path / "model")
+    values = json.loads((folder / "config.json").read_text())
+    (tmp_path / "model" / "config.json").write_text(json.dumps(values | {key: value}))
+    check(tmp_path / "model")
+
+
 @given(data=st.data())
 def test_a_mutated_configuration_is_read_or_refused_in_one_line(folder, tmp_path_factory, data):
     place = folder.with_name(folder.name + "-mutated")

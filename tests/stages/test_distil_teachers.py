@@ -21,7 +21,7 @@ from brimful.stages.distil_encoder import EncoderTeacher
 from brimful.stages.distil_options import DistilConfig
 from brimful.stages.run_tables import tables_of_run
 from brimful.stages.teachers import read_scores
-from brimful.tables.layouts import Columns, find_layout
+from brimful.tables.layouts import Columns, FileLayout
 from brimful.tables.table import Table
 from brimful.tasks.classification import Classification
 from brimful.tasks.encoded import encode
@@ -88,7 +88,7 @@ def test_the_columns_of_a_run_of_another_version_are_known(options, why, tmp_pat
     (tmp_path / "config.yaml").write_text(json.dumps({**options, "columns": {"text": "body"}}))
     with recorded_warnings() as said:
         found = tables_of_run(ModelFolder(tmp_path / "model"))
-    assert found == RunTables(layout=find_layout(None, Columns(text="body")))
+    assert found == RunTables(layout=FileLayout(columns=Columns(text="body")))
     assert len(said) == (why is not None)
     assert why is None or (str(tmp_path) in said[0] and why in said[0])
 

@@ -1,6 +1,6 @@
 """Rows of CSV and TSV, in the dialect that the file shows."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 
@@ -60,9 +60,9 @@ def sheet_of(lines: Lines, shown: Shown, report: Report) -> Sheet:
     return Sheet(shown, rows)
 
 
-def _ahead(lines: Lines, begin: Iterable[str | None] = ()) -> tuple[list[str | None], bool]:
+def _ahead(lines: Lines) -> tuple[list[str | None], bool]:
     """The next lines, and whether they are all that there are."""
-    ahead = [*begin]
+    ahead = []
     size = 0
     for line in lines:
         ahead.append(line)
@@ -86,7 +86,7 @@ def read_rows(lines: Lines, shown: Shown, report: Report, first: int = 1) -> Num
     if dialect.quote:
         return iter(CsvRows(lines, dialect, report, first))
     if dialect.is_plain:
-        return _plain(lines, shown, report, first)
+        return _plain(lines, shown, first)
     return _escaped(lines, dialect, first)
 
 
@@ -96,19 +96,7 @@ def _escaped(lines: Lines, dialect: Dialect, first: int) -> Numbered:
         first += 1 + row.count("\n")
 
 
-def _plain(lines: Lines, shown: Shown, report: Report, first: int) -> Numbered:
+def _plain(lines: Lines, shown: Shown, first: int) -> Numbered:
     delimiter = shown.dialect.delimiter
-    opening = f'{delimiter}"'
-    is_open = shown.is_open
     for number, line in enumerate(lines, first):
-        if is_open and line and '"' in line and (line[0] == '"' or opening in line):
-            # The first field that begins with a quote: what follows shows whether it is quoted.
-            head, complete = _ahead(lines, [line])
-            name = delimiter.join(shown.header)
-            found = find_dialect([name, *map(_without_end, head)], "tsv", shown.header, complete=complete)
-            dialect = found.dialect if found.dialect.delimiter == delimiter else shown.dialect
-            if found.doubt:
-                report.note(found.doubt)
-            yield from read_rows(chain(head, lines), Shown(dialect=dialect, header=[]), report, number)
-            return
         yield number, _without_end(line).split(delimiter) if line and line.strip("\r\n") else []

@@ -22,6 +22,16 @@ MISSING = r"\N"
 
 
 @dataclass(frozen=True, kw_only=True)
+class DialectOptions:
+    """How rows of delimited files are divided into fields, where the files shall not decide it."""
+
+    delimiter: str = ""
+    """Character between the fields of .csv and .tsv: tab, or the character. By default as the file shows."""
+    quote: str = ""
+    """Character around fields of .csv and .tsv; none: quotes are text. By default as the file shows."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Dialect:
     """How rows are divided into fields.
 
@@ -30,19 +40,17 @@ class Dialect:
         quote: stands around a field; empty: quotes are text.
         doubled: whether a quote within a quoted field is doubled; otherwise it is escaped.
         escaped: whether a backslash stands before characters that are text.
-        spaced: whether spaces after a delimiter are left out.
     """
 
     delimiter: str
     quote: str = ""
     doubled: bool = True
     escaped: bool = False
-    spaced: bool = False
 
     @property
     def is_plain(self) -> bool:
         """Whether a line is a row, divided wherever a delimiter stands."""
-        return not (self.quote or self.escaped or self.spaced)
+        return not (self.quote or self.escaped)
 
     def reader(self, lines: Iterable[str], *, strict: bool) -> Iterator[list[str]]:
         """The rows of lines with their ends, as the csv module reads a dialect with quotes."""
@@ -58,7 +66,6 @@ class Dialect:
             quoting=csv.QUOTE_MINIMAL if self.quote else csv.QUOTE_NONE,
             doublequote=self.doubled,
             escapechar=_ESCAPE if self.escaped else None,
-            skipinitialspace=self.spaced,
             strict=strict,
         )
 
@@ -70,7 +77,7 @@ class Dialect:
                 if ends_in_escape(fields[place - 1]):
                     fields[place - 1 : place + 1] = [self.delimiter.join(fields[place - 1 : place + 1])]
             fields = [field if field == MISSING else _ESCAPED.sub(_meant, field) for field in fields]
-        return [fields[0], *(field.lstrip(" ") for field in fields[1:])] if self.spaced else fields
+        return fields
 
 
 def ends_in_escape(text: str) -> bool:
@@ -90,7 +97,6 @@ class Shown:
         header: the names of its columns.
         skipped: lines before the header, or before the rows if there is none.
         has_header: whether the first row names the columns; otherwise they are numbered from 1.
-        is_open: whether no field has begun with a quote yet, so that a later one may show quoting.
         otherwise: what its name says otherwise, for a warning.
         doubt: a warning if another reading is possible.
     """
@@ -99,7 +105,6 @@ class Shown:
     header: list[str]
     skipped: int = 0
     has_header: bool = True
-    is_open: bool = False
     otherwise: str = ""
     doubt: str = ""
 
@@ -232,13 +237,12 @@ def joined_rows(lines: Iterable[str]) -> Iterator[str]:
 def _fields(dialect: Dialect) -> re.Pattern[str]:
     """A field in group 1, if it is quoted, in 2, if its quote is not closed, or 3; what ends it in 4."""
     delimiter, quote = re.escape(dialect.delimiter), re.escape(dialect.quote)
-    space = " *" if dialect.spaced else ""
     other = rf"[^{quote}\\]*+" if dialect.escaped else rf"[^{quote}]*+"
     within = [r"\\."] * dialect.escaped + [quote * 2] * dialect.doubled
     body = rf"{other}(?:(?:{'|'.join(within)}){other})*+"
     bare = rf"(?:[^{delimiter}\n\\]|\\.)*+" if dialect.escaped else rf"[^{delimiter}\n]*+"
     return re.compile(
-        rf"{space}(?:{quote}({body}){quote}(?={delimiter}|\n|\Z)|{quote}({body})\Z|({bare}))"
+        rf"(?:{quote}({body}){quote}(?={delimiter}|\n|\Z)|{quote}({body})\Z|({bare}))"
         rf"({delimiter}|\n|\Z)",
         re.DOTALL,
     )
@@ -291,21 +295,14 @@ def _find_dialect(lines: tuple[str, ...], form: str, wanted: tuple[str, ...], co
         kind = NAMES[dialect.delimiter]
         otherwise = f"has {kind} between its columns, not {NAMES[default]}, and is read so"
     header, has_header = _header(sample, fit, wanted)
-    is_open = not dialect.quote and not dialect.escaped and not fit.quoted and form == "tsv"
-    is_open = is_open and not _starts_with_quote(sample, dialect.delimiter)
     return Shown(
         dialect=dialect,
         header=header,
         skipped=skipped,
         has_header=has_header,
-        is_open=is_open,
         otherwise=otherwise,
         doubt=doubt,
     )
-
-
-def _starts_with_quote(sample: _Sample, delimiter: str) -> bool:
-    return bool(re.search(rf'(?:^|{re.escape(delimiter)})"', sample.text, re.MULTILINE))
 
 
 def _names(header: Sequence[str]) -> list[str]:
@@ -436,10 +433,8 @@ def _quotings(sample: _Sample, delimiter: str, escaped: bool) -> list[_Fit]:
     text, mark = sample.text, re.escape(delimiter)
     usual = Dialect(delimiter=delimiter, quote='"')
     dialects = [usual]
-    if re.search(rf"(?:^|{mark} *)'", text, re.MULTILINE):
+    if re.search(rf"(?:^|{mark})'", text, re.MULTILINE):
         dialects.append(replace(usual, quote="'"))
     if escaped:
         dialects += [replace(one, escaped=True) for one in dialects]
-    if re.search(rf"{mark} +[\"']", text):
-        dialects += [replace(one, spaced=True) for one in dialects]
     return [sample.fit(one) for one in dialects]

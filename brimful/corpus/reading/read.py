@@ -30,6 +30,7 @@ from typing import Any, Literal
 import msgspec
 
 from brimful.corpus.reading.delimited import Sheet, open_sheet, read_rows, sheet_of
+from brimful.corpus.reading.dialects import DialectOptions
 from brimful.corpus.reading.failures import reporting
 from brimful.corpus.reading.faults import LONG, SHORT, Counting
 from brimful.corpus.reading.forms import form_of
@@ -56,7 +57,7 @@ LONGEST_RECORD = 1 << 24
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReadConfig:
+class ReadConfig(DialectOptions):
     """How input files become documents."""
 
     split: Literal["file", "paragraph", "line"] = "file"
@@ -285,8 +286,6 @@ def _sheet(span: Span, config: ReadConfig, issues: Counter[str]) -> Iterator[Raw
         if len(row) != len(header):
             report.lose(LONG if len(row) > len(header) else SHORT, line)
         text = cell(row[column])
-        if text is not None and text is not row[column]:
-            issues['cells written as ="...", read as what is quoted'] += 1
         if text is None:
             issues[f"records without a text {config.field!r}"] += 1
         else:

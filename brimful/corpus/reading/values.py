@@ -1,4 +1,4 @@
-"""Values that stand for texts: cells as Excel and databases write them, and lists."""
+"""Values that stand for texts: cells as databases write them, and lists."""
 
 import re
 import unicodedata
@@ -11,16 +11,10 @@ from brimful.corpus.reading.faults import Report
 # Words are shorter than this on average; sentences without spaces are longer.
 _LONGEST_WORDS = 10
 _SPACE = re.compile(r"\s")
-_FORMULA = re.compile(r'="(.*)"', re.DOTALL)
 
 
 def cell(value: str) -> str | None:
-    """The text of a cell; None if it is missing, which PostgreSQL and MySQL write as backslash and N.
-
-    Excel reads a cell written as ="..." as the text in the quotes.
-    """
-    if value.startswith('="') and (match := _FORMULA.fullmatch(value)):
-        return match[1].replace('""', '"')
+    """The text of a cell; None if it is missing, which PostgreSQL and MySQL write as backslash and N."""
     return None if value == MISSING else value
 
 

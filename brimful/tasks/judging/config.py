@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from brimful.base.config import Argument
-from brimful.tables.layouts import OWN, Columns
+from brimful.tables.layouts import LabelOptions
 from brimful.tasks.registry import TASK_HELP
 
 
 @dataclass(frozen=True, kw_only=True)
-class CheckConfig:
+class CheckConfig(LabelOptions):
     """Look for what is odd in labelled tables: repeats, leaks, contradictions."""
 
     EXAMPLE = "train.tsv test.tsv"
@@ -17,7 +17,3 @@ class CheckConfig:
     files: Annotated[tuple[str, ...], Argument(positional=True)]
     """Tables of the task: train first, then any others (dev, test), which are compared with it."""
     task: Annotated[str | None, TASK_HELP] = None
-    columns: Columns = OWN
-    """Other names of the columns."""
-    layout: str | None = None
-    """How the files are laid out: glue/mnli, squad ... as in finetune."""
