@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from brimful.base.console import counted, warn
+from brimful.base.console import counted
 from brimful.base.errors import BrimfulError
 from brimful.corpus.reading.delimited import open_sheet
 from brimful.corpus.reading.dialects import Dialect, Shown

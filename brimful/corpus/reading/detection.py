@@ -62,9 +62,9 @@ def by_bytes(sample: bytes, declared: Charset) -> Charset | None:
         return None
     others = beyond_ascii(sample)
     broken = _count_broken(sample, declared)
-    if declared.codec != "utf-8" and not _count_broken(sample, charset("utf-8")):
-        if others >= _LEAST_BYTES or (broken and others > 1):
-            return charset("utf-8")
+    is_evidence = others >= _LEAST_BYTES or (broken and others > 1)
+    if is_evidence and declared.codec != "utf-8" and not _count_broken(sample, charset("utf-8")):
+        return charset("utf-8")
     if not sample.isascii() and (others < _LEAST_BYTES or broken * 4 <= others):
         return None
     return _detected(sample, declared)
@@ -90,7 +90,10 @@ def _count_broken(sample: bytes, charset: Charset) -> int:
 
 def _utf16_of_ascii(sample: bytes) -> Charset | None:
     """UTF-16 without a mark, if most of its characters are ASCII, whose high byte is NUL."""
-    for name, high, low in (("utf-16-le", sample[1::2], sample[::2]), ("utf-16-be", sample[::2], sample[1::2])):
+    for name, high, low in (
+        ("utf-16-le", sample[1::2], sample[::2]),
+        ("utf-16-be", sample[::2], sample[1::2]),
+    ):
         if not low.count(0) and high.count(0) > len(high) // 2:
             return charset(name)
     return None

@@ -15,7 +15,8 @@ from brimful.corpus.reading.inputs import Input, format_of, split_suffix
 from brimful.corpus.reading.many_texts import find_many_texts
 
 _HEAD_BYTES = 1 << 14
-_RECORDS = ("json", "jsonl", "csv", "tsv")
+_RECORDS = {"json": "JSON", "jsonl": "JSON lines", "csv": "CSV", "tsv": "TSV"}
+_NAMES = {**_RECORDS, "parquet": "Parquet", "arrow": "Arrow"}
 _COLUMNS = {b"PAR1": "parquet", b"ARROW1": "arrow"}
 _FOREIGN = {
     b"PK\x03\x04": "a zip archive or an Office document: save it as text, CSV or JSON lines",
@@ -88,16 +89,14 @@ def _form(path: str, wanted: tuple[str, ...], size: int, modified: int) -> tuple
         return named, ""
     text = _decoded(head)
     if named in _RECORDS and _PAGE.match(text):
-        return named, f"is an HTML page, not {named.upper()}: was it downloaded as it should be?"
+        return named, f"is an HTML page, not {_RECORDS[named]}: was it downloaded as it should be?"
     lines = [line.removesuffix("\r") for line in text.split("\n") if line.strip()]
     if len(head) == _HEAD_BYTES:
         lines = lines[:-1] or lines  # the last one may be cut
     if named in ("json", "jsonl"):
         return _json_form(lines, named, is_whole=len(head) < _HEAD_BYTES), ""
-    if _JSON.match(text):
-        is_line = _is_json(lines[0])
-        if not is_line or not lines[1:] or lines[1].startswith(("{", "[")):
-            return named, _name_it(path, "jsonl" if is_line and lines[0][0] == "{" else "json")
+    if kind := _json_under_another_name(lines):
+        return named, _name_it(path, kind)
     return _text_form(path, text, lines, wanted) if named == "text" else (named, "")
 
 
@@ -120,7 +119,7 @@ def _decoded(head: bytes) -> str:
 def _name_it(path: str, kind: str) -> str:
     stem, compression = os.path.splitext(path) if split_suffix(path)[1] else (path, "")
     name = os.path.basename(f"{os.path.splitext(stem)[0]}.{kind}{compression}")
-    return f"is {kind.upper()}: name it {visible(shlex.quote(name))}"
+    return f"is {_NAMES[kind]}: name it {visible(shlex.quote(name))}"
 
 
 def _is_json(line: str) -> bool:
@@ -128,6 +127,16 @@ def _is_json(line: str) -> bool:
         return isinstance(json.loads(line), dict | list)
     except (ValueError, RecursionError):
         return False
+
+
+def _json_under_another_name(lines: list[str]) -> str:
+    """ "jsonl", "json", or nothing, by the first lines of a file that is named otherwise."""
+    first, second = ([line.strip(_AROUND_VALUES) for line in lines] + ["", ""])[:2]
+    if not _is_json(first):
+        return "json" if _JSON.match("\n".join(lines)) else ""
+    if _is_json(second) or (not second and _JSON.match(first)):
+        return "json" if _LIST_OF_RECORDS.match(first) else "jsonl"
+    return ""
 
 
 def _json_form(lines: list[str], named: str, *, is_whole: bool) -> str:
@@ -146,16 +155,16 @@ def _json_form(lines: list[str], named: str, *, is_whole: bool) -> str:
 def _text_form(path: str, text: str, lines: list[str], wanted: tuple[str, ...]) -> tuple[str, str]:
     """A .txt file is prose, unless it holds many texts or a table."""
     if many_texts := find_many_texts(text):
-        return "text", many_texts.refuse(path)
+        return "text", many_texts.refuse(path, split_suffix(path)[1])
     if _are_numbered(lines):
         if any(name.isdecimal() for name in wanted):
             return "tsv", ""
         return "text", "numbers its lines: --read.field 2 (of tables --columns.text 2) reads the text behind"
     for kind, delimiter in (("tsv", "\t"), ("csv", ",")):
         header = [name.strip('"\ufeff ') for name in lines[0].split(delimiter)] if lines else []
-        if len(lines) > 2 and len(header) > 1 and {*header} & {*wanted}:
-            if all(line.count(delimiter) >= len(header) - 1 for line in lines[1:3]):
-                return "text", _name_it(path, kind)
+        has_rows = len(lines) > 2 and all(line.count(delimiter) >= len(header) - 1 for line in lines[1:3])
+        if has_rows and len(header) > 1 and {*header} & {*wanted}:
+            return "text", _name_it(path, kind)
     return "text", ""
 
 

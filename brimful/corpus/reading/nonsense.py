@@ -44,7 +44,8 @@ def count_nonsense(text: str, issues: Counter[str]) -> None:
         from ftfy.badness import badness
 
         begin = max(0, suspect.start() - 1)
-        sample = text[begin : begin + _SAMPLE_CHARACTERS]
+        # U+0085 is an end of a line, not half of a character.
+        sample = text[begin : begin + _SAMPLE_CHARACTERS].replace("\x85", "\n")
         number = badness(sample)
         if number >= _LEAST_BADNESS:
             count(issues, WRONGLY_DECODED, number, excerpt(text, suspect.start()))
