@@ -57,7 +57,7 @@ def by_page(head: bytes) -> Charset | None:
 def by_bytes(sample: bytes, declared: Charset) -> Charset | None:
     """Another charset than the declared one, if the first bytes of a file are clearly in that."""
     if b"\0" in sample and not declared.codec.startswith(("utf-16", "utf-32")):
-        return _utf16_of_ascii(sample)
+        return _utf16_without_mark(sample, declared)
     if sample.isascii() and b"\x1b" not in sample:
         return None
     others = beyond_ascii(sample)
@@ -88,15 +88,20 @@ def _count_broken(sample: bytes, charset: Charset) -> int:
     return decoder.replaced
 
 
-def _utf16_of_ascii(sample: bytes) -> Charset | None:
-    """UTF-16 without a mark, if most of its characters are ASCII, whose high byte is NUL."""
-    for name, high, low in (
-        ("utf-16-le", sample[1::2], sample[::2]),
-        ("utf-16-be", sample[::2], sample[1::2]),
-    ):
-        if not low.count(0) and high.count(0) > len(high) // 2:
-            return charset(name)
+def _utf16_without_mark(sample: bytes, declared: Charset) -> Charset | None:
+    """UTF-16, if the bytes are a text with spaces or line ends in it, and are none as declared."""
+    if sample.count(0) * 20 < len(sample) and not _count_broken(sample, declared):
+        return None
+    for name in ("utf-16-le", "utf-16-be"):
+        decoder = Decoder(charset(name))
+        text = decoder.decode(sample)
+        if not decoder.replaced and re.search("[\n\r ]", text) and _is_text(set(text) - {*"\n\r\t"}):
+            return decoder.charset
     return None
+
+
+def _is_text(characters: set[str]) -> bool:
+    return not {unicodedata.category(character) for character in characters} & _NO_TEXT
 
 
 def _detected(sample: bytes, declared: Charset) -> Charset | None:
@@ -109,6 +114,6 @@ def _detected(sample: bytes, declared: Charset) -> Charset | None:
         return None
     decoder = Decoder(found)
     characters = {character for character in decoder.decode(sample) if not character.isascii()}
-    is_text = characters and not {unicodedata.category(character) for character in characters} & _NO_TEXT
-    is_other = found.codec != declared.codec
-    return found if is_text and is_other and not decoder.replaced else None
+    if not characters or decoder.replaced or found.codec == declared.codec:
+        return None
+    return found if _is_text(characters) else None

@@ -91,4 +91,4 @@ class Refusing:
         """Print the message, once."""
         if message not in self._notes:
             self._notes.add(message)
-            warn(f"{self.path}: {message}")
+            warn(f"{self.path} {message}")

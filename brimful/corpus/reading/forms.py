@@ -94,7 +94,7 @@ def _form(path: str, wanted: tuple[str, ...], size: int, modified: int) -> tuple
     if len(head) == _HEAD_BYTES:
         lines = lines[:-1] or lines  # the last one may be cut
     if named in ("json", "jsonl"):
-        return _json_form(lines, named, is_whole=len(head) < _HEAD_BYTES), ""
+        return _json_form(lines, named, wanted, is_whole=len(head) < _HEAD_BYTES), ""
     if kind := _json_under_another_name(lines):
         return named, _name_it(path, kind)
     return _text_form(path, text, lines, wanted) if named == "text" else (named, "")
@@ -122,11 +122,15 @@ def _name_it(path: str, kind: str) -> str:
     return f"is {_NAMES[kind]}: name it {visible(shlex.quote(name))}"
 
 
-def _is_json(line: str) -> bool:
+def _value(line: str) -> object:
     try:
-        return isinstance(json.loads(line), dict | list)
+        return json.loads(line)
     except (ValueError, RecursionError):
-        return False
+        return None
+
+
+def _is_json(line: str) -> bool:
+    return isinstance(_value(line), dict | list)
 
 
 def _json_under_another_name(lines: list[str]) -> str:
@@ -139,13 +143,15 @@ def _json_under_another_name(lines: list[str]) -> str:
     return ""
 
 
-def _json_form(lines: list[str], named: str, *, is_whole: bool) -> str:
+def _json_form(lines: list[str], named: str, wanted: tuple[str, ...], *, is_whole: bool) -> str:
     """ "jsonl" where each line is a value, which can be read line by line; else "json"."""
     first, second = ([line.strip(_AROUND_VALUES) for line in lines] + ["", ""])[:2]
     if _LIST_OF_RECORDS.match(first):
         return "json"
-    if not second:
-        return "json" if is_whole and first.startswith("{") else named
+    if not second:  # one object is a record, or holds some
+        value = _value(first)
+        is_record = isinstance(value, dict) and any(name in value for name in wanted)
+        return "json" if is_whole and first.startswith("{") and not is_record else named
     # A broken line does not make a file another form.
     if first[0] in "{[" and first[0] == second[0]:
         return "jsonl" if _is_json(first) or _is_json(second) else "json"

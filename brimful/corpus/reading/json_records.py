@@ -95,11 +95,11 @@ class Named:
                 return dict(zip(self._header, row, strict=False))
             if row and all(isinstance(each, str) for each in row):
                 if not self._numbers:
-                    report.note("lists of sentences, joined by line ends")
+                    report.note("has lists of sentences, joined by line ends")
                     return "\n".join(row)
                 if len(row) > len(self._numbers):
                     columns = " and ".join(self._numbers)
-                    report.note(f"lists of texts, of which only column {columns} is read")
+                    report.note(f"has lists of texts, of which only column {columns} is read")
             return {str(place): each for place, each in enumerate(row, 1)}
         if isinstance(row, dict):
             check_keys(row, number, report)
