@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 TRAINING_VERBS = ("pretrain", "finetune", "evaluate", "distil", "distil-encoder")
 MODEL_OPTIONS = ("encoder", "encoders", "start_from", "teacher", "student")
 TABLE_OPTIONS = ("train", "dev", "test", "more_tests")
-FILE_OPTIONS = ("unlabelled", "teacher_scores")
+FILE_OPTIONS = ("unlabelled",)
 
 
 def check_inputs(verb: str, config: Any) -> None:
@@ -64,7 +64,7 @@ def _is_new(verb: str, config: Any) -> bool:
 
 def _check_texts(verb: str, config: Any) -> None:
     """Check the texts that a run reads: that they are there, and the first row of labelled tables."""
-    if verb == "pretrain":
+    if verb in ("pretrain", "distil-encoder"):
         for source in parse_sources(config.data or ()):
             require_prepared(Path(source.path))
     for path in _values(config, ("text",)):

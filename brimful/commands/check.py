@@ -7,10 +7,10 @@ from brimful.base.config import verb
 from brimful.base.console import counted, recorded_warnings
 from brimful.base.errors import BrimfulError, UsageError
 from brimful.base.summary import Summary, make_table, with_overview
+from brimful.stages.task_options import CheckConfig
 from brimful.tables.layouts import find_layout
 from brimful.tables.table_files import read_file
 from brimful.tasks.judging.checks import Finding, check_tables, label_counts
-from brimful.tasks.judging.config import CheckConfig
 from brimful.tasks.registry import task_of
 
 

@@ -22,9 +22,9 @@ from brimful.hf.model_folder import ModelFolder
 from brimful.runs.directory import model_files, named_files
 from brimful.runs.folder import RunFolder
 from brimful.runs.job import Job, Opened, RunPlan, Summary
-from brimful.stages.evaluate_config import EvaluateConfig
 from brimful.stages.finetune_trainings import Finetuning, load_data, resolved
 from brimful.stages.held_out_text import HOW_TO_PREPARE, evaluate_text, open_held_out
+from brimful.stages.task_options import EvaluateConfig
 from brimful.tables.layouts import find_layout
 from brimful.tasks.data import TaskData
 from brimful.tasks.judging import baselines

@@ -139,20 +139,6 @@ def initial_model(config: PretrainConfig, tokenizer: Tokenizer, kept: Path | Non
     return trained_model(folder, tokenizer, config.sequences, config.longest_sequence(), config.seed)
 
 
-def follow_unpacked(config: PretrainConfig, sources: list[Source]) -> PretrainConfig:
-    """The configuration with `unpacked_batch_size`, if given, as rows that hold as many sequences."""
-    if config.unpacked_batch_size is None:
-        return config
-    first = config.run_phases()[0].packing.max_length
-    factors = [source.blocks[first].preview()[1].packing_factor for source in sources]
-    rows = config.unpacked_batch_size / float(np.dot(proportions_of(sources), factors))
-    each = config.rows_per_micro_batch
-    if not isinstance(each, int):
-        # A power of two, so that there is a choice; the update is off by a sixteenth at most.
-        each = 1 << (max(1, round(rows) // 8).bit_length() - 1)
-    return replace(config, unpacked_batch_size=None, rows_per_update=max(1, round(rows / each)) * each)
-
-
 def proportions_of(sources: list[Source]) -> np.ndarray:
     """float64: the fraction of the tokens that each source contributes."""
     proportions = np.array([source.proportion for source in sources])
@@ -165,8 +151,7 @@ def describe(config: PretrainConfig, sources: list[Source], initial: Initial) ->
     documents = sum(source.corpus.documents for source in sources)
     model = f"a {config.model} {config.architecture} encoder"
     if config.start_from is not None:
-        pieces = counted(initial.new_pieces, "new piece")
-        model = f"the {initial.encoder.config.architecture} encoder of {config.start_from}, {pieces}"
+        model = f"the {initial.encoder.config.architecture} encoder of {config.start_from}"
     say(
         f"pretraining {model} ({parameters / 1e6:.1f} M parameters) on {documents:,} documents"
         f" with {config.optimizer.summary}"

@@ -11,8 +11,8 @@ from brimful.base.errors import BrimfulError, UsageError
 from brimful.hf.model_folder import ModelFolder
 from brimful.runs.directory import CONFIG, SUMMARY, absolute
 from brimful.stages.distil_options import DistilConfig
-from brimful.stages.finetune_config import FinetuneConfig, finetuning_of, read_finetuning
 from brimful.stages.held_out_rows import FILE, HeldOut, read_held_out
+from brimful.stages.task_options import FinetuneConfig, finetuning_of, read_finetuning
 from brimful.tables.layouts import FileLayout, LabelOptions, TableOptions, find_layout
 from brimful.tasks.task_files import RunTables
 
@@ -49,12 +49,11 @@ def tables_of(config: DistilConfig, origin: FinetuneConfig | None) -> Tables:
             f"{config.teacher} has held its test rows out of {origin.train}, and {train} may hold them or"
             " copies of them: give --test too"
         )
-    if config.teacher:
-        raise UsageError(
-            f"{config.teacher} {read_finetuning(config.teacher)}, so its tables are not known: give --train"
-            " and --test"
-        )
-    raise UsageError("without a model as --teacher, whose tables would be used: give --train and --test")
+    assert config.teacher is not None
+    raise UsageError(
+        f"{config.teacher} {read_finetuning(config.teacher)}, so its tables are not known: give --train and"
+        " --test"
+    )
 
 
 def held_out_of(config: DistilConfig, origin: FinetuneConfig | None, tables: Tables) -> HeldOut | None:

@@ -123,6 +123,7 @@ def _glue(
         task=task,
         columns=columns,
         form=".tsv",
+        dialect=DialectOptions(delimiter="tab", quote="none"),
         bare=bare,
         labels=labels,
         unsure=("-",) if len(labels) == 3 else (),

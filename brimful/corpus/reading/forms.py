@@ -159,12 +159,14 @@ def _json_form(lines: list[str], named: str, wanted: tuple[str, ...], *, is_whol
 
 
 def _text_form(path: str, text: str, lines: list[str], wanted: tuple[str, ...]) -> tuple[str, str]:
-    """A .txt file is prose, unless it holds many texts or a table."""
+    """A .txt file is prose, unless it holds many texts or a table, or columns are wanted by number and all
+    lines have as many tabs."""
     if many_texts := find_many_texts(text):
         return "text", many_texts.refuse(path, split_suffix(path)[1])
+    tabs = {line.count("\t") for line in lines}
+    if any(name.isdecimal() for name in wanted) and len(lines) > 2 and len(tabs) == 1 and tabs != {0}:
+        return "tsv", ""
     if _are_numbered(lines):
-        if any(name.isdecimal() for name in wanted):
-            return "tsv", ""
         return "text", "numbers its lines: --read.field 2 (of tables --columns.text 2) reads the text behind"
     for kind, delimiter in (("tsv", "\t"), ("csv", ",")):
         header = [name.strip('"\ufeff ') for name in lines[0].split(delimiter)] if lines else []
