@@ -81,7 +81,7 @@ def settings(length: int, steps: int, points: int, **values: Any) -> Settings:
 
 
 def packing_factor(data: Path, size: Size) -> float:
-    """Sequences in a row, as `--unpacked-batch-size` takes it."""
+    """Sequences in a row, on average."""
     packing = PackingConfig(max_length=size.length, capacity=size.length)
     config = PretrainConfig(data=str(data), packing=packing)
     sources = make_sources(config, open_sources(parse_sources(str(data)), verify=False), data, ahead=False)
@@ -97,7 +97,7 @@ def arms_of(study: str, size: Size, factor: float) -> dict[str, Settings]:
         return {
             "unpacked": of(sequences_per_update=size.batch, **unpacked),
             "packed": of(sequences_per_update=size.batch, rows_per_micro_batch=few + 1),
-            "packed by rows": of(unpacked_batch_size=size.batch, rows_per_micro_batch=few),
+            "packed by rows": of(rows_per_update=few, rows_per_micro_batch=few),
         }
     of = partial(settings, size.length, size.updates, 2, precision="bf16", model="tiny", shape={"layers": 4})
     # In so few updates, AdamW hardly gets a bert below frequencies.

@@ -1,9 +1,12 @@
 #!/bin/sh
 # From an encoder to a small model of a task, as TinyBERT does it (Jiao et al. 2020): the encoder becomes a teacher
-# of the task; a small student learns the encoder's layers from plain text; then it learns the teacher's layers and
+# of the task; a small student learns the encoder's layers from prepared data; then it learns the teacher's layers and
 # outputs. The report compares it with the teacher, with the same student from the labels alone, and with the teacher's
 # layers that learn its outputs alone.
-#   ENCODER=runs/pretrain TRAIN=train.tsv TEST=test.tsv UNLABELLED=texts.txt sh recipes/distil-task.sh runs/small
+#   ENCODER=runs/pretrain DATA=data TRAIN=train.tsv TEST=test.tsv UNLABELLED=texts.txt \
+#       sh recipes/distil-task.sh runs/small
+# DATA is what the encoder was pretrained on, or what this line makes of any text; no row of test is among it:
+#   brimful prepare TEXT --out DATA --tokenizer ENCODER
 # The same line continues after a kill: what is finished is kept.
 set -eu
 OUT=$1
@@ -23,9 +26,8 @@ step() {
 
 step teacher finetune --encoder "$ENCODER" --train "$TRAIN" --test "$TEST"
 
-# Prepared data (--data PREPARED) may take the place of the texts. No row of test is among them.
-step general distil-encoder --teacher "$ENCODER" --unlabelled "$TRAIN" "$UNLABELLED" --vectors.epochs 0 \
-    --student-layers "$LAYERS" --layers.epochs "${LAYER_EPOCHS:-3}"
+step general distil-encoder --teacher "$ENCODER" --data "$DATA" --student-layers "$LAYERS" \
+    --layers.epochs "${LAYER_EPOCHS:-3}"
 
 # Copies of the texts in which some words are others: the article's third part. What is written has its name only
 # when it is complete.

@@ -250,7 +250,7 @@ def test_verbs_of_the_command_line_are_those_of_the_package() -> None:
 def test_nothing_that_is_loaded_is_unpickled() -> None:
     """Only processes of one run talk in pickles; a disk holds safetensors, JSON, YAML and bare arrays.
     What others have pickled is read by torch's restricted reader, which runs no code."""
-    among_processes = {"brimful.corpus.engines.outcomes"}
+    among_processes = {"brimful.corpus.engines.local_pool"}
     picklers = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "marshal", "shelve"}
     for module in MODULES:
         for node in ast.walk(tree_of(module)):

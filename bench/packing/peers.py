@@ -184,7 +184,7 @@ def brimful_rows(lengths: np.ndarray, capacity: int, clock: Clock, plan: str) ->
     """Lengths -> histogram -> plan -> rows of indices, random within equal lengths."""
     from brimful.base.randomness import derive_key
     from brimful.packing.assignment import assign
-    from brimful.packing.cutting.stock import cutting_stock
+    from brimful.packing.cutting_stock import cutting_stock
     from brimful.packing.histogram import count_lengths
     from brimful.packing.pack_first import best_fit
 

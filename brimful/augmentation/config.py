@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 from brimful.base.config import require_positive, require_seeds
 from brimful.base.errors import BrimfulError
-from brimful.tables.layouts import TextColumns
+from brimful.tables.layouts import TableOptions
 
 
 @dataclass(frozen=True, kw_only=True)
-class AugmentTableConfig:
+class AugmentTableConfig(TableOptions):
     """Write a table with copies of its texts in which some words are replaced (TinyBERT's augmentation)."""
 
     MAIN = (
@@ -35,10 +35,6 @@ class AugmentTableConfig:
     """File of words that are never replaced, one a line, beside the built-in ones of English and Chinese."""
     lexicon: str | None = None
     """File of words that stay whole, one a line, as for prepare."""
-    columns: TextColumns = TextColumns()
-    """Other names of the columns."""
-    layout: str | None = None
-    """How the input is laid out: glue/mnli, clue/tnews ... Instead of columns."""
     seed: int = 0
     """Decides which words become which."""
     dry_run: bool = False

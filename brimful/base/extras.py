@@ -9,9 +9,7 @@ EXTRAS = {
     "onnx": "onnx",
     "onnxruntime": "onnx",
     "onnxscript": "onnx",
-    "openvino": "openvino",
     "prometheus_client": "serve",
-    "ray": "ray",
     "sklearn": "tasks",
     "snownlp": "demo",
     "tensorboardX": "tensorboard",
@@ -19,7 +17,7 @@ EXTRAS = {
     "uvicorn": "serve",
 }
 """The extra in pyproject.toml that brings a package, by the package's module."""
-_CALLED = {"sklearn": "scikit-learn", "prometheus_client": "prometheus-client", "ray": "Ray"}
+_CALLED = {"sklearn": "scikit-learn", "prometheus_client": "prometheus-client"}
 
 
 def missing(what: str, *modules: str, extra: str | None = None) -> str | None:

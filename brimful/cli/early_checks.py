@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 TRAINING_VERBS = ("pretrain", "finetune", "evaluate", "distil", "distil-encoder")
 MODEL_OPTIONS = ("encoder", "encoders", "start_from", "teacher", "student")
 TABLE_OPTIONS = ("train", "dev", "test", "more_tests")
-FILE_OPTIONS = ("unlabelled", "teacher_scores")
+FILE_OPTIONS = ("unlabelled",)
 
 
 def check_inputs(verb: str, config: Any) -> None:
@@ -64,7 +64,7 @@ def _is_new(verb: str, config: Any) -> bool:
 
 def _check_texts(verb: str, config: Any) -> None:
     """Check the texts that a run reads: that they are there, and the first row of labelled tables."""
-    if verb == "pretrain":
+    if verb in ("pretrain", "distil-encoder"):
         for source in parse_sources(config.data or ()):
             require_prepared(Path(source.path))
     for path in _values(config, ("text",)):
@@ -73,7 +73,7 @@ def _check_texts(verb: str, config: Any) -> None:
     tables = [path for path in _values(config, TABLE_OPTIONS) if path != "none"]
     _check_files([*tables, *_values(config, FILE_OPTIONS)])
     if verb in ("finetune", "evaluate"):
-        layout = find_layout(config.layout, config.columns)
+        layout = find_layout(config)
         if (config.task or layout.task or DEFAULT_TASK) in TASKS_WITH_A_LABEL_COLUMN:
             for path in tables:
                 glance(path, layout)

@@ -32,7 +32,7 @@ def augment(config: AugmentTableConfig) -> dict[str, Any]:
             or cannot be written; or as `candidate_table`.
     """
     started = time.perf_counter()
-    layout, path = find_layout(config.layout, config.columns), Path(config.output)
+    layout, path = find_layout(config), Path(config.output)
     table = read_rows(Path(config.input), layout)
     rows, columns = table.values, table.texts
     if path.suffix != table.form:

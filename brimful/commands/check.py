@@ -7,10 +7,10 @@ from brimful.base.config import verb
 from brimful.base.console import counted, recorded_warnings
 from brimful.base.errors import BrimfulError, UsageError
 from brimful.base.summary import Summary, make_table, with_overview
+from brimful.stages.task_options import CheckConfig
 from brimful.tables.layouts import find_layout
 from brimful.tables.table_files import read_file
 from brimful.tasks.judging.checks import Finding, check_tables, label_counts
-from brimful.tasks.judging.config import CheckConfig
 from brimful.tasks.registry import task_of
 
 
@@ -46,7 +46,7 @@ def check(config: CheckConfig) -> dict[str, Any]:
         raise UsageError("check needs at least one table: brimful check TRAIN [TEST...]")
     if len(set(config.files)) < len(config.files):
         raise BrimfulError("the same file is given twice; give train, then the tables to compare with it")
-    layout = find_layout(config.layout, config.columns)
+    layout = find_layout(config)
     kind = task_of(config.task, layout)
     tables, found = [], list[Finding]()
     for path in config.files:

@@ -4,7 +4,7 @@ from typing import Any
 
 from brimful.base.config import verb
 from brimful.stages.finetune import FinetuneJob
-from brimful.stages.finetune_config import FinetuneConfig
+from brimful.stages.task_options import FinetuneConfig
 
 
 @verb(FinetuneConfig)

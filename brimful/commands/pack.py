@@ -17,7 +17,7 @@ from brimful.corpus.shards import Corpus
 from brimful.data.config import SPECIAL_TOKENS, SequencesConfig
 from brimful.data.sequences import cut_documents
 from brimful.packing.config import Algorithm, Depth, PackConfig
-from brimful.packing.cutting.stock import cutting_stock
+from brimful.packing.cutting_stock import cutting_stock
 from brimful.packing.histogram import Plan, checked_counts, count_lengths, read_histogram
 from brimful.packing.least_squares import nnlshp
 from brimful.packing.pack_first import lpfhp, spfhp

@@ -47,7 +47,7 @@ def _some(names: Sequence[str]) -> str:
 def predict(config: PredictConfig) -> dict[str, Any]:
     """Write a prediction for each text: the columns of the model's task, such as prediction and probability.
 
-    An export is served by onnxruntime or OpenVINO, without torch.
+    An export to ONNX is computed by onnxruntime, without torch.
     Probabilities are calibrated if the model's config.json has a temperature, which finetune fits on dev.
     With an encoder, the column is `vector`. The input may be of any size: it is read twice, first to check
     every row, then in slices. The output gets its name when it is complete.
@@ -60,7 +60,7 @@ def predict(config: PredictConfig) -> dict[str, Any]:
         BrimfulError: the folder holds no model that can predict, the input is not a table of texts, the
             output's format is unknown or it cannot be written, or torch's build does not serve the GPU.
     """
-    output, layout = Path(config.output), find_layout(config.layout, config.columns)
+    output, layout = Path(config.output), find_layout(config)
     if output.suffix not in (*FORMATS, ARRAYS):
         raise BrimfulError(f"--output {output}: the name must end in {', '.join((*FORMATS, ARRAYS))}")
     if os.path.realpath(output) == os.path.realpath(config.input):

@@ -13,8 +13,8 @@ def pretrain(config: PretrainConfig) -> dict[str, Any]:
 
     Returns:
         The content of summary.json: `validation.loss`, `tokens_per_second`, `packing.efficiency` ...
-        A dry run: `documents`, `tokens`, `parameters`, `epochs` of each source, `disk` and `memory` in bytes,
-        and where asked for, `measured`; on ranks other than the main one, that alone.
+        A dry run, on the main rank: `documents`, `tokens`, `parameters`, `epochs` of each source, `disk` and
+        `memory` in bytes.
 
     Raises:
         BrimfulError: no prepared data, an unusable run directory, a checkpoint of other data, a NaN loss.

@@ -24,7 +24,7 @@ from brimful.data.config import PackingConfig, SequencesConfig
 from brimful.data.pairs import pair_stretches
 from brimful.data.sequences import SEQUENCE_ARRAYS, Sequences, cut_documents, single_segments
 from brimful.packing.assignment import assign
-from brimful.packing.cutting.stock import cutting_stock
+from brimful.packing.cutting_stock import cutting_stock
 from brimful.packing.histogram import Plan, count_lengths
 from brimful.packing.pack_first import best_fit
 

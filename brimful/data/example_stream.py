@@ -61,6 +61,10 @@ class ExampleStream:
         """The cursor of a new run."""
         return {"epoch": 0, "example": 0}
 
+    def advise_smaller(self) -> str:
+        """What to set where a micro-batch does not fit in memory."""
+        return "lower micro_batch_tokens"
+
     def tokens_by_source(self, cursor: Cursor) -> dict[str, int]:
         """Empty: there are no sources."""
         return {}

@@ -33,6 +33,9 @@ class Stream(Protocol):
     def take(self, cursor: Cursor) -> tuple[list[PackedBatch], Cursor]:
         """The micro-batches at `cursor` and the cursor that follows."""
 
+    def advise_smaller(self) -> str:
+        """What to set where a micro-batch does not fit in memory."""
+
     def tokens_by_source(self, cursor: Cursor) -> dict[str, int]:
         """Real tokens that each source of a mixture has given before `cursor`, all ranks together."""
 

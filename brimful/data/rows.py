@@ -5,6 +5,7 @@ a resume costs nothing and gives the same bits. Every update is full: at the end
 takes the rest from the next.
 """
 
+import math
 from bisect import bisect_right
 from collections.abc import Sequence
 from functools import lru_cache
@@ -100,6 +101,17 @@ class RowStream:
         mine = [_rows(rows, group, phase) for group in groups[self.rank :: self.world]]
         return [self.batch(rows, update, sequence_slots) for rows in mine], following
 
+    def advise_smaller(self) -> str:
+        """What to set where a micro-batch does not fit in memory."""
+        rows = self.rows_per_micro_batch
+        smaller = valid_sizes(self.phases, rows // 2)
+        if not smaller:
+            return "micro-batches have one row; lower packing.capacity, or choose a smaller model"
+        return (
+            f"rows_per_micro_batch is {rows}; set it to {smaller[-1]} (to continue with --resume, in the"
+            " run's config.yaml)"
+        )
+
     def tokens_by_source(self, cursor: Cursor) -> dict[str, int]:
         """Real tokens that each source has given so far."""
         return {name: place["tokens"] for name, place in cursor["sources"].items()}
@@ -176,6 +188,18 @@ class RowStream:
             predictions=prediction_slots(slots, masking.highest_rate, masking.unit, self._tokens_per_word),
         )
         return batch if self.fixed_shapes else batch.with_fewer_predictions()
+
+
+def valid_sizes(phases: Sequence[Phase], most: int) -> list[int]:
+    """The numbers of rows up to `most` that a micro-batch may have, ascending.
+
+    Where updates are counted in rows, a size must divide the update of every phase. Where they are counted in
+    sequences, the sizes are the powers of two.
+    """
+    if phases[0].counted == "sequences":
+        return [1 << n for n in range(most.bit_length())]
+    rows = math.gcd(*(phase.size for phase in phases))
+    return [size for size in range(1, min(most, rows) + 1) if rows % size == 0]
 
 
 def divide(

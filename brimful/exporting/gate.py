@@ -40,8 +40,7 @@ from brimful.model.inference import batches, text_vectors
 from brimful.model.int8_rounding import INSTRUCTIONS
 from brimful.precision.formats import InferencePrecision
 from brimful.tasks.form import Outputs
-from brimful.tasks.judging.comparison import Judged, MethodComparison, fingerprint
-from brimful.tasks.judging.speed import speeds_of
+from brimful.tasks.judging.comparison import Judged, MethodComparison, fingerprint, speeds_of
 from brimful.tasks.model import TaskModel, task_outputs
 
 TOLERANCE = 1e-4

@@ -1,1 +1,1 @@
-"""Number formats for any PyTorch model, not only Brimful's: loss scales, 16-bit parameters, running means."""
+"""Number formats for any PyTorch model, not only Brimful's: loss scales and 16-bit parameters."""

@@ -138,11 +138,6 @@ class _GuardState(TypedDict):
     left_out: list[int]
 
 
-class _MicroBatchState(TypedDict):
-    auto: bool
-    fell_to: int | None
-
-
 class _State(TypedDict):
     identity: str
     versions: dict[str, str]
@@ -150,7 +145,6 @@ class _State(TypedDict):
     totals: dict[str, float]
     best: tuple[int, float] | None
     guard: _GuardState
-    micro_batches: _MicroBatchState
     loss_scaling: dict[str, float]
     ranks: NotRequired[int]
 

@@ -7,7 +7,7 @@ from brimful.base.config import Argument, require_positive
 from brimful.base.errors import BrimfulError, UsageError
 from brimful.model.shape import TextPooling
 from brimful.precision.formats import InferencePrecision
-from brimful.tables.layouts import TextColumns
+from brimful.tables.layouts import TableOptions
 
 Pool = Literal["auto", "mean", "first", "max"]
 Device = Literal["auto", "cpu", "cuda"]
@@ -35,25 +35,24 @@ class Opening:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PredictConfig:
+class PredictConfig(TableOptions):
     """Predict with a fine-tuned or distilled model, or turn texts into vectors with an encoder."""
 
+    MAIN = (
+        *("model", "input", "output", "layout", "scores", "pooling", "max_length"),
+        *("overlap", "precision", "abstain_below", "dry_run"),
+    )
     EXAMPLE = "--model runs/finetune --input new.txt --output predictions.jsonl"
 
     model: str
-    """Folder of a task model or an encoder: a run, a Hugging Face folder, an export to ONNX or OpenVINO."""
+    """Folder of a task model or an encoder: a run, a Hugging Face folder, an export to ONNX."""
     input: str
     """.txt (one text a line), or TSV, CSV, JSONL or Parquet with the columns text and text_b (optional)."""
     output: str
     """.jsonl, .tsv, .csv or .parquet to write, a row for each text in the order of the input; or .npy:
     vectors, or a task model's scores."""
-    columns: TextColumns = TextColumns()
-    """Other names of the columns."""
-    layout: str | None = None
-    """How the input is laid out: glue/mnli, clue/ocnli, squad ... Instead of columns."""
     scores: bool = False
-    """Write the texts and their `scores` too: the probability of each label, or the value of a regression.
-    Such a file can teach a student (distil --teacher-scores)."""
+    """Write the texts and their `scores` too: the probability of each label, or the value of a regression."""
     pooling: Pool = "auto"
     """Of an encoder: whether a vector is the mean over the tokens, the first token, or the largest value of
     each unit. auto: as its folder says; else the mean."""
@@ -63,7 +62,7 @@ class PredictConfig:
     """Longer texts become windows that share this many tokens; by default as in training."""
     precision: InferencePrecision = "auto"
     """Number format of the computation. auto: bf16 on GPUs and CPUs that are faster at it, int8 of an export
-    to int8, else fp32. Exports to ONNX or OpenVINO have their own."""
+    to int8, else fp32. Exports to ONNX have their own."""
     abstain_below: float | None = None
     """Classification: add a column abstained, true where the probability of the prediction is under this.
     summary.json of a fine-tuning proposes values (abstain)."""
@@ -102,7 +101,7 @@ class ServeConfig:
     """Port to listen on; 0 takes a free one."""
     precision: InferencePrecision = "auto"
     """Number format of the computation, as of `predict` for a long file; decided at the start, so that an
-    answer does not depend on load. Exports to ONNX or OpenVINO have their own."""
+    answer does not depend on load. Exports to ONNX have their own."""
     device: Device = "auto"
     """Where torch computes; auto: on a GPU if there is one. Other models use the CPU."""
     deadline: float = 10.0

@@ -10,7 +10,6 @@ from brimful.base.numbers import branch, metric, percent, plain
 from brimful.base.summary import (
     ModelResult,
     describe_gap,
-    judge_models,
     make_facts_table,
     with_overview,
 )
@@ -22,22 +21,25 @@ from brimful.objectives.supervised import Supervised
 from brimful.runs.folder import RunFolder
 from brimful.runs.job import Job, RunPlan, Summary
 from brimful.stages.distil_options import DistilConfig, LogitStageConfig, StageConfig
-from brimful.stages.finetune_config import with_absolute_paths
-from brimful.stages.students import CPU, StudentTrainer
+from brimful.stages.students import CPU
+from brimful.stages.task_options import with_absolute_paths
 from brimful.stages.teaching_material import Material, read_material
+from brimful.stages.training import Stage, train_stage
 from brimful.tasks.data import evaluation
 from brimful.tasks.judging.baselines import Tfidf, available, linear
 from brimful.tasks.judging.comparison import (
+    Answer,
     Judged,
     MethodComparison,
+    Speed,
     describe_test,
     error_of,
     find_primary,
     name_baseline,
     read_costs,
+    speeds_of,
     write_predictions,
 )
-from brimful.tasks.judging.speed import Answer, Speed, speeds_of
 from brimful.tasks.model import TaskModel, fold
 from brimful.tasks.task import Metric
 from brimful.train.metrics import list_outcome
@@ -73,7 +75,7 @@ class DistilPlan(RunPlan):
 
     @property
     def files(self) -> dict[str, Path]:
-        """The tables, the scores, the teacher, and what the student starts from."""
+        """The tables, the teacher, and what the student starts from."""
         return self.material.files
 
 
@@ -86,18 +88,19 @@ class DistilJob(Job[DistilConfig, DistilPlan]):
         """Load the teacher and read what it is asked about.
 
         Raises:
-            BrimfulError: the teacher, a table, the scores or a setting is unusable, or does not go with the
-                others.
+            BrimfulError: the teacher, a table or a setting is unusable, or does not go with the others.
         """
         runtime = Runtime.of(folder.ranks, config.precision)
         material, student = read_material(config, folder.ranks)
         material.data.task.imitation(config.temperature)  # a wrong setting is refused now
-        shape, imitated = student.encoder.config, material.imitated
-        if config.layers.epochs and imitated is not None:  # refused now, if it must be
-            LayerDistillation(imitated.model.encoder, student.encoder, config.layers.losses)
+        shape = student.encoder.config
+        if config.layers.epochs and material.reads_alike:  # refused now, if it must be
+            LayerDistillation(material.teacher.model.encoder, student.encoder, config.layers.losses)
         elif config.layers.epochs and folder.ranks.is_main:
-            why = "has no layers" if material.teacher is None else "does not read the student's tokens"
-            say(f"the teacher {why}: its outputs alone are imitated, not its layers")
+            say(
+                "the teacher does not read the student's tokens: its outputs alone are imitated, not its"
+                " layers"
+            )
         if folder.announces and not config.dry_run:
             _announce(config, material, shape)
         alone = _alone(config, material, folder.announces)
@@ -117,9 +120,9 @@ class DistilJob(Job[DistilConfig, DistilPlan]):
         config, material, runtime = plan.config, plan.material, plan.runtime
         data, task = material.data, material.data.task
         texts, taught = material.taught(runtime)
-        students = Students(plan, texts, StudentTrainer(config, folder, runtime))
+        students = Students(plan, texts, folder)
         trained = {"student": [students.distilled(seed) for seed in config.seeds]}
-        seconds = students.trainer.seconds
+        seconds = students.seconds
         if plan.alone is not None:
             alone = [students.undistilled(seed, plan.alone) for seed in config.seeds]
             trained["student_without_distillation"] = alone
@@ -135,7 +138,7 @@ class DistilJob(Job[DistilConfig, DistilPlan]):
             **best.judged.task.facts,
             "precision": runtime.precision,
             "seconds": seconds,
-            "baseline_seconds": students.trainer.seconds - seconds,
+            "baseline_seconds": students.seconds - seconds,
         }
         token_types = data.train.examples.typed
         best.model.to(runtime.device).save(folder.path / "model", token_types=token_types)
@@ -144,10 +147,8 @@ class DistilJob(Job[DistilConfig, DistilPlan]):
 
 def _announce(config: DistilConfig, material: Material, shape: EncoderConfig) -> None:
     """Say what a new run does."""
-    taught, start = "the scores", material.start
-    if start.teacher is not None:
-        old = start.teacher.model.encoder.config
-        taught = f"{old.layers} layers of width {old.hidden_size}"
+    start, old = material.start, material.teacher.model.encoder.config
+    taught = f"{old.layers} layers of width {old.hidden_size}"
     into = f"{shape.layers} layers of width {shape.hidden_size}"
     say(f"distilling {taught} into {into} on {material.count:,} texts")
     if start.layers is None and config.student is None and config.initialisation != "random":
@@ -157,7 +158,7 @@ def _announce(config: DistilConfig, material: Material, shape: EncoderConfig) ->
 def _alone(config: DistilConfig, material: Material, announces: bool) -> LogitStageConfig | None:
     """The stage of the students that learn from the labels alone; None where they are not wanted, or would
     take long for what nobody asked for."""
-    epochs = config.logits.epochs + (config.layers.epochs if material.imitated is not None else 0.0)
+    epochs = config.logits.epochs + (config.layers.epochs if material.reads_alike else 0.0)
     stage = replace(config.logits, epochs=epochs)
     if config.baseline != "quick":
         return stage if config.baseline == "full" else None
@@ -188,20 +189,24 @@ class Students:
 
     Args:
         texts: what they learn from, with the target `TEACHER` and the labels that there are.
+
+    Attributes:
+        seconds: of training, in all.
     """
 
-    def __init__(self, plan: DistilPlan, texts: Examples, trainer: StudentTrainer) -> None:
+    def __init__(self, plan: DistilPlan, texts: Examples, run: RunFolder) -> None:
         self.config, self.material, self.data = plan.config, plan.material, plan.material.data
+        self.run, self.runtime, self.seconds = run, plan.runtime, 0.0
         if not plan.config.logits.labels:
             texts = replace(texts, targets={TEACHER: texts.targets[TEACHER]})
-        self.texts, self.trainer = texts, trainer
+        self.texts = texts
 
     def distilled(self, seed: int) -> Trained:
         """By the stage of the outputs, and where it is asked for by that of the layers before."""
-        config, task, imitated = self.config, self.data.task, self.material.imitated
-        student = self.material.start.student(self.data, seed)
-        if config.layers.epochs and imitated is not None:
-            layers = LayerDistillation(imitated.model.encoder, student.encoder, config.layers.losses)
+        config, task, material = self.config, self.data.task, self.material
+        student = material.start.student(self.data, seed)
+        if config.layers.epochs and material.reads_alike:
+            layers = LayerDistillation(material.teacher.model.encoder, student.encoder, config.layers.losses)
             self._train("layers", seed, config.layers, self.texts, student, layers)
         logits = LogitDistillation(
             student.head,
@@ -229,11 +234,31 @@ class Students:
         student: TaskModel,
         objective: Objective,
     ) -> None:
+        """Train one stage to its end; not at all if it has no epochs."""
+        if not stage.epochs:
+            return
         trained = {"encoder": student.encoder, "head": student.head}
-        self.trainer.train(name, seed, stage, texts, student.encoder, objective, trained)
+        result = train_stage(
+            Stage(
+                f"distil {name}, seed {seed}",
+                self.run.path / "stages" / f"seed-{seed}" / name,
+                seed,
+                student.encoder,
+                objective,
+                texts,
+                stage.epochs,
+                stage.learning_rate,
+                trained,
+            ),
+            self.config,
+            self.run,
+            self.runtime,
+        )
+        result.load(trained)
+        self.seconds += result.seconds
 
     def _judged(self, student: TaskModel) -> Trained:
-        data, runtime, teacher = self.data, self.trainer.runtime, self.material.teacher
+        data, runtime = self.data, self.runtime
         student.to(runtime.device)
         fold(student.head)
         task, dev = student.task, dict[str, float]()
@@ -241,8 +266,8 @@ class Students:
             on_dev = student.judge(data.dev, runtime.precision)[0]
             task = task.fitted(on_dev, data.dev)
             dev = task.measure(on_dev, data.dev)
-        elif task.calibrates and teacher is not None:  # the best guess: it imitates the teacher's scores
-            task = task.with_settings(task.settings | teacher.model.task.settings)
+        elif task.calibrates:  # the best guess: it imitates the teacher
+            task = task.with_settings(task.settings | self.material.teacher.model.task.settings)
         answers = task.answers(student.outputs(data.test.examples, runtime.precision), data.test)
         return Trained(Judged(task, answers), replace(student, task=task), dev)
 
@@ -255,16 +280,13 @@ def compared(
     Args:
         trained: of each seed, by name; "student" comes first.
         student: the one that is kept.
-        taught: the teacher's answers for test; None without any.
+        taught: the teacher's answers for test.
     """
     material, data, task = plan.material, plan.material.data, plan.material.data.task
+    teacher = material.teacher.model
     judged = {name: [one.judged for one in students] for name, students in trained.items()}
-    models, of_teacher = {"student": student}, task
-    if material.teacher is not None and material.scores is None:
-        models["teacher"] = material.teacher.model
-        of_teacher = task.with_settings(material.teacher.model.task.settings)
-    if taught is not None:
-        judged["teacher"] = [Judged(of_teacher, taught)]
+    judged["teacher"] = [Judged(task.with_settings(teacher.task.settings), taught)]
+    models = {"student": student, "teacher": teacher}
     timed: dict[str, Answer] = {name: _answer(model) for name, model in models.items()}
     reads: dict[str, dict[str, str]] = {}
     wanted = plan.config.baseline != "none" and available(task) is None
@@ -276,7 +298,7 @@ def compared(
     measured = {name: comparison.metrics(name) | reads.get(name, {}) for name in judged}
     parameters = {name: model.parameters for name, model in models.items()}
     for name, count in parameters.items():
-        measured[name] = measured.get(name, {}) | {"parameters": count}
+        measured[name]["parameters"] = count
     speeds = speeds_of(timed, data.test.table)
     others = [name for name in judged if name != "student"]
     return {
@@ -308,7 +330,7 @@ def summarise_distillation(facts: Mapping[str, Any], metrics: Sequence[Metric], 
     Args:
         facts: what summary.json holds.
         metrics: of the task.
-        teacher: its folder; empty without one.
+        teacher: its folder.
     """
     primary = find_primary(facts, metrics)
     test = describe_test(facts, primary)
@@ -331,15 +353,14 @@ def summarise_distillation(facts: Mapping[str, Any], metrics: Sequence[Metric], 
             role="baseline" if key == "tfidf" else "model",
             **costs,
         )
-    verdict = judge_models(test, list(models.values()))
-    if "teacher" in models:
-        student, taught_by = models["student"], models["teacher"]
-        is_ahead = (student.value > taught_by.value) == test.higher_is_better
-        side = "ahead of its teacher" if is_ahead else "behind its teacher"
-        verdict = f"The student is {describe_gap(test, student, taught_by, side)}"
-        small, large = student.parameters, taught_by.parameters
-        share = f", with {percent(small / large)} of its parameters" if small and large else ""
-        verdict += f"{share}, on {test.n:,} test rows."
+    student, taught_by = models["student"], models["teacher"]
+    is_ahead = (student.value > taught_by.value) == test.higher_is_better
+    side = "ahead of its teacher" if is_ahead else "behind its teacher"
+    small, large = student.parameters, taught_by.parameters
+    share = f", with {percent(small / large)} of its parameters" if small and large else ""
+    verdict = (
+        f"The student is {describe_gap(test, student, taught_by, side)}{share}, on {test.n:,} test rows."
+    )
     result = {"Texts learned from": plain(facts.get("texts")), **list_outcome(facts, None)}
     tables = make_facts_table("Result", result)
     return Overview(f"Student for {facts['task']}", verdict, tables, test=test, models=list(models.values()))

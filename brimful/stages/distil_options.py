@@ -6,7 +6,7 @@ from typing import Literal
 from brimful.base.config import incidental, require_positive, require_seeds
 from brimful.base.errors import BrimfulError
 from brimful.objectives.layer_losses import LayerLosses
-from brimful.stages.finetune_config import TrainingOptions
+from brimful.stages.task_options import TaskOptions, TrainingOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,13 +57,10 @@ class StudentOptions(TrainingOptions):
     student: str | None = incidental(None)
     """Folder of the model that the student starts from, of any shape and tokenizer. By default it starts from
     layers of the teacher."""
-    unlabelled: tuple[str, ...] = incidental(())
-    """More texts to learn from: .txt (one a line), or tables with a text column."""
-    test: str | None = incidental(None)
     out: str | None = incidental(None)
     """Run directory to create; the student ends up in RUN/model."""
     max_length: int | None = None
-    """The most tokens of a text; by default as the teacher's. Without a model as teacher, 128."""
+    """The most tokens of a text; by default as the teacher's."""
     student_layers: int | None = None
     """Layers of the student, by default 2. Those that it starts from are spread evenly over the teacher's."""
     keep_layers: tuple[int, ...] | None = None
@@ -109,22 +106,20 @@ class StudentOptions(TrainingOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DistilConfig(StudentOptions):
-    """Train a smaller student to imitate a teacher of a task: a model, or a file of scores."""
+class DistilConfig(TaskOptions, StudentOptions):
+    """Train a smaller student to imitate a teacher of a task."""
 
     MAIN = (
         *("teacher", "student", "unlabelled", "out", "student_layers", "student_hidden"),
         *("layers.epochs", "logits.epochs", "logits.learning_rate", "seed", "baseline", "dry_run"),
     )
-    NEEDS = ("teacher or teacher_scores",)
+    NEEDS = ("teacher",)
     EXAMPLE = "--teacher runs/finetune --unlabelled more.txt --out runs/distil"
 
     teacher: str | None = incidental(None)
     """Run of `brimful finetune`, whose tables are used again; or a folder of a task model."""
-    teacher_scores: str | None = incidental(None)
-    """File of probabilities for the texts, of any model: .jsonl, .tsv, .csv or .parquet with text, text_b
-    and scores (an object of labels) or a column for each label, as `brimful predict --scores` writes. They
-    are imitated in place of the teacher's outputs."""
+    unlabelled: tuple[str, ...] = incidental(())
+    """More texts to learn from: .txt (one a line), or tables with a text column."""
     train: str | None = incidental(None)
     """Table of texts to learn from; by default the one of the teacher's run."""
     dev: str | None = incidental(None)
@@ -146,6 +141,7 @@ class DistilConfig(StudentOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self.require_task()
         require_seeds(*self.seeds)
         if len(set(self.seeds)) < max(1, len(self.seeds)):
             raise BrimfulError(f"seed is {list(self.seeds)}: give at least one value, and no value twice")
@@ -160,33 +156,30 @@ class DistilConfig(StudentOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class DistilEncoderConfig(StudentOptions):
-    """Train a smaller encoder to imitate an encoder without a task: its layers, then its vectors."""
+    """Train a smaller encoder to imitate the layers of an encoder without a task."""
 
     MAIN = (
-        *("teacher", "student", "unlabelled", "data", "test", "out", "student_layers", "student_hidden"),
-        *("layers.epochs", "vectors.epochs", "seed", "dry_run"),
+        *("teacher", "student", "data", "out", "student_layers", "student_hidden"),
+        *("layers.epochs", "seed", "dry_run"),
     )
-    NEEDS = ("teacher",)
-    EXAMPLE = "--teacher runs/pretrain --unlabelled texts.txt --out runs/small-encoder"
+    NEEDS = ("teacher", "data")
+    EXAMPLE = "--teacher runs/pretrain --data data --out runs/small-encoder"
 
     teacher: str | None = incidental(None)
     """Folder of an encoder: RUN/encoder, the RUN itself, or a Hugging Face folder."""
-    unlabelled: tuple[str, ...] = incidental(())
-    """Texts to learn from: .txt (one a line), or tables with a text column."""
     data: tuple[str, ...] = incidental(())
-    """Folders made by `brimful prepare` with the teacher's tokenizer, PATH or PATH:WEIGHT, from which the
-    layers are learned in place of the texts."""
-    test: str | None = incidental(None)
-    """Texts on which the vectors of teacher and student are compared at the end."""
+    """Folders made by `brimful prepare` with the teacher's tokenizer, PATH or PATH:WEIGHT."""
     out: str | None = incidental(None)
     """Run directory to create; the student ends up in RUN/encoder."""
     initialisation: Literal["teacher", "random"] = "teacher"
     """teacher: layers of the teacher. random: new weights."""
     seed: int = 0
     """Decides random weights and the order of texts."""
-    vectors: StageConfig = StageConfig(epochs=3.0, learning_rate=3e-4)
-    """Second stage: pooled vectors."""
+    layers: LayerStageConfig = LayerStageConfig(epochs=3.0, learning_rate=5e-4)
+    """What is imitated: embeddings, hidden states, attention scores."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require_seeds(self.seed)
+        if not self.layers.epochs:
+            raise BrimfulError("layers.epochs is 0: the layers are all that the student learns")

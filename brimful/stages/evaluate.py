@@ -22,9 +22,9 @@ from brimful.hf.model_folder import ModelFolder
 from brimful.runs.directory import model_files, named_files
 from brimful.runs.folder import RunFolder
 from brimful.runs.job import Job, Opened, RunPlan, Summary
-from brimful.stages.evaluate_config import EvaluateConfig
 from brimful.stages.finetune_trainings import Finetuning, load_data, resolved
 from brimful.stages.held_out_text import HOW_TO_PREPARE, evaluate_text, open_held_out
+from brimful.stages.task_options import EvaluateConfig
 from brimful.tables.layouts import find_layout
 from brimful.tasks.data import TaskData
 from brimful.tasks.judging import baselines
@@ -97,7 +97,7 @@ class EvaluateJob(Job[EvaluateConfig, EvaluatePlan]):
         max_length = config.max_length
         if max_length is None:
             max_length = min(128, *(shape_of(each).max_length for each in folders.values()))
-        task = task_of(config.task, find_layout(config.layout, config.columns)).name
+        task = task_of(config.task, find_layout(config)).name
         config = replace(config, task=task, max_length=max_length, precision=runtime.precision)
         corpora = open_held_out(config.text)
         return EvaluatePlan(config, folders, corpora, _measured(config, folders, corpora), runtime)

@@ -9,7 +9,7 @@ import numpy as np
 
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import crc32, read_object, require_shape, write_json
-from brimful.stages.finetune_config import FinetuneConfig
+from brimful.stages.task_options import FinetuneConfig
 from brimful.tasks.data import TaskData
 
 FILE = "held_out_rows.json"

@@ -17,7 +17,6 @@ from brimful.base.seals import seal
 from brimful.base.summary import Summary as Overview
 from brimful.base.summary import make_facts_table, with_overview
 from brimful.corpus.frequencies import entropy, piece_frequencies
-from brimful.corpus.shards import Corpus
 from brimful.corpus.text.tokenizer import load as load_tokenizer
 from brimful.data.mixture import open_sources, parse_sources
 from brimful.data.reader import SequenceReader
@@ -32,17 +31,15 @@ from brimful.stages.pretrain_config import PretrainConfig
 from brimful.stages.pretrain_data import (
     PretrainPlan,
     describe,
-    follow_unpacked,
     initial_model,
     make_modules,
     make_objective,
     make_sources,
     make_stream,
 )
-from brimful.stages.pretrain_outlook import expected, measured, say_outlook
+from brimful.stages.pretrain_outlook import expected, say_outlook
 from brimful.start.initial import count_pieces, start_from_data
 from brimful.train.metrics import list_outcome, read_metrics, training_loss
-from brimful.train.micro_batch import MicroBatches
 from brimful.train.objective import Runtime
 from brimful.train.step_memory import auto_rows, rows_on_cpu
 from brimful.train.trainer import Trainer
@@ -64,7 +61,6 @@ class PretrainJob(Job[PretrainConfig, PretrainPlan]):
         Raises:
             BrimfulError: no prepared data, or what the run starts from cannot be used.
         """
-        dry_run = bool(config.dry_run)
         config = resolved(config, folder)
         verify = config.verify_data and folder.ranks.is_main
         corpora = open_sources(parse_sources(config.data or ()), verify=verify)
@@ -74,24 +70,12 @@ class PretrainJob(Job[PretrainConfig, PretrainPlan]):
                 "trainer.evaluate_every does nothing: validation_tokens is 0, or the data has no validation"
                 " part"
             )
-        return self.plan_on(
-            config, corpora, folder, says=folder.ranks.is_main and (dry_run or not folder.resuming)
-        )
-
-    def plan_on(
-        self, config: PretrainConfig, corpora: dict[str, Corpus], folder: RunFolder, *, says: bool
-    ) -> PretrainPlan:
-        """The plan of a resolved configuration on open corpora.
-
-        Args:
-            says: whether to say what the run will do.
-        """
         ranks = folder.ranks
+        says = ranks.is_main and (config.dry_run or not folder.resuming)
         tokenizer = load_tokenizer(next(iter(corpora.values())).tokenizer_path)
         is_started = ranks.from_main(folder.resuming and ranks.is_main and _has_start(folder.path / START))
         initial = initial_model(config, tokenizer, folder.path / START if is_started else None)
         sources = make_sources(config, corpora, folder.path / "blocks", ahead=ranks.is_main)
-        config = follow_unpacked(config, sources)
         epochs = describe(config, sources, initial) if says else {}
         return PretrainPlan(
             config,
@@ -105,23 +89,11 @@ class PretrainJob(Job[PretrainConfig, PretrainPlan]):
         )
 
     def outlook(self, plan: PretrainPlan) -> Summary:
-        """What a dry run says and returns; on ranks other than the main one, what was measured alone."""
-        found: Summary = {}
-        config, ranks = plan.config, plan.runtime.world
-        if ranks.is_main:
-            found = expected(plan) | {"epochs": plan.epochs}
-            say_outlook(found, plan.runtime.precision)
-        if config.dry_run == "measured":
-
-            def train(brief: PretrainConfig, path: Path) -> None:
-                folder = RunFolder(path, ranks)
-                briefly = self.plan_on(brief, plan.corpora, folder, says=ranks.is_main)
-                if ranks.is_main:
-                    start_run(path, briefly.config)
-                ranks.barrier()
-                self.work(briefly, folder)
-
-            found["measured"] = measured(config, ranks, train)
+        """What a dry run says and returns, on the main rank."""
+        if not plan.runtime.world.is_main:
+            return {}
+        found = expected(plan) | {"epochs": plan.epochs}
+        say_outlook(found, plan.runtime.precision)
         return found
 
     def work(self, plan: PretrainPlan, folder: RunFolder) -> Summary:
@@ -161,7 +133,6 @@ class PretrainJob(Job[PretrainConfig, PretrainPlan]):
                 schedule=config.schedule,
                 cycles=config.cycles(),
                 seed=config.seed,
-                micro_batches=MicroBatches(ranks, stream, auto=not given),
                 identity=folder.identity,
                 about={"config": to_dict(config)},
                 shows=f"brimful inspect {shlex.quote(str(directory))} --update",

@@ -38,11 +38,10 @@ FAST_SIZES = ("tiny", "mini")
 def _is_measured(given: Mapping[str, Any]) -> bool:
     """Whether `fast` is the default with these options."""
     sizes = ("shape.layers", "shape.hidden_size", "model.layers", "model.hidden_size")
-    others = ("start_from", "unpacked_batch_size", *sizes)
     return (
         (given.get("model") or "mini") in FAST_SIZES
         and (given.get("architecture") or "modern") == "modern"
-        and all(given.get(name) is None for name in others)
+        and all(given.get(name) is None for name in ("start_from", *sizes))
     )
 
 
@@ -133,14 +132,12 @@ class PretrainConfig:
     rows_per_update: int = 4
     """Rows in an update, over all ranks."""
     sequences_per_update: int | None = None
-    """Sequences in an update, packed into as few rows as possible; in place of rows_per_update."""
+    """Sequences in an update, packed into as few rows as possible; in place of rows_per_update. It is the
+    batch size of a recipe without packing."""
     rows_per_micro_batch: Literal["auto"] | int | None = incidental(None)
     """Rows in one forward and backward pass. The default on a GPU: the most that fit in memory. On a CPU: the
     most that divide the update and have 2 ** 20 numbers of hidden states or fewer (4 rows of 1,024 at mini).
-    If they don't fit later, the number is halved, once. auto: in a dry run on a CPU too, what a GPU holds."""
-    unpacked_batch_size: int | None = None
-    """Batch size of a recipe without packing that this run follows: an update has as many sequences, in fewer
-    rows; in place of rows_per_update."""
+    auto: in a dry run on a CPU too, what a GPU holds."""
     loss_mean: LossMean = "tokens"
     """The loss is a mean over predictions (tokens), or over the means of sequences, so that each sequence
     counts the same (the Packed-BERT paper)."""
@@ -163,9 +160,8 @@ class PretrainConfig:
     optimizer: OptimizerConfig = OptimizerConfig()
     schedule: ScheduleConfig = ScheduleConfig()
     trainer: TrainerConfig = TrainerConfig(checkpoint_every=500)
-    dry_run: Annotated[bool | Literal["measured"], Argument(form="[measured]")] = incidental(False)
-    """Check everything, say what the run would do and take (epochs, disk, memory), and stop. measured: also
-    make 20 updates, in a folder that is then removed, and say the time and the memory that they take."""
+    dry_run: bool = incidental(False)
+    """Check everything, say what the run would do and take (epochs, disk, memory), and stop."""
 
     @classmethod
     def defaults(cls, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -209,11 +205,6 @@ class PretrainConfig:
         }
         for length in lengths:
             replace(self.packing, max_length=length)  # checks it
-        if self.unpacked_batch_size is not None and len(lengths) > 1:
-            raise BrimfulError(
-                "unpacked_batch_size follows a recipe of one length, and phases have several: give each phase"
-                " its update_size"
-            )
         steps = sum(phase.steps for phase in self.phases)
         if self.phases and steps != self.trainer.steps:
             raise BrimfulError(
@@ -225,22 +216,16 @@ class PretrainConfig:
     def _check_updates(self) -> None:
         """The size of an update is given once, and micro-batches divide it."""
         phases = [phase.update_size for phase in self.phases]
-        ways = [
-            name
-            for name in ("sequences_per_update", "unpacked_batch_size")
-            if getattr(self, name) is not None
-        ]
-        require_positive(self, *ways)
-        for size in (*(getattr(self, name) for name in ways), self.rows_per_update, *phases):
+        for size in (self.sequences_per_update, self.rows_per_update, *phases):
             if size is not None and size > LARGEST_UPDATE:
                 raise BrimfulError(f"an update of {size:,} rows or sequences: the most is {LARGEST_UPDATE:,}")
-        if self.rows_per_update != PretrainConfig.rows_per_update:
-            ways.append("rows_per_update")
-        if self.unpacked_batch_size is not None and any(phases):
-            ways.append("phases.update_size")
-        if len(ways) > 1:
-            raise BrimfulError(f"{ways[0]} and {ways[1]} both say how large an update is: give one of them")
-        if self.sequences_per_update is not None or self.unpacked_batch_size is not None:
+        if self.sequences_per_update is not None:
+            require_positive(self, "sequences_per_update")
+            if self.rows_per_update != PretrainConfig.rows_per_update:
+                raise BrimfulError(
+                    "sequences_per_update and rows_per_update both say how large an update is: give one of"
+                    " them"
+                )
             return
         if not isinstance(self.rows_per_micro_batch, int):
             return

@@ -139,20 +139,6 @@ def initial_model(config: PretrainConfig, tokenizer: Tokenizer, kept: Path | Non
     return trained_model(folder, tokenizer, config.sequences, config.longest_sequence(), config.seed)
 
 
-def follow_unpacked(config: PretrainConfig, sources: list[Source]) -> PretrainConfig:
-    """The configuration with `unpacked_batch_size`, if given, as rows that hold as many sequences."""
-    if config.unpacked_batch_size is None:
-        return config
-    first = config.run_phases()[0].packing.max_length
-    factors = [source.blocks[first].preview()[1].packing_factor for source in sources]
-    rows = config.unpacked_batch_size / float(np.dot(proportions_of(sources), factors))
-    each = config.rows_per_micro_batch
-    if not isinstance(each, int):
-        # A power of two, so that there is a choice; the update is off by a sixteenth at most.
-        each = 1 << (max(1, round(rows) // 8).bit_length() - 1)
-    return replace(config, unpacked_batch_size=None, rows_per_update=max(1, round(rows / each)) * each)
-
-
 def proportions_of(sources: list[Source]) -> np.ndarray:
     """float64: the fraction of the tokens that each source contributes."""
     proportions = np.array([source.proportion for source in sources])

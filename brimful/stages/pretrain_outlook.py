@@ -1,28 +1,16 @@
-"""What `brimful pretrain --dry-run` says of a run before it starts: disk, memory; and measured, also time."""
+"""What `brimful pretrain --dry-run` says of a run before it starts: disk and memory."""
 
-import statistics
 import tempfile
 from bisect import bisect
 from collections.abc import Callable
-from contextlib import closing, redirect_stderr
-from dataclasses import asdict, replace
+from contextlib import closing
+from dataclasses import asdict
 from functools import lru_cache, partial
-from io import StringIO
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from brimful.base.config import read_yaml
-from brimful.base.console import recorded_warnings, say, warn
-from brimful.base.distributed import World
-from brimful.base.environment import number_of
-from brimful.base.errors import BrimfulError
-from brimful.base.numbers import duration
-from brimful.base.system import peak_memory
+from brimful.base.console import say
 from brimful.corpus.shards import PARTS, Corpus
-from brimful.data.config import Phase
 from brimful.data.rows import RowStream
 from brimful.model.encoder import Encoder
 from brimful.model.shape import EncoderConfig
@@ -31,7 +19,6 @@ from brimful.precision.policy import DTYPES
 from brimful.runs.job import Summary
 from brimful.stages.pretrain_config import PretrainConfig
 from brimful.stages.pretrain_data import PretrainPlan, make_modules, make_sources, make_stream
-from brimful.train.metrics import read_metrics
 from brimful.train.objective import Objective
 from brimful.train.step_memory import Held, longest_batch, room_of_a_pass, rows_on_cpu, sizes_of, traced_pass
 
@@ -39,14 +26,10 @@ SIZES = (16, 32, 80)
 """GB of the GPUs that are asked about."""
 CONTEXT = 1 << 30
 """Bytes of a GPU that CUDA and its libraries take."""
-UPDATES = 20
-"""Updates of a measurement, for each phase."""
-WARM_UP = 2
-"""Of these, the first ones, in which a step is compiled: they are not timed."""
 
 
 def expected(plan: PretrainPlan) -> Summary:
-    """What is said without measuring. Plans of blocks are kept in a folder that is then removed."""
+    """What a run takes. Plans of blocks are kept in a folder that is then removed."""
     config, corpora, initial, runtime = plan.config, plan.corpora, plan.initial, plan.runtime
     held = Held.of([initial.encoder, initial.head], config.optimizer, config.trainer, runtime.precision)
     with tempfile.TemporaryDirectory(prefix="brimful-") as made:
@@ -136,84 +119,6 @@ def say_outlook(outlook: dict[str, Any], precision: Precision) -> None:
     )
     fits = ", ".join(f"{size} GB {f'{most} rows' if most else 'none'}" for size, most in holds.items())
     say(f"the most rows of a micro-batch that a GPU holds: {fits}")
-
-
-def measured(
-    config: PretrainConfig, ranks: World, train: Callable[[PretrainConfig, Path], object]
-) -> dict[str, Any]:
-    """Make UPDATES updates of each phase, in a folder that is then removed, and time them.
-
-    Args:
-        config: resolved.
-        train: trains as a configuration says, in a folder.
-
-    Returns:
-        `phases`: `max_length`, `seconds_per_update` (the median), `tokens_per_second` and
-        `rows_per_micro_batch` of each; `seconds` of the whole run; and `peak_bytes` of this process, on CUDA
-        of the device.
-
-    Raises:
-        BrimfulError: the ranks are on several machines, which share no such folder.
-    """
-    if number_of("LOCAL_WORLD_SIZE", ranks.size) != ranks.size:
-        raise BrimfulError("--dry-run measured runs on one machine: start it there, with all of its ranks")
-    found = []
-    with tempfile.TemporaryDirectory(prefix="brimful-") as made:
-        folder = Path(ranks.from_main(made))
-        for number, phase in enumerate(config.run_phases()):
-            if ranks.is_main:
-                say(f"measuring {UPDATES} updates with sequences of at most {phase.packing.max_length}")
-            run = folder / str(number)
-            with recorded_warnings() as warnings, redirect_stderr(StringIO()):
-                train(_brief(config, phase), run)
-            for line in dict.fromkeys(warnings):
-                warn(line)
-            found.append(_timed(run, phase))
-        ranks.barrier()
-    seconds = sum(
-        phase.steps * each["seconds_per_update"]
-        for phase, each in zip(config.run_phases(), found, strict=True)
-    )
-    peak = peak_memory("self")
-    if ranks.device.type == "cuda":
-        peak = torch.cuda.max_memory_allocated(ranks.device)
-    if ranks.is_main:
-        most = f", of which at most {config.trainer.hours:g} hours" if config.trainer.hours else ""
-        each = " and ".join(f"{one['seconds_per_update']:.3g}" for one in found)
-        say(f"measured: {each} s an update, so all take {duration(seconds)}{most}; peak memory {_gb(peak)}")
-    return {"phases": found, "seconds": seconds, "peak_bytes": peak}
-
-
-def _brief(config: PretrainConfig, phase: Phase) -> PretrainConfig:
-    """A run of UPDATES updates of a phase, with a line of metrics for each and nothing else on disk."""
-    trainer = replace(
-        config.trainer,
-        steps=UPDATES,
-        hours=0.0,
-        log_every=1,
-        evaluate_every=0,
-        checkpoint_every=0,
-        keep="last",
-        patience=0,
-        on_spike="stop",
-        spike=0.0,
-    )
-    size: dict[str, Any] = {f"{phase.counted}_per_update": phase.size}
-    return replace(
-        config, **size, phases=(), packing=phase.packing, validation_tokens=0, trainer=trainer, dry_run=False
-    )
-
-
-def _timed(run: Path, phase: Phase) -> dict[str, Any]:
-    lines = [line for line in read_metrics(run / "metrics.jsonl") if "seconds" in line][WARM_UP - 1 :]
-    seconds = statistics.median(b["seconds"] - a["seconds"] for a, b in pairwise(lines))
-    tokens = (lines[-1]["tokens"] - lines[0]["tokens"]) / (len(lines) - 1)
-    return {
-        "max_length": phase.packing.max_length,
-        "seconds_per_update": seconds,
-        "tokens_per_second": tokens / seconds,
-        "rows_per_micro_batch": read_yaml(run / "config.yaml")["rows_per_micro_batch"],
-    }
 
 
 def _gb(size: float) -> str:

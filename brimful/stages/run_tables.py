@@ -1,6 +1,7 @@
 """The tables that a run of finetune or distil has read, for whoever goes on with its model."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -10,23 +11,24 @@ from brimful.base.errors import BrimfulError, UsageError
 from brimful.hf.model_folder import ModelFolder
 from brimful.runs.directory import CONFIG, SUMMARY, absolute
 from brimful.stages.distil_options import DistilConfig
-from brimful.stages.finetune_config import FinetuneConfig, finetuning_of, read_finetuning
 from brimful.stages.held_out_rows import FILE, HeldOut, read_held_out
-from brimful.tables.layouts import OWN, Columns, FileLayout, find_layout
+from brimful.stages.task_options import FinetuneConfig, finetuning_of, read_finetuning
+from brimful.tables.layouts import FileLayout, LabelOptions, TableOptions, find_layout
 from brimful.tasks.task_files import RunTables
 
 Tables = tuple[str, str | None, str | None]
 """Paths of train, and of dev and test where they are tables of their own."""
 
 
-def columns_of(config: DistilConfig, origin: FinetuneConfig | None) -> Columns:
-    """The names of columns: those given, else those of the teacher's run."""
-    return origin.columns if origin and config.columns == OWN else config.columns
-
-
-def layout_of(config: DistilConfig, origin: FinetuneConfig | None) -> FileLayout:
-    """How the tables are laid out."""
-    return find_layout(config.layout or (origin.layout if origin else None), columns_of(config, origin))
+def table_options(config: DistilConfig, origin: FinetuneConfig | None) -> TableOptions:
+    """How the tables are read: as the options say, each of them, else as those of the teacher's run."""
+    options = {}
+    for field in fields(TableOptions):
+        value = getattr(config, field.name)
+        if origin is not None and value == getattr(DistilConfig, field.name):
+            value = getattr(origin, field.name)
+        options[field.name] = value
+    return TableOptions(**options)
 
 
 def tables_of(config: DistilConfig, origin: FinetuneConfig | None) -> Tables:
@@ -47,12 +49,11 @@ def tables_of(config: DistilConfig, origin: FinetuneConfig | None) -> Tables:
             f"{config.teacher} has held its test rows out of {origin.train}, and {train} may hold them or"
             " copies of them: give --test too"
         )
-    if config.teacher:
-        raise UsageError(
-            f"{config.teacher} {read_finetuning(config.teacher)}, so its tables are not known: give --train"
-            " and --test"
-        )
-    raise UsageError("without a model as --teacher, whose tables would be used: give --train and --test")
+    assert config.teacher is not None
+    raise UsageError(
+        f"{config.teacher} {read_finetuning(config.teacher)}, so its tables are not known: give --train and"
+        " --test"
+    )
 
 
 def held_out_of(config: DistilConfig, origin: FinetuneConfig | None, tables: Tables) -> HeldOut | None:
@@ -79,7 +80,7 @@ def tables_of_run(model: ModelFolder) -> RunTables:
     if not (run / SUMMARY).is_file() or not (run / CONFIG).is_file():
         return RunTables()
     if (own := finetuning_of(run)) is not None:
-        layout = find_layout(own.layout, own.columns)
+        layout = find_layout(own)
         known = own.test is not None and not (run / FILE).is_file()
         return _found(own.tables, layout, lambda: None if known else read_held_out(run, own.tables[0]))
     options = read_yaml(run / CONFIG)
@@ -87,7 +88,7 @@ def tables_of_run(model: ModelFolder) -> RunTables:
         config = build(DistilConfig, options)
         origin = finetuning_of(config.teacher) if config.teacher else None
         tables = tables_of(config, origin)
-        layout = layout_of(config, origin)
+        layout = find_layout(table_options(config, origin))
     except BrimfulError as error:
         if "logits" in options:  # of distil: a run of pretrain has no such tables
             warn(f"the tables of {run} are not used: {str(error).partition(': ')[0]}")
@@ -108,6 +109,5 @@ def _found(tables: Tables, layout: FileLayout, held_out: Callable[[], HeldOut | 
 
 def _layout_of(options: Mapping[str, Any]) -> FileLayout:
     """The layout that any options name."""
-    columns = options.get("columns") or {}
-    names = {name: columns[name] for name in vars(OWN) if name in columns}
-    return find_layout(options.get("layout"), Columns(**names))
+    names = [field.name for field in fields(LabelOptions)]
+    return find_layout(build(LabelOptions, {name: options[name] for name in names if name in options}))

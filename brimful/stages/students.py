@@ -1,32 +1,25 @@
-"""Students: their shape, what they start from (layers of a teacher, a folder, or random weights), and the
-stages in which they are trained."""
+"""Students: their shape, and what they start from (layers of a teacher, a folder, or random weights)."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
-from brimful.base.errors import BrimfulError, UsageError
-from brimful.data.examples import Examples
+from brimful.base.errors import BrimfulError
 from brimful.hf.folders import load_pretrained
 from brimful.hf.model_folder import ModelFolder
 from brimful.model.encoder import Encoder
 from brimful.model.shape import EncoderConfig
 from brimful.objectives.layer_losses import spread_layers
 from brimful.runs.directory import model_files
-from brimful.runs.folder import RunFolder
-from brimful.stages.distil_options import DistilConfig, StageConfig, StudentOptions
-from brimful.stages.finetune_config import FinetuneConfig
-from brimful.stages.task_start import TaskStart, starting_model
+from brimful.stages.distil_options import DistilConfig, StudentOptions
+from brimful.stages.finetune_trainings import TaskStart, starting_model
+from brimful.stages.task_options import FinetuneConfig
 from brimful.stages.teachers import ModelTeacher
-from brimful.stages.training import Stage, StreamedTexts, train_stage
 from brimful.start.narrowing import narrow
 from brimful.tasks.data import TaskData
 from brimful.tasks.model import TaskModel
-from brimful.train.objective import Objective, Runtime
 
 CPU = torch.device("cpu")
 
@@ -112,36 +105,26 @@ class StudentStart:
 
     config: DistilConfig
     origin: FinetuneConfig | None
-    teacher: ModelTeacher | None
+    teacher: ModelTeacher
     encoder: Encoder
     max_length: int
     overlap: int | None
     layers: tuple[int, ...] | None
 
     @classmethod
-    def of(
-        cls, config: DistilConfig, origin: FinetuneConfig | None, teacher: ModelTeacher | None
-    ) -> "StudentStart":
+    def of(cls, config: DistilConfig, origin: FinetuneConfig | None, teacher: ModelTeacher) -> "StudentStart":
         """What the options say.
 
         Raises:
-            BrimfulError: the shape does not fit the teacher, or there is none.
+            BrimfulError: the shape does not fit the teacher.
         """
-        if config.student is not None:
+        encoder, kept = teacher.model.encoder, None
+        if config.student is None:
+            kept = kept_layers(config, encoder.config)
+        else:
             encoder = read_encoder(ModelFolder.open(config.student, "model"))
-            longest, overlap = min(128, encoder.config.max_length), None
-            if teacher is not None:
-                longest = min(teacher.model.max_length, encoder.config.max_length)
-                overlap = teacher.model.overlap
-            return cls(config, origin, teacher, encoder, config.max_length or longest, overlap, None)
-        if teacher is None:
-            raise UsageError(
-                "without a model as --teacher, distil needs --student FOLDER, the encoder to start from"
-            )
-        model = teacher.model
-        kept = kept_layers(config, model.encoder.config)
-        length = config.max_length or model.max_length
-        return cls(config, origin, teacher, model.encoder, length, model.overlap, kept)
+        length = config.max_length or min(teacher.model.max_length, encoder.config.max_length)
+        return cls(config, origin, teacher, encoder, length, teacher.model.overlap, kept)
 
     @property
     def origin_folder(self) -> ModelFolder | None:
@@ -175,17 +158,15 @@ class StudentStart:
         model: tuple[Encoder, Any]
         if config.student is not None:
             start = TaskStart.of(ModelFolder.open(config.student, "model"))
-            if start.model is None and teacher is not None and start.encoder.pooling is None:
+            if start.model is None and start.encoder.pooling is None:
                 options = replace(options, pooling=teacher.pooling)
             model = starting_model(options, seed, task, start)
         elif self.layers is None:
-            assert teacher is not None
             torch.manual_seed(seed)
             encoder = random_encoder(config, teacher.model.encoder)
             encoder.pooling = teacher.pooling
             model = encoder, task.new_head(encoder)
         else:
-            assert teacher is not None
             layers, folder = self.layers, self.origin_folder
             start = TaskStart(teacher.model.encoder.to(CPU), {}, teacher.model)
             if folder is not None:
@@ -198,40 +179,3 @@ class StudentStart:
             model = starting_model(options, seed, task, start)
         pairs = data.train.table.second is not None
         return TaskModel(task, *model, self.max_length, self.overlap, pairs=pairs)
-
-
-class StudentTrainer:
-    """Trains the students of a distillation, stage by stage.
-
-    Attributes:
-        seconds: of training, in all.
-    """
-
-    def __init__(self, options: StudentOptions, run: RunFolder, runtime: Runtime) -> None:
-        self.options, self.run, self.runtime = options, run, runtime
-        self.seconds = 0.0
-
-    def train(
-        self,
-        name: str,
-        seed: int,
-        settings: StageConfig,
-        texts: Examples | StreamedTexts,
-        encoder: Encoder,
-        objective: Objective,
-        trained: Mapping[str, nn.Module],
-    ) -> None:
-        """Train one stage to its end; not at all if it has no epochs. Its weights are in `trained` then.
-
-        Args:
-            name: of the stage, which names its folder with the seed.
-        """
-        if not settings.epochs:
-            return
-        folder = self.run.path / "stages" / f"seed-{seed}" / name
-        title = f"distil {name}, seed {seed}"
-        epochs, rate = settings.epochs, settings.learning_rate
-        stage = Stage(title, folder, seed, encoder, objective, texts, epochs, rate, trained)
-        result = train_stage(stage, self.options, self.run, self.runtime)
-        result.load(trained)
-        self.seconds += result.seconds

@@ -1,13 +1,12 @@
 """What the students of a task learn from: tables, texts, a teacher, and what it says of the texts."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from brimful.base.console import counted, say, warn
+from brimful.base.console import counted, say
 from brimful.base.distributed import World
 from brimful.base.errors import BrimfulError
 from brimful.data.examples import Examples
@@ -16,11 +15,11 @@ from brimful.model.heads import SequenceHead
 from brimful.objectives.imitation import TEACHER
 from brimful.runs.directory import CONFIG, model_files, named_files
 from brimful.stages.distil_options import DistilConfig
-from brimful.stages.finetune_config import finetuning_of
 from brimful.stages.held_out_rows import FILE, HeldOut
-from brimful.stages.run_tables import columns_of, held_out_of, layout_of, tables_of
+from brimful.stages.run_tables import held_out_of, table_options, tables_of
 from brimful.stages.students import StudentStart
-from brimful.stages.teachers import ModelTeacher, load_teacher, read_scores
+from brimful.stages.task_options import finetuning_of
+from brimful.stages.teachers import ModelTeacher, load_teacher
 from brimful.tables.layouts import find_layout
 from brimful.tables.table import require_pairs
 from brimful.tasks.alike import held_out_copies
@@ -28,7 +27,6 @@ from brimful.tasks.data import TaskData, load_task_data
 from brimful.tasks.encoded import Encoded, warn_of_lost_ends
 from brimful.tasks.form import Outputs
 from brimful.tasks.model import TaskModel
-from brimful.tasks.registry import task_of
 from brimful.tasks.task_files import TaskFiles
 from brimful.train.objective import Runtime
 
@@ -40,10 +38,9 @@ class Material:
     Attributes:
         held_out: rows of train that the teacher's run has held out, where its training table is used.
         parts: the texts of train and of each unlabelled file, without empty ones.
-        teacher: None where a file of scores teaches without a model.
-        imitated: the teacher where it reads the student's tokens, so that its layers can be imitated.
-        by_example: whether it teaches by its outputs for the student's own examples.
-        scores: of each part, and of test, from a file that teaches in place of the model's outputs.
+        reads_alike: whether the teacher reads the student's tokens, so that its layers can be imitated.
+        by_example: whether it teaches by its outputs for the student's own examples, else by those for each
+            text, which it reads with its own tokenizer.
     """
 
     start: StudentStart
@@ -51,10 +48,9 @@ class Material:
     held_out: HeldOut | None
     data: TaskData
     parts: list[Encoded]
-    teacher: ModelTeacher | None
-    imitated: ModelTeacher | None
+    teacher: ModelTeacher
+    reads_alike: bool
     by_example: bool
-    scores: list[np.ndarray] | None
 
     @property
     def count(self) -> int:
@@ -65,65 +61,51 @@ class Material:
     def files(self) -> dict[str, Path]:
         """Those that decide the result of a run, by names that are the same on other machines."""
         config, (train, dev, test) = self.start.config, self.tables
-        files = named_files(unlabelled=config.unlabelled, teacher_scores=config.teacher_scores)
-        files |= named_files(train=train, dev=dev, test=test)
-        if config.teacher is not None:
-            if self.start.origin is not None:
-                files[f"teacher/{CONFIG}"] = Path(config.teacher) / CONFIG
-            if self.held_out is not None:
-                files[f"teacher/{FILE}"] = Path(config.teacher) / FILE
-            files |= model_files("teacher", ModelFolder.open(config.teacher, "model"))
+        files = named_files(unlabelled=config.unlabelled, train=train, dev=dev, test=test)
+        assert config.teacher is not None
+        if self.start.origin is not None:
+            files[f"teacher/{CONFIG}"] = Path(config.teacher) / CONFIG
+        if self.held_out is not None:
+            files[f"teacher/{FILE}"] = Path(config.teacher) / FILE
+        files |= model_files("teacher", ModelFolder.open(config.teacher, "model"))
         return files | self.start.files
 
     def taught(self, runtime: Runtime) -> tuple[Examples, Any]:
         """Ask the teacher: the examples with the target `TEACHER` and the labels that there are; and the
-        answers for test, None where there are none.
+        answers for test.
 
         Raises:
             BrimfulError: the teacher's outputs are not finite.
         """
-        outputs, answers = self._outputs(runtime)
+        if self.by_example:
+            outputs: list[Outputs] = [self.teacher.outputs(part, runtime) for part in self.parts]
+            answers = self.teacher.answers(self.data.test, runtime)
+        else:
+            outputs = [self.teacher.row_outputs(part.table, runtime) for part in self.parts]
+            answers = self.teacher.row_outputs(self.data.test.table, runtime)
         examples = [_with_target(*each) for each in zip(self.parts, outputs, strict=True)]
         return Examples.chained(examples), answers
 
-    def _outputs(self, runtime: Runtime) -> tuple[Sequence[Outputs], Any]:
-        """What the teacher says of each part, and its answers for test."""
-        parts, test, task, scores = self.parts, self.data.test, self.data.task, self.scores
-        if scores is None:
-            assert self.teacher is not None
-            if self.by_example:
-                found = [self.teacher.outputs(part, runtime) for part in parts]
-                return found, self.teacher.answers(test, runtime)
-            scores = [self.teacher.scores(part.table, runtime) for part in (*parts, test)]
-        *outputs, answers = (task.outputs_of(each) for each in scores)
-        if np.isfinite(scores[-1]).all():
-            return outputs, answers
-        if runtime.world.is_main:
-            warn("there are no scores of some test texts: the student's metrics stand alone")
-        return outputs, None
-
 
 def read_material(config: DistilConfig, ranks: World) -> tuple[Material, TaskModel]:
-    """Load the teacher, and read the tables, the texts and the file of scores.
+    """Load the teacher, and read the tables and the texts.
 
     Returns:
         what students learn from, and the first student before training.
 
     Raises:
-        BrimfulError: the teacher, a table or the file of scores is unusable, or does not go with the others.
+        BrimfulError: the teacher or a table is unusable, or does not go with the others.
     """
-    teacher, origin = None, None
-    if config.teacher is not None:
-        teacher, origin = load_teacher(config.teacher), finetuning_of(config.teacher)
-        if teacher.model.task.name != (config.task or teacher.model.task.name):
-            raise BrimfulError(
-                f"the teacher {teacher.name} is a model of {teacher.model.task.name}, not of {config.task}"
-            )
-    layout, columns = layout_of(config, origin), columns_of(config, origin)
+    assert config.teacher is not None
+    teacher, origin = load_teacher(config.teacher), finetuning_of(config.teacher)
+    kind = type(teacher.model.task)
+    if config.task not in (None, kind.name):
+        raise BrimfulError(f"the teacher {teacher.name} is a model of {kind.name}, not of {config.task}")
+    options = table_options(config, origin)
+    layout = find_layout(options)
     tables = tables_of(config, origin)
     held_out = held_out_of(config, origin, tables)
     start = StudentStart.of(config, origin, teacher)
-    kind = type(teacher.model.task) if teacher else task_of(config.task, layout)
     data = load_task_data(
         kind,
         start.encoder,
@@ -136,29 +118,23 @@ def read_material(config: DistilConfig, ranks: World) -> tuple[Material, TaskMod
         metric=origin.metric if origin else None,
         ranks=ranks,
     )
-    task = data.task
-    if teacher is not None:
-        teacher = replace(teacher, order=teacher.order_of(task.labels))
-    files = TaskFiles(kind, find_layout(None, columns), ranks, labelled=False)
+    teacher = replace(teacher, order=teacher.order_of(data.task.labels))
+    files = TaskFiles(kind, find_layout(replace(options, layout=None)), ranks, labelled=False)
     parts = [data.train.with_text()]
     parts += [_unlabelled(path, files, data, start).with_text() for path in config.unlabelled]
     student = start.student(data, config.seeds[0])
-    imitated = teacher if teacher is not None and all(teacher.reads_as(student, p) for p in parts) else None
-    by_text = isinstance(student.head, SequenceHead)
-    by_example = False
-    if imitated is not None and config.teacher_scores is None:
-        same = (imitated.model.max_length, imitated.model.overlap) == (student.max_length, student.overlap)
-        by_example = same or not by_text
-    if not (by_text or by_example):
+    reads_alike = all(teacher.reads_as(student, part) for part in parts)
+    has_teachers_windows = (student.max_length, student.overlap) == (
+        teacher.model.max_length,
+        teacher.model.overlap,
+    )
+    by_token = not isinstance(student.head, SequenceHead)
+    if by_token and not reads_alike:
         raise BrimfulError(
-            f"{task.name} is imitated token by token: give a model as --teacher, and a student with its"
-            " tokenizer"
+            f"{kind.name} is imitated token by token: give a student with its teacher's tokenizer"
         )
-    scores = None
-    if config.teacher_scores is not None:
-        scores = read_scores(config.teacher_scores, task, [p.table for p in parts], data.test.table)
-    material = Material(start, tables, held_out, data, parts, teacher, imitated, by_example, scores)
-    return material, student
+    by_example = reads_alike and (by_token or has_teachers_windows)
+    return Material(start, tables, held_out, data, parts, teacher, reads_alike, by_example), student
 
 
 def _unlabelled(path: str, files: TaskFiles, data: TaskData, start: StudentStart) -> Encoded:

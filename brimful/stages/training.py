@@ -17,7 +17,7 @@ from brimful.data.loader import Stream
 from brimful.model.encoder import Encoder
 from brimful.optim.schedule import ScheduleConfig
 from brimful.runs.folder import Result, RunFolder
-from brimful.stages.finetune_config import TrainingOptions
+from brimful.stages.task_options import TrainingOptions
 from brimful.tasks.data import example_stream
 from brimful.train.objective import Objective, Runtime
 from brimful.train.trainer import Trainer

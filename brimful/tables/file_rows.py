@@ -10,14 +10,13 @@ from typing import Any
 from brimful.base.console import counted, warn
 from brimful.base.errors import BrimfulError
 from brimful.corpus.reading.delimited import open_sheet
-from brimful.corpus.reading.dialects import Dialect, Shown
+from brimful.corpus.reading.dialects import MISSING, DialectOptions
 from brimful.corpus.reading.faults import NOT_RECORD, Refusing
 from brimful.corpus.reading.forms import Form, form_of
 from brimful.corpus.reading.json_records import Named, check_keys, json_line, json_records
 from brimful.corpus.reading.tables import plain_file, rows_of_columns
-from brimful.corpus.reading.values import cell
-from brimful.tables.layouts import OWN_LAYOUT, FileLayout
-from brimful.tables.text_files import first_lines, text_lines
+from brimful.tables.layouts import FileLayout
+from brimful.tables.text_files import text_lines
 
 FORMATS = (".tsv", ".csv", ".jsonl", ".parquet")
 """The formats of tables that are written; `.json`, `.ndjson` and `.arrow` are read, too."""
@@ -101,10 +100,11 @@ def rows_of_file(path: Path, wanted: Sequence[str]) -> NumberedRows:
     Raises:
         BrimfulError: as `open_rows`.
     """
-    form = _form(path, wanted, OWN_LAYOUT)
+    layout = FileLayout(dialect=DialectOptions(quote='"'))
+    form = _form(path, wanted, layout)
     if form in (".parquet", ".arrow"):
         return _columns(path, form, None)
-    return rows_of(path, form, wanted, OWN_LAYOUT)
+    return rows_of(path, form, wanted, layout)
 
 
 def all_rows(path: Path, form: str, layout: FileLayout) -> NumberedRows:
@@ -125,42 +125,27 @@ def _delimited(path: Path, form: str, wanted: Sequence[str], layout: FileLayout)
     """A row of another width than the header is refused; in a known layout it may be longer, and what it
     lacks is missing."""
 
-    def known(shown: Shown) -> Shown:
-        if layout.form == ".tsv" and form == ".tsv":  # quotes are text in all layouts of TSV
-            names = shown.header if shown.dialect.is_plain else []
-            shown = Shown(dialect=Dialect(delimiter="\t"), header=names)
-        if layout.bare and layout.columns.text not in shown.header:
-            return replace(shown, header=list(layout.bare), has_header=False)
-        return shown
-
-    report = Refusing(path)
-    sheet = open_sheet(text_lines(path, newline=""), form[1:], wanted, report, known)
+    sheet = open_sheet(text_lines(path, newline=""), form[1:], wanted, layout.dialect, str(path))
     if sheet is None:
         return
-    header = sheet.shown.header
+    if layout.bare and layout.columns.text not in sheet.dialect.header:
+        bare = replace(sheet.dialect, header=list(layout.bare), has_header=False)
+        sheet = replace(sheet, dialect=bare)
+    header = sheet.dialect.header
     _check_repeats(path, header, wanted)
-    formulas: list[int] = []
-    for line, fields in sheet.rows:
+    for line, fields in sheet.rows(Refusing(path)):
         if not fields:
             if len(header) > 1:
                 continue  # an empty line is a row (with the empty text) only if the table has one column
             fields = [""]
         if len(fields) != len(header) and not layout.form:
-            longer = len(fields) > len(header) and sheet.shown.dialect.is_plain
+            longer = len(fields) > len(header) and not sheet.dialect.quote
             hint = "; a tab within a text must become a space" if longer else ""
             raise BrimfulError(
                 f"{path}, line {line} has {counted(len(fields), 'field')}, the header {len(header)}{hint}"
             )
-        row: dict[str, Any] = dict(zip(header, fields, strict=False))
-        for name, value in row.items():
-            if value[:1] in ("=", "\\"):
-                row[name] = cell(value)
-                if row[name] not in (value, None):
-                    formulas.append(line)
-        yield line, row
-    if formulas:
-        cells = counted(len(formulas), "cell")
-        warn(f'{path}: {cells} (line {first_lines(formulas)}) are written as ="..."; what is quoted is read')
+        values = [None if field == MISSING else field for field in fields]
+        yield line, dict(zip(header, values, strict=False))
 
 
 def _check_repeats(path: Path, header: Sequence[str], wanted: Iterable[str]) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from brimful.base.errors import BrimfulError, nearest
+from brimful.corpus.reading.dialects import DialectOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +33,30 @@ class Columns(TextColumns):
 OWN = Columns()
 """The columns of a table without options."""
 
+OffsetUnit = Literal["characters", "utf-16", "bytes"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableOptions:
+    """The options of every verb that reads tables."""
+
+    columns: TextColumns = TextColumns()
+    """Other names of the columns."""
+    layout: str | None = None
+    """How the files are laid out: glue/mnli, squad ... It says columns, labels, task and metric."""
+    read: DialectOptions = DialectOptions()
+    """How the rows of .csv and .tsv files are divided."""
+    offsets: OffsetUnit = "characters"
+    """What the offsets of spans and answers count: characters, units of UTF-16, or bytes of UTF-8."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelOptions(TableOptions):
+    """The options of every verb that reads tables with labels."""
+
+    columns: Columns = OWN
+    """Other names of the columns."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class FileLayout:
@@ -47,6 +72,8 @@ class FileLayout:
         unsure: labels of rows that nobody agreed on. Such rows are left out.
         primary: the metric that decides; empty for the task's own.
         rewrite: makes the columns of a row of JSON.
+        dialect: how rows are divided, where the files shall not decide it.
+        offsets: the unit that offsets count.
     """
 
     name: str = ""
@@ -58,6 +85,8 @@ class FileLayout:
     unsure: tuple[str, ...] = ()
     primary: str = ""
     rewrite: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+    dialect: DialectOptions = DialectOptions()
+    offsets: OffsetUnit = "characters"
 
     @property
     def pairs(self) -> bool:
@@ -94,6 +123,7 @@ def _glue(
         task=task,
         columns=columns,
         form=".tsv",
+        dialect=DialectOptions(delimiter="tab", quote="none"),
         bare=bare,
         labels=labels,
         unsure=("-",) if len(labels) == 3 else (),
@@ -184,17 +214,19 @@ def require_task(layout: FileLayout, task: str) -> None:
         raise BrimfulError(f"the layout {layout.name} is for the task {layout.task}, not {task}")
 
 
-def find_layout(name: str | None, columns: TextColumns = OWN) -> FileLayout:
-    """The layout that `--layout` names, with the columns that were named beside it.
+def find_layout(options: TableOptions) -> FileLayout:
+    """The layout that `--layout` names, or one of the columns that the options name.
 
     Raises:
         BrimfulError: there is no such layout, or it has columns of its own.
     """
-    columns = Columns(**vars(columns))
+    name, columns = options.layout, Columns(**vars(options.columns))
     if name is None:
-        return replace(OWN_LAYOUT, columns=columns)
+        return FileLayout(columns=columns, dialect=options.read, offsets=options.offsets)
     if name not in LAYOUTS:
         raise BrimfulError(f"unknown layout {name!r}; {nearest(name, LAYOUTS)}")
     if columns != OWN:
         raise BrimfulError(f"the layout {name} names its columns: leave out --columns or --layout")
-    return LAYOUTS[name]
+    layout = LAYOUTS[name]
+    dialect = layout.dialect if options.read == DialectOptions() else options.read
+    return replace(layout, dialect=dialect, offsets=options.offsets)

@@ -16,7 +16,7 @@ from brimful.objectives.losses import class_imitation
 from brimful.tables.table import Table
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.form import Classes, Row
-from brimful.tasks.task import MIN_PROBABILITY, Metric, Task
+from brimful.tasks.task import Metric, Task
 
 WEIGHT = "weight"
 """The target that weighs an example in the loss: float32 (n,)."""
@@ -123,11 +123,6 @@ class Classification(Classes, Task):
             "matthews": _matthews(*(counts.astype(np.float64) for counts in (guessed, labelled, right))),
             **({"positive_f1": float(scores[1])} if len(scores) == 2 else {}),
         }
-
-    def outputs_of(self, scores: np.ndarray) -> np.ndarray:
-        """Logarithms of the probabilities, less their mean."""
-        logits = np.log(np.maximum(scores, MIN_PROBABILITY))
-        return (logits - logits.mean(1, keepdims=True)).astype(np.float32)
 
     def compared_rows(self, answers: np.ndarray, data: Encoded) -> list[Row]:
         """`gold`, `prediction`, and the `probability` of the prediction."""

@@ -26,8 +26,7 @@ from brimful.tables.slices import read_slices
 from brimful.tables.table import Table, require_pairs
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.form import Outputs, Row, predicted_rows
-from brimful.tasks.registry import find_task
-from brimful.tasks.saved import calibrated, from_folder, saved_form
+from brimful.tasks.registry import calibrated, find_task, from_folder, saved_form
 from brimful.tasks.task import Task, TaskHead
 
 

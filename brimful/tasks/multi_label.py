@@ -18,7 +18,7 @@ from brimful.tables.table import Table
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.form import Row
 from brimful.tasks.label_set_form import LabelSets
-from brimful.tasks.task import MIN_PROBABILITY, Metric, Task
+from brimful.tasks.task import Metric, Task
 
 
 @dataclass(frozen=True)
@@ -73,11 +73,6 @@ class MultiLabel(LabelSets, Task):
             return total / len(self.labels)
 
         return cross_entropy
-
-    def outputs_of(self, scores: np.ndarray) -> np.ndarray:
-        """Log-odds of the probabilities."""
-        known = np.clip(scores, MIN_PROBABILITY, 1 - MIN_PROBABILITY)
-        return np.log(known / (1 - known)).astype(np.float32)
 
     def measure(self, answers: np.ndarray, data: Encoded) -> dict[str, float]:
         """F1 of all decisions together, and averaged over labels, where one without any text counts as 0."""

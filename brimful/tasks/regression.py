@@ -66,10 +66,6 @@ class Regression(Numbers, Task):
     def _error(self, values: Tensor, targets: Tensor) -> Tensor:
         return squared_error_sum(widen(values) / self.deviation, targets / self.deviation)
 
-    def outputs_of(self, scores: np.ndarray) -> np.ndarray:
-        """The values."""
-        return scores.astype(np.float32)
-
     def imitation(self, temperature: float) -> Callable[[Tensor, Tensor], Tensor]:
         require_no_temperature(temperature, "a value has no temperature")
         return self._error

@@ -29,8 +29,6 @@ from brimful.tasks.form import PredictionForm, Row
 
 TaskHead = SequenceHead | TokenHead
 """Hidden states (T, hidden) and their batch -> outputs of each sequence (S, C), or of each token (T, C)."""
-MIN_PROBABILITY = 1e-7
-"""The least probability that a teacher's scores stand for: its logarithm is finite."""
 
 
 @dataclass(frozen=True)
@@ -225,14 +223,6 @@ class Task(PredictionForm, Protocol):
             return self.measure(some, data.take(rows))[self.metrics[0].name]
 
         return measured
-
-    def outputs_of(self, scores: np.ndarray) -> np.ndarray:
-        """The outputs with these `scores`, float32 (rows, C): the way back, up to what does not change them.
-
-        Raises:
-            BrimfulError: the task has no such numbers.
-        """
-        raise BrimfulError(f"scores of whole texts cannot teach {self.name}: give one model as --teacher")
 
     def compared_rows(self, answers: Any, data: Encoded) -> list[Row]:
         """What predictions.jsonl says of each test text: its target, `gold`, beside the `prediction`."""

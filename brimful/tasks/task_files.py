@@ -121,6 +121,8 @@ class TaskFiles:
             "task": self.kind.name,
             "layout": self.layout.name,
             "columns": to_dict(self.layout.columns),
+            "dialect": to_dict(self.layout.dialect),
+            "offsets": self.layout.offsets,
             "labelled": self.labelled,
             "code": code_hash(__file__, getfile(self.kind)),
         }

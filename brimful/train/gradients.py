@@ -113,19 +113,11 @@ class Gradients:
         self.flats: list[Flat] = []
         self._own = self._total = self._number = 0
         self._ranks: DataParallel | None = None
-        self._parallel = lambda: DataParallel(modules, self._accumulate)
         if world.size > 1:
-            self._connect()
+            self._ranks = DataParallel(modules, self._accumulate)
+            self.flats = [Flat(bucket) for bucket in self._ranks.buckets]
         elif self.mean or world.device.type == "cuda":
             self.flats = flatten(self.parameters)
-
-    def _connect(self) -> None:
-        """Let DDP have the gradients. All ranks call it."""
-        self._ranks, self.flats = None, []
-        for parameter in self.parameters:
-            parameter.grad = None  # with the memory of the buckets before
-        self._ranks = self._parallel()
-        self.flats = [Flat(bucket) for bucket in self._ranks.buckets]
 
     def begin(self, batches: Sequence[object], total: int) -> None:
         """An update begins: this rank has these micro-batches, all ranks together `total`."""
@@ -170,12 +162,6 @@ class Gradients:
         for flat in self.flats if self.scaler else []:
             if self._ranks or flat.numbers.dtype == torch.float16:  # the sum may have overflowed
                 mend(flat.numbers)
-
-    def start_over(self) -> None:
-        """Drop the gradient of an update that failed on some rank. All ranks call it."""
-        self.clear()
-        if self._ranks:
-            self._connect()  # DDP still waits for gradients that did not come
 
     def clip(self, max_norm: float) -> Tensor:
         """Limit the norm of the whole gradient; 0 = no limit.

@@ -6,9 +6,8 @@ architecture, precision, dropout or recomputation is right by construction, for 
 CPU. What an operator takes and gives back within itself (blocks of scores) is not seen.
 
 On a GPU a micro-batch has the most rows whose pass fits beside what the run will yet hold and a tenth of the
-free memory. If they do not fit after all, they are halved (train/micro_batch.py). On a CPU more rows stop
-being faster long before memory is full, and may even be slower when they exceed the caches. There a number of
-hidden states decides.
+free memory. On a CPU more rows stop being faster long before memory is full, and may even be slower when they
+exceed the caches. There a number of hidden states decides.
 """
 
 import gc
@@ -31,7 +30,7 @@ from brimful.base.environment import number_of
 from brimful.base.errors import BrimfulError
 from brimful.base.resources import available_memory
 from brimful.data.batch import PackedBatch
-from brimful.data.rows import RowStream
+from brimful.data.rows import RowStream, valid_sizes
 from brimful.model.drawing import undrawn
 from brimful.model.encoder import Encoder
 from brimful.model.shape import EncoderConfig
@@ -39,7 +38,6 @@ from brimful.optim.config import OptimizerConfig
 from brimful.precision.formats import Precision
 from brimful.precision.policy import DTYPES, autocast
 from brimful.train.config import TrainerConfig
-from brimful.train.micro_batch import valid_sizes
 from brimful.train.objective import Objective, Runtime
 from brimful.train.state import TrainState
 from brimful.train.training import Training

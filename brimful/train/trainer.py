@@ -7,7 +7,7 @@ result; between updates it writes metrics, evaluates and saves checkpoints.
 import time
 from collections.abc import Generator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from torch import Tensor
 import brimful.kernels.forms  # noqa: F401  (fast forms register themselves)
 from brimful.base.console import counted, progress, say
 from brimful.base.cpu_steps import keep_freed_memory
-from brimful.base.errors import BrimfulError
+from brimful.base.errors import BrimfulError, is_out_of_memory
 from brimful.base.randomness import derive_key
 from brimful.data.loader import Stream, Update, prefetch
 from brimful.model.encoder import Encoder
@@ -42,21 +42,19 @@ class StepResult:
     """What `train_step` returns.
 
     Attributes:
-        out_of_memory: nothing has changed: make the same update again with smaller micro-batches.
         stop: the number of a signal that has asked some rank to stop after this update; 0 without one.
-        counts: what the update contains, over all ranks, by name; empty if memory ran out.
+        counts: what the update contains, over all ranks, by name.
         means: this rank's part of the mean of each term: scalars on the device.
         loss, norm: this rank's part of the loss, and the gradient's norm before clipping.
         spike: why the update was left out: the parameters are as before, and the next update follows.
     """
 
     stop: int
-    out_of_memory: bool = False
-    counts: Mapping[str, float] = field(default_factory=dict)
-    means: Mapping[str, Tensor] = field(default_factory=dict)
-    loss: Tensor | None = None
-    norm: Tensor | None = None
-    spike: Spike | None = None
+    counts: Mapping[str, float]
+    means: Mapping[str, Tensor]
+    loss: Tensor
+    norm: Tensor
+    spike: Spike | None
 
 
 class Trainer:
@@ -119,12 +117,13 @@ class Trainer:
         )
 
     def train_step(self, update: Update) -> StepResult:
-        """Make one update: an optimizer step on the mean loss over all micro-batches of all ranks."""
+        """Make one update: an optimizer step on the mean loss over all micro-batches of all ranks.
+
+        Raises:
+            BrimfulError: a micro-batch does not fit in memory.
+        """
         normalizers, counts, micro_batches, stop = self._sum_over_ranks(update)
-        sums: dict[str, Tensor] = {}
-        terms: dict[str, Tensor] = {}
         means = dict.fromkeys(normalizers, torch.zeros((), device=self.runtime.device))
-        out_of_memory = False
         self.state.trained.train()
         self.gradients.begin(update.batches, micro_batches)
         try:
@@ -136,22 +135,18 @@ class Trainer:
                 self.gradients.backward(self._total(terms))
                 means = {name: mean + terms[name].detach() for name, mean in means.items()}
         except (RuntimeError, MemoryError) as error:
-            # This raises what smaller micro-batches do not cure.
-            self.training.micro_batches.check(error, self.progress.step)
-            out_of_memory = True
-            sums = terms = {}  # they keep what the forward pass saved
-            self._free_cache()
-        self.gradients.gather()  # before the question: other ranks may have begun to send theirs
-        if self.training.micro_batches.any_rank(out_of_memory):
-            self.gradients.start_over()
-            return StepResult(stop, out_of_memory=True)
+            if not is_out_of_memory(error):
+                raise
+            what = f"out of memory at step {self.progress.step + 1}"
+            raise BrimfulError(f"{what}: {self.stream.advise_smaller()}") from error
+        self.gradients.gather()
         loss, norm = self._total(means), self.gradients.clip(self.training.config.clip)
         spike = self.guard.judge_before_step(self.progress.step, self.progress.cursor, loss, norm)
         if spike is None:
             self.state.set_rate(self.schedule.rate(self.progress.step, self.progress.totals.seconds))
             self.gradients.step(self.state.optimizers)
         self.gradients.clear()
-        return StepResult(stop, False, counts, means, loss, norm, spike)
+        return StepResult(stop, counts, means, loss, norm, spike)
 
     def _sum_over_ranks(self, update: Update) -> tuple[dict[str, float], dict[str, float], int, int]:
         """What a step must know of all ranks before it begins, from one small all-reduce.
@@ -176,11 +171,6 @@ class Trainer:
     def _total(self, terms: Mapping[str, Tensor]) -> Tensor:
         """The loss: the terms, each times its coefficient."""
         return torch.stack([c * terms[term] for term, c in self.objective.coefficients.items()]).sum()
-
-    def _free_cache(self) -> None:
-        """Give the allocator's cache back to the device, where communication may need memory."""
-        if self.runtime.device.type == "cuda":
-            torch.cuda.empty_cache()
 
     def _seed_dropout(self, micro_batch: int) -> None:
         step, rank = self.progress.step, self.runtime.world.rank
@@ -241,33 +231,26 @@ class Trainer:
             progress(self.title, config.steps, done=done, shown=world.is_main) as advance,
             self.checkpoints,
             stop_request() as self.request,
+            closing(self._updates()) as updates,
         ):
-            last = False
             started = time.perf_counter()
-            while not last:
-                out_of_memory = False
-                with closing(self._updates()) as updates:
-                    for update in updates:
-                        result = self.train_step(update)
-                        self.window.waited += update.waited
-                        if out_of_memory := result.out_of_memory:
-                            break  # reads the same update again, in smaller micro-batches
-                        if result.spike:
-                            self._leave_out(result.spike)
-                        last = self._count(update, result, started)
-                        self._between_updates(last, result.stop)
-                        if not last and self._out_of_patience():
-                            last = True
-                            if self.window.updates:
-                                self._log()
-                        if result.stop and not last:
-                            raise self._stopped(result.stop)
-                        advance(1, self.journal.note, self.schedule.left(self.progress.totals.seconds))
-                        started = time.perf_counter()
-                        if last:
-                            break
-                if out_of_memory:
-                    self.training.micro_batches.halve()  # the thread that prepares batches has ended
+            for update in updates:
+                result = self.train_step(update)
+                self.window.waited += update.waited
+                if result.spike:
+                    self._leave_out(result.spike)
+                last = self._count(update, result, started)
+                self._between_updates(last, result.stop)
+                if not last and self._out_of_patience():
+                    last = True
+                    if self.window.updates:
+                        self._log()
+                if result.stop and not last:
+                    raise self._stopped(result.stop)
+                advance(1, self.journal.note, self.schedule.left(self.progress.totals.seconds))
+                started = time.perf_counter()
+                if last:
+                    break
 
     def _stopped(self, number: int) -> StoppedError:
         """The error that ends the run, once its checkpoint is on disk: when one rank has ended, torchrun ends
@@ -306,8 +289,6 @@ class Trainer:
             BrimfulError: a loss spike, where the policy is to stop.
         """
         if result.spike is None:
-            assert result.loss is not None
-            assert result.norm is not None
             place = self.progress.step, self.progress.cursor
             self.window.add(place, result.means, result.loss, result.norm)
         self.progress.step += 1
@@ -441,7 +422,6 @@ class Trainer:
             "identity": self.training.identity,
             **self.progress.state_dict(),
             "guard": self.guard.state_dict(),
-            "micro_batches": self.training.micro_batches.state_dict(),
             "loss_scaling": self.gradients.state_dict(),
             "ranks": self.runtime.world.size,
             "versions": checkpoint.versions(),
@@ -469,7 +449,6 @@ class Trainer:
         try:
             self.progress.load_state_dict(step, state)
             self.guard.load_state_dict(state["guard"])
-            self.training.micro_batches.load_state_dict(state["micro_batches"])
             self.state.load(tensors)
             self.gradients.load_state_dict(state["loss_scaling"])
         except (BrimfulError, KeyError, TypeError, ValueError) as error:

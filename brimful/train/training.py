@@ -2,16 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from typing import Any
 
-from brimful.base.distributed import ALONE
 from brimful.base.types import Cursor
 from brimful.optim.config import OptimizerConfig
 from brimful.optim.schedule import Cycle, Schedule, ScheduleConfig
 from brimful.train.config import TrainerConfig
 from brimful.train.metrics import Totals
-from brimful.train.micro_batch import MicroBatches
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +19,6 @@ class Training:
         config: the loop's settings.
         seed: decides dropout. The data has its own randomness.
         cycles: the parts of the run that have a schedule each; by default one.
-        micro_batches: says whether micro-batches may be halved when memory runs out; by default they may not.
         identity: a hash of all settings and data that decide the run's bits. A checkpoint with another
             identity is refused.
         about: JSON values that checkpoints hold: the configuration.
@@ -34,7 +30,6 @@ class Training:
     schedule: ScheduleConfig
     seed: int
     cycles: Sequence[Cycle] = ()
-    micro_batches: MicroBatches = field(default_factory=partial(MicroBatches, ALONE))
     identity: str = ""
     about: dict[str, Any] = field(default_factory=dict)
     shows: str = ""

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from brimful.augmentation.candidate_model import CandidateModel
+from brimful.augmentation.candidates import CandidateModel
 from brimful.augmentation.neighbours import Pieces
 from brimful.data.batch import pack
 from builders.augmentation import ENGLISH, masked_lm

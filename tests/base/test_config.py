@@ -163,7 +163,7 @@ SCHEMAS = {
     "brimful.corpus.pipeline.config:PrepareConfig": {"paths": ["a", "汉字"], "out": "1e-3"},
     "brimful.packing.config:PackConfig": {"data": "yes"},
     "brimful.stages.pretrain_config:PretrainConfig": {"data": "null", "out": "12"},
-    "brimful.stages.finetune_config:FinetuneConfig": {
+    "brimful.stages.task_options:FinetuneConfig": {
         "encoder": "e: f",
         "train": "# t",
         "test": "'",

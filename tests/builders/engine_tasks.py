@@ -96,13 +96,6 @@ def mark_and_sleep(task: Task) -> None:
     time.sleep(100)
 
 
-def write_file(task: Task) -> int:
-    """What a stage does in small: a file that depends on the task only."""
-    path = Path(task[1], f"{task[0]}.txt")
-    path.write_text(f"{task[0]} " * 1000 * task[0])
-    return path.stat().st_size
-
-
 def tasks(folder: Path, count: int = 4) -> list[Task]:
     return [(number, str(folder)) for number in range(count)]
 

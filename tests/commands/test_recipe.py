@@ -45,7 +45,6 @@ def settings(config: PretrainConfig) -> tuple[Any, ...]:
         ({"model": "tiny", "architecture": "bert"}, "plain", PLAIN),
         ({"model": "base"}, "plain", PLAIN),
         ({"start_from": "model"}, "plain", PLAIN),
-        ({"unpacked_batch_size": 64}, "plain", PLAIN),
         ({"recipe": "plain"}, "plain", PLAIN),
         ({"model": "base", "recipe": "fast"}, "fast", FAST),
         ({"optimizer": {"name": "adamw"}}, "fast", (*PLAIN[:3], *FAST[3:])),

@@ -7,7 +7,6 @@ The options are those of `Options`. The answer, OPTIONS.json with the suffix .ou
 the trainer's step is watched, and all losses are read as 0.
 """
 
-import gc
 import json
 import os
 import sys
@@ -42,8 +41,6 @@ class Options:
             pass; "recompile" lets batches have another shape from the fifth update on; "operator" puts an
             operator into the step that Inductor cannot compile.
         dies: the number of the update at whose beginning the process exits with 9.
-        taken_after: after so many updates, something else takes memory: three quarters are left of what the
-            CUDA graphs of a step hold; 0: never.
         resume: continue the run in `out`.
     """
 
@@ -54,7 +51,6 @@ class Options:
     mode: str = "graphs"
     sabotage: str = ""
     dies: int = 0
-    taken_after: int = 0
     resume: bool = False
 
 
@@ -146,7 +142,6 @@ def _values(options: Options) -> dict[str, Any]:
 
 
 def _patch(options: Options, watch: _Watch) -> None:
-    taken: list[torch.Tensor] = []
     step, run, prepare, values = Trainer.train_step, Trainer.run, Encoder.prepare, metrics.values
 
     def train_step(self: Trainer, update: Any) -> Any:
@@ -154,21 +149,12 @@ def _patch(options: Options, watch: _Watch) -> None:
         if options.dies and self.progress.step + 1 == options.dies:
             self.checkpoints.finish()
             os._exit(9)
-        if options.taken_after and self.progress.step == options.taken_after and not taken:
-            torch.cuda.empty_cache()
-            free_beside_graphs, _ = torch.cuda.mem_get_info()
-            torch.compiler.reset()  # the graphs of the step are captured again, in less memory
-            gc.collect()
-            torch.cuda.empty_cache()
-            free, _ = torch.cuda.mem_get_info()
-            left = int(0.75 * (free - free_beside_graphs))
-            taken.append(torch.empty(free - left, dtype=torch.uint8, device="cuda"))
         if options.sabotage == "item in backward" and not self.progress.step:
             next(self.encoder.parameters()).register_hook(_read)
         result = step(self, update)
-        if options.sabotage == "item" and result.loss is not None:
+        if options.sabotage == "item":
             result.loss.item()
-        watch.updates[-1]["flops"] = result.counts.get("flops")
+        watch.updates[-1]["flops"] = result.counts["flops"]
         return result
 
     def run_to_the_end(self: Trainer, *arguments: Any, **named: Any) -> Any:

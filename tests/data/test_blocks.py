@@ -22,7 +22,7 @@ from brimful.data import blocks as blocks_module
 from brimful.data.blocks import Block, Blocks
 from brimful.data.config import PAIR_SPECIAL_TOKENS, SPECIAL_TOKENS, PackingConfig, SequencesConfig
 from brimful.data.sequences import SEQUENCE_ARRAYS
-from brimful.packing.cutting.stock import cutting_stock
+from brimful.packing.cutting_stock import cutting_stock
 from brimful.packing.histogram import count_lengths
 from builders.corpora import Document, corpora, write_corpus
 

@@ -139,10 +139,6 @@ def test_a_configuration_survives_its_file(data: Any, tmp_path: Path) -> None:
         ({"phases": [{"steps": 0}]}, "phases.steps is 0"),
         ({"phases": [{"steps": 1000, "max_length": 2000}]}, "max_length is 2000"),
         ({"phases": [{"steps": 1000, "update_size": 3}], "rows_per_micro_batch": 2}, "must divide"),
-        (
-            {"phases": [{"steps": 1000, "update_size": 3}], "unpacked_batch_size": 9},
-            "unpacked_batch_size and phases.update_size both",
-        ),
         ({"phases": [{"steps": 1000, "learning_rate": 0.0}]}, "phases.learning_rate is 0.0"),
         ({"phases": [{"steps": 1000, "warmup": 1.5}]}, "phases.warmup is 1.5: give a proportion"),
         ({"phases": [{"steps": 1000, "warmup": 1000.0}]}, "takes 1000 updates, and there are 1000"),
@@ -160,13 +156,8 @@ def test_a_configuration_survives_its_file(data: Any, tmp_path: Path) -> None:
         ({"trainer": {"hours": -1.0}}, "trainer.hours is -1.0"),
         ({"trainer": {"hours": float("nan")}}, "trainer.hours is nan"),
         ({"sequences_per_update": 9, "rows_per_update": 8}, "give one of them"),
-        ({"sequences_per_update": 9, "unpacked_batch_size": 8}, "give one of them"),
         ({"sequences_per_update": 0}, "at least 1"),
         ({"phases": [{"steps": 1000, "max_length": 0}]}, "max_length is 0"),
-        (
-            {"phases": [{"steps": 500}, {"steps": 500, "max_length": 64}], "unpacked_batch_size": 9},
-            "a recipe of one length",
-        ),
         ({"data": [{"path": "a", "name": ".."}]}, "cannot name a source"),
         ({"packing": {"capacity": 1 << 25}}, "capacity is 33554432: it must be at most 16777216"),
         ({"rows_per_update": 10**9}, "an update of 1,000,000,000 rows"),
@@ -182,7 +173,6 @@ def test_what_a_configuration_may_not_say(values: dict[str, Any], message: str) 
 
 def test_the_size_of_an_update_that_is_not_used_is_not_checked() -> None:
     build(PretrainConfig, {"sequences_per_update": 9, "rows_per_micro_batch": 8})
-    build(PretrainConfig, {"unpacked_batch_size": 9, "rows_per_micro_batch": 8})
 
 
 def test_phases_count_as_the_run_does() -> None:

@@ -133,13 +133,6 @@ def _write_files() -> None:
     Path("tnews.json").write_text(
         "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in tnews), "utf-8"
     )
-    scores = [
-        {"text": row["text"], "high": (n % 9) / 9, "low": 1 - (n % 9) / 9} for n, row in enumerate(rows)
-    ]
-    _write_all(scores, "scores")
-    import numpy as np
-
-    np.save("scores.npy", np.array([[row["high"], row["low"]] for row in scores], np.float32))
     Path("vectors.txt").write_text(
         "".join(f"{word} {' '.join(['0.1'] * 8)}\n" for word in made_up_words()), "utf-8"
     )

@@ -2,6 +2,7 @@
 
 import faulthandler
 import os
+import pickle
 import resource
 import select
 import shlex
@@ -49,9 +50,9 @@ class InlinePool:
         self._ended: list[tuple[int, Any]] = []
 
     def start(self, number: int, function: Callable[[Any], Any], task: Any) -> None:
-        from brimful.corpus.engines.outcomes import attempt, pack, unpack
+        from brimful.corpus.engines.local_pool import attempt
 
-        self._ended.append((number, unpack(attempt(pack(function, task)))))
+        self._ended.append((number, pickle.loads(attempt(pickle.dumps((function, task))))))
 
     def wait(self) -> list[tuple[int, Any]]:
         ended, self._ended = self._ended, []

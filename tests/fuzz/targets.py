@@ -196,10 +196,7 @@ def _models() -> Iterator[Target]:
         f"BRIMFUL_CACHE=cache finetune --encoder bert --out out --train rows.tsv --test rows.jsonl {TRAINING}"
     )
     yield Target("finetune-cache", group, line, ("cache/*/*",), 2, ("out/model/*.safetensors",), checked=True)
-    group = "distil: scores, unlabelled"
-    for kind in ("jsonl", "tsv", "csv", "parquet", "npy"):
-        line = f"distil --teacher-scores scores.{kind} --student bert --out out {tables} --logits.epochs 1"
-        yield Target(f"distil-scores-{kind}", group, line, (f"scores.{kind}",), 1)
+    group = "distil: unlabelled"
     for kind in ("txt", "jsonl", "csv"):
         line = f"distil --teacher export-hf --unlabelled plain.{kind} --out out {tables} --baseline none"
         yield Target(f"distil-unlabelled-{kind}", group, line, (f"plain.{kind}",), 1)

@@ -52,6 +52,7 @@ def test_the_recipe_of_the_article_runs_each_step_once(chained: Path, tmp_path: 
     program.chmod(0o755)
     given = {
         "ENCODER": str(tmp_path / "encoder"),
+        "DATA": str(chained),
         "TRAIN": str(write_table(tmp_path / "train.tsv", labelled_rows(24, seed=1))),
         "TEST": str(write_table(tmp_path / "test.tsv", labelled_rows(20, seed=2))),
         "UNLABELLED": str(tmp_path / "texts.txt"),

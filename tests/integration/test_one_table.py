@@ -16,10 +16,10 @@ from brimful.commands.finetune import finetune
 from brimful.hf.folders import load_pretrained, save_model
 from brimful.hf.model_folder import ModelFolder
 from brimful.reports.load import load_runs
-from brimful.stages.finetune_config import FinetuneConfig
 from brimful.stages.finetune_trainings import load_data
 from brimful.stages.held_out_rows import FILE, read_held_out
 from brimful.stages.run_tables import tables_of_run
+from brimful.stages.task_options import FinetuneConfig
 from brimful.tables.table_files import read_file
 from brimful.tasks.alike import alike_rows
 from brimful.tasks.classification import Classification

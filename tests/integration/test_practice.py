@@ -9,7 +9,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 import brimful
 from brimful.base.config import read_yaml
 from brimful.base.errors import BrimfulError
-from brimful.tables.layouts import Columns, find_layout
+from brimful.tables.layouts import Columns, FileLayout
 from brimful.tables.table_files import read_table
 from builders.encoders import small
 from builders.tables import write_rows
@@ -67,7 +67,7 @@ def test_the_class_of_a_document_longer_than_the_encoder(encoder, tmp_path, capf
     lines = (tmp_path / "whole" / "predictions.jsonl").read_text().splitlines()
     told = [json.loads(line)["prediction"] for line in lines]
     columns = Columns(text="prediction", label="prediction")
-    assert read_table(out, labelled=True, layout=find_layout(None, columns)).labels == told
+    assert read_table(out, labelled=True, layout=FileLayout(columns=columns)).labels == told
 
 
 @pytest.mark.slow

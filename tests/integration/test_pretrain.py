@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from brimful.base.config import build, read_yaml
+from brimful.base.config import build
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import read_json
 from brimful.stages.pretrain_config import PretrainConfig
@@ -66,34 +66,9 @@ def test_the_saved_configuration_is_a_valid_one(chained, pretrained, tmp_path, c
     assert first == [line["loss.mlm"] for line in steps_and_losses(pretrained)[:1]]
 
 
-def test_a_recipe_without_packing_has_updates_that_can_be_divided(chained, tmp_path, call: Call):
-    """500 sequences may need a prime number of rows, and then its micro-batches would have one."""
-    settings = ("--unpacked-batch-size", 500, "--trainer.steps", 1)
-    call("pretrain", "--data", chained, "--out", tmp_path / "run", *SMALL, *settings)
-    saved = read_yaml(tmp_path / "run" / "config.yaml")
-    assert saved["rows_per_update"] % 8 == 0
-    assert saved["rows_per_micro_batch"] >= 8
-
-
-def test_a_recipe_without_packing_is_followed(chained, tmp_path, call: Call):
-    settings = ("--unpacked-batch-size", 24, "--trainer.steps", 2)
-    summary = call(
-        "pretrain", "--data", chained, "--out", tmp_path / "run", "--seed", 3, *SMALL, *settings
-    ).value
-    factor, rows = summary["packing"]["packing_factor"], summary["phases"][0]["rows_per_update"]
-    assert factor > 1.5
-    # What two updates held, against what the plan of the first block holds on average: 15 % apart at most.
-    assert abs(rows * factor - 24) <= factor / 2 + 0.15 * 24
-    saved = read_yaml(tmp_path / "run" / "config.yaml")
-    assert (saved["rows_per_update"], saved["unpacked_batch_size"]) == (rows, None)
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
-    [
-        ({"unpacked_batch_size": 8, "rows_per_update": 2}, "give one of them"),
-        ({"unpacked_batch_size": 0}, "at least 1"),
-    ],
+    [],
 )
 def test_recipes_that_cannot_be_followed(settings: dict, message: str):
     with pytest.raises(BrimfulError, match=message):

@@ -5,11 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from brimful.base.config import build
-from brimful.base.errors import BrimfulError
-from brimful.cli.main import main
 from brimful.stages import pretrain_outlook as pretrain_dry_run
-from brimful.stages.pretrain_config import PretrainConfig
 from brimful.train.step_memory import Held, room_of_a_pass
 from builders.verbs import SMALL, Call
 
@@ -60,29 +56,6 @@ def test_the_most_rows_that_a_gpu_holds(corpus_dir: Path, tmp_path: Path, call: 
     assert [*held, chooses["holds"], on_cpu["holds"]] == 8 * [wanted]
     assert chooses["rows_per_micro_batch"] == wanted["2"]
     assert chooses["pass"] == taken[wanted["2"]]
-
-
-def test_a_measurement(corpus_dir: Path, tmp_path: Path, call: Call, monkeypatch) -> None:
-    monkeypatch.setattr(pretrain_dry_run, "UPDATES", 6)
-    phases = ("--phases", "30:32", "10:64", "--trainer.steps", 40)
-    given = ("--data", corpus_dir, *SMALL, *phases, "--out", tmp_path / "dry")
-    said = call("pretrain", *given, "--dry-run", "measured")
-    measured = said.value["measured"]
-    assert [each["max_length"] for each in measured["phases"]] == [32, 64]
-    seconds = [each["seconds_per_update"] for each in measured["phases"]]
-    assert measured["seconds"] == pytest.approx(30 * seconds[0] + 10 * seconds[1])
-    assert all(each["tokens_per_second"] > 0 for each in measured["phases"])
-    assert measured["peak_bytes"] > said.value["memory"]["weights"]
-    assert said.error.count("measuring 6 updates") == 2
-    assert not (tmp_path / "dry").exists()
-
-
-def test_how_a_dry_run_is_asked_for(corpus_dir: Path, tmp_path: Path, capsys) -> None:
-    assert main(["pretrain", "--dry-run=timed"]) == 2
-    assert "--dry-run takes [measured], not 'timed'" in capsys.readouterr().err
-    assert build(PretrainConfig, {"dry_run": "measured"}).dry_run == "measured"
-    with pytest.raises(BrimfulError, match="dry_run"):
-        build(PretrainConfig, {"dry_run": "timed"})
 
 
 def test_evaluations_that_measure_nothing_are_said(corpus_dir, tmp_path, call) -> None:

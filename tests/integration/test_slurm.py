@@ -99,18 +99,6 @@ def test_without_a_verb_nothing_starts(tmp_path: Path) -> None:
     assert not (tmp_path / "tasks").exists()
 
 
-def test_prepare_runs_on_one_ray_cluster(tmp_path: Path) -> None:
-    values = {"SLURM_CPUS_PER_TASK": "3"}
-    job = Job(tmp_path, "prepare.slurm", "crawl dir", "--out", "data", environment=values)
-    job.install("ray", '#!/bin/bash\nprintf "%s\\n" "$@" > "{folder}/ray-$SLURM_NODEID"\nexit 7\n')
-    assert job.run().returncode == 7
-    for node in range(2):
-        assert (tmp_path / f"ray-{node}").read_text().splitlines() == [
-            *("symmetric-run", "--address", "127.0.0.1:6379", "--min-nodes", "2", "--num-cpus", "3", "--"),
-            *("brimful", "prepare", "crawl dir", "--out", "data", "--engine", "ray"),
-        ]
-
-
 @pytest.mark.slow
 @pytest.mark.distributed
 def test_a_job_that_reaches_its_limit_twice_ends_with_the_bits_of_one_start(

@@ -250,10 +250,10 @@ def test_a_narrower_student_and_one_with_too_many_layers(finetuned, tables, tmp_
     assert "student_layers is 3: the teacher has 2 layers" in answer.message
 
 
-def test_a_pretraining_run_teaches_vectors_and_needs_texts(pretrained, tmp_path, call: Call):
+def test_a_pretraining_run_teaches_layers_and_needs_data(pretrained, tmp_path, call: Call):
     answer = call("distil-encoder", "--teacher", pretrained, "--out", tmp_path / "run")
     assert answer.code == 2
-    assert "distilling an encoder needs texts: --unlabelled FILE" in answer.error
+    assert "distil-encoder needs --teacher, --data and --out" in answer.error
     answer = call("distil", "--teacher", pretrained, "--out", tmp_path / "run")
     assert "is an encoder without a task: `brimful distil-encoder` makes its student" in answer.message
 
@@ -269,7 +269,7 @@ def test_a_dry_run_writes_nothing(chained, pretrained, finetuned, tables, tmp_pa
         ("pretrain", "--data", chained, "--out", out, *SMALL),
         ("finetune", *data, "--out", out, "--learning-rates", 1e-4, 1e-3),
         ("distil", "--teacher", finetuned, "--out", out, "--student-layers", 1),
-        ("distil-encoder", "--teacher", pretrained, "--out", out, "--unlabelled", tables["test"]),
+        ("distil-encoder", "--teacher", pretrained, "--out", out, "--data", chained),
         ("predict", "--model", finetuned, "--input", tables["test"], "--output", tmp_path / "out.tsv"),
         ("export", finetuned, "--out", out, "--format", "hf"),
     ]

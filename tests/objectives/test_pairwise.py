@@ -6,8 +6,8 @@ from torch import Tensor
 from torch.nn.functional import mse_loss
 
 from brimful.data.batch import PackedBatch
-from brimful.objectives import pairwise
-from brimful.objectives.pairwise import attention_score_sum, uses_gram
+from brimful.objectives import imitation
+from brimful.objectives.imitation import attention_score_sum, uses_gram
 
 LENGTHS = (1, 7, 40, 90)
 
@@ -74,7 +74,7 @@ def test_both_forms_are_used():
 def test_bf16_projections_are_compared_in_float32(monkeypatch, seed, gram):
     """A student whose scores differ from its teacher's by 3 %: in bfloat16 the value would cancel."""
     torch.manual_seed(seed)
-    monkeypatch.setattr(pairwise, "uses_gram", lambda *_: gram)
+    monkeypatch.setattr(imitation, "uses_gram", lambda *_: gram)
     batch = batch_of((64,), filler=0)
     teacher = [torch.randn(64, 2, 16, dtype=torch.bfloat16) for _ in range(2)]
     student = [(x + 0.03 * torch.randn(64, 2, 16)).bfloat16().requires_grad_() for x in teacher]

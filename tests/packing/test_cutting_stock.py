@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import Bounds, LinearConstraint, milp
+from scipy.sparse import csc_array
 
 from brimful.base.errors import BrimfulError
-from brimful.packing.cutting import program as relaxation
-from brimful.packing.cutting.knapsack import best_patterns, fill_rows
-from brimful.packing.cutting.stock import cutting_stock, fill_slots, unplaced
+from brimful.packing import cutting_stock as stock
+from brimful.packing.cutting_stock import best_patterns, cutting_stock, fill_slots, unplaced
 from brimful.packing.histogram import Plan, count_lengths, lower_bound, read_histogram
 from brimful.packing.pack_first import best_fit
 
@@ -179,7 +179,7 @@ def test_better_than_best_fit() -> None:
 
 def test_where_the_solver_fails_the_plan_is_best_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     failure = SimpleNamespace(status=4, x=None)
-    monkeypatch.setattr(relaxation, "linprog", lambda *_, **__: failure)
+    monkeypatch.setattr(stock, "linprog", lambda *_, **__: failure)
     counts = histogram(512, HARD)
     plan = cutting_stock(counts, 512)
     check(plan, counts, 512, None)
@@ -211,17 +211,6 @@ def test_the_best_pattern(problem: tuple, data: st.DataObject) -> None:
         )
 
 
-@given(problems())
-def test_rows_filled_one_by_one(problem: tuple) -> None:
-    counts, capacity, most = problem
-    lengths = np.flatnonzero(counts)
-    indices, offsets = fill_rows(counts[lengths], lengths, capacity, most or capacity)
-    assert np.array_equal(np.bincount(indices, minlength=len(lengths)), counts[lengths])
-    for a, b in pairwise(offsets.tolist()):
-        assert 0 < b - a <= (most or capacity)
-        assert lengths[indices[a:b]].sum() <= capacity
-
-
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=12))
 def test_sequences_without_a_slot(pairs: list[tuple[int, int]]) -> None:
     slots, counts = np.array(pairs, dtype=np.int64).T
@@ -238,7 +227,9 @@ def test_sequences_without_a_slot(pairs: list[tuple[int, int]]) -> None:
 
 def test_the_longest_sequences_take_the_longest_slots() -> None:
     counts = histogram(10, {6: 2, 5: 1, 2: 2, 1: 1})
-    plan = fill_slots([([(4, 1), (6, 1)], 3), ([(10, 1)], 1), ([(3, 3)], 2)], counts, 10, 3)
+    columns = np.zeros((11, 3))
+    columns[[4, 6], 0], columns[10, 1], columns[3, 2] = 1, 1, 3
+    plan = fill_slots(csc_array(columns), np.array([3, 1, 2]), counts, 3)
     rows = [p for p, n in zip(plan.patterns, plan.repeats.tolist(), strict=True) for _ in range(n)]
     assert sorted(rows) == [(2,), (5, 1), (6,), (6, 2)]
     assert np.array_equal(plan.counts(), counts)

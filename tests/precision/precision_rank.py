@@ -14,7 +14,6 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compr
 from torch.nn.parallel import DistributedDataParallel
 
 from brimful.precision.narrow import NarrowWeights
-from brimful.precision.running_mean import RunningMean
 from brimful.precision.scaler import AutomaticLossScaler
 from brimful.precision.watching import watch_modules
 
@@ -79,44 +78,6 @@ def scaling(kind: str, rank: int) -> dict:
     return result
 
 
-def mean(kind: str, rank: int, seed: int) -> dict:
-    torch.set_default_dtype(torch.float64)
-    module = model()
-    reference = copy.deepcopy(module)
-    generator = torch.Generator().manual_seed(seed)
-    batches = [
-        [
-            (torch.randn(rows, 6, generator=generator), 0.5 + torch.rand(rows, generator=generator))
-            for rows in sizes
-        ]
-        for sizes in ((3, 1, 8), (5, 2, 1))  # of each rank
-    ]
-
-    def loss(of: nn.Module, x: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-        return (of(x).square().sum(1) * weights).sum()
-
-    total = sum(weights.sum().item() for each in batches for _, weights in each)
-    (sum(loss(reference, *batch) for each in batches for batch in each) / total).backward()
-    module = distributed(kind, module)
-    running = RunningMean(module.parameters())
-    for x, weights in batches[rank]:
-        weight = weights.sum().item()
-        with module.no_sync():
-            (loss(module, x, weights) / weights.sum()).backward()
-        running.add(weight)
-    weight = running.finish_over_ranks()
-    expected = [p.grad for p in reference.parameters()]
-    errors = [
-        (p.grad - grad).abs().max().item() for p, grad in zip(module.parameters(), expected, strict=True)
-    ]
-    return {
-        "weight": weight,
-        "expected_weight": total,
-        "error": max(errors),
-        "largest": max(grad.abs().max().item() for grad in expected),
-    }
-
-
 def narrow(kind: str, rank: int, seed: int) -> dict:
     dtype = getattr(torch, kind)
     module = model().to(dtype)
@@ -139,10 +100,7 @@ def main(case: str, seed: int, rank: int, directory: Path) -> None:
     torch.manual_seed(seed)
     dist.init_process_group("gloo", init_method=f"file://{directory}/store", rank=rank, world_size=2)
     what, kind = case.split("-")
-    if what == "narrow":
-        found = narrow(kind, rank, seed)
-    else:
-        found = scaling(kind, rank) if what == "scaling" else mean(kind, rank, seed)
+    found = scaling(kind, rank) if what == "scaling" else narrow(kind, rank, seed)
     dist.destroy_process_group()
     (directory / f"{rank}").write_text(json.dumps(found))
     os._exit(0)  # else an ending process aborts now and then, as PyTorch's threads end after the interpreter

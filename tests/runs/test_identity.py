@@ -8,8 +8,8 @@ import pytest
 
 from brimful.base.config import identity, incidental
 from brimful.stages.distil_options import DistilConfig, DistilEncoderConfig
-from brimful.stages.finetune_config import FinetuneConfig
 from brimful.stages.pretrain_config import PretrainConfig
+from brimful.stages.task_options import FinetuneConfig
 
 RUNS = [PretrainConfig, FinetuneConfig, DistilConfig, DistilEncoderConfig]
 IN_LOOP = {"log_every", "evaluate_every", "checkpoint_every", "hang_limit", "recompute"}
@@ -23,11 +23,11 @@ INCIDENTAL = {
         "ladder",
     },
     DistilConfig: {
-        *("teacher", "teacher_scores", "student", "train", "dev", "test", "unlabelled"),
+        *("teacher", "student", "train", "dev", "test", "unlabelled"),
         *("out", "resume", "dry_run"),
     },
     DistilEncoderConfig: {
-        *("teacher", "student", "unlabelled", "data", "test", "out", "resume", "dry_run"),
+        *("teacher", "student", "data", "out", "resume", "dry_run"),
     },
 }
 

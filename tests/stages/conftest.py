@@ -11,7 +11,7 @@ from brimful.corpus.text.tokenizer import load
 from brimful.hf.folders import save_model
 from brimful.model.heads import SequenceHead
 from brimful.model.shape import EncoderConfig
-from brimful.stages.finetune_config import FinetuneConfig
+from brimful.stages.task_options import FinetuneConfig
 from builders.distillation import ROWS
 
 

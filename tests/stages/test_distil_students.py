@@ -136,7 +136,7 @@ def test_a_student_without_a_pooling_takes_its_teachers(teacher, tmp_path):
     assert load_model(tmp_path / "run" / "model")[1].pooling == "first"
 
 
-def test_options_that_would_do_nothing_are_refused(teacher, tmp_path):
+def test_options_that_would_do_nothing_are_refused(teacher, corpus_dir, tmp_path):
     given = {"teacher": str(teacher), "out": str(tmp_path / "run")}
     with pytest.raises(BrimfulError, match="--student has a shape and weights"):
         distil(**given, student=str(teacher.parent / "encoder"), student_layers=2)
@@ -144,10 +144,7 @@ def test_options_that_would_do_nothing_are_refused(teacher, tmp_path):
         distil(**given, keep_layers=[0, 1, 2], student_layers=2)
     with pytest.raises(BrimfulError, match=r"keep_layers is \[3, 1, 3\]: name no layer twice"):
         distil(**given, keep_layers=[3, 1, 3])
-    of_encoder = {
-        "teacher": str(teacher.parent / "encoder"),
-        "unlabelled": [str(teacher.parent / "rows.tsv")],
-    }
+    of_encoder = {"teacher": str(teacher.parent / "encoder"), "data": [str(corpus_dir)]}
     for verb, options in ((distil, given), (distil_encoder, given | of_encoder)):
         for more in ({"initialisation": "random"}, {"student_hidden": 64}):
             with pytest.raises(BrimfulError, match="starts from no layers: give --student-layers"):
@@ -280,7 +277,7 @@ from pathlib import Path
 from brimful.stages import distil as comparison
 from brimful.commands.distil import distil
 from brimful.base.distributed import world
-from brimful.tasks.judging.speed import speeds_of
+from brimful.tasks.judging.comparison import speeds_of
 
 folder, rank = Path(sys.argv[1]), os.environ["RANK"]
 os.environ["BRIMFUL_CACHE"] = str(folder / "cache")

@@ -1,10 +1,9 @@
-"""`brimful distil`: who may teach, and what a student learns of models, files of scores and labels."""
+"""`brimful distil`: who may teach, and what a student learns of models and labels."""
 
 import json
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
@@ -14,22 +13,14 @@ from brimful.base.errors import BrimfulError, UsageError
 from brimful.base.storage import read_json
 from brimful.commands.distil import distil
 from brimful.commands.distil_encoder import distil_encoder
-from brimful.commands.predict import predict
 from brimful.hf.folders import load_model, save_model
 from brimful.hf.model_folder import ModelFolder
-from brimful.stages.distil_encoder import EncoderTeacher
 from brimful.stages.distil_options import DistilConfig
 from brimful.stages.run_tables import tables_of_run
-from brimful.stages.teachers import read_scores
-from brimful.tables.layouts import Columns, find_layout
-from brimful.tables.table import Table
-from brimful.tasks.classification import Classification
-from brimful.tasks.encoded import encode
+from brimful.tables.layouts import Columns, FileLayout
 from brimful.tasks.model import load_task_model
 from brimful.tasks.task_files import RunTables
-from builders.distillation import CALM, EPOCH, ROWS, assert_same
-from builders.encoders import small, word_tokenizer
-from builders.training import RUNTIME
+from builders.distillation import CALM, EPOCH, assert_same
 
 
 @pytest.fixture(scope="module")
@@ -45,20 +36,14 @@ def test_what_is_no_teacher_says_so(teacher, tmp_path):
         distil(teacher=str(tmp_path), out=str(tmp_path / "run"))
     with pytest.raises(UsageError, match=r"not a run of `brimful finetune`.*give --train and --test"):
         distil(teacher=str(teacher / "model"), out=str(tmp_path / "run"))
-    with pytest.raises(
-        UsageError, match=r"^distil needs --teacher or --teacher-scores and --out, or --resume RUN$"
-    ):
+    with pytest.raises(UsageError, match=r"^distil needs --teacher and --out, or --resume RUN$"):
         distil(out=str(tmp_path / "run"))
-    with pytest.raises(UsageError, match=r"^distil needs --teacher or .*--out, or --resume RUN$"):
+    with pytest.raises(UsageError, match=r"^distil needs --teacher and --out, or --resume RUN$"):
         distil(teacher=str(teacher))
-    with pytest.raises(UsageError, match=r"^without a model as --teacher, .* give --train and --test$"):
-        distil(teacher_scores="s.jsonl", test="rows.tsv", out=str(tmp_path / "run"))
-    with pytest.raises(UsageError, match="distilling an encoder needs texts"):
-        distil_encoder(teacher=str(teacher.parent / "encoder"), out=str(tmp_path / "run"))
     with pytest.raises(BrimfulError, match="encoder is an encoder without a task: `brimful distil-encoder`"):
         distil(teacher=str(teacher.parent / "encoder"), out=str(tmp_path / "run"))
-    with pytest.raises(UsageError, match=r"^distil-encoder needs --teacher and --out"):
-        distil_encoder(out=str(tmp_path / "run"))
+    with pytest.raises(UsageError, match=r"^distil-encoder needs --teacher, --data and --out"):
+        distil_encoder(teacher=str(teacher.parent / "encoder"), out=str(tmp_path / "run"))
 
 
 def test_a_teacher_of_another_version_says_so(teacher, tmp_path):
@@ -88,24 +73,9 @@ def test_the_columns_of_a_run_of_another_version_are_known(options, why, tmp_pat
     (tmp_path / "config.yaml").write_text(json.dumps({**options, "columns": {"text": "body"}}))
     with recorded_warnings() as said:
         found = tables_of_run(ModelFolder(tmp_path / "model"))
-    assert found == RunTables(layout=find_layout(None, Columns(text="body")))
+    assert found == RunTables(layout=FileLayout(columns=Columns(text="body")))
     assert len(said) == (why is not None)
     assert why is None or (str(tmp_path) in said[0] and why in said[0])
-
-
-def test_vectors_are_those_of_the_teacher_with_its_prompt(tmp_path: Path) -> None:
-    encoder = small("bert", layers=1, max_length=40)
-    encoder.tokenizer = word_tokenizer()
-    modules = {"pooling": "max", "max_length": 12, "prompt": "w7 w8 "}
-    save_model(tmp_path / "teacher", encoder, modules=modules)
-    teacher = EncoderTeacher.load(str(tmp_path / "teacher"))
-    student = Encoder.load(tmp_path / "teacher")
-    assert not teacher.reads_as(student, 12)
-    texts = ["w1", "w2 w3", " ".join(f"w{n}" for n in range(20))]
-    data = encode(Table(Path("texts"), texts, None, None), student.tokenizer, 40)
-    found = teacher.vectors(data, False, RUNTIME)
-    np.testing.assert_allclose(found, student.embed(texts, precision="fp32"), atol=1e-6)
-    assert np.abs(found - student.embed([f"w9 {text}" for text in texts], precision="fp32")).max() > 1e-3
 
 
 def test_a_teacher_whose_encoder_has_moved_says_what_to_do(teacher, tmp_path):
@@ -176,128 +146,16 @@ def test_a_student_of_other_tokens_imitates_outputs_alone(teacher, tmp_path, cap
     assert "does not read the student's tokens: its outputs alone" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("suffix", [".jsonl", ".tsv", ".csv", ".parquet"])
-def test_a_file_of_scores_teaches_as_the_model_does(teacher, of_model, tmp_path, suffix):
-    """The logarithms of the probabilities are the logits but for a constant, so the student is the same up to
-    the digits of the file."""
-    tables = {name: str(teacher.parent / "rows.tsv") for name in ("train", "test")}
-    file, student = tmp_path / f"scores{suffix}", str(teacher.parent / "encoder")
-    predict(model=str(teacher), input=tables["train"], output=str(file), scores=True)
-    scores = {"teacher_scores": str(file), "student": student, **tables, "max_length": 16}
-    summary = distil(out=str(tmp_path / "run"), **scores, **CALM)
-    assert_same(tmp_path / "run", of_model, 2e-4)
-    expected = read_json(of_model / "summary.json")
-    assert summary["teacher"]["accuracy"] == expected["teacher"]["accuracy"]
-    assert not (tmp_path / "run" / "stages" / "seed-0" / "layers").exists()
-
-
-def test_a_column_for_each_label_in_any_order(teacher, of_model, tmp_path):
-    tables = {name: str(teacher.parent / "rows.tsv") for name in ("train", "test")}
-    file = tmp_path / "scores.tsv"
-    rows = load_task_model(teacher).predict([text for text, _ in ROWS], scores=True)
-    lines = ["text\tyes\tother\tno"]
-    for (text, _), row in zip(ROWS, rows, strict=True):
-        lines.append(f"{text}\t{row['scores']['yes']}\t0\t{row['scores']['no']}")
-    file.write_text("\n".join([lines[0], *reversed(lines[1:])]) + "\n")
-    student = str(teacher.parent / "encoder")
-    distil(
-        out=str(tmp_path / "run"),
-        teacher_scores=str(file),
-        student=student,
-        max_length=16,
-        **tables,
-        **CALM,
-    )
-    assert_same(tmp_path / "run", of_model, 2e-4)
-
-
-def test_scores_teach_in_place_of_the_teachers_outputs(teacher, tmp_path):
-    """A student of a teacher's layers learns what the file says."""
-    lines = [json.dumps({"text": text, "scores": {"yes": 0.5, "no": 0.5}}) for text, _ in ROWS]
-    (tmp_path / "s.jsonl").write_text("\n".join(lines))
-    long = CALM | {"logits": {"epochs": 60.0, "learning_rate": 3e-3}}
-    distil(teacher=str(teacher), teacher_scores=str(tmp_path / "s.jsonl"), out=str(tmp_path / "run"), **long)
-    answers = load_task_model(tmp_path / "run").predict([text for text, _ in ROWS], scores=True)
-    assert all(abs(row["scores"]["yes"] - 0.5) < 0.05 for row in answers)
-
-
 @pytest.mark.slow
 def test_hard_labels_are_learned_beside_the_teacher(teacher, tmp_path):
     """A teacher that knows nothing, and labels of great weight."""
+    encoder, head, labels = load_model(teacher / "model")
+    with torch.no_grad():
+        head.classifier.weight.zero_()
+        head.classifier.bias.zero_()
+    save_model(tmp_path / "flat", encoder, head, labels, max_length=16)
     tables = {name: str(teacher.parent / "rows.tsv") for name in ("train", "test")}
-    lines = [json.dumps({"text": text, "scores": {"yes": 0.5, "no": 0.5}}) for text, _ in ROWS]
-    (tmp_path / "flat.jsonl").write_text("\n".join(lines))
-    (tmp_path / "more.txt").write_text("good and nice\n")
     logits = {"epochs": 60.0, "learning_rate": 3e-3, "labels": 10.0}
-    given = {"teacher_scores": str(tmp_path / "flat.jsonl"), "student": str(teacher.parent / "encoder")}
-    summary = distil(out=str(tmp_path / "run"), **given, **tables, max_length=16, **CALM | {"logits": logits})
+    given = {"teacher": str(tmp_path / "flat"), "student": str(teacher.parent / "encoder")}
+    summary = distil(out=str(tmp_path / "run"), **given, **tables, **CALM | {"logits": logits})
     assert summary["student"]["accuracy"] == 1.0
-    given |= {"unlabelled": [str(tmp_path / "more.txt")]}
-    with pytest.raises(
-        BrimfulError, match=r"flat.jsonl has no scores of 'good and nice' \(.*more.txt, row 1\)"
-    ):
-        distil(out=str(tmp_path / "other"), **given, **tables)
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "said"),
-    [
-        (
-            "a.jsonl",
-            '{"text": "good fine nice", "scores": {"yes": 0.5, "no": 0.5}}',
-            "has no scores of 'bad awful poor' .*rows.tsv, line 3.; 3 of the 4 texts have none",
-        ),
-        ("a.jsonl", '{"text": "a", "scores": {"yes": 0.5}}', "line 1 has no score of 'no'"),
-        (
-            "a.jsonl",
-            '{"text": "a", "scores": {"yes": 2.5, "no": -1.5}}',
-            "are no probabilities, which add up",
-        ),
-        ("a.jsonl", '{"text": "a", "scores": {"yes": 0.5, "no": 0.4}}', "are no probabilities, which add up"),
-        ("a.jsonl", '{"text": "a", "scores": {"yes": 1.001, "no": -0.001}}', "are no probabilities"),
-        ("a.jsonl", '{"text": "a", "scores": {"yes": NaN, "no": 0.4}}', "are not all finite numbers"),
-        (
-            "a.jsonl",
-            '{"text": "a", "scores": [0.5, 0.5]}',
-            "line 1 has no scores: it needs scores, an object",
-        ),
-        ("a.jsonl", '{"texts": "a"}', "has no 'text'"),
-        ("a.tsv", "text\tscores\na\t{yes", "is not JSON"),
-        ("a.tsv", "text\tyes\na\t1\n", "a.tsv, line 2 has no score of 'no'"),
-        ("a.txt", "a", "scores are .tsv, .csv, .jsonl, .parquet files"),
-        ("b.jsonl", None, "cannot read"),
-    ],
-)
-def test_files_that_are_no_scores_are_refused(teacher, tmp_path, name, content, said):
-    tables = {name: str(teacher.parent / "rows.tsv") for name in ("train", "test")}
-    if content is not None:
-        (tmp_path / name).write_text(content)
-    with pytest.raises(BrimfulError, match=said):
-        distil(
-            teacher_scores=str(tmp_path / name),
-            student=str(teacher.parent / "encoder"),
-            out=str(tmp_path / "run"),
-            **tables,
-        )
-    assert not (tmp_path / "run").exists()
-
-
-def test_a_dry_run_refuses_what_the_run_would(teacher, tmp_path):
-    rows, encoder = str(teacher.parent / "rows.tsv"), str(teacher.parent / "encoder")
-    given = {"train": rows, "test": rows, "student": encoder, "out": str(tmp_path / "run"), "dry_run": True}
-    (tmp_path / "s.jsonl").write_text('{"text": "a", "scores": {"yes": 0.5, "no": 0.5}}')
-    with pytest.raises(BrimfulError, match=r"s.jsonl has no scores of 'good fine nice'"):
-        distil(**given, teacher_scores=str(tmp_path / "s.jsonl"))
-
-
-def test_the_scores_of_a_repeated_text_are_averaged_and_a_file_of_other_texts_is_refused(tmp_path):
-    task = Classification(["a", "b"])
-    table = Table(tmp_path / "t.tsv", ["x", "y"], None, None)
-    rows = [("x", 0.2), ("y", 0.5), ("x", 0.6)]
-    lines = [json.dumps({"text": text, "scores": {"a": p, "b": 1 - p}}) for text, p in rows]
-    (tmp_path / "s.jsonl").write_text("\n".join(lines))
-    found, _ = read_scores(tmp_path / "s.jsonl", task, [table], table)
-    np.testing.assert_allclose(found, [[0.4, 0.6], [0.5, 0.5]], atol=1e-6)
-    other = Table(tmp_path / "u.tsv", ["z"], None, None)
-    with pytest.raises(BrimfulError, match=r"s.jsonl has no scores of 'z' \(.*u.tsv"):
-        read_scores(tmp_path / "s.jsonl", task, [other], other)

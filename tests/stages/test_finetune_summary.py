@@ -6,7 +6,7 @@ import pytest
 
 from brimful.base.summary import Summary, SummaryTable
 from brimful.stages.distil import summarise_distillation
-from brimful.stages.finetune_summary import summarise_finetuning
+from brimful.stages.finetune import summarise_finetuning
 from brimful.tasks.classification import Classification
 from brimful.tasks.regression import Regression
 

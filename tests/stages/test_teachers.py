@@ -1,4 +1,4 @@
-"""What teachers say: scores, outputs that are kept, examples that are chained."""
+"""What teachers say: outputs that are kept, examples that are chained."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -15,13 +15,11 @@ from brimful.data.example_batches import batch_of
 from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
 from brimful.objectives.losses import class_imitation
-from brimful.stages.teachers import read_scores
 from brimful.tables.table import Table
 from brimful.tasks.cache import known_outputs
 from brimful.tasks.classification import Classification
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.multi_label import MultiLabel
-from brimful.tasks.regression import Regression
 
 TWO = Classification(["a", "b"])
 
@@ -34,22 +32,6 @@ def examples(lengths: list[int], targets: dict, texts: list[int] | None = None, 
     tokens = [np.arange(first, first + length, dtype=np.int32) for length in lengths]
     segments = [np.zeros(length, dtype=np.uint8) for length in lengths]
     return Examples(tokens, segments, targets, 9, 0, None if texts is None else np.array(texts))
-
-
-def test_probabilities_may_be_rounded_and_values_of_a_regression_stand_in_one_column(tmp_path):
-    both = table(["x", "y"])
-    (tmp_path / "s.tsv").write_text("text\ta\tb\nx\t1.00002\t-0.00002\ny\t0.25\t0.75\n")
-    found, _ = read_scores(tmp_path / "s.tsv", TWO, [both], both)
-    np.testing.assert_allclose(found, [[1, 0], [0.25, 0.75]], atol=1e-7)
-    (tmp_path / "v.tsv").write_text("text\tLABEL_0\nx\t3.5\ny\t-2.0\n")
-    found, _ = read_scores(tmp_path / "v.tsv", Regression(), [both], both)
-    assert found.tolist() == [[3.5], [-2.0]]
-
-
-@pytest.mark.parametrize("scores", [[0.0, 1.0], [1e-9, 1 - 1e-9]])
-def test_certain_teachers_have_finite_logits(scores):
-    for task in (TWO, MultiLabel(["a", "b"])):
-        assert np.isfinite(task.outputs_of(np.array([scores], dtype=np.float32))).all()
 
 
 @pytest.mark.parametrize("temperature", [1.0, 2.5])

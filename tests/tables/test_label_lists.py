@@ -14,7 +14,7 @@ from pyarrow import parquet
 
 from brimful.base.console import recorded_warnings
 from brimful.base.errors import BrimfulError
-from brimful.tables.layouts import Columns, find_layout
+from brimful.tables.layouts import Columns, FileLayout
 from brimful.tasks.multi_label import MultiLabel, label_sets
 
 NAMES = ["book", "paper", "New York", "价格", "it's", 'a "b"', "c\\d", "naïve", "10", "x-y"]
@@ -131,26 +131,26 @@ def test_vectors_of_0_and_1_are_read_by_place_and_said(tmp_path: Path):
 def test_columns_of_0_and_1_are_labels(tmp_path: Path):
     content = "id,comment,toxic,insult,words\n7,x,1,0,3\n8,y,0,0,5\n9,z,1,1,4\n"
     (tmp_path / "a.csv").write_text(content)
-    layout = find_layout(None, Columns(text="comment"))
+    layout = FileLayout(columns=Columns(text="comment"))
     with recorded_warnings() as said:
         table = MultiLabel.read(tmp_path / "a.csv", labelled=True, layout=layout)
     assert list(table.texts) == ["x", "y", "z"]
     assert table.labels == [["toxic"], [], ["toxic", "insult"]]
     assert len(said) == 1
     assert "its 2 columns of 0 and 1 are read as labels (toxic,insult)" in said[0]
-    named = find_layout(None, Columns(text="comment", label="toxic, insult"))
+    named = FileLayout(columns=Columns(text="comment", label="toxic, insult"))
     with recorded_warnings() as said:
         table = MultiLabel.read(tmp_path / "a.csv", labelled=True, layout=named)
     assert table.labels == [["toxic"], [], ["toxic", "insult"]]
     assert said == []
-    wrong = find_layout(None, Columns(text="comment", label="toxic,words"))
+    wrong = FileLayout(columns=Columns(text="comment", label="toxic,words"))
     with pytest.raises(BrimfulError, match="line 2: '3' in the column 'words' is neither 0 nor 1"):
         MultiLabel.read(tmp_path / "a.csv", labelled=True, layout=wrong)
     with pytest.raises(BrimfulError, match="no column 'opinion'"):
         MultiLabel.read(
             write(tmp_path / "b.csv", ["p", "q"]),
             labelled=True,
-            layout=find_layout(None, Columns(label="opinion")),
+            layout=FileLayout(columns=Columns(label="opinion")),
         )
     rows = [{"text": "x", "a": True, "b": False}, {"text": "y", "a": False, "b": True}]
     parquet.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")

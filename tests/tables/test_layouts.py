@@ -10,7 +10,7 @@ import pytest
 
 from brimful.base.console import recorded_warnings
 from brimful.base.errors import BrimfulError
-from brimful.tables.layouts import LAYOUTS, Columns, find_layout, require_task
+from brimful.tables.layouts import LAYOUTS, Columns, FileLayout, TableOptions, find_layout, require_task
 from brimful.tables.table_files import read_file, read_table, read_texts
 from brimful.tasks.classification import Classification
 from brimful.tasks.registry import find_task
@@ -124,9 +124,9 @@ def test_a_row_to_predict_lacks_nothing(tmp_path: Path) -> None:
 
 def test_a_layout_that_does_not_fit_is_refused() -> None:
     with pytest.raises(BrimfulError, match="did you mean 'glue/mnli'"):
-        find_layout("glue/mnil")
+        find_layout(TableOptions(layout="glue/mnil"))
     with pytest.raises(BrimfulError, match="leave out --columns or --layout"):
-        find_layout("glue/rte", Columns(text="a"))
+        find_layout(TableOptions(layout="glue/rte", columns=Columns(text="a")))
     with pytest.raises(BrimfulError, match="for the task regression"):
         require_task(LAYOUTS["glue/sts-b"], "classification")
 
@@ -135,13 +135,13 @@ def test_columns_are_named(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("gold,premise,claim\n1,A,B\n0,C,D\n")
     columns = Columns(text="claim", text_b="premise", label="gold")
-    table = read_table(path, labelled=True, layout=find_layout(None, columns))
+    table = read_table(path, labelled=True, layout=FileLayout(columns=columns))
     assert (table.texts, table.second, table.labels) == (["B", "D"], ["A", "C"], ["1", "0"])
     with pytest.raises(BrimfulError, match=r"no column 'premises' \(line 2\): did you mean 'premise'"):
-        read_table(path, labelled=False, layout=find_layout(None, Columns(text="claim", text_b="premises")))
+        read_table(path, labelled=False, layout=FileLayout(columns=Columns(text="claim", text_b="premises")))
     for name in ("token-classification", "question-answering"):
         with pytest.raises(BrimfulError, match="leave out --columns"):
-            read_file(find_task(name), path, labelled=True, layout=find_layout(None, columns))
+            read_file(find_task(name), path, labelled=True, layout=FileLayout(columns=columns))
 
 
 @pytest.mark.parametrize("classes", [2, 4])
@@ -200,7 +200,7 @@ def test_files_of_cluener(tmp_path: Path) -> None:
     ]
     train, test = (tmp_path / f"{name}.json" for name in ("train", "test"))
     train.write_text("\n".join(json.dumps(row, ensure_ascii=False) for row in rows), encoding="utf-8")
-    layout, task = find_layout("clue/cluener"), find_task("token-classification")
+    layout, task = LAYOUTS["clue/cluener"], find_task("token-classification")
     with recorded_warnings() as said:
         table = read_file(task, train, labelled=True, layout=layout)
     assert [[tuple(span) for span in spans] for spans in table.labels] == [

@@ -94,7 +94,8 @@ def test_csv_and_jsonl_round_trip(tmp_path_factory: pytest.TempPathFactory, rows
         ("a.jsonl", '{"text": null, "label": 1}\n', "line 1: the text is empty"),
         ("a.tsv", "text\tlabel\na\t1\nb\n", "line 3 has 1 field, the header 2"),
         ("a.csv", "text,label\na,1\nb,2,3\n", "line 3 has 3 fields, the header 2"),
-        ("a.csv", 'text,label\na,1\n"b,0\nc,1\nd,0\n', "line 3 has a quote that is never closed"),
+        ("a.csv", 'text,label\na,1\n"b,0\nc,1\nd,0\n', "quotes that may be text, such as '\"b,0"),
+        ("a.csv", 'text,label\n"a",1\n"b" c,0\n', "line 3 has text behind a closing quote"),
         ("a.csv", 'text,label\na,1\n"b,0\nc,1\n"d",0\n', "line 3 has a quote that is never closed"),
         ("a.jsonl", '{"text": ["a", "b"], "label": 1}\n', "line 1: 'text' is ['a', 'b'], not a text"),
         ("a.jsonl", '{"text": "a", "label": ["x"]}\n', "only labels of --task multi-label are lists"),
@@ -353,21 +354,20 @@ def test_texts(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "data", "said"),
+    ("name", "data"),
     [
-        ("a.csv", "text\tlabel\na\t1\n", "has tabs between its columns, not commas, and is read so"),
-        ("a.tsv", '"text","label"\na,1\n', "has commas between its columns, not tabs"),
-        ("a.csv", "text;label\na;1\n", "has semicolons between its columns, not commas"),
-        ("a.csv", '"text";"label"\n"a";1\n', "has semicolons between its columns, not commas"),
-        ("a.tsv", "text|label\na|1\n", "has vertical bars between its columns, not tabs"),
-        ("a.csv", "sep=;\ntext;label\na;1\n", ""),
+        ("a.csv", "text\tlabel\na\t1\n"),
+        ("a.tsv", '"text","label"\na,1\n'),
+        ("a.csv", "text;label\na;1\n"),
+        ("a.csv", '"text";"label"\n"a";1\n'),
+        ("a.tsv", "text|label\na|1\n"),
+        ("a.csv", "sep=;\ntext;label\na;1\n"),
     ],
 )
-def test_another_delimiter_is_read_and_said(name: str, data: str, said: str, tmp_path: Path) -> None:
+def test_another_delimiter_is_read(name: str, data: str, tmp_path: Path) -> None:
     with recorded_warnings() as warnings:
         table = read_table(write(tmp_path / name, data), labelled=True)
-    assert (table.texts, table.labels) == (["a"], ["1"])
-    assert [f"{tmp_path / name} {said}" in warning for warning in warnings] == [True] * bool(said)
+    assert (table.texts, table.labels, warnings) == (["a"], ["1"], [])
 
 
 def test_empty_texts_are_counted(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

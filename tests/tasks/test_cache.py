@@ -17,7 +17,7 @@ from brimful.base.console import recorded_warnings
 from brimful.base.errors import BrimfulError
 from brimful.data.ragged import Ragged
 from brimful.tables import slices
-from brimful.tables.layouts import find_layout
+from brimful.tables.layouts import LAYOUTS
 from brimful.tables.table_files import read_file
 from brimful.tasks import cache
 from brimful.tasks import task as task_module
@@ -160,7 +160,7 @@ def test_rows_that_are_left_out_of_slices_are_counted_once(
     rows = [f"{row}\tA\tB\t{('-', 'neutral')[row % 2]}" for row in range(9)]
     (tmp_path / "a.tsv").write_text("\n".join(["index\tsentence1\tsentence2\tgold_label", *rows]) + "\n")
     monkeypatch.setattr(slices.Slices.__init__, "__defaults__", (1, slices.CHARACTERS))
-    table = TaskFiles(find_task("classification"), find_layout("glue/mnli")).read(tmp_path / "a.tsv")
+    table = TaskFiles(find_task("classification"), LAYOUTS["glue/mnli"]).read(tmp_path / "a.tsv")
     assert (len(table), table.lines.tolist()) == (4, [3, 5, 7, 9])
     assert capfd.readouterr().err.count("5 rows with the label - are left out") == 1
 
@@ -284,7 +284,7 @@ import torch.distributed as dist
 from brimful.base.distributed import World
 from brimful.tasks.alike import alike_rows
 from brimful.tasks.task_files import TaskFiles
-from brimful.tables.layouts import find_layout
+from brimful.tables.layouts import LAYOUTS
 from brimful.tasks.registry import find_task
 from brimful.tables.table_files import read_table
 import os, torch

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from brimful.tasks.span_form import tag_names
-from brimful.tasks.tagging import Tagging
+from brimful.tasks.span_form import Tagging, tag_names
 
 SCHEMES = {  # of seqeval, by our marks
     "IOB2": ("BI", "IOB2"),

@@ -8,8 +8,8 @@ import pytest
 from brimful.base.errors import BrimfulError
 from brimful.objectives.supervised import Supervised
 from brimful.stages.distil_options import DistilConfig
-from brimful.stages.finetune_config import FinetuneConfig
 from brimful.stages.pretrain_config import PretrainConfig
+from brimful.stages.task_options import FinetuneConfig
 from brimful.train.config import LoopConfig, TrainerConfig
 from brimful.train.trainer import Trainer
 from builders.training import TASK, KilledError, assert_same_bits, kill_at, trainer_of, weights

@@ -8,7 +8,6 @@ from torch import Tensor, nn
 
 from brimful.base.distributed import World
 from brimful.precision import watching
-from brimful.precision.running_mean import RunningMean
 from brimful.precision.scaler import AutomaticLossScaler
 from brimful.train.gradients import ALIGNMENT, Gradients, flatten
 from builders.ranks import on_two_ranks
@@ -42,15 +41,21 @@ def gradient(gradients: Gradients, seed: int, count: int) -> list[Tensor]:
 def plain_gradient(
     parameters: list[nn.Parameter], seed: int, count: int, mean: bool, scaler: AutomaticLossScaler | None
 ) -> list[Tensor]:
-    """The same without flat tensors: added up by autograd, or by the running mean for any model."""
-    running = RunningMean(parameters)
-    for loss in losses(parameters, seed, count):
+    """The same without flat tensors: added up by autograd, or by a running mean."""
+    means: list[Tensor | None] = [None] * len(parameters)
+    for number, loss in enumerate(losses(parameters, seed, count), 1):
         scaled = scaler.scale(loss) if scaler else loss
         (scaled * count if mean else scaled).backward()
-        if mean:
-            running.add(1.0)
+        for place, parameter in enumerate(parameters if mean else []):
+            part, before = parameter.grad, means[place]
+            if part is not None:
+                means[place] = part * (1 / number) if before is None else before.lerp_(part, 1 / number)
+            elif before is not None:
+                before.mul_(1 - 1 / number)
+            parameter.grad = None
     if mean:
-        running.finish()
+        for parameter, total in zip(parameters, means, strict=True):
+            parameter.grad = total
     return [p.grad for p in parameters if p.grad is not None]
 
 
@@ -144,9 +149,6 @@ def check(ranks, other, mean):
             assert early == (0 if own > 1 else said[:last].count("send"))
         assert len(gradients.flats) == said.count("send") > 4
         gradients.clear()
-        if update == 1:
-            gradients.start_over()  # as after an update that failed
-            addresses = [p.grad.data_ptr() for p in gradients.parameters]
     gradients.close()
     assert all(p.grad is None for p in gradients.parameters)
 

@@ -1,4 +1,4 @@
-"""Micro-batches that do not fit: halved once where their size was found automatically, an error elsewhere."""
+"""How many rows micro-batches have, and the error where they do not fit in memory."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,25 +14,22 @@ from brimful.base.errors import BrimfulError
 from brimful.base.resources import available_memory
 from brimful.corpus.shards import Corpus
 from brimful.data.config import PackingConfig, Phase
-from brimful.data.rows import RowStream
+from brimful.data.rows import RowStream, valid_sizes
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead
 from brimful.model.shape import preset
 from brimful.objectives.masked_lm import MaskedLM
 from brimful.optim.config import OptimizerConfig
 from brimful.optim.schedule import ScheduleConfig
-from brimful.runs import checkpoint
 from brimful.runs.folder import RunFolder
 from brimful.stages.pretrain import resolved
 from brimful.stages.pretrain_config import PretrainConfig
 from brimful.train.config import TrainerConfig
 from brimful.train.metrics import read_metrics
-from brimful.train.micro_batch import MicroBatches, valid_sizes
 from brimful.train.objective import Runtime
 from brimful.train.step_memory import HIDDEN, Held, auto_rows, rows_on_cpu
 from brimful.train.trainer import Trainer
 from brimful.train.training import Training
-from builders.ranks import on_two_ranks
 from builders.streams import ORDINARY, SPECIAL, toy_corpus, toy_stream
 
 ROOT = Path(__file__).parents[2]
@@ -87,7 +84,6 @@ def trainer_of(
     phases: Sequence[Phase] = ROWS,
     rows: int = 1 << 30,
     begins: int = 0,
-    auto: bool = True,
     runtime: Runtime = RUNTIME,
     **config: float | str,
 ) -> Trainer:
@@ -110,14 +106,8 @@ def trainer_of(
             optimizer=OptimizerConfig(learning_rate=1e-2),
             schedule=ScheduleConfig(),
             seed=seed,
-            micro_batches=MicroBatches(world, stream, auto=auto),
         ),
     )
-
-
-def made(trainer: Trainer) -> list[int]:
-    assert isinstance(trainer.objective, Narrow)
-    return trainer.objective.made
 
 
 def losses(directory: Path) -> list[float]:
@@ -126,55 +116,29 @@ def losses(directory: Path) -> list[float]:
     return [line["loss.mlm"] for line in lines]
 
 
-def assert_like_from_the_start(trainer: Trainer, directory: Path, seed: int, micro: int, **settings) -> None:
-    """A run that halved its micro-batches has the losses of one whose were so small from the start: 2e-5, as
-    fp32 sums of the same numbers in another order go through eight updates at a large rate."""
-    other = trainer_of(directory, seed, micro, auto=False, **settings)
-    other.run("test")
-    ours, theirs = losses(trainer.directory), losses(directory)
-    assert ours == pytest.approx(theirs, rel=2e-5)
-    assert trainer.progress.totals.tokens == other.progress.totals.tokens
-    assert trainer.progress.totals.predictions == other.progress.totals.predictions
-
-
-@pytest.mark.cases(2)
 @pytest.mark.parametrize("phases", [ROWS, SEQUENCES], ids=["rows", "sequences"])
-@pytest.mark.parametrize("begins", [0, 3])
-@pytest.mark.parametrize("prefetch", [0, 2])
-def test_it_halves_once_and_goes_on_with_the_same_updates(
-    seed: int, tmp_path: Path, capfd: pytest.CaptureFixture, phases: list[Phase], begins: int, prefetch: int
+def test_a_run_without_memory_continues_with_the_size_that_it_names(
+    seed: int, tmp_path: Path, phases: list[Phase]
 ) -> None:
-    trainer = trainer_of(
-        tmp_path / "a", seed, 4, phases=phases, rows=2, begins=begins, prefetch=prefetch, checkpoint_every=4
-    )
-    trainer.run("test")
-    warnings = [line for line in capfd.readouterr().err.splitlines() if "warning" in line]
-    assert len(warnings) == 1
-    assert "rows_per_micro_batch 4: continuing with 2" in warnings[0]
-    assert made(trainer)[: begins + 1] == [4] * (begins + 1)
-    assert set(made(trainer)[begins + 1 :]) == {2}
-    assert_like_from_the_start(trainer, tmp_path / "b", seed, 2, phases=phases)
-
-
-def test_the_second_time_it_stops_and_says_what_to_set(seed: int, tmp_path: Path) -> None:
-    trainer = trainer_of(tmp_path, seed, 4, rows=1, begins=9)
+    """With the losses of one whose micro-batches were so small from the start: 2e-5, as fp32 sums of the same
+    numbers in another order go through eight updates at a large rate."""
+    trainer = trainer_of(tmp_path / "a", seed, 4, phases=phases, rows=2, begins=20, checkpoint_every=1)
     with pytest.raises(
-        BrimfulError, match=r"step 3 with rows_per_micro_batch 2, which was halved.*set it to 1 "
+        BrimfulError, match=r"out of memory at step \d: rows_per_micro_batch is 4; set it to 2 \(to continue"
     ):
         trainer.run("test")
-    assert trainer.progress.step == 2
-
-
-def test_what_was_set_is_not_changed(seed: int, tmp_path: Path) -> None:
-    trainer = trainer_of(tmp_path, seed, 4, rows=2, begins=5, auto=False)
-    with pytest.raises(
-        BrimfulError, match=r"out of memory at step 2 with rows_per_micro_batch 4: set it to 2 "
-    ):
-        trainer.run("test")
+    assert 0 < trainer.progress.step < 8
+    again = trainer_of(tmp_path / "a", seed, 2, phases=phases, checkpoint_every=1)
+    assert again.resume()
+    again.run("test")
+    other = trainer_of(tmp_path / "b", seed, 2, phases=phases)
+    other.run("test")
+    assert losses(tmp_path / "a") == pytest.approx(losses(tmp_path / "b"), rel=2e-5)
+    assert again.progress.totals.tokens == other.progress.totals.tokens
 
 
 def test_one_row_is_the_least(seed: int, tmp_path: Path) -> None:
-    with pytest.raises(BrimfulError, match=r"step 1 with rows_per_micro_batch 1: lower packing\.capacity"):
+    with pytest.raises(BrimfulError, match=r"step 1: micro-batches have one row; lower packing\.capacity"):
         trainer_of(tmp_path, seed, 1, rows=0).run("test")
 
 
@@ -187,62 +151,6 @@ def test_other_errors_stay_what_they_are(seed: int, tmp_path: Path, monkeypatch:
     monkeypatch.setattr(trainer, "loss", broken)
     with pytest.raises(RuntimeError, match="shapes do not match"):
         trainer.run("test")
-
-
-def test_a_checkpoint_made_afterwards_goes_on_with_the_smaller_size(seed: int, tmp_path: Path) -> None:
-    """And does not halve it again; one made before goes on with the larger size, and may."""
-    settings = {"checkpoint_every": 1, "keep_checkpoints": 100}
-    whole = trainer_of(tmp_path, seed, 4, rows=2, begins=20, **settings)
-    whole.run("test")
-    folder = tmp_path / "checkpoints"
-    fell = {done: state["micro_batches"]["fell_to"] for done, state in checkpoint.states(folder).items()}
-    assert {fell[1], fell[2], fell[3], fell[4]} == {None}
-    assert {fell[5], fell[6], fell[7], fell[8]} == {2}
-    for last, at, smaller in ((6, 2, 2), (3, 4, None)):
-        for done in checkpoint.states(folder):
-            if done > last:
-                (folder / f"step-{done}" / "checkpoint.json").unlink()
-        again = trainer_of(tmp_path, seed, 4, auto=False)  # as its config.yaml, which has the number, says
-        assert again.resume()
-        assert (again.progress.step, again.training.micro_batches.fell_to) == (last, smaller)
-        assert again.training.micro_batches.auto
-        again.run("test")
-        assert set(made(again)) == {at}
-        assert losses(tmp_path) == pytest.approx(losses(whole.directory), rel=2e-5)
-    smallest = trainer_of(tmp_path, seed, 1, auto=False, **settings)
-    assert smallest.resume()
-    assert smallest.stream.rows_per_micro_batch == 1  # type: ignore[attr-defined]
-
-
-RANK = """
-import sys
-from datetime import timedelta
-from pathlib import Path
-import torch.distributed as dist
-import test_micro_batch as toy
-from brimful.base.distributed import world
-
-dist.init_process_group("gloo", timeout=timedelta(seconds=60))
-with world() as ranks:
-    assert ranks.least(7 - ranks.rank) == 6
-    rows = 2 if ranks.rank == 1 else 1 << 30
-    runtime = toy.Runtime(ranks, "fp32")
-    trainer = toy.trainer_of(Path(sys.argv[1], str(ranks.rank)), 5, 4, rows=rows, begins=3, runtime=runtime)
-    trainer.run("test")
-    assert set(toy.made(trainer)[5:]) == {2}, toy.made(trainer)
-    assert toy.made(trainer)[:4] == [4] * 4
-dist.destroy_process_group()
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.distributed
-def test_all_ranks_halve_where_one_must(tmp_path: Path) -> None:
-    said = on_two_ranks(RANK, tmp_path)
-    assert said.count("continuing with 2") == 1
-    alone = trainer_of(tmp_path / "alone", 5, 2, auto=False)
-    alone.run("test")
-    assert losses(tmp_path / "0") == pytest.approx(losses(tmp_path / "alone"), rel=2e-5)
 
 
 # Which size

@@ -388,7 +388,7 @@ def test_negative_settings_are_refused(name):
     ("key", "value"),
     [
         *(("best", {"x": None}), ("best", [2]), ("best", ["2", 0.5]), ("ranks", "two"), ("cursor", 3)),
-        *(("cursor", {"x": 1}), ("micro_batches", {"fell_to": "x"}), ("loss_scaling", {"scale": None})),
+        *(("cursor", {"x": 1}), ("loss_scaling", {"scale": None})),
         *(("totals", {"tokens": "many"}), ("totals", {"x": 1}), ("guard", {"left_out": [None]})),
         ("guard", {"mean": None}),
     ],

@@ -1,34 +1,21 @@
-"""Runs tasks in a pool of processes on this machine, or on a Ray cluster.
+"""Runs tasks in a pool of processes on this machine.
 
 A task is a pure function of its arguments and commits its output atomically. So an engine may run tasks in
 any order, run one twice, and kill one at any time: the output is the same.
 """
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, Protocol, Self, TypeVar
+from typing import Self, TypeVar
 
 from brimful.base.console import progress, warn
 from brimful.base.errors import BrimfulError
 from brimful.base.system import usable_cores
-from brimful.corpus.engines.outcomes import DiedError, LostError, Outcome
-
-MOST_LOSSES = 3
-"""A task during which this many machines were lost is not tried again: it may be what ends them."""
+from brimful.corpus.engines import local_pool
+from brimful.corpus.engines.local_pool import DiedError
 
 T = TypeVar("T")
 R = TypeVar("R")
-
-
-class Backend(Protocol):
-    """Runs single tasks, which it knows by their numbers."""
-
-    slots: int
-
-    def start(self, number: int, function: Callable[[Any], Any], task: Any) -> None: ...
-    def wait(self) -> list[tuple[int, Outcome]]: ...
-    def stop(self) -> None: ...
-    def close(self) -> None: ...
 
 
 class Engine:
@@ -37,21 +24,17 @@ class Engine:
     Tasks always run in other processes: a task that hangs or dies disturbs no other.
 
     Args:
-        engine: processes on this machine, or a running Ray cluster.
-        workers: how many tasks run at once; 0 means one for each core (with ray, each CPU of the cluster).
+        workers: how many tasks run at once; 0 means one for each core.
     """
 
-    def __init__(self, engine: Literal["local", "ray"] = "local", workers: int = 0) -> None:
-        self._engine, self._workers = engine, workers
-        self._backend: Backend | None = None
+    def __init__(self, workers: int = 0) -> None:
+        self._pool = local_pool.LocalPool(workers or usable_cores())
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._backend is not None:
-            self._backend.close()
-            self._backend = None
+        self._pool.close()
 
     def run(
         self,
@@ -64,8 +47,7 @@ class Engine:
         """Run `function` on every task and return the results in the order of the tasks.
 
         A task whose worker process dies is tried once more after the others, alone, in case memory was short.
-        A task whose machine is lost is tried again, with others beside it. An exception of a task is raised
-        here unchanged. In each case no task is running when this returns.
+        An exception of a task is raised here unchanged. In each case no task is running when this returns.
 
         Args:
             function: can be imported by name in another process.
@@ -75,15 +57,14 @@ class Engine:
                 not count against the task: see brimful.corpus.engines.watchdog.
 
         Raises:
-            BrimfulError: two workers died on the same task, three machines were lost during the same task, or
-                workers cannot start.
+            BrimfulError: two workers died on the same task, or workers cannot start.
         """
         if not tasks:
             return []
-        backend = self._backend = self._backend or _backend(self._engine, self._workers)
+        pool = self._pool
         waiting, alone = deque(range(len(tasks))), deque[int]()
-        known = [explained(task) for task in tasks]
-        died, losses = set[int](), Counter[int]()
+        explained_before = [explained(task) for task in tasks]
+        died = set[int]()
         results: dict[int, R] = {}
         running = 0
         try:
@@ -91,41 +72,27 @@ class Engine:
                 while len(results) < len(tasks):
                     if not running and not waiting:
                         waiting.append(alone.popleft())
-                    while waiting and running < backend.slots:
+                    while waiting and running < pool.slots:
                         number = waiting.popleft()
-                        backend.start(number, function, tasks[number])
+                        pool.start(number, function, tasks[number])
                         running += 1
-                    for number, (value, error) in backend.wait():
+                    for number, (value, error) in pool.wait():
                         task, running = tasks[number], running - 1
                         if error is None:
                             results[number] = value
                             advance(1, name(task))
-                        elif isinstance(error, LostError):
-                            losses[number] += 1
-                            _note_loss(name(task), losses[number])
-                            waiting.appendleft(number)
                         elif not isinstance(error, DiedError):
                             raise error
-                        elif (found := explained(task)) > known[number]:
-                            known[number] = found
+                        elif (causes := explained(task)) > explained_before[number]:
+                            explained_before[number] = causes
                             waiting.appendleft(number)
                         else:
                             _note_death(name(task), error, number in died)
                             died.add(number)
                             alone.append(number)
         finally:
-            backend.stop()
+            pool.stop()
         return [results[number] for number in range(len(tasks))]
-
-
-def _backend(engine: str, workers: int) -> Backend:
-    if engine == "ray":
-        from brimful.corpus.engines.ray_engine import RayCluster
-
-        return RayCluster(workers)
-    from brimful.corpus.engines.local_pool import LocalPool
-
-    return LocalPool(workers or usable_cores())
 
 
 def _note_death(name: str, how: DiedError, again: bool) -> None:
@@ -135,12 +102,3 @@ def _note_death(name: str, how: DiedError, again: bool) -> None:
             " workers=1 or without that input: what is finished is kept"
         )
     warn(f"a worker process {how} while it worked on {name}; trying again after the others")
-
-
-def _note_loss(name: str, losses: int) -> None:
-    if losses >= MOST_LOSSES:
-        raise BrimfulError(
-            f"{MOST_LOSSES} machines were lost while they worked on {name}; run again without that input, or"
-            " on machines with more memory: what is finished is kept"
-        )
-    warn(f"a machine was lost while it worked on {name}; trying again")

@@ -7,11 +7,13 @@ caller. When it closes, because the caller closed the pool or was killed, the wo
 """
 
 import os
+import pickle
 import select
 import signal
 import subprocess
 import sys
 import threading
+import traceback
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from multiprocessing import connection
@@ -20,7 +22,6 @@ from typing import Any
 
 from brimful.base.console import printed, prints
 from brimful.base.errors import BrimfulError
-from brimful.corpus.engines.outcomes import DiedError, Outcome, attempt, pack, unpack
 
 PROGRAM = """
 import sys
@@ -33,6 +34,32 @@ serve(pipe, {printing})
 # There is one process for each core already, so libraries need no threads.
 ENVIRONMENT = {"TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 READY = b""
+Outcome = tuple[Any, Exception | None]
+"""What a task returned, or what it raised; or `DiedError`."""
+
+
+class DiedError(Exception):
+    """The process that ran a task ended; the text completes the sentence "a worker process ..."."""
+
+
+def attempt(packed: bytes) -> bytes:
+    """Run a packed task and return its packed Outcome, even if the task raises."""
+    try:
+        function, task = pickle.loads(packed)
+        return pickle.dumps((function(task), None))
+    except BrimfulError as error:
+        return pickle.dumps((None, error))
+    except Exception as error:
+        where = f"in a worker process:\n{''.join(traceback.format_exception(error)).rstrip()}"
+        error.add_note(where)  # a traceback cannot be pickled
+        try:
+            failed = pickle.dumps((None, error))
+            pickle.loads(failed)
+        except Exception:  # some exceptions cannot be pickled, such as those with required arguments
+            plain = RuntimeError(f"{type(error).__name__}: {error}")
+            plain.add_note(where)
+            failed = pickle.dumps((None, plain))
+        return failed
 
 
 def _die_with_parent(descriptor: int) -> None:
@@ -94,7 +121,8 @@ class _Worker:
             code = self.kill()
         else:
             self._ready = True
-            return None if message == READY else unpack(message)
+            outcome: Outcome | None = None if message == READY else pickle.loads(message)
+            return outcome
         if code >= 0 and not self._ready:
             raise BrimfulError(f"worker processes cannot start (exit code {code}; their messages are above)")
         if code >= 0:
@@ -118,8 +146,12 @@ class LocalPool:
         self._busy: dict[Any, _Worker] = {}
 
     def start(self, number: int, function: Callable[[Any], Any], task: Any) -> None:
-        """Run a task in a free worker; fewer than `slots` tasks may be running."""
-        packed = pack(function, task)
+        """Run a task in a free worker; fewer than `slots` tasks may be running.
+
+        Args:
+            function: is sent by name, so it must be importable there.
+        """
+        packed = pickle.dumps((function, task))
         while self._idle and not self._idle[-1].is_alive():
             self._idle.pop().kill()  # it was killed while idle: no task is to blame
         worker = self._idle.pop() if self._idle else _Worker()

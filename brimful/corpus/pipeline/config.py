@@ -49,12 +49,8 @@ class PrepareConfig:
     validation_share: float = 0.01
     """The fraction of documents held out for validation, chosen by a hash of their text: 0 for none, 1 where
     no model is trained on the text."""
-    engine: Literal["local", "ray"] = "local"
-    """Where the work is done: processes on this machine; or a running Ray cluster, at RAY_ADDRESS or the one
-    that this machine belongs to."""
     workers: int = 0
-    """How many tasks run at once: fewer where memory is short. 0 means one for each core (with ray, of the
-    cluster)."""
+    """How many tasks run at once: fewer where memory is short. 0 means one for each core."""
     document_seconds: float = 30.0
     """Skip and report a document that takes more CPU seconds than this to clean; more for books on a slow
     machine."""

@@ -3,7 +3,7 @@
     clean (a task a text part) -> duplicates (the whole corpus) -> tokenizer -> tokenize (a task a shard)
 
 Each stage skips what is finished already. The output depends on the inputs and the settings alone: not on the
-number of workers, the engine, the number of machines, or kills.
+number of workers, or kills.
 """
 
 import re
@@ -63,7 +63,7 @@ from brimful.corpus.shards import MANIFEST, write_manifest
 from brimful.corpus.words.word_lists import word_list
 
 # Where and how the work is done; the output does not depend on these.
-VOLATILE = ("paths", "out", "workers", "engine", "retrain_tokenizer", "dry_run")
+VOLATILE = ("paths", "out", "workers", "retrain_tokenizer", "dry_run")
 CLEANING = "cleaning version"  # its name among the settings in MANIFEST.json
 LEXICON_CHARACTERS = 2_000_000
 """Characters of the text that are looked through for the words of a lexicon, of all parts alike."""
@@ -96,7 +96,7 @@ def prepare_corpus(config: PrepareConfig) -> Record:
     with FolderLock() as lock:
         lock.take(out)
         inventory = open_inventory(out, inputs)
-        with Engine(config.engine, config.workers) as engine:
+        with Engine(config.workers) as engine:
             facts = preparation.run(inventory, engine)
         write_yaml(out / "config.yaml", config)
     if config.validation_share and not facts["documents"]["validation"]:

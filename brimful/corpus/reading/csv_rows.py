@@ -7,7 +7,7 @@ from itertools import chain
 from typing import Any
 
 from brimful.corpus.reading.dialects import Dialect
-from brimful.corpus.reading.faults import AFTER_UNCLOSED, UNCLOSED, UNCLOSED_LONG, Report
+from brimful.corpus.reading.faults import AFTER_QUOTE, AFTER_UNCLOSED, UNCLOSED, UNCLOSED_LONG, Report
 
 # A row of more characters than this is taken for an unclosed quote.
 LONGEST_ROW = 1 << 24
@@ -35,7 +35,7 @@ class CsvRows:
 
     def __init__(self, lines: Iterable[str | None], dialect: Dialect, report: Report, first: int = 1) -> None:
         csv.field_size_limit(2 * LONGEST_ROW)
-        self._dialect = dialect
+        self._delimiter, self._quote = dialect.delimiter, dialect.quote
         self._report = report
         self._new = iter(lines)
         self._again: deque[str | None] = deque()
@@ -55,8 +55,7 @@ class CsvRows:
                 rows = self._reader()
                 is_at_end = "end of data" in str(error)
                 if len(self._held) == 1 and not is_at_end:
-                    held = self._held
-                    row = [] if held[0] is None else next(self._dialect.reader(held, strict=False), [])
+                    row = self._lenient()
                 else:
                     spare -= self._cost
                     line = self._first
@@ -83,7 +82,14 @@ class CsvRows:
         self._cost = 0
 
     def _reader(self) -> Any:
-        return self._dialect.reader(self._lines(), strict=True)
+        return csv.reader(self._lines(), delimiter=self._delimiter, quotechar=self._quote, strict=True)
+
+    def _lenient(self) -> list[str]:
+        """The row of a line with text behind a closing quote."""
+        if self._held[0] is None:
+            return []
+        self._report.lose(AFTER_QUOTE, self._first)
+        return next(csv.reader(self._held, delimiter=self._delimiter, quotechar=self._quote), [])
 
     def _lines(self) -> Iterator[Any]:
         """The lines, held until their row ends; None makes the reader fail."""

@@ -1,12 +1,12 @@
-"""Rows of CSV and TSV, in the dialect that the file shows."""
+"""Rows of CSV and TSV, in the dialect of the file."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 
 from brimful.corpus.reading.csv_rows import CsvRows
-from brimful.corpus.reading.dialects import SAMPLE, Dialect, Shown, find_dialect, joined_rows
-from brimful.corpus.reading.faults import Report
+from brimful.corpus.reading.dialects import SAMPLE_CHARACTERS, Dialect, DialectOptions, find_dialect
+from brimful.corpus.reading.faults import LATE_QUOTE, Report
 
 Lines = Iterator[str | None]
 """The lines of a file, with their ends; None stands for a line that was too long."""
@@ -19,96 +19,66 @@ class Sheet:
     """A file of delimited rows that has been opened.
 
     Attributes:
-        rows: without the header.
+        lines: from its beginning.
     """
 
-    shown: Shown
-    rows: Numbered
+    dialect: Dialect
+    lines: Lines
+
+    def rows(self, report: Report) -> Numbered:
+        """The rows behind the header."""
+        skipped = self.dialect.skipped
+        rows = read_rows(islice(self.lines, skipped, None), self.dialect, report, skipped + 1)
+        if self.dialect.has_header:
+            for _, row in rows:
+                if row:
+                    break
+        return rows
 
 
 def open_sheet(
-    lines: Lines,
-    form: str,
-    wanted: Sequence[str],
-    report: Report,
-    known: Callable[[Shown], Shown] = lambda shown: shown,
+    lines: Lines, form: str, wanted: Sequence[str], options: DialectOptions, path: str
 ) -> Sheet | None:
-    """Find the dialect and the header of a file; None if it has no line that is not empty.
+    """Find the dialect of a file; None if it has no line that is not empty.
 
     Args:
         form: "csv" or "tsv".
         wanted: names of columns, or their numbers from 1 if there is no header.
-        known: corrects what the file shows by what is known of it.
+
+    Raises:
+        BrimfulError: as `find_dialect`.
     """
-    head, complete = _ahead(lines)
-    bare = [_without_end(line) for line in head]
-    if not any(bare):
-        return None
-    shown = known(find_dialect(bare, form, wanted, complete=complete))
-    return sheet_of(chain(head, lines), shown, report)
-
-
-def sheet_of(lines: Lines, shown: Shown, report: Report) -> Sheet:
-    """The sheet of lines from the beginning of a file, in a dialect that is known."""
-    for message in filter(None, (shown.otherwise, shown.doubt)):
-        report.note(message)
-    rows = read_rows(islice(lines, shown.skipped, None), shown, report, shown.skipped + 1)
-    if shown.has_header:
-        for _, row in rows:
-            if row:
-                break
-    return Sheet(shown, rows)
-
-
-def _ahead(lines: Lines, begin: Iterable[str | None] = ()) -> tuple[list[str | None], bool]:
-    """The next lines, and whether they are all that there are."""
-    ahead = [*begin]
-    size = 0
+    head: list[str | None] = []
+    characters, complete = 0, True
     for line in lines:
-        ahead.append(line)
-        size += len(line or "") + 1
-        if size > SAMPLE:
-            return ahead, False
-    return ahead, True
+        head.append(line)
+        characters += len(line or "") + 1
+        if characters > SAMPLE_CHARACTERS:
+            complete = False
+            break
+    sample = [(line or "").rstrip("\r\n") for line in head]
+    if not any(sample):
+        return None
+    dialect = find_dialect(sample, form, wanted, options, path, complete=complete)
+    return Sheet(dialect, chain(head, lines))
 
 
-def _without_end(line: str | None) -> str:
-    return (line or "").rstrip("\r\n")
-
-
-def read_rows(lines: Lines, shown: Shown, report: Report, first: int = 1) -> Numbered:
-    """The rows of lines in a dialect that is known.
+def read_rows(lines: Lines, dialect: Dialect, report: Report, first: int = 1) -> Numbered:
+    """The rows of lines in a dialect.
 
     Args:
         first: the number of the first line.
     """
-    dialect = shown.dialect
     if dialect.quote:
         return iter(CsvRows(lines, dialect, report, first))
-    if dialect.is_plain:
-        return _plain(lines, shown, report, first)
-    return _escaped(lines, dialect, first)
+    return _plain(lines, dialect, report, first)
 
 
-def _escaped(lines: Lines, dialect: Dialect, first: int) -> Numbered:
-    for row in joined_rows(map(_without_end, lines)):
-        yield first, dialect.split(row) if row else []
-        first += 1 + row.count("\n")
-
-
-def _plain(lines: Lines, shown: Shown, report: Report, first: int) -> Numbered:
-    delimiter = shown.dialect.delimiter
+def _plain(lines: Lines, dialect: Dialect, report: Report, first: int) -> Numbered:
+    delimiter = dialect.delimiter
     opening = f'{delimiter}"'
-    is_open = shown.is_open
     for number, line in enumerate(lines, first):
-        if is_open and line and '"' in line and (line[0] == '"' or opening in line):
-            # The first field that begins with a quote: what follows shows whether it is quoted.
-            head, complete = _ahead(lines, [line])
-            name = delimiter.join(shown.header)
-            found = find_dialect([name, *map(_without_end, head)], "tsv", shown.header, complete=complete)
-            dialect = found.dialect if found.dialect.delimiter == delimiter else shown.dialect
-            if found.doubt:
-                report.note(found.doubt)
-            yield from read_rows(chain(head, lines), Shown(dialect=dialect, header=[]), report, number)
-            return
-        yield number, _without_end(line).split(delimiter) if line and line.strip("\r\n") else []
+        row = (line or "").rstrip("\r\n")
+        if dialect.is_open and '"' in row and (row[0] == '"' or opening in row):
+            report.lose(LATE_QUOTE, number)
+        yield number, row.split(delimiter) if row else []

@@ -26,6 +26,15 @@ _QUOTE = "has a quote that is never closed; one within a quoted text must be dou
 UNCLOSED = Fault("quote never closed, its line skipped", _QUOTE)
 UNCLOSED_LONG = Fault("quote not closed within 16 MB, its line skipped", _QUOTE)
 AFTER_UNCLOSED = Fault("lines skipped after a quote that is never closed", _QUOTE)
+AFTER_QUOTE = Fault(
+    "rows with text behind a closing quote, read without the quotes",
+    "has text behind a closing quote; one within a quoted text must be doubled",
+)
+LATE_QUOTE = Fault(
+    "rows with a field that begins with a quote, which is kept (--read.quote '\"' reads what it encloses)",
+    "is the first with a field that begins with a quote: --read.quote none keeps such quotes, --read.quote"
+    " '\"' reads what they enclose",
+)
 SHORT = Fault("rows cut short", "has fewer fields than the header")
 LONG = Fault("rows longer than the header", "has more fields than the header")
 NOT_JSON = Fault("broken JSON lines", "is not JSON")

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from brimful.corpus.reading.archives import read_chunks
-from brimful.corpus.reading.dialects import find_dialect
 from brimful.corpus.reading.inputs import format_of
 
 _HEAD = 1 << 16
@@ -116,7 +115,7 @@ def _kind(text: str, named: str, wanted: tuple[str, ...], *, complete: bool) -> 
         return named
     begin = lines[0].lstrip(" \t\ufeff\r\x1e")[:1]
     if named not in ("json", "jsonl") and begin not in ("{", "["):
-        return _delimited(lines, wanted, complete) if named == "text" else named
+        return _delimited(lines, wanted) if named == "text" else named
     first, second = (_value(line) for line in [*lines, ""][:2])
     if named in ("json", "jsonl"):
         if first is None and begin in ("{", "["):
@@ -162,13 +161,16 @@ def _first_of(text: str) -> object:
     return value if rest[end:].lstrip()[:1] in (",", "]") else None
 
 
-def _delimited(lines: list[str], wanted: tuple[str, ...], complete: bool) -> str:
-    """ "tsv" or "csv", if the first line is a header with a column that is wanted; otherwise "text"."""
-    if len(lines) < 3 or not any(name in lines[0] for name in wanted):
+def _delimited(lines: list[str], wanted: tuple[str, ...]) -> str:
+    """ "tsv" or "csv", if the first line is a header with a column that is wanted, or columns are wanted by
+    number and all lines have as many tabs; otherwise "text"."""
+    if len(lines) < 3:
         return "text"
-    lines = [line.removesuffix("\r") for line in lines]
+    tabs = {line.count("\t") for line in lines}
+    if any(name.isdecimal() for name in wanted) and len(tabs) == 1 and tabs != {0}:
+        return "tsv"
     for form, delimiter in (("tsv", "\t"), ("csv", ",")):
-        shown = find_dialect(lines, form, wanted, complete=complete)
-        if shown.dialect.delimiter == delimiter and {*wanted} & {*shown.header} and len(shown.header) > 1:
+        names = [name.strip('" \r') for name in lines[0].split(delimiter)]
+        if len(names) > 1 and {*wanted} & {*names}:
             return form
     return "text"

@@ -29,7 +29,10 @@ from typing import Any, Literal
 
 import msgspec
 
-from brimful.corpus.reading.delimited import Sheet, open_sheet, read_rows, sheet_of
+from brimful.base.errors import BrimfulError
+from brimful.corpus.cleaning.wrapped import count_full_lines, join_lines
+from brimful.corpus.reading.delimited import Sheet, open_sheet, read_rows
+from brimful.corpus.reading.dialects import MISSING, DialectOptions
 from brimful.corpus.reading.failures import reporting
 from brimful.corpus.reading.faults import LONG, SHORT, Counting
 from brimful.corpus.reading.forms import form_of
@@ -45,18 +48,22 @@ from brimful.corpus.reading.lines import (
 )
 from brimful.corpus.reading.lines import check_encoding as check_encoding
 from brimful.corpus.reading.tables import no_field, read_column, say_columns
-from brimful.corpus.reading.values import cell, joined
+from brimful.corpus.reading.values import joined
 
 # Bytes of text that are decoded at once.
 RUN = 1 << 16
 # Longer files, paragraphs and lines are cut into pieces of this many bytes, to bound memory.
 LONGEST_PIECE = 1 << 22
+# How much of a file shows whether its lines were wrapped.
+WATCHED_LINES = 2000
+_WATCHED_CHARACTERS = 200 * WATCHED_LINES
+WRAPPED = f"of the first {WATCHED_LINES:,} lines end at one width (--read.join-lines joins wrapped lines)"
 # A longer line of .jsonl, .csv and .tsv is skipped, since a piece of a record cannot be read.
 LONGEST_RECORD = 1 << 24
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReadConfig:
+class ReadConfig(DialectOptions):
     """How input files become documents."""
 
     split: Literal["file", "paragraph", "line"] = "file"
@@ -65,6 +72,13 @@ class ReadConfig:
     """The field or column of records that holds the text; a number counts columns if there is no header."""
     encoding: str = "utf-8"
     """Encoding of the text files; a byte order mark, and what a page declares, override it."""
+    join_lines: bool = False
+    """Join the lines of paragraphs that a program wrapped, except in pages."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.join_lines and self.split == "line":
+            raise BrimfulError("read.join_lines needs read.split file or paragraph, not line")
 
 
 Raw = tuple[int, str]  # record number, text
@@ -88,11 +102,33 @@ def read_documents(span: Span, config: ReadConfig, issues: Counter[str]) -> Iter
         return iter(())
     if form.note and not span.begin:
         issues[form.note] += 1
-    if kind == "text":
-        return _text(span, config, issues)
     if kind == "html":
         return _html(span, config, issues)
-    return _counting_nul(_RECORDS[kind](span, config, issues), issues)
+    if kind == "text":
+        documents = _text(span, config, issues)
+    else:
+        documents = _counting_nul(_RECORDS[kind](span, config, issues), issues)
+    if config.join_lines:
+        return ((number, join_lines(text)) for number, text in documents)
+    if span.begin:
+        return iter(documents)
+    return _watching_width(iter(documents), kind == "text" and config.split == "line", issues)
+
+
+def _watching_width(documents: Iterator[Raw], are_lines: bool, issues: Counter[str]) -> Iterator[Raw]:
+    """The documents; an issue says where most of their first lines end at one width."""
+    lines: list[str] = []
+    for document in documents:
+        lines += document[1][:_WATCHED_CHARACTERS].split("\n")
+        if not are_lines:
+            lines.append("")
+        yield document
+        if len(lines) >= WATCHED_LINES:
+            break
+    count = count_full_lines(lines[:WATCHED_LINES])
+    if count:
+        issues[WRAPPED] += count
+    yield from documents
 
 
 def _counting_nul(documents: Iterable[Raw], issues: Counter[str]) -> Iterator[Raw]:
@@ -259,54 +295,51 @@ def _json_parser(field: str) -> Callable[[str], Any]:
 
 
 def _sheet(span: Span, config: ReadConfig, issues: Counter[str]) -> Iterator[Raw]:
-    form = form_of(span.path, [config.field]).kind
-    report = Counting(issues)
-    if span == Span(path=span.path):
-        boundary = LINE if form == "tsv" else None
-        sheet = open_sheet(_with_ends(span, config, issues, boundary), form, [config.field], report)
-    else:  # the beginning of the file tells how its spans are read
-        head = _head(span.path, form, config)
-        if head is None or not head.shown.dialect.is_plain:
-            if not span.begin:
-                yield from _sheet(Span(path=span.path), config, issues)
-            return
-        lines = _with_ends(span, config, issues, LINE)
-        if span.begin:
-            sheet = Sheet(head.shown, read_rows(lines, head.shown, report))
-        else:
-            sheet = sheet_of(lines, head.shown, report)
+    kind = form_of(span.path, [config.field]).kind
+    is_whole = span == Span(path=span.path)
+    boundary = LINE if kind == "tsv" or not is_whole else None
+    # The beginning of the file tells how its spans are read.
+    sheet = _open_sheet(Span(path=span.path), kind, config, issues if is_whole else Counter(), boundary)
     if sheet is None:
         return
-    header = sheet.shown.header
+    dialect, report = sheet.dialect, Counting(issues)
+    if is_whole:
+        rows = sheet.rows(report)
+    elif dialect.quote:  # it was written with quotes since it was divided
+        if not span.begin:
+            yield from _sheet(Span(path=span.path), config, issues)
+        return
+    else:
+        lines = _with_ends(span, config, issues, LINE)
+        rows = read_rows(lines, dialect, report) if span.begin else Sheet(dialect, lines).rows(report)
+    header = dialect.header
     if config.field not in header:
         raise no_field(span.path, config.field, header)
     column = header.index(config.field)
     say_columns(header, config.field, span, report)
-    for number, (line, row) in enumerate(sheet.rows):
+    for number, (line, row) in enumerate(rows):
         if len(row) <= column:
             if row:
                 report.lose(SHORT, line)
             continue
         if len(row) != len(header):
             report.lose(LONG if len(row) > len(header) else SHORT, line)
-        text = cell(row[column])
-        if text is not None and text is not row[column]:
-            issues['cells written as ="...", read as what is quoted'] += 1
-        if text is None:
+        if row[column] == MISSING:
             issues[f"records without a text {config.field!r}"] += 1
         else:
-            yield number, text
+            yield number, row[column]
 
 
-def _head(path: str, form: str, config: ReadConfig) -> Sheet | None:
-    lines = _with_ends(Span(path=path), config, Counter(), LINE)
-    return open_sheet(lines, form, [config.field], Counting(Counter()))
+def _open_sheet(
+    span: Span, kind: str, config: ReadConfig, issues: Counter[str], boundary: Boundary | None
+) -> Sheet | None:
+    return open_sheet(_with_ends(span, config, issues, boundary), kind, [config.field], config, span.path)
 
 
 def is_quoted(path: str, config: ReadConfig) -> bool:
     """Whether rows of a .tsv may hold line ends, so that it cannot be divided."""
-    head = _head(path, "tsv", config)
-    return head is not None and not head.shown.dialect.is_plain
+    sheet = _open_sheet(Span(path=path), "tsv", config, Counter(), LINE)
+    return sheet is not None and bool(sheet.dialect.quote)
 
 
 def _with_ends(

@@ -1,27 +1,15 @@
-"""Values that stand for texts: cells as Excel and databases write them, and lists."""
+"""Lists that stand for texts."""
 
 import re
 import unicodedata
 from itertools import pairwise
 from typing import Any
 
-from brimful.corpus.reading.dialects import MISSING
 from brimful.corpus.reading.faults import Report
 
 # Words are shorter than this on average; sentences without spaces are longer.
 _LONGEST_WORDS = 10
 _SPACE = re.compile(r"\s")
-_FORMULA = re.compile(r'="(.*)"', re.DOTALL)
-
-
-def cell(value: str) -> str | None:
-    """The text of a cell; None if it is missing, which PostgreSQL and MySQL write as backslash and N.
-
-    Excel reads a cell written as ="..." as the text in the quotes.
-    """
-    if value.startswith('="') and (match := _FORMULA.fullmatch(value)):
-        return match[1].replace('""', '"')
-    return None if value == MISSING else value
 
 
 def joined(values: list[Any], report: Report) -> str | None:

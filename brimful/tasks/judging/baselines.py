@@ -20,7 +20,7 @@ from brimful.model.encoder import Encoder
 from brimful.model.inference import text_vectors
 from brimful.tables.table import Table
 from brimful.tasks.data import TaskData, cut_part, drawn
-from brimful.tasks.judging.speed import Answer
+from brimful.tasks.judging.comparison import Answer
 from brimful.tasks.task import Task
 from brimful.train.objective import Runtime
 

@@ -6,16 +6,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from brimful.base.errors import BrimfulError
 from brimful.corpus.engines import local_pool
-from brimful.corpus.engines.engine import Engine
-from brimful.corpus.engines.outcomes import LostError, Outcome
 from builders.engine_tasks import (
     ENVIRONMENT,
     Task,
@@ -96,50 +92,6 @@ def test_an_explained_death_is_no_strike(tmp_path: Path) -> None:
     with local() as engine, pytest.raises(BrimfulError, match="signal 11"):
         engine.run(die_always, tasks(tmp_path), "test", explained=explained)
     assert len(list(tmp_path.glob("2-*"))) == 5 + 2
-
-
-class Losing:
-    """A backend of two slots that loses the machines of its first `losses` starts, and runs the rest."""
-
-    slots = 2
-
-    def __init__(self, losses: int) -> None:
-        self.losses = losses
-        self.running: list[tuple[int, Outcome]] = []
-        self.most = 0
-
-    def start(self, number: int, function: Callable[[Any], Any], task: Any) -> None:
-        self.running.append((number, (None, LostError()) if self.losses > 0 else (function(task), None)))
-        self.losses -= 1
-        self.most = max(self.most, len(self.running))
-
-    def wait(self) -> list[tuple[int, Outcome]]:
-        return [self.running.pop(0)]
-
-    def stop(self) -> None:
-        self.running.clear()
-
-    close = stop
-
-
-@pytest.mark.parametrize("losses", [1, 2, 3])
-def test_tasks_of_lost_machines_run_again_beside_others(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path, losses: int
-) -> None:
-    backend = Losing(losses)
-    monkeypatch.setattr("brimful.corpus.engines.engine._backend", lambda engine, workers: backend)
-    assert local().run(square, tasks(tmp_path), "test", lambda task: f"part {task[0]}") == [0, 1, 4, 9]
-    assert backend.most == 2
-    said = capfd.readouterr().err
-    assert said.count("a machine was lost while it worked on part ") == min(losses, 2)  # each part once
-
-
-def test_a_task_that_loses_one_machine_after_the_other_is_an_error(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr("brimful.corpus.engines.engine._backend", lambda engine, workers: Losing(100))
-    with pytest.raises(BrimfulError, match=r"^3 machines were lost while they worked on 0;"):
-        local().run(square, [(0, "")], "test", lambda task: str(task[0]))
 
 
 def test_what_a_task_raises_is_raised_and_the_others_end(tmp_path: Path) -> None:
@@ -248,9 +200,3 @@ def start_sleeper(folder: Path) -> tuple["subprocess.Popen[str]", list[int]]:
     workers = [int(path.name) for path in folder.iterdir()]
     assert not any(gone(worker) for worker in workers)
     return process, workers
-
-
-def test_without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "ray", None)
-    with Engine("ray") as engine, pytest.raises(BrimfulError, match=r"'brimful\[ray\]'"):
-        engine.run(square, [(1, "")], "test")

@@ -396,5 +396,5 @@ def test_a_sentencepiece_model_names_the_packages(tmp_path: Path, monkeypatch: p
     (tmp_path / "config.json").write_text('{"model_type": "xlm-roberta"}')
     (tmp_path / "sentencepiece.bpe.model").write_bytes(b"\n\x0e")
     for path in (tmp_path, tmp_path / "sentencepiece.bpe.model"):
-        with pytest.raises(BrimfulError, match="SentencePiece model.*pip install sentencepiece protobuf"):
+        with pytest.raises(BrimfulError, match=r"SentencePiece model.*pip install sentencepiece protobuf"):
             load(path)

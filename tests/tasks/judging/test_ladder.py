@@ -15,7 +15,7 @@ from brimful.commands.finetune import finetune
 from brimful.commands.report import report
 from brimful.hf.folders import save_model
 from brimful.reports.screen import show_result
-from brimful.stages.finetune_config import default_rate
+from brimful.stages.task_options import default_rate
 from brimful.tables.question_files import Answer, QuestionTable
 from brimful.tables.table import Table
 from brimful.tasks.answer_form import Prediction, Scored

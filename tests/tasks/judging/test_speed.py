@@ -7,7 +7,13 @@ import pytest
 
 from brimful.base.resources import CoreUse
 from brimful.tables.table import Table
-from brimful.tasks.judging.speed import LATENCY_TEXTS, MAX_SECONDS, MAX_THROUGHPUT_TEXTS, Speed, speeds_of
+from brimful.tasks.judging.comparison import (
+    LATENCY_TEXTS,
+    MAX_SECONDS,
+    MAX_THROUGHPUT_TEXTS,
+    Speed,
+    speeds_of,
+)
 
 
 class Model:
@@ -15,10 +21,10 @@ class Model:
 
     def __init__(self, seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
         self.seconds, self.now, self.sizes = seconds, 0.0, list[int]()
-        monkeypatch.setattr("brimful.tasks.judging.speed.time.perf_counter", lambda: self.now)
+        monkeypatch.setattr("brimful.tasks.judging.comparison.time.perf_counter", lambda: self.now)
         use = CoreUse(cores=2.0, load=4.0, stolen=0.0, withheld=0.5)
-        monkeypatch.setattr("brimful.tasks.judging.speed.CoreWatch.look", lambda watch, threads: use)
-        monkeypatch.setattr("brimful.tasks.judging.speed.usable_cores", lambda: 2.0)
+        monkeypatch.setattr("brimful.tasks.judging.comparison.CoreWatch.look", lambda watch, threads: use)
+        monkeypatch.setattr("brimful.tasks.judging.comparison.usable_cores", lambda: 2.0)
 
     def answer(self, table: Table) -> None:
         self.sizes.append(len(table))

@@ -1,18 +1,18 @@
-"""The options of `brimful finetune` and what they decide together; and those that every verb of tasks has."""
+"""The options of `brimful finetune`, `evaluate` and `check`, and those that every verb of tasks has."""
 
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from brimful.base.config import build, incidental, read_yaml, require_positive, require_seeds
+from brimful.base.config import Argument, build, incidental, read_yaml, require_positive, require_seeds
 from brimful.base.console import warn
-from brimful.base.errors import BrimfulError
+from brimful.base.errors import BrimfulError, UsageError
 from brimful.hf.model_folder import ModelFolder
 from brimful.optim.config import DecayConfig
 from brimful.optim.schedule import CurveConfig
 from brimful.precision.formats import Precision
 from brimful.runs.places import CONFIG
-from brimful.tables.layouts import OWN, Columns
+from brimful.tables.layouts import LabelOptions
 from brimful.tasks.registry import TASK_HELP, require_task_name
 from brimful.train.config import LoopConfig
 
@@ -24,14 +24,8 @@ _NO_RUN = "is not a run of `brimful finetune`"
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """The options of every verb whose runs are about a task: finetune, evaluate, and the distillations."""
+    """The options of every verb that trains on examples: finetune, evaluate, and the distillations."""
 
-    task: Annotated[str | None, TASK_HELP] = None
-    columns: Columns = OWN
-    """Other names of the columns."""
-    layout: str | None = None
-    """How the files are laid out: glue/mnli, clue/ocnli, squad ... It says what the columns, the labels, the
-    task and the primary metric are."""
     resume: str | None = incidental(None)
     """Run directory of an interrupted run: continue it with its own configuration."""
     max_length: int | None = None
@@ -42,9 +36,30 @@ class RunOptions:
     dry_run: bool = incidental(False)
     """Resolve and check everything, and do nothing."""
 
-    def __post_init__(self) -> None:
+
+@dataclass(frozen=True, kw_only=True)
+class TaskOptions(LabelOptions):
+    """What the tables of a verb are about."""
+
+    task: Annotated[str | None, TASK_HELP] = None
+
+    def require_task(self) -> None:
+        """
+        Raises:
+            BrimfulError: there is no task of that name.
+        """
         if self.task is not None:
             require_task_name(self.task)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckConfig(TaskOptions):
+    """Look for what is odd in labelled tables: repeats, leaks, contradictions."""
+
+    EXAMPLE = "train.tsv test.tsv"
+
+    files: Annotated[tuple[str, ...], Argument(positional=True)]
+    """Tables of the task: train first, then any others (dev, test), which are compared with it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,12 +77,11 @@ class TrainingOptions(RunOptions):
     """The number of updates follows from epochs."""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         require_positive(self, "batch", "micro_batch_tokens")
 
 
 @dataclass(frozen=True, kw_only=True)
-class FinetuneConfig(TrainingOptions):
+class FinetuneConfig(TaskOptions, TrainingOptions):
     """Train an encoder for a task on texts or pairs of texts."""
 
     MAIN = (
@@ -130,6 +144,7 @@ class FinetuneConfig(TrainingOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self.require_task()
         require_seeds(*self.seed)
         for name in ("epochs", "trial_epochs", "learning_rates"):
             value = getattr(self, name)
@@ -225,10 +240,7 @@ def default_rate(width: int) -> float:
 
 
 C = TypeVar("C", bound=RunOptions)
-_PATHS = (
-    *("encoder", "teacher", "teacher_scores", "student"),
-    *("train", "dev", "test", "more_tests", "unlabelled"),
-)
+_PATHS = ("encoder", "teacher", "student", "train", "dev", "test", "more_tests", "unlabelled")
 
 
 def with_absolute_paths(config: C, **changes: Any) -> C:
@@ -244,3 +256,95 @@ def with_absolute_paths(config: C, **changes: Any) -> C:
             found = tuple(str(Path(path).absolute()) for path in paths)
             changes[field.name] = found[0] if isinstance(value, str) else found
     return replace(config, **changes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluateConfig(TaskOptions, RunOptions):
+    """Compare encoders: their loss on held-out text, and what they reach on a task."""
+
+    MAIN = (
+        *("encoders", "text", "train", "test", "out", "task"),
+        *("layout", "learning_rates", "epochs", "seeds", "max_length", "dry_run"),
+    )
+    NEEDS = ()
+    EXAMPLE = "runs/a runs/b --text held-out --train train.tsv --test test.tsv --out runs/compared"
+
+    encoders: Annotated[tuple[str, ...], Argument(positional=True)] = ()
+    """Folders of encoders: RUN/encoder, the RUN itself, or a Hugging Face folder."""
+    out: str | None = incidental(None)
+    """Run directory to create."""
+    text: tuple[str, ...] = ()
+    """Folders of held-out text that `prepare` made with an encoder's tokenizer. Their validation documents
+    are read: all of the text with --validation-share 1."""
+    text_tokens: int = 200_000
+    """The most tokens of each folder of text."""
+    train: str | None = None
+    """A table of the task: TSV, CSV, JSONL or Parquet with the columns text, text_b (optional) and label."""
+    dev: str | None = None
+    """A table to choose on; by default a fifth of train."""
+    test: str | None = None
+    """A table on which every model is measured."""
+    metric: str | None = None
+    """The metric that is compared; by default the first of the task, or the one of the layout."""
+    seeds: int = 3
+    """Trainings of each encoder; 0 leaves fine-tuning out, so that the probe alone remains."""
+    learning_rates: tuple[float, ...] = (1e-4, 3e-4)
+    """Peak learning rates; each encoder and seed takes the one that is best on dev."""
+    epochs: float = 3.0
+    """Passes over train."""
+    batch: int = 16
+    """Examples in an update."""
+    max_length: int | None = None
+    """The most tokens of an example, and of a sequence of text, for every encoder. By default 128, or the
+    least maximum of the encoders if less."""
+    overlap: int | None = None
+    """Longer texts become windows that share this many tokens, as in finetune."""
+    precision: Precision = "auto"
+    """Number format of the computation, in training too: fp32 for the most exact comparison. auto: that of
+    the device, as in finetune and predict."""
+
+    def __post_init__(self) -> None:
+        self.require_task()
+        require_positive(self, "text_tokens", "batch")
+        if self.seeds < 0:
+            raise BrimfulError(f"seeds is {self.seeds}: it must not be negative")
+        if len(set(self.encoders)) < len(self.encoders):
+            raise BrimfulError("the same encoder is given twice")
+        if (self.train is None) != (self.test is None):
+            raise BrimfulError("a task needs --train and --test")
+        if self.dev and self.train is None:
+            raise BrimfulError("--dev is of a task, which needs --train and --test")
+
+    def require_complete(self) -> None:
+        """Refuse an evaluation of nothing.
+
+        Raises:
+            UsageError: there is nothing to compare, or nothing to compare it on.
+        """
+        if self.resume is not None:
+            return
+        if not self.encoders or self.out is None:
+            raise UsageError("evaluate needs encoders and --out: brimful evaluate ENCODER... --out DIR")
+        if not self.text and self.train is None:
+            raise UsageError("evaluate needs --text, or --train and --test, or all of them")
+
+    def finetuning(self, encoder: str) -> FinetuneConfig:
+        """The fine-tuning of one encoder."""
+        return FinetuneConfig(
+            encoder=encoder,
+            train=self.train,
+            dev=self.dev or (None if len(self.learning_rates) > 1 else NO_DEV),
+            test=self.test,
+            task=self.task,
+            columns=self.columns,
+            layout=self.layout,
+            read=self.read,
+            offsets=self.offsets,
+            metric=self.metric,
+            seed=tuple(range(self.seeds)) or (0,),
+            learning_rates=self.learning_rates,
+            epochs=self.epochs,
+            batch=self.batch,
+            max_length=self.max_length,
+            overlap=self.overlap,
+        )
