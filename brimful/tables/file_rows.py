@@ -47,7 +47,7 @@ def _form(path: Path, wanted: Sequence[str], layout: FileLayout) -> str:
     if found.kind in ("text", "html"):
         raise BrimfulError(
             f"{path}: tables are {', '.join(FORMATS)}, .json, .ndjson or .arrow files with columns text,"
-            " text_b, label"
+            " text_b, label; columns without a header have numbers (--columns.text 1 --columns.label 2)"
         )
     if found.note and not layout.form:
         warn(f"{path} {found.note}")
