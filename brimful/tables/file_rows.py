@@ -1,7 +1,6 @@
 """Rows of files of tables, read by the readers of `prepare`; what these would count and skip is refused."""
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +13,7 @@ from brimful.corpus.reading.dialects import MISSING, DialectOptions
 from brimful.corpus.reading.faults import NOT_RECORD, Refusing
 from brimful.corpus.reading.forms import Form, form_of
 from brimful.corpus.reading.json_records import Named, check_keys, json_line, json_records
-from brimful.corpus.reading.tables import plain_file, rows_of_columns
+from brimful.corpus.reading.tables import rows_of_columns
 from brimful.tables.layouts import FileLayout
 from brimful.tables.text_files import text_lines
 
@@ -218,12 +217,8 @@ def check_characters(row: Any, where: str) -> None:
 
 def _columns(path: Path, form: str, wanted: Sequence[str] | None) -> NumberedRows:
     """The rows of a Parquet or Arrow file; of its columns only those that are wanted, or all."""
-    issues: Counter[str] = Counter()
-    with plain_file(str(path), issues) as file:
-        for issue in issues:
-            raise BrimfulError(f"{path}: {issue}")
-        known, rows = rows_of_columns(file, form[1:], wanted, str(path))
-        _check_repeats(path, known, known if wanted is None else wanted)
-        for number, row in enumerate(rows, 1):
-            # A message about a missing column names all that there are.
-            yield number, dict.fromkeys(known) | row if number == 1 else row
+    known, rows = rows_of_columns(str(path), form[1:], wanted)
+    _check_repeats(path, known, known if wanted is None else wanted)
+    for number, row in enumerate(rows, 1):
+        # A message about a missing column names all that there are.
+        yield number, dict.fromkeys(known) | row if number == 1 else row

@@ -1,7 +1,6 @@
 """Files of texts with labelled spans: JSON with places of spans or with tags of words, or CoNLL columns."""
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +10,6 @@ import numpy as np
 
 from brimful.base.console import counted, warn
 from brimful.base.errors import BrimfulError
-from brimful.corpus.reading.tables import plain_file
 from brimful.tables.conll import check_tags, joined, read_sentences
 from brimful.tables.file_rows import all_rows
 from brimful.tables.json_files import SUFFIXES, in_lines, records
@@ -192,8 +190,7 @@ def _names_of_tags(path: Path) -> dict[str, list[str]]:
     from pyarrow.parquet import read_schema
 
     try:
-        with plain_file(str(path), Counter()) as file:
-            metadata = read_schema(file).metadata or {}
+        metadata = read_schema(path).metadata or {}
         features = json.loads(metadata.get(b"huggingface", b"{}"))["info"]["features"]
     except (ArrowException, ValueError, KeyError, TypeError):
         return {}
