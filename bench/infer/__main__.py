@@ -15,7 +15,7 @@ Two sets of texts, both real: `skewed` are docstrings, or the lines of --file, a
 texts of 256 tokens, where nobody pads. The floor is what nobody can leave out: the flops of the matrix
 products of real tokens at the rate of a large product, and tokenization by all threads.
 
-The environment needs the peers: pip install -e '.[openvino,onnx,hf]' ctranslate2. A missing one is skipped.
+The environment needs the peers: pip install -e '.[onnx,hf]' openvino ctranslate2. A missing one is skipped.
 
     python -m bench.infer [--texts skewed long] [--sides ...] [--rounds 5] [--out FILE.json]
     python -m bench.infer --model runs/student --file texts.txt

@@ -40,7 +40,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--sides", nargs="+", default=["auto"], choices=[*FORMATS, *PEERS])
     parser.add_argument("--peers", type=Path, help="the Python of an environment for peers.py")
     parser.add_argument("--int8", type=Path, help="the model as `brimful export --format int8`")
-    parser.add_argument("--openvino", type=Path, help="the model as `brimful export --format openvino`")
+    parser.add_argument("--openvino", type=Path, help="the model as `brimful export --format onnx`")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=20.0, help="of each open loop")
     parser.add_argument("--overload-seconds", type=float, default=20.0)

@@ -2,7 +2,7 @@
 
     transformers   the text-classification pipeline behind FastAPI, as in their documentation: the endpoint is
                    a plain function, so it runs in FastAPI's threads
-    openvino       the model of `brimful export --format openvino` behind FastAPI, with a tokenizer
+    openvino       the model of `brimful export --format onnx` in OpenVINO behind FastAPI, with a tokenizer
                    and a request of OpenVINO's for each of these threads
     tfidf          scikit-learn's logistic regression on TF-IDF, trained at the start, behind FastAPI
 
@@ -50,7 +50,7 @@ def openvino_graph(folder: Path) -> Callable[[list[str]], Scores]:
 
     values = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     names = [values["id2label"][str(number)] for number in range(len(values["id2label"]))]
-    model = openvino.Core().compile_model(folder / "openvino" / "openvino_model.xml", "CPU")
+    model = openvino.Core().compile_model(folder / "onnx" / "model.onnx", "CPU")
     inputs = [each.any_name for each in model.inputs]
     own = threading.local()
 

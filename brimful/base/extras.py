@@ -9,7 +9,6 @@ EXTRAS = {
     "onnx": "onnx",
     "onnxruntime": "onnx",
     "onnxscript": "onnx",
-    "openvino": "openvino",
     "prometheus_client": "serve",
     "sklearn": "tasks",
     "snownlp": "demo",

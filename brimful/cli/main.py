@@ -35,7 +35,7 @@ VERBS = {
     "augment": "labelled table -> its rows and augmented copies",
     "predict": "task model + texts -> labels or values",
     "serve": "models -> answers over HTTP, and a page to try them",
-    "export": "model of any folder -> Hugging Face folder, ONNX or OpenVINO, checked",
+    "export": "model of any folder -> Hugging Face folder or ONNX, checked",
     "report": "run directories -> one HTML page",
     "demo": "all of it, on 35,000 Chinese reviews",
 }

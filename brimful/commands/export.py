@@ -1,5 +1,5 @@
-"""The verb `brimful export`: any model folder as one for Hugging Face libraries, as a graph of ONNX or
-OpenVINO, or in Brimful's own eight bits.
+"""The verb `brimful export`: any model folder as one for Hugging Face libraries, as a graph of ONNX, or
+in Brimful's own eight bits.
 
 It is checked before it gets its name: an export with other outputs or ids is not written, nor one in fewer
 bits that loses too much on real texts (exporting/gate.py). Pieces of the vocabulary can be dropped.
@@ -70,7 +70,7 @@ def _settings(source: ModelFolder, config: EncoderConfig) -> dict[str, Any]:
 
 @verb(ExportConfig)
 def export(config: ExportConfig) -> dict[str, Any]:
-    """Write a model as a folder for Hugging Face libraries, an ONNX file or OpenVINO's, and check it.
+    """Write a model as a folder for Hugging Face libraries or an ONNX file, and check it.
 
     In float32 its outputs are those of the model. What rounds, such as eight bits, is compared with the model
     on real texts (`test`, `calibrate`), and refused if it loses more than `most_loss`.

@@ -48,7 +48,7 @@ def _some(names: Sequence[str]) -> str:
 def predict(config: PredictConfig) -> dict[str, Any]:
     """Write a prediction for each text: the columns of the model's task, such as prediction and probability.
 
-    An export is served by onnxruntime or OpenVINO, without torch.
+    An export to ONNX is computed by onnxruntime, without torch.
     Probabilities are calibrated if the model's config.json has a temperature, which finetune fits on dev.
     With an encoder, the column is `vector`. The input may be of any size: it is read twice, first to check
     every row, then in slices. The output gets its name when it is complete.

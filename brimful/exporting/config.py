@@ -27,8 +27,8 @@ class ExportConfig:
     where you have edited a page or added files."""
     test: str | None = None
     """A labelled table, on which the export is compared with the model; of an encoder a file of texts. Its
-    columns are those of the run's tables. By default, for onnx-int8, openvino and int8, which round,
-    test or dev of the run or of its teacher: tables, or rows held out."""
+    columns are those of the run's tables. By default, for onnx-int8 and int8, which round, test or dev of
+    the run or of its teacher: tables, or rows held out."""
     calibrate: str | None = None
     """Texts like those that the model will read, for int8. By default 300 of the run's
     training rows fix the ranges; without a test, all formats that round are compared on them."""
@@ -44,8 +44,7 @@ class ExportConfig:
     for. hf: config.json, model.safetensors, tokenizer.json for `transformers`; sentence-transformers: the
     same with a pooling, for these classifiers and for encoders without a head; onnx: onnx/model.onnx, the
     whole model, of an encoder up to its vectors; onnx-int8: onnx/model_quantized.onnx, the matrix products
-    in eight bits; openvino: openvino/openvino_model.xml; int8: as hf, with the steps by which
-    `brimful predict` rounds."""
+    in eight bits; int8: as hf, with the steps by which `brimful predict` rounds."""
     keep_pieces_of: tuple[str, ...] = ()
     """Files and folders of text, or a prepared corpus: pieces that these texts never use are dropped, with
     their embeddings. The texts keep their encodings; other texts fall back to smaller pieces."""

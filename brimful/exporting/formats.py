@@ -16,7 +16,7 @@ from brimful.base.extras import require
 from brimful.base.seals import EXPORT, require_no_own_files
 from brimful.base.storage import read_json, read_object, require_folder_place, write_json
 from brimful.corpus.text.sentence_folder import PROMPTS, SETTINGS, transformer_settings
-from brimful.exporting.runtimes import Run, onnx_session, openvino_session
+from brimful.exporting.runtimes import Run, onnx_session
 from brimful.hf.model_folder import ModelFolder
 
 if TYPE_CHECKING:
@@ -258,9 +258,14 @@ class EightBits(WeightFormat):
         )
 
 
-class GraphFormat(Format):
-    """A format of one graph, without weights beside it: a model is traced as ONNX and checked in float32.
-    What that becomes is compared on texts."""
+class Onnx(Format):
+    """The graph in float32, without weights beside it, which onnxruntime runs."""
+
+    name = "onnx"
+    library = "onnx"
+    file = "onnx/model.onnx"
+    packages = ("onnx", "onnxscript", "onnxruntime")
+    extra = "onnx"
 
     def write(self, folder: Path, export: "Export") -> float:
         from brimful.exporting.gate import check_written
@@ -277,40 +282,16 @@ class GraphFormat(Format):
         write_onnx(
             traced, export.encoder, export.head, token_types=export.token_types, reading=export.reading
         )
-        largest = check_written(export, self.name, lambda: self.open_graph(traced, exact=True))
+        largest = check_written(export, self.name, lambda: onnx_session(traced).run)
         self.convert(traced, folder / self.file)
         shutil.rmtree(traced.parent, ignore_errors=True)
         return largest
 
     def run(self, folder: Path, export: "Export") -> Run:
-        return self.open_graph(folder / self.file, exact=False)
-
-    def open_graph(self, path: Path, *, exact: bool) -> Run:
-        """A file in the format's runtime.
-
-        Args:
-            exact: in float32; else as its users run it.
-        """
-        raise NotImplementedError
+        return onnx_session(folder / self.file).run
 
     def convert(self, traced: Path, out: Path) -> None:
-        """Write an ONNX file, which is not needed afterwards, as the format's."""
-        raise NotImplementedError
-
-
-class Onnx(GraphFormat):
-    """The graph in float32, which onnxruntime runs."""
-
-    name = "onnx"
-    library = "onnx"
-    file = "onnx/model.onnx"
-    packages = ("onnx", "onnxscript", "onnxruntime")
-    extra = "onnx"
-
-    def open_graph(self, path: Path, *, exact: bool) -> Run:
-        return onnx_session(path).run
-
-    def convert(self, traced: Path, out: Path) -> None:
+        """Write the traced graph, which is not needed afterwards, as the format's."""
         # The folder comes along: the weights of a large graph are in a file beside it.
         traced.parent.rename(out.parent)
 
@@ -346,34 +327,13 @@ class OnnxInt8(Onnx):
             logging.getLogger().setLevel(level)
 
 
-class OpenVino(GraphFormat):
-    """The graph in float32, which OpenVINO computes in bfloat16 where the processor has that."""
-
-    name = "openvino"
-    library = "openvino"
-    file = "openvino/openvino_model.xml"
-    packages = ("onnx", "onnxscript", "openvino")
-    extra = "openvino"
-    rounds = True
-
-    def open_graph(self, path: Path, *, exact: bool) -> Run:
-        return openvino_session(path, exact=exact).run
-
-    def convert(self, traced: Path, out: Path) -> None:
-        import openvino
-
-        out.parent.mkdir(parents=True, exist_ok=True)
-        openvino.save_model(openvino.Core().read_model(traced), out, compress_to_fp16=False)
-
-
-FormatName = Literal["hf", "sentence-transformers", "onnx", "onnx-int8", "openvino", "int8"]
+FormatName = Literal["hf", "sentence-transformers", "onnx", "onnx-int8", "int8"]
 FORMATS: dict[FormatName, Format] = {
     "hf": HuggingFace(),
     "sentence-transformers": SentenceTransformers(),
     "int8": EightBits(),
     "onnx": Onnx(),
     "onnx-int8": OnnxInt8(),
-    "openvino": OpenVino(),
 }
 
 

@@ -1,6 +1,5 @@
-"""Graphs in their runtimes, and examples in padded batches as they read them. Nothing here imports torch."""
+"""Graphs in onnxruntime, and examples in padded batches as they read them. Nothing here imports torch."""
 
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,21 +22,18 @@ Run = Callable[[Inputs], np.ndarray]
 
 @dataclass(frozen=True)
 class GraphSession:
-    """A graph in its runtime.
+    """A graph in onnxruntime.
 
     Attributes:
         inputs: their names.
         output, shape: of its first output; a size that the inputs decide is no number there.
         run: what it computes of those of the inputs that it has.
-        rows: of its longest matrix of weights, which has the embeddings of the vocabulary; None in
-            onnxruntime, which refuses ids that it does not have. OpenVINO computes something of them.
     """
 
     inputs: list[str]
     output: str
     shape: list[Any]
     run: Run
-    rows: int | None = None
 
 
 def onnx_session(path: Path, *, spinning: bool = True) -> GraphSession:
@@ -60,33 +56,6 @@ def onnx_session(path: Path, *, spinning: bool = True) -> GraphSession:
         return found
 
     return GraphSession(names, first.name, list(first.shape), run)
-
-
-def openvino_session(path: Path, *, exact: bool = False) -> GraphSession:
-    """A file in OpenVINO, which chooses its threads.
-
-    Args:
-        exact: in float32; else as OpenVINO chooses, in bfloat16 where the processor has that.
-    """
-    import openvino
-
-    core, own = openvino.Core(), threading.local()
-    settings = {"INFERENCE_PRECISION_HINT": "f32"} if exact else {}
-    graph = core.read_model(path)
-    shapes = [op.get_output_shape(0) for op in graph.get_ops() if op.get_type_name() == "Constant"]
-    rows = max((shape[0] for shape in shapes if len(shape) > 1), default=0)
-    model = core.compile_model(graph, "CPU", settings)
-    names = [port.get_any_name() for port in model.inputs]
-    first = model.outputs[0]
-    shape = [size.get_length() if size.is_static else None for size in first.partial_shape]
-
-    def run(inputs: Inputs) -> np.ndarray:
-        if not hasattr(own, "request"):  # it serves one thread at a time
-            own.request = model.create_infer_request()
-        found = own.request.infer({name: inputs[name] for name in names})
-        return np.array(found[0], dtype=np.float32)
-
-    return GraphSession(names, first.get_any_name(), shape, run, rows)
 
 
 def padded_batches(examples: Examples) -> Iterator[tuple[list[int], Inputs]]:

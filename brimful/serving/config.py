@@ -45,7 +45,7 @@ class PredictConfig(TableOptions):
     EXAMPLE = "--model runs/finetune --input new.txt --output predictions.jsonl"
 
     model: str
-    """Folder of a task model or an encoder: a run, a Hugging Face folder, an export to ONNX or OpenVINO."""
+    """Folder of a task model or an encoder: a run, a Hugging Face folder, an export to ONNX."""
     input: str
     """.txt (one text a line), or TSV, CSV, JSONL or Parquet with the columns text and text_b (optional)."""
     output: str
@@ -62,7 +62,7 @@ class PredictConfig(TableOptions):
     """Longer texts become windows that share this many tokens; by default as in training."""
     precision: InferencePrecision = "auto"
     """Number format of the computation. auto: bf16 on GPUs and CPUs that are faster at it, int8 of an export
-    to int8, else fp32. Exports to ONNX or OpenVINO have their own."""
+    to int8, else fp32. Exports to ONNX have their own."""
     abstain_below: float | None = None
     """Classification: add a column abstained, true where the probability of the prediction is under this.
     summary.json of a fine-tuning proposes values (abstain)."""
@@ -101,7 +101,7 @@ class ServeConfig:
     """Port to listen on; 0 takes a free one."""
     precision: InferencePrecision = "auto"
     """Number format of the computation, as of `predict` for a long file; decided at the start, so that an
-    answer does not depend on load. Exports to ONNX or OpenVINO have their own."""
+    answer does not depend on load. Exports to ONNX have their own."""
     device: Device = "auto"
     """Where torch computes; auto: on a GPU if there is one. Other models use the CPU."""
     deadline: float = 10.0

@@ -1,4 +1,4 @@
-"""Exports to ONNX and OpenVINO that predict: their model, computed by their runtime without torch."""
+"""Exports to ONNX that predict: their model, computed by onnxruntime without torch."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from brimful.corpus.text.tokenizer import read as read_tokenizer
 from brimful.corpus.text.tokenizer import require_rows
 from brimful.data.examples import Examples, check_length
 from brimful.data.ragged import Ragged
-from brimful.exporting.runtimes import Inputs, onnx_session, openvino_session, padded_outputs
+from brimful.exporting.runtimes import Inputs, onnx_session, padded_outputs
 from brimful.hf.config_json import class_names, shape_of
 from brimful.hf.model_folder import PROBLEMS, ModelFolder
 from brimful.hf.text_reading import VECTORS, reading_of
@@ -26,10 +26,7 @@ def open_graph(folder: ModelFolder, opening: Opening) -> ServedTask | ServedEnco
         BrimfulError: the runtime is not installed or cannot read the file, the folder is damaged, or the file
             gives neither a task's outputs nor vectors, or has a pooling of its own.
     """
-    if graph_file(folder).suffix == ".xml":
-        require(f"{folder}, a file of OpenVINO,", "openvino")
-    else:
-        require(f"{folder}, an ONNX file,", "onnxruntime")
+    require(f"{folder}, an ONNX file,", "onnxruntime")
     check_seal(folder.path)
     shape = shape_of(folder)
     graph = Graph(folder, shape.hidden_size, shape.vocabulary_size)
@@ -77,35 +74,33 @@ def open_graph(folder: ModelFolder, opening: Opening) -> ServedTask | ServedEnco
 
 
 class Graph:
-    """The file of a model in its runtime.
+    """The file of a model in onnxruntime.
 
     Attributes:
         output: the name of its first output: `VECTORS` or logits, if Brimful wrote it.
         by_token: whether outputs are (B, L, C), not (B, C).
         width: C.
         order: output i is the graph's output `order[i]`; None: they are in the same order.
-        precision: fp32 or int8; auto: as OpenVINO chooses.
+        precision: fp32 or int8.
     """
 
     def __init__(self, folder: ModelFolder, hidden: int, vocabulary: int) -> None:
         """
         Args:
-            hidden: the width of vectors, which OpenVINO does not know before it has computed some.
+            hidden: the width of vectors.
             vocabulary: the ids that it has embeddings of.
         """
         self.folder, self.path = folder, graph_file(folder)
-        in_openvino = self.path.suffix == ".xml"
         try:
-            session = openvino_session(self.path) if in_openvino else onnx_session(self.path, spinning=False)
-        except Exception as error:  # neither has a common class of its own
+            session = onnx_session(self.path, spinning=False)
+        except Exception as error:  # its errors have no class of their own
             said = " ".join(str(error).split())
-            runtime = "OpenVINO" if in_openvino else "onnxruntime"
-            raise BrimfulError(f"{runtime} cannot read {self.path}: {said:.200}") from error
+            raise BrimfulError(f"onnxruntime cannot read {self.path}: {said:.200}") from error
         self._computed, self.output = session.run, session.output
         self.by_token = len(session.shape) == 3
         self.width: int = hidden if self.output == VECTORS else session.shape[-1]
         self.order: list[int] | None = None
-        self.precision = "auto" if in_openvino else "int8" if "quantized" in self.path.name else "fp32"
+        self.precision = "int8" if "quantized" in self.path.name else "fp32"
         known = {"input_ids", "attention_mask", "token_type_ids"}
         if not known.issuperset(session.inputs) or not isinstance(self.width, int):
             raise BrimfulError(
@@ -114,8 +109,6 @@ class Graph:
             )
         last = np.full((1, 1), vocabulary - 1, dtype=np.int64)
         self._run({"input_ids": last, "attention_mask": np.ones_like(last), "token_type_ids": last * 0})
-        if session.rows is not None and session.rows < vocabulary:
-            raise self._is_of_another(f"it has {session.rows:,} embeddings at most, not {vocabulary:,}")
 
     def outputs(self, examples: Examples) -> Outputs:
         """As `padded_outputs`; without examples (0, C), or no arrays (tokens, C)."""

@@ -1,6 +1,6 @@
 """What `predict` and `serve` need of a model, whatever computes it.
 
-A module of this folder opens each kind of model: `graph_models` with onnxruntime or OpenVINO, without torch;
+A module of this folder opens each kind of model: `graph_models` with onnxruntime, without torch;
 `torch_models` what has weights of its own.
 """
 
@@ -22,8 +22,8 @@ from brimful.tasks.encoded import Encoded, encode
 from brimful.tasks.form import Outputs, PredictionForm, Row
 from brimful.tasks.registry import calibrated
 
-_GRAPHS = ("onnx/model.onnx", "onnx/model_quantized.onnx", "openvino/openvino_model.xml")
-"""Where an export to ONNX or OpenVINO has its graph."""
+_GRAPHS = ("onnx/model.onnx", "onnx/model_quantized.onnx")
+"""Where an export to ONNX has its graph."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +34,7 @@ class Served:
         max_length, overlap: as in `tasks.model.TaskModel`.
         tokenizer: of its texts.
         outputs: of each example.
-        precision: the number format of the computation; auto: as the runtime of the export chooses.
+        precision: the number format of the computation.
         threads: of the computation, which callers at the same time may divide among them.
         on_threads: a context in which the calling thread computes on `count` threads.
     """
@@ -123,6 +123,6 @@ def abstain(rows: Sequence[Row], below: float) -> list[Row]:
 
 
 def graph_file(folder: ModelFolder) -> Path:
-    """Where the graph of an export to ONNX or OpenVINO is."""
+    """Where the graph of an export to ONNX is."""
     places = [folder.path / name for name in _GRAPHS]
     return next((place for place in places if place.is_file()), places[0])

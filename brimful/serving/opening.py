@@ -6,7 +6,7 @@ from brimful.serving.opened import ServedEncoder, ServedTask, graph_file
 
 
 def is_graph(folder: ModelFolder) -> bool:
-    """Whether a file of ONNX or OpenVINO holds the model: it has no weights of its own."""
+    """Whether a file of ONNX holds the model: it has no weights of its own."""
     weights = (*folder.path.glob("*.safetensors*"), *folder.path.glob("pytorch_model*"))
     return graph_file(folder).is_file() and not weights
 

@@ -186,20 +186,6 @@ def test_padded_outputs_are_those_of_each_text_alone() -> None:
     )
 
 
-@pytest.mark.slow
-def test_openvino_reads_what_was_written(tmp_path: Path) -> None:
-    pytest.importorskip("openvino", reason="OpenVINO is not installed")
-    folder = classifier(tmp_path, planted=False)
-    given = {"format": "openvino", "test": str(folder / "test.tsv"), "most_loss": 0.4}
-    result = export(run=str(folder / "model"), out=str(tmp_path / "out"), **given)
-    assert result["max_abs_logit_difference"] < 1e-4
-    assert result["gate"]["after"] >= 0.95
-    code = "import runpy, sys; sys.modules['brimful'] = None; runpy.run_path(sys.argv.pop(1))"
-    line = [sys.executable, "-c", code, str(tmp_path / "out" / "example.py"), *TEXTS[:2]]
-    said = subprocess.run(line, check=True, capture_output=True, text=True).stdout.splitlines()
-    assert [each.split("\t")[2] for each in said] == TEXTS[:2]
-
-
 def test_texts_come_from_the_user_else_from_the_run(tmp_path: Path) -> None:
     """Without a test, what calibrates is not compared on, if there is enough of it."""
     encoder = new_encoder()

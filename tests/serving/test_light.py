@@ -15,7 +15,6 @@ import pytest
 import brimful
 from brimful import BrimfulError, TaskModel
 from brimful.commands.export import export
-from brimful.exporting.formats import FORMATS
 from brimful.exporting.graph import write_onnx
 from brimful.exporting.runtimes import GraphSession
 from brimful.hf.folders import save_model
@@ -117,19 +116,6 @@ def test_an_onnx_export_predicts_what_its_model_does(task, folder_of, tmp_path):
         assert nearly(row, other), (row, other)
 
 
-def test_an_export_to_openvino_predicts_what_that_to_onnx_does(folder_of, tmp_path):
-    pytest.importorskip("openvino")
-    onnx_folder, folder = folder_of("classification") / "onnx", tmp_path / "openvino"
-    shutil.copytree(onnx_folder, folder, ignore=shutil.ignore_patterns("onnx", "export.json"))
-    FORMATS["openvino"].convert(onnx_folder / "onnx" / "model.onnx", folder / FORMATS["openvino"].file)
-    source = written(tmp_path, "")
-    rows = [without_torch(each, source, tmp_path / "out.jsonl", "--scores") for each in (onnx_folder, folder)]
-    for row, other in zip(*rows, strict=True):
-        assert row["prediction"] == other["prediction"]
-        for label, score in row["scores"].items():
-            assert abs(other["scores"][label] - score) < 0.02  # OpenVINO may compute in bfloat16
-
-
 @pytest.mark.parametrize("unit", [False, True])
 def test_an_exported_encoder_writes_vectors_of_length_1_where_its_folder_does(tmp_path, unit):
     encoder = new_encoder()
@@ -216,18 +202,12 @@ def test_what_is_wrong_with_an_onnx_folder_is_one_line(exported, monkeypatch):
     )
 
 
-@pytest.mark.parametrize("kind", ["onnx", "openvino"])
-def test_a_graph_of_another_encoder_is_one_line(kind, exported, tmp_path):
+def test_a_graph_of_another_encoder_is_one_line(exported, tmp_path):
     """It has embeddings of fewer pieces, or makes vectors of another width."""
-    pytest.importorskip(kind.replace("onnx", "onnxruntime"))
 
     def put(graph: Path, folder: Path) -> None:
         (folder / "export.json").unlink(missing_ok=True)
-        if kind == "onnx":
-            shutil.copyfile(graph, folder / "onnx" / "model.onnx")
-        else:
-            shutil.rmtree(folder / "onnx", ignore_errors=True)
-            FORMATS["openvino"].convert(graph, folder / FORMATS["openvino"].file)
+        shutil.copyfile(graph, folder / "onnx" / "model.onnx")
 
     narrow = small("bert", vocabulary_size=30, hidden_size=24, max_length=64)
     write_onnx(tmp_path / "narrow.onnx", narrow, SequenceHead(narrow, 3), token_types=True)

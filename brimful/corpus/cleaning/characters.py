@@ -1,23 +1,173 @@
-"""Rules on the characters of a text. Each returns (text, how many changes)."""
+"""The characters of a text: a survey, so that only rules with something to do run, and rules on characters.
+
+Each rule returns (text, how many changes).
+"""
 
 import functools
 import re
 import sys
 import unicodedata
 from collections.abc import Callable
+from dataclasses import dataclass
 from operator import ne
+from typing import Any
+
+import numpy as np
 
 from brimful.base.errors import BrimfulError
-from brimful.corpus.cleaning.survey import CLASSES, INVISIBLE, LINE_BREAK, UNWANTED
+
+# What a survey finds.
+UNWANTED = 1
+INVISIBLE = 2
+LINE_BREAK = 4  # other than a line feed
+OTHER_BLANK = 8  # whitespace other than a space or a line feed
+BLANK_RUN = 16
+TOKEN = 32  # that looks like a hash or like base64
+DECLARATION = 64  # `{` or `;`, a name in lower case and a colon, as in style sheets
+# Further properties of a character.
+_BLANK, _SYMBOL, _IN_TOKEN, _DIGIT, _UPPER, _LOWER, _HEX_LETTER, _NOT_HEX = (1 << k for k in range(7, 15))
+SHORTEST_HEX, SHORTEST_BASE64 = 16, 32
+
+_NONCHARACTERS = "".join(f"{chr(p | 0xFFFE)}{chr(p | 0xFFFF)}" for p in range(0x10000, 0xF0000, 0x10000))
+CLASSES = {
+    UNWANTED: "\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\uf8ff\ufdd0-\ufdef\ufff0-\uffff"
+    f"{_NONCHARACTERS}\U000f0000-\U0010ffff",
+    INVISIBLE: "\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff",
+    LINE_BREAK: "\r\x0b\f\x85\u2028\u2029",
+    OTHER_BLANK: r"^\S\n ",
+    _BLANK: r"\s",
+    # Punctuation, symbols and emoji; not marks, which many scripts need within words.
+    _SYMBOL: "!-/:-@\\[-`{-~"
+    "\u00a1-\u00a9\u00ab-\u00b1\u00b4\u00b6-\u00b8\u00bb\u00bf\u00d7\u00f7\u2010-\u2027"
+    "\u2030-\u205e\u20a0-\u20cf\u2100-\u2bff\u3001-\u3004\u3008-\u3020\u3030\ufe10-\ufe1f\ufe30-\ufe6f"
+    "\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff65\uffe0-\uffee\U0001f000-\U0001faff",
+    _IN_TOKEN: "A-Za-z0-9+/=_-",
+    _DIGIT: "0-9",
+    _UPPER: "A-Z",
+    _LOWER: "a-z",
+    _HEX_LETTER: "A-Fa-f",
+    _NOT_HEX: "G-Zg-z+/=_",
+}
 
 _FIND_UNWANTED = re.compile(f"[{CLASSES[UNWANTED]}]")
 _FIND_SURROGATE = re.compile("[\ud800-\udfff]")
 _FIND_INVISIBLE = re.compile(f"[{CLASSES[INVISIBLE]}]")
 _LINE_BREAK = re.compile(f"\r\n|[{CLASSES[LINE_BREAK]}]")
-
-
 # Unicode's stream-safe text format (UAX #15). Normalization takes quadratic time on longer runs of marks.
 _MOST_MARKS = 30
+
+
+@dataclass(frozen=True)
+class Survey:
+    """The bits found in a text, and the numbers of its runs of symbols and of its other characters."""
+
+    found: int
+    symbol_runs: int
+    others: int
+
+    @property
+    def symbol_share(self) -> float:
+        """Runs of symbols divided by these and other characters, 0 to 1. A ruler or dot leader is one run."""
+        return self.symbol_runs / max(self.symbol_runs + self.others, 1)
+
+
+def survey(text: str) -> Survey:
+    """Look over a text."""
+    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
+    return Survey(*_compiled(_look)(codes, _table()))
+
+
+def squeeze_blanks(text: str) -> tuple[str, int]:
+    """A run of whitespace becomes one space, or one line break if it has one; counts what went."""
+    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
+    out = np.empty_like(codes)
+    size = _compiled(_squeeze)(codes, _table(), out)
+    return out[:size].tobytes().decode("utf-32-le", "surrogatepass"), len(text) - size
+
+
+@functools.cache
+def _table() -> np.ndarray:
+    """The bits of each code point of the first two planes, int32 (131072,)."""
+    table = np.zeros(1 << 17, np.int32)
+    characters = "".join(map(chr, range(len(table))))
+    for bit, members in CLASSES.items():
+        for match in re.finditer(f"[{members}]+", characters):
+            table[match.start() : match.end()] |= bit
+    return table
+
+
+def _look(codes: np.ndarray, table: np.ndarray) -> tuple[int, int, int]:
+    found = runs = others = 0
+    blank = symbol = False
+    size = kinds = 0  # of the token so far
+    name = 0  # 1 behind { or ; and 2 within a name there
+    for place in range(len(codes) + 1):
+        code = codes[place] if place < len(codes) else np.uint32(10)
+        if code < len(table):
+            bits = table[code]
+        else:
+            bits = np.int32(UNWANTED if code >= 0xF0000 or code & 0xFFFE == 0xFFFE else 0)
+        if bits & _IN_TOKEN:
+            size += 1
+            kinds |= bits
+        elif size:
+            if size >= SHORTEST_HEX and kinds & _DIGIT:
+                if not kinds & _NOT_HEX:
+                    found |= TOKEN if kinds & _HEX_LETTER else 0
+                elif kinds & _LOWER and (size >= SHORTEST_BASE64 or not kinds & _UPPER):
+                    found |= TOKEN
+            size = kinds = 0
+        if place == len(codes):
+            break
+        found |= bits
+        if bits & _BLANK:
+            if blank:
+                found |= BLANK_RUN
+            blank = True
+            symbol = False
+            continue
+        blank = False
+        if bits & _SYMBOL:
+            if not symbol:
+                runs += 1
+            symbol = True
+        else:
+            others += 1
+            symbol = False
+        if code == 59 or code == 123:
+            name = 1
+        elif name:
+            if bits & _LOWER or code == 45:
+                name = 2
+            else:
+                if code == 58 and name == 2:
+                    found |= DECLARATION
+                name = 0
+    return found, runs, others
+
+
+def _squeeze(codes: np.ndarray, table: np.ndarray, out: np.ndarray) -> int:
+    size = 0
+    owed = 0  # whitespace
+    for code in codes:
+        if code < len(table) and table[code] & _BLANK:
+            if owed != 10:
+                owed = 10 if code == 10 else 32
+            continue
+        if owed and size:
+            out[size] = owed
+            size += 1
+        owed = 0
+        out[size] = code
+        size += 1
+    return size
+
+
+@functools.cache
+def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    from brimful.base.compiled import compiled
+
+    return compiled(function)
 
 
 def unify_line_breaks(text: str) -> tuple[str, int]:

@@ -2,8 +2,7 @@
 
 - undecodable: a document is dropped if too much of it could not be decoded.
 - html: pages become text; scripts, styles, comments, navigation and hidden parts go. So do tags in other
-  text, except those that belong to what it says (tags.py).
-- entities: `&amp;` and the like in what is not HTML become the characters they name.
+  text that is HTML by one rule (fields.py).
 - characters: control, private-use and replacement characters, lone surrogates and noncharacters become
   spaces.
 - invisible: soft hyphens, zero-width spaces and direction marks go.
@@ -12,7 +11,6 @@
 - css, garbage: style sheets in the text go, and ASCII tokens that look like hashes, UUIDs or base64.
   Chinese is never touched.
 - drop_patterns, max_foreign_run (off): the user's own rules.
-- join_lines: lines that were wrapped at a fixed width are joined. Lines of HTML never were.
 - blanks: a run of whitespace becomes one space, or one line break if it has one.
 - quality: a document is dropped if it is too short, mostly symbols or in another language.
 - long: a document of more than `max_characters` is cut, if possible between paragraphs, sentences or words.
@@ -21,27 +19,16 @@
 Every rule takes time linear in the size of a document, except a user's pattern, which the watchdog bounds.
 """
 
+import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Literal
 
 from brimful.base.config import require_positive
 from brimful.base.errors import BrimfulError
 from brimful.corpus.cleaning.characters import (
-    blank_surrogates,
-    blank_unwanted,
-    drop_invisible,
-    simplifier,
-    to_nfkc,
-    unify_line_breaks,
-)
-from brimful.corpus.cleaning.fields import read_field
-from brimful.corpus.cleaning.garbage import drop_css, drop_tokens
-from brimful.corpus.cleaning.markup import begins_a_page, decode_entities, read_page
-from brimful.corpus.cleaning.own_rules import compile_pattern, foreign_run_rule, pattern_rule
-from brimful.corpus.cleaning.quality import is_mostly_ascii, language_filter, stop_words
-from brimful.corpus.cleaning.survey import (
     BLANK_RUN,
     DECLARATION,
     INVISIBLE,
@@ -49,18 +36,29 @@ from brimful.corpus.cleaning.survey import (
     OTHER_BLANK,
     TOKEN,
     UNWANTED,
+    blank_surrogates,
+    blank_unwanted,
+    drop_invisible,
+    simplifier,
     squeeze_blanks,
     survey,
+    to_nfkc,
+    unify_line_breaks,
 )
-from brimful.corpus.cleaning.wrapped import join_wrapped_lines
+from brimful.corpus.cleaning.fields import keep_lines, read_field
+from brimful.corpus.cleaning.garbage import drop_css, drop_tokens
+from brimful.corpus.cleaning.markup import begins_a_page, read_page
+from brimful.corpus.cleaning.own_rules import compile_pattern, foreign_run_rule, pattern_rule
+from brimful.corpus.cleaning.quality import is_mostly_ascii, language_filter, stop_words
 
-JOINED = "wrapped lines joined"
-TAGS_LEFT = "tags left where the text seems to speak of them (--clean.html always removes all)"
-ENTITIES_LEFT = "entities left in plain text (--clean.html always decodes them)"
-TAGS_ALONE = "tags removed that only their names show to be HTML (--clean.html never keeps all)"
+TAGS_GONE = "tags of HTML removed from fields (--clean.html never keeps them)"
+TAGS_LEFT = "tags left, since no attribute and no end tag shows HTML (--clean.html always removes them)"
+ENTITIES_LEFT = "entities left in text that is no HTML (--clean.html always decodes them)"
+_ENTITY = re.compile(r"&(?:amp;)*(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
 _CUTS = ("\n", "。", "！", "？", ". ", "! ", "? ", "；", "; ", " ")
 _EXAMPLES = 2
 _EXCERPT = 200
+_ENTITY_EXCERPT = 60
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,13 +70,11 @@ class CleanConfig:
     """
 
     html: Literal["auto", "always", "never"] = "auto"
-    """What is read as HTML: pages, and tags in other text unless it speaks of them; all text; nothing."""
+    """What is read as HTML: pages, and fields where a tag has an attribute or an end; all text; nothing."""
     boilerplate: bool = True
     """Drop navigation, page footers and hidden parts of HTML."""
     main_content: bool = False
     """Keep only the main content of HTML, as resiliparse finds it: good for articles, lossy for others."""
-    entities: bool = True
-    """Decode entities in fields that are not HTML. Off for text about HTML; in text files they stay."""
     characters: bool = True
     """Replace control, private-use and replacement characters by spaces. Off: lone surrogates only."""
     invisible: bool = True
@@ -95,8 +91,6 @@ class CleanConfig:
     """Regular expressions: what they match goes, counted for each. ^ and $ stand for the ends of lines."""
     max_foreign_run: int = 0
     """Drop a run of this many characters in scripts with less than a third of its letters. 0: off."""
-    join_lines: bool = True
-    """Join lines that were wrapped at a fixed width. Off for verse."""
     blanks: bool = True
     """Reduce runs of whitespace to one space or one line break. Off for code."""
     min_characters: int = 2
@@ -147,14 +141,12 @@ class _Rule:
         needs: the rule runs only if a survey of the text found one of these bits. 0: it always runs, which is
             right unless its own search is slow.
         settles: its result needs no new survey, since it contains nothing new for later rules.
-        for_laid_out: whether it runs on text whose lines HTML has laid out.
     """
 
     name: str
     apply: Callable[[str], tuple[str, int]]
     needs: int = 0
     settles: bool = False
-    for_laid_out: bool = True
 
 
 class Cleaner:
@@ -179,26 +171,19 @@ class Cleaner:
         self._rules = _rules(config)
         self._is_wanted = language_filter(config.languages) if config.languages else None
 
-    def __call__(
-        self, raw: str, source: tuple[int, int], *, is_html: bool = False, is_prose: bool = False
-    ) -> list[str]:
+    def __call__(self, raw: str, source: tuple[int, int], *, is_html: bool = False) -> list[str]:
         """Clean one raw document into none, one or (where it is too long) several.
 
         Args:
             source: number of the input and of the record in it; names the document in examples.
             is_html: the text comes from an HTML file.
-            is_prose: it comes from a text file, whose comments and entities are no accident.
         """
         if raw.count("\ufffd") > self.config.max_undecodable * len(raw):
             return self._drop("undecodable", raw, source)
-        has_lines = self._is_page(raw, is_html)
-        if has_lines:
-            text = self._page_text(raw, source)
-        else:
-            text, has_lines = self._field_text(raw, source, is_prose)
+        text = self._without_html(raw, source, is_html)
         seen = survey(text)
         for rule in self._rules:
-            if (rule.needs and not seen.found & rule.needs) or (has_lines and not rule.for_laid_out):
+            if rule.needs and not seen.found & rule.needs:
                 continue
             changed, times = rule.apply(text)
             self._count(rule.name, times, text, changed, source)
@@ -217,41 +202,37 @@ class Cleaner:
             self._count("short ends of cut documents", len(pieces) - len(kept), pieces[-1], "", source)
         return kept
 
-    def _is_page(self, raw: str, is_html: bool) -> bool:
-        mode = self.config.html
-        return mode == "always" or (mode == "auto" and (is_html or begins_a_page(raw)))
-
-    def _field_text(self, raw: str, source: tuple[int, int], is_prose: bool) -> tuple[str, bool]:
-        """The text without its tags and entities, and whether tags laid out its lines."""
+    def _without_html(self, raw: str, source: tuple[int, int], is_html: bool) -> str:
+        """The text of a page or of a field."""
         config = self.config
         if config.html == "never":
-            text, times = decode_entities(raw) if config.entities else (raw, 0)
-            self._count("entities", times, raw, text, source)
-            return text, False
-        field = read_field(
-            raw,
-            entities=config.entities,
-            prose=is_prose,
-            boilerplate=not config.boilerplate,
-            main_content=config.main_content,
-        )
-        self._count("html tags", field.tags, raw, field.text, source)
-        self._count("entities", field.entities, raw, field.text, source)
-        for issue, count, example in (
-            (TAGS_LEFT, field.left, field.left_example),
-            (TAGS_ALONE, field.doubtful, field.doubtful_example),
-            (ENTITIES_LEFT, field.kept_entities, field.entity_example),
-        ):
-            if count:
-                self.issues[issue] += count
-                self.issue_examples.setdefault(issue, example)
-        return field.text, field.has_blocks
+            return raw
+        is_page = is_html or begins_a_page(raw)
+        if is_page or config.html == "always":
+            markup = raw if is_page else keep_lines(raw)
+            text = read_page(markup, boilerplate=not config.boilerplate, main_content=config.main_content)
+            self._count("html documents", 1, raw[max(raw.find("<body"), 0) :], text, source)
+            return text
+        if "<" not in raw and "&" not in raw:
+            return raw
+        field = read_field(raw, boilerplate=not config.boilerplate, main_content=config.main_content)
+        if field.is_html:
+            self._count("html tags", field.tags, raw, field.text, source)
+            self._report(TAGS_GONE, field.tags, field.example)
+        else:
+            self._report(TAGS_LEFT, field.tags, field.example)
+            entity = _ENTITY.search(raw)
+            if entity:
+                begin = max(entity.start() - _ENTITY_EXCERPT // 2, 0)
+                example = raw[begin : begin + _ENTITY_EXCERPT]
+                self._report(ENTITIES_LEFT, len(_ENTITY.findall(raw)), example)
+        return field.text
 
-    def _page_text(self, raw: str, source: tuple[int, int]) -> str:
-        config = self.config
-        text = read_page(raw, boilerplate=not config.boilerplate, main_content=config.main_content)
-        self._count("html documents", 1, raw[max(raw.find("<body"), 0) :], text, source)
-        return text
+    def _report(self, issue: str, count: int, example: str) -> None:
+        """Count what a person should look at in this file, with the first example."""
+        if count:
+            self.issues[issue] += count
+            self.issue_examples.setdefault(issue, example)
 
     def _flaw(self, text: str, symbol_share: float) -> str | None:
         """Why a clean text is dropped, or None."""
@@ -276,7 +257,8 @@ class Cleaner:
         self.counts[name] += times
         examples = self.examples.setdefault(name, [])
         if len(examples) < _EXAMPLES:
-            begin = max(_common_prefix(before, after) - _EXCERPT // 2, 0)
+            unchanged = takewhile(lambda pair: pair[0] == pair[1], zip(before, after, strict=False))
+            begin = max(len(list(unchanged)) - _EXCERPT // 2, 0)
             examples.append(
                 Example(*source, before[begin : begin + _EXCERPT], after[begin : begin + _EXCERPT])
             )
@@ -295,22 +277,9 @@ def _rules(config: CleanConfig) -> list[_Rule]:
         (config.garbage, lambda: _Rule("garbage tokens", drop_tokens, TOKEN)),
         *((True, lambda p=p: _Rule(f"drop_patterns: {p}", pattern_rule(p))) for p in config.drop_patterns),
         (config.max_foreign_run > 0, lambda: _Rule("foreign runs", foreign_run_rule(config.max_foreign_run))),
-        (config.join_lines, lambda: _Rule(JOINED, join_wrapped_lines, settles=True, for_laid_out=False)),
         (config.blanks, lambda: _Rule("blanks", squeeze_blanks, BLANK_RUN | OTHER_BLANK, settles=True)),
     ]
     return [make() for wanted, make in candidates if wanted]
-
-
-def _common_prefix(one: str, other: str) -> int:
-    """The length of the common prefix of two texts."""
-    low, high = 0, min(len(one), len(other))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if one[low:middle] == other[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low
 
 
 def cut(text: str, limit: int) -> list[str]:

@@ -1,273 +1,215 @@
-"""Fields of records with HTML in them -> text, as a browser lays it out.
+"""HTML in fields: texts that are no pages, of records and of text files. One rule decides:
 
-tags.py says which tags are HTML. All other signs are escaped, and markup.py reads the rest like a page, with
-these differences, since a field is a piece of a page, or text in which a few tags were left:
-
-- outside of all elements, line breaks of the text stay;
-- a start tag without an end hides nothing, an end tag without a start still ends its line or cell;
-- a tag that is cut off at the beginning or the end of the text goes, and CDATA leaves what it holds;
-- text that was escaped, once or twice, is read like text that was not.
+A field is HTML if a tag of an element that HTML has or had carries an attribute or an end (`<p class=a>`,
+`</p>`, `<br/>`), be it written plainly or escaped. Then it is read as a page is. Otherwise it is prose, and
+stays as it is. Only tags go: what stands in `<script>`, `<title>` and the like is prose, too.
 """
 
+import html
 import re
+from collections import Counter
 from dataclasses import dataclass
 
-from brimful.corpus.cleaning.elements import CELLS, CLEAR, FOREIGN, KNOWN, LETTERS
-from brimful.corpus.cleaning.markup import decode_entities, read_page
-from brimful.corpus.cleaning.tags import PageTag, find_tags, looks_like_program, plain_tags
+from brimful.corpus.cleaning.markup import read_page
 
-_EXAMPLE = 30
-_MOST_LEVELS = 3
-_ESCAPED = re.compile(r"(?i)&(?:amp;)*(?:lt|\#60|\#x3c);[/!]?[a-z\[-]")
-_OWN_CODE = re.compile(r"(?i)<(?:code|pre|kbd|samp|tt|xmp|textarea|listing)\b")
-_NAME_BEFORE = re.compile(r"&(?=[A-Za-z]+\d*=)")
 
-_ATTRIBUTE = r"""[\s/]*+[^\s"'<>/=]++\s*+=\s*+(?:"[^"<>]*+"|'[^'<>]*+'|[^\s"'<>]++)"""
-# What is left of a tag at the beginning: attributes, a part of a value, of a name, of a comment. The second
-# group needs other tags in the text.
-_HEAD = re.compile(
-    rf"(?i)\s*(?:[^\s\"'<>]{{0,40}}(?:{_ATTRIBUTE})+[\s/]*>"
-    rf"|[^\s\"'<>=]{{0,40}}=(?:\"[^\"<>]*+\"|'[^'<>]*+')(?:{_ATTRIBUTE})*[\s/]*>"
-    rf"|[ !#-&(-;=?-~]{{0,200}}[:;/%#=.][ !#-&(-;=?-~]{{0,200}}[\"'](?:{_ATTRIBUTE})*[\s/]*>"
-    r"|/(?P<name>[a-z][a-z0-9]*)\s*>)"
-)
-_HEAD_OF_HTML = re.compile(
-    rf"(?i)\s*(?:[^\"'<>\n]{{0,80}}[\"'](?:{_ATTRIBUTE})*[\s/]*>|[^<>\n]{{0,200}}-->"
-    r"|(?P<name>/?(?:[a-z:-][a-z0-9:-]*)?)\s*/?>(?![\s>]))"
-)
-# Unquoted, other names than these may be mathematics: `a=5>3`.
-_USUAL_ATTRIBUTE = re.compile(
-    r"(?i)[\"']|\b(?:class|style|v?align|width|height|color|size|face|href|src|lang|type|border|target|bgcolor)="
-)
-_TAIL = re.compile(r"(?i)<(?P<end>/?)(?P<name>(?:[a-z][a-z0-9:-]*)?)(?P<rest>\s[^<>]*)?$")
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
 
-_BEGUN = re.compile(r"""\s+[\w:-]+\s*=\s*["'\w/#\\]?""")
 
-_PROGRAMS = frozenset(("script", "style"))
-_COLUMNS = frozenset(("td", "th"))
-_RENAMED = {
-    "xmp": "pre",
-    "listing": "pre",
-    "plaintext": "pre",
-    "poem": "pre",
-    "title": "div",
-    "summary": "div",
-    "details": "div",
-    "legend": "div",
-    "label": "span",
-    "button": "span",
+_CELL_NAMES = _names("caption col colgroup tbody td tfoot th thead tr")
+_BLOCK_NAMES = _CELL_NAMES | _names("""
+    address article aside blockquote center dd details dir div dl dt fieldset figcaption figure footer form
+    h1 h2 h3 h4 h5 h6 header hgroup hr legend li listing main marquee menu nav ol p poem pre section summary
+    table ul xmp
+""")
+_INLINE_NAMES = _names("""
+    a abbr acronym applet area b base basefont bdi bdo bgsound big blink br cite code command content data
+    del dfn dialog element em embed filter font gallery i ilayer image img includeonly input ins isindex kbd
+    keygen layer link map mark math menuitem meta meter multicol nextid nobr noinclude nowiki onlyinclude
+    param picture portal progress q rb rbc ref references rp rt rtc ruby s samp search shadow slot small
+    source spacer span strike strong sub sup time track tt u var wbr xml
+""")
+# A page hides what stands in these. In a field, they are lines or parts of a line.
+_HIDING_NAMES = _names("""
+    audio body canvas frame frameset head html iframe noembed noframes noscript object optgroup option
+    plaintext script select style template textarea title video
+""")
+_NEW_NAMES = {
+    **dict.fromkeys(_HIDING_NAMES, "div"),
+    **dict.fromkeys(("button", "label", "output", "svg"), "span"),
+    **dict.fromkeys(("listing", "poem", "xmp"), "pre"),
 }
+_NAMES_WITHOUT_TABLE = {name: "div" if name == "tr" else "" for name in _CELL_NAMES}
+_HTML_NAMES = _BLOCK_NAMES | _INLINE_NAMES | frozenset(_NEW_NAMES)
+_SHOWING_NAMES = _HTML_NAMES - {"script", "style"}
+
+_VALUE_PATTERN = r"""\s*+=\s*+(?:"[^"]*+"|'[^']*+'|[^\s"'<>]++)"""
+_ATTRIBUTE_PATTERN = rf"\s++[a-zA-Z_:@.*-][\w:.@*-]*+(?:{_VALUE_PATTERN})?+"
+_TAG = re.compile(
+    r"<(?P<end>(?:\\?/)?)(?P<name>[a-zA-Z][\w:.-]*+)"
+    rf"(?:(?P<attributes>(?:{_ATTRIBUTE_PATTERN})*+)\s*+(?P<slash>/?)\s*+>"
+    r"|(?P<broken>\s++[a-zA-Z_:@-][\w:.-]*+\s*+=[^<>]*+)>)"  # with stray quotation marks
+    r"|(?P<mark><!--|<!(?i:doctype)\b[^<>]*+>|<\?xml\b[^<>]*+>|<!\[[^<>\]]*+\]>)",
+    re.ASCII,
+)
+# Other words behind a name, as in `a <b and c> d`, are no attributes.
+_BARE_ATTRIBUTES = re.compile(
+    r"(?i)(?:\s+(?:allowfullscreen|async|autofocus|autoplay|checked|compact|controls|default|defer|disabled"
+    r"|hidden|ismap|itemscope|loop|multiple|muted|noshade|novalidate|nowrap|open|playsinline|readonly|required"
+    r"|reversed|selected|data-[a-z0-9-]+|v-[a-z-]+))+"
+)
+_ESCAPED_TAG = re.compile(r"(?i)&(?:amp;)*(?:lt|\#60|\#x3c);[/!]?[a-z\[]")
+_MOST_ESCAPES = 2
+# A longer comment is more likely a text that speaks of `<!--` here, and of `-->` chapters later.
+_LONGEST_COMMENT_CHARACTERS = 2000
+# `?a=1&copy=2` is an address.
+_PARAMETER = re.compile(r"&(?=[A-Za-z]+\d*=)")
+_CONTEXT_CHARACTERS = 30
+
+_Tag = re.Match[str]
 
 
-@dataclass
+@dataclass(frozen=True)
 class Field:
-    """What became of the text of a field.
+    """What a field turned out to be.
 
     Attributes:
-        tags: how many tags went.
-        has_blocks: whether elements divided it into lines.
-        entities: how many entities were decoded; in HTML, they are not counted.
-        left: how many tags of known elements and of XML stayed, and an example.
-        doubtful: how many of those that went may have belonged to the text, and an example.
-        kept_entities: how many stayed in prose, and an example.
+        text: of HTML, what a reader sees; of prose, the field itself.
+        is_html: whether the rule holds.
+        tags: how many tags and comments of HTML it has. They went if the rule holds.
+        example: the surroundings of the first one.
     """
 
     text: str
+    is_html: bool = False
     tags: int = 0
-    entities: int = 0
-    has_blocks: bool = False
-    left: int = 0
-    doubtful: int = 0
-    left_example: str = ""
-    doubtful_example: str = ""
-    kept_entities: int = 0
-    entity_example: str = ""
+    example: str = ""
 
 
-def read_field(
-    text: str,
-    *,
-    entities: bool = True,
-    prose: bool = False,
-    boilerplate: bool = False,
-    main_content: bool = False,
-) -> Field:
-    """The text of a field. Without `<` and `&`, it costs nothing.
+def read_field(raw: str, *, boilerplate: bool = False, main_content: bool = False) -> Field:
+    """The text of a field, by the rule above.
 
     Args:
-        prose: it is no piece of a page: without tags that are surely HTML it speaks of its comments, and
-            without any tags of its entities, and they stay.
-        entities: decode entities where there is no HTML, too, and look for HTML that was escaped.
         boilerplate, main_content: as for `read_page`.
     """
-    field = Field(text)
-    layout = {"boilerplate": boilerplate, "main_content": main_content}
-    if "<" in text or ">" in text:
-        _strip(field, layout, prose=prose)
-    if prose and not field.tags:
-        field.kept_entities = decode_entities(text)[1]
-        place = max(text.find("&") - _EXAMPLE // 2, 0)
-        field.entity_example = text[place : place + 2 * _EXAMPLE]
-        return field
-    if not entities or "&" not in text:
-        return field
-    if field.tags:
-        _strip_shown(field, text, layout)
-        return field
-    field.text, field.entities = decode_entities(text)
-    within = field.text
-    if "<" not in within and not _ESCAPED.search(within):
-        return field
-    for _ in range(_MOST_LEVELS):
-        inner = Field(within, entities=field.entities)
-        _strip(inner, layout)
-        if inner.tags:
-            _strip_shown(inner, within, layout)
-            return inner
-        if not _ESCAPED.search(within):
-            field.left, field.left_example = inner.left, inner.left_example
+    text = raw
+    for _ in range(_MOST_ESCAPES + 1):
+        tags = _find_tags(text)
+        if any(_shows_html(tag) for tag in tags):
+            tags = _of_page(tags)
+            page = _make_page(text, tags)
+            text_of_page = read_page(page, boilerplate=boilerplate, main_content=main_content, is_piece=True)
+            return Field(text_of_page, True, len(tags), _around(text, tags[0]))
+        if "&" not in text or not _ESCAPED_TAG.search(text):
             break
-        within, _ = decode_entities(within)
-    return field
+        text = html.unescape(text)
+    tags = [tag for tag in _find_tags(raw) if tag["mark"] or _name(tag) in _HTML_NAMES]
+    return Field(raw, False, len(tags), _around(raw, tags[0]) if tags else "")
 
 
-def _strip_shown(field: Field, source: str, layout: dict[str, bool]) -> None:
-    """Take away tags that a page shows, unless it shows them as code."""
-    if _ESCAPED.search(source) and not _OWN_CODE.search(source):
-        _strip(field, layout, shown=True)
+def keep_lines(text: str) -> str:
+    """Text that is read as a page, with its line ends: they count where no element divides it into lines."""
+    if "\n" in text and not any(_name(tag) in _BLOCK_NAMES for tag in _find_tags(text)):
+        return f"<pre>{text}</pre>"
+    return text
 
 
-def _strip(field: Field, layout: dict[str, bool], *, shown: bool = False, prose: bool = False) -> None:
-    text = field.text
-    if not shown and (plain := plain_tags(text)):
-        field.tags += plain
-        field.has_blocks = True
-        field.text = read_page(_NAME_BEFORE.sub("&amp;", text) if "&" in text else text, **layout)
-        return
-    tags = find_tags(text, shown=shown)
-    if prose and not any(tag.markup and tag.is_strong for tag in tags):
-        for tag in tags:
-            tag.markup &= tag.name != "!"
-    markup = _with_ends([tag for tag in tags if tag.markup], text)
-    left = [tag for tag in tags if not tag.markup and (tag.is_remarkable or (prose and tag.name == "!"))]
-    field.left += len(left)
-    if left and not field.left_example:
-        field.left_example = _around(text, left[0])
-    if not markup:
-        return
-    field.tags += len(markup)
-    if doubtful := [tag for tag in markup if tag.doubtful]:
-        field.doubtful += len(doubtful)
-        field.doubtful_example = field.doubtful_example or _around(text, doubtful[0])
-    field.has_blocks |= any(tag.is_block for tag in markup)
-    field.text = read_page(_page_of(text, markup), **layout)
-
-
-def _around(text: str, tag: PageTag) -> str:
-    return text[max(tag.begin - _EXAMPLE // 2, 0) : tag.end + _EXAMPLE // 2][: 2 * _EXAMPLE]
-
-
-def _with_ends(tags: list[PageTag], text: str) -> list[PageTag]:
-    """The tags, and those that are cut off at the beginning and the end of the text."""
-    last = text.rfind("<")
-    if head := _end_of_head(text, bool(tags)):
-        tags = [PageTag(0, head, "!"), *tags]
-    elif tags and tags[0].is_end and tags[0].name in _PROGRAMS and looks_like_program(text[: tags[0].begin]):
-        tags[0].begin = 0
-    if last < max(0, tags[-1].end if tags else 0) or text.find(">", last) >= 0:
-        return tags
-    if tags and text.startswith("<!", last):
-        return [*tags, PageTag(last, len(text), "!")]
-    if (tail := _TAIL.match(text, last)) and _is_cut_off(tail, bool(tags), text[last - 1 : last]):
-        tags = [*tags, PageTag(last, len(text), "!")]
+def _find_tags(text: str) -> list[_Tag]:
+    """All that is written as a tag, of whatever element, and the beginnings of comments."""
+    if "<" not in text:
+        return []
+    tags = []
+    for tag in _TAG.finditer(text):
+        attributes = tag["attributes"]
+        if not attributes or "=" in attributes or _BARE_ATTRIBUTES.fullmatch(attributes):
+            tags.append(tag)
     return tags
 
 
-def _end_of_head(text: str, others: bool) -> int:
-    """Where a tag ends that was cut off at the beginning of the text; 0: there is none."""
-    first, begin = text.find(">"), text.find("<")
-    if first < 0 or 0 <= begin < first:
-        return 0
-    if match := _HEAD.match(text):
-        if name := match["name"]:
-            return match.end() if name.lower() in CLEAR | LETTERS else 0
-        return match.end() if _USUAL_ATTRIBUTE.search(match[0]) else 0
-    if not others or not (match := _HEAD_OF_HTML.match(text)):
-        return 0
-    name = (match["name"] or "").lower().strip("/")
-    if len(name) == 1 and text[match.end() : match.end() + 1].isascii():
-        return 0
-    if not (name.startswith(":") or "-" in name or any(known.endswith(name) for known in KNOWN)):
-        return 0
-    return match.end()
+def _name(tag: _Tag) -> str:
+    """The name of the element; `!` for a comment and the like."""
+    return tag["name"].lower() if tag["name"] else "!"
 
 
-def _is_cut_off(tail: re.Match[str], others: bool, before: str) -> bool:
-    name, rest = tail["name"].lower(), tail["rest"]
-    is_known = name in KNOWN or bool(FOREIGN.match(name)) or (others and "-" in name)
-    if rest and "=" in rest:
-        return is_known and bool(_BEGUN.match(rest))
-    if rest and not rest.strip().replace("-", "").isalpha():
-        return False
-    if tail["end"]:
-        return (others or is_known) and not rest
-    if not others:
-        return not rest and len(name) > 1 and name in CLEAR and not before.isascii()
-    if len(name) == 1:
-        return bool(rest) or before == ">" or not before.isascii()
-    return not name or is_known or any(known.startswith(name) for known in KNOWN)
+def _has_more_than_a_name(tag: _Tag) -> bool:
+    return bool(tag["end"] or tag["attributes"] or tag["slash"] or tag["broken"])
 
 
-def _page_of(text: str, tags: list[PageTag]) -> str:
-    """The text as a page that says the same: all that is no markup escaped, no element without its end."""
+def _shows_html(tag: _Tag) -> bool:
+    """Is this tag enough to read its field as HTML?"""
+    return _has_more_than_a_name(tag) and _name(tag) in _SHOWING_NAMES
+
+
+def _of_page(tags: list[_Tag]) -> list[_Tag]:
+    """The tags without those of unknown elements that are names alone, as in `List<String>` or `<date>`."""
+    ended_names = {_name(tag) for tag in tags if tag["end"]}
+    of_page = []
+    for tag in tags:
+        name = _name(tag)
+        if name in _HTML_NAMES or name == "!" or name in ended_names or _has_more_than_a_name(tag):
+            of_page.append(tag)
+    return of_page
+
+
+def _make_page(text: str, tags: list[_Tag]) -> str:
+    """The field as a piece of a page that hides nothing and says the same."""
+    # How many starts of each element lack their end; below 0, ends that lack their start.
+    balance: Counter[str] = Counter()
+    is_page_already = len(tags) == text.count("<") and "\n" not in text
+    for tag in tags:
+        name = _name(tag)
+        balance[name] += -1 if tag["end"] else 1
+        if tag["broken"] or tag["end"] == "\\/" or name in _NEW_NAMES or name in _CELL_NAMES or name == "!":
+            is_page_already = False
+    if not is_page_already or min(balance.values()) < 0:
+        text = _write_page(text, tags, balance)
+    return _PARAMETER.sub("&amp;", text) if "&" in text else text
+
+
+def _write_page(text: str, tags: list[_Tag], balance: Counter[str]) -> str:
+    """The field with other names for some elements, without the signs that are no tags, and with the line
+    ends that stand outside of all blocks."""
+    new_names = _NEW_NAMES
+    if "table" not in balance:
+        # A browser drops cells that stand in no table, and joins their words.
+        new_names = new_names | _NAMES_WITHOUT_TABLE
     pieces = []
-    place = depth = tables = 0
-    open_paragraphs = sum(tag.name == "p" and not tag.partner and not tag.is_end for tag in tags) > 1
-    in_paragraph = False
-    has_head = any(tag.name == "head" and tag.partner for tag in tags)
-    beside_block = True
-    for tag in [*tags, PageTag(len(text), len(text), "!")]:
-        piece = text[place : tag.begin]
-        place = tag.end
-        if piece:
-            if "<" in piece:
-                piece = piece.replace("<", "&lt;")
-            if "&" in piece:
-                piece = _NAME_BEFORE.sub("&amp;", piece)
-            if (
-                "\n" in piece
-                and not (depth or in_paragraph)
-                and not (beside_block and tag.is_block and piece.isspace())
-            ):
-                piece = piece.replace("\n", "<br>")
-            pieces.append(piece)
-        beside_block = tag.is_block
-        if tag.is_block:
-            in_paragraph = open_paragraphs and tag.name == "p" and not tag.is_end
-        name = tag.name
-        if name == "table":
-            tables = max(tables + (-1 if tag.is_end else 1), 0)
-        elif name in CELLS and not tables:
-            pieces.append(" " if name in _COLUMNS else "<br>" if name == "tr" else "")
-            continue
-        if tag.whole:
-            if name in ("svg", "math"):
-                pieces.append(text[tag.begin : tag.end])
-        elif tag.partner and name in KNOWN:
-            if tag.is_block:
-                depth += -1 if tag.is_end else 1
-            pieces.append(_written(text, tag, has_head))
-        elif name in CELLS or (name == "table" and not tag.is_end):
-            pieces.append(f"</{name}>" if tag.is_end else f"<{name}>")
-        elif tag.is_block:
+    place = depth = 0
+    for tag in tags:
+        if tag.start() < place:
+            continue  # it stands in a comment
+        pieces.append(_write_text(text[place : tag.start()], depth))
+        place = tag.end()
+        name = _name(tag)
+        new_name = new_names.get(name, name)
+        if tag["mark"] == "<!--":
+            end = text.find("-->", place, place + _LONGEST_COMMENT_CHARACTERS)
+            place = place if end < 0 else end + len("-->")
+        elif new_name == "":
+            pieces.append(" ")
+        elif name in _BLOCK_NAMES and tag["end"] and balance[name] < 0:
             pieces.append("<br>")
-    return "".join(pieces)
+        elif new_name != name or tag["broken"] or tag["end"] == "\\/":
+            pieces.append(f"</{new_name}>" if tag["end"] else f"<{new_name}>")
+        elif name != "!":
+            pieces.append(tag[0])
+        if name in _BLOCK_NAMES and balance[name] == 0:
+            depth += -1 if tag["end"] else 1
+    pieces.append(_write_text(text[place:], depth))
+    page = "".join(pieces)
+    return page.replace("&lt;![CDATA[", "").replace("]]>", "") if "&lt;![CDATA[" in page else page
 
 
-def _written(text: str, tag: PageTag, has_head: bool) -> str:
-    name = tag.name if has_head and tag.name == "title" else _RENAMED.get(tag.name, tag.name)
-    if tag.is_end:
-        return f"</{name}>"
-    if name != tag.name or not tag.proved or not tag.is_clean:
-        return f"<{name}>"
-    return text[tag.begin : tag.end]
+def _write_text(piece: str, depth: int) -> str:
+    """Text between tags, in so many blocks."""
+    if "<" in piece:
+        piece = piece.replace("<", "&lt;")
+    if depth == 0 and "\n" in piece and not piece.isspace():
+        piece = piece.replace("\n", "<br>")
+    return piece
+
+
+def _around(text: str, tag: _Tag) -> str:
+    begin = max(tag.start() - _CONTEXT_CHARACTERS // 2, 0)
+    return text[begin : tag.end() + _CONTEXT_CHARACTERS // 2][: 2 * _CONTEXT_CHARACTERS]

@@ -5,7 +5,7 @@ These rules look at ASCII only, so Chinese text is never taken for a long token.
 
 import re
 
-from brimful.corpus.cleaning.survey import SHORTEST_BASE64, SHORTEST_HEX
+from brimful.corpus.cleaning.characters import SHORTEST_BASE64, SHORTEST_HEX
 
 _RUN = re.compile(rf"[A-Za-z0-9+/=_-]{{{SHORTEST_HEX},}}")
 _HEXADECIMAL = re.compile(r"(?=.*[0-9])(?=.*[A-Fa-f])[0-9A-Fa-f-]+")

@@ -4,8 +4,6 @@ resiliparse parses the page and lays out its text: blocks on lines of their own,
 This module says what goes, and mends what the library does not know of Chinese.
 """
 
-import functools
-import html
 import re
 from collections.abc import Iterable
 
@@ -14,24 +12,24 @@ _PAGE = re.compile(
     r"<(?:!doctype\s+html|html|head|body)\b"
 )
 
-_ENTITY = re.compile(r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
 # A space is meant, however often the text was escaped.
 _SPACE_ENTITY = re.compile(
     r"&(?:amp;)*(?:nbsp|ensp|emsp|thinsp|#160|#xa0)(?:;|(?![A-Za-z0-9=;]))", re.IGNORECASE
 )
-_FREQUENT = (("&lt;", "<"), ("&gt;", ">"), ("&quot;", '"'), ("&#39;", "'"), ("&nbsp;", "\xa0"))
 
 # CSS selectors. These elements hold no text for readers, or stand beside the text that they annotate.
 _NO_TEXT = (
-    "title, canvas, noembed, noframes, annotation, annotation-xml, rp, rt, img, area, svg, object, embed,"
-    " video, audio"
+    "title, canvas, noembed, noframes, annotation, annotation-xml, ruby rp, ruby rt, img, area, svg, object,"
+    " embed, video, audio"
 )
 # Navigation by its role, and by the names that generators give it: DocBook and Publican (navheader, docnav),
 # Doxygen (navpath, tablist), Bootstrap (navbar, breadcrumb, pagination), Sphinx (footer).
-_BOILERPLATE = (
+_NAVIGATION = (
     "nav, footer, [role=navigation], [role=search], .navheader, .navfooter, .docnav, .navpath, .tablist,"
-    " .navbar, table.navigation, .breadcrumb, .breadcrumbs, .pagination, div.footer,"
-    ' [hidden], [style*="display:none" i], [style*="display: none" i], [style*="display : none" i],'
+    " .navbar, table.navigation, .breadcrumb, .breadcrumbs, .pagination, div.footer"
+)
+_HIDDEN = (
+    '[hidden], [style*="display:none" i], [style*="display: none" i], [style*="display : none" i],'
     ' [style*="visibility:hidden" i], [style*="visibility: hidden" i], i[aria-hidden=true],'
     " span[aria-hidden=true]"
 )
@@ -48,15 +46,13 @@ _LIST = re.compile(r"(</?)[uo]l\b", re.IGNORECASE)
 _ADJACENT_LINKS = re.compile(r"</a>(?<=[A-Za-z0-9]</a>)(?=<a\s[^<>]{0,500}>[A-Za-z0-9])")
 
 # Han characters, kana, Yi, their punctuation and full-width forms; no Hangul, which separates words.
-_WIDE = "\u2e80-\u312f\u3190-\ua4cf\uf900-\ufaff\ufe30-\ufe4f\uff01-\uff9f\uffe0-\uffe5\U00020000-\U0003fffd"
-_EITHER = (
-    "\u2014\u2018\u2019\u201c\u201d\u2026"  # dashes, quotes and the ellipsis occur in other scripts, too
-)
+WIDE = "\u2e80-\u312f\u3190-\ua4cf\uf900-\ufaff\ufe30-\ufe4f\uff01-\uff9f\uffe0-\uffe5\U00020000-\U0003fffd"
+EITHER = "\u2014\u2018\u2019\u201c\u201d\u2026"  # dashes, quotes and the ellipsis occur in other scripts, too
 # A noncharacter marks each line break beside a wide character; it survives the layout.
 _MARK = "\ufdd0"
-_WIDE_BREAK = re.compile(rf"\n(?:(?<=[{_WIDE}]\n)|(?=\s{{0,200}}[{_WIDE}]))")
+_WIDE_BREAK = re.compile(rf"\n(?:(?<=[{WIDE}]\n)|(?=\s{{0,200}}[{WIDE}]))")
 _JOINED = re.compile(
-    rf"{_MARK}(?:(?<=[{_WIDE}]{_MARK}) ?(?=[{_WIDE}{_EITHER}])|(?<=[{_WIDE}{_EITHER}]{_MARK}) ?(?=[{_WIDE}]))"
+    rf"{_MARK}(?:(?<=[{WIDE}]{_MARK}) ?(?=[{WIDE}{EITHER}])|(?<=[{WIDE}{EITHER}]{_MARK}) ?(?=[{WIDE}]))"
 )
 _LEFT_OVER = re.compile(rf"{_MARK}(?:(?<=\s{_MARK}) ?)?")
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -69,7 +65,9 @@ def begins_a_page(text: str) -> bool:
     return bool(_PAGE.match(text))
 
 
-def read_page(markup: str, *, boilerplate: bool = False, main_content: bool = False) -> str:
+def read_page(
+    markup: str, *, boilerplate: bool = False, main_content: bool = False, is_piece: bool = False
+) -> str:
     """The text of an HTML page, however broken or deep, in time linear in its size.
 
     A line break between two Chinese or Japanese characters means nothing (CSS Text 3, section 4.1.3).
@@ -77,6 +75,7 @@ def read_page(markup: str, *, boilerplate: bool = False, main_content: bool = Fa
     Args:
         boilerplate: keep navigation and hidden parts.
         main_content: keep only what resiliparse takes for the main content.
+        is_piece: it is a piece of a page, whose navigation is text.
     """
     if "\0" in markup:
         markup = markup.replace("\0", " ")
@@ -90,12 +89,15 @@ def read_page(markup: str, *, boilerplate: bool = False, main_content: bool = Fa
     markup = _ADJACENT_LINKS.sub("</a> ", markup)
     if data.count(b"<ul") + data.count(b"<ol") > _MOST_LISTS:
         markup = _LIST.sub(r"\1menu", markup)
-    boilerplate = boilerplate or not _all_end(_LARGE, data)
-    text = _extract(markup, boilerplate, main_content)
+    selectors = [_NO_TEXT]
+    # In a piece of a page, a start tag without its end hides nothing.
+    if not boilerplate and _all_end(_LARGE, data) and not (is_piece and not _all_end(_OTHERS, data)):
+        selectors += [_HIDDEN] if is_piece else [_HIDDEN, _NAVIGATION]
+    text = _extract(markup, selectors, main_content)
     if len(text) < _LEAST_TEXT * len(markup):
         data = b"".join(part.partition(b"<script")[0] for part in data.split(b"</script"))
         markup = _without_endless(markup, data)
-        text = _extract(markup, boilerplate or not _all_end(_OTHERS, data), main_content)
+        text = _extract(markup, selectors if _all_end(_OTHERS, data) else [_NO_TEXT], main_content)
     if _MARK in text:
         text = _LEFT_OVER.sub("", _JOINED.sub("", text.replace(f" {_MARK}", _MARK)))
     if "¶" in text:
@@ -105,7 +107,7 @@ def read_page(markup: str, *, boilerplate: bool = False, main_content: bool = Fa
     return text
 
 
-def _extract(markup: str, boilerplate: bool, main_content: bool) -> str:
+def _extract(markup: str, selectors: list[str], main_content: bool) -> str:
     from resiliparse.extract.html2text import extract_plain_text
 
     text: str = extract_plain_text(
@@ -114,7 +116,7 @@ def _extract(markup: str, boilerplate: bool, main_content: bool) -> str:
         main_content=main_content,
         list_bullets=False,
         alt_texts=True,  # without them, no text of a figure is left
-        skip_elements=[_NO_TEXT if boilerplate else f"{_NO_TEXT}, {_BOILERPLATE}"],
+        skip_elements=[", ".join(selectors)],
     )
     return text
 
@@ -136,27 +138,3 @@ def _without_endless(markup: str, data: bytes) -> str:
         if not _all_end([name], data):
             markup = re.sub(f"<{name.decode()}", "<span", markup, flags=re.IGNORECASE)
     return markup
-
-
-def decode_entities(text: str) -> tuple[str, int]:
-    """Replace entities by the characters that they name: (text, number of entities).
-
-    Text is decoded once: `&amp;lt;` becomes `&lt;`, which a text about HTML means. Spaces are decoded
-    however often they were escaped.
-    """
-    if "&" not in text:
-        return text, 0
-    times = 0
-    for entity, character in _FREQUENT:
-        if found := text.count(entity):
-            times += found
-            text = text.replace(entity, character)
-    text, found = _SPACE_ENTITY.subn("\xa0", text)
-    times += found
-    text, found = _ENTITY.subn(lambda match: _named(match[0]), text)
-    return text, times + found
-
-
-@functools.lru_cache(4096)
-def _named(entity: str) -> str:
-    return html.unescape(entity)

@@ -110,7 +110,7 @@ def _clean_rows(
                 cleaner.counts["dropped: hostile"] += 1
                 continue
             try:
-                texts = cleaner(raw, (number, record), is_html=kind == "html", is_prose=kind == "text")
+                texts = cleaner(raw, (number, record), is_html=kind == "html")
             except MemoryError:
                 raise
             except Exception as error:  # a bug in one document must not stop a corpus of millions

@@ -29,6 +29,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from brimful.base.errors import BrimfulError
+from brimful.corpus.cleaning.wrapped import count_full_lines, join_lines
 from brimful.corpus.reading.delimited import Sheet, open_sheet, read_rows
 from brimful.corpus.reading.dialects import MISSING, DialectOptions
 from brimful.corpus.reading.failures import reporting
@@ -52,6 +54,10 @@ from brimful.corpus.reading.values import joined
 RUN = 1 << 16
 # Longer files, paragraphs and lines are cut into pieces of this many bytes, to bound memory.
 LONGEST_PIECE = 1 << 22
+# How much of a file shows whether its lines were wrapped.
+WATCHED_LINES = 2000
+_WATCHED_CHARACTERS = 200 * WATCHED_LINES
+WRAPPED = f"of the first {WATCHED_LINES:,} lines end at one width (--read.join-lines joins wrapped lines)"
 # A longer line of .jsonl, .csv and .tsv is skipped, since a piece of a record cannot be read.
 LONGEST_RECORD = 1 << 24
 
@@ -66,6 +72,13 @@ class ReadConfig(DialectOptions):
     """The field or column of records that holds the text; a number counts columns if there is no header."""
     encoding: str = "utf-8"
     """Encoding of the text files; a byte order mark, and what a page declares, override it."""
+    join_lines: bool = False
+    """Join the lines of paragraphs that a program wrapped, except in pages."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.join_lines and self.split == "line":
+            raise BrimfulError("read.join_lines needs read.split file or paragraph, not line")
 
 
 Raw = tuple[int, str]  # record number, text
@@ -89,11 +102,33 @@ def read_documents(span: Span, config: ReadConfig, issues: Counter[str]) -> Iter
         return iter(())
     if form.note and not span.begin:
         issues[form.note] += 1
-    if kind == "text":
-        return _text(span, config, issues)
     if kind == "html":
         return _html(span, config, issues)
-    return _counting_nul(_RECORDS[kind](span, config, issues), issues)
+    if kind == "text":
+        documents = _text(span, config, issues)
+    else:
+        documents = _counting_nul(_RECORDS[kind](span, config, issues), issues)
+    if config.join_lines:
+        return ((number, join_lines(text)) for number, text in documents)
+    if span.begin:
+        return iter(documents)
+    return _watching_width(iter(documents), kind == "text" and config.split == "line", issues)
+
+
+def _watching_width(documents: Iterator[Raw], are_lines: bool, issues: Counter[str]) -> Iterator[Raw]:
+    """The documents; an issue says where most of their first lines end at one width."""
+    lines: list[str] = []
+    for document in documents:
+        lines += document[1][:_WATCHED_CHARACTERS].split("\n")
+        if not are_lines:
+            lines.append("")
+        yield document
+        if len(lines) >= WATCHED_LINES:
+            break
+    count = count_full_lines(lines[:WATCHED_LINES])
+    if count:
+        issues[WRAPPED] += count
+    yield from documents
 
 
 def _counting_nul(documents: Iterable[Raw], issues: Counter[str]) -> Iterator[Raw]:

@@ -245,8 +245,8 @@ def _bytes(column: Any) -> Any:
 
 def rows_of_columns(
     path: str, kind: str, wanted: Sequence[str] | None
-) -> tuple[list[str], Iterator[dict[str, Any]]]:
-    """The names of all columns of a file, and its rows.
+) -> tuple[Any, Iterator[dict[str, Any]]]:
+    """The schema of a file, and its rows.
 
     Args:
         kind: "parquet" or "arrow".
@@ -259,26 +259,26 @@ def rows_of_columns(
 
     require_plain(path)
     try:
-        known, batches = _batches(path, kind, wanted)
+        schema, batches = _batches(path, kind, wanted)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise BrimfulError(f"{path} is not {NAMES[kind]} file, or is damaged") from error
-    return known, _rows(batches, kind, path)
+    return schema, _rows(batches, kind, path)
 
 
 NAMES = {"parquet": "a Parquet", "arrow": "an Arrow"}
 
 
-def _batches(file: str, kind: str, wanted: Sequence[str] | None) -> tuple[list[str], Iterator[Any]]:
+def _batches(file: str, kind: str, wanted: Sequence[str] | None) -> tuple[Any, Iterator[Any]]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     if kind == "parquet":
         table = pq.ParquetFile(file)
-        known = table.schema_arrow.names
-        return known, table.iter_batches(batch_size=1 << 14, columns=_chosen(known, wanted))
+        schema = table.schema_arrow
+        return schema, table.iter_batches(batch_size=1 << 14, columns=_chosen(schema.names, wanted))
     schema, batches = _arrow_batches(pa.memory_map(file))
     chosen = [schema.names.index(name) for name in _chosen(schema.names, wanted)]
-    return schema.names, (batch.select(chosen) for batch in batches)
+    return schema, (batch.select(chosen) for batch in batches)
 
 
 def _chosen(known: list[str], wanted: Sequence[str] | None) -> list[str]:

@@ -9,38 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brimful.base.errors import BrimfulError
-from brimful.corpus.cleaning.clean import (
-    ENTITIES_LEFT,
-    TAGS_ALONE,
-    TAGS_LEFT,
-    CleanConfig,
-    Cleaner,
-    Example,
-)
+from brimful.corpus.cleaning.clean import CleanConfig, Cleaner, Example
 
 
 def clean(raw: str, *, is_html: bool = False, **config) -> tuple[list[str], Counter[str]]:
     cleaner = Cleaner(CleanConfig(**config))
     return cleaner(raw, (0, 0), is_html=is_html), cleaner.counts
-
-
-@pytest.mark.parametrize(
-    ("raw", "text", "left"),
-    [
-        ("The <!-- comment --> will cause this.", None, {TAGS_LEFT: 1}),
-        ("Write &gt; for a larger sign, &amp;lt; for less.", None, {ENTITIES_LEFT: 2}),
-        ("one <b>bold</b> <!-- word -->", "one bold <!-- word -->", {TAGS_LEFT: 1}),
-        ("<div>a &gt; b</div><!-- of a page -->", "a > b", {}),
-    ],
-)
-def test_prose_keeps_the_comments_and_entities_that_it_speaks_of(
-    raw: str, text: str | None, left: dict
-) -> None:
-    """Of a text file; a field of a record is a piece of a page."""
-    cleaner = Cleaner(CleanConfig())
-    assert cleaner(raw, (0, 0), is_prose=True) == [text or raw]
-    assert {issue: count for issue, count in cleaner.issues.items() if issue != TAGS_ALONE} == left
-    assert cleaner(raw, (0, 0)) != [raw]
 
 
 def needs(package: str) -> pytest.MarkDecorator:
@@ -51,8 +25,6 @@ def needs(package: str) -> pytest.MarkDecorator:
 @pytest.mark.parametrize(
     ("raw", "text", "counts"),
     [
-        ("AT&amp;T &#20013;&unknown; a&b", "AT&T 中&unknown; a&b", {"entities": 3}),
-        ("write &amp;lt; for &lt;, not a&amp;nbsp;b", "write &lt; for <, not a b", {"entities": 3}),
         ("foo\0bar", "foo bar", {"unwanted characters": 1}),
         ("foo\0bar\ue123baz\U000f1234\ud800!\ufdd0?", "foo bar baz ! ?", {"unwanted characters": 5}),
         ("one\U0001fffftwo\U0010fffdthree\ufffdfour", "one two three four", {"unwanted characters": 3}),
@@ -99,7 +71,6 @@ def test_what_is_left_alone(text: str) -> None:
 @pytest.mark.parametrize(
     ("rule", "raw"),
     [
-        ({"entities": False}, "AT&amp;T"),
         ({"characters": False}, "a\ue000b"),
         ({"invisible": False}, "a\u200bb"),
         ({"css": False}, "x p{color:red}"),
@@ -126,7 +97,6 @@ def test_html_is_found_out() -> None:
     assert counts["html documents"] == 1
     assert clean(page)[0] == texts
     assert clean(page, html="never")[0] != texts
-    assert clean("Use the <b> tag, then close it with </b>.")[1] == {}
     assert clean("<p>x y", html="always")[0] == ["x y"]
 
 

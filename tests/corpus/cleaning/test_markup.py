@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from brimful.corpus.cleaning.characters import squeeze_blanks
 from brimful.corpus.cleaning.markup import read_page
-from brimful.corpus.cleaning.survey import squeeze_blanks
 
 
 def text_of(markup: str) -> str:
