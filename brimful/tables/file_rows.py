@@ -239,7 +239,7 @@ def _columns(path: Path, form: str, wanted: Sequence[str] | None, labels: Sequen
 
 
 def _class_names(metadata: Mapping[bytes, bytes] | None) -> dict[str, list[str]]:
-    """The names of the classes of each column of classes, or of lists of classes, as `datasets` writes them."""
+    """The names of the classes of each column that `datasets` wrote of classes, or of lists of them."""
     try:
         features = json.loads((metadata or {})[b"huggingface"])["info"]["features"]
     except (ValueError, KeyError, TypeError):
