@@ -23,6 +23,9 @@ FORMATS = (".tsv", ".csv", ".jsonl", ".parquet")
 PLACES = {".parquet": "row", ".arrow": "row", ".json": "record"}
 """What rows are counted in; in other formats, in the lines that they begin at."""
 
+_UNLABELLED = -1
+"""What `datasets` writes for a row without a label."""
+
 NumberedRows = Iterator[tuple[int, dict[str, Any]]]
 """The line, or the number from 1, and the values by column of each row."""
 
@@ -223,7 +226,57 @@ def _columns(path: Path, form: str, wanted: Sequence[str] | None) -> NumberedRow
         for issue in issues:
             raise BrimfulError(f"{path}: {issue}")
         known, rows = rows_of_columns(file, form[1:], wanted, str(path))
+        names = _class_names(file, form)
         _check_repeats(path, known, known if wanted is None else wanted)
         for number, row in enumerate(rows, 1):
             # A message about a missing column names all that there are.
-            yield number, dict.fromkeys(known) | row if number == 1 else row
+            row = dict.fromkeys(known) | row if number == 1 else row
+            for column in names.keys() & row.keys():
+                row[column] = _named(row[column], names[column], f"{path}, row {number}")
+            yield number, row
+
+
+def _class_names(file: str, form: str) -> dict[str, list[str]]:
+    """The names of the classes of each column of classes, or of lists of classes.
+
+    Args:
+        file: a file that is not compressed.
+        form: `.parquet` or `.arrow`.
+    """
+    from pyarrow import ipc, memory_map
+    from pyarrow.parquet import read_schema
+
+    if form == ".parquet":
+        schema = read_schema(file)
+    else:
+        with memory_map(file) as source:
+            is_file = source.read(6) == b"ARROW1"
+            source.seek(0)
+            schema = (ipc.open_file if is_file else ipc.open_stream)(source).schema
+    try:
+        features = json.loads(schema.metadata[b"huggingface"])["info"]["features"]
+    except (ValueError, KeyError, TypeError):
+        return {}
+    names: dict[str, list[str]] = {}
+    for column, feature in features.items():
+        inner = feature.get("feature", feature) if isinstance(feature, dict) else feature
+        if isinstance(inner, list) and len(inner) == 1:
+            inner = inner[0]
+        if isinstance(inner, dict) and inner.get("_type") == "ClassLabel" and "names" in inner:
+            names[column] = inner["names"]
+    return names
+
+
+def _named(value: Any, names: Sequence[str], where: str) -> Any:
+    """The name of a class, or of each of a list.
+
+    Raises:
+        BrimfulError: there is no such class.
+    """
+    if isinstance(value, list):
+        return [_named(each, names, where) for each in value]
+    if value is None or value == _UNLABELLED:
+        return None
+    if type(value) is not int or not 0 <= value < len(names):
+        raise BrimfulError(f"{where}: {value!r:.40} is not one of the {len(names)} classes of the file")
+    return names[value]

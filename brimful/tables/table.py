@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
@@ -22,6 +22,14 @@ Take = Callable[[Iterator[Any]], Iterable[Any]]
 def everything(rows: Iterator[Any]) -> Iterator[Any]:
     """All rows of a file."""
     return rows
+
+
+class LabelledSpan(NamedTuple):
+    """`text[start:end]` has the label."""
+
+    start: int
+    end: int
+    label: str
 
 
 @dataclass(frozen=True)
@@ -132,3 +140,15 @@ def require_pairs(table: Table, pairs: bool, training: Path | str) -> None:
             f"{has} has pairs of texts, {lacks} single ones: the column text_b, or the one that"
             " --columns.text-b names, must be in all tables or in none"
         )
+
+
+def label_names_of(table: Table) -> list[list[str]] | None:
+    """The names in the label of each row: of a class, of several, or of spans; None of other labels."""
+    named: list[list[str]] = []
+    for label in table.labels or []:
+        parts = label if isinstance(label, list) else [label]
+        names = [part.label if isinstance(part, LabelledSpan) else part for part in parts]
+        if not all(isinstance(name, str) for name in names):
+            return None
+        named.append(names)
+    return named or None

@@ -9,6 +9,7 @@ import numpy as np
 
 from brimful.base.console import counted, recorded_warnings, warn
 from brimful.base.errors import BrimfulError, nearest
+from brimful.tables.annotations import rows_of_classes
 from brimful.tables.file_rows import PLACES, NumberedRows, is_text, open_rows
 from brimful.tables.layouts import OWN_LAYOUT, FileLayout
 from brimful.tables.table import Table, Take, everything
@@ -83,6 +84,7 @@ def read_table(
     columns = layout.columns
     form, rows = open_rows(path, [columns.text, *([columns.label] * labelled), columns.text_b], layout)
     place = PLACES.get(form, "line")
+    rows = rows_of_classes(rows, path, place, columns, labelled)
     rows = _with_warning(rows, path, columns.text, place)
     with readable(path):
         found = list(take(_checked(rows, path, place, layout, labelled=labelled, lists=lists)))
@@ -126,6 +128,9 @@ def _checked(
     first: tuple[str, bool] | None = None
     for number, row in rows:
         where = f"{path}, {place} {number}"
+        label = row.get(columns.label)
+        if labelled and not lists and isinstance(label, list) and len(label) == 1:
+            row[columns.label] = label[0]  # as doccano writes a class
         cells = {name: _cell(row[name], name, where, name == many) for name in wanted if name in row}
         missing = next((column for column in needed if cells.get(column) is None), None)
         if missing is not None and labelled and layout.form and first:

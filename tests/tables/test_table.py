@@ -98,7 +98,7 @@ def test_csv_and_jsonl_round_trip(tmp_path_factory: pytest.TempPathFactory, rows
         ("a.csv", 'text,label\n"a",1\n"b" c,0\n', "line 3 has text behind a closing quote"),
         ("a.csv", 'text,label\na,1\n"b,0\nc,1\n"d",0\n', "line 3 has a quote that is never closed"),
         ("a.jsonl", '{"text": ["a", "b"], "label": 1}\n', "line 1: 'text' is ['a', 'b'], not a text"),
-        ("a.jsonl", '{"text": "a", "label": ["x"]}\n', "only labels of --task multi-label are lists"),
+        ("a.jsonl", '{"text": "a", "label": ["x", "y"]}\n', "only labels of --task multi-label are lists"),
         ("a.jsonl", '{"text": "a", "label": {"x": 1}}\n', "line 1: 'label' is {'x': 1}, not a text"),
         ("a.jsonl", '{"text": "a", "label": NaN}\n', "line 1: the label is empty"),
         ("a.tsv", "text\tlabel\na\t \n", "line 2: the label is empty"),
