@@ -1,7 +1,8 @@
 """CoNLL columns: a word a line with its tag, an empty line between texts, comments, -DOCSTART- lines.
 
-Columns are divided by tabs, in lines without any by spaces. The word is the first and the tag the last of
-them, or those that `--columns.text 2 --columns.label 4` name. All lines of a file have as many columns.
+Columns are divided by tabs if the first line has one, and by spaces otherwise. The word is the first and the
+tag the last of them, or those that `--columns.text 2 --columns.label 4` name. All lines of a file
+have as many columns.
 """
 
 import re
@@ -75,7 +76,7 @@ class _Layout:
     tag: int | None
     labelled: bool
     width: int = 0
-    is_tabbed: bool | None = None
+    is_tabbed: bool = False
     comments: list[str] = field(default_factory=list)
     spaced: list[str] = field(default_factory=list)
 
@@ -86,7 +87,9 @@ class _Layout:
             BrimfulError: it has other columns than the first line.
         """
         where = f"{self.path}, line {number}"
-        cells = _cells(line)
+        if not self.width:
+            self.is_tabbed = "\t" in line
+        cells = _cells(line, self.is_tabbed)
         if line[0] == " " and len(cells) == self.width - 1:
             cells.insert(0, " ")  # a space among characters
         tag = self.tag if self.tag is not None else len(cells) - 1
@@ -94,12 +97,11 @@ class _Layout:
         if line[0] == "#" and not (has_tag and len(cells) == (self.width or len(cells))):
             self.comments.append(f"line {number}: {line!r:.60}")
             return None
-        self.is_tabbed = "\t" in line if self.is_tabbed is None else self.is_tabbed
         self.width = self.width or len(cells)
         if len(cells) != self.width:
             raise BrimfulError(
-                f"{where} has {counted(len(cells), 'column')}, the lines before it {self.width}: columns are"
-                " divided by tabs or spaces, and words without a tag have O"
+                f"{where} has {counted(len(cells), 'column')}, the lines before it {self.width}, with"
+                f" {'tabs' if self.is_tabbed else 'spaces'} between them: write all in one way"
             )
         least = 1 + max(self.word or 0, self.tag or 0, self.labelled)
         if len(cells) < least:
@@ -107,20 +109,15 @@ class _Layout:
             raise BrimfulError(f"{where} has {counted(len(cells), 'column')}; expected {expected}")
         word = cells[self.word or 0]
         if " " in word.strip(" "):
-            if not self.is_tabbed:
-                raise BrimfulError(
-                    f"{where} has a space in {word!r:.60}, before its first tab: columns are divided by tabs"
-                    " or by spaces, not by both"
-                )
             self.spaced.append(f"line {number}: {word!r:.60}")
         if not word:
             raise BrimfulError(f"{where} has a tag and no word: remove the line, or write the word")
         return word, cells[tag] if self.labelled else OUTSIDE
 
 
-def _cells(line: str) -> list[str]:
+def _cells(line: str, is_tabbed: bool) -> list[str]:
     """The columns of a line. White space of other kinds than these two, such as U+3000, can be a word."""
-    if "\t" not in line:
+    if not is_tabbed:
         return _COLUMNS.findall(line)
     return [cell.strip(" ") or cell[:1] for cell in line.rstrip("\t ").split("\t")]
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from brimful.base.console import counted, warn
+from brimful.base.console import counted
 from brimful.base.errors import BrimfulError
 from brimful.corpus.reading.delimited import open_sheet
 from brimful.corpus.reading.dialects import MISSING, DialectOptions
 from brimful.corpus.reading.faults import NOT_RECORD, Refusing
-from brimful.corpus.reading.forms import Form, form_of
+from brimful.corpus.reading.forms import form_of
 from brimful.corpus.reading.json_records import Named, check_keys, json_line, json_records
 from brimful.corpus.reading.tables import plain_file, rows_of_columns
 from brimful.tables.layouts import FileLayout
@@ -44,29 +44,20 @@ def open_rows(path: Path, wanted: Sequence[str], layout: FileLayout) -> tuple[st
 
 
 def _form(path: Path, wanted: Sequence[str], layout: FileLayout) -> str:
-    found = _found(path, wanted)
-    if layout.form and found.kind in ("text", layout.form[1:]):
+    kind = form_of(str(path), wanted)
+    if layout.form and kind in ("text", layout.form[1:]):
         return layout.form
-    if found.kind in ("text", "html"):
+    if kind in ("text", "html"):
         raise BrimfulError(
             f"{path}: tables are {', '.join(FORMATS)}, .json, .ndjson or .arrow files with columns text,"
             " text_b, label"
         )
-    if found.note and not layout.form:
-        warn(f"{path} {found.note}")
-    return f".{found.kind}"
-
-
-def _found(path: Path, wanted: Sequence[str]) -> Form:
-    found = form_of(str(path), tuple(wanted))
-    if found.wrong:
-        raise BrimfulError(f"{path} {found.wrong}")
-    return found
+    return f".{kind}"
 
 
 def is_text(path: Path, wanted: Sequence[str]) -> bool:
     """Whether a file has a text a line: it is named .txt, and its content is no table with such a column."""
-    return path.suffix.lower() in (".txt", ".md") and _found(path, wanted).kind == "text"
+    return path.suffix.lower() in (".txt", ".md") and form_of(str(path), wanted) == "text"
 
 
 def rows_of(path: Path, form: str, wanted: Sequence[str], layout: FileLayout) -> NumberedRows:

@@ -40,7 +40,9 @@ def text_lines(path: Path, *, newline: str | None = None) -> Iterator[str]:
         feeds += text.count("\n")
         if newline == "\n" and UNICODE_END.search(text):
             others += [number + text.count("\n", 0, end.start()) for end in UNICODE_END.finditer(text)]
-            text = UNICODE_END.sub("\n", text)
+            # The only line feed may be one that was added behind another end.
+            text = UNICODE_END.sub("\n", text[:-1] if feeds == 1 else text)
+            text += "" if text.endswith("\n") else "\n"
         for each in text[:-1].split("\n"):
             yield f"{each}\n"
         number = feeds + 1

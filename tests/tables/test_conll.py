@@ -109,7 +109,7 @@ def test_the_numbers_of_golden_horse_are_refused_with_what_removes_them(tmp_path
     ) as error:
         read(
             tmp_path / "a b.train",
-            "科0\tB-A\n技1\tI-A\n20\tO\n全0\tO\n😀0\tO\n\n第0 O\n60 B-A\n11 I-A\n" * 2 + "了 O\n",
+            "科0\tB-A\n技1\tI-A\n20\tO\n全0\tO\n😀0\tO\n\n第0\tO\n60\tB-A\n11\tI-A\n" * 2 + "了\tO\n",
         )
     if shutil.which("perl") is None:
         pytest.skip("perl is not installed")

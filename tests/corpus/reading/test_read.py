@@ -74,8 +74,8 @@ def test_a_paragraph_separator_ends_a_paragraph(tmp_path: Path) -> None:
     assert [text for _, text in read(file, split="paragraph")[0]] == ["a\nb", "c", "d\ne"]
 
 
-@pytest.mark.parametrize("end", ALL_ENDS)
-def test_the_first_row_shows_the_line_ends_of_a_table(tmp_path: Path, end: str) -> None:
+@pytest.mark.parametrize("end", ["\n", "\r", "\r\n"])
+def test_line_ends_of_tables(tmp_path: Path, end: str) -> None:
     for name, tab in (("a.tsv", "\t"), ("a.csv", ",")):
         file = write(tmp_path / name, end.join([f"n{tab}text", f"1{tab}one", f"2{tab}two", ""]).encode())
         assert read(file) == ([(0, "one"), (1, "two")], Counter())
