@@ -27,10 +27,10 @@ from bench.common.corpora import DATA
 from bench.common.processes import machine_facts
 from bench.common.record import Record
 from bench.common.wheels import minilm
+from brimful.base.cache import VARIABLE
 from brimful.base.randomness import derive_key, hash_words
 from brimful.corpus.text.tokenizer import load
 from brimful.data.example_batches import batch_of
-from brimful.tasks.cache import VARIABLE
 from brimful.tasks.classification import Classification
 from brimful.tasks.task_files import TaskFiles
 

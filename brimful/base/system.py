@@ -13,9 +13,8 @@ import fcntl
 import mmap
 import os
 import resource
-import sys
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 HUGE_PAGE_BYTES = 32 << 20
 """The largest huge page to ask for. Where they have 512 MiB, a process would fill few."""
@@ -46,12 +45,6 @@ def lock_file(descriptor: int, *, waits: bool = False) -> None:
         OSError: another process has it, or the file system has no locks.
     """
     fcntl.lockf(descriptor, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
-
-
-def peak_memory(of: Literal["self", "children"]) -> int:
-    """The most memory that this process, or the largest of its ended children, ever held, in bytes."""
-    usage = resource.getrusage(resource.RUSAGE_SELF if of == "self" else resource.RUSAGE_CHILDREN)
-    return usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def may_reserve(root: Path = Path("/")) -> bool:

@@ -1,9 +1,18 @@
 """The verb `brimful demo`: the whole way on real text, from Chinese product reviews to a small classifier.
 
 The setting is a user's own: 2,000 labelled reviews, and all other training reviews as unlabelled text. No
-stage sees a test review before the end, pretraining included.
+stage sees a test review before the end, pretraining included. The stages are lines of `brimful` as a user
+would type them: each is a process of its own and leaves a folder of its own. A complete folder is not made
+again, and an interrupted training goes on from its checkpoint.
 """
 
+import math
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,14 +21,47 @@ from brimful.base.config import build, read_yaml, require_seeds, verb, write_yam
 from brimful.base.console import say
 from brimful.base.errors import BrimfulError
 from brimful.base.extras import require
-from brimful.base.folder_lock import FolderLock
-from brimful.base.storage import read_object, require_folder_place, write_json
+from brimful.base.seals import EXPORT
+from brimful.base.storage import require_folder_place
 from brimful.commands.demo_reviews import find_reviews, load_reviews, write_reviews
-from brimful.commands.demo_stages import REPORT, SECONDS, collect_results, run_stages
 from brimful.commands.report import report
 from brimful.reports.load import CONFIG, SUMMARY
+from brimful.runs.signals import StoppedError, StopRequest, stop_request
 
+SETTINGS = "demo.yaml"
+"""The file of a demo with its options."""
 PACKAGES = ("sklearn", "transformers", "onnx", "onnxscript", "onnxruntime", "matplotlib")
+PRETRAIN_UPDATES = 800
+ALL_TEXTS = 13_900
+"""Texts that the updates of pretraining are for; fewer texts take as many fewer updates."""
+
+# The recipe: small enough for two cores and a quarter of an hour with AVX-512, half an hour without.
+FINETUNE = (
+    "finetune --encoder {out}/pretrain --train {out}/reviews/train.tsv --test {out}/reviews/test.tsv"
+    " --seed {seed} --epochs 3 --trial-epochs 1.5 --batch 32 --dropout 0.1 --learning-rates "
+)
+# TinyBERT's two stages, as they were measured (bench/results/demo.json).
+TWO_STAGES = "--layers.epochs 0.5 --layers.learning-rate 5e-4 --logits.epochs 1 --logits.learning-rate 5e-4"
+LINES = (
+    "prepare {out}/reviews/training.txt --out {out}/data --tokenizer train:8000 --lowercase --han pieces"
+    " --read.split line",
+    "pretrain --data {out}/data --out {out}/pretrain --model mini --recipe fast --rows-per-update 4"
+    " --packing.max-length 128 --packing.capacity 1024 --trainer.steps {updates}"
+    " --trainer.checkpoint-every 100 --seed {seed}",
+    # On 2,000 labels, from the pretrained encoder and from random weights.
+    FINETUNE + "3e-4 6e-4 --out {out}/finetune",
+    FINETUNE + "7e-4 1.5e-3 --out {out}/finetune-random --initialisation random --ladder none",
+    # 4 layers become 2; and the same 2 layers learn from the labels.
+    "distil --teacher {out}/finetune --out {out}/distil --student-layers 2 --initialisation pretrained"
+    f" --unlabelled {{out}}/reviews/unlabelled.txt --baseline none --seed {{seed}} {TWO_STAGES}",
+    FINETUNE + "3e-4 6e-4 --out {out}/student-undistilled --layers 1 3 --ladder none",
+    "export {out}/finetune --out {out}/export/finetune-hf",
+    "export {out}/finetune --out {out}/export/finetune-onnx --format onnx",
+    "export {out}/distil --out {out}/export/distil-hf",
+    "export {out}/distil --out {out}/export/distil-onnx --format onnx",
+)
+REPORTED = ("finetune", "finetune-random", "distil", "student-undistilled", "pretrain", "data")
+"""The folders that the report compares and shows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,13 +90,13 @@ class DemoConfig:
 def demo(config: DemoConfig) -> dict[str, Any]:
     """Build a Chinese review classifier from raw text: prepare, pretrain, fine-tune, distil, export, report.
 
-    The same command continues an interrupted demo, and returns the result of a finished one.
+    The same command continues an interrupted demo.
 
     Returns:
-        what summary.json holds: `accuracy.*`, `packing.*`, `export.*`, `seconds.*` ...
+        as `report` of its runs: their models stand in the `overview`.
 
     Raises:
-        BrimfulError: a package of the demo is missing, or --out holds something else.
+        BrimfulError: a package of the demo is missing, --out holds something else, or a line failed.
         StoppedError: a signal asked the demo to stop.
     """
     require("the demo", *PACKAGES, extra="demo")
@@ -63,20 +105,24 @@ def demo(config: DemoConfig) -> dict[str, Any]:
     reviews = load_reviews(find_reviews(), config.seed, config.max_reviews)
     if config.dry_run:
         return {"dry_run": True, "data": reviews.facts}
-    with FolderLock() as lock:
-        lock.take(out)
-        if (out / SUMMARY).exists():
-            say(f"the demo in {out} is complete; remove the folder to run it again")
-        else:
-            write_yaml(out / CONFIG, config)
-            write_reviews(reviews, out / "reviews")
-            is_short = config.max_reviews is not None
-            seconds = run_stages(out, reviews.facts, config.seed, is_short=is_short)
-            write_json(out / SUMMARY, collect_results(out, reviews.facts, seconds))
-            (out / SECONDS).unlink()
-        if not (out / REPORT).exists():
-            report(runs=[str(out)], out=str(out / REPORT))
-    return read_object(out / SUMMARY)
+    facts = reviews.facts
+    say(
+        f"{facts['reviews']:,} reviews, {facts['unique']:,} of them unique; {facts['conflicting']} carry both"
+        f" labels and are only text. Test: {facts['test']:,}, never seen in training, nor their"
+        f" near-duplicates. Training: {facts['labelled']:,} with labels, the rest as plain text. With all"
+        " reviews the demo takes 8 to 35 minutes on two cores; the same command continues it"
+    )
+    write_yaml(out / SETTINGS, config)
+    write_reviews(reviews, out / "reviews")
+    updates = PRETRAIN_UPDATES
+    if config.max_reviews is not None:
+        updates = math.ceil(updates * facts["pretraining"] / ALL_TEXTS)
+    values = {"out": out, "seed": config.seed, "updates": updates}
+    with stop_request() as request:
+        for line in LINES:
+            # The values are filled in after the line is split, since a path may have spaces.
+            run_line([word.format(**values) for word in shlex.split(line)], request)
+    return report(runs=[str(out / name) for name in REPORTED], out=str(out / "report.html"))
 
 
 def require_place(config: DemoConfig) -> None:
@@ -85,19 +131,51 @@ def require_place(config: DemoConfig) -> None:
     Raises:
         BrimfulError: it holds something else, or a demo with other options.
     """
-    out = Path(config.out)
-    if not (out / CONFIG).exists():
-        require_folder_place(out)
+    saved_file = Path(config.out, SETTINGS)
+    if not saved_file.exists():
+        require_folder_place(Path(config.out))
         return
     try:
-        saved = build(DemoConfig, read_yaml(out / CONFIG))
+        saved = build(DemoConfig, read_yaml(saved_file))
     except BrimfulError as error:
         raise BrimfulError(
-            f"{out} holds something else than a demo: {error}; choose another --out"
+            f"{config.out} holds something else than a demo: {error}; choose another --out"
         ) from error
-    saved = replace(saved, out=config.out, dry_run=config.dry_run)
-    if saved != config:
+    if replace(saved, out=config.out, dry_run=config.dry_run) != config:
         raise BrimfulError(
-            f"{out} holds a demo with other options, those in {out / CONFIG}: give the same ones to"
+            f"{config.out} holds a demo with other options, those in {saved_file}: give the same ones to"
             " continue it, or remove the folder"
         )
+
+
+def run_line(words: Sequence[str], request: StopRequest) -> None:
+    """Run a line of `brimful`, unless its folder is complete; an interrupted training goes on.
+
+    Args:
+        words: the verb and its options, `--out` among them.
+        request: signals, which the line's process gets too.
+
+    Raises:
+        BrimfulError: the line failed; its process has said why.
+        StoppedError: a signal stopped it.
+    """
+    verb, out = words[0], Path(words[words.index("--out") + 1])
+    if (out / SUMMARY).exists() or (out / EXPORT).exists():
+        say(f"{out.name}: already finished")
+        return
+    if verb != "prepare" and (out / CONFIG).exists():  # the same line continues a preparation
+        words = [verb, "--resume", str(out)]
+    say(f"brimful {shlex.join(words)}")
+    # What the line prints goes to standard error (2): with --json, standard output is the demo's result only.
+    with subprocess.Popen([sys.executable, "-m", "brimful", *words], stdout=2) as process:
+        is_forwarded = False
+        while process.poll() is None:
+            time.sleep(0.1)
+            # A terminal sends Ctrl-C to the line's process too; `kill` sends its signal to the demo only.
+            if request.number not in (0, signal.SIGINT) and not is_forwarded:
+                process.send_signal(request.number)
+                is_forwarded = True
+    if request.number:
+        raise StoppedError(request.number, f"in `brimful {verb}`", "continue with the same command")
+    if process.returncode:
+        raise BrimfulError(f"the demo ends here, since this line failed: brimful {shlex.join(words)}")

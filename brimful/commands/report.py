@@ -1,6 +1,6 @@
 """The verb `brimful report`: run directories and exports -> one self-contained HTML page."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -8,6 +8,7 @@ from brimful.base.config import Argument, verb
 from brimful.base.errors import BrimfulError, UsageError
 from brimful.base.extras import require
 from brimful.base.storage import atomic_file, require_file_place
+from brimful.base.summary import with_overview
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +31,7 @@ def report(config: ReportConfig) -> dict[str, Any]:
     """Show runs, prepared folders and exports on one self-contained HTML page: metrics, curves, comparisons.
 
     Returns:
-        `out`, the number of `runs` and of `bytes` written.
+        `out`, the number of `runs` and of `bytes` written; of several runs an `overview` of their models.
 
     Raises:
         BrimfulError: matplotlib is missing, not a run directory, damaged files in it, or an --out that
@@ -49,9 +50,13 @@ def report(config: ReportConfig) -> dict[str, Any]:
     if config.dry_run:
         return {"dry_run": True, "runs": len(runs)}
 
-    from brimful.reports.page import render
+    from brimful.reports.page import put_together, render
 
     page = render(runs).encode("utf-8", errors="backslashreplace")
     with atomic_file(out) as temporary:
         temporary.write_bytes(page)
-    return {"out": str(out), "runs": len(runs), "bytes": len(page)}
+    facts = {"out": str(out), "runs": len(runs), "bytes": len(page)}
+    summary = put_together(runs).summary
+    if len(runs) == 1 or summary is None:
+        return facts
+    return with_overview(facts, replace(summary, title=str(out), charts=[]))  # a terminal draws no pictures

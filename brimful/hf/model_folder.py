@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import read_object, require_utf8
-from brimful.corpus.text.folder_settings import CONFIG as TOKENIZER
-from brimful.corpus.text.folder_settings import values_beside
+from brimful.corpus.text.folder_files import CONFIG as TOKENIZER
+from brimful.corpus.text.folder_files import values_beside
 from brimful.corpus.text.sentence_folder import modules, transformer_settings
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from brimful.base.console import warn
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import write_json, write_tensors
-from brimful.corpus.text.folder_settings import CONFIG, values_beside
-from brimful.corpus.text.folder_tokenizer import chosen_class
+from brimful.corpus.text.folder_files import values_beside, vocabulary_file
 from brimful.corpus.text.sentence_folder import (
     MODULES,
     PROMPTS,
@@ -21,7 +20,8 @@ from brimful.corpus.text.sentence_folder import (
     settings_file,
     transformer_settings,
 )
-from brimful.corpus.text.tokenizer import tokenizer_file
+from brimful.corpus.text.special_ids import beside
+from brimful.corpus.text.tokenizer import read
 from brimful.hf.model_folder import (
     CLASSIFIER,
     FLAGS,
@@ -143,13 +143,7 @@ def gives_token_types(folder: Path) -> bool:
 
     Its `model_input_names` say so, or else its class. A folder without a tokenizer counts as one that does.
     """
-    names = values_beside(folder, CONFIG).get("model_input_names")
-    if isinstance(names, list):
-        return "token_type_ids" in names
-    if tokenizer_file(folder) is None:
-        return True
-    kind = chosen_class(folder)
-    return kind is not None and kind.token_types
+    return vocabulary_file(folder) is None or beside(read(folder)).token_types
 
 
 def module_files(folder: ModelFolder) -> list[Path]:

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING
 
 from brimful.base.console import warn
 from brimful.base.errors import BrimfulError
+from brimful.corpus.text.auto_tokenizer import open_auto_tokenizer
+from brimful.corpus.text.folder_files import vocabulary_file
 from brimful.corpus.text.sentence_folder import lowers_text
 from brimful.corpus.text.special_ids import markers, truncation_side
-from brimful.corpus.text.tokenizer import read, tokenizer_file
+from brimful.corpus.text.tokenizer import read
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -94,7 +96,7 @@ def check_ids(source: Path, folder: Path, max_length: int, *, whole: bool = True
     numbers = " ".join(map(str, range(max_length)))
     _compare([numbers], tokenizer, folder, f"AutoTokenizer of {folder.name}, which cuts it")
     tokenizer.no_truncation()
-    if not whole or tokenizer_file(source) is None:
+    if not whole or vocabulary_file(source) is None:
         return
     try:
         _compare(plain, tokenizer, source, f"AutoTokenizer of {source}", lowers=lowers_text(source))
@@ -110,10 +112,7 @@ def _compare(
 ) -> None:
     """Compare each text, and each pair of neighbours, with what AutoTokenizer of the folder makes of it; of
     its lower case if the folder `lowers`."""
-    import transformers
-
-    transformers.utils.logging.set_verbosity_error()
-    theirs = transformers.AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
+    theirs = open_auto_tokenizer(folder)
     pairs = zip(texts, [*texts[1:], texts[0]], strict=True)
     for given in [*((text,) for text in texts), *pairs]:
         if given[1:] == ("",):

@@ -13,7 +13,7 @@ from brimful.base.storage import (
     require_shape,
     write_json,
 )
-from brimful.corpus.text.tokenizer import tokenizer_files
+from brimful.corpus.text.folder_files import tokenizer_files
 from brimful.hf.model_folder import ModelFolder
 from brimful.hf.text_reading import module_files
 from brimful.hf.weights import weight_files

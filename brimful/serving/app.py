@@ -56,7 +56,6 @@ class App:
         embeddings = "embeddings", msgspec.json.Decoder(EmbeddingsBody), embedded
         self.posts: dict[str, Post] = {
             "/v1/classify": classify,
-            "/classify": classify,
             "/v1/embeddings": embeddings,
         }
 
@@ -113,8 +112,6 @@ class App:
         timing = ", ".join(f"{name};dur={1e3 * seconds:.1f}" for name, seconds in times.items())
         if timing:
             about.append((b"server-timing", timing.encode()))
-        if cut := sum(bool(text.cut) for text in texts):  # routers' labels have no place to say it
-            about.append((b"x-truncated-texts", b"%d" % cut))
         self.metrics.seconds.observe(time.monotonic() - started)
         return status, content, about
 

@@ -4,7 +4,6 @@ import os
 import random
 import time
 from collections.abc import Callable, Sequence
-from copy import deepcopy
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from tokenizers import Tokenizer
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import require_utf8
 from brimful.corpus.text.beginnings import LONG, beginning
-from brimful.corpus.text.special_ids import named_as, truncation_side
+from brimful.corpus.text.special_ids import truncation_side
 from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
 from brimful.serving.config import Opening
@@ -67,21 +66,17 @@ class BatchModel:
                 pass
         probe = self._table(["a"], ["a"] if self.pairs else None)
         self._pad = served.encode(probe, None, served.tokenizer).examples.pad
-        self._tokenizers = served.tokenizer, named_as(deepcopy(served.tokenizer), served.tokenizer)
 
-    def read(
-        self, texts: list[str], second: list[str] | None, overlap: int | None, *, long: bool = False
-    ) -> list[QueuedText]:
-        """Tokenize texts or pairs.
+    def read(self, texts: list[str], second: list[str] | None, overlap: int | None) -> list[QueuedText]:
+        """Tokenize texts or pairs. Not for use by several threads at once.
 
         Args:
             overlap: tokens that windows of a long text share; None: it is cut.
-            long: whether to do so beside another call, without it: a tokenizer cannot do both at a time.
 
         Raises:
             BrimfulError: as the task's `encode`.
         """
-        served, given, tokenizer = self.served, texts, self._tokenizers[long]
+        served, given, tokenizer = self.served, texts, self.served.tokenizer
         right = truncation_side(tokenizer) == "right"  # else places would count from where a part begins
         if right and overlap is None and second is None and max(map(len, texts)) > LONG:
             texts = [beginning(tokenizer, text, served.max_length, "the text") for text in texts]

@@ -41,9 +41,8 @@ class Body(Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class ClassifyBody(Body):
-    """The body of /v1/classify; `inputs` is the form of routers."""
+    """The body of /v1/classify."""
 
-    inputs: str | list[str] | None = None
     text: str | None = None
     texts: list[str] | None = None
     text_b: str | None = None
@@ -53,15 +52,12 @@ class ClassifyBody(Body):
 
     @property
     def given(self) -> str | list[str]:
-        forms = {"text": self.text, "texts": self.texts, "inputs": self.inputs}
-        found = {name: texts for name, texts in forms.items() if texts is not None}
-        if len(found) != 1:
-            named = " and ".join(found) or "none"
-            raise RefusedError(422, f"one of text, texts and inputs is needed, not {named}")
-        if self.inputs is not None and (self.abstain_below is not None or self.top_k is not None):
-            raise RefusedError(422, "abstain_below and top_k go with text or texts")
-        (texts,) = found.values()
-        return texts
+        if self.text is not None and self.texts is None:
+            return self.text
+        if self.texts is not None and self.text is None:
+            return self.texts
+        named = "none" if self.text is None else "both"
+        raise RefusedError(422, f"one of text and texts is needed, not {named}")
 
     @property
     def second(self) -> list[str] | None:

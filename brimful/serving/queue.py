@@ -24,8 +24,8 @@ import numpy as np
 
 STRETCH = 4
 """Times slower than it could be that a request is computed where others wait."""
-LONG = 8192
-"""Characters of texts that are tokenized in one call; a longer text has its own, in another thread."""
+SLICE_CHARACTERS = 8192
+"""Characters of texts that are tokenized in one call; a longer text has a call of its own."""
 
 
 class RefusedError(Exception):
@@ -185,10 +185,10 @@ class RequestQueue:
         self._work = 0.0  # the seconds of what was handed out to compute
         self._lock = threading.RLock()
         self._to_compute = threading.Condition(self._lock)
-        self._to_read = {long: threading.Condition(self._lock) for long in (False, True)}
+        self._to_read = threading.Condition(self._lock)
         self._count = 0
         self._open: dict[int, QueuedRequest] = {}
-        self._unread = {long: deque[QueuedRequest]() for long in (False, True)}
+        self._unread = deque[QueuedRequest]()
         self._ready: dict[Any, list[tuple[float, int, QueuedRequest]]] = {}
         self._running = Counter[Any]()
         self._calls: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
@@ -226,32 +226,32 @@ class RequestQueue:
             request.number, request.arrived, request.turn = self._count, self.clock(), self._work
             self._count += 1
             self._open[request.number] = request
-            self._await_reading(request)
+            self._unread.append(request)
+            self._to_read.notify()
 
-    def texts_to_read(self, *, long: bool = False) -> list[UnreadText]:
-        """The texts to tokenize next, of one request after the other: at most `LONG` characters, or one text
+    def texts_to_read(self) -> list[UnreadText]:
+        """The texts to tokenize next, of one request after the other: at most `SLICE_CHARACTERS`, or one text
         that has more."""
-        found, characters = list[UnreadText](), 0
-        line = self._unread[long]
+        texts, characters = list[UnreadText](), 0
+        line = self._unread
         while line:
             request = line[0]
             if request.is_over:
                 line.popleft()
                 continue
-            text = self._next_of(request)
-            characters += _size(text)
-            if found and characters > LONG:
-                if found[-1].request is request:  # the next slice is another one's
+            place = request.read
+            second = None if request.second is None else request.second[place]
+            text = UnreadText(request, place, request.texts[place], second)
+            characters += len(text.text) + len(text.second or "")
+            if texts and characters > SLICE_CHARACTERS:
+                if texts[-1].request is request:  # the next slice is another one's
                     line.rotate(-1)
                 break
-            found.append(text)
+            texts.append(text)
             request.read += 1
             if request.read == len(request.texts):
                 line.popleft()
-            elif (_size(self._next_of(request)) > LONG) != long:
-                line.popleft()
-                self._await_reading(request)
-        return found
+        return texts
 
     def put(self, texts: Sequence[QueuedText]) -> None:
         """Texts that are tokenized."""
@@ -353,13 +353,13 @@ class RequestQueue:
             self._to_compute.notify()
         return future
 
-    def wait_for_texts(self, *, long: bool = False) -> list[UnreadText] | None:
+    def wait_for_texts(self) -> list[UnreadText] | None:
         """`texts_to_read`, once there are some; None after `stop`."""
         with self._lock:
             while self._stopped is None:
-                if found := self.texts_to_read(long=long):
-                    return found
-                self._to_read[long].wait()
+                if texts := self.texts_to_read():
+                    return texts
+                self._to_read.wait()
         return None
 
     def wait_for_batch(self) -> list[QueuedWindow] | tuple[Callable[[], Any], Future[Any]] | None:
@@ -378,24 +378,13 @@ class RequestQueue:
         with self._lock:
             self.closed, self._stopped = True, error
             self._end_calls()
-            for readers in self._to_read.values():
-                readers.notify()
+            self._to_read.notify()
             self._to_compute.notify_all()
         self.fail(list(self._open.values()), error)
 
     def _end_calls(self) -> None:
         while self._calls and self._stopped is not None:
             self._calls.popleft()[1].set_exception(self._stopped)
-
-    def _next_of(self, request: QueuedRequest) -> UnreadText:
-        place = request.read
-        second = None if request.second is None else request.second[place]
-        return UnreadText(request, place, request.texts[place], second)
-
-    def _await_reading(self, request: QueuedRequest) -> None:
-        long = _size(self._next_of(request)) > LONG
-        self._unread[long].append(request)
-        self._to_read[long].notify()
 
     def _take(self, line: list[tuple[float, int, QueuedRequest]], cost: float) -> None:
         """Count the next window of the first request in a line as taken, and give it its next turn. What came
@@ -421,8 +410,3 @@ class RequestQueue:
         request.ready.clear()
         del self._open[request.number]
         return request
-
-
-def _size(text: UnreadText) -> int:
-    """Characters of a text or pair."""
-    return len(text.text) + len(text.second or "")

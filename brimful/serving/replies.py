@@ -64,9 +64,6 @@ def _unfit(model: BatchModel, body: Body) -> str | None:
             return f"does {model.task}; abstain_below is for classification"
         if body.top_k is not None and not model.labels:
             return f"does {model.task}; top_k is for classification"
-        routed = model.scored or model.task in ("regression", "token-classification")
-        if body.inputs is not None and not routed:
-            return f"does {model.task}; inputs is for labels and spans"
     elif not model.width:
         return f"does {model.task} and gives no vectors: post to /v1/classify"
     elif isinstance(body, EmbeddingsBody) and (body.dimensions or 0) > model.width:
@@ -76,9 +73,6 @@ def _unfit(model: BatchModel, body: Body) -> str | None:
 
 def classified(model: BatchModel, body: ClassifyBody, texts: Sequence[QueuedText]) -> Any:
     """The answer of /v1/classify."""
-    if body.inputs is not None:
-        routed = [_routed(model, text) for text in texts]
-        return routed[0] if isinstance(body.inputs, str) else routed
     rows = [text.value for text in texts]
     if model.labels:
         rows = [text.value | {"scores": _scores(model, text, body.top_k)} for text in texts]
@@ -90,20 +84,6 @@ def classified(model: BatchModel, body: ClassifyBody, texts: Sequence[QueuedText
         about = {"tokens": tokens, "windows": len(text.lengths)}
         results.append(_written(row | about | text.cut))
     return {"model": model.name, "results": results, "usage": {"tokens": sum(counts)}}
-
-
-def _routed(model: BatchModel, text: QueuedText) -> Any:
-    """What pipelines of text classification answer and routers read: the labels, the likeliest first; or an
-    envelope of spans."""
-    row = text.value
-    if model.task == "token-classification":
-        renamed = [
-            {("score" if key == "probability" else key): span[key] for key in span}
-            for span in row["prediction"]
-        ]
-        return {"spans": renamed, **text.cut, "model": model.name}
-    scores = _scores(model, text, len(model.labels)) if model.labels else {"LABEL_0": row["prediction"]}
-    return _written([{"label": label, "score": score} for label, score in scores.items()])
 
 
 def _scores(model: BatchModel, text: QueuedText, top_k: int | None) -> dict[str, float]:

@@ -1,6 +1,6 @@
 """Models behind one queue, and the threads that serve it, for callers on an asyncio loop.
 
-One thread tokenizes the next texts beside those that compute, another long ones.
+One thread tokenizes the next texts beside those that compute.
 """
 
 import asyncio
@@ -8,7 +8,6 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 from brimful.base.console import say
@@ -43,8 +42,7 @@ class BatchEngine:
             computed: takes the model of each batch, its tokens, and the seconds that it took.
         """
         self.queue, self.lost, self._computed, self._workers = queue, "", computed, 0
-        for long in (False, True):
-            self._start(partial(self._tokenize, long))
+        self._start(self._tokenize)
         self.employ(1)
 
     def employ(self, workers: int) -> None:
@@ -84,18 +82,18 @@ class BatchEngine:
             for request in requests:
                 self._apart(work, [part for part in parts if part.request is request], caught)
 
-    def _tokenize(self, long: bool) -> None:
-        while (parts := self.queue.wait_for_texts(long=long)) is not None:
+    def _tokenize(self) -> None:
+        while (parts := self.queue.wait_for_texts()) is not None:
             alike = defaultdict(list)
             for part in parts:
                 alike[part.request.model, part.request.overlap, part.second is None].append(part)
             for some in alike.values():
-                self._apart(partial(self._read, long), some, BaseException)  # as a panic of the tokenizer is
+                self._apart(self._read, some, BaseException)  # as a panic of the tokenizer is
 
-    def _read(self, long: bool, parts: list[UnreadText]) -> None:
+    def _read(self, parts: Sequence[UnreadText]) -> None:
         model, overlap = parts[0].request.model, parts[0].request.overlap
         second = [part.second for part in parts if part.second is not None] or None
-        texts = model.read([part.text for part in parts], second, overlap, long=long)
+        texts = model.read([part.text for part in parts], second, overlap)
         for part, text in zip(parts, texts, strict=True):
             text.request, text.place = part.request, part.place
             if part.request.reject and text.cut:

@@ -113,7 +113,7 @@ class PretrainConfig:
     """Run directory of an interrupted run, which continues with its own configuration."""
     start_from: str | None = None
     """A trained model to continue from, encoder and masked-LM head: a finished run or a Hugging Face folder.
-    The data has the same tokenizer, or one that extends it (prepare's --extend)."""
+    The data has the same tokenizer."""
     model: Literal["tiny", "mini", "small", "base", "large"] | None = None
     """Preset of a new model, layers x hidden size: tiny 2x128, mini 4x256, small 4x512, base 12x768, large
     24x1024 (modern: 22x768, 28x1024). By default mini."""

@@ -151,8 +151,7 @@ def describe(config: PretrainConfig, sources: list[Source], initial: Initial) ->
     documents = sum(source.corpus.documents for source in sources)
     model = f"a {config.model} {config.architecture} encoder"
     if config.start_from is not None:
-        pieces = counted(initial.new_pieces, "new piece")
-        model = f"the {initial.encoder.config.architecture} encoder of {config.start_from}, {pieces}"
+        model = f"the {initial.encoder.config.architecture} encoder of {config.start_from}"
     say(
         f"pretraining {model} ({parameters / 1e6:.1f} M parameters) on {documents:,} documents"
         f" with {config.optimizer.summary}"

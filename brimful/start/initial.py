@@ -1,6 +1,6 @@
-"""What pretraining starts from: new weights, random or from the data, or a trained model whose vocabulary may
-have been extended."""
+"""What pretraining starts from: new weights, random or from the data, or a trained model."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,6 @@ from brimful.base.errors import BrimfulError
 from brimful.corpus.frequencies import piece_frequencies
 from brimful.corpus.shards import Corpus
 from brimful.corpus.text.tokenizer import load
-from brimful.corpus.tokenize.extension import other_parts, spellings
 from brimful.data.config import SequencesConfig
 from brimful.hf.folders import load_pretrained
 from brimful.model.encoder import Encoder
@@ -23,7 +22,6 @@ from brimful.model.shape import EncoderConfig
 from brimful.start.config import InitialConfig
 from brimful.start.initial_weights import know_the_vocabulary, look_at_neighbours
 from brimful.start.neighbourhoods import piece_vectors
-from brimful.start.vocabulary import extend_vocabulary
 
 
 @dataclass(frozen=True)
@@ -33,13 +31,11 @@ class Initial:
     Attributes:
         encoder: with the tokenizer of the data.
         head: a PretrainingHead where the run learns pairs.
-        new_pieces: pieces of the vocabulary that the trained model does not know.
         warnings: what a person should know about the model.
     """
 
     encoder: Encoder
     head: MaskedLMHead
-    new_pieces: int = 0
     warnings: tuple[str, ...] = ()
 
 
@@ -85,7 +81,7 @@ def trained_model(
 
     Args:
         folder: a Hugging Face folder with its tokenizer.
-        tokenizer: the folder's, or one that extends it.
+        tokenizer: has the folder's vocabulary.
         max_length: the longest sequence of the run, in tokens.
 
     Raises:
@@ -104,15 +100,13 @@ def trained_model(
             " leave sequences.kind out"
         )
     old = _tokenizer_of(folder)
-    spelled = spellings(old, tokenizer, str(folder))
+    _require_same_vocabulary(old, tokenizer, folder)
     warnings = []
     if parts := other_parts(old, tokenizer):
         warnings.append(
             f"the tokenizer of the data has another {' and '.join(parts)} than the tokenizer of {folder}:"
             " the model was trained on text that was cut differently"
         )
-    if spelled:
-        encoder, head = extend_vocabulary(encoder, head, spelled, sorted(old.get_vocab().values()))
     encoder.tokenizer = tokenizer
     torch.manual_seed(seed)
     started = head_kind(sequences)(encoder)
@@ -122,12 +116,32 @@ def trained_model(
         warnings.append(f"{folder} has no masked-LM head: a new one is drawn")
     elif missing:
         warnings.append(f"{folder} has no head for pairs: a new one is drawn")
-    return Initial(encoder, started, len(spelled), tuple(warnings))
+    return Initial(encoder, started, tuple(warnings))
 
 
 def head_kind(sequences: SequencesConfig) -> type[MaskedLMHead]:
     """The head of a run that learns from such sequences."""
     return PretrainingHead if sequences.paired else MaskedLMHead
+
+
+def other_parts(old: Tokenizer, new: Tokenizer) -> list[str]:
+    """Which parts of two tokenizers differ, vocabularies and special tokens aside."""
+    one, other = (json.loads(tokenizer.to_str()) for tokenizer in (old, new))
+    for state in (one, other):
+        state["model"] = {k: v for k, v in state["model"].items() if k not in ("vocab", "merges")}
+    return [part for part in ("normalizer", "pre_tokenizer", "model") if one[part] != other[part]]
+
+
+def _require_same_vocabulary(old: Tokenizer, new: Tokenizer, folder: Path) -> None:
+    ids, ids_of_data = old.get_vocab(), new.get_vocab()
+    others = sum(ids_of_data.get(piece) != index for piece, index in ids.items())
+    others += len(ids_of_data.keys() - ids.keys())
+    if others:
+        raise BrimfulError(
+            f"the data was tokenised with another vocabulary than that of {folder} ({others:,} of"
+            f" {len(ids_of_data):,} pieces are others, or have another id): prepare it with --tokenizer"
+            f" {folder}"
+        )
 
 
 def _tokenizer_of(folder: Path) -> Tokenizer:

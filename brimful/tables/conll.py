@@ -1,45 +1,34 @@
-"""CoNLL columns: which column is what, what is no word at all, and the texts that words are joined to.
+"""CoNLL columns: a word a line with its tag, an empty line between texts, comments, -DOCSTART- lines.
 
-A file holds a word a line with its tag, and an empty line between texts. Files differ in all else: tabs or
-spaces, columns before the word and behind the tag, comments, places behind characters. The first lines of a
-file tell; a warning says what was left out of it.
+Columns are divided by tabs if the first line has one, and by spaces otherwise. The word is the first and the
+tag the last of them, or those that `--columns.text 2 --columns.label 4` name. All lines of a file
+have as many columns.
 """
 
 import re
+import shlex
 import unicodedata
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, islice, pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
 
 from brimful.base.console import counted, recorded_warnings, warn
 from brimful.base.errors import BrimfulError
-from brimful.tables.labelled_spans import OUTSIDE
+from brimful.tables.layouts import OWN, Columns
+from brimful.tables.schemes import OUTSIDE, is_tag
 from brimful.tables.text_files import text_lines
 
-SURVEYED = 20_000
-"""Lines that tell how a file is laid out."""
+_DOCUMENT = "-DOCSTART-"
+_WEBANNO = "#FORMAT=WebAnno TSV"
 _COLUMNS = re.compile(r"[^ \t]+")
-_MARK, _BETWEEN = "[BIESLUMWbieslumw]", "[-_/:.|]"
-_TAG = re.compile(rf"{_MARK}{_BETWEEN}.+|.+{_BETWEEN}{_MARK}|{_MARK}", re.DOTALL)
-_LABEL = re.compile(rf"{_MARK}{_BETWEEN}(.+)|(.+){_BETWEEN}{_MARK}", re.DOTALL)
-_CHUNKS = "adjp advp conjp intj lst np pp prt sbar ucp vp ac nc pc vc cp"
-_PHRASES = frozenset(_CHUNKS.split())
-"""Labels of chunks, in files that have names, too."""
-_TITLES = """
-word words token tokens form text char chars character characters tag tags label labels ner ner_tag ner_tags
-ne entity iob bio pos pos_tag upos xpos lemma chunk chunk_tag id index 字 词 字符 标签 标注 词性
-"""
-_HEADER = frozenset(_TITLES.split())
-"""What headers call columns."""
-_FEATURE = re.compile(r"(?:^|\|)(?:NER|Ner|ner|NE|Entity|entity|name|Name)=([^|]+)")
-"""A tag among the features of CoNLL-U."""
+_NUMBERED = re.compile(r".+\d", re.DOTALL)
+_NUMBER = re.compile(r"\d{1,9}")
 _RANGE = re.compile(r"\d+[-.]\d+")
 """The number of a contraction or an empty word in CoNLL-U."""
-_DOCUMENT = "-DOCSTART-"
-_FEW = 200
-"""The most tags without marks."""
+_COLUMNS_OF_CONLL_U = 10
+_MOST_WORDS = 0.9
+"""A file of characters with numbers has them behind at least this proportion of its words."""
 
 
 @dataclass
@@ -51,341 +40,176 @@ class Sentence:
     lines: list[int] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class ConllShape:
-    """How a file is laid out.
+def read_sentences(path: Path, *, labelled: bool, columns: Columns) -> tuple[Iterator[Sentence], bool]:
+    """The texts of a file, and whether all its words are characters, some of them of scripts without spaces.
+
+    Raises:
+        BrimfulError: a line has other columns than the first, or no tag; the first column counts words, or
+            words have numbers behind them.
+    """
+    layout = _Layout(path, _number(columns.text, OWN.text), _number(columns.label, OWN.label), labelled)
+    with recorded_warnings():  # they come again when the texts are read
+        characters = _check(path, layout, chosen=columns.text != OWN.text)
+    return _sentences(path, layout), characters
+
+
+def _number(column: str, default: str) -> int | None:
+    """The place of a column, from 0; None where no option names it."""
+    if column == default:
+        return None
+    if not column.isdecimal() or not int(column):
+        raise BrimfulError(f"columns of CoNLL files have numbers from 1, not the name {column!r:.40}")
+    return int(column) - 1
+
+
+@dataclass
+class _Layout:
+    """Where words and tags stand in a line.
 
     Attributes:
-        tabs: columns have tabs between them, so words may hold spaces; otherwise tabs or spaces.
-        word, tag: their columns; the tag's from the end where it is negative.
-        features: the tag is a feature in its column, as in CoNLL-U.
-        width: of most lines, for telling comments.
-        index: the first column counts words.
-        placed: each word is a character with its place behind it.
-        characters: every word is a character, and some are of scripts without spaces.
-        header: the line that names the columns; empty if there is none.
+        width: the columns of the first line with a word; 0 before it.
+        is_tabbed: whether that line has a tab.
+        comments: the lines that were left out.
+        spaced: the words that hold spaces.
     """
 
-    tabs: bool
-    width: int
-    word: int = 0
-    tag: int = -1
-    features: bool = False
-    index: bool = False
-    placed: bool = False
-    characters: bool = False
-    header: str = ""
+    path: Path
+    word: int | None
+    tag: int | None
+    labelled: bool
+    width: int = 0
+    is_tabbed: bool = False
+    comments: list[str] = field(default_factory=list)
+    spaced: list[str] = field(default_factory=list)
 
-    def cells(self, line: str) -> list[str]:
-        """The columns of a line; none of an empty one."""
-        line = line.rstrip("\n")
-        if not self.tabs:
-            return _COLUMNS.findall(line)  # white space of other kinds, such as U+3000, can be a word
-        if not line.strip(" \t"):
-            return []
-        return [part.strip(" ") or part[:1] for part in line.rstrip("\t ").split("\t")]
+    def parts(self, line: str, number: int) -> tuple[str, str] | None:
+        """The word and the tag of a line; None of a comment.
 
-    def is_comment(self, cells: Sequence[str], labelled: bool) -> bool:
-        """Whether a line that begins with # is about the text, and not a word such as #tag."""
-        if not cells[0].startswith("#"):
-            return False
-        return len(cells) != self.width or (labelled and not (self.features or is_tag(cells[self.tag])))
+        Raises:
+            BrimfulError: it has other columns than the first line.
+        """
+        where = f"{self.path}, line {number}"
+        if not self.width:
+            self.is_tabbed = "\t" in line
+        cells = _cells(line, self.is_tabbed)
+        if line[0] == " " and len(cells) == self.width - 1:
+            cells.insert(0, " ")  # a space among characters
+        tag = self.tag if self.tag is not None else len(cells) - 1
+        # Words can begin with #, too, and then have as many columns as the others, and a tag.
+        has_tag = not self.labelled or (tag < len(cells) and is_tag(cells[tag]))
+        is_comment = line[0] == "#" and not (has_tag and len(cells) == (self.width or 1 + self.labelled))
+        # The parts of a contraction, or its empty words, have lines of their own in CoNLL-U.
+        is_range = len(cells) == _COLUMNS_OF_CONLL_U and _RANGE.fullmatch(cells[0]) is not None
+        if is_comment or is_range:
+            self.comments.append(f"line {number}: {line!r:.60}")
+            return None
+        self.width = self.width or len(cells)
+        if len(cells) != self.width:
+            raise BrimfulError(
+                f"{where} has {counted(len(cells), 'column')}, the lines before it {self.width}, with"
+                f" {'tabs' if self.is_tabbed else 'spaces'} between them: write all in one way"
+            )
+        least = 1 + max(self.word or 0, self.tag or 0, self.labelled)
+        if len(cells) < least:
+            expected = "a word and its tag" if least == 2 else f"{least}, as --columns says"
+            raise BrimfulError(f"{where} has {counted(len(cells), 'column')}; expected {expected}")
+        word = cells[self.word or 0]
+        if " " in word.strip(" "):
+            self.spaced.append(f"line {number}: {word!r:.60}")
+        if not word:
+            raise BrimfulError(f"{where} has a tag and no word: remove the line, or write the word")
+        return word, cells[tag] if self.labelled else OUTSIDE
 
 
-_NO_TAG = (OUTSIDE, OUTSIDE.lower())
+def _cells(line: str, is_tabbed: bool) -> list[str]:
+    """The columns of a line. White space of other kinds than these two, such as U+3000, can be a word."""
+    if not is_tabbed:
+        return _COLUMNS.findall(line)
+    return [cell.strip(" ") or cell[:1] for cell in line.rstrip("\t ").split("\t")]
 
 
-def is_tag(cell: str) -> bool:
-    """Whether a cell is O, or has the mark of a tag."""
-    return cell in _NO_TAG or _TAG.fullmatch(cell) is not None
-
-
-def read_sentences(path: Path, *, labelled: bool) -> Iterator[tuple[Sentence, ConllShape]]:
-    """The texts of a file, and its shape.
-
-    Raises:
-        BrimfulError: a line has no tag, or could be divided in two ways.
-    """
-    shape = _survey(path, labelled)
-    known: dict[str, _Line] = {}  # most lines of a file are the same few
-    left_out: list[tuple[int, str]] = []
-    empty: list[int] = []
-    spaced: list[tuple[int, str]] = []
+def _sentences(path: Path, layout: _Layout) -> Iterator[Sentence]:
+    layout.comments.clear()
+    layout.spaced.clear()
     sentence = Sentence()
     for number, line in enumerate(text_lines(path), 1):
-        found = known.get(line)
-        if found is None:
-            if len(known) >= _KNOWN:
-                known.clear()
-            found = known[line] = _parsed(line, shape, f"{path}, line {number}", labelled)
-        kind, word, tag = found
-        if kind == _BREAK:
+        line = line.rstrip("\n")
+        if line.startswith(_WEBANNO):
+            raise BrimfulError(
+                f"{path} is WebAnno TSV: export it as CoNLL 2003 from INCEpTION or WebAnno, or convert it as"
+                " docs/data-forms.md shows"
+            )
+        if not line.strip(" \t") or line.startswith(_DOCUMENT):
             if sentence.words:
-                yield _finished(sentence, shape, path), shape
+                yield sentence
                 sentence = Sentence()
             continue
-        if kind == _LEFT_OUT:
-            left_out.append((number, line.strip()))
-            continue
-        if kind == _ODD:
-            spaced += [(number, word)] if word else []
-            empty += [] if word else [number]
-        sentence.words.append(word)
-        sentence.tags.append(tag)
-        sentence.lines.append(number)
+        parts = layout.parts(line, number)
+        if parts is not None:
+            sentence.words.append(parts[0])
+            sentence.tags.append(parts[1])
+            sentence.lines.append(number)
     if sentence.words:
-        yield _finished(sentence, shape, path), shape
-    if left_out:
-        first, text = left_out[0]
-        lines = counted(len(left_out), "line")
-        warn(f"{path}: {lines} without a word are left out (line {first}: {text!r:.60})")
-    if empty:
-        warn(f"{path}: {counted(len(empty), 'line')} (line {empty[0]}) have a tag and no word")
-    if spaced:
-        first, text = spaced[0]
-        warn(
-            f"{path}: {counted(len(spaced), 'word')} (line {first}: {text!r:.60}) hold spaces, since the"
-            " columns of every line have tabs between them"
+        yield sentence
+    if layout.comments:
+        comments = counted(len(layout.comments), "line")
+        warn(f"{path}: {comments} without a word are left out as comments ({layout.comments[0]})")
+    if layout.spaced:
+        words = counted(len(layout.spaced), "word")
+        warn(f"{path}: {words} ({layout.spaced[0]}) hold spaces, since tabs divide the columns")
+
+
+def _check(path: Path, layout: _Layout, *, chosen: bool) -> bool:
+    """Refuse a file whose words would not be words. Returns whether all are characters."""
+    words = numbered = 0
+    has_several = False
+    counts = characters = True
+    unspaced_words = False
+    example = ""
+    first_lines: dict[str, int] = {}
+    for sentence in _sentences(path, layout):
+        counts = counts and _are_places(sentence.words)
+        has_several = has_several or len(sentence.words) > 1
+        for word in sentence.words:
+            characters = characters and is_character(word)
+            unspaced_words = unspaced_words or unspaced(word[0])
+            if _NUMBERED.fullmatch(word):
+                numbered += 1
+                example = example or word
+        words += len(sentence.words)
+        for tag, line in zip(sentence.tags, sentence.lines, strict=True):
+            first_lines.setdefault(tag, line)
+    if has_several and counts and layout.width > 1 + layout.labelled and not chosen:
+        raise BrimfulError(
+            f"{path}: its first column counts words or names their text: --columns.text 2 reads the next one"
+            " (and --columns.label N the tags, where they are not in the last)"
         )
-
-
-_WORD, _BREAK, _LEFT_OUT, _ODD = range(4)
-"""A line is a word, the end of a text, none of both, or a word that is empty or holds a space."""
-_KNOWN = 1 << 16
-_Line = tuple[int, str, str]
-"""What a line is, its word and its tag."""
-
-
-def _parsed(line: str, shape: ConllShape, where: str, labelled: bool) -> _Line:
-    cells = shape.cells(line)
-    if not cells or cells[0].startswith(_DOCUMENT):
-        return _BREAK, "", ""
-    if len(cells) == 1 < shape.width == 2 and line[0] == " " and is_tag(cells[0]):
-        cells = [" ", *cells]  # a space among characters
-    if (
-        line.rstrip("\n") == shape.header
-        or shape.is_comment(cells, labelled)
-        or (shape.index and _RANGE.fullmatch(cells[0]))
-    ):
-        return _LEFT_OUT, "", ""
-    if not shape.tabs:
-        before, tab, _ = line.partition("\t")
-        if tab and " " in before.strip(" "):
-            raise BrimfulError(
-                f"{where} has a space in {before.strip(' ')!r:.60}, before its first tab: columns are divided"
-                " by tabs or by spaces, not by both"
-            )
-    tag = _tag(cells, shape, where) if labelled else OUTSIDE
-    if len(cells) <= shape.word:
-        raise BrimfulError(f"{where} has no word in column {shape.word + 1}")
-    word = cells[shape.word]
-    return (_ODD if not word or " " in word.strip(" ") else _WORD), word, tag
-
-
-def _tag(cells: Sequence[str], shape: ConllShape, where: str) -> str:
-    if len(cells) < 2 or not -len(cells) <= shape.tag < len(cells):
-        raise BrimfulError(f"{where} has {_columns(len(cells))}; expected a word and its tag")
-    cell = cells[shape.tag]
-    if shape.features:
-        found = _FEATURE.search(cell)
-        return found[1] if found else OUTSIDE
-    return cell
-
-
-def _columns(number: int) -> str:
-    return "one column" if number == 1 else f"{number} columns"
-
-
-def _finished(sentence: Sentence, shape: ConllShape, path: Path) -> Sentence:
-    if shape.placed:
-        words = _without_places(sentence.words)
-        if words is None:
-            raise BrimfulError(
-                f"{path}, line {sentence.lines[0]}: not every word of this text is a character with its place"
-                f" behind it, as in those before ({sentence.words[0]!r:.40} ...): write all in one way"
-            )
-        sentence.words = words
-    return sentence
-
-
-def _without_places(words: Sequence[str]) -> list[str] | None:
-    """Characters without the places behind them, which count from 0 or begin again; None: there are none."""
-    found = []
-    place = -1
-    for word in words:
-        following = next(
-            (n for n in (place + 1, 0) if word.endswith(str(n)) and len(word) > len(str(n))), None
+    if unspaced_words and numbered >= _MOST_WORDS * words:
+        raise BrimfulError(
+            f"{path}: the words have numbers behind them ({example!r:.20}); remove them with perl -CSD -pe"
+            f" 's/^(\\X)\\d+/$1/' {shlex.quote(str(path))} > plain.conll"
         )
-        if following is None:
-            return None
-        place = following
-        found.append(word[: -len(str(place))])
-        if not is_character(found[-1]):
-            return None
-    return found
-
-
-def _survey(path: Path, labelled: bool) -> ConllShape:
-    """The shape of a file, from its first lines; warns of what it leaves out."""
-    with recorded_warnings():  # they come again when all lines are read
-        lines = [line.rstrip("\n") for line in islice(text_lines(path), SURVEYED)]
-    plain = [line for line in lines if line.strip(" \t") and not line.startswith(("#", _DOCUMENT))]
-    header = plain[0] if len(plain) > 1 and _is_header(plain[0]) else ""
-    if header:
-        plain, lines = plain[1:], [line for line in lines if line != header]
-    tabs = Counter(line.rstrip("\t ").count("\t") for line in plain)
-    shape = ConllShape(tabs=len(tabs) == 1 and 0 not in tabs, width=0)
-    if shape.tabs and not all(map(any, zip(*map(shape.cells, plain), strict=True))):
-        shape = ConllShape(tabs=False, width=0)  # two tabs between columns
-    spaces = [] if shape.tabs else [line for line in plain if line[0] == " " and is_tag(line.strip(" "))]
-    widths = Counter(len(shape.cells(line)) for line in plain)
-    if spaces and len(widths) > 1:
-        widths[1] -= len(spaces)
-        widths += Counter()
-    if not widths:
-        return shape
-    shape = ConllShape(tabs=shape.tabs, width=widths.most_common(1)[0][0])
-    texts = _texts(lines, shape)
-    index = len(widths) == 1 and shape.width >= 2 + labelled and _counts(texts)
-    if index:
-        texts = [
-            kept for text in texts if (kept := [cells for cells in text if not _RANGE.fullmatch(cells[0])])
-        ]
-    first = int(index)
-    tag, features = -1, False
-    if len(widths) == 1 and not spaces and _tags_lead(texts, first):
-        tag, first = first, first + 1
-        warn(
-            f"{path}: column {first} holds the tags; the next, such as {texts[0][0][first]!r:.40}, is read as"
-            " words"
+    others = [tag for tag in first_lines if not is_tag(tag)]
+    if others and len(others) + (OUTSIDE in first_lines) < len(first_lines):
+        raise BrimfulError(
+            f"{path}, line {first_lines[others[0]]}: {others[0]!r:.60} is not a tag such as O, B-PER or"
+            " I-PER; --columns.label N names the column of tags"
         )
-    elif labelled and len(widths) == 1 and not spaces:
-        tag, features = _tag_column(texts, first, path)
-    if index:
-        warn(
-            f"{path}: its first column counts the words of each text, and is left out; the next, such as"
-            f" {texts[0][0][1]!r:.40}, is read"
-        )
-    words = [[cells[first] for cells in text if len(cells) > first] for text in texts]
-    placed = any(len(text) > 1 for text in words) and all(_without_places(text) for text in words)
-    if placed:
-        warn(
-            f"{path}: each word is a character with its place behind it ({words[0][0]!r:.20}); the places are"
-            " left out"
-        )
-        words = [_without_places(text) or [] for text in words]
-    single = all(is_character(word) for text in words for word in text if word)
-    characters = single and any(unspaced(word[0]) for text in words for word in text if word)
-    return ConllShape(shape.tabs, shape.width, first, tag, features, index, placed, characters, header)
+    return characters and unspaced_words
 
 
-def _is_header(line: str) -> bool:
-    """Whether a line names the columns."""
-    cells = [cell.strip().lower() for cell in line.split("\t" if "\t" in line else None)]
-    return len(cells) > 1 and _HEADER.issuperset(cells)
-
-
-def _tags_lead(texts: Sequence[Sequence[Sequence[str]]], column: int) -> bool:
-    """Whether a column holds nothing but tags, and no other behind it does."""
-    width = len(texts[0][0])
-    tags = {cells[column] for text in texts for cells in text}
-    if width < column + 2 or not all(map(is_tag, tags)) or not _labels(tags):
+def _are_places(words: Sequence[str]) -> bool:
+    """Whether the words of a text are numbers that count up by 1, or all the same name of the text."""
+    if len(set(words)) == 1:
+        return True
+    numbers = [word for word in words if not _RANGE.fullmatch(word)]
+    if not all(_NUMBER.fullmatch(number) for number in numbers):
         return False
-    return all(
-        any(not is_tag(cells[other]) for text in texts for cells in text)
-        for other in range(column + 1, width)
-    )
-
-
-def _texts(lines: Iterable[str], shape: ConllShape) -> list[list[list[str]]]:
-    """The cells of each line of each text. Of lines with #, those are words that have as many cells."""
-    texts: list[list[list[str]]] = [[]]
-    for line in lines:
-        cells = shape.cells(line)
-        if not cells or cells[0].startswith(_DOCUMENT):
-            texts.append([])
-        elif not cells[0].startswith("#") or (len(cells) == shape.width and is_tag(cells[-1])):
-            texts[-1].append(cells)
-    return [text for text in texts if text]
-
-
-def _counts(texts: Sequence[Sequence[Sequence[str]]]) -> bool:
-    """Whether the first column counts the words of each text, or of all."""
-    if not any(len(text) > 1 for text in texts):
-        return False
-    for text in texts:
-        numbers = [cells[0] for cells in text if not _RANGE.fullmatch(cells[0])]
-        if not all(number.isdecimal() and number.isascii() for number in numbers):
-            return False
-        if any(int(after) != int(before) + 1 for before, after in pairwise(numbers)):
-            return False
-    return True
-
-
-def _tag_column(texts: Sequence[Sequence[Sequence[str]]], word: int, path: Path) -> tuple[int, bool]:
-    """The column of tags, and whether they are among features.
-
-    It holds nothing but tags. Columns of marks alone and of chunks come behind those of names. Of outer and
-    inner names, such as GermEval's, the outer ones are read, which stand first; else the last column.
-    """
-    width = len(texts[0][0])
-    values = {
-        column: Counter(cells[column] for text in texts for cells in text)
-        for column in range(word + 1, width)
-    }
-    found = [column for column, cells in values.items() if all(map(is_tag, cells))]
-    named = [column for column in found if values[column].keys() - {OUTSIDE}]
-    named = [column for column in named if _labels(values[column])] or named
-    named = [column for column in named if not _labels(values[column]) <= _PHRASES] or named
-    if named:
-        outer, last = named[0], named[-1]
-        alike = _labels(values[outer]) & _labels(values[last])
-        chosen = outer if alike or _is_within(texts, last, outer) else last
-        if len(named) > 1:
-            columns, others = (
-                ", ".join(str(column + 1) for column in some)
-                for some in (named, [column for column in named if column != chosen])
-            )
-            warn(f"{path}: columns {columns} hold tags: column {chosen + 1} is read, {others} left out")
-        return chosen - width if chosen == width - 1 else chosen, False
-    if found:
-        return found[-1], False
-    for column, cells in values.items():
-        if any(_FEATURE.search(cell) for cell in cells):
-            return column, True
-    return -1, False
-
-
-def _is_within(texts: Sequence[Sequence[Sequence[str]]], inner: int, outer: int) -> bool:
-    """Whether every word with a tag in one column has one in another."""
-    return all(cells[inner] in _NO_TAG or cells[outer] not in _NO_TAG for text in texts for cells in text)
-
-
-def _labels(tags: Iterable[str]) -> set[str]:
-    """The labels of tags; marks alone have none."""
-    return {(found[1] or found[2]).casefold() for tag in tags if (found := _LABEL.fullmatch(tag))}
-
-
-def check_tags(sentences: Iterable[Sentence], path: Path) -> None:
-    """Refuse the first word whose tag is not one, where other tags are. Tags without marks need an O.
-
-    Raises:
-        BrimfulError: see above; the message names its line.
-    """
-    sentences = list(sentences)
-    names = {tag for sentence in sentences for tag in sentence.tags}
-    wrong = {tag for tag in names if not is_tag(tag)}
-    marked = any(_TAG.fullmatch(tag) for tag in names)
-    if not wrong or (not marked and OUTSIDE in names and len(names) <= _FEW):
-        return
-    for sentence in sentences:
-        for line, tag in zip(sentence.lines, sentence.tags, strict=True):
-            if tag in wrong:
-                raise BrimfulError(f"{path}, line {line}: {tag!r:.60} is not a tag such as O, B-PER or I-PER")
+    return all(int(after) == int(before) + 1 for before, after in pairwise(numbers))
 
 
 def joined(words: Sequence[str], characters: bool = False) -> tuple[str, list[tuple[int, int]]]:
-    """The text of words, and the characters of each. An empty word has none.
+    """The text of words, and the characters of each.
 
     Args:
         characters: whether every word of the file is a character, as in files of Chinese, where "2019" and

@@ -1,20 +1,19 @@
 """Rows of files of tables, read by the readers of `prepare`; what these would count and skip is refused."""
 
 import json
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from brimful.base.console import counted, warn
+from brimful.base.console import counted
 from brimful.base.errors import BrimfulError
 from brimful.corpus.reading.delimited import open_sheet
 from brimful.corpus.reading.dialects import MISSING, DialectOptions
 from brimful.corpus.reading.faults import NOT_RECORD, Refusing
-from brimful.corpus.reading.forms import Form, form_of
+from brimful.corpus.reading.forms import form_of
 from brimful.corpus.reading.json_records import Named, check_keys, json_line, json_records
-from brimful.corpus.reading.tables import plain_file, rows_of_columns
+from brimful.corpus.reading.tables import rows_of_columns
 from brimful.tables.layouts import FileLayout
 from brimful.tables.text_files import text_lines
 
@@ -22,6 +21,9 @@ FORMATS = (".tsv", ".csv", ".jsonl", ".parquet")
 """The formats of tables that are written; `.json`, `.ndjson` and `.arrow` are read, too."""
 PLACES = {".parquet": "row", ".arrow": "row", ".json": "record"}
 """What rows are counted in; in other formats, in the lines that they begin at."""
+
+_UNLABELLED = -1
+"""What `datasets` writes for a row without a label."""
 
 NumberedRows = Iterator[tuple[int, dict[str, Any]]]
 """The line, or the number from 1, and the values by column of each row."""
@@ -41,29 +43,20 @@ def open_rows(path: Path, wanted: Sequence[str], layout: FileLayout) -> tuple[st
 
 
 def _form(path: Path, wanted: Sequence[str], layout: FileLayout) -> str:
-    found = _found(path, wanted)
-    if layout.form and found.kind in ("text", layout.form[1:]):
+    kind = form_of(str(path), wanted)
+    if layout.form and kind in ("text", layout.form[1:]):
         return layout.form
-    if found.kind in ("text", "html"):
+    if kind in ("text", "html"):
         raise BrimfulError(
             f"{path}: tables are {', '.join(FORMATS)}, .json, .ndjson or .arrow files with columns text,"
-            " text_b, label"
+            " text_b, label; columns without a header have numbers (--columns.text 1 --columns.label 2)"
         )
-    if found.note and not layout.form:
-        warn(f"{path} {found.note}")
-    return f".{found.kind}"
-
-
-def _found(path: Path, wanted: Sequence[str]) -> Form:
-    found = form_of(str(path), tuple(wanted))
-    if found.wrong:
-        raise BrimfulError(f"{path} {found.wrong}")
-    return found
+    return f".{kind}"
 
 
 def is_text(path: Path, wanted: Sequence[str]) -> bool:
     """Whether a file has a text a line: it is named .txt, and its content is no table with such a column."""
-    return path.suffix.lower() in (".txt", ".md") and _found(path, wanted).kind == "text"
+    return path.suffix.lower() in (".txt", ".md") and form_of(str(path), wanted) == "text"
 
 
 def rows_of(path: Path, form: str, wanted: Sequence[str], layout: FileLayout) -> NumberedRows:
@@ -73,7 +66,7 @@ def rows_of(path: Path, form: str, wanted: Sequence[str], layout: FileLayout) ->
         BrimfulError: while they are read.
     """
     if form in (".parquet", ".arrow"):
-        rows = _columns(path, form, None if layout.rewrite else wanted)
+        rows = _columns(path, form, None if layout.rewrite else wanted, layout.labels)
     elif form == ".json":
         rows = _records(path, wanted)
     elif form == ".jsonl":
@@ -216,14 +209,52 @@ def check_characters(row: Any, where: str) -> None:
         raise BrimfulError(f"{where} holds half a surrogate pair, {half!a}, which is no character") from error
 
 
-def _columns(path: Path, form: str, wanted: Sequence[str] | None) -> NumberedRows:
-    """The rows of a Parquet or Arrow file; of its columns only those that are wanted, or all."""
-    issues: Counter[str] = Counter()
-    with plain_file(str(path), issues) as file:
-        for issue in issues:
-            raise BrimfulError(f"{path}: {issue}")
-        known, rows = rows_of_columns(file, form[1:], wanted, str(path))
-        _check_repeats(path, known, known if wanted is None else wanted)
-        for number, row in enumerate(rows, 1):
-            # A message about a missing column names all that there are.
-            yield number, dict.fromkeys(known) | row if number == 1 else row
+def _columns(path: Path, form: str, wanted: Sequence[str] | None, labels: Sequence[str] = ()) -> NumberedRows:
+    """The rows of a Parquet or Arrow file; of its columns only those that are wanted, or all.
+
+    Args:
+        labels: the labels of a layout; classes with other names keep their numbers.
+    """
+    schema, rows = rows_of_columns(str(path), form[1:], wanted)
+    known = schema.names
+    _check_repeats(path, known, known if wanted is None else wanted)
+    classes = _class_names(schema.metadata)
+    if labels:
+        classes = {column: names for column, names in classes.items() if {*names} <= {*labels}}
+    for number, row in enumerate(rows, 1):
+        # A message about a missing column names all that there are.
+        row = dict.fromkeys(known) | row if number == 1 else row
+        for column in classes.keys() & row.keys():
+            row[column] = _named(row[column], classes[column], f"{path}, row {number}")
+        yield number, row
+
+
+def _class_names(metadata: Mapping[bytes, bytes] | None) -> dict[str, list[str]]:
+    """The names of the classes of each column that `datasets` wrote of classes, or of lists of them."""
+    try:
+        features = json.loads((metadata or {})[b"huggingface"])["info"]["features"]
+    except (ValueError, KeyError, TypeError):
+        return {}
+    names: dict[str, list[str]] = {}
+    for column, feature in features.items():
+        inner = feature.get("feature", feature) if isinstance(feature, dict) else feature
+        if isinstance(inner, list) and len(inner) == 1:
+            inner = inner[0]
+        if isinstance(inner, dict) and inner.get("_type") == "ClassLabel" and "names" in inner:
+            names[column] = inner["names"]
+    return names
+
+
+def _named(value: Any, names: Sequence[str], where: str) -> Any:
+    """The name of a class, or of each of a list.
+
+    Raises:
+        BrimfulError: there is no such class.
+    """
+    if isinstance(value, list):
+        return [_named(each, names, where) for each in value]
+    if value is None or value == _UNLABELLED:
+        return None
+    if type(value) is not int or not 0 <= value < len(names):
+        raise BrimfulError(f"{where}: {value!r:.40} is not one of the {len(names)} classes of the file")
+    return names[value]

@@ -1,7 +1,6 @@
 """Files of questions on contexts: SQuAD's and CMRC's JSON in all its forms, lines, arrays and Parquet.
 
-The own text of an answer says what it is. Where it does not stand at its offset, the offsets of the file
-count something else, or it moves to where it stands next. An answer whose text is nowhere in its context can
+The own text of an answer must stand at its offset. An answer whose text is nowhere in its context can
 be compared with predictions, but not be learnt.
 """
 
@@ -18,7 +17,7 @@ from brimful.base.errors import BrimfulError
 from brimful.tables.file_rows import all_rows, check_characters, json_lines
 from brimful.tables.json_files import SUFFIXES, has_escapes, in_lines, json_values
 from brimful.tables.layouts import OWN_LAYOUT
-from brimful.tables.offsets import Place, quoted, settle, tell
+from brimful.tables.offsets import Place, fits, place_spans, quoted
 from brimful.tables.table import Table, Take, everything
 from brimful.tables.text_files import readable, suffix_of
 
@@ -55,15 +54,21 @@ class QuestionTable(Table):
         return self.second
 
 
-def read_questions(path: Path | str, *, labelled: bool, take: Take = everything) -> QuestionTable:
+def read_questions(
+    path: Path | str, *, labelled: bool, offsets: str = "characters", take: Take = everything
+) -> QuestionTable:
     """Read SQuAD's or CMRC's .json, or rows of id, question, context and answers (.jsonl, .json, .parquet).
 
     In rows, answers are {"text": [...], "answer_start": [...]}, as in Hugging Face datasets, or a list of
-    objects or of texts. Warnings count the answers whose offsets are converted, moved or looked for, and the
-    questions with an answer that is not in their context.
+    objects or of texts. Warnings count the answers that have no place, and the questions with an answer that
+    is not in their context.
+
+    Args:
+        offsets: what the starts count (`offsets`).
 
     Raises:
-        BrimfulError: the file cannot be read or holds no question, or a question lacks a part.
+        BrimfulError: the file cannot be read or holds no question, a question lacks a part, or an answer
+            stands elsewhere in its context.
     """
     path = Path(path)
     with readable(path):
@@ -94,7 +99,7 @@ def read_questions(path: Path | str, *, labelled: bool, take: Take = everything)
     lines = np.array([number for number, _ in rows], dtype=np.int64) if lined else None
     labels = None
     if labelled:
-        labels = _placed(path, contexts, given, [f"{place} {number}" for number, _ in rows])
+        labels = _placed(path, contexts, given, [f"{place} {number}" for number, _ in rows], offsets)
     return QuestionTable(path, texts, contexts, labels, lines=lines, ids=ids)
 
 
@@ -214,9 +219,17 @@ def _of_lists(value: Mapping[str, Any], where: str) -> list[Any]:
 
 
 def _placed(
-    path: Path, contexts: Sequence[str], given: Sequence[Sequence[_Given]], where: Sequence[str]
+    path: Path,
+    contexts: Sequence[str],
+    given: Sequence[Sequence[_Given]],
+    where: Sequence[str],
+    offsets: str,
 ) -> list[list[Answer]]:
-    """The answers of each question, each where its text stands in the context."""
+    """The answers of each question, each where its text stands in the context.
+
+    Raises:
+        BrimfulError: the context has another text at the start of an answer, and that answer elsewhere.
+    """
     spaced = [(row, each.text) for row, answers in enumerate(given) for each in answers if _is_spaced(each)]
     if spaced:
         row, text = spaced[0]
@@ -225,17 +238,19 @@ def _placed(
             f" ({where[row]}: {text!r:.60})"
         )
         given = [[_trimmed(each) for each in answers] for answers in given]
-    places = [
-        Place(row, answer.start, None, answer.text)
-        for row, answers in enumerate(given)
-        for answer in answers
-        if answer.start is not None
-    ]
-    settled = settle(contexts, places)
-    tell(path, "answer", contexts, places, settled, where.__getitem__)
-    absent = {places[i].row for i in settled.absent}
-    lost = set(settled.absent)
-    found = iter([NOWHERE if i in lost or span is None else span[0] for i, span in enumerate(settled.places)])
+    places: list[Place] = []
+    absent = set[int]()
+    for row, answers in enumerate(given):
+        for answer in answers:
+            if answer.start is None:
+                continue
+            place = Place(row, answer.start, None, answer.text)
+            if answer.text in contexts[row] or fits(contexts[row], place, offsets):
+                places.append(place)
+            else:
+                absent.add(row)
+    spans = place_spans(path, "answer", contexts, places, offsets, where.__getitem__)
+    starts = {place: span[0] for place, span in zip(places, spans, strict=True) if span is not None}
     looked_for, several = 0, list[tuple[int, str]]()
     labels: list[list[Answer]] = []
     for row, answers in enumerate(given):
@@ -249,7 +264,7 @@ def _placed(
                 elif contexts[row].find(text, start + 1) >= 0:
                     several.append((row, text))
             else:
-                start = next(found)
+                start = starts.get(Place(row, start, None, text), NOWHERE)
             labels[-1].append(Answer(start, text))
     if several:
         row, text = several[0]

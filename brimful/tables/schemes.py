@@ -2,23 +2,24 @@
 
 A tag is a mark and a label, such as B-PER. All schemes are read in the marks of one (Krishnan and Ganapathy,
 2005): B for the first token of a span, I for those within, E for the last, S for a span of one token, O for
-the rest. Which marks there are tells the scheme:
+the rest. Which marks there are tells the scheme, as seqeval defines them:
 
     IO                    I alone; so is a label without marks
     IOB1                  B only where a span touches one of the same label before it
     BIO (IOB2)            B and I
     IOE1, IOE2            I and E
-    BIOES, BIOE           as named; BILOU has L and U for E and S, BMES has M for I, BMEWO has W for S
+    IOBES, BIOE           as named; BILOU has L and U for E and S, BMES has M for I, BMEWO has W for S
 
-Marks stand before or behind their labels, with one of several characters between them, or alone.
+Marks stand before or behind their labels, with - or _ between them, or alone.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from brimful.base.errors import BrimfulError
-from brimful.tables.labelled_spans import OUTSIDE, LabelledSpan
+from brimful.tables.table import LabelledSpan
 
+OUTSIDE = "O"
 CONTINUED = "X"
 """The mark of a token that continues a word: it belongs to what the token before it belongs to."""
 NEVER = ""
@@ -27,8 +28,7 @@ UNNAMED = "_"
 """The label of spans whose tags are marks alone, as in seqeval."""
 
 _MARKS = {"B": "B", "I": "I", "E": "E", "S": "S", "L": "E", "U": "S", "M": "I", "W": "S"}
-_OUTSIDE = ("OTHER", "OUT", "OUTSIDE", "NONE", "0", UNNAMED)
-"""Other names of O, in sets of tags without it."""
+_OUTSIDE = (OUTSIDE, OUTSIDE.lower())
 _SPECIAL = ("[cls]", "[sep]", "[pad]", "[unk]", "<s>", "</s>", "<pad>", "<unk>", "<start>", "<stop>", "pad")
 
 
@@ -54,7 +54,7 @@ def read_tags(names: Iterable[str]) -> dict[str, Tag]:
         BrimfulError: the tags describe no spans.
     """
     names = list(dict.fromkeys(names))
-    outside = _outside(names)
+    outside = next((name for name in _OUTSIDE if name in names), None)
     special = [name for name in names if name.lower() in _SPECIAL]
     rest = [name for name in names if name != outside and name not in special]
     marked = _marked(rest)
@@ -104,12 +104,9 @@ def spans_of(tags: Sequence[Tag], places: Sequence[tuple[int, int]]) -> list[Lab
     return spans
 
 
-def _outside(names: Sequence[str]) -> str | None:
-    for wanted in (OUTSIDE, OUTSIDE.lower()):
-        if wanted in names:
-            return wanted
-    others = [name for name in names if name.upper() in _OUTSIDE]
-    return others[0] if len(others) == 1 else None
+def is_tag(name: str) -> bool:
+    """Whether a name is O, or has the mark of a tag."""
+    return name in _OUTSIDE or any(split(name) is not None for split in _SPLITS)
 
 
 def _marked(names: Sequence[str]) -> dict[str, Tag] | None:
@@ -151,7 +148,7 @@ def _alone(name: str) -> Tag | None:
     return _tag(name, UNNAMED)
 
 
-_SPLITS = (*(side(separator) for separator in "-_/:.|" for side in (_before, _behind)), _alone)
+_SPLITS = (*(side(separator) for separator in "-_" for side in (_before, _behind)), _alone)
 
 
 def _shown(names: Sequence[str]) -> str:

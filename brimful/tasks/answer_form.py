@@ -79,7 +79,7 @@ class Answers(PredictionForm):
         cls, path: Path | str, *, labelled: bool, layout: FileLayout = OWN_LAYOUT, take: Take = everything
     ) -> Table:
         layout.require_own_columns(cls.name)
-        return read_questions(path, labelled=labelled, take=take)
+        return read_questions(path, labelled=labelled, offsets=layout.offsets, take=take)
 
     @classmethod
     def from_texts(cls, texts: list[str], second: list[str] | None) -> Table:

@@ -8,10 +8,7 @@ entries, and all ranks of a machine map the same pages.
 
 import hashlib
 import mmap
-import os
-import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
@@ -24,24 +21,20 @@ import numpy as np
 import pyarrow
 import tokenizers
 
+from brimful.base.cache import RECORD, VARIABLE, cache_folder, remove_oldest, touch_entry
 from brimful.base.compiled import sources_of
 from brimful.base.config import config_hash
 from brimful.base.console import recorded_warnings, warn
 from brimful.base.distributed import ALONE, World
 from brimful.base.errors import BrimfulError
-from brimful.base.storage import atomic_directory, commit, find_commit, sweep
+from brimful.base.storage import atomic_directory, commit, find_commit
 from brimful.data.ragged import Ragged
 from brimful.tables.columns import Column
 from brimful.tables.table import Table
 from brimful.tasks.alike import alike_rows
 from brimful.tasks.encoded import Encoded
 
-VARIABLE = "BRIMFUL_CACHE"
-"""Names the folder of the cache; `off` means that there is none."""
-MAX_CACHE_BYTES = 20 << 30
-"""Where there would be more, the entries go that were not used for longest."""
 PACKAGE = Path(__file__).parent.parent
-RECORD = "entry.json"
 COLUMNS = "columns.arrow"
 _PATH = "{path}"
 """Stands for the file in the warnings of an entry: a file of another name may have the same content."""
@@ -68,22 +61,6 @@ class Entry:
     @classmethod
     def of(cls, table: pyarrow.Table, facts: Facts) -> "Entry":
         return cls({name: _from_arrow(table[name]) for name in table.column_names}, facts)
-
-
-def cache_folder() -> Path | None:
-    """Where entries are kept: $BRIMFUL_CACHE, or brimful/tasks in the user's folder of caches; None: off.
-
-    Raises:
-        BrimfulError: it is in a home that does not exist.
-    """
-    chosen = os.environ.get(VARIABLE)
-    if chosen in ("", "off"):
-        return None
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "brimful", "tasks")
-    try:
-        return (Path(chosen) if chosen else folder).expanduser()
-    except RuntimeError as error:
-        raise BrimfulError(f"{chosen or folder}: no such home") from error
 
 
 @cache
@@ -197,7 +174,7 @@ def _write(folder: Path, make_rows: MakeRows) -> None:
             for batch in batches:
                 writer.write(batch)
         commit(temporary / RECORD, [file], facts=facts)
-    _remove_oldest(folder.parent)
+    remove_oldest(folder.parent)
 
 
 def _read(folder: Path, *, verify: bool = False) -> Entry | None:
@@ -213,26 +190,10 @@ def _read(folder: Path, *, verify: bool = False) -> Entry | None:
         with open(folder / COLUMNS, "rb") as file:
             content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         table = pyarrow.ipc.open_file(pyarrow.py_buffer(content)).read_all()
-        with suppress(OSError):
-            os.utime(folder / RECORD)  # entries that are used last are removed last
+        touch_entry(folder)
     except (OSError, ValueError):
         return None
     return Entry.of(table, record["facts"])
-
-
-def _remove_oldest(folder: Path) -> None:
-    sweep(folder)
-    entries = []
-    for record in folder.glob(f"*/{RECORD}"):
-        with suppress(OSError):  # another process removes it
-            size = sum(path.stat().st_size for path in record.parent.iterdir())
-            entries.append((record.stat().st_mtime_ns, size, record.parent))
-    total = sum(size for _, size, _ in entries)
-    for _, size, path in sorted(entries)[:-1]:
-        if total <= MAX_CACHE_BYTES:
-            return
-        shutil.rmtree(path, ignore_errors=True)
-        total -= size
 
 
 def _record_batch(rows: Rows) -> pyarrow.RecordBatch:

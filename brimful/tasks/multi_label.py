@@ -13,7 +13,6 @@ from torch import Tensor
 from brimful.base.errors import BrimfulError
 from brimful.data.batch import PackedBatch
 from brimful.precision.policy import widen
-from brimful.tables.label_lists import known_parts
 from brimful.tables.table import Table
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.form import Row
@@ -52,9 +51,8 @@ class MultiLabel(LabelSets, Task):
         bits[:, 0] = 128
         for row, labels in enumerate(table.labels):
             for label in labels:
-                for name in [label] if label in place else known_parts(label, place) or [label]:
-                    byte, bit = divmod(table.label_index(row, name, place), 8)
-                    bits[row, byte] |= 128 >> bit
+                byte, bit = divmod(table.label_index(row, label, place), 8)
+                bits[row, byte] |= 128 >> bit
         return {"labels": bits}
 
     def losses(self, outputs: Tensor, batch: PackedBatch) -> dict[str, Tensor]:

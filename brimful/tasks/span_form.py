@@ -19,10 +19,9 @@ from scipy.special import log_softmax
 from brimful.base.compiled import compiled
 from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
-from brimful.tables.labelled_spans import OUTSIDE, LabelledSpan
 from brimful.tables.layouts import OWN_LAYOUT, FileLayout
-from brimful.tables.schemes import CONTINUED, Tag, read_tags
-from brimful.tables.table import Table, Take, everything
+from brimful.tables.schemes import CONTINUED, OUTSIDE, Tag, read_tags
+from brimful.tables.table import LabelledSpan, Table, Take, everything
 from brimful.tables.tagged_files import TaggedTable, read_tagged
 from brimful.tasks.encoded import Encoded, without_spaces
 from brimful.tasks.form import Outputs, PredictionForm, Row
@@ -175,7 +174,6 @@ class Spans(PredictionForm):
     def read(
         cls, path: Path | str, *, labelled: bool, layout: FileLayout = OWN_LAYOUT, take: Take = everything
     ) -> Table:
-        layout.require_own_columns(cls.name)
         return read_tagged(path, labelled=labelled, layout=layout, take=take)
 
     @classmethod

@@ -22,8 +22,7 @@ from brimful.data.examples import AT_ONCE, Examples
 from brimful.data.ragged import Ragged
 from brimful.model.encoder import Encoder
 from brimful.model.heads import SequenceHead, TokenHead
-from brimful.tables.labelled_spans import label_names_of
-from brimful.tables.table import Table
+from brimful.tables.table import Table, label_names_of
 from brimful.tasks.encoded import Encoded, encode
 from brimful.tasks.form import PredictionForm, Row
 

@@ -289,8 +289,9 @@ def test_what_cannot_be_exported_is_refused(folder, tmp_path):
     ):
         export(run=str(folder), out=str(tmp_path / "out"))
     (folder / "sentencepiece.bpe.model").write_bytes(b"x")
-    with pytest.raises(BrimfulError, match="is a SentencePiece model"):
+    with pytest.raises(BrimfulError, match="holds a SentencePiece model"):
         export(run=str(folder), out=str(tmp_path / "out"))
+    (folder / "sentencepiece.bpe.model").unlink()
     assert isinstance(load_model(folder)[1], MaskedLMHead)
 
 

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from brimful.base.errors import BrimfulError, UsageError
-from brimful.base.summary import MeasuredOn, ModelResult, Summary, SummaryTable, with_overview
+from brimful.base.summary import OVERVIEW, MeasuredOn, ModelResult, Summary, SummaryTable, with_overview
 from brimful.cli.main import main
 from brimful.commands.report import report
 from brimful.reports.load import load_runs
@@ -88,7 +88,8 @@ def page_of(tmp_path: Path, *runs: Path) -> str:
     out = tmp_path / "report.html"
     result = report(runs=[str(run) for run in runs], out=str(out))
     text = out.read_text(encoding="utf-8")
-    assert result == {"out": str(out), "runs": len(runs), "bytes": len(text.encode())}
+    facts = {name: value for name, value in result.items() if name != OVERVIEW}
+    assert facts == {"out": str(out), "runs": len(runs), "bytes": len(text.encode())}
     return text
 
 
@@ -277,6 +278,18 @@ def test_command_line(tmp_path: Path, finetune_run: Path, capsys: pytest.Capture
     assert json.loads(capsys.readouterr().out) == {"out": str(out), "runs": 1, "bytes": out.stat().st_size}
     assert main(["report", str(tmp_path / "absent"), "--out", str(out)]) == 1
     assert "absent does not exist" in capsys.readouterr().err
+
+
+def test_a_terminal_compares_the_models_of_several_runs(
+    tmp_path: Path, finetune_run: Path, distil_run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "report.html"
+    assert main(["report", str(finetune_run), str(distil_run), "--out", str(out)]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith(f"{out}: finetune is the best, accuracy 90.0 ")
+    assert [name for name in ("finetune", "student", "TF-IDF") if f"\n  {name} " in printed] == [
+        *("finetune", "student", "TF-IDF")
+    ]
 
 
 def test_matplotlib_and_torch_are_not_imported_before_they_are_needed() -> None:

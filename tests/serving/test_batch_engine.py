@@ -2,14 +2,12 @@
 
 import threading
 import time
-from collections.abc import Callable
-from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from brimful.serving.queue import LONG, QueuedRequest, QueuedText, QueuedWindow, RequestQueue
+from brimful.serving.queue import QueuedRequest, QueuedText, QueuedWindow, RequestQueue
 from brimful.serving.service import BatchEngine
 
 WORKERS = 3
@@ -24,7 +22,7 @@ class Waiting:
     def __init__(self, workers: int) -> None:
         self.workers, self.met = workers, threading.Barrier(workers)
 
-    def read(self, texts: list[str], second: None, overlap: None, *, long: bool) -> list[QueuedText]:
+    def read(self, texts: list[str], second: None, overlap: None) -> list[QueuedText]:
         window = [np.zeros(1)]
         return [QueuedText(text, None, window, window, []) for text in texts]
 
@@ -97,24 +95,3 @@ def test_texts_of_those_who_left_hold_up_nobody() -> None:
     assert over.acquire(timeout=PATIENCE)
     queue.stop(RuntimeError("over"))
     assert values(last) == ["answered"]
-
-
-def test_the_thread_for_long_texts_sleeps_while_there_are_none() -> None:
-    """Each time that it woke, it would hold up the threads that have work."""
-    model, over = Waiting(1), threading.Semaphore(0)
-    queue = RequestQueue(100, lambda requests: [over.release() for _ in requests] and None)
-    woken = []
-    for long, readers in queue._to_read.items():
-        readers.wait = partial(counted, readers.wait, woken, long)
-    BatchEngine(queue, lambda model, tokens, seconds: None)
-    for text in ["a", "a", "a" * (LONG + 1), "a"]:
-        queue.admit(QueuedRequest(model, [text]))
-        assert over.acquire(timeout=PATIENCE)
-    queue.stop(RuntimeError("over"))
-    assert woken.count(True) <= 2  # for its text, and at the end
-
-
-def counted(wait: Callable[[], bool], woken: list[bool], long: bool) -> None:
-    """A condition's `wait` that notes when it ends."""
-    wait()
-    woken.append(long)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brimful.serving.queue import (
-    LONG,
+    SLICE_CHARACTERS,
     STRETCH,
     LeftError,
     QueuedRequest,
@@ -56,9 +56,9 @@ class Simulation:
         self.taken: list[tuple[int, int, int]] = []
         self.computing: list[list[QueuedWindow]] = []
 
-    def arrive(self, model: int, texts: list[list[int]], paired: bool = False, long: bool = False) -> bool:
-        """A request; `texts` are the lengths of windows."""
-        number, written = len(self.requests), [repr(each).ljust(LONG + 1 if long else 1) for each in texts]
+    def arrive(self, model: int, texts: list[list[int]], paired: bool = False, size: int = 1) -> bool:
+        """A request; `texts` are the lengths of windows, and `size` the least characters of each."""
+        number, written = len(self.requests), [repr(each).ljust(size) for each in texts]
         largest = max((request.tokens for request in self.requests if not request.is_over), default=0)
         queue, expected = self.queue, 3 * len(texts)
         is_full = queue.requests > 0 and queue.tokens - largest + expected > queue.most_tokens
@@ -75,12 +75,11 @@ class Simulation:
             self.requests.append(request)
         return not is_full
 
-    def read(self, long: bool = False) -> None:
+    def read(self) -> None:
         """Hand texts out to be tokenized."""
-        found = self.queue.texts_to_read(long=long)
+        found = self.queue.texts_to_read()
         sizes = [len(each.text) + len(each.second or "") for each in found]
-        assert sum(sizes) <= LONG or len(found) == 1
-        assert not found or long == any(size > LONG for size in sizes)
+        assert sum(sizes) <= SLICE_CHARACTERS or len(found) == 1
         assert not any(each.request.is_over for each in found)
         self.reading += found
 
@@ -127,9 +126,8 @@ class Simulation:
 
     def read_all(self) -> None:
         """Tokenize all that waits, and compute nothing."""
-        for long in (False, True):
-            while self.queue._unread[long]:
-                self.read(long)
+        while self.queue._unread:
+            self.read()
         while self.reading:
             self.put()
 
@@ -149,10 +147,9 @@ STEPS = st.one_of(
         st.integers(0, 1),
         st.lists(st.lists(st.integers(0, 30), min_size=1, max_size=4), min_size=1, max_size=6),
         st.booleans(),
-        st.booleans(),
+        st.sampled_from([1, SLICE_CHARACTERS + 1]),
     ),
-    st.tuples(st.just("read"), st.booleans()),
-    st.tuples(st.sampled_from(["put", "take", "compute"])),
+    st.tuples(st.sampled_from(["read", "put", "take", "compute"])),
     st.tuples(st.just("leave"), st.integers(0, 10)),
     st.tuples(st.just("wait"), st.integers(0, 4)),
 )
@@ -202,7 +199,7 @@ def test_short_requests_pass_a_long_one_which_goes_on_beside_them() -> None:
     computed is wanted by the short ones at first, all of it later."""
     world = Simulation()
     world.queue.most_requests = world.queue.most_tokens = 10**6
-    world.arrive(0, [[10] * 200], long=True)
+    world.arrive(0, [[10] * 200], size=SLICE_CHARACTERS + 1)
     world.requests[0].deadline = float("inf")
     world.read_all()
     waits, long = [], 0
@@ -228,7 +225,7 @@ def test_texts_of_long_requests_are_tokenized_in_slices_between_which_short_ones
     world.arrive(0, [[3]] * 10_000)
     world.read()
     first = len(world.reading)
-    assert first <= LONG // 3
+    assert first <= SLICE_CHARACTERS // 3
     world.arrive(0, [[3]])
     world.read()
     world.read()
@@ -258,19 +255,19 @@ def test_short_requests_pass_one_whose_texts_take_longer_to_tokenize_than_to_com
             world.compute()
 
 
-def test_a_text_that_takes_long_to_tokenize_has_a_line_of_its_own() -> None:
+def test_a_long_text_is_tokenized_alone_and_others_pass_between_two() -> None:
     world = Simulation()
     world.queue.most_tokens = 10**6
-    world.arrive(0, [[3]] * 40, long=True)
+    world.arrive(0, [[3]] * 40, size=SLICE_CHARACTERS + 1)
     world.arrive(1, [[3]] * 5)
-    world.read(long=True)
+    world.read()
     (unread,) = world.reading
     assert unread.request is world.requests[0]
     world.read()
-    assert world.reading[1].request is world.requests[1]
+    assert {each.request.number for each in world.reading[1:]} == {1}
     world.wait(SECONDS)
     assert [request.error.status for request in world.over] == [504, 504]  # type: ignore[union-attr]
-    assert world.queue.texts_to_read(long=True) == world.queue.texts_to_read() == []
+    assert world.queue.texts_to_read() == []
 
 
 def test_what_is_late_is_not_computed_on() -> None:

@@ -158,25 +158,6 @@ def test_a_long_text_is_read_as_overflow_says(folder: Path, server: Asked, tmp_p
         assert status == 422
         assert message.startswith("text 2 has more tokens")
         assert server.ask("/v1/classify", text=read, **strict)["results"][0]["tokens"] == 32
-    response = server.post("/v1/classify", {"inputs": long, "model": "multi-label"})
-    assert response.headers["x-truncated-texts"] == "1"
-
-
-def test_routers_get_distributions_and_spans(server: Asked) -> None:
-    text = TEXTS[2]
-    (result,) = server.ask("/v1/classify", text=text, model="classification")["results"]
-    routed = server.ask("/classify", inputs=text, model="classification")
-    assert [each["score"] for each in routed] == sorted(result["scores"].values(), reverse=True)
-    assert {each["label"]: each["score"] for each in routed} == result["scores"]
-    assert abs(sum(each["score"] for each in routed) - 1) < 1e-5
-    assert server.ask("/v1/classify", inputs=[text], model="classification") == [routed]
-    answers = server.ask("/v1/classify", inputs=TEXTS, model="token-classification")
-    assert any(answer["spans"] for answer in answers)
-    for answer, text in zip(answers, TEXTS, strict=True):
-        assert answer["model"] == "token-classification"
-        for span in answer["spans"]:
-            assert set(span) == {"label", "start", "end", "text", "score"}
-            assert span["text"] == text[span["start"] : span["end"]]
 
 
 def test_a_classifier_abstains_below_a_probability(server: Asked) -> None:

@@ -291,7 +291,7 @@ def test_without_a_masked_lm_head_or_a_task_there_is_nothing_to_compare(inputs, 
 
 def test_each_encoder_needs_text_of_its_own_tokenizer(inputs, tmp_path):
     other, empty = tmp_path / "other", tmp_path / "empty"
-    prepare(paths=[inputs["raw"]], out=str(other), tokenizer=inputs["one"], extend=10, validation_share=1)
+    prepare(paths=[inputs["raw"]], out=str(other), tokenizer="train:300", validation_share=1)
     prepare(paths=[inputs["raw"]], out=str(empty), tokenizer=inputs["one"], validation_share=0)
     settings = {"encoders": [inputs["one"]], "out": str(tmp_path / "out"), "max_length": 32}
     for texts, message in (
@@ -305,7 +305,7 @@ def test_each_encoder_needs_text_of_its_own_tokenizer(inputs, tmp_path):
 
 def test_text_of_an_encoder_without_a_head_is_left_out(inputs, tmp_path, capsys):
     other = tmp_path / "other"
-    prepare(paths=[inputs["raw"]], out=str(other), tokenizer=inputs["one"], extend=10, validation_share=1)
+    prepare(paths=[inputs["raw"]], out=str(other), tokenizer="train:300", validation_share=1)
     bare = made_encoder(tmp_path / "bare", other, 3, head=False)
     with printed():
         summary = evaluate(

@@ -14,7 +14,6 @@ from tokenizers import Tokenizer
 from brimful.base.config import build, read_yaml
 from brimful.base.errors import BrimfulError
 from brimful.cli.arguments import parse
-from brimful.commands.prepare import prepare
 from brimful.commands.pretrain import pretrain
 from brimful.corpus.text.special_ids import special_ids
 from brimful.corpus.text.tokenizer import load, save
@@ -89,7 +88,7 @@ def test_logits_are_those_of_transformers(corpus_dir, tmp_path, family):
     tokenizer = load(corpus_dir)
     model = folder_of(tmp_path / "hf", tokenizer, family, spare=7)
     initial = initial_model(PretrainConfig(start_from=str(tmp_path / "hf")), tokenizer)
-    assert (initial.new_pieces, initial.warnings) == (0, ())
+    assert initial.warnings == ()
     config = initial.encoder.config
     examples = encode_texts(tokenizer, TEXTS, max_length=config.max_length, pad=config.pad_id)
     batch = batch_of(examples, np.arange(len(TEXTS)))
@@ -130,46 +129,12 @@ def test_updates_learn_and_every_source_has_its_loss_before_and_after(corpus_dir
     assert again["validation_at_start"] == {k: v for k, v in after.items() if k != "perplexity"}
 
 
-@pytest.mark.cases(2)
-@pytest.mark.parametrize("family", FAMILIES)
-def test_an_extended_vocabulary_starts_with_means(corpus_dir, tmp_path, family, seed):
-    old = load(corpus_dir)
-    folder_of(tmp_path / "hf", old, family)
-    # Words that the corpus has: pairs of its own pieces become one.
-    texts = tmp_path / "texts.txt"
-    words = sorted(w for w in old.get_vocab() if w.isascii() and w.isalpha() and w.islower())
-    words = [word for word in words if len(word) > 1][:30]
-    texts.write_text("\n".join(f"{a}{b} {b}{a}{b}" for a in words for b in words), encoding="utf-8")
-    options = {"tokenizer": str(tmp_path / "hf"), "extend": 20, "validation_share": 0.05, "workers": 1}
-    prepare(paths=[texts], out=tmp_path / "new", read={"split": "line"}, **options)
-    new = load(tmp_path / "new")
-    size = old.get_vocab_size()
-    count = new.get_vocab_size() - size
-    assert 10 <= count <= 20
-
-    config = PretrainConfig(start_from=str(tmp_path / "hf"))
-    plain, grown = initial_model(config, old), initial_model(config, new)
-    assert (grown.new_pieces, grown.warnings) == (count, ())
-    for index in range(size, size + count):
-        piece = new.id_to_token(index)
-        if not piece.startswith("##"):
-            parts = old.encode(piece, add_special_tokens=False).ids
-            mean = plain.encoder.word_embeddings[parts].mean(0)
-            torch.testing.assert_close(grown.encoder.word_embeddings[index], mean)
-            assert grown.head.bias[index] <= plain.head.bias[parts].mean() + 1e-6
-    examples = encode_texts(old, TEXTS, max_length=128, pad=special_ids(old).pad)
-    batch = batch_of(examples, np.arange(len(TEXTS)))
-    with torch.no_grad():
-        logits = [model.head.eval()(model.encoder.eval()(batch)) for model in (plain, grown)]
-    # Float32 sums in another order.
-    torch.testing.assert_close(logits[1][:, :size], logits[0], atol=1e-5, rtol=1e-5)
-
-    summary = run(tmp_path / "hf", tmp_path / "new", tmp_path / "run", validation_tokens=0)
-    assert "validation_at_start" not in summary
-    theirs = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "run" / "encoder")
-    assert theirs.config.vocab_size == size + count
-    assert theirs.get_input_embeddings().weight is theirs.get_output_embeddings().weight
-    assert load(tmp_path / "run" / "encoder").get_vocab() == new.get_vocab()
+def test_a_vocabulary_with_one_piece_more_is_refused(corpus_dir, tmp_path):
+    folder_of(tmp_path / "hf", load(corpus_dir))
+    more = load(corpus_dir)
+    more.add_tokens(["dandelion"])
+    with pytest.raises(BrimfulError, match=r"another vocabulary than that of .*hf \(1 of .*--tokenizer"):
+        initial_model(PretrainConfig(start_from=str(tmp_path / "hf")), more)
 
 
 @pytest.mark.parametrize("at", [0, 3])
@@ -265,7 +230,6 @@ def test_a_vocab_txt_does_for_a_tokenizer_and_a_difference_is_named(corpus_dir, 
     for lowercase in (True, False):
         (tmp_path / "hf" / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": lowercase}))
         found = initial_model(PretrainConfig(start_from=str(tmp_path / "hf")), tokenizer)
-        assert found.new_pieces == 0
         assert ["another normalizer" in warning for warning in found.warnings] == [True]
     (tmp_path / "hf" / "vocab.txt").unlink()
     with pytest.raises(BrimfulError, match="needs its tokenizer beside it"):

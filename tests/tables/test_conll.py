@@ -1,6 +1,8 @@
 """CoNLL columns of all kinds: the words of the file, and the spans of seqeval."""
 
 import gzip
+import shutil
+import subprocess
 import zipfile
 from pathlib import Path
 
@@ -11,7 +13,8 @@ from hypothesis import strategies as st
 from brimful.base.console import recorded_warnings
 from brimful.base.errors import BrimfulError
 from brimful.tables.conll import joined
-from brimful.tables.labelled_spans import LabelledSpan
+from brimful.tables.layouts import Columns, FileLayout
+from brimful.tables.table import LabelledSpan
 from brimful.tables.tagged_files import TaggedTable, read_tagged
 
 SCHEMES = {  # the marks of a scheme, as BIOES calls them, and its own names for them
@@ -23,15 +26,16 @@ SCHEMES = {  # the marks of a scheme, as BIOES calls them, and its own names for
     "BMEWO": ("BIES", {"I": "M", "S": "W"}),
     "IOE": ("IE", {}),
 }
-FORMS = ["{mark}-{label}", "{label}-{mark}", "{mark}_{label}", "{mark}:{label}"]
+FORMS = ["{mark}-{label}", "{label}-{mark}", "{mark}_{label}"]
 LABELS = ["PER", "LOC", "creative-work", "PER.NAM"]
 WORDS = ["王", "小", "明", "。", "Anna", "2019", "#tag", "don't", "é", "😀", "(", "한국", "Ünï", '"', "O"]
 
 
-def read(path: Path, text: str, labelled: bool = True) -> tuple[TaggedTable, list[str]]:
-    path.write_text(text, encoding="utf-8", newline="")
+def read(path: Path, content: str, labelled: bool = True, **columns: str) -> tuple[TaggedTable, list[str]]:
+    path.write_text(content, encoding="utf-8", newline="")
+    layout = FileLayout(columns=Columns(**columns))
     with recorded_warnings() as said:
-        table = read_tagged(path, labelled=labelled)
+        table = read_tagged(path, labelled=labelled, layout=layout)
     return table, said
 
 
@@ -62,7 +66,7 @@ def test_words_and_spans_are_those_of_seqeval_in_all_schemes_and_layouts(
     texts.append([("a", (mark, "PER")) for mark in marks] + [("b", ("O", ""))])
     index, extra = draw(st.booleans()), draw(st.integers(0, 2))
     end = draw(st.sampled_from(["\n", "\r\n"]))
-    between = draw(st.sampled_from(["\t", " ", "   ", "\t\t", " \t"]))
+    between = draw(st.sampled_from(["\t", " ", "   ", " \t"]))
     blank = draw(st.sampled_from(["", " ", "\t", " \t "]))
     behind = draw(st.booleans())  # of the tag
     lines = []
@@ -82,9 +86,12 @@ def test_words_and_spans_are_those_of_seqeval_in_all_schemes_and_layouts(
         st.sampled_from(["a.conll", "a.bmes", "a.char.txt", "a.annotated"])
     )
     content = end.join(lines)
-    table, said = read(
-        path, content if draw(st.booleans()) else content.rstrip() + draw(st.sampled_from(["", end]))
-    )
+    if draw(st.booleans()):
+        content = content.rstrip() + draw(st.sampled_from(["", end]))
+    word = 1 + index
+    columns = {"text": str(word)} if index else {}
+    columns |= {"label": str(word + 1)} if behind and extra else {}
+    table, said = read(path, content, **columns)
     assert len(table) == len(texts)
     for row, text in enumerate(texts):
         assert [table.texts[row][start:end] for start, end in table.words[row]] == [word for word, _ in text]
@@ -92,22 +99,42 @@ def test_words_and_spans_are_those_of_seqeval_in_all_schemes_and_layouts(
             [mark if mark == "O" else f"{mark}-{label}" for mark, (label) in (tag for _, tag in text)]
         )
         assert in_words(table, row) == [tuple(each) for each in wanted]
-    assert any("counts the words" in line for line in said) == index
     assert any("without a word are left out" in line for line in said) == comments
 
 
-def test_the_places_of_golden_horse_are_no_part_of_words(tmp_path: Path):
-    # In Weibo's files, places count from 0 in each word: 科0 技1 全0.
-    table, said = read(
-        tmp_path / "a.train", "科0\tB-A\n技1\tI-A\n20\tO\n全0\tO\n😀0\tO\n\n第0 O\n60 B-A\n11 I-A\n"
-    )
-    assert table.texts == ["科技2全😀", "第61"]
-    assert table.labels == [[LabelledSpan(0, 2, "A")], [LabelledSpan(1, 3, "A")]]
-    assert len(said) == 1
-    assert "('科0'); the places are left out" in said[0]
-    # Digits behind letters that do not count are theirs.
+def test_the_numbers_of_golden_horse_are_refused_with_what_removes_them(tmp_path: Path):
+    # In Weibo's files, numbers count from 0 in each word: 科0 技1 全0; a few lines have none.
+    with pytest.raises(
+        BrimfulError, match=r"have numbers behind them \('科0'\); remove them with perl"
+    ) as error:
+        read(
+            tmp_path / "a b.train",
+            "科0\tB-A\n技1\tI-A\n20\tO\n全0\tO\n😀0\tO\n\n第0\tO\n60\tB-A\n11\tI-A\n" * 2 + "了\tO\n",
+        )
+    if shutil.which("perl") is None:
+        pytest.skip("perl is not installed")
+    command = str(error.value).partition("remove them with ")[2]
+    subprocess.run(command, shell=True, check=True, cwd=tmp_path)
+    table = read_tagged(tmp_path / "plain.conll", labelled=True)
+    assert table.texts == ["科技2全😀", "第61科技2全😀", "第61了"]
+    # Digits behind letters are theirs.
     table, said = read(tmp_path / "b.train", "A4 O\nB2 O\n")
     assert (table.texts, said) == (["A4 B2"], [])
+
+
+def test_a_first_column_that_counts_is_refused_with_the_option_that_reads_the_next(tmp_path: Path):
+    content = "1\tUniversität\tB-ORG\tO\n2\tUlm\tI-ORG\tB-LOC\n\n1\tUlm\tB-LOC\tO\n"
+    for labelled in (True, False):
+        with pytest.raises(
+            BrimfulError, match=r"first column counts words or names their text: --columns.text 2"
+        ):
+            read(tmp_path / "a.tsv", content, labelled)
+    table, said = read(tmp_path / "a.tsv", content, text="2", label="3")
+    assert table.texts == ["Universität Ulm", "Ulm"]
+    assert table.labels == [[LabelledSpan(0, 15, "ORG")], [LabelledSpan(0, 3, "LOC")]]
+    assert said == []
+    inner, _ = read(tmp_path / "a.tsv", content, text="2")
+    assert inner.labels == [[LabelledSpan(12, 15, "LOC")], []]
 
 
 def test_numbers_that_do_not_count_are_words(tmp_path: Path):
@@ -115,32 +142,30 @@ def test_numbers_that_do_not_count_are_words(tmp_path: Path):
     assert (table.texts, said) == (["3 5", "7"], [])
 
 
-def test_files_of_conll_u_have_names_among_their_features(tmp_path: Path):
-    rest = "_\t_\t_\t0\t_\t_"
-    content = (
-        "# sent_id = 1\n# text = Im Ort Ulm.\n"
-        f"1-2\tIm\t_\t{rest}\t_\n1\tIn\tin\t{rest}\t_\n2\tdem\tder\t{rest}\tNER=O\n3\tOrt\tOrt\t{rest}\tNER=B-LOC\n"
-        f"4\tUlm\tUlm\t{rest}\tSpaceAfter=No|NER=I-LOC\n5\t.\t.\t{rest}\tNER=O\n"
-    )
-    table, said = read(tmp_path / "a.conllu", content)
-    assert table.texts == ["In dem Ort Ulm ."]
-    assert table.labels == [[LabelledSpan(7, 14, "LOC")]]
-    assert [line.partition(": ")[2][:30] for line in said] == [
-        "its first column counts the wo", "3 lines without a word are lef"
-    ]  # fmt: skip
+def test_files_of_conll_u_are_read_with_the_column_of_words(tmp_path: Path):
+    rest = "_\t_\t_\t0\t_\t_\t_"
+    lines = [f"1-2\tIm\t_\t{rest}", f"1\tIn\tin\t{rest}", f"2\tdem\tder\t{rest}", f"3\tOrt\tOrt\t{rest}"]
+    content = "# sent_id = 1\n# text = Im Ort\n" + "\n".join(lines)
+    with pytest.raises(BrimfulError, match="first column counts words or names their text"):
+        read(tmp_path / "a.conllu", content, labelled=False)
+    table, said = read(tmp_path / "a.conllu", content, labelled=False, text="2")
+    assert table.texts == ["In dem Ort"]
+    assert "3 lines without a word are left out" in said[0]
 
 
-def test_of_outer_and_inner_names_the_outer_ones_are_read(tmp_path: Path):
-    content = (
-        "#\thttp://a.example\t[2009]\n1\tUniversität\tB-ORG\tO\n2\tUlm\tI-ORG\tB-LOC\n\n1\tUlm\tB-LOC\tO\n"
-    )
-    table, said = read(tmp_path / "a.tsv", content)
-    assert table.texts == ["Universität Ulm", "Ulm"]
-    assert table.labels == [[LabelledSpan(0, 15, "ORG")], [LabelledSpan(0, 3, "LOC")]]
-    assert any("columns 3, 4 hold tags: column 3 is read" in line for line in said)
-    # The chunks of CoNLL-2003 have other labels than its names.
-    table, said = read(tmp_path / "b.conll", "EU NNP B-NP B-ORG\nrejects VBZ B-VP O\n")
-    assert (table.labels, said) == ([[LabelledSpan(0, 2, "ORG")]], [])
+def test_a_first_column_of_names_of_texts_is_refused(tmp_path: Path):
+    # As in CoNLL-2012.
+    content = "bc/a 0 Ann B-PER\nbc/a 1 is O\n\nbc/a 0 Bo B-PER\nbc/a 1 is O\n"
+    with pytest.raises(BrimfulError, match="first column counts words or names their text"):
+        read(tmp_path / "a.conll", content)
+    assert read(tmp_path / "a.conll", content, text="3")[0].texts == ["Ann is", "Bo is"]
+
+
+def test_webanno_is_refused_by_its_name(tmp_path: Path):
+    content = "#FORMAT=WebAnno TSV 3.3\n#T_SP=NamedEntity|value\n\n#Text=Ann\n1-1\t0-3\tAnn\tPER\t\n"
+    for labelled in (True, False):
+        with pytest.raises(BrimfulError, match="is WebAnno TSV: export it as CoNLL 2003 from INCEpTION"):
+            read(tmp_path / "a.tsv", content, labelled)
 
 
 @pytest.mark.parametrize(
@@ -159,23 +184,24 @@ def test_tags_that_continue_nothing_are_counted(tmp_path: Path, content: str, co
     assert sum(map(len, table.labels or [])) > 1
 
 
-def test_words_with_spaces_and_empty_words(tmp_path: Path):
-    table, said = read(tmp_path / "a.conll", "New York\tB-LOC\nis\tO\n\tO\nbig\tO\n")
+def test_words_with_spaces(tmp_path: Path):
+    table, said = read(tmp_path / "a.conll", "New York\tB-LOC\nis\tO\nbig\tO\n")
     assert table.texts == ["New York is big"]
     assert table.labels == [[LabelledSpan(0, 8, "LOC")]]
-    assert table.words == [[(0, 8), (9, 11), (12, 15)]]
-    assert [line.partition(": ")[2][:20] for line in said] == ["1 line (line 3) have", "1 word (line 1: 'New"]
-    table, said = read(tmp_path / "b.conll", "王\tB-A\n \tI-A\n明\tI-A\n \tO\n在\tO\n")
-    assert table.texts == ["王 明 在"]
-    assert table.labels == [[LabelledSpan(0, 3, "A")]]
+    assert "1 word (line 1: 'New York') hold spaces, since tabs divide the columns" in said[0]
+    for content in ("王\tB-A\n \tI-A\n明\tI-A\n \tO\n在\tO\n", "王 B-A\n  I-A\n明 I-A\n  O\n在 O\n"):
+        table, said = read(tmp_path / "b.conll", content)
+        assert (table.texts, said) == (["王 明 在"], [])
+        assert table.labels == [[LabelledSpan(0, 3, "A")]]
 
 
 def test_texts_without_labels_have_the_same_words(tmp_path: Path):
-    rows = ["1 王 x", "2 明 x", "", "1 an x", "2 b x"]
+    rows = ["王 1 x", "明 2 x", "", "an 1 x", "b 2 x"]
     table, _ = read(tmp_path / "a.conll", "\n".join(rows), labelled=False)
     assert table.texts == ["王明", "an b"]
-    table, _ = read(tmp_path / "b.bio", "#Berlin\n# is\nnice\n", labelled=False)
+    table, said = read(tmp_path / "b.bio", "#Berlin\n# is\nnice\n", labelled=False)
     assert table.texts == ["#Berlin nice"]
+    assert "1 line without a word are left out as comments (line 2: '# is')" in said[0]
 
 
 @pytest.mark.parametrize(
@@ -202,47 +228,28 @@ def test_a_text_of_digits_in_a_file_of_characters_is_joined(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("content", "columns", "message"),
     [
-        ("a B-X\nb ORG\nc O\n", "line 2: 'ORG' is not a tag"),
-        ("a B-X\nb\nc O\n", "line 2 has one column; expected a word and its tag"),
-        ("王0 O\n明1 O\n" * 10_001 + "\n明3 O\n在9 O\n", "not every word of this text is a character"),
-    ],
-)
-def test_lines_that_break_the_layout_are_refused(tmp_path: Path, content: str, message: str):
-    with pytest.raises(BrimfulError, match=message) as error:
-        read(tmp_path / "a.conll", content)
-    assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("content", "spans", "warning"),
-    [
+        ("a B-X\nb ORG\nc O\n", {}, "line 2: 'ORG' is not a tag"),
+        ("word tag\nAnna B-PER\nis O\n", {}, "line 1: 'tag' is not a tag"),
         (
-            "B-PER\tAnna\nO\tlives\n\nO\thm\nB-LOC\tRome\n",
-            ["Anna PER", "Rome LOC"],
-            "column 1 holds",
+            "B-PER\tAnna\nO\tlives\n",
+            {},
+            "the tags Anna, lives have no marks .* --columns.label names another",
         ),
-        ("1 B-PER Anna\n2 O lives\n\n1 B-LOC Rome\n2 O hm\n", ["Anna PER", "Rome LOC"], "column 2 holds"),
-        ("1\tAnna\tB-PER\tO\n2\tRome\tB-ORG\tB-LOC\n", ["Anna PER", "Rome ORG"], "column 3 is read, 4 left"),
-        ("Anna NNP B-NP B-PER\nruns VBZ B-VP O\n", ["Anna PER"], ""),
-        ("Anna B-PER B-NP\nruns O B-VP\n", ["Anna PER"], ""),
-        ("王\tB-PER\tB\n明\tI-PER\tE\n在\tO\tS\n", ["王明 PER"], ""),
-        ("word\tlabel\nAnna\tB-PER\nruns\tO\n", ["Anna PER"], "without a word are left out (line 1"),
-        ("Word POS Tag\nAnna NNP B-PER\nruns VBZ O\n", ["Anna PER"], "without a word are left out (line 1"),
-        ("王 B-PER\n明 I-PER\n  O\n京 B-LOC\n", ["王明 PER", "京 LOC"], ""),
+        ("a B-X\nb\nc O\n", {}, "line 2 has 1 column, the lines before it 2"),
+        ("a x B-X\nb O\n", {}, "line 2 has 2 columns, the lines before it 3"),
+        ("a O\n", {"text": "3"}, "line 1 has 2 columns; expected 3, as --columns says"),
+        ("a O\n", {"text": "word"}, "columns of CoNLL files have numbers from 1, not the name 'word'"),
+        ("a\tO\n\tO\n", {}, "line 2 has a tag and no word"),
     ],
 )
-def test_columns_in_other_orders_and_headers(tmp_path: Path, content: str, spans: list[str], warning: str):
-    table, said = read(tmp_path / "a.conll", content)
-    assert table.labels is not None
-    found = [
-        f"{text[start:end]} {label}"
-        for text, row in zip(table.texts, table.labels, strict=True)
-        for start, end, label in row
-    ]
-    assert found == spans
-    assert any(warning in line for line in said) if warning else not said
+def test_lines_that_break_the_layout_are_refused(
+    tmp_path: Path, content: str, columns: dict[str, str], message: str
+):
+    with pytest.raises(BrimfulError, match=message) as error:
+        read(tmp_path / "a.conll", content, **columns)
+    assert "\n" not in str(error.value)
 
 
 def test_a_charset_is_said_once(tmp_path: Path):

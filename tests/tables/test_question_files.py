@@ -13,6 +13,7 @@ from pyarrow import parquet
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from brimful.base.console import recorded_warnings
+from brimful.base.errors import BrimfulError
 from brimful.tables.question_files import NOWHERE, Answer, QuestionTable, read_questions
 from brimful.tasks.question_answering import QuestionAnswering
 from builders.encoders import pair_template
@@ -84,32 +85,30 @@ def test_questions_without_an_answer(answers: dict[str, Any], tmp_path: Path):
     parts=st.lists(
         st.sampled_from(["Ann", "Bob", "王小明", "😀", "é", "。", "\n", "&"]), min_size=1, max_size=8
     ),
-    unit=st.sampled_from(["utf-16-le", "utf-8", ""]),
-    base=st.integers(0, 1),
+    unit=st.sampled_from(["characters", "utf-16", "bytes"]),
 )
-def test_answers_stand_where_their_text_is(parts: list[str], unit: str, base: int, tmp_path_factory):
+def test_answers_stand_where_their_text_is(parts: list[str], unit: str, tmp_path_factory):
+    """In the unit that is named; another one that fits is named by the refusal."""
     context = " ".join(parts)
     answers, wanted, start = [], [], 0
+    encoding, size = {"characters": ("utf-32-le", 4), "utf-16": ("utf-16-le", 2), "bytes": ("utf-8", 1)}[unit]
     for part in parts:
-        size = len(context[:start].encode(unit)) // (2 if "16" in unit else 1) if unit else start
         if part.strip() and context.count(part) == 1:
-            answers.append({"text": part, "answer_start": size + base})
+            answers.append({"text": part, "answer_start": len(context[:start].encode(encoding)) // size})
             wanted.append(Answer(start, part))
         start += len(part) + 1
-    rows = [{"question": "?", "context": context, "answers": answers}]
-    table, said = read(tmp_path_factory.mktemp("qa") / "a.jsonl", json.dumps(rows[0]))
-    assert table.labels == [wanted]
-    moved = any(given["answer_start"] != answer.start for given, answer in zip(answers, wanted, strict=True))
-    assert bool(said) == moved
+    path = tmp_path_factory.mktemp("qa") / "a.jsonl"
+    path.write_text(json.dumps({"question": "?", "context": context, "answers": answers}))
+    assert read_questions(path, labelled=True, offsets=unit).labels == [wanted]
+    if any(given["answer_start"] != answer.start for given, answer in zip(answers, wanted, strict=True)):
+        with pytest.raises(BrimfulError, match=f"--offsets .*{unit}.* fits the whole file"):
+            read_questions(path, labelled=True)
 
 
-def test_equal_words_are_told_apart_by_the_reading_of_the_file(tmp_path: Path):
-    lines = [row([{"text": "Ann", "answer_start": 3 + place}]) for place in (0, 18)]
-    table, said = read(tmp_path / "a.jsonl", "\n".join(map(json.dumps, lines)))
-    assert table.labels == [[Answer(2, "Ann")], [Answer(20, "Ann")]]
-    assert len(said) == 1
-    assert "of 2 answers, 2 have another text at their offsets than their own" in said[0]
-    assert "the offsets count UTF-16 units" in said[0] or "begin at 1" in said[0]
+def test_answers_that_no_unit_places_are_refused(tmp_path: Path):
+    lines = [row([{"text": "Bob", "answer_start": start}]) for start in (10, 11)]
+    with pytest.raises(BrimfulError, match=r"of 2 answers, 1 have another text .*line 2.* neither --offsets"):
+        read(tmp_path / "a.jsonl", "\n".join(map(json.dumps, lines)))
 
 
 def test_an_answer_that_is_nowhere_counts_in_a_test_and_is_not_learnt(tmp_path: Path):
@@ -139,9 +138,10 @@ def test_an_answer_that_is_nowhere_counts_in_a_test_and_is_not_learnt(tmp_path: 
     assert "training leaves them out" in said[0]
 
 
-@pytest.mark.parametrize("start", [None, 3, 4, 5])
+@pytest.mark.parametrize("has_start", [True, False])
 @pytest.mark.parametrize("text", [" Rome", "Rome ", " Rome\n", "Rome"])
-def test_white_space_around_answers_is_none_of_theirs(start: int | None, text: str, tmp_path: Path):
+def test_white_space_around_answers_is_none_of_theirs(has_start: bool, text: str, tmp_path: Path):
+    start = (3 if text[0] == " " else 4) if has_start else None
     context = "He, Rome, hm"
     row = {"context": context, "question": "?", "answers": [{"text": text, "answer_start": start}]}
     (tmp_path / "a.jsonl").write_text(json.dumps(row), encoding="utf-8")

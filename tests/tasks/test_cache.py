@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
+from brimful.base.cache import RECORD, cache_folder
 from brimful.base.console import recorded_warnings
 from brimful.base.errors import BrimfulError
 from brimful.data.ragged import Ragged
@@ -21,7 +22,7 @@ from brimful.tables.table_files import read_file
 from brimful.tasks import cache
 from brimful.tasks import task as task_module
 from brimful.tasks.alike import alike_rows
-from brimful.tasks.cache import MakeRows, cache_folder
+from brimful.tasks.cache import MakeRows
 from brimful.tasks.classification import Classification
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.registry import find_task
@@ -227,7 +228,7 @@ def test_a_damaged_entry_is_made_again(
             content[-1] ^= 255
             file.write_bytes(content)
         elif damage == "no record":
-            (file.parent / cache.RECORD).unlink()
+            (file.parent / RECORD).unlink()
         else:
             file.unlink()
     after = encoded(kind, path, tokenizer)
@@ -268,7 +269,7 @@ def test_it_can_be_off_and_a_full_disk_is_no_error(
 
 
 def test_the_oldest_entries_go_first(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache, "MAX_CACHE_BYTES", 1)
+    monkeypatch.setattr("brimful.base.cache.MAX_CACHE_BYTES", 1)
     kind, path = written("classification", tmp_path)
     for number in range(3):
         path.write_text(f"text\tlabel\n{number}\ta\n")

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from brimful.base.errors import BrimfulError
-from brimful.tables.labelled_spans import LabelledSpan
 from brimful.tables.question_files import Answer, QuestionTable
-from brimful.tables.table import Table
+from brimful.tables.table import LabelledSpan, Table
 from brimful.tasks.classification import Classification
 from brimful.tasks.data import cut_part
 from brimful.tasks.encoded import Encoded, encode

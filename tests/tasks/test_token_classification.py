@@ -20,8 +20,8 @@ from brimful.hf.folders import save_model
 from brimful.model.encoder import Encoder
 from brimful.model.heads import TokenHead
 from brimful.model.shape import EncoderConfig
-from brimful.tables.labelled_spans import LabelledSpan
 from brimful.tables.schemes import Tag, read_tags, spans_of
+from brimful.tables.table import LabelledSpan
 from brimful.tables.tagged_files import read_tagged
 from brimful.tasks.encoded import Encoded, without_spaces
 from brimful.tasks.model import load_task_model, reorder
@@ -325,13 +325,13 @@ def test_words_that_share_a_token_are_one_unit():
         ("a.json", '{"tokens": ["a"], "ner_tags": [3]}', "record 1: its tags are numbers"),
         ("a.jsonl", '{"text": "ab", "spans": [[0, "X"]]}', r"is not \[start, end, label\]"),
         ("a.jsonl", '{"text": "abc", "spans": [[0, 2, " "]]}', "the label of the span .* is empty"),
-        ("a.conll", "EU\n", "line 1 has one column"),
-        ("a.conll", "in O\nNew York\tB-LOC\n", "line 2 has a space in 'New York', before its first tab"),
-        ("a.conll", "EU ORG\n", "line 1: 'ORG' is not a tag"),
+        ("a.conll", "EU\n", "line 1 has 1 column; expected a word and its tag"),
+        ("a.conll", "in O\nNew York\tB-LOC\n", "line 2 has 3 columns, the lines before it 2, with spaces"),
+        ("a.conll", "EU ORG\n", "the tags ORG have no marks .*--columns.label names another column"),
         ("a.conll", "\n\n", "has no texts"),
         ("a.conll", "in O\nEU ORG\nUN B-ORG\n", "line 2: 'ORG' is not a tag"),
         ("a.csv", "text,label\n", r"\.parquet files, or CoNLL"),
-        ("a.conllu", "1\tEU\tEU\tPROPN\n2\tis\tis\tVERB\n", "line 1: 'PROPN' is not a tag"),
+        ("a.conllu", "1\tEU\tEU\tPROPN\n2\tis\tis\tVERB\n", "its first column counts words"),
     ],
 )
 def test_bad_files_are_refused_in_one_line(tmp_path: Path, name: str, content: str, message: str):

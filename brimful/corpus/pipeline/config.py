@@ -29,8 +29,6 @@ class PrepareConfig:
     """The folder to write. Run again with more paths to add to it."""
     tokenizer: str = "train:8000"
     """train:N trains a vocabulary of N; else a tokenizer.json, a vocab.txt, or its folder."""
-    extend: int = 0
-    """Add this many frequent pieces of the text to a given tokenizer; its own pieces keep their ids."""
     model: Model = "wordpiece"
     """Kind of the trained tokenizer: WordPiece (BERT) or byte-level BPE."""
     lowercase: bool = False
@@ -63,8 +61,6 @@ class PrepareConfig:
     dedup: DedupConfig = field(default_factory=DedupConfig)
 
     def __post_init__(self) -> None:
-        if self.extend < 0:
-            raise BrimfulError(f"extend is {self.extend}: it must not be negative")
         if self.shard_tokens is not None:
             require_positive(self, "shard_tokens")
         if not self.document_seconds > 0:

@@ -15,7 +15,6 @@ from brimful.corpus.pipeline.text import TextPart
 from brimful.corpus.text.special_ids import mask_id, named_as
 from brimful.corpus.text.tokenizer import load, save, tokenizer_hash
 from brimful.corpus.text.tokenizer_pipelines import with_nfkc
-from brimful.corpus.tokenize.extension import MOST_CHARACTERS, extend, require_extensible
 from brimful.corpus.tokenize.vocabulary_training import smallest_vocabulary, train
 
 if TYPE_CHECKING:
@@ -38,19 +37,10 @@ def tokenizer_settings(config: PrepareConfig) -> dict[str, Any]:
     """The settings that a folder keeps with its tokenizer; of a given one, also a hash of its content.
 
     Raises:
-        BrimfulError: SIZE is not a number in range, or a given tokenizer cannot be loaded or extended.
+        BrimfulError: SIZE is not a number in range, or a given tokenizer cannot be loaded.
     """
     if not is_trained(config):
-        given = _given(config)
-        settings = {"content": tokenizer_hash(given), "nfkc": config.clean.nfkc}
-        if config.extend:
-            require_extensible(given)
-            settings |= {"extend": config.extend, "max_documents": config.max_documents}
-        return settings
-    if config.extend:
-        raise BrimfulError(
-            f"extend adds pieces to a given tokenizer, not to tokenizer={config.tokenizer}: leave it out"
-        )
+        return {"content": tokenizer_hash(_given(config)), "nfkc": config.clean.nfkc}
     size = config.tokenizer.removeprefix(TRAIN)
     smallest = smallest_vocabulary(config.model)
     if not size.isdecimal() or not smallest <= int(size) <= LARGEST_VOCABULARY:
@@ -116,24 +106,22 @@ def freeze(
         settings: `tokenizer_settings`, which `inventory.tokenizer` gets, with the tokenizer's `hash`.
         texts: the commit records of the text parts.
     """
-    trained, size = is_trained(config), 0
-    wanted = SAMPLE_CHARACTERS if trained else MOST_CHARACTERS
-    if trained or config.extend:
-        how = "training" if trained else "extending"
+    if is_trained(config):
         characters = sum(text["characters"] for text in texts)
-        say(f"{how} a tokenizer on {min(characters, wanted):,} of {characters:,} characters")
-    sample = _sample(inventory.directory, texts, wanted)
-    if trained:
+        say(f"training a tokenizer on {min(characters, SAMPLE_CHARACTERS):,} of {characters:,} characters")
         size = int(config.tokenizer.removeprefix(TRAIN))
-        nfkc = config.clean.nfkc
-        made = train(sample, size, model=config.model, lowercase=config.lowercase, han=config.han, nfkc=nfkc)
+        made = train(
+            _sample(inventory.directory, texts),
+            size,
+            model=config.model,
+            lowercase=config.lowercase,
+            han=config.han,
+            nfkc=config.clean.nfkc,
+        )
+        if (reached := made.get_vocab_size()) < size:
+            say(f"the text gave a vocabulary of {reached:,}, not {size:,}: nothing else occurs often enough")
     else:
         made = _given(config)
-        if config.extend:
-            size = made.get_vocab_size() + config.extend
-            made = extend(made, sample, config.extend)
-    if (reached := made.get_vocab_size()) < size:
-        say(f"the text gave a vocabulary of {reached:,}, not {size:,}: nothing else occurs often enough")
     save(made, inventory.directory)
     inventory.tokenizer = {"settings": settings, "hash": tokenizer_hash(made)}
     inventory.save()
@@ -163,15 +151,15 @@ def choices_of(directory: Path, config: PrepareConfig) -> dict[str, Any]:
     }
 
 
-def _sample(directory: Path, texts: Sequence[dict[str, Any]], wanted: int) -> Iterator[str]:
-    """Kept texts of about `wanted` characters: those whose key is below a bound, so that the choice depends
-    on each text alone.
+def _sample(directory: Path, texts: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Kept texts of about SAMPLE_CHARACTERS: those whose key is below a bound, so that the choice depends on
+    the text only.
 
     Args:
         texts: the commit records of the text parts.
     """
     characters = sum(text["characters"] for text in texts)
-    bound = min(2**64 - 1, 2**64 * wanted // max(characters, 1))
+    bound = min(2**64 - 1, 2**64 * SAMPLE_CHARACTERS // max(characters, 1))
     for name in [text["name"] for text in texts]:
         part = TextPart(directory, name)
         chosen = (part.documents["key"] <= np.uint64(bound)) & (read_decisions(directory, name) == 0)

@@ -66,7 +66,7 @@ def _is_reachable(tokenizer: "Tokenizer", name: str) -> bool:
     if index is None or len(name) < 2 or re.search(r"\s", name):
         return False
     normalizer, pre_tokenizer = tokenizer.normalizer, tokenizer.pre_tokenizer
-    for text in (name, f"a{name}", f"{name}a", f"{name} {name}"):
+    for text in (name, f"a{name}", f"{name}a", f"{name} {name}", f"a\t{name}"):
         normal = normalizer.normalize_str(text) if normalizer else text
         parts = [part for part, _ in pre_tokenizer.pre_tokenize_str(normal)] if pre_tokenizer else [normal]
         # An unknown word may be a marker too, the unknown token: that is no spelling.

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from brimful.base.errors import BrimfulError
-from brimful.corpus.text.folder_settings import read_values
+from brimful.base.storage import read_object
 
 MODULES = "modules.json"
 SETTINGS = "sentence_bert_config.json"
@@ -42,7 +42,7 @@ def transformer_settings(folder: Path) -> dict[str, Any]:
         BrimfulError: the file cannot be read or is not a JSON object.
     """
     file = settings_file(folder)
-    return {} if file is None else read_values(file)
+    return {} if file is None else read_object(file, marked=True)
 
 
 def lowers_text(folder: Path) -> bool:

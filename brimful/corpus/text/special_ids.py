@@ -1,14 +1,14 @@
 """The special tokens of a tokenizer: which piece has which role.
 
 A tokenizer.json does not say which token has which role, and takes long to read where it is large. So what
-the files beside it say is remembered for each tokenizer that is loaded (`remember_roles`).
+the files beside it say is remembered for each tokenizer that is loaded (`Beside`).
 """
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
-from weakref import WeakKeyDictionary, WeakSet
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+from weakref import WeakKeyDictionary
 
 from brimful.base.errors import BrimfulError
 
@@ -28,6 +28,24 @@ class SpecialIds:
     mask: int | None
 
 
+Side = Literal["right", "left"]
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What the files beside a tokenizer.json say.
+
+    Attributes:
+        roles: names of special tokens by role; an empty name says that there is none.
+        side: where a text that is too long loses tokens.
+        token_types: whether a model gets token types.
+    """
+
+    roles: Mapping[str, str] = field(default_factory=dict)
+    side: Side = "right"
+    token_types: bool = False
+
+
 NAMES = {
     "pad": ("[PAD]", "<pad>"),
     "unk": ("[UNK]", "<unk>"),
@@ -35,14 +53,12 @@ NAMES = {
     "sep": ("[SEP]", "</s>", "<sep>"),
     "mask": ("[MASK]", "<mask>"),
 }
-_KEYS = {role: (f"{role}_token",) for role in NAMES} | {
+KEYS = {role: (f"{role}_token",) for role in NAMES} | {
     "cls": ("cls_token", "bos_token"),
     "sep": ("sep_token", "eos_token"),
 }
 """The keys of tokenizer_config.json and special_tokens_map.json, by the role of the token."""
-Side = Literal["right", "left"]
-_left: "WeakSet[Tokenizer]" = WeakSet()
-_said: "WeakKeyDictionary[Tokenizer, dict[str, str]]" = WeakKeyDictionary()
+_beside: "WeakKeyDictionary[Tokenizer, Beside]" = WeakKeyDictionary()
 _unknown: "WeakKeyDictionary[Tokenizer, int]" = WeakKeyDictionary()
 
 
@@ -62,34 +78,29 @@ def special_tokens(tokenizer: "Tokenizer") -> dict[str, tuple[str, int]]:
 
 def name_of(tokenizer: "Tokenizer", role: str) -> str | None:
     """The name of a special token that the vocabulary has; None where it has none."""
-    roles = roles_of(tokenizer)
+    roles = beside(tokenizer).roles
     candidates = (roles[role],) if role in roles else NAMES[role]
     return next((name for name in candidates if name and tokenizer.token_to_id(name) is not None), None)
 
 
-def roles_of(tokenizer: "Tokenizer") -> dict[str, str]:
-    """What the files beside a tokenizer say of its special tokens: names by role; empty if nothing."""
-    return _said.get(tokenizer, {})
+def beside(tokenizer: "Tokenizer") -> Beside:
+    """What the files beside a tokenizer say; of one that comes from no folder, nothing."""
+    return _beside.get(tokenizer, Beside())
 
 
-def remember_roles(tokenizer: "Tokenizer", roles: dict[str, str]) -> None:
+def remember(tokenizer: "Tokenizer", said: Beside) -> None:
     """Keep what the files beside a tokenizer say."""
-    _said[tokenizer] = roles
+    _beside[tokenizer] = said
 
 
 def truncation_side(tokenizer: "Tokenizer") -> Side:
     """Where a text that is too long loses tokens, as the files beside a tokenizer say."""
-    return "left" if tokenizer in _left else "right"
-
-
-def remember_side(tokenizer: "Tokenizer", side: Side) -> None:
-    """Keep what they say."""
-    (_left.add if side == "left" else _left.discard)(tokenizer)
+    return beside(tokenizer).side
 
 
 def _missing(role: str) -> BrimfulError:
     looked = ", ".join(NAMES[role])
-    keys = " or ".join(_KEYS[role])
+    keys = " or ".join(KEYS[role])
     return BrimfulError(
         f"the tokenizer has no {role} token (looked for {looked}); name it as {keys} in tokenizer_config.json"
     )
@@ -130,7 +141,7 @@ def unknown_id(tokenizer: "Tokenizer") -> int:
 
 def named_specials(tokenizer: "Tokenizer") -> set[int]:
     """Ids of the pieces that have the name of a special token."""
-    names = {name for names in NAMES.values() for name in names} | {*roles_of(tokenizer).values()}
+    names = {name for names in NAMES.values() for name in names} | {*beside(tokenizer).roles.values()}
     names.discard("")
     return {index for name in names if (index := tokenizer.token_to_id(name)) is not None}
 
@@ -143,21 +154,6 @@ def markers(tokenizer: "Tokenizer") -> set[str]:
 def named_as(tokenizer: "Tokenizer", other: "Tokenizer") -> "Tokenizer":
     """The tokenizer, which was made of another one: its special tokens have the names of the other's, and are
     as plain in a text, and a text is cut on the same side."""
-    remember_roles(tokenizer, roles_of(other))
-    remember_side(tokenizer, truncation_side(other))
+    remember(tokenizer, beside(other))
     tokenizer.encode_special_tokens = other.encode_special_tokens
     return tokenizer
-
-
-def roles_in(names: Mapping[str, Any], tokenizer: "Tokenizer") -> dict[str, str]:
-    """The special tokens that the vocabulary has, by role.
-
-    Args:
-        names: as tokenizer_config.json has them, by its keys (`cls_token`).
-    """
-    found = {}
-    for role, keys in _KEYS.items():
-        name = next((names[key] for key in keys if names.get(key)), None)
-        if isinstance(name, str) and tokenizer.token_to_id(name) is not None:
-            found[role] = name
-    return found

@@ -13,7 +13,7 @@ State = dict[str, Any]
 """A tokenizer.json."""
 
 
-MOST_IDS = 10_000_000
+MAX_IDS = 10_000_000
 """The ids that a vocabulary may have: `tokenizers` counts through them all to write it, gaps included."""
 
 
@@ -23,9 +23,9 @@ def require_ids(ids: Iterable[int], file: Path) -> None:
     Raises:
         BrimfulError: there is one.
     """
-    if (highest := max(ids, default=0)) >= MOST_IDS:
+    if (highest := max(ids, default=0)) >= MAX_IDS:
         raise BrimfulError(
-            f"{file} has ids up to {highest:,}; known are those below {MOST_IDS:,}: put the right file back"
+            f"{file} has ids up to {highest:,}; known are those below {MAX_IDS:,}: put the right file back"
         )
 
 

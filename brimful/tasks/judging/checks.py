@@ -20,8 +20,7 @@ from brimful.corpus.text.characters import normalised
 from brimful.corpus.text.special_ids import unknown_id
 from brimful.model.encoder import Encoder
 from brimful.tables.label_lists import MISSING
-from brimful.tables.labelled_spans import label_names_of
-from brimful.tables.table import Table
+from brimful.tables.table import Table, label_names_of
 from brimful.tasks.alike import SOURCE_CHARACTERS, sides_of, sources_of
 from brimful.tasks.data import TaskData
 from brimful.tasks.encoded import Encoded

@@ -16,7 +16,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
 
 from brimful.base.console import counted, say
-from brimful.tables.labelled_spans import LabelledSpan
+from brimful.tables.table import LabelledSpan
 from brimful.tasks.classification import Classification
 from brimful.tasks.data import TaskData
 from brimful.tasks.encoded import Encoded

@@ -10,11 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
 
+from brimful.base.console import printed
 from brimful.base.errors import BrimfulError
 from brimful.corpus.fragments.fast_tokenizer import FastTokenizer
+from brimful.corpus.text.auto_tokenizer import open_auto_tokenizer
 from brimful.corpus.text.characters import code_points
 from brimful.corpus.text.lower_first import lower_first
-from brimful.corpus.text.special_ids import markers, special_ids, unknown_id
+from brimful.corpus.text.special_ids import beside, markers, special_ids, truncation_side, unknown_id
 from brimful.corpus.text.tokenizer import load, read, require_rows, save, tokenizer_hash
 from brimful.hf.text_reading import gives_token_types
 from builders.tokenizer_folders import BERT_NAMES, ROBERTA_NAMES, random_folder, random_text
@@ -153,25 +155,21 @@ def test_the_class_puts_ends_around_texts_where_tokenizer_json_does_not(tmp_path
     tokenizer.save(str(folder / "tokenizer.json"))
     assert load(folder).encode("the good", "drug").ids == auto(folder)("the good", "drug")["input_ids"]
     assert load(folder).encode("the").tokens == ["[CLS]", "the", "[SEP]"]
+    assert gives_token_types(folder)
     assert "puts no" not in warnings(capsys)
     (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
     assert load(folder).encode("the").ids == auto(folder)("the")["input_ids"] == [7]
     said = warnings(capsys)
     assert "puts no [CLS] and [SEP] around texts" in said
-    assert said.endswith("name its class as tokenizer_class in tokenizer_config.json, such as BertTokenizer")
+    assert said.endswith("write a post_processor into its tokenizer.json")
     assert not gives_token_types(folder)
-    modern = folder_of(
-        tmp_path / "modern", config={"model_type": "modernbert"}, tokenizer_config={"tokenizer_class": "X"}
-    )
-    tokenizer.save(str(modern / "tokenizer.json"))
-    assert load(modern).encode("the").ids == auto(modern)("the")["input_ids"] == [7]
-    assert warnings(capsys).endswith("write a post_processor into its tokenizer.json")  # no class would help
 
 
 def test_capitals_that_can_never_occur_are_warned_of_once(tmp_path: Path, capsys) -> None:
     folder = folder_of(tmp_path)
-    assert load(folder).encode("Paris").ids == auto(folder)("Paris")["input_ids"]
-    load(folder)
+    with printed():
+        assert load(folder).encode("Paris").ids == auto(folder)("Paris")["input_ids"]
+        load(folder)
     said = warnings(capsys)
     assert said.count("warning") == 1
     assert "2 of 22 pieces can never occur (The, Paris)" in said
@@ -285,16 +283,118 @@ def test_corpora_of_older_versions_keep_their_tokenizer(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ({"tokenizer_config": {"do_lower_case": "no"}}, 'do_lower_case of tokenizer_config.json is "no"'),
-        ({"tokenizer_config": {"cls_token": 3}}, "cls_token is 3; write the token itself"),
-        ({"tokenizer_config": {"added_tokens_decoder": ["x"]}}, "not an object of tokens by id"),
-        ({"tokenizer_config": {"added_tokens_decoder": {"x": {"content": "a"}}}}, "'x' is not the id"),
-        ({"tokenizer_config": {"added_tokens_decoder": {"9": {"lstrip": True}}}}, "is not an added token"),
-        ({"tokenizer_config": {"tokenizer_class": "T5TokenizerFast"}}, "says T5TokenizerFast"),
-        ({"added_tokens": {"[DRUG]": None}}, "None is not the id"),
-        ({"special_tokens_map": ["x"]}, "is not a JSON object"),
+        (
+            {"tokenizer_config": {"added_tokens_decoder": ["x"]}},
+            "AutoTokenizer cannot read .*'list' object.*put back the files that belong together",
+        ),
+        ({"tokenizer_config": {"tokenizer_class": "T5Tokenizer"}}, "T5Tokenizer and lacks its spiece.model"),
+        (
+            {"tokenizer_config": {"tokenizer_class": "BertJapaneseTokenizer"}},
+            "has the tokenizer BertJapaneseTokenizer, which is written in Python",
+        ),
+        (
+            {"tokenizer_config": {"auto_map": {"AutoTokenizer": ["x.Y", None]}}},
+            r"names code of its own for the tokenizer \(auto_map\), which Brimful never runs",
+        ),
+        ({"special_tokens_map": ["x"]}, "AutoTokenizer cannot read"),
+        ({"vocab": {"a": 2**31}}, r"vocab\.json has ids up to 2,147,483,648"),
     ],
 )
 def test_refusals(tmp_path: Path, files: dict[str, Any], message: str) -> None:
     with pytest.raises(BrimfulError, match=message):
         load(folder_of(tmp_path, **files))
+
+
+def test_a_model_of_another_kind_than_its_class_is_warned_of(tmp_path: Path, capsys) -> None:
+    folder = folder_of(tmp_path)
+    tokenizer = Tokenizer(models.BPE({piece: index for index, piece in enumerate(PIECES)}, []))
+    tokenizer.save(str(folder / "tokenizer.json"))
+    assert load(folder).encode("the").ids == auto(folder)("the")["input_ids"]
+    assert "is a BPE model, and transformers reads it as BertTokenizer, a WordPiece model" in warnings(capsys)
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache."""
+    monkeypatch.setenv("BRIMFUL_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The folders that transformers opens."""
+    places: list[Path] = []
+
+    def counted(folder: Path) -> Any:
+        places.append(folder)
+        return open_auto_tokenizer(folder)
+
+    monkeypatch.setattr("brimful.corpus.text.auto_tokenizer.open_auto_tokenizer", counted)
+    return places
+
+
+def test_transformers_reads_a_folder_once(tmp_path: Path, cache: Path, opened: list[Path], capsys) -> None:
+    folder = folder_of(tmp_path / "folder", tokenizer_config={"truncation_side": "left", "sep_token": "the"})
+    first = load(folder)
+    (tmp_path / "other").mkdir()
+    for file in folder.iterdir():
+        (tmp_path / "other" / file.name).write_bytes(file.read_bytes())
+    again = load(tmp_path / "other")
+    assert len(opened) == 1  # files of the same names and bytes
+    assert tokenizer_hash(again) == tokenizer_hash(first)
+    assert beside(again) == beside(first)
+    assert truncation_side(again) == "left"
+    assert again.id_to_token(special_ids(again).sep) == "the"
+    warnings(capsys)
+    with printed():
+        load(folder)
+    assert "2 of 22 pieces can never occur" in warnings(capsys)  # a kept result warns again
+    folder_of(folder, tokenizer_config={"do_lower_case": False})
+    assert load(folder).encode("The").ids != first.encode("The").ids
+    assert len(opened) == 2
+    for file in cache.glob("*/tokenizer.json"):
+        file.write_text("{}")  # as a disk may lose it
+    assert tokenizer_hash(load(tmp_path / "other")) == tokenizer_hash(first)
+    assert len(opened) == 3
+
+
+def test_a_cache_that_cannot_be_written_is_named(
+    tmp_path: Path, opened: list[Path], monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    (tmp_path / "file").touch()
+    folder = folder_of(tmp_path / "folder", tokenizer_config={"do_lower_case": False})
+    for place, line in ((tmp_path / "file", "is not kept"), ("~no-such-user/x", "no such home"), ("off", "")):
+        monkeypatch.setenv("BRIMFUL_CACHE", str(place))
+        assert load(folder).encode("the").ids == [2, 7, 3]
+        said = warnings(capsys)
+        assert line in said
+        assert ("BRIMFUL_CACHE" in said) == (place != "off")
+    assert len(opened) == 3
+
+
+def test_without_transformers_what_brimful_writes_is_read_and_others_name_the_extra(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = folder_of(tmp_path / "bert", tokenizer_config={"additional_special_tokens": ["[DRUG]"]})
+    loaded = load(folder)
+    save(loaded, saved_folder(tmp_path / "saved"))
+    (tmp_path / "saved" / "config.json").write_text('{"model_type": "bert"}')
+    loaded.save(str(tmp_path / "bare.json"))
+    monkeypatch.setattr("brimful.base.extras.find_spec", lambda name: None)
+    for path in (tmp_path / "saved", tmp_path / "bare.json"):
+        assert tokenizer_hash(load(path)) == tokenizer_hash(loaded)
+    with pytest.raises(BrimfulError, match=r"bert: .*needs transformers: pip install 'brimful\[hf\]'"):
+        load(folder)
+    config = json.loads((tmp_path / "saved" / "tokenizer_config.json").read_text())
+    (tmp_path / "saved" / "tokenizer_config.json").write_text(json.dumps({**config, "bos_token": "[NEW]"}))
+    with pytest.raises(BrimfulError, match="pip install"):  # the token would have to be added
+        load(tmp_path / "saved")
+
+
+def test_a_sentencepiece_model_names_the_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("brimful.corpus.text.auto_tokenizer.find_spec", lambda name: None)
+    (tmp_path / "config.json").write_text('{"model_type": "xlm-roberta"}')
+    (tmp_path / "sentencepiece.bpe.model").write_bytes(b"\n\x0e")
+    for path in (tmp_path, tmp_path / "sentencepiece.bpe.model"):
+        with pytest.raises(BrimfulError, match=r"SentencePiece model.*pip install sentencepiece protobuf"):
+            load(path)

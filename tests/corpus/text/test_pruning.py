@@ -190,8 +190,10 @@ TRAINED = {
 
 
 @pytest.fixture(scope="module", params=TRAINED)
-def tokenizer(request) -> Tokenizer:
-    return TRAINED[request.param]()
+def tokenizer(request, tmp_path_factory) -> Tokenizer:
+    folder = tmp_path_factory.mktemp("trained")
+    save(TRAINED[request.param](), folder)
+    return load(folder)
 
 
 def test_a_trained_vocabulary_shrinks_to_a_corpus(tokenizer: Tokenizer, tmp_path: Path) -> None:

@@ -12,7 +12,15 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from brimful.base.errors import BrimfulError
 from brimful.commands.prepare import prepare
-from brimful.corpus.text.special_ids import mask_id, named_as, remember_side, special_ids, truncation_side
+from brimful.corpus.text.special_ids import (
+    Beside,
+    beside,
+    mask_id,
+    named_as,
+    remember,
+    special_ids,
+    truncation_side,
+)
 from brimful.corpus.text.tokenizer import load, save, tokenizer_hash
 from brimful.corpus.text.tokenizer_pipelines import SPECIAL_TOKENS, bert, with_nfkc, with_special_tokens
 from brimful.corpus.tokenize.vocabulary_training import thinned, train
@@ -233,6 +241,7 @@ def test_padding_and_truncation_are_switched_off(tmp_path: Path) -> None:
 
 
 def test_vocab_txt(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
     tokenizer = bert(train(TEXTS, 300, lowercase=True).get_vocab(), True)
     words = sorted(tokenizer.get_vocab(), key=tokenizer.get_vocab().__getitem__)
     (tmp_path / "vocab.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
@@ -244,10 +253,10 @@ def test_vocab_txt(tmp_path: Path) -> None:
     (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\na\n")
     assert load(tmp_path).encode("a b").ids == [4, 2, 1, 3]  # missing ends follow the pieces
     (tmp_path / "vocab.txt").write_text("[PAD]\na\n")
-    with pytest.raises(BrimfulError, match=r"vocab.txt lacks \[UNK\].*name another as unk_token"):
+    with pytest.raises(BrimfulError, match=r"lacks \[UNK\].*name another as unk_token"):
         load(tmp_path)
     (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "BertJapaneseTokenizer"}')
-    with pytest.raises(BrimfulError, match=r"says BertJapaneseTokenizer.*PreTrainedTokenizerFast"):
+    with pytest.raises(BrimfulError, match=r"BertJapaneseTokenizer, which is written in Python"):
         load(tmp_path)
 
 
@@ -279,6 +288,7 @@ def test_thinned_texts_are_evenly_taken_and_bounded(texts: list[str], most: int)
 
 @pytest.mark.parametrize("ending", ["\n", "\r\n"])
 def test_vocab_txt_keeps_line_numbers_as_ids(tmp_path: Path, ending: str) -> None:
+    pytest.importorskip("transformers")
     lines = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "fox", "", "the", "fox", "", "dog"]
     (tmp_path / "vocab.txt").write_text("\ufeff" + ending.join([*lines, "", ""]), "utf-8", newline="")
     tokenizer = load(tmp_path)
@@ -291,7 +301,7 @@ def test_vocab_json_with_merges(tmp_path: Path) -> None:
     words = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", "f", "o", "x", "Ġ", "fo", "fox", "Ġfox"]
     vocabulary = json.dumps({word: number for number, word in enumerate(words)})
     (tmp_path / "vocab.json").write_text(vocabulary, encoding="utf-8")
-    with pytest.raises(BrimfulError, match=r"needs its merges.txt"):
+    with pytest.raises(BrimfulError, match=r"AutoTokenizer cannot read .*merges"):
         load(tmp_path)
     (tmp_path / "merges.txt").write_text("#version: 0.2\nf o\nfo x\nĠ fox\n", encoding="utf-8")
     (tmp_path / "config.json").write_text('{"model_type": "roberta"}')
@@ -305,13 +315,6 @@ def test_vocab_json_with_merges(tmp_path: Path) -> None:
     (tmp_path / "vocab.json").write_text('{"f": 0}')
     with pytest.raises(BrimfulError, match=r"vocab.json"):
         load(tmp_path)
-
-
-def test_a_sentencepiece_model_must_be_converted(tmp_path: Path) -> None:
-    (tmp_path / "spiece.model").write_bytes(b"\n\x0e")
-    for path in (tmp_path, tmp_path / "spiece.model"):
-        with pytest.raises(BrimfulError, match=r"SentencePiece model.*tokenizer.json.*save_pretrained"):
-            load(path)
 
 
 def test_special_tokens_of_roberta_and_missing_ones(tmp_path: Path) -> None:
@@ -345,7 +348,7 @@ def test_special_tokens_have_the_names_that_the_files_say(tmp_path: Path) -> Non
     ]
     save(loaded, tmp_path / "saved")
     assert special_ids(load(tmp_path / "saved")) == ids
-    remember_side(loaded, "left")
+    remember(loaded, Beside(beside(loaded).roles, "left"))
     copied = named_as(with_nfkc(loaded), loaded)
     assert (special_ids(copied), truncation_side(copied)) == (ids, "left")
 

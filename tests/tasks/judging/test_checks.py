@@ -5,8 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from brimful.tables.labelled_spans import LabelledSpan
-from brimful.tables.table import Table
+from brimful.tables.table import LabelledSpan, Table
 from brimful.tasks.classification import Classification
 from brimful.tasks.data import TaskData
 from brimful.tasks.encoded import Encoded, encode

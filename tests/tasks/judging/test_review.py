@@ -8,8 +8,7 @@ import pytest
 from scipy.special import softmax
 
 from brimful.serving.opened import abstain
-from brimful.tables.labelled_spans import LabelledSpan
-from brimful.tables.table import Table
+from brimful.tables.table import LabelledSpan, Table
 from brimful.tasks.classification import Classification
 from brimful.tasks.encoded import Encoded, encode
 from brimful.tasks.judging.review import (

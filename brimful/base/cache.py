@@ -1,0 +1,53 @@
+"""The folder of what is made once and kept. An entry is a folder with a commit record, written last."""
+
+import os
+import shutil
+from contextlib import suppress
+from pathlib import Path
+
+from brimful.base.errors import BrimfulError
+from brimful.base.storage import sweep
+
+VARIABLE = "BRIMFUL_CACHE"
+"""Names the folder; `off` means that nothing is kept."""
+MAX_CACHE_BYTES = 20 << 30
+"""Where there would be more, the entries go that were not used for longest."""
+RECORD = "entry.json"
+
+
+def cache_folder() -> Path | None:
+    """Where entries are kept: $BRIMFUL_CACHE, or brimful/tasks in the user's folder of caches; None: off.
+
+    Raises:
+        BrimfulError: it is in a home that does not exist.
+    """
+    chosen = os.environ.get(VARIABLE)
+    if chosen in ("", "off"):
+        return None
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "brimful", "tasks")
+    try:
+        return (Path(chosen) if chosen else folder).expanduser()
+    except RuntimeError as error:
+        raise BrimfulError(f"{chosen or folder}: no such home") from error
+
+
+def touch_entry(folder: Path) -> None:
+    """Note that an entry was used: those that are used last are removed last."""
+    with suppress(OSError):
+        os.utime(folder / RECORD)
+
+
+def remove_oldest(folder: Path) -> None:
+    """Remove the entries that were not used for longest, until all have `MAX_CACHE_BYTES` at most."""
+    sweep(folder)
+    entries = []
+    for record in folder.glob(f"*/{RECORD}"):
+        with suppress(OSError):  # another process removes it
+            size = sum(path.stat().st_size for path in record.parent.iterdir())
+            entries.append((record.stat().st_mtime_ns, size, record.parent))
+    total = sum(size for _, size, _ in entries)
+    for _, size, path in sorted(entries)[:-1]:
+        if total <= MAX_CACHE_BYTES:
+            return
+        shutil.rmtree(path, ignore_errors=True)
+        total -= size
