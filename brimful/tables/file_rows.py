@@ -217,7 +217,7 @@ def _columns(path: Path, form: str, wanted: Sequence[str] | None) -> NumberedRow
         for issue in issues:
             raise BrimfulError(f"{path}: {issue}")
         known, rows = rows_of_columns(file, form[1:], wanted, str(path))
-        names = _class_names(file, form)
+        names = class_names(_schema(file, form))
         _check_repeats(path, known, known if wanted is None else wanted)
         for number, row in enumerate(rows, 1):
             # A message about a missing column names all that there are.
@@ -227,23 +227,24 @@ def _columns(path: Path, form: str, wanted: Sequence[str] | None) -> NumberedRow
             yield number, row
 
 
-def _class_names(file: str, form: str) -> dict[str, list[str]]:
-    """The names of the classes of each column of classes, or of lists of classes.
-
-    Args:
-        file: a file that is not compressed.
-        form: `.parquet` or `.arrow`.
-    """
+def _schema(file: str, form: str) -> Any:
     from pyarrow import ipc, memory_map
     from pyarrow.parquet import read_schema
 
     if form == ".parquet":
-        schema = read_schema(file)
-    else:
-        with memory_map(file) as source:
-            is_file = source.read(6) == b"ARROW1"
-            source.seek(0)
-            schema = (ipc.open_file if is_file else ipc.open_stream)(source).schema
+        return read_schema(file)
+    with memory_map(file) as source:
+        is_file = source.read(6) == b"ARROW1"
+        source.seek(0)
+        return (ipc.open_file if is_file else ipc.open_stream)(source).schema
+
+
+def class_names(schema: Any) -> dict[str, list[str]]:
+    """The names of the classes of each column of classes, or of lists of classes.
+
+    Args:
+        schema: of a Parquet or Arrow file, pyarrow's.
+    """
     try:
         features = json.loads(schema.metadata[b"huggingface"])["info"]["features"]
     except (ValueError, KeyError, TypeError):
