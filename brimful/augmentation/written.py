@@ -86,12 +86,12 @@ def read_rows(path: Path, layout: FileLayout) -> TableRows:
 
 
 def _schema(path: Path, texts: list[str]) -> Any:
-    """The types of a Parquet file's columns, without dictionaries; texts and classes are strings, numbers too."""
+    """The types of a Parquet file's columns, without dictionaries; texts and classes are strings."""
     import pyarrow as pa
     from pyarrow.parquet import read_schema
 
     found = read_schema(path)
-    names = class_names(found)
+    names = class_names(found.metadata)
     for index, field in enumerate(found):
         if pa.types.is_dictionary(field.type):
             found = found.set(index, field.with_type(field.type.value_type))
