@@ -1,7 +1,8 @@
 """CoNLL columns: a word a line with its tag, an empty line between texts, comments, -DOCSTART- lines.
 
-Columns are divided by tabs, in lines without any by spaces. The word is the first and the tag the last of
-them, or those that `--columns.text 2 --columns.label 4` name. All lines of a file have as many columns.
+Columns are divided by tabs if the first line has one, and by spaces otherwise. The word is the first and the
+tag the last of them, or those that `--columns.text 2 --columns.label 4` name. All lines of a file
+have as many columns.
 """
 
 import re
@@ -22,8 +23,10 @@ _DOCUMENT = "-DOCSTART-"
 _WEBANNO = "#FORMAT=WebAnno TSV"
 _COLUMNS = re.compile(r"[^ \t]+")
 _NUMBERED = re.compile(r".+\d", re.DOTALL)
+_NUMBER = re.compile(r"\d{1,9}")
 _RANGE = re.compile(r"\d+[-.]\d+")
 """The number of a contraction or an empty word in CoNLL-U."""
+_COLUMNS_OF_CONLL_U = 10
 _MOST_WORDS = 0.9
 """A file of characters with numbers has them behind at least this proportion of its words."""
 
@@ -75,7 +78,7 @@ class _Layout:
     tag: int | None
     labelled: bool
     width: int = 0
-    is_tabbed: bool | None = None
+    is_tabbed: bool = False
     comments: list[str] = field(default_factory=list)
     spaced: list[str] = field(default_factory=list)
 
@@ -86,20 +89,25 @@ class _Layout:
             BrimfulError: it has other columns than the first line.
         """
         where = f"{self.path}, line {number}"
-        cells = _cells(line)
+        if not self.width:
+            self.is_tabbed = "\t" in line
+        cells = _cells(line, self.is_tabbed)
         if line[0] == " " and len(cells) == self.width - 1:
             cells.insert(0, " ")  # a space among characters
         tag = self.tag if self.tag is not None else len(cells) - 1
+        # Words can begin with #, too, and then have as many columns as the others, and a tag.
         has_tag = not self.labelled or (tag < len(cells) and is_tag(cells[tag]))
-        if line[0] == "#" and not (has_tag and len(cells) == (self.width or len(cells))):
+        is_comment = line[0] == "#" and not (has_tag and len(cells) == (self.width or 1 + self.labelled))
+        # The parts of a contraction, or its empty words, have lines of their own in CoNLL-U.
+        is_range = len(cells) == _COLUMNS_OF_CONLL_U and _RANGE.fullmatch(cells[0]) is not None
+        if is_comment or is_range:
             self.comments.append(f"line {number}: {line!r:.60}")
             return None
-        self.is_tabbed = "\t" in line if self.is_tabbed is None else self.is_tabbed
         self.width = self.width or len(cells)
         if len(cells) != self.width:
             raise BrimfulError(
-                f"{where} has {counted(len(cells), 'column')}, the lines before it {self.width}: columns are"
-                " divided by tabs or spaces, and words without a tag have O"
+                f"{where} has {counted(len(cells), 'column')}, the lines before it {self.width}, with"
+                f" {'tabs' if self.is_tabbed else 'spaces'} between them: write all in one way"
             )
         least = 1 + max(self.word or 0, self.tag or 0, self.labelled)
         if len(cells) < least:
@@ -107,20 +115,15 @@ class _Layout:
             raise BrimfulError(f"{where} has {counted(len(cells), 'column')}; expected {expected}")
         word = cells[self.word or 0]
         if " " in word.strip(" "):
-            if not self.is_tabbed:
-                raise BrimfulError(
-                    f"{where} has a space in {word!r:.60}, before its first tab: columns are divided by tabs"
-                    " or by spaces, not by both"
-                )
             self.spaced.append(f"line {number}: {word!r:.60}")
         if not word:
             raise BrimfulError(f"{where} has a tag and no word: remove the line, or write the word")
         return word, cells[tag] if self.labelled else OUTSIDE
 
 
-def _cells(line: str) -> list[str]:
+def _cells(line: str, is_tabbed: bool) -> list[str]:
     """The columns of a line. White space of other kinds than these two, such as U+3000, can be a word."""
-    if "\t" not in line:
+    if not is_tabbed:
         return _COLUMNS.findall(line)
     return [cell.strip(" ") or cell[:1] for cell in line.rstrip("\t ").split("\t")]
 
@@ -165,7 +168,7 @@ def _check(path: Path, layout: _Layout, *, chosen: bool) -> bool:
     example = ""
     first_lines: dict[str, int] = {}
     for sentence in _sentences(path, layout):
-        counts = counts and _counts(sentence.words)
+        counts = counts and _are_places(sentence.words)
         has_several = has_several or len(sentence.words) > 1
         for word in sentence.words:
             characters = characters and is_character(word)
@@ -178,7 +181,7 @@ def _check(path: Path, layout: _Layout, *, chosen: bool) -> bool:
             first_lines.setdefault(tag, line)
     if has_several and counts and layout.width > 1 + layout.labelled and not chosen:
         raise BrimfulError(
-            f"{path}: its first column counts the words of each text: --columns.text 2 reads the next one"
+            f"{path}: its first column counts words or names their text: --columns.text 2 reads the next one"
             " (and --columns.label N the tags, where they are not in the last)"
         )
     if unspaced_words and numbered >= _MOST_WORDS * words:
@@ -195,10 +198,12 @@ def _check(path: Path, layout: _Layout, *, chosen: bool) -> bool:
     return characters and unspaced_words
 
 
-def _counts(words: Sequence[str]) -> bool:
-    """Whether words are numbers that count up by 1."""
+def _are_places(words: Sequence[str]) -> bool:
+    """Whether the words of a text are numbers that count up by 1, or all the same name of the text."""
+    if len(set(words)) == 1:
+        return True
     numbers = [word for word in words if not _RANGE.fullmatch(word)]
-    if not all(number.isdecimal() for number in numbers):
+    if not all(_NUMBER.fullmatch(number) for number in numbers):
         return False
     return all(int(after) == int(before) + 1 for before, after in pairwise(numbers))
 

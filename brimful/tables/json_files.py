@@ -9,7 +9,7 @@ from typing import Any
 
 from brimful.base.console import recorded_warnings
 from brimful.base.errors import BrimfulError
-from brimful.tables.file_rows import check_characters, json_lines
+from brimful.tables.file_rows import NumberedRows, check_characters, json_lines
 from brimful.tables.text_files import suffix_of, text_lines, whole_text
 
 SUFFIXES = (".json", ".jsonl", ".ndjson")
@@ -41,13 +41,13 @@ def _end_of_space(text: str, start: int) -> int:
     return found.end() if found else start
 
 
-def records(path: Path) -> Iterator[tuple[int, Any]]:
-    """The number and the value of each record: of each line, or of each part of an array.
+def records(path: Path) -> NumberedRows:
+    """The number and the object of each record: of each line, or of each part of an array.
 
     An object that is the whole of a file is one record.
 
     Raises:
-        BrimfulError: as `json_values`.
+        BrimfulError: as `json_values`, or a record is no object.
     """
     if in_lines(path):
         yield from json_lines(path)
@@ -56,8 +56,11 @@ def records(path: Path) -> Iterator[tuple[int, Any]]:
     for value in json_values(path):
         for part in value if isinstance(value, list) else [value]:
             number += 1
+            if not isinstance(part, dict):
+                shown = json.dumps(part, ensure_ascii=False)
+                raise BrimfulError(f"{path}, record {number} must be a JSON object, not {shown:.40}")
             if escapes:
-                check_characters({"": part}, f"{path}, record {number}")
+                check_characters(part, f"{path}, record {number}")
             yield number, part
 
 
