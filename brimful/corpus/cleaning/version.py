@@ -12,8 +12,8 @@ _FOLDERS = ("cleaning", "reading")
 
 @functools.cache
 def cleaning_version() -> str:
-    """A hash of the code of all cleaning rules and readers, and of the versions of the libraries that read HTML
-    and name charsets.
+    """A hash of the code of all cleaning rules and readers, and of the versions of the libraries that read
+    HTML and name charsets.
 
     `prepare` cleans a corpus again when it changes. Comments, docstrings and layout don't count, and the
     Python version does not either.

@@ -5,8 +5,8 @@ from collections import Counter
 
 _SUCH_AS = " (such as "
 _EXCERPT = 20
-# A sample of each run of 64 KB is looked at: `ftfy` takes a millisecond for 2,000 characters, so it sees a few
-# from the first place on where a byte of UTF-8 beyond ASCII, or four letters of Latin-1, may stand for others.
+# A sample of each run of 64 KB is looked at. `ftfy` takes a millisecond for 2,000 characters, so it sees a
+# few, from where two bytes of a character of UTF-8, or two characters of GBK, may stand as Latin letters.
 _SEARCHED_CHARACTERS = 4096
 _SAMPLE_CHARACTERS = 256
 _CONTINUATIONS = "\x80-\xbf€‚ƒ„…†‡ˆ‰Š‹ŒŽ‘’“”•–—˜™š›œžŸ"
