@@ -30,9 +30,10 @@ from brimful.hf.folders import load_pretrained
 from brimful.hf.model_folder import ModelFolder
 from brimful.model.encoder import Encoder
 from brimful.objectives.masked_lm import MaskedLM
-from brimful.runs.directory import model_files, named_files
+from brimful.runs.directory import model_files
 from brimful.runs.folder import RunFolder
 from brimful.runs.job import Job, Opened, RunPlan, Summary
+from brimful.stages.run_tables import named_tables
 from brimful.stages.task_options import EvaluateConfig
 from brimful.stages.task_trainings import Finetuning, load_data, resolved
 from brimful.tables.layouts import find_layout
@@ -211,7 +212,7 @@ class EvaluatePlan(RunPlan):
     def files(self) -> dict[str, Path]:
         """The tables, the texts and the encoders."""
         config = self.config
-        files = named_files(train=config.train, dev=config.dev, test=config.test)
+        files = named_tables(train=config.train, dev=config.dev, test=config.test)
         files |= {text: Path(text) / MANIFEST for text in config.text}
         for name, folder in self.folders.items():
             files |= model_files(name, folder)
