@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-import brimful.kernels.forms  # noqa: F401  (fast forms register themselves)
+import brimful.kernels.training_forms  # noqa: F401  (fast forms register themselves)
 from bench.common.reference import sdpa
 from brimful.base.cpu_steps import keep_freed_memory
 from brimful.base.types import IGNORED
