@@ -77,6 +77,15 @@ def test_lexicons() -> None:
 
 SPACY = json.dumps([[SENTENCES[0], {"entities": [[0, 9, "PER"], [29, 33, "LOC"]]}]])
 BRAT = "T1\tPER 0 9\tAnna Berg\nR1\tin Arg1:T1 Arg2:T2\nT2\tLOC 29 33\tOslo\n"
+ASTRAY = json.dumps(
+    {
+        "text": SENTENCES[0],
+        "spans": [
+            {"start": 1, "end": 9, "label": "PER", "text": "Anna Berg"},
+            {"start": 30, "end": 33, "label": "LOC", "text": "Oslo"},
+        ],
+    }
+)
 WEBANNO = """#FORMAT=WebAnno TSV 3.3
 #T_SP=custom.Entity|identifier|value
 
@@ -96,6 +105,7 @@ WEBANNO = """#FORMAT=WebAnno TSV 3.3
     [
         ("Spans of spaCy", {"in.json": SPACY}, "out.jsonl", [["Anna Berg", "Oslo"]]),
         ("Spans of brat", {"in.txt": SENTENCES[0], "in.ann": BRAT}, "out.jsonl", [["Anna Berg", "Oslo"]]),
+        ("Offsets that fit in no unit", {"in.jsonl": ASTRAY}, "out.jsonl", [["Anna Berg", "Oslo"]]),
         ("WebAnno TSV", {"in.tsv": WEBANNO}, "out.conll", [["Anna Berg"], ["Oslo"]]),
     ],
 )

@@ -207,8 +207,7 @@ class Gate:
 
     def judge(self, run: Run) -> Facts:
         """What an export loses that others run, as of `compare`; and its speed, `texts_per_second` of many
-        together and `p50_ms` of one by itself, on `cores` of the `processor`, and `withheld`, as of
-        `judging.speed.Speed`.
+        together and `p50_ms` of one by itself, on `cores` of the `processor`.
 
         Raises:
             BrimfulError: it is more than it may lose.
@@ -279,7 +278,6 @@ class Gate:
         return facts | {
             "texts_per_second": speed.texts_per_second,
             "p50_ms": speed.latency_ms,
-            "withheld": speed.withheld,
             "processor": processor(),
             "cores": round(usable_cores()),
         }

@@ -1,4 +1,4 @@
-"""Fast forms of training, beside those of inference (forms.py). Objectives import this module."""
+"""Fast forms of training, beside those of inference (forms.py): for where a model is made or trained."""
 
 import brimful.kernels.forms  # noqa: F401  (whose forms come first)
 from brimful.kernels import bfloat16_layer, fused, linear_cross_entropy

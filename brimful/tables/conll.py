@@ -23,8 +23,10 @@ _DOCUMENT = "-DOCSTART-"
 _WEBANNO = "#FORMAT=WebAnno TSV"
 _COLUMNS = re.compile(r"[^ \t]+")
 _NUMBERED = re.compile(r".+\d", re.DOTALL)
+_NUMBER = re.compile(r"\d{1,9}")
 _RANGE = re.compile(r"\d+[-.]\d+")
 """The number of a contraction or an empty word in CoNLL-U."""
+_COLUMNS_OF_CONLL_U = 10
 _MOST_WORDS = 0.9
 """A file of characters with numbers has them behind at least this proportion of its words."""
 
@@ -93,8 +95,12 @@ class _Layout:
         if line[0] == " " and len(cells) == self.width - 1:
             cells.insert(0, " ")  # a space among characters
         tag = self.tag if self.tag is not None else len(cells) - 1
+        # Words can begin with #, too, and then have as many columns as the others, and a tag.
         has_tag = not self.labelled or (tag < len(cells) and is_tag(cells[tag]))
-        if line[0] == "#" and not (has_tag and len(cells) == (self.width or len(cells))):
+        is_comment = line[0] == "#" and not (has_tag and len(cells) == (self.width or 1 + self.labelled))
+        # The parts of a contraction, or its empty words, have lines of their own in CoNLL-U.
+        is_range = len(cells) == _COLUMNS_OF_CONLL_U and _RANGE.fullmatch(cells[0]) is not None
+        if is_comment or is_range:
             self.comments.append(f"line {number}: {line!r:.60}")
             return None
         self.width = self.width or len(cells)
@@ -162,7 +168,7 @@ def _check(path: Path, layout: _Layout, *, chosen: bool) -> bool:
     example = ""
     first_lines: dict[str, int] = {}
     for sentence in _sentences(path, layout):
-        counts = counts and _counts(sentence.words)
+        counts = counts and _are_places(sentence.words)
         has_several = has_several or len(sentence.words) > 1
         for word in sentence.words:
             characters = characters and is_character(word)
@@ -175,7 +181,7 @@ def _check(path: Path, layout: _Layout, *, chosen: bool) -> bool:
             first_lines.setdefault(tag, line)
     if has_several and counts and layout.width > 1 + layout.labelled and not chosen:
         raise BrimfulError(
-            f"{path}: its first column counts the words of each text: --columns.text 2 reads the next one"
+            f"{path}: its first column counts words or names their text: --columns.text 2 reads the next one"
             " (and --columns.label N the tags, where they are not in the last)"
         )
     if unspaced_words and numbered >= _MOST_WORDS * words:
@@ -192,10 +198,12 @@ def _check(path: Path, layout: _Layout, *, chosen: bool) -> bool:
     return characters and unspaced_words
 
 
-def _counts(words: Sequence[str]) -> bool:
-    """Whether words are numbers that count up by 1."""
+def _are_places(words: Sequence[str]) -> bool:
+    """Whether the words of a text are numbers that count up by 1, or all the same name of the text."""
+    if len(set(words)) == 1:
+        return True
     numbers = [word for word in words if not _RANGE.fullmatch(word)]
-    if not all(number.isdecimal() for number in numbers):
+    if not all(_NUMBER.fullmatch(number) for number in numbers):
         return False
     return all(int(after) == int(before) + 1 for before, after in pairwise(numbers))
 

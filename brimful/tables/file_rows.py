@@ -1,8 +1,7 @@
 """Rows of files of tables, read by the readers of `prepare`; what these would count and skip is refused."""
 
 import json
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from brimful.corpus.reading.dialects import MISSING, DialectOptions
 from brimful.corpus.reading.faults import NOT_RECORD, Refusing
 from brimful.corpus.reading.forms import form_of
 from brimful.corpus.reading.json_records import Named, check_keys, json_line, json_records
-from brimful.corpus.reading.tables import plain_file, rows_of_columns
+from brimful.corpus.reading.tables import rows_of_columns
 from brimful.tables.layouts import FileLayout
 from brimful.tables.text_files import text_lines
 
@@ -50,7 +49,7 @@ def _form(path: Path, wanted: Sequence[str], layout: FileLayout) -> str:
     if kind in ("text", "html"):
         raise BrimfulError(
             f"{path}: tables are {', '.join(FORMATS)}, .json, .ndjson or .arrow files with columns text,"
-            " text_b, label"
+            " text_b, label; columns without a header have numbers (--columns.text 1 --columns.label 2)"
         )
     return f".{kind}"
 
@@ -67,7 +66,7 @@ def rows_of(path: Path, form: str, wanted: Sequence[str], layout: FileLayout) ->
         BrimfulError: while they are read.
     """
     if form in (".parquet", ".arrow"):
-        rows = _columns(path, form, None if layout.rewrite else wanted)
+        rows = _columns(path, form, None if layout.rewrite else wanted, layout.labels)
     elif form == ".json":
         rows = _records(path, wanted)
     elif form == ".jsonl":
@@ -210,42 +209,30 @@ def check_characters(row: Any, where: str) -> None:
         raise BrimfulError(f"{where} holds half a surrogate pair, {half!a}, which is no character") from error
 
 
-def _columns(path: Path, form: str, wanted: Sequence[str] | None) -> NumberedRows:
-    """The rows of a Parquet or Arrow file; of its columns only those that are wanted, or all."""
-    issues: Counter[str] = Counter()
-    with plain_file(str(path), issues) as file:
-        for issue in issues:
-            raise BrimfulError(f"{path}: {issue}")
-        known, rows = rows_of_columns(file, form[1:], wanted, str(path))
-        names = _class_names(file, form)
-        _check_repeats(path, known, known if wanted is None else wanted)
-        for number, row in enumerate(rows, 1):
-            # A message about a missing column names all that there are.
-            row = dict.fromkeys(known) | row if number == 1 else row
-            for column in names.keys() & row.keys():
-                row[column] = _named(row[column], names[column], f"{path}, row {number}")
-            yield number, row
-
-
-def _class_names(file: str, form: str) -> dict[str, list[str]]:
-    """The names of the classes of each column of classes, or of lists of classes.
+def _columns(path: Path, form: str, wanted: Sequence[str] | None, labels: Sequence[str] = ()) -> NumberedRows:
+    """The rows of a Parquet or Arrow file; of its columns only those that are wanted, or all.
 
     Args:
-        file: a file that is not compressed.
-        form: `.parquet` or `.arrow`.
+        labels: the labels of a layout; classes with other names keep their numbers.
     """
-    from pyarrow import ipc, memory_map
-    from pyarrow.parquet import read_schema
+    schema, rows = rows_of_columns(str(path), form[1:], wanted)
+    known = schema.names
+    _check_repeats(path, known, known if wanted is None else wanted)
+    classes = _class_names(schema.metadata)
+    if labels:
+        classes = {column: names for column, names in classes.items() if {*names} <= {*labels}}
+    for number, row in enumerate(rows, 1):
+        # A message about a missing column names all that there are.
+        row = dict.fromkeys(known) | row if number == 1 else row
+        for column in classes.keys() & row.keys():
+            row[column] = _named(row[column], classes[column], f"{path}, row {number}")
+        yield number, row
 
-    if form == ".parquet":
-        schema = read_schema(file)
-    else:
-        with memory_map(file) as source:
-            is_file = source.read(6) == b"ARROW1"
-            source.seek(0)
-            schema = (ipc.open_file if is_file else ipc.open_stream)(source).schema
+
+def _class_names(metadata: Mapping[bytes, bytes] | None) -> dict[str, list[str]]:
+    """The names of the classes of each column that `datasets` wrote of classes, or of lists of them."""
     try:
-        features = json.loads(schema.metadata[b"huggingface"])["info"]["features"]
+        features = json.loads((metadata or {})[b"huggingface"])["info"]["features"]
     except (ValueError, KeyError, TypeError):
         return {}
     names: dict[str, list[str]] = {}

@@ -75,7 +75,7 @@ def _remedy(row: Mapping[str, Any]) -> str:
         return "a label that is an object, as in CLUENER, is read with --layout clue/cluener"
     return (
         f"records are {_FORMS}; --columns.text and --columns.label name other keys, and docs/data-forms.md"
-        " has a converter for the rest"
+        " has converters for other forms"
     )
 
 

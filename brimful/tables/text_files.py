@@ -3,12 +3,13 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from glob import has_magic
 from pathlib import Path
 
 from brimful.base.console import counted, visible, warn
 from brimful.base.errors import BrimfulError
 from brimful.corpus.reading.archives import member_of
-from brimful.corpus.reading.inputs import Span, split_suffix
+from brimful.corpus.reading.inputs import Span, files_of, split_suffix
 from brimful.corpus.reading.lines import BINARY, READ_AS, UNDECODABLE, UNICODE_END, read_runs
 
 _SHOWN = 5
@@ -51,6 +52,21 @@ def text_lines(path: Path, *, newline: str | None = None) -> Iterator[str]:
             f"{path}: {counted(len(others), 'text')} (line {first_lines(others)}) end within a line, at a"
             " form feed, U+0085, U+2028 or the like: put texts with those into a .jsonl"
         )
+
+
+def files_of_table(path: Path | str) -> list[Path]:
+    """The files that are read as one table: one, those of a folder, or those that a pattern matches, by name.
+
+    Raises:
+        BrimfulError: no file matches.
+    """
+    path = Path(path)
+    if not path.is_dir() and (path.exists() or not has_magic(str(path))):
+        return [path]
+    files = [Path(file) for file in files_of(str(path), Counter())]
+    if not files:
+        raise BrimfulError(f"{path} is a folder without tables")
+    return files
 
 
 def suffix_of(path: Path) -> str:

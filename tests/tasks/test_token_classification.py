@@ -331,7 +331,7 @@ def test_words_that_share_a_token_are_one_unit():
         ("a.conll", "\n\n", "has no texts"),
         ("a.conll", "in O\nEU ORG\nUN B-ORG\n", "line 2: 'ORG' is not a tag"),
         ("a.csv", "text,label\n", r"\.parquet files, or CoNLL"),
-        ("a.conllu", "1\tEU\tEU\tPROPN\n2\tis\tis\tVERB\n", "its first column counts the words"),
+        ("a.conllu", "1\tEU\tEU\tPROPN\n2\tis\tis\tVERB\n", "its first column counts words"),
     ],
 )
 def test_bad_files_are_refused_in_one_line(tmp_path: Path, name: str, content: str, message: str):
