@@ -1,6 +1,7 @@
-"""All fast forms: each registers itself under the name of its plain twin. The first that applies computes.
+"""Fast forms: each registers itself under the name of its plain twin. The first that applies computes.
 
-Import this module where a model is opened, made or trained; without it every plain form computes.
+Import this module where a model is opened, and `training_forms` where one is made or trained; without them
+every plain form computes.
 """
 
 from brimful.kernels import (
@@ -9,7 +10,6 @@ from brimful.kernels import (
     blockwise,
     fused,
     inference_layer,
-    linear_cross_entropy,
     rotation,
 )
 from brimful.kernels.backends import BACKENDS
@@ -23,10 +23,6 @@ register(
     FastForm(inference_layer.forward, inference_layer.applies),
     FastForm(bfloat16_layer.forward, bfloat16_layer.applies),
     FastForm(fused.forward, fused.layer_applies),
-)
-register(
-    "linear_cross_entropy",
-    FastForm(linear_cross_entropy.sum_and_hits, linear_cross_entropy.applies),
 )
 # Backends of attention for `model.attention.backends`, in the order of preference.
 register("backends", FastForm(BACKENDS.copy))
