@@ -219,7 +219,7 @@ def _columns(path: Path, form: str, wanted: Sequence[str] | None, labels: Sequen
     schema, rows = rows_of_columns(str(path), form[1:], wanted)
     known = schema.names
     _check_repeats(path, known, known if wanted is None else wanted)
-    classes = _class_names(schema.metadata)
+    classes = class_names(schema.metadata)
     if labels:
         classes = {column: names for column, names in classes.items() if {*names} <= {*labels}}
     for number, row in enumerate(rows, 1):
@@ -230,7 +230,7 @@ def _columns(path: Path, form: str, wanted: Sequence[str] | None, labels: Sequen
         yield number, row
 
 
-def _class_names(metadata: Mapping[bytes, bytes] | None) -> dict[str, list[str]]:
+def class_names(metadata: Mapping[bytes, bytes] | None) -> dict[str, list[str]]:
     """The names of the classes of each column that `datasets` wrote of classes, or of lists of them."""
     try:
         features = json.loads((metadata or {})[b"huggingface"])["info"]["features"]
