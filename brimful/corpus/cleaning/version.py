@@ -13,7 +13,8 @@ _FOLDERS = ("cleaning", "reading")
 
 @functools.cache
 def cleaning_version() -> str:
-    """A hash of the code of all cleaning rules and readers, and of the version of the HTML library.
+    """A hash of the code of all cleaning rules and readers, and of the versions of the libraries that read
+    HTML and name charsets.
 
     `prepare` cleans a corpus again when it changes. Comments, docstrings and layout don't count, and the
     Python version does not either.
@@ -22,7 +23,7 @@ def cleaning_version() -> str:
     files = [path for name in _FOLDERS for path in sorted((folder / name).glob("*.py"))]
     files.append(folder / "text" / "characters.py")
     code = [[path.name, code_of(path.read_text(encoding="utf-8"))] for path in files]
-    return config_hash([code, version("resiliparse")])
+    return config_hash([code, version("resiliparse"), version("webencodings")])
 
 
 def code_of(source: str) -> str:
