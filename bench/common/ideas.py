@@ -12,9 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-import brimful.kernels.forms  # noqa: F401  (fast forms register themselves)
+import brimful.kernels.training_forms  # noqa: F401  (fast forms register themselves)
 from bench.common.reference import sdpa
-from brimful.base.cpu_steps import keep_freed_memory
 from brimful.base.types import IGNORED
 from brimful.data.batch import PackedBatch
 from brimful.model import layer as layers
@@ -22,6 +21,7 @@ from brimful.model.attention import Layout, SequenceLayout
 from brimful.model.cross_entropy import linear_cross_entropy
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead
+from brimful.train.freed_memory import keep_freed_memory
 
 PACKING, HEAD, CROSS_ENTROPY = "packing", "masked-only head", "chunked cross-entropy"
 KEPT = "masked-only last layer"

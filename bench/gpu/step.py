@@ -11,7 +11,7 @@ import torch
 import torch.utils.deterministic
 from torch import Tensor, nn
 
-import brimful.kernels.forms  # noqa: F401  (fast forms register themselves)
+import brimful.kernels.training_forms  # noqa: F401  (fast forms register themselves)
 from bench.common.flops import packed_shape
 from bench.common.ideas import packed_loss
 from bench.common.lengths import cut, quantile_sample, read_histogram
@@ -22,12 +22,12 @@ from bench.gpu.cases import Case
 from bench.gpu.kernels import shares
 from brimful.base.errors import is_out_of_memory
 from brimful.base.torch_compile import set_up_compiler
+from brimful.base.types import Precision
 from brimful.data.batch import PackedBatch, filler_lengths
 from brimful.data.slots import SequenceSlots
 from brimful.model.encoder import Encoder
 from brimful.model.flops import STORED, step_flops
 from brimful.model.heads import MaskedLMHead
-from brimful.precision.formats import Precision
 from brimful.precision.policy import resolve_residual
 from brimful.train.utilisation import peak_of
 

@@ -26,9 +26,9 @@ from torch.nn import functional as F
 
 from bench.common.processes import machine_facts
 from bench.common.timing import alternated
-from brimful.base.cpu_steps import keep_freed_memory
 from brimful.precision.narrow import NarrowWeights
 from brimful.precision.rounding import _BLOCK, _noise, round_stochastically
+from brimful.train.freed_memory import keep_freed_memory
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 ROUNDINGS = ("nearest", "stochastic", "kahan", "master")

@@ -14,13 +14,13 @@ from torch import Tensor, nn
 
 from bench.common.flops import padded_shape
 from bench.speedrun.text import Track, tokenizer_of
-from brimful.base.cpu_steps import keep_freed_memory
 from brimful.base.types import IGNORED
 from brimful.corpus.shards import Corpus
 from brimful.corpus.text.special_ids import mask_id
 from brimful.hf.config_json import read_config
 from brimful.model.flops import step_flops
 from brimful.model.shape import SHAPES
+from brimful.train.freed_memory import keep_freed_memory
 
 
 def new_model(track: Track, vocabulary: int, special: Any, settings: Mapping[str, Any]) -> nn.Module:

@@ -1,4 +1,4 @@
-"""What steps on a CPU ask of C libraries: small jobs on torch's own threads, and memory that stays.
+"""Small jobs on torch's own threads, for steps on a CPU.
 
 An operation of 30 microseconds gains nothing from OpenMP: one thread for each job is faster than all threads
 for each operation, and a job's result does not depend on the number of threads, to the last bit. The threads
@@ -6,7 +6,6 @@ are those of torch's OpenMP runtime, which spin between two operations: others w
 """
 
 import ctypes
-import mmap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -15,15 +14,10 @@ from typing import Any
 
 import torch
 
-from brimful.base.resources import available_memory
-from brimful.base.system import library_function, may_reserve
+from brimful.base.system import library_function
 
 MOST_JOBS = 8
 """More threads than this would wait for the interpreter lock."""
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, MOST_BYTES, MOST_BYTES_OF_OLD = -1, -3, 2**31 - 1, 32 << 20
-"""The largest M_MMAP_THRESHOLD that mallopt accepts, and that older versions of glibc accept."""
-BLOCK_BYTES = 1 << 30
-"""Of the heap, reserved at a time."""
 
 _Region = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
@@ -95,26 +89,3 @@ def run_loops(loop: Callable[..., None], items: Sequence[tuple]) -> None:
     _parallel()(_Region(drain), None, torch.get_num_threads(), 0)
     if failures:
         raise failures[0]
-
-
-def keep_freed_memory() -> None:
-    """Make glibc keep freed memory, in huge pages. From then on the process keeps its peak memory.
-
-    By default large blocks return to the system at once, which zeroes each page when it is touched again: a
-    step would pay for the same activations every time. Huge pages are asked for where they cost nothing until
-    they are used. The heap grows at its end: blocks that are allocated there and freed leave it larger.
-    """
-    mallopt = library_function(None, "mallopt")
-    # Setting one stops glibc from raising M_MMAP_THRESHOLD itself: if it is refused, set nothing else.
-    takes_all = mallopt is not None and mallopt(M_MMAP_THRESHOLD, MOST_BYTES)
-    if mallopt is None or not (takes_all or mallopt(M_MMAP_THRESHOLD, MOST_BYTES_OF_OLD)):
-        return
-    if mallopt(M_TRIM_THRESHOLD, -1) and takes_all and may_reserve():
-        malloc, free, madvise = (library_function(None, name) for name in ("malloc", "free", "madvise"))
-        malloc.restype, malloc.argtypes, free.argtypes = ctypes.c_void_p, [ctypes.c_size_t], [ctypes.c_void_p]
-        madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-        blocks = [malloc(BLOCK_BYTES) for _ in range(available_memory() // 2 // BLOCK_BYTES)]
-        for block in filter(None, blocks):
-            madvise(block // mmap.PAGESIZE * mmap.PAGESIZE, BLOCK_BYTES, mmap.MADV_HUGEPAGE)
-        for block in blocks:
-            free(block)

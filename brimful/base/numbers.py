@@ -7,8 +7,6 @@ from typing import Any
 SPACE = "\u202f"
 """Narrow no-break space, between a number and its unit."""
 MINUS = "\u2212"
-BUSY_PROPORTION = 0.1
-"""The proportion of the time that others may have the cores before a speed is not the model's own."""
 MAX_ITEMS = 40
 """Items of a list that are written on one line."""
 MAX_CHARACTERS = 500
@@ -127,16 +125,6 @@ def _with_error(value: str, error: float | None, form: str) -> str:
 def accuracy_error(share: float, n: float | None) -> float | None:
     """The standard error of a share of n rows; None of all and of none, from which it cannot be seen."""
     return math.sqrt(share * (1 - share) / n) if n and 0 < share < 1 else None
-
-
-def is_busy(withheld: float | None) -> bool:
-    """Whether a time is not the model's own, since others had the cores for too large a part of it."""
-    return (withheld or 0.0) >= BUSY_PROPORTION
-
-
-def busy_note(withheld: float | None) -> str:
-    """What stands beside a time that was measured while others had the cores."""
-    return f"on a machine busy {percent(withheld or 0.0)} of the time" if is_busy(withheld) else ""
 
 
 def list_facts(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

@@ -1,26 +1,18 @@
-"""What this process may use of its machine, cores and memory, and whether it has the cores.
+"""What this process may use of its machine, cores and memory, and what others take of its cores.
 
 A system that does not say it, such as macOS, gives no answer and no error.
 """
 
 import os
 import platform
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from brimful.base import system
 from brimful.base.system import kernel_file
 
 ROOT = Path("/")
-CROWDED_LOAD = 1.5
-"""A load average for each core above which processes wait for each other."""
-STOLEN_PROPORTION = 0.1
-"""The proportion of the cores that the host of a virtual machine withholds, from which on it counts."""
-SPENT_PROPORTION = 0.9
-"""The proportion of a quota from which on it is used up: what is left of a period may be too short to use."""
 STEAL_FIELD = 8
 """Where /proc/stat has the stolen ticks in the line of all cores, after its name."""
 
@@ -87,61 +79,19 @@ def processor() -> str:
     return names.get("model name") or names.get("Model") or platform.processor() or platform.machine()
 
 
-@dataclass(frozen=True)
-class CoreUse:
-    """Whether this process had its cores over some time.
-
-    Attributes:
-        cores: that it may use.
-        load: the load average of the machine in the last minute; 0 where the system does not say.
-        stolen: cores of the machine that the host of a virtual machine withheld; 0 as well.
-        withheld: the proportion of the time of its threads in which they had no core, where the load, the
-            host or a quota that is used up explains it; else 0.
-    """
-
-    cores: float
-    load: float
-    stolen: float
-    withheld: float
-
-    def __str__(self) -> str:
-        return f"load average {self.load:.1f}, {self.stolen:.1f} cores stolen, {self.cores:.3g} usable"
+def load_average() -> float:
+    """The load average of the machine in the last minute; 0 where the system does not say."""
+    with suppress(OSError, AttributeError):
+        return os.getloadavg()[0]
+    return 0.0
 
 
-class CoreWatch:
-    """Whether this process has its cores, from one look to the next. A look costs tens of microseconds.
+def stolen_seconds(root: Path = ROOT) -> float:
+    """Core seconds that the host of a virtual machine has withheld; 0 where the system does not say.
 
     Args:
-        processes: of this program on the same cores, which need about as much as this one.
+        root: of the file system with `proc`.
     """
-
-    def __init__(self, processes: int = 1, root: Path = ROOT) -> None:
-        self.processes = processes
-        self._root = root
-        self._before = self._read()
-
-    def look(self, threads: int) -> CoreUse:
-        """The use of the cores since the last look.
-
-        Args:
-            threads: of this process that compute at the same time.
-        """
-        before, self._before = self._before, self._read()
-        wall, own, stolen = (now - then for now, then in zip(self._before, before, strict=True))
-        own, stolen = own / max(wall, 1e-9), stolen / max(wall, 1e-9)
-        load = 0.0
-        with suppress(OSError, AttributeError):
-            load = os.getloadavg()[0]
-        machine, allowed = os.cpu_count() or 1, system.usable_cores()
-        cores = usable_cores(self._root)
-        is_spent = cores < allowed and self.processes * own >= SPENT_PROPORTION * cores
-        is_crowded = load > CROWDED_LOAD * machine or stolen > STOLEN_PROPORTION * machine
-        wanted = min(threads, (allowed if is_spent else cores) / self.processes)
-        idle = max(0.0, 1.0 - own / wanted)
-        return CoreUse(cores, load, stolen, idle if is_spent or is_crowded else 0.0)
-
-    def _read(self) -> tuple[float, float, float]:
-        """The seconds of the clock, of this process, and stolen from all cores."""
-        fields = (kernel_file("proc/stat", self._root) or "").partition("\n")[0].split()
-        ticks = float(fields[STEAL_FIELD]) if len(fields) > STEAL_FIELD else 0.0
-        return time.perf_counter(), time.process_time(), ticks / os.sysconf("SC_CLK_TCK")
+    fields = (kernel_file("proc/stat", root) or "").partition("\n")[0].split()
+    ticks = float(fields[STEAL_FIELD]) if len(fields) > STEAL_FIELD else 0.0
+    return ticks / os.sysconf("SC_CLK_TCK")

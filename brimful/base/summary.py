@@ -15,7 +15,6 @@ from brimful.base.errors import BrimfulError
 from brimful.base.numbers import (
     duration,
     in_words,
-    is_busy,
     megabytes,
     milliseconds,
     short,
@@ -113,7 +112,6 @@ class ModelResult:
         pairs: the standard error of the difference from other models, by their names, where both were
             measured on the same rows.
         milliseconds: from one text to its answer.
-        withheld: the proportion of that time in which others had the cores.
         seconds: of its training.
     """
 
@@ -126,7 +124,6 @@ class ModelResult:
     role: Literal["model", "baseline", "guess"] = "model"
     milliseconds: float | None = None
     texts_per_second: float | None = None
-    withheld: float | None = None
     megabytes: float | None = None
     parameters: float | None = None
     seconds: float | None = None
@@ -255,8 +252,8 @@ def compare_models(test: MeasuredOn, models: Sequence[ModelResult]) -> list[Summ
                 _show(model.seconds, duration),
                 _show(model.parameters, short),
                 _show(model.megabytes, megabytes),
-                _show(model.texts_per_second, short, model.withheld),
-                _show(model.milliseconds, milliseconds, model.withheld),
+                _show(model.texts_per_second, short),
+                _show(model.milliseconds, milliseconds),
             ]
         )
     unit = ", points" if test.share else ""
@@ -267,12 +264,8 @@ def compare_models(test: MeasuredOn, models: Sequence[ModelResult]) -> list[Summ
         " is paired where both models' answers were compared, else an upper bound. Up to"
         f" {CLEAR_ERRORS:g} standard errors may be chance, and so may a difference without one."
     )
-    if any(is_busy(model.withheld) for model in ordered):
-        note += " Busy: others had the cores while it was timed."
     return make_table("Models", columns, rows, note)
 
 
-def _show(value: float | None, form: Callable[[float], str], withheld: float | None = None) -> str:
-    if not value:
-        return ""
-    return f"{form(value)}, busy" if is_busy(withheld) else form(value)
+def _show(value: float | None, form: Callable[[float], str]) -> str:
+    return form(value) if value else ""

@@ -16,7 +16,7 @@ from brimful.hf.model_folder import ModelFolder
 from brimful.runs.places import START, require_options, require_run, require_run_place
 from brimful.tables.layouts import find_layout
 from brimful.tables.table_files import glance
-from brimful.tables.text_files import readable
+from brimful.tables.text_files import files_of_table, readable
 from brimful.tasks.registry import DEFAULT_TASK, TASKS_WITH_A_LABEL_COLUMN
 
 if TYPE_CHECKING:
@@ -90,8 +90,9 @@ def _check_export(config: "ExportConfig") -> None:
 
 def _check_files(paths: list[str]) -> None:
     for path in paths:
-        with readable(Path(path)):
-            os.stat(path)
+        for file in files_of_table(path):
+            with readable(file):
+                os.stat(file)
 
 
 def _values(config: Any, names: tuple[str, ...]) -> list[str]:

@@ -13,7 +13,13 @@ import torch.distributed as dist
 
 from brimful.base.distributed import World, world
 from brimful.base.errors import is_out_of_memory
-from brimful.base.resources import CoreWatch, available_memory, processor
+from brimful.base.resources import (
+    available_memory,
+    load_average,
+    processor,
+    stolen_seconds,
+    usable_cores,
+)
 from brimful.base.torch_compile import lacks
 from brimful.precision.policy import DTYPES, resolve
 
@@ -32,18 +38,17 @@ SUMMED_NUMBERS = 1 << 22
 def check_machines() -> dict[str, Any]:
     """Measure the machines of all ranks; see `brimful.doctor` for the report, which has no findings yet."""
     with world() as ranks, ranks.waits(WAITED_SECONDS):
-        watch = CoreWatch()
+        stolen_before = stolen_seconds()
         time.sleep(WATCHED_SECONDS)
-        use = watch.look(threads=1)
         # torchrun's number of the node tells apart containers of one name.
         name = f"{socket.gethostname()} {os.environ.get('GROUP_RANK', '')}".strip()
         host = {
             "rank": ranks.rank,
             "name": name,
             "processor": processor(),
-            "cores": use.cores,
-            "load": use.load,
-            "stolen_cores": use.stolen,
+            "cores": usable_cores(),
+            "load": load_average(),
+            "stolen_cores": (stolen_seconds() - stolen_before) / WATCHED_SECONDS,
             "memory": available_memory(),
             "disk": shutil.disk_usage(".").free,
             "versions": {"python": sys.version.split()[0], "torch": torch.__version__},

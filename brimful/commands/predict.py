@@ -15,8 +15,9 @@ from brimful.serving.config import PredictConfig
 from brimful.serving.opened import ServedTask, abstain
 from brimful.serving.opening import open_served
 from brimful.tables.layouts import FileLayout, find_layout, require_task
-from brimful.tables.slices import read_slices
+from brimful.tables.slices import read_files
 from brimful.tables.table import Table, Take
+from brimful.tables.text_files import files_of_table
 from brimful.tasks.encoded import Encoded, warn_of_lost_ends
 from brimful.tasks.form import PredictionForm, Row, predicted_rows
 from brimful.tasks.output import ARRAYS, FORMATS, output_file
@@ -69,15 +70,17 @@ def predict(config: PredictConfig) -> dict[str, Any]:
     task = served.task if isinstance(served, ServedTask) else None
     _check_options(config, task, layout)
 
-    def read(take: Take) -> Table:
-        return served.read(config.input, layout, take)
+    files = files_of_table(config.input)
 
-    def read_quietly(take: Take) -> Table:
+    def read(path: Path, take: Take) -> Table:
+        return served.read(str(path), layout, take)
+
+    def read_quietly(path: Path, take: Take) -> Table:
         with recorded_warnings():  # they were printed when the file was checked
-            return read(take)
+            return read(path, take)
 
     texts = 0
-    for table in read_slices(read):
+    for table in read_files(read, files):
         # A first text can be too long, and windows can be impossible.
         crowds = table.second is not None and served.overlap is not None
         if len(table) and (crowds or not texts):
@@ -88,7 +91,7 @@ def predict(config: PredictConfig) -> dict[str, Any]:
     started = time.perf_counter()
     tokens = cut = done = abstained = 0
     with output_file(output, texts) as file, progress("predict: texts", texts) as advance:
-        for table in read_slices(read_quietly):
+        for table in read_files(read_quietly, files):
             data = served.encode(table, served.overlap, served.tokenizer)
             answers = served.answers(served.outputs(data.examples), data)
             if task is None:

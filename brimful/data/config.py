@@ -65,7 +65,7 @@ class PackingConfig:
         return self.max_sequences or max(1, self.capacity // 8)
 
 
-Unit = Literal["words", "tokens", "spans"]
+Unit = Literal["words", "tokens"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +77,7 @@ class MaskingConfig:
     final_rate: float | None = None
     """The rate at the end of the run, approached linearly; by default the rate is constant."""
     unit: Unit = "words"
-    """What is masked as a whole: words, tokens, or spans of 1 to 10 words."""
+    """What is masked as a whole: words or tokens."""
     together: bool = False
     """Whether the tokens of a word are all [MASK], all random or all unchanged; false draws for each."""
     mask_share: float = 0.8
@@ -96,7 +96,7 @@ class MaskingConfig:
                 " both are fractions, which must add up to at most 1"
             )
         if self.together and self.unit == "tokens":
-            raise BrimfulError("masking.together is for whole words; set masking.unit to words or spans")
+            raise BrimfulError("masking.together is for whole words; set masking.unit to words")
 
     def rate_at(self, progress: float) -> float:
         """The rate when this fraction of the run is done."""

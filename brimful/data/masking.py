@@ -1,5 +1,5 @@
-"""Dynamic masking for masked language modelling: tokens (Devlin et al., 2019), whole words (Cui et al., 2021)
-or spans of words (Joshi et al., 2020).
+"""Dynamic masking for masked language modelling: tokens (Devlin et al., 2019) or whole words (Cui et al.,
+2021).
 
 Every draw is a hash of (seed, epoch, sequence, position). So masks are new in each epoch, and they do not
 depend on the row, worker or rank of a sequence. Each word is masked as a whole with probability `rate`, so
@@ -7,21 +7,13 @@ the expected fraction of masked tokens is `rate`, independent of the words' leng
 """
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
 from brimful.base.compiled import compiled
 from brimful.base.draws import mix_word
 from brimful.base.types import IGNORED
-from brimful.data.config import MaskingConfig, Unit
-
-LONGEST_SPAN = 10
-_GEOMETRIC = 0.2 * 0.8 ** np.arange(LONGEST_SPAN)
-_SPAN_LENGTHS = _GEOMETRIC / _GEOMETRIC.sum()
-"""Probability that a span has 1, 2 ... words: geometric (p = 0.2), at most ten (Joshi, 3.1)."""
-SPAN_SURVIVAL = 1 - np.concatenate([[0], np.cumsum(_SPAN_LENGTHS)[:-1]])
-"""Probability that a span has more than 0, 1, 2 ... words."""
+from brimful.data.config import MaskingConfig
 
 _SCALE = 1.0 / (1 << 32)
 _LOW = np.uint64(0xFFFFFFFF)
@@ -41,34 +33,15 @@ class MaskingVocabulary:
     ordinary: np.ndarray
 
 
-def prediction_slots(tokens: int, rate: float, unit: Unit = "words", tokens_per_word: float = 1.0) -> int:
+def prediction_slots(tokens: int, rate: float, tokens_per_word: float = 1.0) -> int:
     """M for micro-batches of `tokens`, in steps of 8: the expected predictions and four standard deviations.
 
     Masking draws for units of several tokens: one and a half times the mean length of a word, and at least
-    two tokens; for spans, times the words in the span of an average masked word. With these estimates less
-    than 0.1 % of the predictions do not fit.
+    two tokens. With this estimate less than 0.1 % of the predictions do not fit.
     """
-    sizes = np.arange(1, LONGEST_SPAN + 1)
-    words = (_SPAN_LENGTHS @ sizes**2) / (_SPAN_LENGTHS @ sizes) if unit == "spans" else 1
     expected = tokens * rate
-    spread = 4 * (max(2, 1.5 * tokens_per_word) * words * expected * (1 - rate)) ** 0.5
+    spread = 4 * (max(2, 1.5 * tokens_per_word) * expected * (1 - rate)) ** 0.5
     return min(tokens, -(-int(expected + spread) // 8) * 8)
-
-
-@lru_cache
-def span_start_rate(rate: float) -> float:
-    """The probability with which a word starts a span, such that each word is in a span with probability
-    `rate`.
-
-    A word is outside all spans if no span reaches it from one of the ten words up to it: the product of (1 -
-    start rate * survival) over these words. Solved by bisection.
-    """
-    low, high = 0.0, 1.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        covered = 1 - np.prod(1 - middle * SPAN_SURVIVAL)
-        low, high = (middle, high) if covered < rate else (low, middle)
-    return high if rate else 0.0
 
 
 @compiled
@@ -79,54 +52,25 @@ def _choose(
     keys: np.ndarray,
     rate: float,
     by_token: bool,
-    spans: bool,
-    survival: np.ndarray,
     chosen: np.ndarray,
     word_draws: np.ndarray,
 ) -> int:
-    """Write the predictions' indices and the draws of their words; returns how many there are.
-
-    With `spans`, `rate` is the rate of span starts. Spans that begin before the first word count too, or the
-    first words would be masked less often.
-    """
+    """Write the predictions' indices and the draws of their words; returns how many there are."""
     n = 0
     for sequence in range(len(keys)):
-        key = keys[sequence]
-        begins, hidden, left, draw = True, False, 0, np.uint64(0)
+        begins, hidden, draw = True, False, np.uint64(0)
         for index in range(offsets[sequence], offsets[sequence + 1]):
             if not maskable[index]:
                 begins = True
                 continue
-            place = np.uint64(index - offsets[sequence])
-            if begins and spans:
-                left = 0
-                for before in range(len(survival) - 1, 0, -1):
-                    # Counters below those of positions.
-                    draw = mix_word(key - place * np.uint64(16) - np.uint64(before))
-                    left = max(left - 1, _span(draw, rate, survival))
             if begins or by_token or word_starts[index]:
-                draw = mix_word(key + place)
-                if spans:
-                    left = max(left - 1, _span(draw, rate, survival))
-                    hidden = left > 0
-                else:
-                    hidden = bool(np.float64(draw >> _S32) * _SCALE < rate)
+                draw = mix_word(keys[sequence] + np.uint64(index - offsets[sequence]))
+                hidden = bool(np.float64(draw >> _S32) * _SCALE < rate)
             begins = False
             if hidden:
                 chosen[n], word_draws[n] = index, draw
                 n += 1
     return n
-
-
-@compiled
-def _span(draw: np.uint64, rate: float, survival: np.ndarray) -> int:
-    """The number of words in the span that this draw starts; 0 if it starts no span."""
-    if np.float64(draw >> _S32) * _SCALE >= rate:
-        return 0
-    length, chance = 0, np.float64(mix_word(draw) >> _S32) * _SCALE
-    while length < len(survival) and chance < survival[length]:
-        length += 1
-    return length
 
 
 @compiled
@@ -189,12 +133,8 @@ def mask_tokens(
     """
     chosen = np.empty(len(tokens), dtype=np.int64)
     word_draws = np.empty(len(tokens), dtype=np.uint64)
-    spans = config.unit == "spans"
-    chance = span_start_rate(rate) if spans else rate
-    n = _choose(
-        *(word_starts, maskable, offsets, keys, chance, config.unit == "tokens", spans, SPAN_SURVIVAL),
-        *(chosen, word_draws),
-    )
+    by_token = config.unit == "tokens"
+    n = _choose(word_starts, maskable, offsets, keys, rate, by_token, chosen, word_draws)
     chosen, word_draws = chosen[:n], word_draws[:n]
     dropped = 0
     if slots is not None and n > slots:

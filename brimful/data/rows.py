@@ -185,7 +185,7 @@ class RowStream:
             rate=masking.rate_at(update / self._ends[-1]),
             slots=slots,
             sequence_slots=sequence_slots,
-            predictions=prediction_slots(slots, masking.highest_rate, masking.unit, self._tokens_per_word),
+            predictions=prediction_slots(slots, masking.highest_rate, self._tokens_per_word),
         )
         return batch if self.fixed_shapes else batch.with_fewer_predictions()
 

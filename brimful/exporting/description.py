@@ -10,7 +10,6 @@ from typing import Any
 from brimful.base.console import counted, visible
 from brimful.base.numbers import (
     branch,
-    busy_note,
     megabytes,
     metric,
     milliseconds,
@@ -95,12 +94,11 @@ def _describe_speed(gate: Facts) -> dict[str, str | None]:
     """How fast an export is, and what of it is in eight bits."""
     if not gate:
         return {}
-    busy = busy_note(metric(gate, "withheld"))
     equal = metric(gate, "equal_predictions")
     return {
         "Equal predictions": None if equal is None else percent(equal),
-        "Texts a second": f"{short(gate['texts_per_second'])} {busy}".strip(),
-        "One text": f"{milliseconds(gate['p50_ms'])} {busy}".strip(),
+        "Texts a second": short(gate["texts_per_second"]),
+        "One text": milliseconds(gate["p50_ms"]),
         "On": f"{counted(gate['cores'], 'core')} of {gate['processor']}",
         "Products in int8": plain(gate["in_int8"]) if "in_int8" in gate else None,
         "In a wider format": plain(gate["in_bf16"]) if gate.get("in_bf16") else None,
@@ -157,7 +155,6 @@ def _compare_with_source(facts: Facts, gate: Facts) -> tuple[MeasuredOn | None, 
         is_own=True,
         milliseconds=metric(gate, "p50_ms"),
         texts_per_second=metric(gate, "texts_per_second"),
-        withheld=metric(gate, "withheld"),
         megabytes=metric(facts, "megabytes"),
         parameters=metric(facts, "parameters"),
     )

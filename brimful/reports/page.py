@@ -120,7 +120,7 @@ def group_models(runs: Sequence[Run]) -> dict[MeasuredOn, list[ModelResult]]:
 
 def _times_of(model: ModelResult | None) -> dict[str, Any]:
     """What a model takes, as far as it was measured."""
-    names = ("milliseconds", "texts_per_second", "withheld", "megabytes")
+    names = ("milliseconds", "texts_per_second", "megabytes")
     return {name: getattr(model, name) for name in names if getattr(model, name, None) is not None}
 
 

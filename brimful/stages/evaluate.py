@@ -19,11 +19,12 @@ from brimful.data.examples import check_length
 from brimful.hf.config_json import shape_of
 from brimful.hf.folders import load_pretrained
 from brimful.hf.model_folder import ModelFolder
-from brimful.runs.directory import model_files, named_files
+from brimful.runs.directory import model_files
 from brimful.runs.folder import RunFolder
 from brimful.runs.job import Job, Opened, RunPlan, Summary
 from brimful.stages.finetune_trainings import Finetuning, load_data, resolved
 from brimful.stages.held_out_text import HOW_TO_PREPARE, evaluate_text, open_held_out
+from brimful.stages.run_tables import named_tables
 from brimful.stages.task_options import EvaluateConfig
 from brimful.tables.layouts import find_layout
 from brimful.tasks.data import TaskData
@@ -67,7 +68,7 @@ class EvaluatePlan(RunPlan):
     def files(self) -> dict[str, Path]:
         """The tables, the texts and the encoders."""
         config = self.config
-        files = named_files(train=config.train, dev=config.dev, test=config.test)
+        files = named_tables(train=config.train, dev=config.dev, test=config.test)
         files |= {text: Path(text) / MANIFEST for text in config.text}
         for name, folder in self.folders.items():
             files |= model_files(name, folder)

@@ -24,7 +24,7 @@ from brimful.base.summary import Summary as Overview
 from brimful.hf.folders import load_pretrained
 from brimful.model.drawing import undrawn
 from brimful.model.heads import SequenceHead
-from brimful.runs.directory import model_files, named_files
+from brimful.runs.directory import model_files
 from brimful.runs.folder import RunFolder
 from brimful.runs.job import Job, RunPlan, Summary
 from brimful.stages.finetune_trainings import (
@@ -38,6 +38,7 @@ from brimful.stages.finetune_trainings import (
     starting_model,
 )
 from brimful.stages.held_out_rows import FILE, HeldOut
+from brimful.stages.run_tables import named_tables
 from brimful.stages.task_options import FinetuneConfig, with_absolute_paths
 from brimful.tasks.data import TaskData
 from brimful.tasks.encoded import Encoded
@@ -96,7 +97,7 @@ class FinetunePlan(RunPlan):
         """The tables and the encoder."""
         config = self.config
         train, dev, test = config.tables
-        files = named_files(train=train, dev=dev, test=test, more_tests=config.more_tests)
+        files = named_tables(train=train, dev=dev, test=test, more_tests=config.more_tests)
         return files | model_files("encoder", config.encoder_folder)
 
     @property

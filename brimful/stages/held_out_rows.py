@@ -1,6 +1,7 @@
 """Which rows of its training table a run holds out as test and dev, for whoever reads that table again."""
 
 import hashlib
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypedDict
@@ -10,6 +11,7 @@ import numpy as np
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import crc32, read_object, require_shape, write_json
 from brimful.stages.task_options import FinetuneConfig
+from brimful.tables.text_files import files_of_table
 from brimful.tasks.data import TaskData
 
 FILE = "held_out_rows.json"
@@ -66,9 +68,15 @@ class HeldOut:
 
     def write(self, run: Path, table: str) -> None:
         """Write `FILE`, whose rows count from 1."""
-        record = {"table": table, "crc32": crc32(table), "test": None, "dev": None}
+        record = {"table": table, "crc32": _crc32(table), "test": None, "dev": None}
         rows = {name: (part + 1).tolist() for name, part in self.parts.items()}
         write_json(run / FILE, record | rows | {"dev_in_train": self.dev_in_train})
+
+
+def _crc32(table: str) -> int:
+    """The CRC of a table, or of the CRCs of its files."""
+    numbers = [crc32(file) for file in files_of_table(table)]
+    return numbers[0] if len(numbers) == 1 else zlib.crc32(repr(numbers).encode())
 
 
 def read_held_out(run: Path, table: str) -> HeldOut:
@@ -81,7 +89,7 @@ def read_held_out(run: Path, table: str) -> HeldOut:
     record: dict[str, Any] = read_object(run / FILE)
     require_shape(record, _Record, run / FILE, remedy)
     try:
-        same = crc32(table) == record["crc32"]
+        same = _crc32(table) == record["crc32"]
     except OSError as error:
         raise BrimfulError(f"cannot read {table}: {error.strerror or error}; {remedy}") from error
     if not same:

@@ -9,11 +9,12 @@ from brimful.base.config import build, read_yaml
 from brimful.base.console import warn
 from brimful.base.errors import BrimfulError, UsageError
 from brimful.hf.model_folder import ModelFolder
-from brimful.runs.directory import CONFIG, SUMMARY, absolute
+from brimful.runs.directory import CONFIG, SUMMARY, absolute, named_files
 from brimful.stages.distil_options import DistilConfig
 from brimful.stages.held_out_rows import FILE, HeldOut, read_held_out
 from brimful.stages.task_options import FinetuneConfig, finetuning_of, read_finetuning
 from brimful.tables.layouts import FileLayout, LabelOptions, TableOptions, find_layout
+from brimful.tables.text_files import files_of_table
 from brimful.tasks.task_files import RunTables
 
 Tables = tuple[str, str | None, str | None]
@@ -98,7 +99,7 @@ def tables_of_run(model: ModelFolder) -> RunTables:
 
 def _found(tables: Tables, layout: FileLayout, held_out: Callable[[], HeldOut | None]) -> RunTables:
     """Those that are still there."""
-    train, dev, test = (Path(path) if path and Path(path).is_file() else None for path in tables)
+    train, dev, test = (_present(path) for path in tables)
     try:
         found = None if train is None else held_out()
     except BrimfulError as error:
@@ -107,7 +108,27 @@ def _found(tables: Tables, layout: FileLayout, held_out: Callable[[], HeldOut | 
     return RunTables(train, dev, test, found.parts if found else {}, layout)
 
 
+def _present(path: str | None) -> Path | None:
+    try:
+        return Path(path) if path and files_of_table(path)[0].is_file() else None
+    except BrimfulError:  # no file matches any more
+        return None
+
+
 def _layout_of(options: Mapping[str, Any]) -> FileLayout:
     """The layout that any options name."""
     names = [field.name for field in fields(LabelOptions)]
     return find_layout(build(LabelOptions, {name: options[name] for name in names if name in options}))
+
+
+def named_tables(**tables: str | Sequence[str] | None) -> dict[str, Path]:
+    """The files of the tables that options name, as `named_files`."""
+    files: dict[str, str | Sequence[str] | None] = {}
+    for name, value in tables.items():
+        if value is None:
+            continue
+        several: list[str] = []
+        for path in [value] if isinstance(value, str) else value:
+            several += map(str, files_of_table(path))
+        files[name] = several[0] if isinstance(value, str) and len(several) == 1 else several
+    return named_files(**files)

@@ -13,10 +13,10 @@ from brimful.data.examples import Examples
 from brimful.hf.model_folder import ModelFolder
 from brimful.model.heads import SequenceHead
 from brimful.objectives.imitation import TEACHER
-from brimful.runs.directory import CONFIG, model_files, named_files
+from brimful.runs.directory import CONFIG, model_files
 from brimful.stages.distil_options import DistilConfig
 from brimful.stages.held_out_rows import FILE, HeldOut
-from brimful.stages.run_tables import held_out_of, table_options, tables_of
+from brimful.stages.run_tables import held_out_of, named_tables, table_options, tables_of
 from brimful.stages.students import StudentStart
 from brimful.stages.task_options import finetuning_of
 from brimful.stages.teachers import ModelTeacher, load_teacher
@@ -61,7 +61,7 @@ class Material:
     def files(self) -> dict[str, Path]:
         """Those that decide the result of a run, by names that are the same on other machines."""
         config, (train, dev, test) = self.start.config, self.tables
-        files = named_files(unlabelled=config.unlabelled, train=train, dev=dev, test=test)
+        files = named_tables(unlabelled=config.unlabelled, train=train, dev=dev, test=test)
         assert config.teacher is not None
         if self.start.origin is not None:
             files[f"teacher/{CONFIG}"] = Path(config.teacher) / CONFIG

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from tokenizers import Tokenizer
 
-import brimful.kernels.forms  # noqa: F401  (fast forms register themselves)
+import brimful.kernels.training_forms  # noqa: F401  (fast forms register themselves)
 from brimful.base.errors import BrimfulError
 from brimful.corpus.frequencies import piece_frequencies
 from brimful.corpus.shards import Corpus

@@ -1,12 +1,14 @@
 """CoNLL columns: a word a line with its tag, an empty line between texts, comments, -DOCSTART- lines.
 
-Columns are divided by tabs, in lines without any by spaces. The word is the first and the tag the last of
-them, or those that `--columns.text 2 --columns.label 4` name. All lines of a file have as many columns.
+Columns are divided by tabs if the first line has one, and by spaces otherwise. The word is the first and the
+tag the last of them, or those that `--columns.text 2 --columns.label 4` name. All lines of a file
+have as many columns.
 """
 
 import re
 import shlex
 import unicodedata
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
@@ -22,8 +24,10 @@ _DOCUMENT = "-DOCSTART-"
 _WEBANNO = "#FORMAT=WebAnno TSV"
 _COLUMNS = re.compile(r"[^ \t]+")
 _NUMBERED = re.compile(r".+\d", re.DOTALL)
+_NUMBER = re.compile(r"\d{1,9}")
 _RANGE = re.compile(r"\d+[-.]\d+")
 """The number of a contraction or an empty word in CoNLL-U."""
+_COLUMNS_OF_CONLL_U = 10
 _MOST_WORDS = 0.9
 """A file of characters with numbers has them behind at least this proportion of its words."""
 
@@ -75,7 +79,7 @@ class _Layout:
     tag: int | None
     labelled: bool
     width: int = 0
-    is_tabbed: bool | None = None
+    is_tabbed: bool = False
     comments: list[str] = field(default_factory=list)
     spaced: list[str] = field(default_factory=list)
 
@@ -85,42 +89,44 @@ class _Layout:
         Raises:
             BrimfulError: it has other columns than the first line.
         """
-        where = f"{self.path}, line {number}"
-        cells = _cells(line)
+        if not self.width:
+            self.is_tabbed = "\t" in line
+        cells = _cells(line, self.is_tabbed)
         if line[0] == " " and len(cells) == self.width - 1:
             cells.insert(0, " ")  # a space among characters
         tag = self.tag if self.tag is not None else len(cells) - 1
-        has_tag = not self.labelled or (tag < len(cells) and is_tag(cells[tag]))
-        if line[0] == "#" and not (has_tag and len(cells) == (self.width or len(cells))):
+        is_comment = line[0] == "#"
+        if is_comment and len(cells) == (self.width or 1 + self.labelled):
+            # Words can begin with #, too, and then have as many columns as the others, and a tag.
+            is_comment = self.labelled and not is_tag(cells[min(tag, len(cells) - 1)])
+        # The parts of a contraction, or its empty words, have lines of their own in CoNLL-U.
+        is_range = len(cells) == _COLUMNS_OF_CONLL_U and _RANGE.fullmatch(cells[0]) is not None
+        if is_comment or is_range:
             self.comments.append(f"line {number}: {line!r:.60}")
             return None
-        self.is_tabbed = "\t" in line if self.is_tabbed is None else self.is_tabbed
         self.width = self.width or len(cells)
         if len(cells) != self.width:
-            raise BrimfulError(
-                f"{where} has {counted(len(cells), 'column')}, the lines before it {self.width}: columns are"
-                " divided by tabs or spaces, and words without a tag have O"
-            )
+            mark = "tabs" if self.is_tabbed else "spaces"
+            fault = f"the lines before it {self.width}, with {mark} between them: write all in one way"
+            raise self._refusal(number, f"has {counted(len(cells), 'column')}, {fault}")
         least = 1 + max(self.word or 0, self.tag or 0, self.labelled)
         if len(cells) < least:
             expected = "a word and its tag" if least == 2 else f"{least}, as --columns says"
-            raise BrimfulError(f"{where} has {counted(len(cells), 'column')}; expected {expected}")
+            raise self._refusal(number, f"has {counted(len(cells), 'column')}; expected {expected}")
         word = cells[self.word or 0]
         if " " in word.strip(" "):
-            if not self.is_tabbed:
-                raise BrimfulError(
-                    f"{where} has a space in {word!r:.60}, before its first tab: columns are divided by tabs"
-                    " or by spaces, not by both"
-                )
             self.spaced.append(f"line {number}: {word!r:.60}")
         if not word:
-            raise BrimfulError(f"{where} has a tag and no word: remove the line, or write the word")
+            raise self._refusal(number, "has a tag and no word: remove the line, or write the word")
         return word, cells[tag] if self.labelled else OUTSIDE
 
+    def _refusal(self, number: int, fault: str) -> BrimfulError:
+        return BrimfulError(f"{self.path}, line {number} {fault}")
 
-def _cells(line: str) -> list[str]:
+
+def _cells(line: str, is_tabbed: bool) -> list[str]:
     """The columns of a line. White space of other kinds than these two, such as U+3000, can be a word."""
-    if "\t" not in line:
+    if not is_tabbed:
         return _COLUMNS.findall(line)
     return [cell.strip(" ") or cell[:1] for cell in line.rstrip("\t ").split("\t")]
 
@@ -158,33 +164,26 @@ def _sentences(path: Path, layout: _Layout) -> Iterator[Sentence]:
 
 def _check(path: Path, layout: _Layout, *, chosen: bool) -> bool:
     """Refuse a file whose words would not be words. Returns whether all are characters."""
-    words = numbered = 0
-    has_several = False
-    counts = characters = True
-    unspaced_words = False
-    example = ""
+    words: Counter[str] = Counter()
     first_lines: dict[str, int] = {}
+    has_several, are_places = False, True
     for sentence in _sentences(path, layout):
-        counts = counts and _counts(sentence.words)
+        words.update(sentence.words)
         has_several = has_several or len(sentence.words) > 1
-        for word in sentence.words:
-            characters = characters and is_character(word)
-            unspaced_words = unspaced_words or unspaced(word[0])
-            if _NUMBERED.fullmatch(word):
-                numbered += 1
-                example = example or word
-        words += len(sentence.words)
+        are_places = are_places and _are_places(sentence.words)
         for tag, line in zip(sentence.tags, sentence.lines, strict=True):
             first_lines.setdefault(tag, line)
-    if has_several and counts and layout.width > 1 + layout.labelled and not chosen:
+    if has_several and are_places and layout.width > 1 + layout.labelled and not chosen:
         raise BrimfulError(
-            f"{path}: its first column counts the words of each text: --columns.text 2 reads the next one"
+            f"{path}: its first column counts words or names their text: --columns.text 2 reads the next one"
             " (and --columns.label N the tags, where they are not in the last)"
         )
-    if unspaced_words and numbered >= _MOST_WORDS * words:
+    unspaced_words = any(unspaced(word[0]) for word in words)
+    numbered = [word for word in words if _NUMBERED.fullmatch(word)]
+    if unspaced_words and sum(words[word] for word in numbered) >= _MOST_WORDS * words.total():
         raise BrimfulError(
-            f"{path}: the words have numbers behind them ({example!r:.20}); remove them with perl -CSD -pe"
-            f" 's/^(\\X)\\d+/$1/' {shlex.quote(str(path))} > plain.conll"
+            f"{path}: the words have numbers behind them ({numbered[0]!r:.20}); remove them with perl -CSD"
+            f" -pe 's/^(\\X)\\d+/$1/' {shlex.quote(str(path))} > plain.conll"
         )
     others = [tag for tag in first_lines if not is_tag(tag)]
     if others and len(others) + (OUTSIDE in first_lines) < len(first_lines):
@@ -192,13 +191,15 @@ def _check(path: Path, layout: _Layout, *, chosen: bool) -> bool:
             f"{path}, line {first_lines[others[0]]}: {others[0]!r:.60} is not a tag such as O, B-PER or"
             " I-PER; --columns.label N names the column of tags"
         )
-    return characters and unspaced_words
+    return unspaced_words and all(map(is_character, words))
 
 
-def _counts(words: Sequence[str]) -> bool:
-    """Whether words are numbers that count up by 1."""
+def _are_places(words: Sequence[str]) -> bool:
+    """Whether the words of a text are numbers that count up by 1, or all the same name of the text."""
+    if len(set(words)) == 1:
+        return True
     numbers = [word for word in words if not _RANGE.fullmatch(word)]
-    if not all(number.isdecimal() for number in numbers):
+    if not all(_NUMBER.fullmatch(number) for number in numbers):
         return False
     return all(int(after) == int(before) + 1 for before, after in pairwise(numbers))
 

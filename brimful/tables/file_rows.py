@@ -1,20 +1,19 @@
 """Rows of files of tables, read by the readers of `prepare`; what these would count and skip is refused."""
 
 import json
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from brimful.base.console import counted, warn
+from brimful.base.console import counted
 from brimful.base.errors import BrimfulError
 from brimful.corpus.reading.delimited import open_sheet
 from brimful.corpus.reading.dialects import MISSING, DialectOptions
 from brimful.corpus.reading.faults import NOT_RECORD, Refusing
-from brimful.corpus.reading.forms import Form, form_of
+from brimful.corpus.reading.forms import form_of
 from brimful.corpus.reading.json_records import Named, check_keys, json_line, json_records
-from brimful.corpus.reading.tables import plain_file, rows_of_columns
+from brimful.corpus.reading.tables import rows_of_columns
 from brimful.tables.layouts import FileLayout
 from brimful.tables.text_files import text_lines
 
@@ -44,29 +43,20 @@ def open_rows(path: Path, wanted: Sequence[str], layout: FileLayout) -> tuple[st
 
 
 def _form(path: Path, wanted: Sequence[str], layout: FileLayout) -> str:
-    found = _found(path, wanted)
-    if layout.form and found.kind in ("text", layout.form[1:]):
+    kind = form_of(str(path), wanted)
+    if layout.form and kind in ("text", layout.form[1:]):
         return layout.form
-    if found.kind in ("text", "html"):
+    if kind in ("text", "html"):
         raise BrimfulError(
             f"{path}: tables are {', '.join(FORMATS)}, .json, .ndjson or .arrow files with columns text,"
-            " text_b, label"
+            " text_b, label; columns without a header have numbers (--columns.text 1 --columns.label 2)"
         )
-    if found.note and not layout.form:
-        warn(f"{path} {found.note}")
-    return f".{found.kind}"
-
-
-def _found(path: Path, wanted: Sequence[str]) -> Form:
-    found = form_of(str(path), tuple(wanted))
-    if found.wrong:
-        raise BrimfulError(f"{path} {found.wrong}")
-    return found
+    return f".{kind}"
 
 
 def is_text(path: Path, wanted: Sequence[str]) -> bool:
     """Whether a file has a text a line: it is named .txt, and its content is no table with such a column."""
-    return path.suffix.lower() in (".txt", ".md") and _found(path, wanted).kind == "text"
+    return path.suffix.lower() in (".txt", ".md") and form_of(str(path), wanted) == "text"
 
 
 def rows_of(path: Path, form: str, wanted: Sequence[str], layout: FileLayout) -> NumberedRows:
@@ -76,7 +66,7 @@ def rows_of(path: Path, form: str, wanted: Sequence[str], layout: FileLayout) ->
         BrimfulError: while they are read.
     """
     if form in (".parquet", ".arrow"):
-        rows = _columns(path, form, None if layout.rewrite else wanted)
+        rows = _columns(path, form, None if layout.rewrite else wanted, layout.labels)
     elif form == ".json":
         rows = _records(path, wanted)
     elif form == ".jsonl":
@@ -165,29 +155,30 @@ def json_lines(path: Path) -> NumberedRows:
         BrimfulError: a line is not a JSON object, has a key twice, or holds half a surrogate pair.
     """
     report = Refusing(path)
-    for number, line in enumerate(text_lines(path), 1):
-        if not line.strip():
-            continue
-        row = json_line(line, number, report)
+    for number, row in _line_values(path, report):
         if not isinstance(row, dict):
-            report.lose(NOT_RECORD, number, f"must be a JSON object, not {line.strip():.40}")
+            shown = json.dumps(row, ensure_ascii=False)
+            report.lose(NOT_RECORD, number, f"must be a JSON object, not {shown:.40}")
         check_keys(row, number, report)
-        if "\\u" in line:
-            check_characters(row, f"{path}, line {number}")
         yield number, row
 
 
 def _lines(path: Path, wanted: Sequence[str]) -> NumberedRows:
     """Of lines of JSON: objects, lists (whose columns are numbered) or texts."""
-    report = Refusing(path)
-    named = Named(wanted)
+    report, named = Refusing(path), Named(wanted)
+    for number, value in _line_values(path, report):
+        record = named.record(value, number, report)
+        if record is not None:
+            yield number, {wanted[0]: record} if isinstance(record, str) else record
+
+
+def _line_values(path: Path, report: Refusing) -> Iterator[tuple[int, Any]]:
     for number, line in enumerate(text_lines(path), 1):
         if line.strip():
-            record = named.record(json_line(line, number, report), number, report)
+            value = json_line(line, number, report)
             if "\\u" in line:
-                check_characters(record, f"{path}, line {number}")
-            if record is not None:
-                yield number, {wanted[0]: record} if isinstance(record, str) else record
+                check_characters(value, f"{path}, line {number}")
+            yield number, value
 
 
 def _records(path: Path, wanted: Sequence[str]) -> NumberedRows:
@@ -219,42 +210,30 @@ def check_characters(row: Any, where: str) -> None:
         raise BrimfulError(f"{where} holds half a surrogate pair, {half!a}, which is no character") from error
 
 
-def _columns(path: Path, form: str, wanted: Sequence[str] | None) -> NumberedRows:
-    """The rows of a Parquet or Arrow file; of its columns only those that are wanted, or all."""
-    issues: Counter[str] = Counter()
-    with plain_file(str(path), issues) as file:
-        for issue in issues:
-            raise BrimfulError(f"{path}: {issue}")
-        known, rows = rows_of_columns(file, form[1:], wanted, str(path))
-        names = _class_names(file, form)
-        _check_repeats(path, known, known if wanted is None else wanted)
-        for number, row in enumerate(rows, 1):
-            # A message about a missing column names all that there are.
-            row = dict.fromkeys(known) | row if number == 1 else row
-            for column in names.keys() & row.keys():
-                row[column] = _named(row[column], names[column], f"{path}, row {number}")
-            yield number, row
-
-
-def _class_names(file: str, form: str) -> dict[str, list[str]]:
-    """The names of the classes of each column of classes, or of lists of classes.
+def _columns(path: Path, form: str, wanted: Sequence[str] | None, labels: Sequence[str] = ()) -> NumberedRows:
+    """The rows of a Parquet or Arrow file; of its columns only those that are wanted, or all.
 
     Args:
-        file: a file that is not compressed.
-        form: `.parquet` or `.arrow`.
+        labels: the labels of a layout; classes with other names keep their numbers.
     """
-    from pyarrow import ipc, memory_map
-    from pyarrow.parquet import read_schema
+    schema, rows = rows_of_columns(str(path), form[1:], wanted)
+    known = schema.names
+    _check_repeats(path, known, known if wanted is None else wanted)
+    classes = class_names(schema.metadata)
+    if labels:
+        classes = {column: names for column, names in classes.items() if {*names} <= {*labels}}
+    for number, row in enumerate(rows, 1):
+        # A message about a missing column names all that there are.
+        row = dict.fromkeys(known) | row if number == 1 else row
+        for column in classes.keys() & row.keys():
+            row[column] = _named(row[column], classes[column], f"{path}, row {number}")
+        yield number, row
 
-    if form == ".parquet":
-        schema = read_schema(file)
-    else:
-        with memory_map(file) as source:
-            is_file = source.read(6) == b"ARROW1"
-            source.seek(0)
-            schema = (ipc.open_file if is_file else ipc.open_stream)(source).schema
+
+def class_names(metadata: Mapping[bytes, bytes] | None) -> dict[str, list[str]]:
+    """The names of the classes of each column that `datasets` wrote of classes, or of lists of them."""
     try:
-        features = json.loads(schema.metadata[b"huggingface"])["info"]["features"]
+        features = json.loads((metadata or {})[b"huggingface"])["info"]["features"]
     except (ValueError, KeyError, TypeError):
         return {}
     names: dict[str, list[str]] = {}

@@ -9,7 +9,7 @@ from typing import Any
 
 from brimful.base.console import recorded_warnings
 from brimful.base.errors import BrimfulError
-from brimful.tables.file_rows import check_characters, json_lines
+from brimful.tables.file_rows import NumberedRows, check_characters, json_lines
 from brimful.tables.text_files import suffix_of, text_lines, whole_text
 
 SUFFIXES = (".json", ".jsonl", ".ndjson")
@@ -20,10 +20,12 @@ def json_values(path: Path) -> Iterator[Any]:
     """The JSON values of a file, one after the other.
 
     Raises:
-        BrimfulError: what follows is not JSON.
+        BrimfulError: what follows is not JSON, or holds half a surrogate pair.
     """
-    text, decoder = whole_text(path).removesuffix("\n"), json.JSONDecoder()
-    end = _end_of_space(text, 0)
+    text, decoder = whole_text(path), json.JSONDecoder()
+    # Characters that no text has can only stand there as escapes.
+    has_escapes = "\\u" in text
+    end = _SPACE.match(text).end()  # type: ignore[union-attr]
     while end < len(text):
         try:
             value, end = decoder.raw_decode(text, end)
@@ -32,39 +34,31 @@ def json_values(path: Path) -> Iterator[Any]:
             raise BrimfulError(f"{path}, {place} is not JSON from character {error.colno} on") from error
         except RecursionError as error:
             raise BrimfulError(f"{path} is not JSON: it is nested too deeply") from error
+        if has_escapes:
+            check_characters(value, str(path))
         yield value
-        end = _end_of_space(text, end)
+        end = _SPACE.match(text, end).end()  # type: ignore[union-attr]
 
 
-def _end_of_space(text: str, start: int) -> int:
-    found = _SPACE.match(text, start)
-    return found.end() if found else start
-
-
-def records(path: Path) -> Iterator[tuple[int, Any]]:
-    """The number and the value of each record: of each line, or of each part of an array.
+def records(path: Path) -> NumberedRows:
+    """The number and the object of each record: of each line, or of each part of an array.
 
     An object that is the whole of a file is one record.
 
     Raises:
-        BrimfulError: as `json_values`.
+        BrimfulError: as `json_values`, or a record is no object.
     """
     if in_lines(path):
         yield from json_lines(path)
         return
-    number, escapes = 0, has_escapes(path)
+    number = 0
     for value in json_values(path):
         for part in value if isinstance(value, list) else [value]:
             number += 1
-            if escapes:
-                check_characters({"": part}, f"{path}, record {number}")
+            if not isinstance(part, dict):
+                shown = json.dumps(part, ensure_ascii=False)
+                raise BrimfulError(f"{path}, record {number} must be a JSON object, not {shown:.40}")
             yield number, part
-
-
-def has_escapes(path: Path) -> bool:
-    """Whether a JSON file may spell what is not a character, such as half of a surrogate pair."""
-    with recorded_warnings():  # they come again when the file is read
-        return any("\\u" in line for line in text_lines(path))
 
 
 def in_lines(path: Path) -> bool:

@@ -1,7 +1,9 @@
 """A file of any size in slices: a reader of tables is called once a slice, and goes on where it stopped."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 from brimful.tables.table import Table, Take
@@ -47,6 +49,16 @@ def _characters(row: Any) -> int:
         return len(row)
     values = row.values() if isinstance(row, dict) else row if isinstance(row, tuple) else ()
     return sum(_characters(value) for value in values)
+
+
+def read_files(read: Callable[[Path, Take], Table], files: Iterable[Path]) -> Iterator[Table]:
+    """The tables that the slices of several files are, one file after the other.
+
+    Raises:
+        BrimfulError: as the reader.
+    """
+    for file in files:
+        yield from read_slices(partial(read, file))
 
 
 def read_slices(read: Callable[[Take], Table]) -> Iterator[Table]:

@@ -16,7 +16,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from brimful.base.errors import BrimfulError
-from brimful.tables.annotations import is_task, results_of_task
 from brimful.tables.layouts import OWN, Columns
 
 _SPANS = ("spans", "label", "labels", "entities")
@@ -41,16 +40,14 @@ class SpanRecord(NamedTuple):
     Attributes:
         text: the text, or the words it is made of.
         tags: one for each word; None: there are spans.
-        annotations: how many there were, of which one is read.
     """
 
     text: str | list[str]
     spans: list[GivenSpan]
     tags: list[str] | None = None
-    annotations: int = 1
 
 
-def read_record(row: Any, where: str, *, columns: Columns, labelled: bool) -> SpanRecord:
+def read_record(row: Mapping[str, Any], where: str, *, columns: Columns, labelled: bool) -> SpanRecord:
     """The parts of a record.
 
     Args:
@@ -59,15 +56,6 @@ def read_record(row: Any, where: str, *, columns: Columns, labelled: bool) -> Sp
     Raises:
         BrimfulError: it is in no form that is documented.
     """
-    if not isinstance(row, dict):
-        raise BrimfulError(f"{where} must be a JSON object, not {json.dumps(row, ensure_ascii=False):.40}")
-    annotations = 1
-    if is_task(row):
-        task, row = row, row["data"]
-        if labelled:
-            results, annotations = results_of_task(task, where)
-            values = [result.get("value", {}) for result in results]
-            row = {**row, columns.label: [value for value in values if "start" in value]}
     text_key = columns.text
     if text_key == OWN.text and ("ner_tags" in row or "text" not in row):
         text_key = "tokens"
@@ -78,7 +66,7 @@ def read_record(row: Any, where: str, *, columns: Columns, labelled: bool) -> Sp
     if not isinstance(text, str):
         raise BrimfulError(f"{where} has no text: {_remedy(row)}")
     spans = _spans(row, columns.label, where) if labelled else []
-    return SpanRecord(text, spans, None, annotations)
+    return SpanRecord(text, spans)
 
 
 def _remedy(row: Mapping[str, Any]) -> str:
@@ -87,7 +75,7 @@ def _remedy(row: Mapping[str, Any]) -> str:
         return "a label that is an object, as in CLUENER, is read with --layout clue/cluener"
     return (
         f"records are {_FORMS}; --columns.text and --columns.label name other keys, and docs/data-forms.md"
-        " has a converter for the rest"
+        " has converters for other forms"
     )
 
 

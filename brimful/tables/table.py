@@ -1,6 +1,7 @@
 """Tables of texts: columns of texts, second texts and labels. `table_files` reads them."""
 
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -10,10 +11,13 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
+from brimful.base.console import warn
 from brimful.base.errors import BrimfulError, nearest
 from brimful.tables.columns import Column
 
 _LARGEST = float(np.finfo(np.float32).max)
+
+_DECIMAL = re.compile(r"[+-]?\d+(?:,\d+)?")
 
 Take = Callable[[Iterator[Any]], Iterable[Any]]
 """Which rows of a file are read: `everything`, or the next part of them (`slices.Slices`)."""
@@ -41,6 +45,7 @@ class Table:
     Attributes:
         lines: int64, the line of the file that each row begins at; None: row i is the i-th.
         rows: int64, of a table that was taken from another one: its rows there, from 0; None: it is whole.
+        files: the first row and the path of each file, if it was read from several.
         types: what the values of other columns than texts are, if they are not plain JSON.
     """
 
@@ -50,6 +55,7 @@ class Table:
     labels: Sequence[Any] | None
     lines: np.ndarray | None = field(default=None, kw_only=True)
     rows: np.ndarray | None = field(default=None, kw_only=True)
+    files: tuple[tuple[int, str], ...] = field(default=(), kw_only=True)
 
     types: ClassVar[Mapping[str, Any]] = {}
 
@@ -62,9 +68,11 @@ class Table:
 
     def where(self, row: int) -> str:
         """The file and the place in it of a row (counted from 0), for messages."""
-        if self.lines is None:
-            return f"{self.path}, row {self.number(row)}"
-        return f"{self.path}, line {self.lines[row]}"
+        path, number = str(self.path), self.number(row)
+        for first, name in self.files:
+            if first < self.number(row):
+                path, number = name, self.number(row) - first
+        return f"{path}, row {number}" if self.lines is None else f"{path}, line {self.lines[row]}"
 
     def label_index(self, row: int, label: str, index: Mapping[str, int]) -> int:
         """The index of a label of a row.
@@ -110,14 +118,19 @@ class Table:
         return self.keys()
 
     def numbers(self) -> np.ndarray:
-        """The labels as numbers, float32 (n,).
+        """The labels as numbers, float32 (n,). A decimal comma is read if all labels can be written with one.
 
         Raises:
             BrimfulError: a label is not a finite number; the message names its place.
         """
         assert self.labels is not None
         values = np.empty(len(self), dtype=np.float32)
+        decimals = [label.partition(",")[2] for label in self.labels if "," in label]
+        has_commas = all(map(_DECIMAL.fullmatch, self.labels)) and any(len(each) != 3 for each in decimals)
+        if has_commas:  # with three digits each they may divide thousands
+            warn(f"{self.path}: the comma of labels such as {self.labels[0]!r} is read as a decimal point")
         for row, label in enumerate(self.labels):
+            label = label.replace(",", ".") if has_commas else label
             try:
                 value = math.nan if "_" in label else float(label)  # Python reads 1_000 as 1000
             except ValueError:

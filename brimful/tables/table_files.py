@@ -1,7 +1,8 @@
 """Tables of texts from TSV, CSV, JSON, Parquet or Arrow files, and from .txt files of one text a line."""
 
-from collections.abc import Callable, Iterator
-from itertools import islice
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields, replace
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -9,11 +10,11 @@ import numpy as np
 
 from brimful.base.console import counted, recorded_warnings, warn
 from brimful.base.errors import BrimfulError, nearest
-from brimful.tables.annotations import rows_of_classes
+from brimful.tables.annotations import plain_rows
 from brimful.tables.file_rows import PLACES, NumberedRows, is_text, open_rows
 from brimful.tables.layouts import OWN_LAYOUT, FileLayout
 from brimful.tables.table import Table, Take, everything
-from brimful.tables.text_files import first_lines, readable, text_lines
+from brimful.tables.text_files import files_of_table, first_lines, readable, text_lines
 
 
 class Reads(Protocol):
@@ -32,6 +33,7 @@ def read_file(
     take: Take = everything,
 ) -> Table:
     """Read a file of a task: by its own `read`, else as a table; without labels, also a .txt file.
+    Several files, a folder or those that a pattern matches, are one table.
 
     Args:
         layout: names the columns, or says how files of GLUE or CLUE are laid out.
@@ -40,11 +42,42 @@ def read_file(
     Raises:
         BrimfulError: the file cannot be read, or a row of it is wrong; the message names its line.
     """
+    files = files_of_table(path)
+    if len(files) > 1:
+        tables = [read_file(task, file, labelled=labelled, layout=layout, take=take) for file in files]
+        return _joined(tables, Path(path))
+    path = files[0]
     if task.read is not None:
         return task.read(path, labelled=labelled, layout=layout, take=take)
     if labelled:
         return read_table(path, labelled=True, layout=layout, take=take)
     return read_texts(path, layout, take)
+
+
+def _joined(tables: Sequence[Table], path: Path) -> Table:
+    """The rows of the tables of several files, which a pattern or a folder names.
+
+    Raises:
+        BrimfulError: not all have the same columns, or they are of different formats.
+    """
+    files, rows = [], 0
+    for table in tables:
+        files.append((rows, str(table.path)))
+        rows += len(table)
+    columns: dict[str, Any] = {}
+    for name in [each.name for each in fields(tables[0]) if each.name not in ("path", "files")]:
+        parts = [getattr(table, name) for table in tables]
+        for table, part in zip(tables, parts, strict=True):
+            if (part is None) != (parts[0] is None):
+                raise BrimfulError(
+                    f"{table.path} has other columns or another format than {tables[0].path}: {path} is one"
+                    " table"
+                )
+        if isinstance(parts[0], np.ndarray):
+            columns[name] = np.concatenate(parts)
+        elif parts[0] is not None:
+            columns[name] = list(chain.from_iterable(parts))
+    return replace(tables[0], path=path, files=tuple(files), **columns)
 
 
 def _with_warning(rows: NumberedRows, path: Path, column: str, place: str) -> NumberedRows:
@@ -84,7 +117,7 @@ def read_table(
     columns = layout.columns
     form, rows = open_rows(path, [columns.text, *([columns.label] * labelled), columns.text_b], layout)
     place = PLACES.get(form, "line")
-    rows = rows_of_classes(rows, path, place, columns, labelled)
+    rows = plain_rows(rows, path, place, columns, labelled=labelled)
     rows = _with_warning(rows, path, columns.text, place)
     with readable(path):
         found = list(take(_checked(rows, path, place, layout, labelled=labelled, lists=lists)))
@@ -108,7 +141,7 @@ def glance(path: Path | str, layout: FileLayout) -> None:
         BrimfulError: as `read_table`.
     """
     with recorded_warnings():
-        read_table(path, labelled=True, layout=layout, take=lambda rows: islice(rows, 1))
+        read_table(files_of_table(path)[0], labelled=True, layout=layout, take=lambda rows: islice(rows, 1))
 
 
 def _checked(

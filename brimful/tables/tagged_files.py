@@ -9,7 +9,7 @@ import numpy as np
 
 from brimful.base.console import counted, warn
 from brimful.base.errors import BrimfulError
-from brimful.tables.annotations import is_answered, say_left_out, say_several
+from brimful.tables.annotations import plain_rows
 from brimful.tables.conll import joined, read_sentences
 from brimful.tables.file_rows import all_rows
 from brimful.tables.json_files import SUFFIXES, in_lines, records
@@ -151,20 +151,16 @@ def _record_rows(path: Path, form: str, labelled: bool, layout: FileLayout) -> I
     columnar = form in _COLUMNAR
     rows = all_rows(path, form, OWN_LAYOUT) if columnar else records(path)
     place = "row" if columnar else "line" if in_lines(path) else "record"
+    rows = plain_rows(rows, path, place, layout.columns, labelled=labelled, spans=True)
     read: list[_Record] = []
-    left_out: list[int] = []
     for number, row in rows:
         where = f"{path}, {place} {number}"
-        if labelled and isinstance(row, dict) and is_answered(row) and row["answer"] != "accept":
-            left_out.append(number)
-            continue
-        try:
-            if layout.rewrite is not None:
+        if layout.rewrite is not None:
+            try:
                 row = layout.rewrite(row)
-            parts = read_record(row, where, columns=layout.columns, labelled=labelled)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            form_name = f"in the layout {layout.name}" if layout.name else "a record as its tool exports it"
-            raise BrimfulError(f"{where} is not {form_name}") from error
+            except (AttributeError, KeyError, TypeError, ValueError) as error:
+                raise BrimfulError(f"{where} is not in the layout {layout.name}") from error
+        parts = read_record(row, where, columns=layout.columns, labelled=labelled)
         words: _Words = []
         text = parts.text
         if isinstance(text, list):
@@ -173,13 +169,11 @@ def _record_rows(path: Path, form: str, labelled: bool, layout: FileLayout) -> I
             read.append(_Record(number, parts, text, words))
         else:
             yield number, text, [], _occupied(words)
-    say_left_out(path, left_out, place)
     if labelled:
         yield from _labelled_rows(path, place, read, layout.offsets)
 
 
 def _labelled_rows(path: Path, place: str, read: list[_Record], unit: str) -> Iterator[_Row]:
-    say_several(path, [each.number for each in read if each.parts.annotations > 1], place)
     tags = _meanings(path, [(each.number, each.parts.tags or []) for each in read])
     spans = _spans_in_characters(path, place, read, unit)
     clean = _Cleaning(path, place)

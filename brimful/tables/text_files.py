@@ -3,12 +3,13 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from glob import has_magic
 from pathlib import Path
 
 from brimful.base.console import counted, visible, warn
 from brimful.base.errors import BrimfulError
 from brimful.corpus.reading.archives import member_of
-from brimful.corpus.reading.inputs import Span, split_suffix
+from brimful.corpus.reading.inputs import Span, files_of, split_suffix
 from brimful.corpus.reading.lines import BINARY, READ_AS, UNDECODABLE, UNICODE_END, read_runs
 
 _SHOWN = 5
@@ -40,7 +41,9 @@ def text_lines(path: Path, *, newline: str | None = None) -> Iterator[str]:
         feeds += text.count("\n")
         if newline == "\n" and UNICODE_END.search(text):
             others += [number + text.count("\n", 0, end.start()) for end in UNICODE_END.finditer(text)]
-            text = UNICODE_END.sub("\n", text)
+            # The only line feed may be one that was added behind another end.
+            text = UNICODE_END.sub("\n", text[:-1] if feeds == 1 else text)
+            text += "" if text.endswith("\n") else "\n"
         for each in text[:-1].split("\n"):
             yield f"{each}\n"
         number = feeds + 1
@@ -49,6 +52,21 @@ def text_lines(path: Path, *, newline: str | None = None) -> Iterator[str]:
             f"{path}: {counted(len(others), 'text')} (line {first_lines(others)}) end within a line, at a"
             " form feed, U+0085, U+2028 or the like: put texts with those into a .jsonl"
         )
+
+
+def files_of_table(path: Path | str) -> list[Path]:
+    """The files that are read as one table: one, those of a folder, or those that a pattern matches, by name.
+
+    Raises:
+        BrimfulError: no file matches.
+    """
+    path = Path(path)
+    if not path.is_dir() and (path.exists() or not has_magic(str(path))):
+        return [path]
+    files = [Path(file) for file in files_of(str(path), Counter())]
+    if not files:
+        raise BrimfulError(f"{path} is a folder without tables")
+    return files
 
 
 def suffix_of(path: Path) -> str:

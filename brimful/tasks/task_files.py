@@ -21,9 +21,10 @@ from brimful.corpus.text.special_ids import truncation_side
 from brimful.data.examples import Examples, as_ragged
 from brimful.tables.columns import Column
 from brimful.tables.layouts import OWN_LAYOUT, FileLayout
-from brimful.tables.slices import read_slices
-from brimful.tables.table import Table
+from brimful.tables.slices import read_files
+from brimful.tables.table import Table, Take, everything
 from brimful.tables.table_files import read_file
+from brimful.tables.text_files import files_of_table
 from brimful.tasks.cache import Entry, Facts, MakeRows, Rows, code_hash, kept_entry
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.task import Task
@@ -102,21 +103,26 @@ class TaskFiles:
 
     def _slices(self, path: Path) -> Iterator[Table]:
         """The table in a file, in the slices that its task can read."""
-        read = partial(read_file, self.kind, path, labelled=self.labelled, layout=self.layout)
+
+        def read(file: Path, take: Take) -> Table:
+            return read_file(self.kind, file, labelled=self.labelled, layout=self.layout, take=take)
+
+        files = files_of_table(path)
         if self.labelled and not self.kind.by_row:
-            yield read()
-        else:
-            yield from read_slices(lambda take: read(take=take))
+            return (read(file, everything) for file in files)
+        return read_files(read, files)
 
     def _key(self, path: Path) -> Facts:
         """What decides the table in a file."""
-        try:
-            with open(path, "rb") as file:
-                content = hashlib.file_digest(file, "sha256").hexdigest()
-        except OSError:  # reading it will say so
-            content = "unreadable"
+        digests = []
+        for each in files_of_table(path):
+            try:
+                with open(each, "rb") as file:
+                    digests.append(hashlib.file_digest(file, "sha256").hexdigest())
+            except OSError:  # reading it will say so
+                digests.append("unreadable")
         return {
-            "file": content,
+            "files": digests,
             "suffix": path.suffix,
             "task": self.kind.name,
             "layout": self.layout.name,
@@ -134,10 +140,15 @@ class TaskFiles:
 def _table_rows(facts: Facts, part: Table) -> Rows:
     """The rows of a table, or of the next slice of it, for an entry."""
     facts["type"] = type(part).__name__
+    first = facts.get("rows", 0)
+    facts["rows"] = first + len(part)
+    if facts.get("last_file") != str(part.path):
+        facts["last_file"] = str(part.path)
+        facts.setdefault("files", []).append(first)
     rows: dict[str, Any] = {"fingerprints": part.fingerprints}
     for each in fields(part):
         value = getattr(part, each.name)
-        if value is None or each.name == "path":
+        if value is None or each.name in ("path", "files"):
             continue
         is_text_or_json = each.name != "lines"
         rows[each.name] = Column.of(value, _type_of(type(part), each.name)) if is_text_or_json else value
@@ -152,7 +163,9 @@ def _table_of(entry: Entry, path: Path) -> Table:
         is_column = isinstance(values, Column)
         columns[name] = replace(values, type=_type_of(kind, name)) if is_column else values
     fingerprints = columns.pop("fingerprints")
-    table = kind(path=path, **columns)
+    names = map(str, files_of_table(path))
+    files = tuple(zip(entry.facts["files"], names, strict=False)) if len(entry.facts["files"]) > 1 else ()
+    table = kind(path=path, files=files, **columns)
     table.__dict__["fingerprints"] = fingerprints  # in place of computing them of all texts
     return table
 

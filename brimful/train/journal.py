@@ -8,26 +8,17 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from brimful.base.console import warn
 from brimful.base.distributed import World
-from brimful.base.environment import number_of
 from brimful.base.extras import missing
-from brimful.base.resources import CoreWatch
 from brimful.base.storage import cannot_write
 from brimful.base.types import SpikePolicy
 from brimful.train.guard import Spike
 from brimful.train.metrics import MetricsLog, Totals, Window
 
 SPIKES = "spikes.jsonl"
-WAITS = {
-    "withheld": ("it had no cores", "other processes, a virtual machine's host or a CPU quota take them"),
-    "data_wait": ("it waited for data", "give each rank more CPU cores"),
-}
-"""By its name in metrics.jsonl: what a training waits for, and what to do."""
 LONG_WAIT = 0.1
-"""The proportion of the time from which on a wait is worth a warning."""
+"""The proportion of the time from which on a wait for data is worth a warning."""
 WARNING_SECONDS = 60.0
 """A shorter training gets no warning."""
 
@@ -117,8 +108,7 @@ class Journal:
         self.metrics = MetricsLog(directory / "metrics.jsonl")
         self.spikes = MetricsLog(directory / SPIKES, "update")
         self.note = ""
-        self._cores: CoreWatch | None = None
-        self._waits = dict.fromkeys((*WAITS, "seconds"), 0.0)
+        self._seconds = self._waited_seconds = 0.0
 
     def begin(self, step: int) -> None:
         """Continue after `step` updates. Lines of later updates are dropped; they will be written again."""
@@ -128,8 +118,6 @@ class Journal:
                 log.rewind(step or -1)
         if self.board:
             self.board.begin(step)
-        if self.world.device.type == "cpu":
-            self._cores = CoreWatch(number_of("LOCAL_WORLD_SIZE", 1) if self.world.size > 1 else 1)
 
     def close(self) -> None:
         """Close TensorBoard's file. metrics.jsonl may get more lines."""
@@ -161,7 +149,6 @@ class Journal:
             scaling: the metrics of loss scaling.
         """
         seconds = window.totals.seconds
-        cores = asdict(self._cores.look(torch.get_num_threads())) if self._cores else {}
         mfu = {"mfu": window.totals.flops / seconds / self.peak} if self.peak else {}
         values = {
             **{f"loss.{term}": value for term, value in losses.items()},
@@ -174,14 +161,12 @@ class Journal:
             "seconds": totals.seconds,
             "fill": window.totals.fill,
             "data_wait": window.waited / seconds,
-            **cores,
             **mfu,
             **{f"tokens.{name}": n for name, n in by_source.items() if len(by_source) > 1},
         }
         self._write(step, values)
-        self._waits["seconds"] += seconds
-        for name in WAITS:
-            self._waits[name] += seconds * values.get(name, 0.0)
+        self._seconds += seconds
+        self._waited_seconds += window.waited
         shown = [f"{term} {value:.3f}" for term, value in losses.items()]
         shown += [f"{name.replace('_', ' ')} {value:.1%}" for name, value in watched.items()]
         shown += [f"rate {learning_rate:.2e}", f"{totals.tokens_per_second:,.0f} tokens/s"]
@@ -189,22 +174,15 @@ class Journal:
         self.note = f"loss {', '.join(shown)}"
 
     def warn_of_waits(self, title: str) -> None:
-        """Warn of the largest wait of a training, if it is one of a minute or more and the wait is long.
+        """Warn of a training of a minute or more that has waited for data for long.
 
         Args:
             title: of the training.
         """
-        waits = self._waits
-        if not self.writes or waits["seconds"] < WARNING_SECONDS:
-            return
-        # While others have the cores, nothing else is to blame: data comes late, too.
-        name = max(WAITS, key=waits.__getitem__)
-        if waits["withheld"] >= LONG_WAIT * waits["seconds"]:
-            name = "withheld"
-        share = waits[name] / waits["seconds"]
-        if share >= LONG_WAIT:
-            what, advice = WAITS[name]
-            warn(f"{title}: {share:.0%} of its time {what}: {advice}")
+        if self.writes and self._seconds >= WARNING_SECONDS:
+            share = self._waited_seconds / self._seconds
+            if share >= LONG_WAIT:
+                warn(f"{title}: {share:.0%} of its time it waited for data: give each rank more CPU cores")
 
     def evaluation(self, step: int, metrics: Mapping[str, float]) -> None:
         """Write a line of validation metrics, if there are any."""

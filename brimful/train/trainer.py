@@ -14,9 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-import brimful.kernels.forms  # noqa: F401  (fast forms register themselves)
 from brimful.base.console import counted, progress, say
-from brimful.base.cpu_steps import keep_freed_memory
 from brimful.base.errors import BrimfulError, is_out_of_memory
 from brimful.base.randomness import derive_key
 from brimful.data.loader import Stream, Update, prefetch
@@ -27,6 +25,7 @@ from brimful.runs import checkpoint
 from brimful.runs.signals import StoppedError, StopRequest, elected, stop_request
 from brimful.train.compilation import loss_function, resolve_compile
 from brimful.train.determinism import deterministic
+from brimful.train.freed_memory import keep_freed_memory
 from brimful.train.gradients import Gradients
 from brimful.train.guard import Guard, Spike
 from brimful.train.journal import Journal

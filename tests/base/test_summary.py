@@ -78,12 +78,6 @@ def test_no_model_is_named_the_best_that_only_guesses_or_is_a_baseline() -> None
     assert "own is 10.0" in sentence
 
 
-def test_a_time_of_a_busy_machine_says_so() -> None:
-    (table,) = compare_models(TEST, [model("own", 0.8, milliseconds=3.0, withheld=0.5), model("other", 0.7)])
-    assert table.rows[0][table.columns.index("One text")].endswith("busy")
-    assert "Busy:" in table.note
-
-
 def test_numbers_as_words() -> None:
     assert [percent(value) for value in (0.8213, 0.9987)] == ["82.1\u202f%", "99.87\u202f%"]
     assert [short(value) for value in (4_210_000, 999.6, 12, 2e-4)] == [

@@ -143,10 +143,7 @@ def killed_and_resumed(make: Callable[[], Trainer]) -> Trainer:
     return resumed
 
 
-TIMES = (
-    *("seconds", "tokens_per_second", "data_wait"),
-    *("stolen", "load", "cores", "withheld"),
-)
+TIMES = ("seconds", "tokens_per_second", "data_wait")
 
 
 def without_times(path: Path) -> list[dict]:

@@ -252,7 +252,7 @@ def test_a_mixture_in_updates_of_sequences(shards: Path, raw_texts: Path, tmp_pa
         "sequences_per_update": 23,
         "rows_per_micro_batch": 2,
         "packing": {"max_length": 48, "capacity": 192},
-        "masking": {"unit": "spans", "together": True},  # a prediction is whole characters
+        "masking": {"together": True},  # a prediction is whole characters
     }
     write_yaml(tmp_path / "config.yaml", build(PretrainConfig, values))
     expected = updates_of(tmp_path, tmp_path / "plans", 3)

@@ -1,4 +1,4 @@
-"""Masks: the same bits as a plain reference, rates, whole words, spans, what is shown, and slots.
+"""Masks: the same bits as a plain reference, rates, whole words, what is shown, and slots.
 
 Statistics may be six standard deviations off, or have a p-value of 1e-9: a false alarm in about 1e8 runs.
 """
@@ -6,13 +6,12 @@ Statistics may be six standard deviations off, or have a p-value of 1e-9: a fals
 import dataclasses
 import math
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.optimize import brentq
 from scipy.stats import chisquare
 
 from brimful.base.errors import BrimfulError
@@ -27,7 +26,7 @@ SIZE = 500
 ORDINARY = np.arange(5, 200, 3, dtype=np.int32)
 """Apart from the tokens of texts, so that what is random shows."""
 VOCABULARY = MaskingVocabulary(MASK, ORDINARY)
-UNITS: list[Unit] = ["words", "tokens", "spans"]
+UNITS: list[Unit] = ["words", "tokens"]
 TOLERANCE = 6
 P_VALUE = 1e-9
 
@@ -110,18 +109,6 @@ def lower(draw: int) -> float:
     return draw % 2**32 / 2**32
 
 
-def longer_than(words: int) -> float:
-    """The chance that a span has more words: 0.2 * 0.8 ** (n - 1) for n of 1 to 10, made to add up to 1."""
-    return (0.8**words - 0.8**10) / (1 - 0.8**10)
-
-
-def start_rate(rate: float) -> float:
-    def surplus(chance: float) -> float:
-        return rate - 1 + float(np.prod([1 - chance * longer_than(words) for words in range(10)]))
-
-    return cast(float, brentq(surplus, 0, 1, xtol=1e-15, rtol=1e-15))
-
-
 def maskable_runs(text: Text, sequence: int) -> Iterator[list[int]]:
     run: list[int] = []
     for index in range(text.offsets[sequence], text.offsets[sequence + 1]):
@@ -148,24 +135,13 @@ def reference(
 ) -> tuple[list[int], list[int], list[int], int]:
     """`mask_tokens` with Python's integers, sets and sorting."""
     keys = [int(word) for word in text.keys(key)]
-    starts_span = start_rate(rate)
     chosen: list[tuple[int, list[int], int]] = []
     for sequence, own in enumerate(keys):
         first = int(text.offsets[sequence])
         for run in maskable_runs(text, sequence):
             units = units_of(text, run, config.unit)
             draws = [splitmix((own + unit[0] - first) % 2**64) for unit in units]
-            if config.unit == "spans":
-                place = run[0] - first
-                before = [splitmix((own - 16 * place - words) % 2**64) for words in range(9, 0, -1)]
-                covered: set[int] = set()
-                for start, draw in enumerate(before + draws, -9):
-                    if upper(draw) < starts_span:
-                        size = next(n for n in range(1, 11) if upper(splitmix(draw)) >= longer_than(n))
-                        covered |= set(range(start, start + size))
-                hidden = [word in covered for word in range(len(units))]
-            else:
-                hidden = [upper(draw) < rate for draw in draws]
+            hidden = [upper(draw) < rate for draw in draws]
             chosen += [
                 (draw, unit, sequence) for draw, unit, hide in zip(draws, units, hidden, strict=True) if hide
             ]
@@ -232,7 +208,6 @@ def test_the_bits_are_those_of_the_reference(
 
 @pytest.mark.parametrize("unit", UNITS)
 def test_the_bits_of_many_short_texts(unit: Unit, seed: int) -> None:
-    """Enough of them that even the longest spans from far before a text show in it."""
     text = make_text(seed, [20] * 1500, inner=0.2)
     shown, positions, labels, _ = text.mask(derive_key(seed), rate=0.5, unit=unit)
     expected = reference(text, derive_key(seed), MaskingConfig(unit=unit), 0.5, None)
@@ -248,8 +223,6 @@ def test_the_share_of_masked_tokens_is_the_rate(rate: float, unit: Unit, seed: i
     tokens = draws * text.maskable.sum()
     sizes = np.bincount(text.words[text.maskable]).astype(float)
     squares = float((sizes**2).sum()) if unit != "tokens" else float(sizes.sum())
-    # The words of a span come together; the span of an average masked word has 5.5.
-    squares *= 5.52 if unit == "spans" else 1
     deviation = (draws * rate * (1 - rate) * squares) ** 0.5
     assert deviation < 0.001 * tokens  # or this would prove little
     assert abs(n - rate * tokens) < TOLERANCE * deviation
@@ -288,10 +261,9 @@ def test_each_piece_draws_what_is_shown(shares: tuple[float, float], unit: Unit,
         )
 
 
-@pytest.mark.parametrize("unit", ["words", "spans"])
-def test_together_a_word_has_one_fate(unit: Unit, seed: int) -> None:
+def test_together_a_word_has_one_fate(seed: int) -> None:
     text = big_text(seed)
-    shown, positions, _, _ = text.mask(derive_key(seed), unit=unit, together=True)
+    shown, positions, _, _ = text.mask(derive_key(seed), unit="words", together=True)
     fate = fates(text, shown, positions)
     words = text.words[positions]
     begins = np.flatnonzero(np.diff(words, prepend=-1))
@@ -310,57 +282,6 @@ def test_random_tokens_are_uniform(unit: Unit, seed: int) -> None:
     places = np.searchsorted(ORDINARY, shown[positions])
     assert np.array_equal(ORDINARY[places], shown[positions])
     assert_shares(np.bincount(places, minlength=len(ORDINARY)), np.full(len(ORDINARY), 1 / len(ORDINARY)))
-
-
-def test_spans_cover_each_word_with_the_same_chance(seed: int) -> None:
-    """The first and last words of a text and of its segments are near no border of spans."""
-    words, sequences = 12, 20_000
-    draw = np.random.default_rng(seed)
-    sizes = draw.integers(1, 4, words)
-    # [CLS] words [SEP] words [SEP]
-    special = np.zeros(2 * int(sizes.sum()) + 3, dtype=bool)
-    special[[0, int(sizes.sum()) + 1, -1]] = True
-    starts = np.zeros(len(special), dtype=bool)
-    starts[~special] = np.tile(np.repeat(np.arange(words), sizes), 2) != np.roll(
-        np.tile(np.repeat(np.arange(words), sizes), 2), 1
-    )
-    text = Text(
-        np.full(sequences * len(special), 300, np.int32),
-        (np.arange(sequences + 1) * len(special)).astype(np.int32),
-        np.tile(starts, sequences),
-        np.tile(~special, sequences),
-        np.arange(sequences),
-    )
-    for rate in (0.15, 0.5):
-        _, positions, _, _ = text.mask(derive_key(seed), rate=rate, unit="spans")
-        masked = np.zeros(len(text.tokens), dtype=bool)
-        masked[positions] = True
-        counts = masked.reshape(sequences, -1)[:, starts].sum(axis=0)
-        assert len(counts) == 2 * words
-        deviation = (sequences * rate * (1 - rate)) ** 0.5
-        assert np.abs(counts - sequences * rate).max() < TOLERANCE * deviation
-
-
-def test_span_lengths(seed: int) -> None:
-    """At a low rate spans do not touch (one in 200 does), so runs of masked words are spans."""
-    sequences, length = 500, 8000
-    special = np.zeros(length, dtype=bool)
-    special[[0, -1]] = True
-    T = sequences * length
-    text = Text(
-        np.full(T, 300, np.int32),
-        (np.arange(sequences + 1) * length).astype(np.int32),
-        np.ones(T, dtype=bool),
-        np.tile(~special, sequences),
-        np.arange(sequences),
-    )
-    _, positions, _, _ = text.mask(derive_key(seed), rate=0.002, unit="spans")
-    begins = np.flatnonzero(np.diff(positions, prepend=-2) != 1)
-    runs = np.diff([*begins, len(positions)])
-    assert runs.max() <= 30  # three that touch; two make at most 20
-    counts = np.bincount(runs[runs <= 10], minlength=11)[1:]
-    assert counts.sum() > 1500
-    assert_shares(counts, -np.diff([longer_than(words) for words in range(11)]))
 
 
 @given(
@@ -399,7 +320,7 @@ def test_another_epoch_has_other_masks(unit: Unit, seed: int) -> None:
         for epoch in (0, 1)
     )
     n = text.maskable.sum()
-    # As good as independent. 13 tokens come together at most: spans of 5.5 words of 2.33 tokens.
+    # As good as independent, but for the tokens of a word.
     assert abs((first & second).sum() - 0.09 * n) < TOLERANCE * (n * 0.09 * 0.91 * 13) ** 0.5
 
 
@@ -408,19 +329,15 @@ def test_another_epoch_has_other_masks(unit: Unit, seed: int) -> None:
 @pytest.mark.parametrize("rate", [0.15, 0.3])
 @pytest.mark.parametrize("tokens", [128, 1024, 8192])
 def test_almost_all_predictions_fit_the_slots(tokens: int, rate: float, unit: Unit, seed: int) -> None:
-    """Below 0.1 % are dropped where words have 1 to 3 tokens and none is special.
-
-    The worst is 0.02 %, of spans at 128 tokens and rate 0.15: eight micro-batches of 2 million tokens. With a
-    mean of 7 tokens each, five times as many would take chance 1e7 trials.
-    """
-    slots = prediction_slots(tokens, rate, unit)
+    """Below 0.1 % are dropped where words have 1 to 3 tokens and none is special."""
+    slots = prediction_slots(tokens, rate)
     assert slots % 8 == 0
     assert tokens * rate <= slots <= tokens
     lengths = [128] * (tokens // 128)
     text = make_text(seed, lengths, inner=0.0)
     text.maskable[:] = True
     asked = dropped = 0
-    total = 2_000_000 if unit == "spans" else 500_000
+    total = 500_000
     for i in range(total // tokens):
         _, _, labels, lost = text.mask(derive_key(seed, i), rate=rate, slots=slots, unit=unit)
         dropped += lost
@@ -433,7 +350,7 @@ def test_almost_all_predictions_fit_the_slots(tokens: int, rate: float, unit: Un
 def test_predictions_of_long_words_fit_the_slots(size: int, seed: int) -> None:
     """A vocabulary of bytes or characters has many tokens a word: geometric lengths, with this mean."""
     tokens, draw = 4096, np.random.default_rng(seed)
-    slots = prediction_slots(tokens, 0.15, "words", size)
+    slots = prediction_slots(tokens, 0.15, size)
     asked = dropped = 0
     for i in range(1000):  # one in 3,000 drops any, but then 45 of its 614; of 300, a few could be too many
         text = make_text(seed + i, [128] * (tokens // 128), inner=0.0)
@@ -449,7 +366,6 @@ def test_few_slots_are_for_nothing() -> None:
     assert prediction_slots(1000, 1.0) == 1000
     assert prediction_slots(1000, 0.0) == 0
     assert prediction_slots(65_536, 0.15) < 1.06 * 0.15 * 65_536
-    assert prediction_slots(65_536, 0.15, "spans") < 1.13 * 0.15 * 65_536
 
 
 def test_the_rate_approaches_its_final_value() -> None:
@@ -473,7 +389,7 @@ def test_the_rate_approaches_its_final_value() -> None:
         ({"mask_share": -0.1}, r"masking\.mask_share is -0\.1"),
         ({"mask_share": math.nan}, r"masking\.mask_share is nan"),
         ({"random_share": math.nan}, r"random_share nan"),
-        ({"together": True, "unit": "tokens"}, r"set masking\.unit to words or spans"),
+        ({"together": True, "unit": "tokens"}, r"set masking\.unit to words"),
     ],
 )
 def test_a_masking_that_cannot_be(settings: dict[str, Any], message: str) -> None:

@@ -179,7 +179,7 @@ def test_the_card_says_what_the_run_knows_and_an_edited_one_stays(encoder: Encod
 def test_a_card_says_what_was_compared(difference: float | None, gated: bool, encoder: Encoder) -> None:
     """Without transformers nothing is known on random texts, but the texts of an int8 export are read."""
     gate = {"texts": 80, "file": "test.tsv", "instructions": "VNNI", "equal_predictions": 0.99}
-    gate |= {"precision": "fp32", "loss_of": "accuracy", "loss": 0.01, "withheld": 0.0}
+    gate |= {"precision": "fp32", "loss_of": "accuracy", "loss": 0.01}
     gate |= {"metric": "accuracy", "before": 0.9, "after": 0.89, "standard_error": 0.01}
     gate |= {"texts_per_second": 1234.5, "p50_ms": 0.5, "processor": "EPYC", "cores": 2}
     facts = {"gate": gate | {"in_int8": 7, "in_bf16": ["layers.0.up"]}} if gated else {}

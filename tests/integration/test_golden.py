@@ -308,7 +308,6 @@ RUNS: dict[str, dict[str, Any]] = {
         ],
         "rows_per_update": 20,
         "loss_mean": "sequences",
-        "masking": {"unit": "spans"},
         "optimizer": {"name": "lamb"},
         "trainer": {"steps": 14},
         "rows_per_micro_batch": 4,

@@ -2,7 +2,7 @@
 
 import pytest
 
-import brimful.kernels.forms  # noqa: F401  (fast forms register themselves)
+import brimful.kernels.training_forms  # noqa: F401  (fast forms register themselves)
 from brimful.model import door
 
 

@@ -109,7 +109,7 @@ def test_the_numbers_of_golden_horse_are_refused_with_what_removes_them(tmp_path
     ) as error:
         read(
             tmp_path / "a b.train",
-            "科0\tB-A\n技1\tI-A\n20\tO\n全0\tO\n😀0\tO\n\n第0 O\n60 B-A\n11 I-A\n" * 2 + "了 O\n",
+            "科0\tB-A\n技1\tI-A\n20\tO\n全0\tO\n😀0\tO\n\n第0\tO\n60\tB-A\n11\tI-A\n" * 2 + "了\tO\n",
         )
     if shutil.which("perl") is None:
         pytest.skip("perl is not installed")
@@ -126,7 +126,7 @@ def test_a_first_column_that_counts_is_refused_with_the_option_that_reads_the_ne
     content = "1\tUniversität\tB-ORG\tO\n2\tUlm\tI-ORG\tB-LOC\n\n1\tUlm\tB-LOC\tO\n"
     for labelled in (True, False):
         with pytest.raises(
-            BrimfulError, match=r"first column counts the words of each text: --columns.text 2"
+            BrimfulError, match=r"first column counts words or names their text: --columns.text 2"
         ):
             read(tmp_path / "a.tsv", content, labelled)
     table, said = read(tmp_path / "a.tsv", content, text="2", label="3")
@@ -140,6 +140,25 @@ def test_a_first_column_that_counts_is_refused_with_the_option_that_reads_the_ne
 def test_numbers_that_do_not_count_are_words(tmp_path: Path):
     table, said = read(tmp_path / "a.conll", "3 x O\n5 x B-A\n\n7 x O\n")
     assert (table.texts, said) == (["3 5", "7"], [])
+
+
+def test_files_of_conll_u_are_read_with_the_column_of_words(tmp_path: Path):
+    rest = "_\t_\t_\t0\t_\t_\t_"
+    lines = [f"1-2\tIm\t_\t{rest}", f"1\tIn\tin\t{rest}", f"2\tdem\tder\t{rest}", f"3\tOrt\tOrt\t{rest}"]
+    content = "# sent_id = 1\n# text = Im Ort\n" + "\n".join(lines)
+    with pytest.raises(BrimfulError, match="first column counts words or names their text"):
+        read(tmp_path / "a.conllu", content, labelled=False)
+    table, said = read(tmp_path / "a.conllu", content, labelled=False, text="2")
+    assert table.texts == ["In dem Ort"]
+    assert "3 lines without a word are left out" in said[0]
+
+
+def test_a_first_column_of_names_of_texts_is_refused(tmp_path: Path):
+    # As in CoNLL-2012.
+    content = "bc/a 0 Ann B-PER\nbc/a 1 is O\n\nbc/a 0 Bo B-PER\nbc/a 1 is O\n"
+    with pytest.raises(BrimfulError, match="first column counts words or names their text"):
+        read(tmp_path / "a.conll", content)
+    assert read(tmp_path / "a.conll", content, text="3")[0].texts == ["Ann is", "Bo is"]
 
 
 def test_webanno_is_refused_by_its_name(tmp_path: Path):

@@ -184,7 +184,7 @@ def test_answers_about_one_label_are_the_classes(tmp_path: Path):
         ([{"tokens": ["a"], "spans": []}], "line 1 has tokens and no tags"),
         ([{"tokens": ["a"], "ner_tags": ["O", "O"]}], "line 1 has 1 tokens and 2 tags"),
         ([{"data": {"text": "ab"}, "annotations": []}], "line 1 has no annotation"),
-        ([{"data": {"text": "ab"}, "annotations": [3]}], "line 1 is not a record as its tool exports it"),
+        ([{"data": {"text": "ab"}, "annotations": [3]}], "line 1 is not a task as Label Studio exports it"),
     ],
 )
 def test_spans_in_other_forms_are_refused(rows: list[Any], message: str, tmp_path: Path):

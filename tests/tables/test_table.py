@@ -16,12 +16,15 @@ from tokenizers import Tokenizer
 from brimful.base.console import recorded_warnings
 from brimful.base.errors import BrimfulError
 from brimful.corpus.text.special_ids import special_ids
+from brimful.tables.layouts import Columns, FileLayout
 from brimful.tables.question_files import read_questions
 from brimful.tables.table import Table
-from brimful.tables.table_files import read_table, read_texts
+from brimful.tables.table_files import read_file, read_table, read_texts
 from brimful.tables.tagged_files import read_tagged
 from brimful.tasks.classification import Classification, label_names
 from brimful.tasks.encoded import encode
+from brimful.tasks.registry import find_task
+from brimful.tasks.task_files import TaskFiles
 from builders.tables import write_rows
 
 
@@ -368,6 +371,55 @@ def test_another_delimiter_is_read(name: str, data: str, tmp_path: Path) -> None
     with recorded_warnings() as warnings:
         table = read_table(write(tmp_path / name, data), labelled=True)
     assert (table.texts, table.labels, warnings) == (["a"], ["1"], [])
+
+
+def test_a_text_file_is_a_table_where_columns_have_numbers(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.txt", "很好\t3\n不好, 真的\t1\n好\t2\n")
+    layout = FileLayout(columns=Columns(text="1", label="2"))
+    table = read_table(path, labelled=True, layout=layout)
+    assert (table.texts, table.labels) == (["很好", "不好, 真的", "好"], ["3", "1", "2"])
+    assert "--columns.text 1 --columns.label 2" in refused(path)
+    assert read_texts(path).texts == ["很好\t3", "不好, 真的\t1", "好\t2"]
+
+
+@pytest.mark.parametrize(
+    ("labels", "numbers"),
+    [
+        (["3,5", "2"], [3.5, 2.0]),
+        (["-0,25", "+1,5"], [-0.25, 1.5]),
+        (["1,000", "2,500"], None),
+        (["3,5", "2.5"], None),
+        (["3,5", "many"], None),
+    ],
+)
+def test_decimal_commas(labels: list[str], numbers: list[float] | None) -> None:
+    table = Table(Path("a.csv"), labels, None, labels)
+    if numbers is None:
+        with pytest.raises(BrimfulError, match="is not a finite number"):
+            table.numbers()
+        return
+    with recorded_warnings() as warnings:
+        assert table.numbers().tolist() == numbers
+    assert ["a decimal point" in warning for warning in warnings] == [True]
+
+
+def test_several_files_are_one_table(tmp_path: Path) -> None:
+    for number in (0, 1):
+        rows = "".join(f"{number}{row}\t{'xy'[row % 2]}\n" for row in range(3))
+        write(tmp_path / f"train-{number}.tsv", f"text\tlabel\n{rows}")
+    classification = find_task("classification")
+    for named in (tmp_path, tmp_path / "train-*.tsv"):
+        table = read_file(classification, named, labelled=True)
+        assert table.texts == ["00", "01", "02", "10", "11", "12"]
+        assert table.where(3) == f"{tmp_path / 'train-1.tsv'}, line 2"
+        kept = TaskFiles(classification).read(named)
+        assert [*kept.texts] == table.texts
+        assert kept.take([4, 1]).where(0) == f"{tmp_path / 'train-1.tsv'}, line 3"
+    write(tmp_path / "train-2.tsv", "text\ttext_b\tlabel\na\tb\tx\n")
+    with pytest.raises(BrimfulError, match=r"train-2\.tsv has other columns or another format"):
+        read_file(classification, tmp_path, labelled=True)
+    with pytest.raises(BrimfulError, match="no file matches"):
+        read_file(classification, tmp_path / "test-*.tsv", labelled=True)
 
 
 def test_empty_texts_are_counted(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

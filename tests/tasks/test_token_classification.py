@@ -326,12 +326,12 @@ def test_words_that_share_a_token_are_one_unit():
         ("a.jsonl", '{"text": "ab", "spans": [[0, "X"]]}', r"is not \[start, end, label\]"),
         ("a.jsonl", '{"text": "abc", "spans": [[0, 2, " "]]}', "the label of the span .* is empty"),
         ("a.conll", "EU\n", "line 1 has 1 column; expected a word and its tag"),
-        ("a.conll", "in O\nNew York\tB-LOC\n", "line 2 has a space in 'New York', before its first tab"),
+        ("a.conll", "in O\nNew York\tB-LOC\n", "line 2 has 3 columns, the lines before it 2, with spaces"),
         ("a.conll", "EU ORG\n", "the tags ORG have no marks .*--columns.label names another column"),
         ("a.conll", "\n\n", "has no texts"),
         ("a.conll", "in O\nEU ORG\nUN B-ORG\n", "line 2: 'ORG' is not a tag"),
         ("a.csv", "text,label\n", r"\.parquet files, or CoNLL"),
-        ("a.conllu", "1\tEU\tEU\tPROPN\n2\tis\tis\tVERB\n", "its first column counts the words"),
+        ("a.conllu", "1\tEU\tEU\tPROPN\n2\tis\tis\tVERB\n", "its first column counts words"),
     ],
 )
 def test_bad_files_are_refused_in_one_line(tmp_path: Path, name: str, content: str, message: str):

@@ -100,7 +100,7 @@ def _clean_rows(
     for number, span in enumerate(task.part.spans):
         issues = cleaner.issues = seen.issues.setdefault(span.path, Counter())
         cleaner.issue_examples = seen.issue_examples.setdefault(span.path, {})
-        kind = form_of(span.path, [config.read.field]).kind
+        kind = form_of(span.path, [config.read.field])
         for record, raw in read_documents(span, config.read, issues):
             if seen.read == task.limit:
                 return

@@ -57,6 +57,7 @@ from brimful.corpus.pipeline.tokenizer_choice import (
     tokens_a_guess,
 )
 from brimful.corpus.pipeline.tokenizing import TokenizeTask, in_split, tokenize_shard
+from brimful.corpus.reading.forms import require_forms
 from brimful.corpus.reading.inputs import find_inputs
 from brimful.corpus.reading.read import check_encoding
 from brimful.corpus.shards import MANIFEST, write_manifest
@@ -86,6 +87,7 @@ def prepare_corpus(config: PrepareConfig) -> Record:
     if config.dedup.near:
         NearKeys()
     inputs = find_inputs(config.paths, config.out)
+    require_forms(inputs, [config.read.field])
     preparation = Preparation(config)
     if config.dry_run:
         paths, size = [item.path for item in inputs], sum(item.bytes for item in inputs)

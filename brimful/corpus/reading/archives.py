@@ -5,7 +5,7 @@ import lzma
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Any
 
@@ -18,89 +18,31 @@ _MAGIC = {b"\x1f\x8b\x08": ".gz", b"\x28\xb5\x2f\xfd": ".zst", b"BZh": ".bz2", b
 # xz needs as much memory as its dictionary; its strongest preset takes 65 MB.
 _XZ_MEMORY = 1 << 28
 ZSTD_LARGEST_WINDOW = 1 << 31
-# Input to zstd at once. Four bytes can hold a block of 128 KB, so the output is at most 64 MB.
-_ZSTD_INPUT = 1 << 11
+# Compressed bytes that are unpacked at once. Four of zstd can hold a block of 128 KB, so these give 64 MB.
+_PIECE_BYTES = 1 << 11
 
 
-class _Gzip:
-    """A member of a .gz file."""
+def _zstd_stream() -> Any:
+    import zstandard
 
-    damage: type[Exception] = zlib.error
-
-    def __init__(self) -> None:
-        self._stream = zlib.decompressobj(wbits=31)
-
-    def decompress(self, chunk: bytes) -> Iterator[bytes]:
-        while chunk:
-            yield self._stream.decompress(chunk, CHUNK)
-            chunk = self._stream.unconsumed_tail
-
-    @property
-    def rest(self) -> bytes | None:
-        """The bytes after its end; None before the end."""
-        return self._stream.unused_data if self._stream.eof else None
+    return zstandard.ZstdDecompressor(max_window_size=ZSTD_LARGEST_WINDOW).decompressobj()
 
 
-class _Zstd:
-    """A frame of a .zst file."""
-
-    def __init__(self) -> None:
-        import zstandard
-
-        self.damage: type[Exception] = zstandard.ZstdError
-        self._stream = zstandard.ZstdDecompressor(max_window_size=ZSTD_LARGEST_WINDOW).decompressobj()
-        self._unread = b""
-
-    def decompress(self, chunk: bytes) -> Iterator[bytes]:
-        for begin in range(0, len(chunk), _ZSTD_INPUT):
-            end = begin + _ZSTD_INPUT
-            yield self._stream.decompress(chunk[begin:end])
-            if self._stream.eof:
-                self._unread = chunk[end:]
-                return
-
-    @property
-    def rest(self) -> bytes | None:
-        """The bytes after its end; None before the end."""
-        return self._stream.unused_data + self._unread if self._stream.eof else None
+def _xz_stream() -> Any:
+    return lzma.LZMADecompressor(memlimit=_XZ_MEMORY)
 
 
-class _Held:
-    """A stream of bz2 or xz, whose decompressor holds what it was given."""
-
-    _stream: Any
-
-    def decompress(self, chunk: bytes) -> Iterator[bytes]:
-        yield self._stream.decompress(chunk, CHUNK)
-        while not (self._stream.eof or self._stream.needs_input):
-            yield self._stream.decompress(b"", CHUNK)
-
-    @property
-    def rest(self) -> bytes | None:
-        """The bytes after its end; None before the end."""
-        return self._stream.unused_data if self._stream.eof else None
+def _gzip_stream() -> Any:
+    return zlib.decompressobj(wbits=31)
 
 
-class _Bz2(_Held):
-    """A stream of a .bz2 file."""
-
-    damage: type[Exception] = OSError
-
-    def __init__(self) -> None:
-        self._stream = bz2.BZ2Decompressor()
-
-
-class _Xz(_Held):
-    """A stream of an .xz file."""
-
-    damage: type[Exception] = lzma.LZMAError
-
-    def __init__(self) -> None:
-        self._stream = lzma.LZMADecompressor(memlimit=_XZ_MEMORY)
-
-
-_Stream = _Gzip | _Zstd | _Bz2 | _Xz
-_STREAMS: dict[str, type[_Stream]] = {".gz": _Gzip, ".zst": _Zstd, ".bz2": _Bz2, ".xz": _Xz}
+# Decompressors of one member, frame or stream of an archive; they are alike.
+_STREAMS: dict[str, Callable[[], Any]] = {
+    ".gz": _gzip_stream,
+    ".zst": _zstd_stream,
+    ".bz2": bz2.BZ2Decompressor,
+    ".xz": _xz_stream,
+}
 
 
 def compression_of(path: str) -> str:
@@ -134,7 +76,7 @@ def read_chunks(path: str, issues: Counter[str]) -> Iterator[bytes]:
         head = file.read(CHUNK)
         chunks = chain([head], iter(lambda: file.read(CHUNK), b"")) if head else iter(())
         if compression := _compression(named, head[:8]):
-            chunks = _unpack(chunks, _STREAMS[compression], issues)
+            chunks = _unpack(chunks, compression, issues)
         yield from chunks
 
 
@@ -182,26 +124,34 @@ def _member(path: str, issues: Counter[str]) -> Iterator[bytes]:
             raise BrimfulError(f"{path} is packed in an unusual way: unpack it first") from error
 
 
-def _unpack(chunks: Iterator[bytes], new_stream: type[_Stream], issues: Counter[str]) -> Iterator[bytes]:
+def _unpack(chunks: Iterator[bytes], compression: str, issues: Counter[str]) -> Iterator[bytes]:
+    new_stream = _STREAMS[compression]
     stream = new_stream()
-    between = False  # between two members; an empty file is a cut archive
-    for chunk in chunks:
-        rest: bytes | None = chunk
-        while rest:
-            if between:
-                rest = rest.lstrip(b"\0")  # padding between the members of an archive
-                if not rest:
+    for piece in _pieces(chunks):
+        while piece:
+            if stream.eof:
+                piece = piece.lstrip(b"\0")  # padding between the members of an archive
+                if not piece:
                     break
-                stream, between = new_stream(), False
+                stream = new_stream()
             try:
-                yield from filter(None, stream.decompress(rest))
-            except stream.damage:
+                unpacked = stream.decompress(piece)
+            except MemoryError:
+                raise
+            except Exception:  # each library has an error of its own for damaged bytes
                 issues["archive damaged, its rest lost"] += 1
                 return
-            rest = stream.rest
-            between = rest is not None
-    if not between:
+            if unpacked:
+                yield unpacked
+            piece = stream.unused_data if stream.eof else b""
+    if not stream.eof:  # an empty file is a cut archive, too
         issues["archive cut short"] += 1
+
+
+def _pieces(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    for chunk in chunks:
+        for begin in range(0, len(chunk), _PIECE_BYTES):
+            yield chunk[begin : begin + _PIECE_BYTES]
 
 
 def read_range(path: str, begin: int, end: int | None) -> Iterator[bytes]:

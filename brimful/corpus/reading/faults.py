@@ -1,7 +1,7 @@
 """What can be wrong with a record: a lenient reader counts it and goes on, a strict one refuses the file."""
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -86,6 +86,7 @@ class Refusing:
 
     path: Path
     place: str = "line"
+    _notes: set[str] = field(default_factory=set)
 
     def lose(self, fault: Fault, line: int, detail: str = "") -> None:
         """Refuse the file.
@@ -96,5 +97,7 @@ class Refusing:
         raise BrimfulError(f"{self.path}, {self.place} {line} {detail or fault.refused}")
 
     def note(self, message: str) -> None:
-        """Print the message."""
-        warn(f"{self.path} {message}")
+        """Print the message, once."""
+        if message not in self._notes:
+            self._notes.add(message)
+            warn(f"{self.path} {message}")

@@ -1,103 +1,112 @@
-"""What a file is: as its name says, unless its first bytes contradict the name."""
+"""What a file is: as its name says, unless its first bytes contradict the name; then it is refused."""
 
 import json
 import os
 import re
+import shlex
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
+from brimful.base.console import visible
+from brimful.base.errors import BrimfulError
 from brimful.corpus.reading.archives import read_chunks
-from brimful.corpus.reading.inputs import format_of
+from brimful.corpus.reading.inputs import Input, format_of, split_suffix
+from brimful.corpus.reading.many_texts import find_many_texts
 
-_HEAD = 1 << 16
-# Lines behind one that is broken.
-_LOOKED_AT = 20
-_RECORDS = ("json", "jsonl", "csv", "tsv")
-_TABLES = {b"PAR1": "parquet", b"ARROW1": "arrow"}
+_HEAD_BYTES = 1 << 14
+_RECORDS = {"json": "JSON", "jsonl": "JSON lines", "csv": "CSV", "tsv": "TSV"}
+_NAMES = {**_RECORDS, "parquet": "Parquet", "arrow": "Arrow"}
+_COLUMNS = {b"PAR1": "parquet", b"ARROW1": "arrow"}
 _FOREIGN = {
-    b"PK\x03\x04": "a zip archive or an Office document",
-    b"\xd0\xcf\x11\xe0": "an Office document",
-    b"SQLite format 3\0": "a database of SQLite",
+    b"PK\x03\x04": "a zip archive or an Office document: save it as text, CSV or JSON lines",
+    b"\xd0\xcf\x11\xe0": "an Office document: save it as text, CSV or JSON lines",
+    b"SQLite format 3\0": "a database of SQLite: write its table as CSV, sqlite3 -csv -header",
     b"\x89PNG": "a picture",
     b"\xff\xd8\xff": "a picture",
-    b"{\\rtf": "a document in Rich Text Format",
-}
-_POINTER = b"version https://git-lfs.github.com/spec/"
-_SAID = {
-    "text": "text",
-    "html": "HTML",
-    "json": "JSON",
-    "jsonl": "JSON lines",
-    "csv": "CSV",
-    "tsv": "TSV",
-    "parquet": "Parquet",
-    "arrow": "Arrow",
+    b"{\\rtf": "a document in Rich Text Format: save it as text",
+    b"version https://git-lfs.github.com/spec/": "a pointer of Git LFS: get the file itself, git lfs pull",
 }
 _PAGE = re.compile(r"\s*(<\?xml[^>]*>\s*)?(<!--.*?-->\s*)*<(!doctype\s+html|html|head|body)\b", re.I | re.S)
+# An object with a name, or a list of these or of lists of texts.
+_JSON = re.compile(r'\s*(?:(?:\[\s*)?\{\s*"(?:[^"\\\n]|\\.)*"\s*:|\[\s*\[\s*")')
+_LIST_OF_RECORDS = re.compile(r"\[\s*(?:[\[{]|$)")
+_AROUND_VALUES = " \t\ufeff\r\x1e"
+_NUMBERED = re.compile(r"\ufeff?(\d{1,12})\t[^\t]+$")
+_LEAST_NUMBERED = 3
 _MARKS = ((b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be"), (b"\xef\xbb\xbf", "utf-8"))
 
 
-@dataclass(frozen=True)
-class Form:
-    """How a file is read.
-
-    Attributes:
-        kind: one of the values of `inputs.FORMATS`.
-        note: a warning, where its content contradicts its name.
-        wrong: why it is not read at all, and the remedy.
-    """
-
-    kind: str
-    note: str = ""
-    wrong: str = ""
-
-
-def form_of(path: str, wanted: Sequence[str]) -> Form:
-    """What a file is; what its name says, if it cannot be read.
+def form_of(path: str, wanted: Sequence[str]) -> str:
+    """What a file is: one of the values of `inputs.FORMATS`; what its name says, if it cannot be read.
 
     Args:
-        wanted: the fields that hold text; a file that is named .txt is a table only if it has one.
+        wanted: the fields that hold text, or the numbers of columns.
+
+    Raises:
+        BrimfulError: its first bytes contradict its name, or are of a form that is not read.
     """
     try:
         state = os.stat(path)
-        return _form(path, tuple(wanted), state.st_size, state.st_mtime_ns)
+        kind, refusal = _form(path, tuple(wanted), state.st_size, state.st_mtime_ns)
     except OSError:
-        return Form(format_of(path))
+        return format_of(path)
+    if refusal:
+        raise BrimfulError(f"{path} {refusal}")
+    return kind
+
+
+def require_forms(inputs: Iterable[Input], wanted: Sequence[str]) -> None:
+    """Refuse files before any is read.
+
+    Raises:
+        BrimfulError: as `form_of`, of the first of them; it counts the others.
+    """
+    refused = []
+    for item in inputs:
+        try:
+            form_of(item.path, wanted)
+        except BrimfulError as error:
+            refused.append(str(error))
+    if refused:
+        others = len(refused) - 1
+        more = f" ({others:,} more of the files are refused, too)" if others else ""
+        raise BrimfulError(f"{refused[0]}{more}")
 
 
 @lru_cache(maxsize=4096)
-def _form(path: str, wanted: tuple[str, ...], size: int, modified: int) -> Form:
+def _form(path: str, wanted: tuple[str, ...], size: int, modified: int) -> tuple[str, str]:
+    """The kind of a file, and why it is refused."""
     named = format_of(path)
-    head = b""
-    for chunk in read_chunks(path, Counter()):
-        head += chunk[:_HEAD]
-        if len(head) >= _HEAD:
-            break
-    for magic, kind in _TABLES.items():
+    head = _read_head(path)
+    for magic, kind in _COLUMNS.items():
         if head.startswith(magic):
-            return Form(kind) if kind == named else _contradiction(named, kind)
+            return kind, "" if kind == named else _name_it(path, kind)
     for magic, what in _FOREIGN.items():
         if head.startswith(magic):
-            return Form(named, wrong=f"is {what}, not {_SAID[named]}: save it as text, CSV or JSON lines")
-    if head.startswith(_POINTER):
-        return Form(
-            named, wrong=f"is a pointer of Git LFS, not {_SAID[named]}: get the file itself, git lfs pull"
-        )
+            return named, f"is {what}"
     if named in ("parquet", "arrow", "html"):
-        return Form(named)
+        return named, ""
     text = _decoded(head)
     if named in _RECORDS and _PAGE.match(text):
-        return Form(named, wrong=f"is an HTML page, not {_SAID[named]}: was it downloaded as it should be?")
-    kind = _kind(text, named, wanted, complete=len(head) < _HEAD)
-    if kind == named or {kind, named} == {"json", "jsonl"}:
-        return Form(kind)
-    return _contradiction(named, kind)
+        return named, f"is an HTML page, not {_RECORDS[named]}: was it downloaded as it should be?"
+    lines = [line.removesuffix("\r") for line in text.split("\n") if line.strip()]
+    if len(head) == _HEAD_BYTES:
+        lines = lines[:-1] or lines  # the last one may be cut
+    if named in ("json", "jsonl"):
+        return _json_form(lines, named, wanted, is_whole=len(head) < _HEAD_BYTES), ""
+    if kind := _json_under_another_name(lines):
+        return named, _name_it(path, kind)
+    return _text_form(path, text, lines, wanted) if named == "text" else (named, "")
 
 
-def _contradiction(named: str, kind: str) -> Form:
-    return Form(kind, note=f"is {_SAID[kind]}, not {_SAID[named]}, and is read so")
+def _read_head(path: str) -> bytes:
+    head = b""
+    for chunk in read_chunks(path, Counter()):
+        head += chunk[:_HEAD_BYTES]
+        if len(head) >= _HEAD_BYTES:
+            break
+    return head[:_HEAD_BYTES]
 
 
 def _decoded(head: bytes) -> str:
@@ -107,41 +116,10 @@ def _decoded(head: bytes) -> str:
     return head.decode("utf-8", "replace")
 
 
-def _kind(text: str, named: str, wanted: tuple[str, ...], *, complete: bool) -> str:
-    lines = [line for line in text.split("\n") if line.strip()]
-    if not complete:
-        lines = lines[:-1] or lines
-    if not lines:
-        return named
-    begin = lines[0].lstrip(" \t\ufeff\r\x1e")[:1]
-    if named not in ("json", "jsonl") and begin not in ("{", "["):
-        return _delimited(lines, wanted) if named == "text" else named
-    first, second = (_value(line) for line in [*lines, ""][:2])
-    if named in ("json", "jsonl"):
-        if first is None and begin in ("{", "["):
-            is_long = not complete and len(lines) == 1
-            is_broken = begin == "{" and lines[0].rstrip()[-1] not in "{[," and _has_record(lines[1:])
-            return "jsonl" if is_broken else named if is_long and begin == "{" else "json"
-        if isinstance(first, list) and first and isinstance(first[0], dict | list):
-            return "json"
-        if len(lines) > 1:
-            return "jsonl" if lines[1].lstrip()[:1] == begin or type(first) is type(second) else named
-        # A line alone is a record, or holds some.
-        if not isinstance(first, dict) or any(name in first for name in wanted):
-            return named
-        return "json" if any(isinstance(value, list | dict) for value in first.values()) else named
-    if isinstance(first, dict) and isinstance(second, dict):
-        kind = "jsonl"
-    elif begin == "[" and isinstance(record := _first_of(text), dict):
-        kind, first = "json", record
-    else:
-        return named
-    return kind if named != "text" or any(isinstance(first.get(name), str) for name in wanted) else named
-
-
-def _has_record(lines: list[str]) -> bool:
-    """Whether one of the first lines is a record, so that those before it are broken."""
-    return any(line[0] == "{" and isinstance(_value(line), dict) for line in lines[:_LOOKED_AT])
+def _name_it(path: str, kind: str) -> str:
+    stem, compression = os.path.splitext(path) if split_suffix(path)[1] else (path, "")
+    name = os.path.basename(f"{os.path.splitext(stem)[0]}.{kind}{compression}")
+    return f"is {_NAMES[kind]}: name it {visible(shlex.quote(name))}"
 
 
 def _value(line: str) -> object:
@@ -151,26 +129,56 @@ def _value(line: str) -> object:
         return None
 
 
-def _first_of(text: str) -> object:
-    """The first element of a list."""
-    rest = text[text.index("[") + 1 :].lstrip()
-    try:
-        value, end = json.JSONDecoder().raw_decode(rest)
-    except (ValueError, RecursionError):
-        return None
-    return value if rest[end:].lstrip()[:1] in (",", "]") else None
+def _is_json(line: str) -> bool:
+    return isinstance(_value(line), dict | list)
 
 
-def _delimited(lines: list[str], wanted: tuple[str, ...]) -> str:
-    """ "tsv" or "csv", if the first line is a header with a column that is wanted, or columns are wanted by
-    number and all lines have as many tabs; otherwise "text"."""
-    if len(lines) < 3:
-        return "text"
+def _json_under_another_name(lines: list[str]) -> str:
+    """ "jsonl", "json", or nothing, by the first lines of a file that is named otherwise."""
+    first, second = ([line.strip(_AROUND_VALUES) for line in lines] + ["", ""])[:2]
+    if not _is_json(first):
+        return "json" if _JSON.match("\n".join(lines)) else ""
+    if _is_json(second) or (not second and _JSON.match(first)):
+        return "json" if _LIST_OF_RECORDS.match(first) else "jsonl"
+    return ""
+
+
+def _json_form(lines: list[str], named: str, wanted: tuple[str, ...], *, is_whole: bool) -> str:
+    """ "jsonl" where each line is a value, which can be read line by line; else "json"."""
+    first, second = ([line.strip(_AROUND_VALUES) for line in lines] + ["", ""])[:2]
+    if _LIST_OF_RECORDS.match(first):
+        return "json"
+    if not second:  # one object is a record, or holds some
+        value = _value(first)
+        is_record = isinstance(value, dict) and any(name in value for name in wanted)
+        return "json" if is_whole and first.startswith("{") and not is_record else named
+    # A broken line does not make a file another form.
+    if first[0] in "{[" and first[0] == second[0]:
+        return "jsonl" if _is_json(first) or _is_json(second) else "json"
+    return "json" if first[0] in "{[" else named
+
+
+def _text_form(path: str, text: str, lines: list[str], wanted: tuple[str, ...]) -> tuple[str, str]:
+    """A .txt file is prose, unless it holds many texts or a table, or columns are wanted by number and all
+    lines have as many tabs."""
+    if many_texts := find_many_texts(text):
+        return "text", many_texts.refuse(path, split_suffix(path)[1])
     tabs = {line.count("\t") for line in lines}
-    if any(name.isdecimal() for name in wanted) and len(tabs) == 1 and tabs != {0}:
-        return "tsv"
-    for form, delimiter in (("tsv", "\t"), ("csv", ",")):
-        names = [name.strip('" \r') for name in lines[0].split(delimiter)]
-        if len(names) > 1 and {*wanted} & {*names}:
-            return form
-    return "text"
+    if any(name.isdecimal() for name in wanted) and len(lines) > 2 and len(tabs) == 1 and tabs != {0}:
+        return "tsv", ""
+    if _are_numbered(lines):
+        return "text", "numbers its lines: --read.field 2 (of tables --columns.text 2) reads the text behind"
+    for kind, delimiter in (("tsv", "\t"), ("csv", ",")):
+        header = [name.strip('"\ufeff ') for name in lines[0].split(delimiter)] if lines else []
+        has_rows = len(lines) > 2 and all(line.count(delimiter) >= len(header) - 1 for line in lines[1:3])
+        if has_rows and len(header) > 1 and {*header} & {*wanted}:
+            return "text", _name_it(path, kind)
+    return "text", ""
+
+
+def _are_numbered(lines: list[str]) -> bool:
+    """Whether lines begin with 1, 2, 3 ... and a tab, and have no other tab."""
+    numbers = [match and int(match[1]) for match in map(_NUMBERED.match, lines)]
+    if len(numbers) < _LEAST_NUMBERED or numbers[0] is None:
+        return False
+    return numbers == list(range(numbers[0], numbers[0] + len(numbers)))

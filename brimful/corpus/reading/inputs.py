@@ -13,6 +13,7 @@ from pathlib import Path
 from brimful.base.console import visible, warn
 from brimful.base.errors import BrimfulError
 from brimful.corpus.reading.failures import check_machine
+from brimful.corpus.reading.many_texts import find_many_texts
 
 FORMATS = {
     ".txt": "text",
@@ -30,6 +31,7 @@ FORMATS = {
 _RECORDS = ("state.json", "dataset_info.json", "dataset_dict.json")
 # Suffixes of files that were left out, in the line that says so.
 _SHOWN = 8
+_HEAD_BYTES = 1 << 14
 COMPRESSIONS = (".gz", ".zst", ".bz2", ".xz", ".zip")
 
 
@@ -111,10 +113,23 @@ def _files_below(folder: str, left_out: Counter[str]) -> Iterator[str]:
             is_cache = kind == ".arrow" and name.startswith(("cache-", "indices", "tmp"))
             if is_cache or name.startswith(".") or name in _RECORDS:
                 continue
-            if kind in FORMATS:
-                yield os.path.join(parent, name)
+            path = os.path.join(parent, name)
+            # wikiextractor writes wiki_00, mail programs write Inbox: such a file is refused by name.
+            if kind in FORMATS or (not kind and _holds_many_texts(path)):
+                yield path
             elif stored is None:
                 left_out["".join(split_suffix(name)) or "no suffix"] += 1
+
+
+def _holds_many_texts(path: str) -> bool:
+    if not os.path.isfile(path):
+        return False
+    try:
+        with open(path, "rb") as file:
+            head = file.read(_HEAD_BYTES)
+    except OSError:
+        return False
+    return find_many_texts(head.decode("utf-8", "replace")) is not None
 
 
 def _say_left_out(left_out: Counter[str]) -> None:

@@ -2,6 +2,7 @@
 list of records in an object, columns of `datasets` and pandas, SQuAD's paragraphs."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
@@ -11,8 +12,9 @@ from brimful.corpus.reading.faults import CUT_JSON, NOT_JSON, NOT_RECORD, REPEAT
 
 # A value of more characters is no record; a file in which records are not found one by one is held whole.
 LONGEST = 1 << 28
-_SPACE = " \t\n\r\ufeff\x1e"
-_END = object()
+_READ_CHARACTERS = 1 << 16
+# White space, byte order marks, and the mark before each value of a JSON text sequence.
+_SPACES = re.compile("[ \t\n\r\ufeff\x1e]*")
 
 
 class _Repeated(dict[str, Any]):
@@ -65,22 +67,20 @@ def json_records(
         chunks: the file's text.
         wanted: the names of columns that are looked for.
     """
-    values = _Values(chunks, report)
-    first = next(values, _END)
-    if first is _END:
-        return
     named = Named(wanted)
-    for number, row in enumerate(_rows(first, values, wanted, report), 1):
+    for number, row in enumerate(_rows(_values(_Text(chunks), report), wanted, report), 1):
         record = named.record(row, number, report)
         if record is not None:
             yield number, record
 
 
 class Named:
-    """Gives names to rows that are lists: those of a first row with a column that is wanted, or numbers."""
+    """Gives names to rows that are lists: those of a first row with a column that is wanted, or numbers where
+    a number is wanted. Else a list of texts is a document, as in files of sentences for BERT."""
 
     def __init__(self, wanted: Sequence[str]) -> None:
         self._wanted = wanted
+        self._numbers = [name for name in wanted if name.isdecimal()]
         self._header: list[str] | None = None
 
     def record(self, row: Any, number: int, report: Report) -> dict[str, Any] | str | None:
@@ -91,8 +91,16 @@ class Named:
                 self._header = row if is_header else []
                 if is_header:
                     return None
-            names = self._header or [str(place) for place in range(1, len(row) + 1)]
-            return dict(zip(names, row, strict=False))
+            if self._header:
+                return dict(zip(self._header, row, strict=False))
+            if row and all(isinstance(each, str) for each in row):
+                if not self._numbers:
+                    report.note("has lists of sentences, joined by line ends")
+                    return "\n".join(row)
+                if len(row) > len(self._numbers):
+                    columns = " and ".join(self._numbers)
+                    report.note(f"has lists of texts, of which only column {columns} is read")
+            return {str(place): each for place, each in enumerate(row, 1)}
         if isinstance(row, dict):
             check_keys(row, number, report)
             return row
@@ -103,17 +111,15 @@ class Named:
         return None
 
 
-def _rows(first: Any, values: "_Values", wanted: Sequence[str], report: Report) -> Iterator[Any]:
-    """The rows of a file whose first value is this; of a list, the first element."""
-    if values.in_list:
-        for value in chain([first], values):
-            yield from _paragraphs(value, wanted)
-        return
-    second = next(values, _END)
-    if second is not _END or not isinstance(first, dict):
-        yield from chain([first], [] if second is _END else [second], values)
-    else:
+def _rows(values: Iterator[tuple[Any, bool]], wanted: Sequence[str], report: Report) -> Iterator[Any]:
+    """The rows of a file with these values."""
+    first, is_in_list = next(values, (None, False))
+    second = next(values, None)
+    if second is None and isinstance(first, dict) and not is_in_list:
         yield from rows_of_object(first, wanted, report)
+        return
+    for value, is_element in chain([(first, is_in_list)], filter(None, [second]), values):
+        yield from _paragraphs(value, wanted) if is_element else [value]
 
 
 def rows_of_object(value: dict[str, Any], wanted: Sequence[str], report: Report) -> Iterator[Any]:
@@ -164,89 +170,95 @@ def _paragraphs(value: Any, wanted: Sequence[str]) -> Iterator[Any]:
         yield value
 
 
-class _Values:
+def _values(text: "_Text", report: Report) -> Iterator[tuple[Any, bool]]:
     """The values of a text, one after the other; where it is a list, or several, their elements.
 
+    Returns:
+        each value, and whether it is an element.
+    """
+    count, in_lists, is_open = 0, False, False
+    while mark := text.mark():
+        why = ""
+        if mark == "[" and not is_open and (in_lists or not count):
+            in_lists = is_open = True
+        elif mark == "]" and is_open:
+            is_open = False
+        elif mark != ",":  # commas stand between elements, also where a list lacks its brackets
+            if in_lists and not is_open:
+                why = "is not JSON: a list is expected"
+            try:
+                value = None if why else text.value()
+            except (ValueError, RecursionError) as error:
+                why = what_is_wrong(error, text.held)
+            if why:
+                report.lose(CUT_JSON, count + 1, f"{why} (line {text.line:,})")
+                return
+            count += 1
+            yield value, in_lists
+            continue
+        text.at += 1
+    if is_open:
+        report.lose(CUT_JSON, count + 1, f"is not JSON: its list is not closed (line {text.line:,})")
+
+
+class _Text:
+    """A text of which a part is held: from where reading stands to about where it will be looked at.
+
     Attributes:
-        in_list: whether the text is a list; known after the first value.
+        held: the part.
+        at: where reading stands in it.
     """
 
-    def __init__(self, chunks: Iterator[str], report: Report) -> None:
+    def __init__(self, chunks: Iterator[str]) -> None:
+        self.held = ""
+        self.at = 0
         self._chunks = chunks
-        self._report = report
-        self._text = ""
-        self._at = 0
-        self._line = 1
+        self._lines_before = 0
         self._is_whole = False
-        self._is_open = False
-        self._count = 0
-        self.in_list = False
 
-    def __iter__(self) -> Iterator[Any]:
-        return self
+    @property
+    def line(self) -> int:
+        """The line where reading stands, from 1."""
+        return 1 + self._lines_before + self.held.count("\n", 0, self.at)
 
-    def __next__(self) -> Any:
-        mark = self._mark()
-        self.in_list = self.in_list or (mark == "[" and not self._count)
-        while mark and self.in_list and (mark in ",]" or not self._is_open):
-            if (mark == "[") == self._is_open and mark != ",":
-                self._lose("is not JSON: a list is expected")
-            self._is_open = mark != "]" and (self._is_open or mark == "[")
-            self._at += 1
-            mark = self._mark()
-        while mark == "," and self._count and not self.in_list:  # what is left of a list without brackets
-            self._at += 1
-            mark = self._mark()
-        if not mark:
-            if self._is_open:
-                self._lose("is not JSON: its list is not closed")
-            raise StopIteration
-        value = self._value()
-        self._count += 1
-        return value
-
-    def _lose(self, why: str) -> None:
-        line = self._line + self._text.count("\n", 0, self._at)
-        self._report.lose(CUT_JSON, self._count + 1, f"{why} (line {line:,})")
-        self._at, self._text, self._is_open = 0, "", False
-        self._chunks = iter(())
-        raise StopIteration
-
-    def _mark(self) -> str:
+    def mark(self) -> str:
         """The next character that is no white space; empty at the end."""
         while True:
-            rest = len(self._text)
-            while self._at < rest and self._text[self._at] in _SPACE:
-                self._at += 1
-            if self._at < rest:
-                return self._text[self._at]
+            self.at = _SPACES.match(self.held, self.at).end()  # type: ignore[union-attr]
+            if self.at < len(self.held):
+                return self.held[self.at]
             if self._is_whole:
                 return ""
             self._read_on()
 
+    def value(self) -> Any:
+        """The value that begins here.
+
+        Raises:
+            ValueError: it is not JSON; `at` is where.
+            RecursionError: it is nested too deeply.
+        """
+        while True:
+            try:
+                value, end = _DECODER.raw_decode(self.held, self.at)
+            except json.JSONDecodeError as error:
+                if self._is_whole or len(self.held) >= LONGEST:
+                    self.at = error.pos
+                    raise
+            else:
+                # A number may go on in the next chunk.
+                if end < len(self.held) or self._is_whole:
+                    self.at = end
+                    return value
+            self._read_on()
+
     def _read_on(self) -> None:
         """Hold twice as much, without what has been read."""
-        held = self._text[self._at :]
-        self._line += self._text.count("\n", 0, self._at)
-        parts, wanted = [held], max(len(held), 1 << 16)
+        self._lines_before += self.held.count("\n", 0, self.at)
+        parts = [self.held[self.at :]]
+        wanted = max(len(parts[0]), _READ_CHARACTERS)
         while wanted > 0 and (chunk := next(self._chunks, "")):
             parts.append(chunk)
             wanted -= len(chunk)
         self._is_whole = wanted > 0
-        self._text, self._at = "".join(parts), 0
-
-    def _value(self) -> Any:
-        while True:
-            try:
-                value, end = _DECODER.raw_decode(self._text, self._at)
-            except (ValueError, RecursionError) as error:
-                is_cut = isinstance(error, json.JSONDecodeError) and not self._is_whole
-                if is_cut and len(self._text) < LONGEST:
-                    self._read_on()
-                    continue
-                self._at = getattr(error, "pos", self._at)
-                self._lose(what_is_wrong(error, self._text))
-            if end < len(self._text) or self._is_whole:
-                self._at = end
-                return value
-            self._read_on()
+        self.held, self.at = "".join(parts), 0

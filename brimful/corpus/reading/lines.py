@@ -1,9 +1,8 @@
 r"""Bytes -> text in runs of whole lines: charsets, byte order marks, line ends, bad bytes, endless lines.
 
 \n, \r\n and \r end a line of every file, and become \n. Line ends of Unicode (UTS #18, RL1.6: also \v, \f,
-U+0085, U+2028, U+2029) end a line of a text. They end a row of a table if its first row ends in one; else,
-and in JSON, they occur within texts. A byte order mark at the beginning of a line, or of a field of a table,
-is no text: `cat` leaves some.
+U+0085, U+2028, U+2029) end a line of a text; in tables and JSON they occur within texts. A byte order mark at
+the beginning of a line, or of a field of a table, is no text: `cat` leaves some.
 
 Where runs are cut depends on the file alone, so the text of a span does not depend on where the span begins.
 """
@@ -31,7 +30,6 @@ _LONE_RETURN = re.compile(rb"\r(?!\n)")
 _MARK = re.compile("^\ufeff+", re.MULTILINE)
 _FIELD_MARK = re.compile('(?:^|(?<=[\t,;|"]))\ufeff+', re.MULTILINE)
 UNICODE_END = re.compile("[\v\f\x85\u2028\u2029]")
-_FIRST_END = re.compile("[\n\r\v\f\x85\u2028\u2029]")
 
 _PAGE = re.compile(rb"\s*<(?:!doctype\s+html|html|\?xml)\b", re.IGNORECASE)
 
@@ -95,7 +93,7 @@ def read_runs(
         run: a run ends with the line that reaches a multiple of this many bytes.
         longest: a line is cut at a multiple of `longest` bytes of the file if no line ended in the `longest`
             bytes before. Only such a run does not end in \n.
-        too_long: the issue that counts lines that were cut.
+        too_long: the issue that counts lines that were cut; empty where a cut changes nothing.
         kind: the format of the file, if not that of its suffix.
     """
     chunks = read_chunks(span.path, issues)
@@ -105,10 +103,8 @@ def read_runs(
     kind = kind or format_of(span.path)
     is_page = kind == "html" or (kind == "text" and bool(_PAGE.match(head)))
     found = _recognised(head, encoding, is_page, Counter() if span.begin else issues)
-    others_end, alone = _unicode_ends(head, found, kind)
-    unify = (lambda text: _unify(text, boundary.paragraph if boundary else "\n")) if others_end else str
-    by_byte = found.byte_lines and not alone
-    dividable = boundary and by_byte and not split_suffix(span.path)[1]
+    paragraph_end = boundary.paragraph if boundary else "\n"
+    dividable = boundary and found.byte_lines and not split_suffix(span.path)[1]
     if span.begin and not dividable:
         return
     if _is_binary(head[:HEAD], found):
@@ -117,8 +113,8 @@ def read_runs(
         return
     begin = 0
     chunks = chain([head], chunks)
-    if not by_byte:
-        chunks, found = _in_utf8(map(unify, _decode(chunks, found, issues)), issues), _UTF8
+    if not found.byte_lines:
+        chunks, found = _in_utf8(_decode(chunks, found, issues), issues), _UTF8
     elif boundary and dividable and (span.begin or span.end is not None):
         begin, end = _align(span, boundary)
         chunks = read_range(span.path, begin, end)
@@ -128,7 +124,9 @@ def read_runs(
             if "\ufeff" in text:
                 text = (_FIELD_MARK if kind in ("csv", "tsv") else _MARK).sub("", text)
             count_nonsense(text, issues)
-        if text := unify(text):
+        if kind == "text":
+            text = _unify(text, paragraph_end)
+        if text:
             yield text
 
 
@@ -146,18 +144,6 @@ def _recognised(head: bytes, encoding: str, is_page: bool, issues: Counter[str])
     issue = f"{READ_AS}{found.name}, as its bytes say, not as {declared.name}; bytes beyond ASCII"
     count(issues, issue, beyond_ascii(sample) or len(sample), first_beyond_ascii(sample, found))
     return found
-
-
-def _unicode_ends(head: bytes, charset: Charset, kind: str) -> tuple[bool, bool]:
-    """Whether the other line ends of Unicode end a line of the file, and whether they alone do."""
-    if kind not in ("text", "csv", "tsv"):
-        return False, False
-    has_others = b"\n" in head or b"\r" in head
-    if kind == "text" and has_others:
-        return True, False
-    first = _FIRST_END.search(Decoder(charset).decode(head))
-    found = first is not None and first[0] not in "\n\r"
-    return found or kind == "text", found and not has_others
 
 
 def _unify(text: str, paragraph: str) -> str:
@@ -221,7 +207,8 @@ def _whole_lines(
                 goal = (at // run + 1) * run
                 limit = -(-goal // longest) * longest + longest
             elif at == limit:
-                issues[too_long] += not within_long
+                if too_long and not within_long:
+                    issues[too_long] += 1
                 yield b"".join(parts)
                 parts, within_long = [], True
                 limit += longest

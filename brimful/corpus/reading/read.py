@@ -13,11 +13,11 @@ suffix                  documents                                         divide
 .arrow                  column `field`; as `datasets` saves, or a file    no
 ======================  ================================================  ===============================
 
-A file whose content contradicts its name is read as its content is. Rows are divided as the file shows
+A file whose content contradicts its name is refused (`forms`). Rows are divided as the file shows
 (`dialects`). Each may end in .gz, .zst, .bz2, .xz or .zip, and is then not divided.
 
-Only what the user can put right stops the run: a missing field, an archive of several files, a full or
-failing disk. A damaged file yields its documents up to the damage.
+Only what the user can put right stops the run: a file of another form, a missing field, an archive of several
+files, a full or failing disk. A damaged file yields its documents up to the damage.
 """
 
 import json
@@ -93,15 +93,10 @@ def read_documents(span: Span, config: ReadConfig, issues: Counter[str]) -> Iter
     The text may hold U+0000 and U+FFFD, but no lone surrogates.
 
     Raises:
-        BrimfulError: the file's records lack the field that holds the text, or this machine failed.
+        BrimfulError: the file is of another form than its name says, its records lack the field that holds
+            the text, or this machine failed.
     """
-    form = form_of(span.path, [config.field])
-    kind = form.kind
-    if form.wrong:
-        issues[f"{form.wrong} (skipped)"] += 1
-        return iter(())
-    if form.note and not span.begin:
-        issues[form.note] += 1
+    kind = form_of(span.path, [config.field])
     if kind == "html":
         return _html(span, config, issues)
     if kind == "text":
@@ -153,7 +148,7 @@ def _pieces(
         boundary=boundary,
         run=run,
         longest=LONGEST_PIECE,
-        too_long="line longer than 4 MB, cut",
+        too_long="" if ends else "line longer than 4 MB, cut",  # JSON may be cut anywhere
     )
     for text in reporting(runs, span.path, issues):
         count_nul(text, issues)
@@ -295,7 +290,7 @@ def _json_parser(field: str) -> Callable[[str], Any]:
 
 
 def _sheet(span: Span, config: ReadConfig, issues: Counter[str]) -> Iterator[Raw]:
-    kind = form_of(span.path, [config.field]).kind
+    kind = form_of(span.path, [config.field])
     is_whole = span == Span(path=span.path)
     boundary = LINE if kind == "tsv" or not is_whole else None
     # The beginning of the file tells how its spans are read.
@@ -356,7 +351,7 @@ def _with_ends(
 
 
 def _column(span: Span, config: ReadConfig, issues: Counter[str]) -> Iterator[Raw]:
-    kind = form_of(span.path, [config.field]).kind
+    kind = form_of(span.path, [config.field])
     return reporting(read_column(span, kind, config.field, issues), span.path, issues)
 
 

@@ -2,17 +2,15 @@
 
 import mmap
 import os
-import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import count
 from typing import Any
 
 from brimful.base.errors import BrimfulError, nearest
 from brimful.base.storage import require_utf8
 from brimful.base.system import forget_read
-from brimful.corpus.reading.archives import compression_of, read_chunks
+from brimful.corpus.reading.archives import compression_of
 from brimful.corpus.reading.failures import check_machine
 from brimful.corpus.reading.faults import Counting
 from brimful.corpus.reading.inputs import Span
@@ -23,6 +21,7 @@ BATCH_BYTES = 1 << 24
 # Pages that were read of a mapped file count as memory of the process until they are released.
 HELD_BYTES = 1 << 26
 # A stream ends with a length of 0. Without it, the file may have been cut between two messages.
+_ARROW = b"ARROW1"
 _END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 
 
@@ -50,70 +49,72 @@ def read_column(span: Span, kind: str, field: str, issues: Counter[str]) -> Iter
             Or this machine failed, not the file.
         OSError: the file cannot be read at all.
     """
-    with plain_file(span.path, issues) as file:
-        try:
-            yield from (_parquet if kind == "parquet" else _arrow)(file, span, field, issues)
-        except UnicodeDecodeError as error:
-            raise OSError(0, "names of its columns are damaged") from error
+    report = Counting(issues)
+    require_plain(span.path)
+    try:
+        for begin, column in (_parquet if kind == "parquet" else _arrow)(span, field, issues):
+            for number, value in enumerate(_values(plain_column(column), issues), begin):
+                text = joined(value, report) if isinstance(value, list) else value
+                if text is None:
+                    issues[f"records without a text {field!r}"] += 1
+                else:
+                    yield number, text
+    except UnicodeDecodeError as error:
+        raise OSError(0, "names of its columns are damaged") from error
 
 
-@contextmanager
-def plain_file(path: str, issues: Counter[str]) -> Iterator[str]:
-    """The path of the file, unpacked where it is compressed: both formats need random access."""
+def require_plain(path: str) -> None:
+    """Refuse a file that is compressed as a whole: both formats need random access, and compress themselves.
+
+    Raises:
+        BrimfulError: it is, or its name is not UTF-8.
+        OSError: it cannot be read.
+    """
     require_utf8(path)
     with open(path, "rb"):  # its error is clearer than pyarrow's
         pass
-    if not compression_of(path):
-        yield path
-        return
-    with _unpacking(path):
-        unpacked = tempfile.NamedTemporaryFile(buffering=0)  # noqa: SIM115
-    with unpacked:
-        for chunk in read_chunks(path, issues):
-            with _unpacking(path):
-                while chunk:
-                    chunk = chunk[unpacked.write(chunk) :]
-        yield unpacked.name
-
-
-@contextmanager
-def _unpacking(path: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        place = tempfile.tempdir or "a temporary folder"  # None: no place was found
+    if compression := compression_of(path):
+        program = {".gz": "gzip -d", ".zst": "zstd -d", ".bz2": "bzip2 -d", ".xz": "xz -d"}
         raise BrimfulError(
-            f"cannot unpack {path} into {place}: {error.strerror};"
-            " set TMPDIR to a larger place, or decompress it first"
-        ) from error
+            f"{path}: Parquet and Arrow files are read as they are: {program.get(compression, 'unzip')}"
+            f" {os.path.basename(path)}"
+        )
 
 
-def _parquet(file: str, span: Span, field: str, issues: Counter[str]) -> Iterator[tuple[int, str]]:
+def _parquet(span: Span, field: str, issues: Counter[str]) -> Iterator[tuple[int, Any]]:
+    """Parts of the column, each with the number of its first row. A damaged row group costs no other."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    try:
-        table = pq.ParquetFile(file, pre_buffer=False, buffer_size=1 << 20)
-    except (pa.ArrowException, OSError) as error:
-        check_machine(error, span.path)
-        raise OSError(0, "not a Parquet file, or damaged") from error
+    with _opening("a Parquet", span.path):
+        table = pq.ParquetFile(span.path, pre_buffer=False, buffer_size=1 << 20)
     with table:
         _check_column(table.schema_arrow, field, span, issues)
-        groups = table.num_row_groups
         begin = 0
-        for number in range(span.begin, groups if span.end is None else min(span.end, groups)):
+        for number in range(table.num_row_groups)[span.begin : span.end]:
             group = table.metadata.row_group(number)
             rows = max(1, min(MOST_ROWS, BATCH_BYTES * group.num_rows // (column_bytes(group, field) + 1)))
             at = begin
             try:
                 for batch in table.iter_batches(rows, row_groups=[number], columns=[field]):
                     for part in _parts(batch.column(0)):
-                        yield from _texts(part, at, field, issues)
+                        yield at, part
                         at += len(part)
             except (pa.ArrowException, OSError) as error:
                 check_machine(error, span.path)
                 issues["row group damaged, its rest lost"] += 1
             begin += group.num_rows
+
+
+@contextmanager
+def _opening(form: str, path: str) -> Iterator[None]:
+    import pyarrow as pa
+
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        check_machine(error, path)
+        raise OSError(0, f"not {form} file, or damaged") from error
 
 
 def column_bytes(group: Any, field: str) -> int:
@@ -125,39 +126,45 @@ def column_bytes(group: Any, field: str) -> int:
     return group.total_byte_size
 
 
-def _arrow(file: str, span: Span, field: str, issues: Counter[str]) -> Iterator[tuple[int, str]]:
+def _arrow(span: Span, field: str, issues: Counter[str]) -> Iterator[tuple[int, Any]]:
+    """Parts of the column, each with the number of its first row."""
     import pyarrow as pa
 
-    if not os.path.getsize(file):
+    if not os.path.getsize(span.path):
         return
-    with open(file, "rb") as opened:
+    with open(span.path, "rb") as opened:
         memory = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
-    source = pa.BufferReader(memory)
-    is_file = memory[:6] == b"ARROW1"
-    if not is_file and memory[-len(_END_OF_STREAM) :] != _END_OF_STREAM:
+    if memory[:6] != _ARROW and memory[-len(_END_OF_STREAM) :] != _END_OF_STREAM:
         issues["no end mark, perhaps cut short"] += 1
-    try:
-        reader = pa.ipc.open_file(source) if is_file else pa.ipc.open_stream(source)
-    except (pa.ArrowException, OSError) as error:
-        check_machine(error, span.path)
-        raise OSError(0, "not an Arrow file, or damaged") from error
-    index = _check_column(reader.schema, field, span, issues)
+    with _opening("an Arrow", span.path):
+        schema, batches = _arrow_batches(pa.BufferReader(memory))
+    index = _check_column(schema, field, span, issues)
     begin = held = 0
     try:
-        for number in range(reader.num_record_batches) if is_file else count():
-            batch = reader.get_batch(number) if is_file else reader.read_next_batch()
+        for batch in batches:
             for part in _parts(batch.column(index)):
-                yield from _texts(part, begin, field, issues)
+                yield begin, part
                 begin += len(part)
                 held += part.nbytes
                 if held >= HELD_BYTES:
                     forget_read(memory)
                     held = 0
-    except StopIteration:
-        return
     except (pa.ArrowException, OSError) as error:
         check_machine(error, span.path)
         issues["file damaged, its rest lost"] += 1
+
+
+def _arrow_batches(source: Any) -> tuple[Any, Iterator[Any]]:
+    """The schema and the batches of a file, or of a stream that was saved."""
+    import pyarrow as pa
+
+    is_file = source.read(len(_ARROW)) == _ARROW
+    source.seek(0)
+    if not is_file:
+        stream = pa.ipc.open_stream(source)
+        return stream.schema, iter(stream)
+    reader = pa.ipc.open_file(source)
+    return reader.schema, map(reader.get_batch, range(reader.num_record_batches))
 
 
 def _check_column(schema: Any, field: str, span: Span, issues: Counter[str]) -> int:
@@ -165,7 +172,7 @@ def _check_column(schema: Any, field: str, span: Span, issues: Counter[str]) -> 
     if field not in schema.names:
         raise no_field(span.path, field, schema.names)
     say_columns(schema.names, field, span, Counting(issues))
-    index = schema.names.index(field)
+    index: int = schema.names.index(field)
     if not _may_be_text(schema.types[index]):
         raise BrimfulError(
             f"{span.path}: column {field!r} holds {schema.types[index]}, not text; set --read.field"
@@ -175,34 +182,22 @@ def _check_column(schema: Any, field: str, span: Span, issues: Counter[str]) -> 
 
 def _may_be_text(kind: Any) -> bool:
     """Whether values of a type can be texts, bytes of texts, or lists of these."""
-    import pyarrow as pa
-
-    if isinstance(kind, pa.BaseExtensionType):
-        return _may_be_text(kind.storage_type)
-    if _is_list(kind) or pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
-        return _may_be_text(kind.value_type)
-    return pa.types.is_null(kind) or _is_string(kind) or _is_binary(kind)
+    inner = getattr(kind, "storage_type", None) or getattr(kind, "value_type", None)
+    if inner is not None:
+        return _may_be_text(inner)
+    return str(kind) == "null" or _is_string(kind) or _is_binary(kind)
 
 
 def _is_string(kind: Any) -> bool:
-    import pyarrow as pa
-
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    return str(kind) in ("string", "large_string", "string_view")
 
 
 def _is_binary(kind: Any) -> bool:
-    import pyarrow as pa
-
-    types = pa.types
-    is_plain = types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind)
-    return is_plain or types.is_binary_view(kind)
+    return str(kind).partition("[")[0] in ("binary", "large_binary", "binary_view", "fixed_size_binary")
 
 
 def _is_list(kind: Any) -> bool:
-    import pyarrow as pa
-
-    tests = ("is_list", "is_large_list", "is_fixed_size_list", "is_list_view", "is_large_list_view")
-    return any(getattr(pa.types, test)(kind) for test in tests)
+    return "list" in str(kind).partition("<")[0]
 
 
 def plain_column(column: Any) -> Any:
@@ -232,92 +227,58 @@ def _parts(column: Any) -> Iterator[Any]:
         yield column.slice(begin, at_once)
 
 
-def _texts(column: Any, begin: int, field: str, issues: Counter[str]) -> Iterator[tuple[int, str]]:
-    column = plain_column(column)
-    report = Counting(issues)
-    for number, value in enumerate(_values(column, issues), begin):
-        text = joined(value, report) if isinstance(value, list) else value
-        if text is not None:
-            yield number, text
-        else:
-            issues[f"records without a text {field!r}"] += 1
-
-
 def _values(column: Any, issues: Counter[str]) -> list[Any]:
-    import pyarrow as pa
-
+    """Texts, None where there is none, or lists of these."""
     if _is_list(column.type):
         return [None if row.values is None else _values(plain_column(row.values), issues) for row in column]
-    if pa.types.is_null(column.type):
-        return [None] * len(column)
-    data = column
-    if not _is_binary(column.type):
-        data = column.view(_bytes_of(column.type))
-        data.validate(full=True)  # a wrong offset would reach outside of the file
-        try:
-            return column.to_pylist()
-        except UnicodeDecodeError:
-            pass
-    return [value if value is None else _decoded(value, issues) for value in data.to_pylist()]
+    return [value if value is None else _decoded(value, issues) for value in _bytes(column).to_pylist()]
 
 
-def _bytes_of(kind: Any) -> Any:
-    """The type of the bytes of a type of strings."""
+def _bytes(column: Any) -> Any:
+    """The bytes of the texts of a column. Offsets are checked: a wrong one would reach outside of it."""
     import pyarrow as pa
 
-    kinds = {
-        pa.string(): pa.binary(),
-        pa.large_string(): pa.large_binary(),
-        pa.string_view(): pa.binary_view(),
-    }
-    return kinds[kind]
+    data = column if _is_binary(column.type) else column.cast(pa.large_binary())
+    data.validate(full=True)
+    return data
 
 
 def rows_of_columns(
-    file: str, kind: str, wanted: Sequence[str] | None, path: str
-) -> tuple[list[str], Iterator[dict[str, Any]]]:
-    """The names of all columns of a file, and its rows.
+    path: str, kind: str, wanted: Sequence[str] | None
+) -> tuple[Any, Iterator[dict[str, Any]]]:
+    """The schema of a file, and its rows.
 
     Args:
-        file: the file, unpacked.
         kind: "parquet" or "arrow".
         wanted: the columns that rows have; None: all of them. Of none of them, rows have another one.
-        path: what messages call the file.
 
     Raises:
-        BrimfulError: it is no such file, or damaged; while rows are read: so is a part of it.
+        BrimfulError: it is no such file, is compressed, or damaged; while rows are read: so is a part of it.
     """
     import pyarrow as pa
 
+    require_plain(path)
     try:
-        known, batches = (_parquet_batches if kind == "parquet" else _arrow_batches)(file, wanted)
+        schema, batches = _batches(path, kind, wanted)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise BrimfulError(f"{path} is not {NAMES[kind]} file, or is damaged") from error
-    return known, _rows(batches, kind, path)
+    return schema, _rows(batches, kind, path)
 
 
 NAMES = {"parquet": "a Parquet", "arrow": "an Arrow"}
 
 
-def _parquet_batches(file: str, wanted: Sequence[str] | None) -> tuple[list[str], Iterator[Any]]:
+def _batches(file: str, kind: str, wanted: Sequence[str] | None) -> tuple[Any, Iterator[Any]]:
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    table = pq.ParquetFile(file)
-    known = table.schema_arrow.names
-    return known, table.iter_batches(batch_size=1 << 14, columns=_chosen(known, wanted))
-
-
-def _arrow_batches(file: str, wanted: Sequence[str] | None) -> tuple[list[str], Iterator[Any]]:
-    import pyarrow as pa
-
-    source = pa.memory_map(file)
-    is_file = source.read(6) == b"ARROW1"
-    source.seek(0)
-    reader = pa.ipc.open_file(source) if is_file else pa.ipc.open_stream(source)
-    batches = map(reader.get_batch, range(reader.num_record_batches)) if is_file else iter(reader)
-    known = reader.schema.names
-    chosen = [known.index(name) for name in _chosen(known, wanted)]
-    return known, (batch.select(chosen) for batch in batches)
+    if kind == "parquet":
+        table = pq.ParquetFile(file)
+        schema = table.schema_arrow
+        return schema, table.iter_batches(batch_size=1 << 14, columns=_chosen(schema.names, wanted))
+    schema, batches = _arrow_batches(pa.memory_map(file))
+    chosen = [schema.names.index(name) for name in _chosen(schema.names, wanted)]
+    return schema, (batch.select(chosen) for batch in batches)
 
 
 def _chosen(known: list[str], wanted: Sequence[str] | None) -> list[str]:
@@ -332,10 +293,9 @@ def _rows(batches: Iterator[Any], kind: str, path: str) -> Iterator[dict[str, An
     read = 0
     try:
         for batch in batches:
-            names = batch.schema.names
-            columns = [_strict_values(column) for column in batch.columns]
+            columns = [_strict_values(plain_column(column)) for column in batch.columns]
             for row in zip(*columns, strict=True):
-                yield dict(zip(names, row, strict=True))
+                yield dict(zip(batch.schema.names, row, strict=True))
             read += len(batch)
     except (pa.ArrowException, OSError) as error:
         check_machine(error, path)
@@ -346,18 +306,18 @@ def _rows(batches: Iterator[Any], kind: str, path: str) -> Iterator[dict[str, An
 
 def _strict_values(column: Any) -> list[Any]:
     """The values of a column; bytes that are UTF-8 are text."""
-    column = plain_column(column)
-    if _is_string(column.type):
-        column.view(_bytes_of(column.type)).validate(full=True)
-    values = column.to_pylist()
-    if _is_binary(column.type):
-        return [None if value is None else value.decode() for value in values]
+    if _is_string(column.type) or _is_binary(column.type):
+        return [None if value is None else value.decode() for value in _bytes(column).to_pylist()]
+    values: list[Any] = column.to_pylist()
     return values
 
 
 def _decoded(data: bytes, issues: Counter[str]) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        pass
     text = data.decode(errors="replace")
     replaced = text.count("\ufffd") - data.decode(errors="ignore").count("\ufffd")
-    if replaced:
-        issues["undecodable characters"] += replaced
+    issues["undecodable characters"] += replaced
     return text

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from brimful.base.storage import read_commit
 from brimful.corpus.cleaning.markup import read_page
-from brimful.corpus.reading.forms import form_of
+from brimful.corpus.reading.forms import form_of, require_forms
 from brimful.corpus.reading.inputs import Span, find_inputs
 from brimful.corpus.reading.read import ReadConfig, read_documents
 from brimful.corpus.reading.tables import NoFieldError
@@ -43,8 +43,10 @@ def read_texts(
         BrimfulError: as `find_inputs`, at once; as `read_documents`, while reading; a prepared corpus is
             damaged.
     """
+    config = config or ReadConfig(split="line")
     inputs = find_inputs(paths, out)
-    return _documents([item.path for item in inputs], config or ReadConfig(split="line"), issues, more_fields)
+    require_forms(inputs, [config.field])
+    return _documents([item.path for item in inputs], config, issues, more_fields)
 
 
 def _documents(
@@ -58,7 +60,7 @@ def _documents(
         record = Path(path).with_suffix(".json")
         if _PART.search(path) and record.is_file():
             read_commit(record, verify=True, remedy="run prepare again")
-        kind = form_of(path, [config.field]).kind
+        kind = form_of(path, [config.field])
         for _, text in read_documents(Span(path=path), config, found):
             yield read_page(text) if kind == "html" else text
         more = {*more_fields, SECOND} - {config.field} if kind not in ("text", "html") else ()

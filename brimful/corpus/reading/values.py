@@ -13,7 +13,7 @@ _SPACE = re.compile(r"\s")
 
 
 def joined(values: list[Any], report: Report) -> str | None:
-    """The text that a list holds; None if it holds anything but texts, or lists of them.
+    """The text that a list holds; None if it holds anything but texts, lists of them, or their parts.
 
     Words are joined by spaces (not those of Chinese and Japanese), sentences by line ends, and lists of
     sentences by empty lines.
@@ -24,13 +24,19 @@ def joined(values: list[Any], report: Report) -> str | None:
         parts = [joined(value, report) for value in values]
         return None if None in parts else "\n\n".join(part for part in parts if part)
     if not all(isinstance(value, str) for value in values):
-        return None
+        return _joined_parts(values)
     are_words = len(values) > 2 and not any(map(_SPACE.search, values))
     if are_words and sum(map(len, values)) <= _LONGEST_WORDS * len(values):
         report.note("lists of words, joined to texts")
         return join_words(values)
     report.note("lists of sentences, joined by line ends")
     return "\n".join(values)
+
+
+def _joined_parts(values: list[Any]) -> str | None:
+    """The text of a message of a chat: texts, and objects with the text of a link, a bold word ..."""
+    parts: list[Any] = [value.get("text") if isinstance(value, dict) else value for value in values]
+    return "".join(parts) if all(isinstance(part, str) for part in parts) else None
 
 
 def join_words(words: list[str]) -> str:

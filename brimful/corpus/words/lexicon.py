@@ -1,7 +1,7 @@
 """Lexicon words in a text: from left to right, the longest one that cuts no other word in two.
 
 The entries form a trie, down to the node below which only one entry is left; that entry is compared
-directly. A walk starts only where a word may start and the next characters pass a Bloom filter, so other
+directly. A walk starts only where a word may start and an entry begins with the next two characters, so other
 places cost almost nothing.
 """
 
@@ -13,15 +13,10 @@ import numpy as np
 from brimful.base.compiled import compiled
 from brimful.corpus.text.characters import code_points
 
-# Lengths of the prefixes in the filter. Each entry has one prefix there, the longest it is long enough for.
-_PREFIXES = (2, 4, 8, 12)
-_LONGEST_PREFIX = _PREFIXES[-1]
-_FILTER_BITS = 16  # for each entry
-_PAIR_BITS = np.uint64(18)
+_PAIR_BITS = np.uint64(20)
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
-_FACTORS = np.array([pow(int(_FACTOR), power, 1 << 64) for power in range(1, _LONGEST_PREFIX + 1)], np.uint64)
 _CODE_BITS = np.uint64(21)
-_HALF, _BIT = np.uint64(32), np.uint64(63)
+_HALF = np.uint64(32)
 _ZERO, _ONE = np.uint64(0), np.uint64(1)
 
 
@@ -37,9 +32,7 @@ class _Trie(NamedTuple):
         ends: where each ends, int64 (N,).
         firsts: by the lower 16 bits of a character, 1 if it is an entry, 2 if longer ones begin so, or both;
             uint8 (1 << 16,).
-        pairs: by the hash of two characters, bit i if entries begin so of which _PREFIXES[i] characters are
-            looked for; uint8 (1 << _PAIR_BITS,).
-        filter: Bloom filter of longer prefixes, uint64 (a power of two,).
+        pairs: by the hash of two characters, whether longer entries begin so; bool (1 << _PAIR_BITS,).
     """
 
     slots: np.ndarray
@@ -48,7 +41,6 @@ class _Trie(NamedTuple):
     ends: np.ndarray
     firsts: np.ndarray
     pairs: np.ndarray
-    filter: np.ndarray
 
 
 class Lexicon:
@@ -65,11 +57,9 @@ class Lexicon:
         depths, nodes = _depths(codes, ends)
         self._trie = _Trie(
             np.zeros((_room(nodes), 2), np.uint64), depths, codes, ends,
-            np.zeros(1 << 16, np.uint8), np.zeros(1 << int(_PAIR_BITS), np.uint8),
-            np.zeros(_room(len(ordered) * _FILTER_BITS // 64), np.uint64),
+            np.zeros(1 << 16, np.uint8), np.zeros(1 << int(_PAIR_BITS), np.bool_),
         )  # fmt: skip
         _grow(self._trie)
-        _fill_filter(self._trie)
 
     def lay(self, codes: np.ndarray, starts: np.ndarray, inside: np.ndarray, divisible: np.ndarray) -> None:
         """Mark the lexicon words of a text as words.
@@ -130,90 +120,37 @@ def _grow(trie: _Trie) -> None:
             trie.slots[slot, 0] = (node + _ONE) << _CODE_BITS | np.uint64(trie.codes[place])
             node = slot + _ONE
         trie.slots[slot, 1] = entry + 1
-        begin = end
-
-
-@compiled
-def _prefix_hash(codes: np.ndarray, begin: int, first: int, last: int) -> np.uint64:
-    """The part of a prefix's hash that comes from characters `first` to `last` after `begin`."""
-    total = _ZERO
-    for index in range(first, last):
-        total += np.uint64(codes[begin + index]) * _FACTORS[index]
-    return total
-
-
-@compiled
-def _home(total: np.uint64, words: np.ndarray) -> tuple[np.uint64, np.uint64, np.uint64]:
-    """The place of a hash in the filter: an index, and two bits there."""
-    return total >> _HALF & np.uint64(len(words) - 1), total >> np.uint64(58), total >> np.uint64(52) & _BIT
-
-
-@compiled
-def _passes(total: np.uint64, words: np.ndarray) -> np.uint64:
-    """1 if the filter may hold a hash, 0 if it does not."""
-    word, first, second = _home(total, words)
-    return words[word] >> first & words[word] >> second & _ONE
-
-
-@compiled
-def _pair(codes: np.ndarray, begin: int) -> np.uint64:
-    return _prefix_hash(codes, begin, 0, 2) >> (np.uint64(64) - _PAIR_BITS)
-
-
-@compiled
-def _fill_filter(trie: _Trie) -> None:
-    begin = 0
-    for end in trie.ends:
         first = trie.codes[begin] & 0xFFFF
         if end - begin == 1:
             trie.firsts[first] |= 1
         else:
             trie.firsts[first] |= 2
-            level = 0
-            while level + 1 < len(_PREFIXES) and _PREFIXES[level + 1] <= end - begin:
-                level += 1
-            trie.pairs[_pair(trie.codes, begin)] |= 1 << level
-            total = _prefix_hash(trie.codes, begin, 0, _PREFIXES[level])
-            word, bit, other = _home(total, trie.filter)
-            trie.filter[word] |= _ONE << bit | _ONE << other
+            trie.pairs[_pair(trie.codes, begin)] = True
         begin = end
 
 
 @compiled
-def _candidates(codes: np.ndarray, cuttable: np.ndarray, trie: _Trie) -> np.ndarray:
-    """Where an entry may begin, int32 (places,), with a few false places.
+def _pair(codes: np.ndarray, begin: int) -> np.uint64:
+    """The hash of two characters."""
+    both = np.uint64(codes[begin]) << _CODE_BITS | np.uint64(codes[begin + 1])
+    return both * _FACTOR >> (np.uint64(64) - _PAIR_BITS)
 
-    Three filters, each slower and finer than the one before: the first character, the first two, the prefix.
-    """
+
+@compiled
+def _candidates(codes: np.ndarray, cuttable: np.ndarray, trie: _Trie) -> np.ndarray:
+    """Where an entry may begin by its first two characters, int32 (places,), with a few false places."""
     places = np.empty(len(codes), np.int32)
     count = 0
     for place, code in enumerate(codes):
         places[count] = place
         count += cuttable[place] & (trie.firsts[code & 0xFFFF] != 0)
-    kept = 0
+    passed = 0
     for index in range(count):
         place = places[index]
-        passed = True
-        if place + 1 < len(codes):
-            passed = (trie.pairs[_pair(codes, place)] != 0) | (trie.firsts[codes[place] & 0xFFFF] & 1 != 0)
-        places[kept] = place
-        kept += passed
-    count, kept = kept, 0
-    for index in range(count):
-        place = places[index]
-        looked_up = _ONE
-        if place + _LONGEST_PREFIX <= len(codes):
-            levels = np.uint64(trie.pairs[_pair(codes, place)])
-            four = _prefix_hash(codes, place, 0, 4)
-            eight = four + _prefix_hash(codes, place, 4, 8)
-            twelve = eight + _prefix_hash(codes, place, 8, 12)
-            looked_up = levels | np.uint64(trie.firsts[codes[place] & 0xFFFF])
-            looked_up |= levels >> np.uint64(1) & _passes(four, trie.filter)
-            looked_up |= levels >> np.uint64(2) & _passes(eight, trie.filter)
-            looked_up |= levels >> np.uint64(3) & _passes(twelve, trie.filter)
-        places[kept] = place
-        kept += int(looked_up & _ONE)
-    return places[:kept]
+        is_entry = trie.firsts[codes[place] & 0xFFFF] & 1 != 0
+        places[passed] = place
+        passed += is_entry | (place + 1 < len(codes) and trie.pairs[_pair(codes, place)])
+    return places[:passed]
 
 
 @compiled

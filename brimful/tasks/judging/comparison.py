@@ -15,7 +15,6 @@ import numpy as np
 
 from brimful.base.numbers import accuracy_error, branch, metric
 from brimful.base.randomness import derive_key, shuffled_groups
-from brimful.base.resources import CoreWatch, usable_cores
 from brimful.base.storage import atomic_file, sweep
 from brimful.base.summary import MeasuredOn
 from brimful.tables.table import Table
@@ -186,7 +185,7 @@ def read_costs(measured: Any, model: str = "") -> dict[str, Any]:
         model: its key in facts that hold several models.
     """
     keys = {"milliseconds": "latency_ms"}
-    names = ("milliseconds", "texts_per_second", "withheld", "megabytes", "parameters", "seconds")
+    names = ("milliseconds", "texts_per_second", "megabytes", "parameters", "seconds")
     end = f".{model}" if model else ""
     return {name: metric(measured, f"{keys.get(name, name)}{end}") for name in names}
 
@@ -201,11 +200,10 @@ MAX_SECONDS = 4.0
 
 class Speed(NamedTuple):
     """How fast a model answers, from text to answer: `latency_ms` is the median of single texts,
-    `texts_per_second` the rate of many together, `withheld` how much of that time others had the cores."""
+    `texts_per_second` the rate of many together."""
 
     latency_ms: float
     texts_per_second: float
-    withheld: float = 0.0
 
 
 Answer = Callable[[Table], object]
@@ -216,7 +214,7 @@ def speeds_of(answers: Mapping[str, Answer], table: Table) -> dict[str, Speed]:
     """The speed of each model on the first texts of a table, all in turns: other work slows all alike."""
     if not answers:
         return {}
-    watch, models = CoreWatch(), answers.values()
+    models = answers.values()
     singles = [table.take([row]) for row in range(min(LATENCY_TEXTS, len(table)))]
     latencies = medians_ms([[partial(answer, one) for answer in models] for one in singles], 3)
     most = min(MAX_THROUGHPUT_TEXTS, len(table))
@@ -225,9 +223,7 @@ def speeds_of(answers: Mapping[str, Answer], table: Table) -> dict[str, Speed]:
     calls = [partial(answer, table.take(range(count))) for answer, count in pairs]
     times = medians_ms([calls], 1)
     rates = [1e3 * count / each for count, each in zip(counts, times, strict=True)]
-    withheld = watch.look(max(1, round(usable_cores()))).withheld
-    found = map(Speed, latencies, rates, [withheld] * len(answers))
-    return dict(zip(answers, found, strict=True))
+    return dict(zip(answers, map(Speed, latencies, rates), strict=True))
 
 
 def medians_ms(rounds: Sequence[Sequence[Callable[[], object]]], warm: int) -> list[float]:

@@ -363,7 +363,7 @@ def test_bad_files_are_reported_and_the_rest_is_kept(tmp_path: Path) -> None:
         "cut.txt.gz: archive cut short: 1",
         "gb.txt: read as gb18030, as its bytes say, not as utf-8; bytes beyond ASCII (such as"
         f" 全部都是乱码的文件): 18; {WRONG_ENCODING}",
-        "twice.txt: UTF-8 that another program read as windows-1252 (such as Ã© for é): 2",
+        "twice.txt: text that another program decoded with a wrong charset (such as Le cafÃ© est fermÃ©.): 2",
     ]
     assert summary["dropped"]["undecodable"] == 1
     assert any(Path(source.path).name == "0.txt" for _, source in documents(Corpus.open(tmp_path / "out")))

@@ -111,9 +111,9 @@ def test_each_of_a_few_files_is_named() -> None:
 
 
 def test_what_many_files_have_is_one_line() -> None:
-    many = {f"{number}.html": {"is HTML, not text, and is read so": 1} for number in range(400)}
+    many = {f"{number}.html": {"archive cut short": 1} for number in range(400)}
     many["0.html"]["tags"] = 2
     assert issues_of([part(many)]) == [
-        "400 files, such as 0.html: is HTML, not text, and is read so: 400",
+        "400 files, such as 0.html: archive cut short: 400",
         "0.html: tags: 2",
     ]

@@ -5,6 +5,7 @@ import gzip
 import io
 import json
 import lzma
+import shlex
 import zipfile
 from collections import Counter
 from collections.abc import Callable
@@ -17,6 +18,7 @@ import zstandard
 
 from brimful.base.console import recorded_warnings
 from brimful.base.errors import BrimfulError
+from brimful.corpus.reading.forms import require_forms
 from brimful.corpus.reading.inputs import Span, find_inputs
 from brimful.corpus.reading.read import ReadConfig, read_documents
 from brimful.tables.table_files import read_table
@@ -25,13 +27,18 @@ ROWS = [("the room was clean", "1"), ("很好", "0"), ("and, so, on", "1")]
 TEXTS = [text for text, _ in ROWS]
 TSV = "text\tlabel\n" + "".join(f"{text}\t{label}\n" for text, label in ROWS)
 LINES = "".join(json.dumps({"text": text, "label": label}) + "\n" for text, label in ROWS)
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:12\nsize 12345\n"
 ARRAY = json.dumps([{"text": text, "label": label} for text, label in ROWS])
 
 
-def read(path: Path, data: bytes) -> tuple[list[str], Counter[str]]:
+def write(path: Path, data: bytes) -> Path:
     path.write_bytes(data)
+    return path
+
+
+def read(path: Path, data: bytes) -> tuple[list[str], Counter[str]]:
     issues: Counter[str] = Counter()
-    texts = [text for _, text in read_documents(Span(path=str(path)), ReadConfig(), issues)]
+    texts = [text for _, text in read_documents(Span(path=str(write(path, data))), ReadConfig(), issues)]
     return texts, issues
 
 
@@ -42,25 +49,54 @@ def parquet() -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("name", "data", "note"),
+    ("name", "data", "named"),
     [
-        ("a.csv", parquet(), "is Parquet, not CSV, and is read so"),
-        ("a.txt", parquet(), "is Parquet, not text, and is read so"),
-        ("a.csv", LINES.encode(), "is JSON lines, not CSV, and is read so"),
-        ("a.txt", LINES.encode(), "is JSON lines, not text, and is read so"),
-        ("a.tsv", ARRAY.encode(), "is JSON, not TSV, and is read so"),
-        ("a.txt", TSV.encode(), "is TSV, not text, and is read so"),
-        ("a.tsv", gzip.compress(TSV.encode(), mtime=0), ""),
-        ("a.jsonl", bz2.compress(LINES.encode()), ""),
-        ("a.json", LINES.encode(), ""),
-        ("a.jsonl", ARRAY.encode(), ""),
+        ("a.csv", parquet(), "is Parquet: name it a.parquet"),
+        ("a b.txt", parquet(), "is Parquet: name it 'a b.parquet'"),
+        ("a.csv", LINES.encode(), "is JSON lines: name it a.jsonl"),
+        ("a.txt", LINES.encode(), "is JSON lines: name it a.jsonl"),
+        ("a.txt.gz", gzip.compress(LINES.encode()), "is JSON lines: name it a.jsonl.gz"),
+        ("a.txt", b'["One.", "Two."]\n["Three."]\n', "is JSON lines: name it a.jsonl"),
+        ("a.tsv", ARRAY.encode(), "is JSON: name it a.json"),
+        ("a.txt", json.dumps(json.loads(ARRAY), indent=1).encode(), "is JSON: name it a.json"),
+        ("a.txt", TSV.encode(), "is TSV: name it a.tsv"),
+        ("a.txt", b"label,text\n1,a\n0,b\n", "is CSV: name it a.csv"),
     ],
 )
-def test_content_counts_and_is_said(name: str, data: bytes, note: str, tmp_path: Path) -> None:
-    assert read(tmp_path / name, data) == (TEXTS, {note: 1} if note else {})
-    with recorded_warnings() as warnings:
-        assert read_table(tmp_path / name, labelled=True).texts == TEXTS
-    assert warnings == ([f"{tmp_path / name} {note}"] if note else [])
+def test_a_name_that_content_contradicts_is_refused(
+    name: str, data: bytes, named: str, tmp_path: Path
+) -> None:
+    path = tmp_path / name
+    with pytest.raises(BrimfulError) as error:
+        read(path, data)
+    assert str(error.value) == f"{path} {named}"
+    path.rename(tmp_path / shlex.split(named)[-1])  # as the message says
+    assert read(tmp_path / shlex.split(named)[-1], data)[0]
+    with pytest.raises(BrimfulError, match="name it"):
+        read_table(write(path, data), labelled=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("a.tsv", gzip.compress(TSV.encode(), mtime=0)),
+        ("a.jsonl", bz2.compress(LINES.encode())),
+        ("a.json", LINES.encode()),
+        ("a.jsonl", ARRAY.encode()),
+    ],
+)
+def test_compression_and_kinds_of_json_are_told_by_content(name: str, data: bytes, tmp_path: Path) -> None:
+    assert read(tmp_path / name, data) == (TEXTS, {})
+    assert read_table(tmp_path / name, labelled=True).texts == TEXTS
+
+
+def test_files_are_refused_before_any_is_read(tmp_path: Path) -> None:
+    for name in ("a.txt", "b.txt", "c.txt"):
+        (tmp_path / name).write_text(LINES if name > "a.txt" else "prose")
+    with pytest.raises(
+        BrimfulError, match=r"b\.txt is JSON lines.* \(1 more of the files are refused, too\)"
+    ):
+        require_forms(find_inputs([str(tmp_path)], "out"), ["text"])
 
 
 @pytest.mark.parametrize(
@@ -77,13 +113,15 @@ def test_prose_that_begins_like_something_else_is_prose(text: str, tmp_path: Pat
         ("a.csv", b"\xd0\xcf\x11\xe0" + b"x" * 99, "an Office document"),
         ("a.jsonl", b"<!doctype html>\n<html><body>404</body></html>", "an HTML page"),
         ("a.csv", b"<html><body>404</body></html>", "an HTML page"),
+        ("a.txt", POINTER, "a pointer of Git LFS"),
+        ("a.json", POINTER, "a pointer of Git LFS"),
+        ("a.parquet", POINTER, "a pointer of Git LFS"),
     ],
 )
-def test_what_is_no_table_is_skipped_or_refused(name: str, data: bytes, said: str, tmp_path: Path) -> None:
-    texts, issues = read(tmp_path / name, data)
-    assert not texts
-    assert [said in issue and issue.endswith("(skipped)") for issue in issues] == [True]
-    with pytest.raises(BrimfulError, match=f"is {said}, not"):
+def test_what_is_no_text_is_refused(name: str, data: bytes, said: str, tmp_path: Path) -> None:
+    with pytest.raises(BrimfulError, match=f"a.* is {said}"):
+        read(tmp_path / name, data)
+    with pytest.raises(BrimfulError, match=f"a.* is {said}"):
         read_table(tmp_path / name, labelled=True)
 
 
@@ -142,11 +180,3 @@ def test_what_is_left_out_is_said_by_suffix(tmp_path: Path) -> None:
 def test_a_broken_first_line_costs_no_other(broken: str, tmp_path: Path) -> None:
     for name in ("a.jsonl", "a.json"):
         assert read(tmp_path / name, f"{broken}{LINES}".encode()) == (TEXTS, {"broken JSON lines": 1})
-
-
-@pytest.mark.parametrize("name", ["a.txt", "a.csv", "a.json", "a.parquet"])
-def test_what_git_keeps_elsewhere_is_no_text(name: str, tmp_path: Path) -> None:
-    pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:12\nsize 12345\n"
-    texts, issues = read(tmp_path / name, pointer)
-    assert texts == []
-    assert "is a pointer of Git LFS" in str(issues)

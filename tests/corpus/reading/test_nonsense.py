@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from brimful.corpus.reading.nonsense import count_nonsense, kind
+from brimful.corpus.reading.nonsense import LOST, WRONGLY_DECODED, count_nonsense, kind
 
 TEXTS = {
     "fr": "Le café était fermé, à l'évidence; “hélas”, dit l'élève.",
@@ -27,34 +27,34 @@ def kinds(text: str) -> set[str]:
     return {kind(issue) for issue in issues}
 
 
-@pytest.mark.parametrize("codec", ["cp1252", "latin-1"])
-@pytest.mark.parametrize("name", TEXTS)
-def test_utf8_read_as_latin(name: str, codec: str) -> None:
-    text = TEXTS[name].encode().decode(codec, "ignore")
-    assert "UTF-8 that another program read as windows-1252" in kinds(text)
+@pytest.mark.parametrize("codec", ["cp1252", "latin-1", "cp1251"])
+@pytest.mark.parametrize("name", ["fr", "zh", "ru", "ja"])
+def test_utf8_read_as_another_charset(name: str, codec: str) -> None:
+    assert kinds(TEXTS[name].encode().decode(codec, "ignore")) == {WRONGLY_DECODED}
 
 
 @pytest.mark.parametrize("name", ["zh", "fr", "ja"])
 def test_utf8_read_as_gbk(name: str) -> None:
-    assert kinds(TEXTS[name].encode().decode("gb18030", "ignore")) == {
-        "UTF-8 that another program read as GBK"
-    }
+    assert kinds(TEXTS[name].encode().decode("gb18030", "ignore")) == {WRONGLY_DECODED}
 
 
 def test_gbk_read_as_latin() -> None:
-    text = TEXTS["zh"].replace("…", "").encode("gbk").decode("latin-1")
-    assert kinds(text) == {"GBK that another program read as windows-1252"}
+    assert kinds(TEXTS["zh"].encode("gbk").decode("latin-1")) == {WRONGLY_DECODED}
 
 
 def test_lost_characters() -> None:
-    assert kinds("价格是锟斤拷锟斤拷元") == {"characters that another program lost"}
+    assert kinds("价格是锟斤拷锟斤拷元") == {LOST}
 
 
 def test_the_first_example_is_kept_and_all_are_counted() -> None:
     issues: Counter[str] = Counter()
-    for text in ("un cafÃ©", "nÃ©e, fÃªte"):
+    for text in ("un cafÃ© nÃ©", "nÃ©e, fÃªte"):
         count_nonsense(text, issues)
-    assert issues == {"UTF-8 that another program read as windows-1252 (such as Ã© for é)": 3}
+    assert issues == {f"{WRONGLY_DECODED} (such as un cafÃ© nÃ©)": 4}
+
+
+def test_only_a_sample_is_looked_at() -> None:
+    assert kinds("x" * 5000 + TEXTS["fr"].encode().decode("latin-1")) == set()
 
 
 @pytest.mark.parametrize("text", HONEST)

@@ -5,7 +5,6 @@ import gzip
 import itertools
 import json
 import re
-import resource
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -74,8 +73,8 @@ def test_a_paragraph_separator_ends_a_paragraph(tmp_path: Path) -> None:
     assert [text for _, text in read(file, split="paragraph")[0]] == ["a\nb", "c", "d\ne"]
 
 
-@pytest.mark.parametrize("end", ALL_ENDS)
-def test_the_first_row_shows_the_line_ends_of_a_table(tmp_path: Path, end: str) -> None:
+@pytest.mark.parametrize("end", ["\n", "\r", "\r\n"])
+def test_line_ends_of_tables(tmp_path: Path, end: str) -> None:
     for name, tab in (("a.tsv", "\t"), ("a.csv", ",")):
         file = write(tmp_path / name, end.join([f"n{tab}text", f"1{tab}one", f"2{tab}two", ""]).encode())
         assert read(file) == ([(0, "one"), (1, "two")], Counter())
@@ -109,7 +108,8 @@ def test_parquet(tmp_path: Path) -> None:
     pq.write_table(pa.table({"text": ["a", None, "c"], "n": [1, 2, 3]}), tmp_path / "a.parquet")
     assert read(tmp_path / "a.parquet")[0] == [(0, "a"), (2, "c")]
     packed = write(tmp_path / "b.parquet.gz", gzip.compress((tmp_path / "a.parquet").read_bytes()))
-    assert read(packed)[0] == [(0, "a"), (2, "c")]
+    with pytest.raises(BrimfulError, match=r"read as they are: gzip -d b\.parquet\.gz"):
+        read(packed)
     with pytest.raises(BrimfulError, match="holds int64, not text"):
         read(tmp_path / "a.parquet", field="n")
     documents, issues = read(write(tmp_path / "c.parquet", (tmp_path / "a.parquet").read_bytes()[:-9]))
@@ -208,7 +208,7 @@ def test_unreadable_and_empty_files(tmp_path: Path) -> None:
         assert read(write(tmp_path / name, b"")) == ([], Counter())
 
 
-@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz", "a.html", "a.jsonl", "a.csv", "a.arrow.gz"])
+@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz", "a.html", "a.jsonl", "a.csv"])
 def test_a_failure_of_the_machine_is_no_issue_of_the_file(tmp_path: Path, name: str) -> None:
     memory = Path("/proc/self/mem")
     if not memory.exists():
@@ -235,24 +235,6 @@ def test_loops_of_links_and_folders_are_issues(tmp_path: Path) -> None:
     (tmp_path / "b.parquet").mkdir()
     assert read(tmp_path / "a.txt")[1] == {"cannot be read (Too many levels of symbolic links)": 1}
     assert read(tmp_path / "b.parquet")[1] == {"cannot be read (Is a directory)": 1}
-
-
-def test_no_room_to_unpack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = tmp_path / "a.arrow"
-    write_table(file, pa.table({"text": [f"text {n}" for n in range(50_000)]}))
-    packed = write(tmp_path / "b.arrow.gz", gzip.compress(file.read_bytes()))
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (500_000, limits[1]))
-    try:
-        with pytest.raises(
-            BrimfulError, match=r"b\.arrow\.gz into .*: File too large; set TMPDIR to a larger"
-        ):
-            read(packed)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "absent"))
-    with pytest.raises(BrimfulError, match=r"into .*absent: No such file or directory; set TMPDIR"):
-        read(packed)
 
 
 def test_endless_paragraphs_come_in_pieces(tmp_path: Path) -> None:
@@ -463,8 +445,7 @@ def test_arrow_files(tmp_path: Path) -> None:
     with pa.ipc.new_file(str(tmp_path / "b.arrow"), table.schema) as file:
         file.write_table(table)
     stored = (tmp_path / "a.arrow").read_bytes()
-    write(tmp_path / "c.arrow.gz", gzip.compress(stored))
-    for name in ("a.arrow", "b.arrow", "c.arrow.gz"):
+    for name in ("a.arrow", "b.arrow"):
         assert read(tmp_path / name) == (expected, Counter())
     with pytest.raises(BrimfulError, match=r"holds int64, not text; set --read\.field"):
         read(tmp_path / "a.arrow", field="n")

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from brimful.base.resources import CoreUse
 from brimful.tables.table import Table
 from brimful.tasks.judging.comparison import (
     LATENCY_TEXTS,
@@ -22,9 +21,6 @@ class Model:
     def __init__(self, seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
         self.seconds, self.now, self.sizes = seconds, 0.0, list[int]()
         monkeypatch.setattr("brimful.tasks.judging.comparison.time.perf_counter", lambda: self.now)
-        use = CoreUse(cores=2.0, load=4.0, stolen=0.0, withheld=0.5)
-        monkeypatch.setattr("brimful.tasks.judging.comparison.CoreWatch.look", lambda watch, threads: use)
-        monkeypatch.setattr("brimful.tasks.judging.comparison.usable_cores", lambda: 2.0)
 
     def answer(self, table: Table) -> None:
         self.sizes.append(len(table))
@@ -64,7 +60,7 @@ def test_a_slow_first_call_counts_for_neither(monkeypatch: pytest.MonkeyPatch) -
         seen.add(len(table))
 
     model.answer = answer  # type: ignore[method-assign]
-    assert model.speed(MAX_THROUGHPUT_TEXTS) == Speed(1e3 * 2**-8, 2 * 2**8, withheld=0.5)
+    assert model.speed(MAX_THROUGHPUT_TEXTS) == Speed(1e3 * 2**-8, 2 * 2**8)
 
 
 def test_models_take_turns_so_that_what_slows_one_slows_all(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,12 +5,13 @@ import sys
 
 import pytest
 
-from brimful.base import cpu_steps, system
+from brimful.base import system
 from brimful.base.resources import available_memory
+from brimful.train import freed_memory
 
 CODE = """
 import resource, sys, torch
-from brimful.base.cpu_steps import keep_freed_memory
+from brimful.train.freed_memory import keep_freed_memory
 if sys.argv[1] == "kept":
     keep_freed_memory()
 torch.set_num_threads(1)
@@ -49,24 +50,24 @@ def test_an_old_glibc_keeps_what_it_can(monkeypatch):
     values = {}
 
     def mallopt(name: int, value: int) -> int:
-        if name == cpu_steps.M_MMAP_THRESHOLD and value > 32 << 20:
+        if name == freed_memory.M_MMAP_THRESHOLD and value > 32 << 20:
             return 0
         values[name] = value
         return 1
 
-    monkeypatch.setattr(cpu_steps, "library_function", lambda library, name: {"mallopt": mallopt}[name])
-    cpu_steps.keep_freed_memory()
-    assert values == {cpu_steps.M_MMAP_THRESHOLD: 32 << 20, cpu_steps.M_TRIM_THRESHOLD: -1}
+    monkeypatch.setattr(freed_memory, "library_function", lambda library, name: {"mallopt": mallopt}[name])
+    freed_memory.keep_freed_memory()
+    assert values == {freed_memory.M_MMAP_THRESHOLD: 32 << 20, freed_memory.M_TRIM_THRESHOLD: -1}
     values.clear()
-    monkeypatch.setattr(cpu_steps, "MOST_BYTES_OF_OLD", 64 << 20)
-    cpu_steps.keep_freed_memory()
+    monkeypatch.setattr(freed_memory, "MOST_BYTES_OF_OLD", 64 << 20)
+    freed_memory.keep_freed_memory()
     assert not values
 
 
 HEAP = """
 import resource, sys, torch
 from pathlib import Path
-from brimful.base.cpu_steps import keep_freed_memory
+from brimful.train.freed_memory import keep_freed_memory
 def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 def advised():
@@ -101,7 +102,7 @@ def heap_of_a_process(how: str) -> tuple[int, int, bool]:
 @pytest.mark.skipif(not system.may_reserve(), reason="this system has no huge pages, or limits addresses")
 def test_the_heap_is_advised_and_takes_no_memory_before_it_is_used():
     advised, taken, in_heap = heap_of_a_process("free")
-    assert advised >= cpu_steps.BLOCK_BYTES
+    assert advised >= freed_memory.BLOCK_BYTES
     assert taken < 16 << 20
     assert in_heap
 

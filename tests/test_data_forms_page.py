@@ -1,0 +1,124 @@
+"""docs/data-forms.md: its examples are files that are read, and its programs convert what they say."""
+
+import json
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from brimful.corpus.reading.inputs import Span
+from brimful.corpus.reading.read import ReadConfig, read_documents
+from brimful.corpus.words.word_lists import word_list
+from brimful.tables.question_files import read_questions
+from brimful.tables.table_files import read_table
+from brimful.tables.tagged_files import read_tagged
+
+ROOT = Path(__file__).parents[1]
+FORMS = ROOT / "tests" / "data_forms"
+PAGE = (ROOT / "docs" / "data-forms.md").read_text(encoding="utf-8")
+EXAMPLE = re.compile(r"\[([\w.-]+)\]\(\.\./tests/data_forms/\1\)\n\n((?:    .*\n|\n(?=    ))+)")
+PROGRAM = re.compile(r"\*\*([^*\n]+)\*\*[^\n]*\n\n```python\n(.*?)```", re.DOTALL)
+SENTENCES = ["Anna Berg joined Nordbank in Oslo.", "Nordbank raised its rates."]
+
+
+def test_the_page_shows_each_example_as_its_file_begins() -> None:
+    shown = dict(EXAMPLE.findall(PAGE))
+    assert sorted(shown) == sorted(path.name for path in FORMS.iterdir())
+    for name, block in shown.items():
+        lines = block.rstrip("\n").split("\n")
+        content = (FORMS / name).read_text(encoding="utf-8").splitlines()
+        assert [line.removeprefix("    ") for line in lines] == content[: len(lines)]
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "documents"),
+    [
+        ("corpus.txt", ReadConfig(), ["\n\n".join(SENTENCES)]),
+        ("corpus.txt", ReadConfig(split="paragraph"), SENTENCES),
+        ("corpus.jsonl", ReadConfig(), SENTENCES),
+        ("corpus.json", ReadConfig(), SENTENCES),
+        (
+            "corpus-sentences.json",
+            ReadConfig(),
+            ["Anna Berg joined Nordbank.\nShe works in Oslo.", SENTENCES[1]],
+        ),
+        ("corpus.csv", ReadConfig(), ["Anna Berg joined Nordbank, in Oslo.", SENTENCES[1]]),
+    ],
+)
+def test_corpora(name: str, config: ReadConfig, documents: list[str]) -> None:
+    issues: Counter[str] = Counter()
+    rows = read_documents(Span(path=str(FORMS / name)), config, issues)
+    assert [text.strip() for _, text in rows] == documents
+    assert not issues or name == "corpus-sentences.json"  # which says how sentences are joined
+
+
+def test_pairs_and_values() -> None:
+    table = read_table(FORMS / "pairs.csv", labelled=True)
+    assert table.second is not None
+    assert list(table.second) == ["Nobody was at the desk.", "The desk is open all night."]
+    assert table.labels == ["entailment", "contradiction"]
+    assert read_table(FORMS / "values.csv", labelled=True).numbers().tolist() == [3.5, 0]
+
+
+@pytest.mark.parametrize("name", ["questions-squad.json", "questions-datasets.jsonl"])
+def test_questions(name: str) -> None:
+    table = read_questions(FORMS / name, labelled=True)
+    assert (list(table.texts), list(table.ids)) == (["Who joined?", "Where?"], ["q1", "q2"])
+    assert table.labels == [[(0, "Anna Berg")], [(29, "Oslo")]]
+
+
+def test_lexicons() -> None:
+    assert word_list(FORMS / "lexicon.txt", "lexicon").words == ["腾讯控股(00700)", "Coca Cola"]
+    assert word_list(FORMS / "lexicon-jieba.txt", "lexicon").words == ["无创dna", "腾讯控股"]
+
+
+SPACY = json.dumps([[SENTENCES[0], {"entities": [[0, 9, "PER"], [29, 33, "LOC"]]}]])
+BRAT = "T1\tPER 0 9\tAnna Berg\nR1\tin Arg1:T1 Arg2:T2\nT2\tLOC 29 33\tOslo\n"
+ASTRAY = json.dumps(
+    {
+        "text": SENTENCES[0],
+        "spans": [
+            {"start": 1, "end": 9, "label": "PER", "text": "Anna Berg"},
+            {"start": 30, "end": 33, "label": "LOC", "text": "Oslo"},
+        ],
+    }
+)
+WEBANNO = """#FORMAT=WebAnno TSV 3.3
+#T_SP=custom.Entity|identifier|value
+
+
+#Text=Anna Berg joined
+1-1\t0-4\tAnna\t*[1]\tPER[1]\t
+1-2\t5-9\tBerg\t*[1]\tPER[1]\t
+1-3\t10-16\tjoined\t_\t_\t
+
+#Text=Oslo
+2-1\t17-21\tOslo\t*\tLOC\t
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "files", "out", "spans"),
+    [
+        ("Spans of spaCy", {"in.json": SPACY}, "out.jsonl", [["Anna Berg", "Oslo"]]),
+        ("Spans of brat", {"in.txt": SENTENCES[0], "in.ann": BRAT}, "out.jsonl", [["Anna Berg", "Oslo"]]),
+        ("Offsets that fit in no unit", {"in.jsonl": ASTRAY}, "out.jsonl", [["Anna Berg", "Oslo"]]),
+        ("WebAnno TSV", {"in.tsv": WEBANNO}, "out.conll", [["Anna Berg"], ["Oslo"]]),
+    ],
+)
+def test_programs(name: str, files: dict[str, str], out: str, spans: list[list[str]], tmp_path: Path) -> None:
+    for file, content in files.items():
+        (tmp_path / file).write_text(content, encoding="utf-8")
+    program = dict(PROGRAM.findall(PAGE))[name]
+    command = [sys.executable, "-c", program, next(iter(files))]
+    printed = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+    (tmp_path / out).write_text(printed, encoding="utf-8")
+    table = read_tagged(tmp_path / out, labelled=True)
+    assert table.labels is not None
+    assert [
+        [text[span.start : span.end] for span in row]
+        for text, row in zip(table.texts, table.labels, strict=True)
+    ] == spans
