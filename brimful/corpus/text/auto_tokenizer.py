@@ -162,8 +162,8 @@ def _convert(folder: Path, contents: dict[str, bytes]) -> tuple[str, AutoFacts]:
             # Only a ValueError is meant for a user; other errors speak of Python's objects.
             reason = f" ({words})" if isinstance(error, ValueError) and "<class" not in words else ""
             raise BrimfulError(
-                f"transformers' AutoTokenizer cannot read the tokenizer of {folder}{reason}; put back the files"
-                f" that belong together, or name its class as tokenizer_class in {CONFIG}"
+                f"transformers' AutoTokenizer cannot read the tokenizer of {folder}{reason}; put back the"
+                f" files that belong together, or name its class as tokenizer_class in {CONFIG}"
             ) from error
     backend = getattr(tokenizer, "backend_tokenizer", None)
     class_name = type(tokenizer).__name__
