@@ -49,10 +49,20 @@ CLASSES = {
     _NOT_HEX: "G-Zg-z+/=_",
 }
 
-_FIND_UNWANTED = re.compile(f"[{CLASSES[UNWANTED]}]")
-_FIND_SURROGATE = re.compile("[\ud800-\udfff]")
-_FIND_INVISIBLE = re.compile(f"[{CLASSES[INVISIBLE]}]")
-_LINE_BREAK = re.compile(f"\r\n|[{CLASSES[LINE_BREAK]}]")
+
+def _replacing(pattern: str, replacement: str) -> Callable[[str], tuple[str, int]]:
+    return functools.partial(re.compile(pattern).subn, replacement)
+
+
+unify_line_breaks = _replacing(f"\r\n|[{CLASSES[LINE_BREAK]}]", "\n")
+"""The line ends of all systems, form feeds and Unicode's separators become line feeds."""
+blank_unwanted = _replacing(f"[{CLASSES[UNWANTED]}]", " ")
+"""Control, private-use and replacement characters, lone surrogates and noncharacters become spaces."""
+blank_surrogates = _replacing("[\ud800-\udfff]", " ")
+"""Lone surrogates, which no file can hold, become spaces."""
+drop_invisible = _replacing(f"[{CLASSES[INVISIBLE]}]", "")
+"""Soft hyphens, zero-width spaces and direction marks go. Joiners, which emoji need, stay."""
+
 # Unicode's stream-safe text format (UAX #15). Normalization takes quadratic time on longer runs of marks.
 _MOST_MARKS = 30
 
@@ -168,26 +178,6 @@ def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     from brimful.base.compiled import compiled
 
     return compiled(function)
-
-
-def unify_line_breaks(text: str) -> tuple[str, int]:
-    """The line ends of all systems, form feeds and Unicode's separators become line feeds."""
-    return _LINE_BREAK.subn("\n", text)
-
-
-def blank_unwanted(text: str) -> tuple[str, int]:
-    """Control, private-use and replacement characters, lone surrogates and noncharacters become spaces."""
-    return _FIND_UNWANTED.subn(" ", text)
-
-
-def blank_surrogates(text: str) -> tuple[str, int]:
-    """Lone surrogates, which no file can hold, become spaces."""
-    return _FIND_SURROGATE.subn(" ", text)
-
-
-def drop_invisible(text: str) -> tuple[str, int]:
-    """Soft hyphens, zero-width spaces and direction marks go. Joiners, which emoji need, stay."""
-    return _FIND_INVISIBLE.subn("", text)
 
 
 def to_nfkc(text: str) -> tuple[str, int]:

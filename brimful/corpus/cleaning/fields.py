@@ -42,15 +42,17 @@ _NEW_NAMES = {
 }
 _NAMES_WITHOUT_TABLE = {name: "div" if name == "tr" else "" for name in _CELL_NAMES}
 _HTML_NAMES = _BLOCK_NAMES | _INLINE_NAMES | frozenset(_NEW_NAMES)
+_UNCHANGED_NAMES = _HTML_NAMES - _CELL_NAMES - frozenset(_NEW_NAMES)
 _SHOWING_NAMES = _HTML_NAMES - {"script", "style"}
 
 _VALUE_PATTERN = r"""\s*+=\s*+(?:"[^"]*+"|'[^']*+'|[^\s"'<>]++)"""
 _ATTRIBUTE_PATTERN = rf"\s++[a-zA-Z_:@.*-][\w:.@*-]*+(?:{_VALUE_PATTERN})?+"
+# Its groups: the slash of an end, the name, the attributes, the slash of an empty element; or attributes with
+# stray quotation marks; or the beginning of a comment, and what else is no element.
 _TAG = re.compile(
-    r"<(?P<end>(?:\\?/)?)(?P<name>[a-zA-Z][\w:.-]*+)"
-    rf"(?:(?P<attributes>(?:{_ATTRIBUTE_PATTERN})*+)\s*+(?P<slash>/?)\s*+>"
-    r"|(?P<broken>\s++[a-zA-Z_:@-][\w:.-]*+\s*+=[^<>]*+)>)"  # with stray quotation marks
-    r"|(?P<mark><!--|<!(?i:doctype)\b[^<>]*+>|<\?xml\b[^<>]*+>|<!\[[^<>\]]*+\]>)",
+    r"<(?:((?:\\?/)?)([a-zA-Z][\w:.-]*+)"
+    rf"(?:((?:{_ATTRIBUTE_PATTERN})*+)\s*+(/?)\s*+>|(\s++[a-zA-Z_:@-][\w:.-]*+\s*+=[^<>]*+)>)"
+    r"|(!--|!(?i:doctype)\b[^<>]*+>|\?xml\b[^<>]*+>|!\[[^<>\]]*+\]>))",
     re.ASCII,
 )
 # Other words behind a name, as in `a <b and c> d`, are no attributes.
@@ -65,9 +67,7 @@ _MOST_ESCAPES = 2
 _LONGEST_COMMENT_CHARACTERS = 2000
 # `?a=1&copy=2` is an address.
 _PARAMETER = re.compile(r"&(?=[A-Za-z]+\d*=)")
-_CONTEXT_CHARACTERS = 30
-
-_Tag = re.Match[str]
+_EXAMPLE_CHARACTERS = 60
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Field:
     Attributes:
         text: of HTML, what a reader sees; of prose, the field itself.
         is_html: whether the rule holds.
-        tags: how many tags and comments of HTML it has. They went if the rule holds.
+        tags: how many tags of HTML it has. They went if the rule holds.
         example: the surroundings of the first one.
     """
 
@@ -94,122 +94,136 @@ def read_field(raw: str, *, boilerplate: bool = False, main_content: bool = Fals
         boilerplate, main_content: as for `read_page`.
     """
     text = raw
-    for _ in range(_MOST_ESCAPES + 1):
-        tags = _find_tags(text)
-        if any(_shows_html(tag) for tag in tags):
-            tags = _of_page(tags)
-            page = _make_page(text, tags)
-            text_of_page = read_page(page, boilerplate=boilerplate, main_content=main_content, is_piece=True)
-            return Field(text_of_page, True, len(tags), _around(text, tags[0]))
-        if "&" not in text or not _ESCAPED_TAG.search(text):
+    shown_tags = tags = _Tags(_without_comments(raw))
+    for _ in range(_MOST_ESCAPES):
+        if tags.show_html() or "&" not in text or not _ESCAPED_TAG.search(text):
             break
         text = html.unescape(text)
-    tags = [tag for tag in _find_tags(raw) if tag["mark"] or _name(tag) in _HTML_NAMES]
-    return Field(raw, False, len(tags), _around(raw, tags[0]) if tags else "")
+        tags = _Tags(_without_comments(text))
+    if tags.show_html():
+        page = tags.make_page()
+        text_of_page = read_page(page, boilerplate=boilerplate, main_content=main_content, is_piece=True)
+        return Field(text_of_page, True, len(tags.names), tags.make_example())
+    count = sum(name in _HTML_NAMES for name in shown_tags.names)
+    return Field(raw, False, count, shown_tags.make_example() if count else "")
 
 
 def keep_lines(text: str) -> str:
     """Text that is read as a page, with its line ends: they count where no element divides it into lines."""
-    if "\n" in text and not any(_name(tag) in _BLOCK_NAMES for tag in _find_tags(text)):
+    if "\n" in text and _BLOCK_NAMES.isdisjoint(_Tags(text).names):
         return f"<pre>{text}</pre>"
     return text
 
 
-def _find_tags(text: str) -> list[_Tag]:
-    """All that is written as a tag, of whatever element, and the beginnings of comments."""
-    if "<" not in text:
-        return []
-    tags = []
-    for tag in _TAG.finditer(text):
-        attributes = tag["attributes"]
-        if not attributes or "=" in attributes or _BARE_ATTRIBUTES.fullmatch(attributes):
-            tags.append(tag)
-    return tags
-
-
-def _name(tag: _Tag) -> str:
-    """The name of the element; `!` for a comment and the like."""
-    return tag["name"].lower() if tag["name"] else "!"
-
-
-def _has_more_than_a_name(tag: _Tag) -> bool:
-    return bool(tag["end"] or tag["attributes"] or tag["slash"] or tag["broken"])
-
-
-def _shows_html(tag: _Tag) -> bool:
-    """Is this tag enough to read its field as HTML?"""
-    return _has_more_than_a_name(tag) and _name(tag) in _SHOWING_NAMES
-
-
-def _of_page(tags: list[_Tag]) -> list[_Tag]:
-    """The tags without those of unknown elements that are names alone, as in `List<String>` or `<date>`."""
-    ended_names = {_name(tag) for tag in tags if tag["end"]}
-    of_page = []
-    for tag in tags:
-        name = _name(tag)
-        if name in _HTML_NAMES or name == "!" or name in ended_names or _has_more_than_a_name(tag):
-            of_page.append(tag)
-    return of_page
-
-
-def _make_page(text: str, tags: list[_Tag]) -> str:
-    """The field as a piece of a page that hides nothing and says the same."""
-    # How many starts of each element lack their end; below 0, ends that lack their start.
-    balance: Counter[str] = Counter()
-    is_page_already = len(tags) == text.count("<") and "\n" not in text
-    for tag in tags:
-        name = _name(tag)
-        balance[name] += -1 if tag["end"] else 1
-        if tag["broken"] or tag["end"] == "\\/" or name in _NEW_NAMES or name in _CELL_NAMES or name == "!":
-            is_page_already = False
-    if not is_page_already or min(balance.values()) < 0:
-        text = _write_page(text, tags, balance)
-    return _PARAMETER.sub("&amp;", text) if "&" in text else text
-
-
-def _write_page(text: str, tags: list[_Tag], balance: Counter[str]) -> str:
-    """The field with other names for some elements, without the signs that are no tags, and with the line
-    ends that stand outside of all blocks."""
-    new_names = _NEW_NAMES
-    if "table" not in balance:
-        # A browser drops cells that stand in no table, and joins their words.
-        new_names = new_names | _NAMES_WITHOUT_TABLE
+def _without_comments(text: str) -> str:
     pieces = []
-    place = depth = 0
-    for tag in tags:
-        if tag.start() < place:
-            continue  # it stands in a comment
-        pieces.append(_write_text(text[place : tag.start()], depth))
-        place = tag.end()
-        name = _name(tag)
-        new_name = new_names.get(name, name)
-        if tag["mark"] == "<!--":
-            end = text.find("-->", place, place + _LONGEST_COMMENT_CHARACTERS)
-            place = place if end < 0 else end + len("-->")
-        elif new_name == "":
-            pieces.append(" ")
-        elif name in _BLOCK_NAMES and tag["end"] and balance[name] < 0:
-            pieces.append("<br>")
-        elif new_name != name or tag["broken"] or tag["end"] == "\\/":
-            pieces.append(f"</{new_name}>" if tag["end"] else f"<{new_name}>")
-        elif name != "!":
-            pieces.append(tag[0])
-        if name in _BLOCK_NAMES and balance[name] == 0:
-            depth += -1 if tag["end"] else 1
-    pieces.append(_write_text(text[place:], depth))
-    page = "".join(pieces)
-    return page.replace("&lt;![CDATA[", "").replace("]]>", "") if "&lt;![CDATA[" in page else page
+    place = 0
+    begin = text.find("<!--")
+    while begin >= 0:
+        end = text.find("-->", begin, begin + _LONGEST_COMMENT_CHARACTERS)
+        if end >= 0:
+            pieces.append(text[place:begin])
+            place = end + len("-->")
+        begin = text.find("<!--", max(place, begin + 1))
+    return "".join([*pieces, text[place:]])
+
+
+class _Tags:
+    """The tags of a text, of whatever elements.
+
+    Attributes:
+        names: of the elements, in lower case; empty for a comment and the like.
+    """
+
+    def __init__(self, text: str) -> None:
+        # The text before the first tag; then of each tag its groups, and the text behind it.
+        self._parts = _TAG.split(text) if "<" in text else [text]
+        self._text = text
+        self._ends = self._parts[1::7]
+        self._attributes = self._parts[3::7]
+        self.names = [name.lower() if name else "" for name in self._parts[2::7]]
+
+    def show_html(self) -> bool:
+        """Is one of the tags enough to read the text as HTML?"""
+        columns = (self._parts[number::7] for number in (4, 5))
+        rows = zip(self.names, self._ends, self._attributes, *columns, strict=True)
+        for name, end, attributes, slash, broken in rows:
+            has_more = end or attributes or slash or broken
+            if has_more and name in _SHOWING_NAMES and _are_attributes(attributes):
+                return True
+        return False
+
+    def make_page(self) -> str:
+        """The text as a piece of a page that hides nothing and says the same."""
+        # How many starts of each element lack their end; below 0, ends that lack their start.
+        balance: Counter[str] = Counter()
+        for name, end in zip(self.names, self._ends, strict=True):
+            balance[name] += -1 if end else 1
+        is_page = self._is_page() and min(balance.values()) >= 0
+        page = self._text if is_page else self._write_page(balance)
+        return _PARAMETER.sub("&amp;", page) if "&" in page else page
+
+    def make_example(self) -> str:
+        """The surroundings of the first tag."""
+        begin = max(len(self._parts[0]) - _EXAMPLE_CHARACTERS // 4, 0)
+        return self._text[begin : begin + _EXAMPLE_CHARACTERS]
+
+    def _is_page(self) -> bool:
+        """Would a page be written so?"""
+        return (
+            len(self.names) == self._text.count("<")
+            and "\n" not in self._text
+            and _UNCHANGED_NAMES.issuperset(self.names)
+            and "\\/" not in self._ends
+            and None not in self._attributes
+            and all(map(_are_attributes, self._attributes))
+        )
+
+    def _write_page(self, balance: Counter[str]) -> str:
+        """The page with other names for some elements, without the signs that are no tags, and with the line
+        ends that stand outside of all blocks."""
+        new_names = _NEW_NAMES
+        if "table" not in balance:
+            # A browser drops cells that stand in no table, and joins their words.
+            new_names = new_names | _NAMES_WITHOUT_TABLE
+        ended_names = {name for name, end in zip(self.names, self._ends, strict=True) if end}
+        known_names = _HTML_NAMES | ended_names
+        pieces = [_write_text(self._parts[0], 0)]
+        depth = 0
+        columns = (self._parts[number::7] for number in range(1, 8))
+        rows = zip(self.names, *columns, strict=True)
+        for name, end, raw_name, attributes, slash, broken, mark, after in rows:
+            new_name = new_names.get(name, name)
+            is_tag = name in known_names or attributes or slash or broken
+            if mark:
+                pass
+            elif not is_tag or not _are_attributes(attributes):
+                pieces.append(f"&lt;{end}{raw_name}{attributes}{slash}>")
+            elif not new_name:
+                pieces.append(" ")
+            elif end:
+                is_alone = name in _BLOCK_NAMES and balance[name] < 0
+                pieces.append("<br>" if is_alone else f"</{new_name}>")
+            elif new_name == name:
+                pieces.append(f"<{name}{attributes or ''}{slash or ''}>")
+            else:
+                pieces.append(f"<{new_name}>")
+            if name in _BLOCK_NAMES and balance[name] == 0:
+                depth += -1 if end else 1
+            pieces.append(_write_text(after, depth))
+        page = "".join(pieces)
+        return page.replace("&lt;![CDATA[", "").replace("]]>", "") if "&lt;![CDATA[" in page else page
+
+
+def _are_attributes(words: str | None) -> bool:
+    """Are the words behind a name attributes, if there are any?"""
+    return not words or "=" in words or bool(_BARE_ATTRIBUTES.fullmatch(words))
 
 
 def _write_text(piece: str, depth: int) -> str:
     """Text between tags, in so many blocks."""
     if "<" in piece:
         piece = piece.replace("<", "&lt;")
-    if depth == 0 and "\n" in piece and not piece.isspace():
+    if depth <= 0 and "\n" in piece and not piece.isspace():
         piece = piece.replace("\n", "<br>")
     return piece
-
-
-def _around(text: str, tag: _Tag) -> str:
-    begin = max(tag.start() - _CONTEXT_CHARACTERS // 2, 0)
-    return text[begin : tag.end() + _CONTEXT_CHARACTERS // 2][: 2 * _CONTEXT_CHARACTERS]

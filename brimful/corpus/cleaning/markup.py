@@ -90,9 +90,12 @@ def read_page(
     if data.count(b"<ul") + data.count(b"<ol") > _MOST_LISTS:
         markup = _LIST.sub(r"\1menu", markup)
     selectors = [_NO_TEXT]
-    # In a piece of a page, a start tag without its end hides nothing.
-    if not boilerplate and _all_end(_LARGE, data) and not (is_piece and not _all_end(_OTHERS, data)):
-        selectors += [_HIDDEN] if is_piece else [_HIDDEN, _NAVIGATION]
+    if not boilerplate and _all_end(_LARGE, data):
+        if not is_piece:
+            selectors.append(_NAVIGATION)
+        # In a piece of a page, a start tag without its end hides nothing.
+        if (b"hidden" in data or b"display" in data) and not (is_piece and not _all_end(_OTHERS, data)):
+            selectors.append(_HIDDEN)
     text = _extract(markup, selectors, main_content)
     if len(text) < _LEAST_TEXT * len(markup):
         data = b"".join(part.partition(b"<script")[0] for part in data.split(b"</script"))

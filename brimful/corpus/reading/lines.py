@@ -93,7 +93,7 @@ def read_runs(
         run: a run ends with the line that reaches a multiple of this many bytes.
         longest: a line is cut at a multiple of `longest` bytes of the file if no line ended in the `longest`
             bytes before. Only such a run does not end in \n.
-        too_long: the issue that counts lines that were cut.
+        too_long: the issue that counts lines that were cut; empty where a cut changes nothing.
         kind: the format of the file, if not that of its suffix.
     """
     chunks = read_chunks(span.path, issues)
@@ -207,7 +207,8 @@ def _whole_lines(
                 goal = (at // run + 1) * run
                 limit = -(-goal // longest) * longest + longest
             elif at == limit:
-                issues[too_long] += not within_long
+                if too_long and not within_long:
+                    issues[too_long] += 1
                 yield b"".join(parts)
                 parts, within_long = [], True
                 limit += longest

@@ -5,10 +5,13 @@ from collections import Counter
 
 _SUCH_AS = " (such as "
 _EXCERPT = 20
-# `ftfy` takes a millisecond for 2,000 characters, so it sees so many of each run of 64 KB, from the first
-# character on that a wrong charset makes of others. In Chinese and Japanese there is seldom one.
+# A sample of each run of 64 KB is looked at. `ftfy` takes a millisecond for 2,000 characters, so it sees a
+# few, from where two bytes of a character of UTF-8, or two characters of GBK, may stand as Latin letters.
+_SEARCHED_CHARACTERS = 4096
 _SAMPLE_CHARACTERS = 256
-_SUSPECT = re.compile("[\x80-\xa6\xa8-\xb6\xb8-\u04ff]")
+_CONTINUATIONS = "\x80-\xbf€‚ƒ„…†‡ˆ‰Š‹ŒŽ‘’“”•–—˜™š›œžŸ"
+# A pattern that begins with a class of characters is searched for many times as fast as alternatives.
+_SUSPECT = re.compile(f"[\xc0-\u04ff](?:[{_CONTINUATIONS}]|[\xc0-\xff]{{3}})")
 # One unlikely pair of characters occurs in honest text, too.
 _LEAST_BADNESS = 2
 WRONGLY_DECODED = "text that another program decoded with a wrong charset"
@@ -40,12 +43,11 @@ def excerpt(text: str, at: int) -> str:
 
 def count_nonsense(text: str, issues: Counter[str]) -> None:
     """Count passages in a sample of a text which look decoded with a wrong charset."""
-    if suspect := _SUSPECT.search(text):
+    if suspect := _SUSPECT.search(text, 0, _SEARCHED_CHARACTERS):
         from ftfy.badness import badness
 
-        begin = max(0, suspect.start() - 1)
         # U+0085 is an end of a line, not half of a character.
-        sample = text[begin : begin + _SAMPLE_CHARACTERS].replace("\x85", "\n")
+        sample = text[suspect.start() : suspect.start() + _SAMPLE_CHARACTERS].replace("\x85", "\n")
         number = badness(sample)
         if number >= _LEAST_BADNESS:
             count(issues, WRONGLY_DECODED, number, excerpt(text, suspect.start()))

@@ -148,7 +148,7 @@ def _pieces(
         boundary=boundary,
         run=run,
         longest=LONGEST_PIECE,
-        too_long="line longer than 4 MB, cut",
+        too_long="" if ends else "line longer than 4 MB, cut",  # JSON may be cut anywhere
     )
     for text in reporting(runs, span.path, issues):
         count_nul(text, issues)

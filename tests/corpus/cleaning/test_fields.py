@@ -205,6 +205,7 @@ def test_prose_without_attributes_and_ends_stays(raw: str) -> None:
         ("<p>text</p><script>var a=1;</script>", "text\nvar a=1;"),
         ("<td>a</td><td>b</td>", "a b"),
         ("end</p>next</div>last", "end\nnext\nlast"),
+        ("</p>one\ntwo<p>\nthree", "one\ntwo\nthree"),
         ("<xmp>a</xmp>d", "a\nd"),
         ("see http://a.example/?x=1&copy=2<br/>ok", "see http://a.example/?x=1&copy=2\nok"),
         ("<div style='display:none'>kept, since nothing ends it", "kept, since nothing ends it"),
@@ -301,7 +302,7 @@ def test_prepare_says_what_stayed_and_what_went(tmp_path: Path, capsys) -> None:
     summary = prepare(paths=(str(path),), out=str(out), tokenizer="train:200", workers=1)
     assert summary["cleaned"]["html tags"] == 6
     assert [line for line in summary["warnings"] if "tags" in line] == [
-        f"{path}: {TAGS_LEFT}: 6, such as '用 <br> 标签换行，不要用 <p> 元'",
-        f"{path}: {TAGS_GONE}: 6, such as '<p>国务院公布了新的规定。国务院公'",
+        f"{path}: {TAGS_LEFT}: 6, such as '{rows[1]['text'][:60]}'",
+        f"{path}: {TAGS_GONE}: 6, such as '{rows[0]['text'][:60]}'",
     ]
     assert "tags of HTML removed" in " ".join(capsys.readouterr().err.split())

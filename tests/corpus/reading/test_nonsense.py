@@ -54,7 +54,7 @@ def test_the_first_example_is_kept_and_all_are_counted() -> None:
 
 
 def test_only_a_sample_is_looked_at() -> None:
-    assert kinds("é" + "x" * 300 + TEXTS["fr"].encode().decode("latin-1")) == set()
+    assert kinds("x" * 5000 + TEXTS["fr"].encode().decode("latin-1")) == set()
 
 
 @pytest.mark.parametrize("text", HONEST)
