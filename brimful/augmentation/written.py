@@ -8,7 +8,7 @@ from typing import Any
 
 from brimful.base.console import counted, warn
 from brimful.base.errors import BrimfulError, nearest
-from brimful.tables.file_rows import FORMATS, all_rows
+from brimful.tables.file_rows import FORMATS, all_rows, class_names
 from brimful.tables.layouts import FileLayout
 from brimful.tables.text_files import readable
 from brimful.tasks.output import output_file
@@ -86,14 +86,18 @@ def read_rows(path: Path, layout: FileLayout) -> TableRows:
 
 
 def _schema(path: Path, texts: list[str]) -> Any:
-    """The types of a Parquet file's columns, without dictionaries; texts are strings, numbers too."""
+    """The types of a Parquet file's columns, without dictionaries; texts and classes are strings."""
     import pyarrow as pa
     from pyarrow.parquet import read_schema
 
     found = read_schema(path)
+    names = class_names(found.metadata)
     for index, field in enumerate(found):
         if pa.types.is_dictionary(field.type):
             found = found.set(index, field.with_type(field.type.value_type))
+        if field.name in names:
+            is_list = pa.types.is_list(field.type)
+            found = found.set(index, field.with_type(pa.list_(pa.string()) if is_list else pa.string()))
         if field.name in texts and not pa.types.is_large_string(field.type):
             found = found.set(index, field.with_type(pa.string()))
     return found.remove_metadata()

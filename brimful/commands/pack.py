@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from brimful.base.config import verb
-from brimful.base.console import progress, say
+from brimful.base.console import progress, say, warn
+from brimful.base.errors import BrimfulError
 from brimful.base.randomness import derive_key
 from brimful.base.storage import write_json
 from brimful.base.summary import Summary, make_table, with_overview
@@ -18,13 +19,16 @@ from brimful.data.sequences import cut_documents
 from brimful.packing.config import Algorithm, Depth, PackConfig
 from brimful.packing.cutting_stock import cutting_stock
 from brimful.packing.histogram import Plan, checked_counts, count_lengths, read_histogram
+from brimful.packing.least_squares import nnlshp
 from brimful.packing.pack_first import lpfhp, spfhp
 
 PLANNERS: dict[Algorithm, Callable[[np.ndarray, int, Depth], Plan]] = {
     "spfhp": spfhp,
     "lpfhp": lpfhp,
+    "nnlshp": nnlshp,
     "cutting-stock": cutting_stock,
 }
+NNLSHP_DEPTHS = (2, 3)
 DEPTHS: tuple[Depth, ...] = (2, 3, 4, 8, 16, None)
 
 
@@ -45,8 +49,14 @@ def _choices(config: PackConfig) -> list[tuple[Algorithm, Depth]]:
     """The algorithms and depths to compare."""
     depths: list[Depth] = [None if depth == "none" else depth for depth in config.depth]
     if config.algorithm == "all":
-        return [(name, depth) for name in PLANNERS for depth in depths or DEPTHS]
-    return [(config.algorithm, depth) for depth in depths or [None]]
+        return [
+            (name, depth)
+            for name in PLANNERS
+            for depth in depths or DEPTHS
+            if name != "nnlshp" or depth in NNLSHP_DEPTHS
+        ]
+    default = 3 if config.algorithm == "nnlshp" else None
+    return [(config.algorithm, depth) for depth in depths or [default]]
 
 
 def summarise_plans(facts: Mapping[str, Any]) -> Summary:
@@ -96,7 +106,8 @@ def pack(config: PackConfig) -> dict[str, Any]:
         lower_bound (the proven minimum of rows), rows_above_bound.
 
     Raises:
-        BrimfulError: the input cannot be read, or a sequence is longer than a row.
+        BrimfulError: the input cannot be read, a sequence is longer than a row, or the algorithm cannot plan
+            this depth.
     """
     counts = _counts(config)
     choices = _choices(config)
@@ -109,33 +120,39 @@ def pack(config: PackConfig) -> dict[str, Any]:
         """Of cutting stock's linear program, whichever algorithm made the plan."""
         return cutting_stock(counts, config.capacity, depth).lower_bound
 
-    plans: list[dict[str, Any]] = []
+    found: list[dict[str, Any]] = []
     best: Plan | None = None
     with progress("planning", len(choices)) as advance:
         for algorithm, depth in choices:
             PLANNERS[algorithm](np.array([0, 1]), 8, 1)  # loads the compiled loops
             started = time.perf_counter()
-            plan = PLANNERS[algorithm](counts, config.capacity, depth)
-            seconds = time.perf_counter() - started
-            plans.append(
-                {
-                    "algorithm": algorithm,
-                    "capacity": config.capacity,
-                    "depth": depth,
-                    "rows": plan.rows,
-                    "sequences": plan.sequences,
-                    "tokens": plan.tokens,
-                    "efficiency": plan.efficiency,
-                    "packing_factor": plan.packing_factor,
-                    "seconds": seconds,
-                    "lower_bound": bound(depth),
-                    "rows_above_bound": plan.rows - bound(depth),
-                }
-            )
-            best = plan if best is None or plan.rows < best.rows else best
+            try:
+                plan = PLANNERS[algorithm](counts, config.capacity, depth)
+                seconds = time.perf_counter() - started
+            except BrimfulError as error:
+                if config.algorithm != "all":
+                    raise
+                warn(f"left out: {error}")
+            else:
+                found.append(
+                    {
+                        "algorithm": algorithm,
+                        "capacity": config.capacity,
+                        "depth": depth,
+                        "rows": plan.rows,
+                        "sequences": plan.sequences,
+                        "tokens": plan.tokens,
+                        "efficiency": plan.efficiency,
+                        "packing_factor": plan.packing_factor,
+                        "seconds": seconds,
+                        "lower_bound": bound(depth),
+                        "rows_above_bound": plan.rows - bound(depth),
+                    }
+                )
+                best = plan if best is None or plan.rows < best.rows else best
             advance()
-    facts = {"plans": plans}
+    facts = {"plans": found}
     if best is not None and config.out:
         rows = [{"lengths": p, "rows": n} for p, n in zip(best.patterns, best.repeats.tolist(), strict=True)]
         write_json(config.out, {"capacity": best.capacity, "patterns": rows})
-    return with_overview(facts, summarise_plans(facts))
+    return with_overview(facts, summarise_plans(facts)) if found else facts

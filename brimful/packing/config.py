@@ -9,7 +9,7 @@ from brimful.packing.histogram import check_limits
 
 Depth = int | None
 """The most sequences in a row; None = no limit."""
-Algorithm = Literal["spfhp", "lpfhp", "cutting-stock"]
+Algorithm = Literal["spfhp", "lpfhp", "nnlshp", "cutting-stock"]
 
 
 @dataclass(frozen=True, kw_only=True)

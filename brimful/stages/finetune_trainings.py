@@ -11,6 +11,7 @@ from torch import Tensor
 from brimful.base.console import say, warn
 from brimful.base.distributed import ALONE, World
 from brimful.base.errors import BrimfulError
+from brimful.base.types import Precision
 from brimful.hf.folders import load_pretrained, named_tensors
 from brimful.hf.model_folder import ModelFolder
 from brimful.hf.tensors import classifier_weight, from_hf, to_hf
@@ -19,7 +20,6 @@ from brimful.model.encoder import Encoder
 from brimful.model.heads import pooling_of
 from brimful.model.shape import EncoderConfig
 from brimful.objectives.supervised import Supervised
-from brimful.precision.formats import Precision
 from brimful.runs.folder import Result, RunFolder
 from brimful.stages.task_options import FinetuneConfig, default_rate
 from brimful.stages.training import Stage, train_stage

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from brimful.base.console import say
+from brimful.base.types import Precision
 from brimful.corpus.shards import PARTS, Corpus
 from brimful.data.rows import RowStream
 from brimful.model.encoder import Encoder
 from brimful.model.shape import EncoderConfig
-from brimful.precision.formats import Precision
 from brimful.precision.policy import DTYPES
 from brimful.runs.job import Summary
 from brimful.stages.pretrain_config import PretrainConfig

@@ -8,6 +8,7 @@ have as many columns.
 import re
 import shlex
 import unicodedata
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
@@ -88,16 +89,16 @@ class _Layout:
         Raises:
             BrimfulError: it has other columns than the first line.
         """
-        where = f"{self.path}, line {number}"
         if not self.width:
             self.is_tabbed = "\t" in line
         cells = _cells(line, self.is_tabbed)
         if line[0] == " " and len(cells) == self.width - 1:
             cells.insert(0, " ")  # a space among characters
         tag = self.tag if self.tag is not None else len(cells) - 1
-        # Words can begin with #, too, and then have as many columns as the others, and a tag.
-        has_tag = not self.labelled or (tag < len(cells) and is_tag(cells[tag]))
-        is_comment = line[0] == "#" and not (has_tag and len(cells) == (self.width or 1 + self.labelled))
+        is_comment = line[0] == "#"
+        if is_comment and len(cells) == (self.width or 1 + self.labelled):
+            # Words can begin with #, too, and then have as many columns as the others, and a tag.
+            is_comment = self.labelled and not is_tag(cells[min(tag, len(cells) - 1)])
         # The parts of a contraction, or its empty words, have lines of their own in CoNLL-U.
         is_range = len(cells) == _COLUMNS_OF_CONLL_U and _RANGE.fullmatch(cells[0]) is not None
         if is_comment or is_range:
@@ -105,20 +106,22 @@ class _Layout:
             return None
         self.width = self.width or len(cells)
         if len(cells) != self.width:
-            raise BrimfulError(
-                f"{where} has {counted(len(cells), 'column')}, the lines before it {self.width}, with"
-                f" {'tabs' if self.is_tabbed else 'spaces'} between them: write all in one way"
-            )
+            mark = "tabs" if self.is_tabbed else "spaces"
+            fault = f"the lines before it {self.width}, with {mark} between them: write all in one way"
+            raise self._refusal(number, f"has {counted(len(cells), 'column')}, {fault}")
         least = 1 + max(self.word or 0, self.tag or 0, self.labelled)
         if len(cells) < least:
             expected = "a word and its tag" if least == 2 else f"{least}, as --columns says"
-            raise BrimfulError(f"{where} has {counted(len(cells), 'column')}; expected {expected}")
+            raise self._refusal(number, f"has {counted(len(cells), 'column')}; expected {expected}")
         word = cells[self.word or 0]
         if " " in word.strip(" "):
             self.spaced.append(f"line {number}: {word!r:.60}")
         if not word:
-            raise BrimfulError(f"{where} has a tag and no word: remove the line, or write the word")
+            raise self._refusal(number, "has a tag and no word: remove the line, or write the word")
         return word, cells[tag] if self.labelled else OUTSIDE
+
+    def _refusal(self, number: int, fault: str) -> BrimfulError:
+        return BrimfulError(f"{self.path}, line {number} {fault}")
 
 
 def _cells(line: str, is_tabbed: bool) -> list[str]:
@@ -161,33 +164,26 @@ def _sentences(path: Path, layout: _Layout) -> Iterator[Sentence]:
 
 def _check(path: Path, layout: _Layout, *, chosen: bool) -> bool:
     """Refuse a file whose words would not be words. Returns whether all are characters."""
-    words = numbered = 0
-    has_several = False
-    counts = characters = True
-    unspaced_words = False
-    example = ""
+    words: Counter[str] = Counter()
     first_lines: dict[str, int] = {}
+    has_several, are_places = False, True
     for sentence in _sentences(path, layout):
-        counts = counts and _are_places(sentence.words)
+        words.update(sentence.words)
         has_several = has_several or len(sentence.words) > 1
-        for word in sentence.words:
-            characters = characters and is_character(word)
-            unspaced_words = unspaced_words or unspaced(word[0])
-            if _NUMBERED.fullmatch(word):
-                numbered += 1
-                example = example or word
-        words += len(sentence.words)
+        are_places = are_places and _are_places(sentence.words)
         for tag, line in zip(sentence.tags, sentence.lines, strict=True):
             first_lines.setdefault(tag, line)
-    if has_several and counts and layout.width > 1 + layout.labelled and not chosen:
+    if has_several and are_places and layout.width > 1 + layout.labelled and not chosen:
         raise BrimfulError(
             f"{path}: its first column counts words or names their text: --columns.text 2 reads the next one"
             " (and --columns.label N the tags, where they are not in the last)"
         )
-    if unspaced_words and numbered >= _MOST_WORDS * words:
+    unspaced_words = any(unspaced(word[0]) for word in words)
+    numbered = [word for word in words if _NUMBERED.fullmatch(word)]
+    if unspaced_words and sum(words[word] for word in numbered) >= _MOST_WORDS * words.total():
         raise BrimfulError(
-            f"{path}: the words have numbers behind them ({example!r:.20}); remove them with perl -CSD -pe"
-            f" 's/^(\\X)\\d+/$1/' {shlex.quote(str(path))} > plain.conll"
+            f"{path}: the words have numbers behind them ({numbered[0]!r:.20}); remove them with perl -CSD"
+            f" -pe 's/^(\\X)\\d+/$1/' {shlex.quote(str(path))} > plain.conll"
         )
     others = [tag for tag in first_lines if not is_tag(tag)]
     if others and len(others) + (OUTSIDE in first_lines) < len(first_lines):
@@ -195,7 +191,7 @@ def _check(path: Path, layout: _Layout, *, chosen: bool) -> bool:
             f"{path}, line {first_lines[others[0]]}: {others[0]!r:.60} is not a tag such as O, B-PER or"
             " I-PER; --columns.label N names the column of tags"
         )
-    return characters and unspaced_words
+    return unspaced_words and all(map(is_character, words))
 
 
 def _are_places(words: Sequence[str]) -> bool:

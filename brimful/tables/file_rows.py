@@ -156,29 +156,30 @@ def json_lines(path: Path) -> NumberedRows:
         BrimfulError: a line is not a JSON object, has a key twice, or holds half a surrogate pair.
     """
     report = Refusing(path)
-    for number, line in enumerate(text_lines(path), 1):
-        if not line.strip():
-            continue
-        row = json_line(line, number, report)
+    for number, row in _line_values(path, report):
         if not isinstance(row, dict):
-            report.lose(NOT_RECORD, number, f"must be a JSON object, not {line.strip():.40}")
+            shown = json.dumps(row, ensure_ascii=False)
+            report.lose(NOT_RECORD, number, f"must be a JSON object, not {shown:.40}")
         check_keys(row, number, report)
-        if "\\u" in line:
-            check_characters(row, f"{path}, line {number}")
         yield number, row
 
 
 def _lines(path: Path, wanted: Sequence[str]) -> NumberedRows:
     """Of lines of JSON: objects, lists (whose columns are numbered) or texts."""
-    report = Refusing(path)
-    named = Named(wanted)
+    report, named = Refusing(path), Named(wanted)
+    for number, value in _line_values(path, report):
+        record = named.record(value, number, report)
+        if record is not None:
+            yield number, {wanted[0]: record} if isinstance(record, str) else record
+
+
+def _line_values(path: Path, report: Refusing) -> Iterator[tuple[int, Any]]:
     for number, line in enumerate(text_lines(path), 1):
         if line.strip():
-            record = named.record(json_line(line, number, report), number, report)
+            value = json_line(line, number, report)
             if "\\u" in line:
-                check_characters(record, f"{path}, line {number}")
-            if record is not None:
-                yield number, {wanted[0]: record} if isinstance(record, str) else record
+                check_characters(value, f"{path}, line {number}")
+            yield number, value
 
 
 def _records(path: Path, wanted: Sequence[str]) -> NumberedRows:
@@ -219,7 +220,7 @@ def _columns(path: Path, form: str, wanted: Sequence[str] | None, labels: Sequen
     schema, rows = rows_of_columns(str(path), form[1:], wanted)
     known = schema.names
     _check_repeats(path, known, known if wanted is None else wanted)
-    classes = _class_names(schema.metadata)
+    classes = class_names(schema.metadata)
     if labels:
         classes = {column: names for column, names in classes.items() if {*names} <= {*labels}}
     for number, row in enumerate(rows, 1):
@@ -230,7 +231,7 @@ def _columns(path: Path, form: str, wanted: Sequence[str] | None, labels: Sequen
         yield number, row
 
 
-def _class_names(metadata: Mapping[bytes, bytes] | None) -> dict[str, list[str]]:
+def class_names(metadata: Mapping[bytes, bytes] | None) -> dict[str, list[str]]:
     """The names of the classes of each column that `datasets` wrote of classes, or of lists of them."""
     try:
         features = json.loads((metadata or {})[b"huggingface"])["info"]["features"]

@@ -136,6 +136,19 @@ def test_texts_of_parquet_that_are_numbers(folder, tmp_path, kind: pa.DataType) 
     assert set(found["text_b"].to_pylist()) == set(map(str, numbers.to_pylist()))
 
 
+def test_classes_of_parquet_keep_their_names(folder, tmp_path) -> None:
+    source, out = tmp_path / "in.parquet", tmp_path / "out.parquet"
+    feature = {"names": ["bad", "good"], "_type": "ClassLabel"}
+    features = {"label": feature, "also": {"feature": feature, "_type": "List"}}
+    metadata = {"huggingface": json.dumps({"info": {"features": features}})}
+    table = pa.table({"text": TEXTS, "label": [1] * len(TEXTS), "also": [[0, 1]] * len(TEXTS)})
+    pq.write_table(table.replace_schema_metadata(metadata), source)
+    brimful.augment(input=source, output=out, encoder=folder, rate=0.0)
+    found = pq.read_table(out)
+    assert set(found["label"].to_pylist()) == {"good"}
+    assert found["also"].to_pylist()[0] == ["bad", "good"]
+
+
 def test_a_layout_names_the_columns(folder, tmp_path) -> None:
     """CoLA has no header; the output has one, and is read with the same layout."""
     source, out = tmp_path / "in.tsv", tmp_path / "out.tsv"

@@ -71,7 +71,8 @@ def test_every_algorithm_at_every_depth(
         assert plan["rows_above_bound"] == plan["rows"] - plan["lower_bound"] >= 0
     everywhere = ["cutting-stock", "lpfhp", "spfhp"]
     assert {depth: sorted(names) for depth, names in by_depth.items()} == {
-        **dict.fromkeys([2, 3, 4, 8, 16, None], everywhere),
+        **dict.fromkeys([4, 8, 16, None], everywhere),
+        **dict.fromkeys([2, 3], sorted([*everywhere, "nnlshp"])),
     }
     for depth in by_depth:
         at = {plan["algorithm"]: plan for plan in found if plan["depth"] == depth}
@@ -102,7 +103,7 @@ def test_tables_for_people(histogram: Path, capsys: pytest.CaptureFixture[str]) 
     out = capsys.readouterr().out.lower()
     for heading in ("algorithm", "depth", "rows", "full %", "factor", "seconds", "above bound"):
         assert heading in out
-    for name in ("spfhp", "lpfhp", "cutting-stock"):
+    for name in ("spfhp", "lpfhp", "nnlshp", "cutting-stock"):
         assert name in out
 
 
@@ -177,6 +178,15 @@ def test_files_that_are_none(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 )
 def test_options_that_cannot_be(flags: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert names(refused(capsys, *flags), message)
+
+
+def test_depths_that_nnlshp_cannot_do(histogram: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (found,) = plans(capsys, "--histogram", histogram, "--capacity", 128, "--algorithm", "nnlshp")
+    assert found["depth"] == 3
+    for depth, named in ((8, "8 512"), ("none", "512")):
+        line = refused(capsys, "--histogram", histogram, "--algorithm", "nnlshp", "--depth", depth)
+        assert names(line, named)
+        assert "cutting-stock" in line
 
 
 def test_a_device_is_not_replaced(histogram: Path, capsys: pytest.CaptureFixture[str]) -> None:
