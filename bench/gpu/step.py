@@ -22,12 +22,12 @@ from bench.gpu.cases import Case
 from bench.gpu.kernels import shares
 from brimful.base.errors import is_out_of_memory
 from brimful.base.torch_compile import set_up_compiler
+from brimful.base.types import Precision
 from brimful.data.batch import PackedBatch, filler_lengths
 from brimful.data.slots import SequenceSlots
 from brimful.model.encoder import Encoder
 from brimful.model.flops import STORED, step_flops
 from brimful.model.heads import MaskedLMHead
-from brimful.precision.formats import Precision
 from brimful.precision.policy import resolve_residual
 from brimful.train.utilisation import peak_of
 

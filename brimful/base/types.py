@@ -21,6 +21,14 @@ Compile = Literal["auto"] | bool
 """Whether a step is compiled. auto: on CUDA, if Triton and a C compiler are installed."""
 Rounding = Literal["stochastic", "kahan", "master", "nearest"]
 """How 16-bit parameters are rounded."""
+Precision = Literal["auto", "fp32", "bf16", "fp16"]
+"""The number format of a run."""
+InferencePrecision = Literal["auto", "fp32", "bf16", "fp16", "int8"]
+"""int8: the layers' products, where calibration has found how to round their inputs; else bf16."""
+Residual = Literal["auto", "fp32", "bf16"]
+"""The format of the residual stream."""
+MIN_SCALE, MAX_SCALE = 2.0**-16, 2.0**40
+"""The default bounds of a loss scale."""
 SpikePolicy = Literal["stop", "skip"]
 """What happens at a loss spike."""
 LossMean = Literal["tokens", "sequences"]

@@ -23,6 +23,7 @@ from brimful.base.errors import BrimfulError
 from brimful.base.randomness import derive_key, hash_words
 from brimful.base.resources import processor, usable_cores
 from brimful.base.system import kernel_file
+from brimful.base.types import InferencePrecision
 from brimful.corpus.text.special_ids import special_ids
 from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
@@ -38,7 +39,6 @@ from brimful.hf.text_reading import TextReading
 from brimful.model.encoder import Encoder
 from brimful.model.inference import batches, text_vectors
 from brimful.model.int8_rounding import INSTRUCTIONS
-from brimful.precision.formats import InferencePrecision
 from brimful.tasks.form import Outputs
 from brimful.tasks.judging.comparison import Judged, MethodComparison, fingerprint, speeds_of
 from brimful.tasks.model import TaskModel, task_outputs

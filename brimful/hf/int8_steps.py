@@ -9,11 +9,11 @@ from torch import Tensor
 
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import write_tensors
+from brimful.base.types import InferencePrecision
 from brimful.model.door import SWITCH, is_open
 from brimful.model.drawing import Linear
 from brimful.model.encoder import Encoder
 from brimful.model.int8_rounding import NARROW, WHOLE, Steps, missing
-from brimful.precision.formats import InferencePrecision
 from brimful.precision.policy import resolve
 
 FILE = "int8.safetensors"

@@ -7,6 +7,7 @@ from typing import Self, get_args
 import numpy as np
 
 from brimful.base.errors import BrimfulError
+from brimful.base.types import InferencePrecision
 from brimful.data.examples import Examples, check_length, encode_texts, warn_of_cut, warn_of_empty
 from brimful.hf.folders import load_encoder, save_model
 from brimful.hf.int8_steps import calibrated_precision
@@ -15,7 +16,6 @@ from brimful.hf.text_reading import TextReading, reading_of
 from brimful.model.encoder import Encoder
 from brimful.model.inference import evaluating, run_by_token, text_vectors
 from brimful.model.shape import TextPooling
-from brimful.precision.formats import InferencePrecision
 
 _REMEDY = 'pooling="mean" (or "first", "max") makes vectors of the encoder alone'
 

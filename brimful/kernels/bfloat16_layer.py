@@ -20,11 +20,9 @@ from torch.autograd.function import once_differentiable
 
 from brimful.kernels import bfloat16
 from brimful.kernels.blockwise import blockwise_attention_backward, operator
+from brimful.kernels.inference_layer import Rotation, is_as_made, takes
 from brimful.model.attention import CaptureFunction, Layout, SequenceLayout
-from brimful.model.drawing import Linear
 from brimful.model.layer import Layer, Norm, kept_rows
-
-Rotation = tuple[Tensor, Tensor]
 
 
 def applies(
@@ -43,26 +41,6 @@ def applies(
         and not (layer.training and layer.drops)
         and bfloat16.autocasts(x)
         and is_as_made(layer)
-    )
-
-
-def is_as_made(layer: Layer) -> bool:
-    """Whether no module of a layer has hooks or a `forward` of its own, which are skipped by who reads its
-    weights."""
-    return not any(
-        module._forward_pre_hooks or module._forward_hooks or "forward" in module.__dict__
-        for module in layer.children()
-    )
-
-
-def takes(layer: Layer, layout: Layout, capture: CaptureFunction | None) -> bool:
-    """Whether loops over bfloat16 compute a layer: as it was made, float32, by sequences, no capture."""
-    matrices = (layer.qkv, layer.attention_out, layer.up, layer.down)
-    return (
-        capture is None
-        and isinstance(layout, SequenceLayout)
-        and layer.mlp_norm.weight.dtype == torch.float32
-        and all(type(linear) is Linear for linear in matrices)  # not replaced from outside
     )
 
 

@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from brimful.kernels import rotation as plain_rotation
 from brimful.model.attention import CaptureFunction, Layout
 from brimful.model.layer import Layer, kept_rows
 
@@ -145,6 +146,24 @@ def _(total: Tensor, a: Tensor, weight: Tensor) -> None:
     pass
 
 
+def rotate(qkv: Tensor, cosine: Tensor, sine: Tensor) -> tuple[Tensor, ...]:
+    """`model.layer.rotate`."""
+    return _Rotate.apply(qkv, cosine, sine)
+
+
+class _Rotate(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, qkv: Tensor, cosine: Tensor, sine: Tensor) -> tuple[Tensor, ...]:
+        ctx.save_for_backward(cosine, sine)
+        qkv = qkv.clone()  # Inductor leaves it out
+        rotate_in_place(qkv, cosine, sine)
+        return qkv.unbind(1)
+
+    @staticmethod
+    def backward(ctx: Any, d_q: Tensor, d_k: Tensor, d_v: Tensor) -> tuple[Tensor, None, None]:
+        return plain_rotation.gradients(d_q, d_k, d_v, *ctx.saved_tensors), None, None
+
+
 @torch.library.custom_op("brimful::rotate_in_place", mutates_args={"qkv"})
 def rotate_in_place(qkv: Tensor, cosine: Tensor, sine: Tensor) -> None:
     """Rotate queries and keys by their positions' angles (see kernels.rotation).
@@ -155,9 +174,9 @@ def rotate_in_place(qkv: Tensor, cosine: Tensor, sine: Tensor) -> None:
     """
     turned = qkv[:, :2]
     if qkv.is_cuda:
-        from brimful.kernels.rotary_kernel import rotate  # needs Triton
+        from brimful.kernels import rotary_kernel  # needs Triton
 
-        rotate(turned, cosine, sine)
+        rotary_kernel.rotate(turned, cosine, sine)
     else:
         cosine, sine = cosine[:, None], sine[:, None]
         a, b = turned.chunk(2, dim=-1)

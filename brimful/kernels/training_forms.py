@@ -1,9 +1,16 @@
-"""All fast forms, with those that only training has. Import this module where a model is made or trained."""
+"""Fast forms of training, beside those of inference (forms.py): for where a model is made or trained."""
 
-import brimful.kernels.forms  # noqa: F401  (fast forms register themselves)
-from brimful.kernels import linear_cross_entropy
-from brimful.model.door import FastForm, register
+import brimful.kernels.forms  # noqa: F401  (whose forms come first)
+from brimful.kernels import bfloat16_layer, fused, linear_cross_entropy
+from brimful.model.door import FORMS, FastForm, register
 
+register("rotate", FastForm(fused.rotate, fused.applies), *FORMS["rotate"])
+register(
+    "layer",
+    *FORMS["layer"],
+    FastForm(bfloat16_layer.forward, bfloat16_layer.applies),
+    FastForm(fused.forward, fused.layer_applies),
+)
 register(
     "linear_cross_entropy",
     FastForm(linear_cross_entropy.sum_and_hits, linear_cross_entropy.applies),

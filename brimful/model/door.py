@@ -1,8 +1,9 @@
 """The door to the engine room: the one place where a fast form (kernels/) is chosen instead of a plain one.
 
 The model is readable and runs without kernels/. Where a faster form gives the same numbers, it registers
-itself here under the name of the plain one, which asks for it. Who opens or trains a model imports
-`kernels.forms`, so that they are there. BRIMFUL_KERNELS=off in the environment, or `shut`, shuts the door.
+itself here under the name of the plain one, which asks for it. Who opens a model imports
+`kernels.forms`, and who trains one `kernels.training_forms`, so that they are there. BRIMFUL_KERNELS=off in
+the environment, or `shut`, shuts the door.
 """
 
 import os

@@ -21,8 +21,7 @@ from brimful.base.errors import BrimfulError
 from brimful.data.batch import PackedBatch
 from brimful.model.attention import CaptureFunction, Layout, choose_backend
 from brimful.model.drawing import Embedding, Linear, undrawn
-from brimful.model.layer import Layer, Norm, dropout, initialize, norm
-from brimful.model.rotary import Rotary
+from brimful.model.layer import Layer, Norm, Rotary, dropout, initialize, norm
 from brimful.model.shape import EncoderConfig, Pooling
 
 

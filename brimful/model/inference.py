@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from brimful.base.errors import BrimfulError, NotFiniteError
+from brimful.base.types import InferencePrecision
 from brimful.data.batch import PackedBatch
 from brimful.data.example_batches import rounded_batch
 from brimful.data.examples import Examples
@@ -18,7 +19,6 @@ from brimful.model.encoder import Encoder
 from brimful.model.heads import pool
 from brimful.model.int8_rounding import is_wide
 from brimful.model.shape import TextPooling
-from brimful.precision.formats import InferencePrecision
 from brimful.precision.policy import autocast, resolve
 
 TOKENS = 4096

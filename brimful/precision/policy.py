@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from brimful.base.errors import BrimfulError
-from brimful.precision.formats import InferencePrecision, Precision, Residual
+from brimful.base.types import InferencePrecision, Precision, Residual
 
 P = TypeVar("P", Precision, InferencePrecision)
 DTYPES: dict[str, torch.dtype] = {

@@ -11,8 +11,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from brimful.base.errors import BrimfulError
+from brimful.base.types import MAX_SCALE, MIN_SCALE
 from brimful.precision import watching
-from brimful.precision.formats import MAX_SCALE, MIN_SCALE
 from brimful.precision.gradients import gradient_norm, require_dense
 from brimful.precision.policy import BIN_EDGE, LARGEST, THRESHOLD
 

@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 
 from brimful.base.config import Argument, require_positive
 from brimful.base.errors import BrimfulError, UsageError
+from brimful.base.types import InferencePrecision
 from brimful.model.shape import TextPooling
-from brimful.precision.formats import InferencePrecision
 from brimful.tables.layouts import TableOptions
 
 Pool = Literal["auto", "mean", "first", "max"]

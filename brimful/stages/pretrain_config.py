@@ -8,14 +8,13 @@ from tokenizers import Tokenizer
 
 from brimful.base.config import Argument, incidental, require_positive, require_seeds
 from brimful.base.errors import BrimfulError
-from brimful.base.types import LossMean
+from brimful.base.types import LossMean, Precision
 from brimful.corpus.text.special_ids import special_ids
 from brimful.data.config import MaskingConfig, PackingConfig, Phase, SequencesConfig
 from brimful.data.mixture import SOURCES, DataSource
 from brimful.model.shape import EncoderConfig, preset
 from brimful.optim.config import OptimizerConfig
 from brimful.optim.schedule import Cycle, Schedule, ScheduleConfig
-from brimful.precision.formats import Precision
 from brimful.start.config import InitialConfig
 from brimful.train.config import TrainerConfig
 from brimful.train.phases import PHASES, PhaseConfig, data_phases, schedule_cycles

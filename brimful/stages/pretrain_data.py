@@ -17,6 +17,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from brimful.base.console import counted, say, warn
+from brimful.base.types import Precision
 from brimful.corpus.shards import PARTS, Corpus
 from brimful.data.mixture import parse_sources
 from brimful.data.pairs import NO_PAIR
@@ -29,7 +30,6 @@ from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead, PretrainingHead
 from brimful.model.shape import EncoderConfig
 from brimful.objectives.masked_lm import MaskedLM, MaskedLMAndPairs
-from brimful.precision.formats import Precision
 from brimful.precision.policy import DTYPES
 from brimful.runs.job import RunPlan, Summary
 from brimful.stages.pretrain_config import PretrainConfig

@@ -7,10 +7,10 @@ from typing import Annotated, Any, Literal, TypeVar
 from brimful.base.config import Argument, build, incidental, read_yaml, require_positive, require_seeds
 from brimful.base.console import warn
 from brimful.base.errors import BrimfulError, UsageError
+from brimful.base.types import Precision
 from brimful.hf.model_folder import ModelFolder
 from brimful.optim.config import DecayConfig
 from brimful.optim.schedule import CurveConfig
-from brimful.precision.formats import Precision
 from brimful.runs.places import CONFIG
 from brimful.tables.layouts import LabelOptions
 from brimful.tasks.registry import TASK_HELP, require_task_name

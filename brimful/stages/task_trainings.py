@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from brimful.base.console import say, warn
 from brimful.base.distributed import ALONE, World
 from brimful.base.errors import BrimfulError
+from brimful.base.types import Precision
 from brimful.data.examples import Examples
 from brimful.data.loader import Stream
 from brimful.hf.folders import load_pretrained, named_tensors
@@ -27,7 +28,6 @@ from brimful.model.heads import pooling_of
 from brimful.model.shape import EncoderConfig
 from brimful.objectives.supervised import Supervised
 from brimful.optim.schedule import ScheduleConfig
-from brimful.precision.formats import Precision
 from brimful.runs.folder import Result, RunFolder
 from brimful.stages.task_options import FinetuneConfig, TrainingOptions, default_rate
 from brimful.tables.layouts import find_layout

@@ -43,7 +43,8 @@ def open_rows(path: Path, wanted: Sequence[str], layout: FileLayout) -> tuple[st
 
 
 def _form(path: Path, wanted: Sequence[str], layout: FileLayout) -> str:
-    kind = form_of(str(path), wanted)
+    # The columns of a layout have places, with or without a header.
+    kind = form_of(str(path), [*wanted, "1"] if layout.form == ".tsv" else wanted)
     if layout.form and kind in ("text", layout.form[1:]):
         return layout.form
     if kind in ("text", "html"):
@@ -155,29 +156,30 @@ def json_lines(path: Path) -> NumberedRows:
         BrimfulError: a line is not a JSON object, has a key twice, or holds half a surrogate pair.
     """
     report = Refusing(path)
-    for number, line in enumerate(text_lines(path), 1):
-        if not line.strip():
-            continue
-        row = json_line(line, number, report)
+    for number, row in _line_values(path, report):
         if not isinstance(row, dict):
-            report.lose(NOT_RECORD, number, f"must be a JSON object, not {line.strip():.40}")
+            shown = json.dumps(row, ensure_ascii=False)
+            report.lose(NOT_RECORD, number, f"must be a JSON object, not {shown:.40}")
         check_keys(row, number, report)
-        if "\\u" in line:
-            check_characters(row, f"{path}, line {number}")
         yield number, row
 
 
 def _lines(path: Path, wanted: Sequence[str]) -> NumberedRows:
     """Of lines of JSON: objects, lists (whose columns are numbered) or texts."""
-    report = Refusing(path)
-    named = Named(wanted)
+    report, named = Refusing(path), Named(wanted)
+    for number, value in _line_values(path, report):
+        record = named.record(value, number, report)
+        if record is not None:
+            yield number, {wanted[0]: record} if isinstance(record, str) else record
+
+
+def _line_values(path: Path, report: Refusing) -> Iterator[tuple[int, Any]]:
     for number, line in enumerate(text_lines(path), 1):
         if line.strip():
-            record = named.record(json_line(line, number, report), number, report)
+            value = json_line(line, number, report)
             if "\\u" in line:
-                check_characters(record, f"{path}, line {number}")
-            if record is not None:
-                yield number, {wanted[0]: record} if isinstance(record, str) else record
+                check_characters(value, f"{path}, line {number}")
+            yield number, value
 
 
 def _records(path: Path, wanted: Sequence[str]) -> NumberedRows:

@@ -20,10 +20,12 @@ def json_values(path: Path) -> Iterator[Any]:
     """The JSON values of a file, one after the other.
 
     Raises:
-        BrimfulError: what follows is not JSON.
+        BrimfulError: what follows is not JSON, or holds half a surrogate pair.
     """
-    text, decoder = whole_text(path).removesuffix("\n"), json.JSONDecoder()
-    end = _end_of_space(text, 0)
+    text, decoder = whole_text(path), json.JSONDecoder()
+    # Characters that no text has can only stand there as escapes.
+    has_escapes = "\\u" in text
+    end = _SPACE.match(text).end()  # type: ignore[union-attr]
     while end < len(text):
         try:
             value, end = decoder.raw_decode(text, end)
@@ -32,13 +34,10 @@ def json_values(path: Path) -> Iterator[Any]:
             raise BrimfulError(f"{path}, {place} is not JSON from character {error.colno} on") from error
         except RecursionError as error:
             raise BrimfulError(f"{path} is not JSON: it is nested too deeply") from error
+        if has_escapes:
+            check_characters(value, str(path))
         yield value
-        end = _end_of_space(text, end)
-
-
-def _end_of_space(text: str, start: int) -> int:
-    found = _SPACE.match(text, start)
-    return found.end() if found else start
+        end = _SPACE.match(text, end).end()  # type: ignore[union-attr]
 
 
 def records(path: Path) -> NumberedRows:
@@ -52,22 +51,14 @@ def records(path: Path) -> NumberedRows:
     if in_lines(path):
         yield from json_lines(path)
         return
-    number, escapes = 0, has_escapes(path)
+    number = 0
     for value in json_values(path):
         for part in value if isinstance(value, list) else [value]:
             number += 1
             if not isinstance(part, dict):
                 shown = json.dumps(part, ensure_ascii=False)
                 raise BrimfulError(f"{path}, record {number} must be a JSON object, not {shown:.40}")
-            if escapes:
-                check_characters(part, f"{path}, record {number}")
             yield number, part
-
-
-def has_escapes(path: Path) -> bool:
-    """Whether a JSON file may spell what is not a character, such as half of a surrogate pair."""
-    with recorded_warnings():  # they come again when the file is read
-        return any("\\u" in line for line in text_lines(path))
 
 
 def in_lines(path: Path) -> bool:

@@ -14,8 +14,8 @@ import numpy as np
 
 from brimful.base.console import counted, warn
 from brimful.base.errors import BrimfulError
-from brimful.tables.file_rows import all_rows, check_characters, json_lines
-from brimful.tables.json_files import SUFFIXES, has_escapes, in_lines, json_values
+from brimful.tables.file_rows import NumberedRows, all_rows, json_lines
+from brimful.tables.json_files import SUFFIXES, in_lines, json_values
 from brimful.tables.layouts import OWN_LAYOUT
 from brimful.tables.offsets import Place, fits, place_spans, quoted
 from brimful.tables.table import Table, Take, everything
@@ -23,9 +23,9 @@ from brimful.tables.text_files import readable, suffix_of
 
 NOWHERE = -1
 """The start of an answer that is not in its context."""
-_QUESTION = ("question", "query_text", "query")
-_CONTEXT = ("context", "context_text", "passage", "paragraph")
-_ID = ("id", "query_id", "qid", "question_id")
+_QUESTION = ("question", "query_text")
+_CONTEXT = ("context", "context_text")
+_ID = ("id", "query_id", "qid")
 _ANSWERS = ("answers", "answer")
 
 
@@ -79,8 +79,8 @@ def read_questions(
         )
     with readable(path):
         lined = form != ".parquet" and in_lines(path)
-        source = _lines(path) if lined else _nested(path)
-        rows = list(take(all_rows(path, form, OWN_LAYOUT) if form == ".parquet" else source))
+        source = all_rows(path, form, OWN_LAYOUT) if form == ".parquet" else _rows(path, lined)
+        rows = list(take(source))
     if not rows:
         raise BrimfulError(f"{path} holds no questions")
     place = "line" if lined else "row" if form == ".parquet" else "question"
@@ -89,7 +89,8 @@ def read_questions(
         where = f"{path}, {place} {number}"
         question, context = _text(row, _QUESTION), _text(row, _CONTEXT)
         if question is None or context is None:
-            raise BrimfulError(f"{where} has no {'question' if question is None else 'context'}")
+            lacking, keys = ("question", _QUESTION) if question is None else ("context", _CONTEXT)
+            raise BrimfulError(f"{where} has no {lacking}, which is called {' or '.join(keys)}")
         texts.append(question.strip())
         contexts.append(context)
         name = next((row[key] for key in _ID if row.get(key) is not None), number)
@@ -107,28 +108,16 @@ def _text(row: Mapping[str, Any], keys: Sequence[str]) -> str | None:
     return next((row[key] for key in keys if isinstance(row.get(key), str)), None)
 
 
-def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The number of its line and the parts of each question; a line may hold several on one context."""
-    for number, row in json_lines(path):
-        if "header" in row and len(row) == 1:  # of MRQA
-            continue
-        try:
-            for question in _questions(row):
-                yield number, question
-        except (KeyError, TypeError) as error:
-            raise _other_layout(path, error) from error
-
-
-def _nested(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The number and the parts of each question of a file in SQuAD's layout, or of an array."""
-    number, escapes = 0, has_escapes(path)
+def _rows(path: Path, lined: bool) -> NumberedRows:
+    """The number and the parts of each question of a file of JSON: its line, or how many there are so far."""
+    questions = 0
     try:
-        for value in json_values(path):
-            for row in _questions(value):
-                number += 1
-                if escapes:
-                    check_characters(row, f"{path}, question {number}")
-                yield number, row
+        for line, value in json_lines(path) if lined else enumerate(json_values(path)):
+            if lined and value.keys() == {"header"}:  # of MRQA
+                continue
+            for question in _questions(value):
+                questions += 1
+                yield line if lined else questions, question
     except (KeyError, TypeError) as error:
         raise _other_layout(path, error) from error
 
@@ -166,10 +155,15 @@ def _questions(value: Any) -> Iterator[dict[str, Any]]:
 
 
 class _Given(NamedTuple):
-    """An answer as it stands in a file."""
+    """An answer of a file, without the white space around it.
+
+    Attributes:
+        written: as it stands in the file.
+    """
 
     start: int | None
     text: str
+    written: str
 
 
 def _given(row: Mapping[str, Any], where: str) -> list[_Given]:
@@ -194,18 +188,10 @@ def _given(row: Mapping[str, Any], where: str) -> list[_Given]:
             shown = json.dumps(answer, ensure_ascii=False)
             raise BrimfulError(f"{where}: an answer needs answer_start and text: {shown:.80}")
         if text.strip():  # an empty one says that there is no answer
-            answers.append(_Given(start, text))
+            indent = len(text) - len(text.lstrip())
+            start = None if start is None else start + indent
+            answers.append(_Given(start, text.strip(), text))
     return answers
-
-
-def _is_spaced(answer: _Given) -> bool:
-    return answer.text != answer.text.strip()
-
-
-def _trimmed(answer: _Given) -> _Given:
-    text = answer.text.lstrip()
-    start = None if answer.start is None else answer.start + len(answer.text) - len(text)
-    return _Given(start, text.rstrip())
 
 
 def _of_lists(value: Mapping[str, Any], where: str) -> list[Any]:
@@ -230,14 +216,15 @@ def _placed(
     Raises:
         BrimfulError: the context has another text at the start of an answer, and that answer elsewhere.
     """
-    spaced = [(row, each.text) for row, answers in enumerate(given) for each in answers if _is_spaced(each)]
+    spaced = []
+    for row, answers in enumerate(given):
+        spaced += [(row, answer.written) for answer in answers if answer.text != answer.written]
     if spaced:
         row, text = spaced[0]
         warn(
             f"{path}: {counted(len(spaced), 'answer')} read without the white space at the ends"
             f" ({where[row]}: {text!r:.60})"
         )
-        given = [[_trimmed(each) for each in answers] for answers in given]
     places: list[Place] = []
     absent = set[int]()
     for row, answers in enumerate(given):
@@ -255,7 +242,7 @@ def _placed(
     labels: list[list[Answer]] = []
     for row, answers in enumerate(given):
         labels.append([])
-        for start, text in answers:
+        for start, text, _ in answers:
             if start is None:
                 looked_for += 1
                 start = contexts[row].find(text)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from brimful.base.errors import BrimfulError
+from brimful.base.types import InferencePrecision
 from brimful.data.batch import PackedBatch
 from brimful.data.examples import Examples, warn_of_cut, warn_of_empty
 from brimful.data.ragged import Ragged
@@ -21,7 +22,6 @@ from brimful.hf.tensors import Head
 from brimful.model.encoder import Encoder
 from brimful.model.heads import SequenceHead, TokenHead
 from brimful.model.inference import run_by_sequence, run_by_token
-from brimful.precision.formats import InferencePrecision
 from brimful.tables.slices import read_slices
 from brimful.tables.table import Table, require_pairs
 from brimful.tasks.encoded import Encoded

@@ -5,8 +5,7 @@ from typing import Literal
 
 from brimful.base.config import incidental, require_positive
 from brimful.base.errors import BrimfulError
-from brimful.base.types import Compile, Rounding, SpikePolicy
-from brimful.precision.formats import MAX_SCALE, MIN_SCALE, Precision, Residual
+from brimful.base.types import MAX_SCALE, MIN_SCALE, Compile, Precision, Residual, Rounding, SpikePolicy
 
 
 @dataclass(frozen=True, kw_only=True)

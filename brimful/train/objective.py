@@ -11,13 +11,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+import brimful.kernels.training_forms  # noqa: F401  (fast forms register themselves)
 from brimful.base.distributed import World
 from brimful.base.errors import BrimfulError
-from brimful.base.types import PrimaryMetric
+from brimful.base.types import Precision, PrimaryMetric
 from brimful.data.batch import PackedBatch
 from brimful.model.attention import Layout
 from brimful.model.encoder import Encoder
-from brimful.precision.formats import Precision
 from brimful.precision.policy import DTYPES, autocast, resolve
 from brimful.train.config import TrainerConfig, check_precision
 

@@ -29,13 +29,13 @@ from brimful.base.console import say
 from brimful.base.environment import number_of
 from brimful.base.errors import BrimfulError
 from brimful.base.resources import available_memory
+from brimful.base.types import Precision
 from brimful.data.batch import PackedBatch
 from brimful.data.rows import RowStream, valid_sizes
 from brimful.model.drawing import undrawn
 from brimful.model.encoder import Encoder
 from brimful.model.shape import EncoderConfig
 from brimful.optim.config import OptimizerConfig
-from brimful.precision.formats import Precision
 from brimful.precision.policy import DTYPES, autocast
 from brimful.train.config import TrainerConfig
 from brimful.train.objective import Objective, Runtime

@@ -14,7 +14,6 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-import brimful.kernels.training_forms  # noqa: F401  (fast forms register themselves)
 from brimful.base.console import counted, progress, say
 from brimful.base.errors import BrimfulError, is_out_of_memory
 from brimful.base.randomness import derive_key

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import torch
 
-from brimful.precision.formats import Precision
+from brimful.base.types import Precision
 
 BF16_SINCE = 80
 """The capability from which on bfloat16 is computed as fast as float16."""

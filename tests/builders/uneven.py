@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from brimful.base.distributed import World
-from brimful.base.types import Cursor
+from brimful.base.types import Cursor, Precision
 from brimful.data.batch import PackedBatch, blank
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead
@@ -14,7 +14,6 @@ from brimful.model.shape import preset
 from brimful.objectives.masked_lm import MaskedLM
 from brimful.optim.config import OptimizerConfig
 from brimful.optim.schedule import ScheduleConfig
-from brimful.precision.formats import Precision
 from brimful.train.config import TrainerConfig
 from brimful.train.metrics import read_metrics
 from brimful.train.objective import Runtime

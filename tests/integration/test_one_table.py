@@ -17,7 +17,7 @@ from brimful.hf.folders import load_pretrained, save_model
 from brimful.hf.model_folder import ModelFolder
 from brimful.reports.load import load_runs
 from brimful.stages.held_out_rows import FILE, read_held_out
-from brimful.stages.run_tables import tables_of_run
+from brimful.stages.run_tables import named_tables, tables_of_run
 from brimful.stages.task_options import FinetuneConfig
 from brimful.stages.task_trainings import load_data
 from brimful.tables.table_files import read_file
@@ -204,3 +204,19 @@ def test_labels_of_a_row_each_leave_probabilities_as_they_are(inputs, tmp_path, 
     assert "--task regression if labels are values" in " ".join(capsys.readouterr().err.split())
     with pytest.raises(BrimfulError, match="--task regression if labels are values"):
         finetune(**given | {"test": None}, dry_run=True)
+
+
+def test_several_files_are_one_table(inputs, tmp_path):
+    header, *rows = Path(inputs["train"]).read_text().splitlines(keepends=True)
+    for number in (0, 1):
+        (tmp_path / f"part-{number}.tsv").write_text(header + "".join(rows[number * 400 :][:400]))
+    pattern, folder = str(tmp_path / "part-*.tsv"), tmp_path / "run"
+    found = finetune(encoder=inputs["encoder"], train=pattern, **QUICK, out=str(folder))
+    assert found["held_out"] == {"test": 150, "dev": 60}
+    tables = tables_of_run(ModelFolder.open(folder, "model"))
+    assert str(tables.train) == pattern
+    assert {name: len(part) for name, part in tables.held_out.items()} == found["held_out"]
+    assert named_tables(train=pattern, dev=None).keys() == {"train[0]", "train[1]"}
+    (tmp_path / "part-1.tsv").write_text(header)
+    with pytest.raises(BrimfulError, match=r"is not what .* was trained on"):
+        read_held_out(folder, pattern)

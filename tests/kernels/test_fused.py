@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from bench.common.recorder import device
 from brimful.kernels import fused
-from brimful.model.rotary import Rotary, rotate
+from brimful.model.layer import Rotary, rotate
 from builders.encoders import ARCHITECTURES, random_row, small
 
 
@@ -127,14 +127,13 @@ def test_in_bf16_it_is_as_near_to_float64_as_the_plain_form(architecture, residu
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
-def test_a_rotation_in_place(dtype, monkeypatch):
+def test_a_rotation_in_place(dtype):
     """The plain rotation; the argument is as before, where it is not given up."""
     qkv = torch.randn(12, 3, 2, 6, dtype=dtype, requires_grad=True)
     before = qkv.detach().clone()
     rotation = Rotary(6, 32, 10_000.0)(torch.randint(32, (12,), dtype=torch.int32))
     expected = rotate(qkv, rotation)
-    monkeypatch.setattr(fused, "applies", lambda x: True)
-    found = rotate(qkv, rotation)
+    found = fused.rotate(qkv, *rotation)
     assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
     aims = [torch.randn(12, 2, 6, dtype=dtype) for _ in range(3)]
     assert torch.equal(*(torch.autograd.grad(out, qkv, aims)[0] for out in (found, expected)))
@@ -143,7 +142,7 @@ def test_a_rotation_in_place(dtype, monkeypatch):
 
 KERNEL = """
 import torch
-from brimful.model.rotary import Rotary, rotate
+from brimful.model.layer import Rotary, rotate
 from brimful.kernels.rotary_kernel import rotate as in_place
 
 for heads, head_dim in (2, 6), (3, 64), (2, 52):

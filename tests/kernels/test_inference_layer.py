@@ -18,7 +18,7 @@ from brimful.base.errors import BrimfulError, NotFiniteError
 from brimful.data.examples import Examples
 from brimful.exporting.calibration import calibrate
 from brimful.hf.int8_steps import FILE, products, read_steps, write_steps
-from brimful.kernels import inference_layer, int8
+from brimful.kernels import inference_layer
 from brimful.kernels.inference_layer import LaidOut, lays_out_bf16
 from brimful.model import inference
 from brimful.model.door import shut, within
@@ -247,7 +247,7 @@ def test_an_integer_product_is_that_of_the_rounded_numbers(seed: int, factors: b
     dtype = torch.float32 if is_wide() else torch.bfloat16
     x = (3 * torch.randn(70, 96)).to(dtype)
     scale = torch.rand(96) + 0.5 if factors else None
-    weights = int8.IntegerWeights(linear, Steps(0.05, 120, scale, largest_weight()))
+    weights = inference_layer.IntegerWeights(linear, Steps(0.05, 120, scale, largest_weight()))
     integers = weights.rounded(x)
     ones = torch.ones(96) if scale is None else scale
     inverse = torch.from_numpy(weights.factors)
@@ -257,7 +257,7 @@ def test_an_integer_product_is_that_of_the_rounded_numbers(seed: int, factors: b
     wanted += 0 if linear.bias is None else linear.bias.double()
     found = weights.product(integers, "none", dtype).double()
     assert (found - wanted).abs().max() <= 2**-8 * wanted.abs().max()
-    reader = int8.IntegerWeights(torch.nn.Linear(40, 8), Steps(0.02, 10))
+    reader = inference_layer.IntegerWeights(torch.nn.Linear(40, 8), Steps(0.02, 10))
     rounded = weights.product(integers, "gelu", dtype, reader)
     expected = (torch.nn.functional.gelu(wanted) / 0.02 + 10).round().clamp(0, 255)
     assert rounded.dtype == torch.uint8
@@ -281,7 +281,7 @@ def test_no_product_saturates(case: str, width: int, seed: int) -> None:
     x = torch.randint(0, 256, (64, width)) if case == "random" else torch.full((64, width), 255)
     linear = torch.nn.Linear(width, 40, bias=False)
     linear.weight.data = w.float()
-    weights = int8.IntegerWeights(linear, Steps(1.0, 0, None, largest))
+    weights = inference_layer.IntegerWeights(linear, Steps(1.0, 0, None, largest))
     found = weights.product(x.to(torch.uint8), "none", torch.float32 if is_wide() else torch.bfloat16)
     wanted = (x @ w.t()).double()
     assert (found.double() - wanted).abs().max() <= (0 if is_wide() else 2**-8 * wanted.abs().max())

@@ -77,7 +77,8 @@ CASES: dict[tuple[str, int], list[Callable[[], Case]]] = {
 
 ELSEWHERE = {
     ("attention", 0): "tests/model/test_attention.py",
-    ("rotate", 0): "tests/model/test_layers.py",
+    ("rotate", 0): "in place, in a compiled step on a GPU: tests/kernels/test_fused.py, tests/gpu",
+    ("rotate", 1): "tests/model/test_layers.py",
     ("layer", 1): "tests/kernels/test_bfloat16_layer.py",
     ("linear_cross_entropy", 0): "tests/kernels/test_linear_cross_entropy.py",
     ("layer", 2): "a compiled step on a GPU: tests/kernels/test_fused.py, tests/gpu",

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from brimful.model.rotary import Rotary, rotate
+from brimful.model.layer import Rotary, rotate
 
 
 @pytest.fixture(autouse=True)
