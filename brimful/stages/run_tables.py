@@ -1,5 +1,5 @@
-"""The tables that a run of finetune or distil has read, and the rows that it holds out of its training table, for
-whoever goes on with its model."""
+"""The tables that a run of finetune or distil has read, and the rows that it holds out of its training table,
+for whoever goes on with its model."""
 
 import hashlib
 import zlib
