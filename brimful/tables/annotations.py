@@ -48,7 +48,7 @@ def plain_rows(
 def _of_tasks(
     rows: NumberedRows, path: Path, place: str, columns: Columns, labelled: bool, spans: bool
 ) -> NumberedRows:
-    """Of several annotations the ground truth, or else the first one that was not cancelled."""
+    """The ground truth is read, or else the first annotation that was not cancelled."""
     several: list[int] = []
     for number, task in rows:
         where = f"{path}, {place} {number}"
@@ -92,7 +92,7 @@ def _choices(results: Iterable[Mapping[str, Any]], label: str, where: str) -> li
 
 
 def _of_answers(rows: NumberedRows, path: Path, place: str, label: str, spans: bool) -> NumberedRows:
-    """A rejected text is no example of its label. Where all have one label, the answers are the classes."""
+    """Rejected texts are left out. Where all have one label, the answers are the classes."""
     records = list(rows)
     labels = {str(row.get(label)) for _, row in records}
     answers = [row.get("answer") for _, row in records]

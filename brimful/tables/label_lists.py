@@ -28,7 +28,7 @@ def names_of_rows(table: Table) -> list[list[str]]:
     """The names in the labels of a table: texts or lists of names.
 
     Raises:
-        BrimfulError: a label is no list of names, or could be one label or several; the message names its
+        BrimfulError: a label is not a list of names, or could be one label or several; the message names its
             place.
     """
     assert table.labels is not None
@@ -92,7 +92,7 @@ def _names(value: Any, where: str) -> list[str]:
     if isinstance(value, set):
         value = sorted(value, key=str)
     if not isinstance(value, list | tuple) or any(isinstance(each, list | dict) for each in value):
-        raise BrimfulError(f"{where}: the label {value!r:.60} is no list of names")
+        raise BrimfulError(f"{where}: the label {value!r:.60} is not a list of names")
     names = [str(name).strip() for name in value if name is not None and name == name]
     return [name for name in names if name]
 
@@ -117,8 +117,8 @@ def one_hot(path: Path, layout: FileLayout) -> list[list[str]] | None:
         for name in names:
             bit = _BITS.get(str(row.get(name)).strip().lower())
             if bit is None:
-                shown = f"{row[name]!r:.60} in the column {name!r}" if name in row else f"no column {name!r}"
-                raise BrimfulError(f"{path}, {PLACES.get(form, 'line')} {number}: {shown}; expected 0 or 1")
+                fault = f"{row[name]!r:.60} in the column {name!r}" if name in row else f"no column {name!r}"
+                raise BrimfulError(f"{path}, {PLACES.get(form, 'line')} {number}: {fault}; expected 0 or 1")
             if bit:
                 rows[-1].append(name)
     return rows

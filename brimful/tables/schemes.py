@@ -25,7 +25,7 @@ CONTINUED = "X"
 NEVER = ""
 """The mark of tags that only special tokens have, such as [CLS]."""
 UNNAMED = "_"
-"""The label of spans whose tags are marks alone, as in seqeval."""
+"""The label of spans whose tags are only marks, as in seqeval."""
 
 _MARKS = {"B": "B", "I": "I", "E": "E", "S": "S", "L": "E", "U": "S", "M": "I", "W": "S"}
 _OUTSIDE = (OUTSIDE, OUTSIDE.lower())
@@ -56,26 +56,26 @@ def read_tags(names: Iterable[str]) -> dict[str, Tag]:
     names = list(dict.fromkeys(names))
     outside = next((name for name in _OUTSIDE if name in names), None)
     special = [name for name in names if name.lower() in _SPECIAL]
-    rest = [name for name in names if name != outside and name not in special]
-    marked = _marked(rest)
+    candidates = [name for name in names if name != outside and name not in special]
+    marked = _marked(candidates)
     if marked is None:
-        if outside is None and rest:
+        if outside is None and candidates:
             raise BrimfulError(
-                f"the tags {_shown(rest)} have no marks such as B- and I-, and none of them is O: with them,"
+                f"the tags {_shown(candidates)} have no marks such as B- and I-, and lack O: with them"
                 " every token would be in a span; call the tag of tokens outside of spans O"
             )
-        found = {name: Tag("I", name) for name in rest}
+        span_tags = {name: Tag("I", name) for name in candidates}
     else:
-        left = [name for name in rest if name not in marked and name.upper() != CONTINUED]
-        if outside is None and len(left) == 1:  # or else every token would be in a span
-            outside = left[0]
-        found = {name: _unmarked(name) for name in rest if name != outside} | marked
-    if not any(tag.label for tag in found.values()):
+        unmarked = [name for name in candidates if name not in marked and name.upper() != CONTINUED]
+        if outside is None and len(unmarked) == 1:  # or else every token would be in a span
+            outside = unmarked[0]
+        span_tags = {name: _unmarked(name) for name in candidates if name != outside} | marked
+    if not any(tag.label for tag in span_tags.values()):
         raise BrimfulError(f"the tags {_shown(names)} have no label of spans")
-    known = {name: Tag(NEVER, "") for name in special} | found
+    tags = {name: Tag(NEVER, "") for name in special} | span_tags
     if outside is not None:
-        known[outside] = Tag(OUTSIDE, "")
-    return {name: known[name] for name in names}
+        tags[outside] = Tag(OUTSIDE, "")
+    return {name: tags[name] for name in names}
 
 
 def spans_of(tags: Sequence[Tag], places: Sequence[tuple[int, int]]) -> list[LabelledSpan]:
@@ -111,15 +111,15 @@ def is_tag(name: str) -> bool:
 
 def _marked(names: Sequence[str]) -> dict[str, Tag] | None:
     """The tags that have marks, or None where names have none."""
-    known = [name for name in names if name.upper() != CONTINUED]
+    candidates = [name for name in names if name.upper() != CONTINUED]
     best: dict[str, Tag] = {}
     for split in _SPLITS:
-        tags = {name: tag for name in known if (tag := split(name)) is not None}
+        tags = {name: tag for name in candidates if (tag := split(name)) is not None}
         marks = {tag.mark for tag in tags.values()}
         scheme = bool(marks - {"E"}) and (len(marks) > 1 or split is not _alone)
         if scheme and (len(tags), -_labels(tags)) > (len(best), -_labels(best)):
             best = tags
-    if len(best) < len(known) and _labels(best) == len(best):
+    if len(best) < len(candidates) and _labels(best) == len(best):
         return None  # what looks like a mark is a part of names: B-cell, T-cell
     return best or None
 

@@ -131,9 +131,10 @@ def _span(value: Any, where: str) -> list[GivenSpan]:
         text = value.get("text")
     numbers = type(start) is int and type(end) is int
     if not numbers or not _are_texts(labels) or not isinstance(text, str | None):
-        shown = f"{json.dumps(value, ensure_ascii=False):.80}"
+        value_text = f"{json.dumps(value, ensure_ascii=False):.80}"
         raise BrimfulError(
-            f"{where}: the span {shown} is not [start, end, label], or an object with start, end and label"
+            f"{where}: the span {value_text} is not [start, end, label], or an object with start,"
+            " end and label"
         )
     if not all(label.strip() for label in labels):
         raise BrimfulError(

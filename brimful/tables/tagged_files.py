@@ -47,7 +47,7 @@ def read_tagged(
     text are joined by spaces, except between characters of scripts that write none, and in files of which
     every word is a character. Without labels, a .txt file holds one text a line.
 
-    Spaces at the ends of spans do not belong to them. Of spans that overlap, the first and longest stays.
+    Spaces at the ends of spans do not belong to them. Where spans overlap, the first and longest stays.
     Warnings count both.
 
     Raises:
@@ -90,19 +90,15 @@ def _line_rows(path: Path) -> Iterator[_Row]:
 
 def _conll_rows(path: Path, labelled: bool, layout: FileLayout) -> Iterator[_Row]:
     sentences, characters = read_sentences(path, labelled=labelled, columns=layout.columns)
-    if not labelled:
-        for sentence in sentences:
-            text, places = joined(sentence.words, characters)
-            yield sentence.lines[0], text, [], _occupied(places)
-        return
-    known = list(sentences)
-    tags = _meanings(path, [(sentence.lines[0], sentence.tags) for sentence in known])
-    clean = _Cleaning(path, "line")
-    for sentence in known:
-        text, places = joined(sentence.words, characters)
-        spans = spans_of([tags[tag] for tag in sentence.tags], places)
-        yield sentence.lines[0], text, clean.spans(spans, text, sentence.lines[0]), _occupied(places)
-    clean.tell()
+    read: list[_Record] = []
+    for sentence in sentences:
+        text, words = joined(sentence.words, characters)
+        if labelled:
+            parts = SpanRecord(sentence.words, [], sentence.tags)
+            read.append(_Record(sentence.lines[0], parts, text, words))
+        else:
+            yield sentence.lines[0], text, [], _occupied(words)
+    yield from _labelled_rows(path, "line", read, layout.offsets)
 
 
 def _occupied(places: _Words) -> _Words:
@@ -119,25 +115,26 @@ def _meanings(path: Path, rows: Sequence[tuple[int, Sequence[str]]]) -> dict[str
     if names <= {OUTSIDE, OUTSIDE.lower()}:
         return dict.fromkeys(names, Tag(OUTSIDE, ""))
     try:
-        known = read_tags(sorted(names))
+        meanings = read_tags(sorted(names))
     except BrimfulError as error:
         raise BrimfulError(f"{path}: {error}; --columns.label names another column or key") from error
-    unstarted: list[str] = []
+    unstarted, example = 0, ""
     begins = False
     for line, tags in rows:
         before = Tag(OUTSIDE, "")
-        for tag in [known[name] for name in tags]:
+        for tag in [meanings[name] for name in tags]:
             is_new = before.label != tag.label or before.mark in ("E", "S")
             begins = begins or (tag.mark in ("B", "S") and is_new)
             if tag.mark in ("I", "E") and is_new:
-                unstarted.append(f"first in the text at line {line}: {tag.mark}-{tag.label}")
+                unstarted += 1
+                example = example or f"first in the text at line {line}: {tag.mark}-{tag.label}"
             before = tag
     if unstarted and begins:
         warn(
-            f"{path}: {counted(len(unstarted), 'tag')} ({unstarted[0]}) continue a span that no tag began;"
+            f"{path}: {counted(unstarted, 'tag')} ({example}) continue a span that no tag began;"
             " each begins one, as in seqeval"
         )
-    return known
+    return meanings
 
 
 class _Record(NamedTuple):
@@ -169,8 +166,7 @@ def _record_rows(path: Path, form: str, labelled: bool, layout: FileLayout) -> I
             read.append(_Record(number, parts, text, words))
         else:
             yield number, text, [], _occupied(words)
-    if labelled:
-        yield from _labelled_rows(path, place, read, layout.offsets)
+    yield from _labelled_rows(path, place, read, layout.offsets)
 
 
 def _labelled_rows(path: Path, place: str, read: list[_Record], unit: str) -> Iterator[_Row]:
@@ -204,8 +200,8 @@ def _spans_in_characters(
         return f"{place} {read[row].number}"
 
     spans: list[list[LabelledSpan]] = [[] for _ in read]
-    found = place_spans(path, "span", texts, places, unit, where)
-    for (row, start, end, _), label, characters in zip(places, labels, found, strict=True):
+    placed = place_spans(path, "span", texts, places, unit, where)
+    for (row, start, end, _), label, characters in zip(places, labels, placed, strict=True):
         if characters is None:
             raise BrimfulError(
                 f"{path}, {where(row)}: the span {[start, end, label]} is not within its text of"
@@ -244,8 +240,9 @@ class _Cleaning:
             if not apart or span.start >= apart[-1].end:
                 apart.append(span)
                 continue
-            shown, before = quoted(text[span.start : span.end]), quoted(text[apart[-1].start : apart[-1].end])
-            example = f"{self.place} {number}: {shown} {span.label} in {before} {apart[-1].label}"
+            before = apart[-1]
+            inner, outer = quoted(text[span.start : span.end]), quoted(text[before.start : before.end])
+            example = f"{self.place} {number}: {inner} {span.label} in {outer} {before.label}"
             self.overlapping.append(example)
         return apart
 

@@ -142,14 +142,14 @@ def test_columns_of_0_and_1_are_labels_where_they_are_named(name: str, tmp_path:
 
 @pytest.mark.parametrize("cell", ["[a b, c]", "{d}", "[0 1]", "{'a': 1}", "[[1]]"])
 def test_what_is_no_list_of_names_is_refused_with_its_place(cell: str, tmp_path: Path):
-    with pytest.raises(BrimfulError, match=r"line 3: .*(neither JSON nor Python|is no list of names)"):
+    with pytest.raises(BrimfulError, match=r"line 3: .*(neither JSON nor Python|is not a list of names)"):
         read(write(tmp_path / "a.csv", ["c", cell]))
 
 
 def test_what_is_no_list_of_names_in_json_is_refused_with_its_place(tmp_path: Path):
     for label in ([["a"]], {"a": 0.7}, [{"x": 1}]):
         (tmp_path / "a.jsonl").write_text(json.dumps({"text": "x", "label": label}))
-        with pytest.raises(BrimfulError, match=r"line 1: the label .* is no list of names"):
+        with pytest.raises(BrimfulError, match=r"line 1: the label .* is not a list of names"):
             MultiLabel.read(tmp_path / "a.jsonl", labelled=True)
 
 

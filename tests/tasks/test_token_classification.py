@@ -361,5 +361,5 @@ def test_models_may_have_their_tags_in_any_order(tmp_path: Path):
         map(str, expected[0]["prediction"])
     )
     save_model(tmp_path / "other", encoder, head, [f"LABEL_{number}" for number in range(5)])
-    with pytest.raises(BrimfulError, match=r"config\.json: the tags LABEL_0, .* none of them is O"):
+    with pytest.raises(BrimfulError, match=r"config\.json: the tags LABEL_0, .* and lack O"):
         load_task_model(tmp_path / "other")

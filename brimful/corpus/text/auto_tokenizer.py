@@ -14,7 +14,7 @@ from codecs import BOM_UTF8
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NotRequired, TypedDict
+from typing import Any, TypedDict
 
 from brimful.base.cache import RECORD, VARIABLE, cache_folder, remove_oldest, touch_entry
 from brimful.base.config import config_hash
@@ -53,7 +53,6 @@ class AutoFacts(TypedDict):
 
 class _Entry(TypedDict):
     facts: AutoFacts
-    files: NotRequired[Any]
 
 
 def open_auto_tokenizer(folder: Path) -> Any:
@@ -127,11 +126,13 @@ def _contents(folder: Path, vocabulary: Path | None) -> dict[str, bytes]:
         files["vocab.json" if vocabulary.suffix == ".json" else "vocab.txt"] = vocabulary
         if vocabulary.suffix == ".json":
             files["merges.txt"] = vocabulary.with_name("merges.txt")
-    try:
-        # Editors on Windows put a mark first, which transformers takes for a part of the text.
-        contents = {name: path.read_bytes().removeprefix(BOM_UTF8) for name, path in files.items()}
-    except OSError as error:
-        raise BrimfulError(f"cannot read {error.filename}: {error.strerror}") from error
+    contents = {}
+    for name, path in files.items():
+        try:
+            # Editors on Windows put a mark first, which transformers takes for a part of the text.
+            contents[name] = path.read_bytes().removeprefix(BOM_UTF8)
+        except OSError as error:
+            raise BrimfulError(f"cannot read {path}: {error.strerror}") from error
     model = model_values(folder)
     told = {key: model[key] for key in ("model_type", "tokenizer_class") if model.get(key)}
     if not told and TOKENIZER not in files and not values_beside(folder, CONFIG).get("tokenizer_class"):
@@ -157,11 +158,12 @@ def _convert(folder: Path, contents: dict[str, bytes]) -> tuple[str, AutoFacts]:
         try:
             tokenizer = open_auto_tokenizer(Path(place))
         except Exception as error:  # tokenizers and transformers raise whatever they like
-            words = " ".join(str(error).replace(place, str(folder)).split()) or type(error).__name__
+            words = " ".join(str(error).replace(place, str(folder)).split())[:_MAX_REASON_CHARACTERS]
+            # Only a ValueError is meant for a user; other errors speak of Python's objects.
+            reason = f" ({words})" if isinstance(error, ValueError) and "<class" not in words else ""
             raise BrimfulError(
-                f"transformers' AutoTokenizer cannot read the tokenizer of {folder}"
-                f" ({words[:_MAX_REASON_CHARACTERS]}); put back the files that belong together, or name its"
-                f" class as tokenizer_class in {CONFIG}"
+                f"transformers' AutoTokenizer cannot read the tokenizer of {folder}{reason}; put back the"
+                f" files that belong together, or name its class as tokenizer_class in {CONFIG}"
             ) from error
     backend = getattr(tokenizer, "backend_tokenizer", None)
     class_name = type(tokenizer).__name__

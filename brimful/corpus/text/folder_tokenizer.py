@@ -125,7 +125,11 @@ def _adds_tokens(folder: Path, config: dict[str, Any], tokenizer: "Tokenizer") -
     for values in (config, values_beside(folder, MAP)):
         for key in _EXTRA_KEYS:
             extra = values.get(key) or []
-            names += map(_name_of, extra.values() if isinstance(extra, dict) else extra)
+            if isinstance(extra, dict):
+                extra = list(extra.values())
+            elif not isinstance(extra, list):
+                return True  # transformers says what is wrong
+            names += map(_name_of, extra)
         for key, value in values.items():
             if not key.endswith("_token") or value is None or isinstance(value, bool):
                 continue

@@ -74,6 +74,9 @@ def test_random_folders_have_the_ids_of_autotokenizer(tmp_path_factory, seed: in
     named = {theirs.special_tokens_map[role] for role in ROLES if role in theirs.special_tokens_map}
     named |= markers(ours) | {*names}
     ids = {theirs.convert_tokens_to_ids(name) for name in named} - {unknown_id(ours)}
+    # In memory `tokenizers` goes on to pass over a token that was special once; a file has no word for that.
+    written = Tokenizer.from_str(theirs.backend_tokenizer.to_str())
+    written.encode_special_tokens = theirs.split_special_tokens
     for first, second in zip(texts, [None, *texts], strict=False):
         both = (first, second or None)
         spelled = any(name.lower() in (text or "").lower() for name in named for text in both)
@@ -83,6 +86,8 @@ def test_random_folders_have_the_ids_of_autotokenizer(tmp_path_factory, seed: in
             continue
         if not spelled and not ids & {*found}:
             expected = theirs(*both, return_token_type_ids=True)
+            if written.encode(*both).ids != expected["input_ids"]:
+                continue
             encoding = ours.encode(*both)
             assert encoding.ids == expected["input_ids"], both
             assert encoding.type_ids == expected["token_type_ids"], both
@@ -285,7 +290,7 @@ def test_corpora_of_older_versions_keep_their_tokenizer(tmp_path: Path) -> None:
     [
         (
             {"tokenizer_config": {"added_tokens_decoder": ["x"]}},
-            "AutoTokenizer cannot read .*'list' object.*put back the files that belong together",
+            "AutoTokenizer cannot read .*put back the files that belong together",
         ),
         ({"tokenizer_config": {"tokenizer_class": "T5Tokenizer"}}, "T5Tokenizer and lacks its spiece.model"),
         (
