@@ -170,7 +170,7 @@ _FORMS = (
     ManyTexts(
         "a text in pages with their numbers",
         # The first part looks quickly whether there is a form feed at all.
-        re.compile(r"(?=[^\f]*+\f)[^\f]*\d\]?[ \t]*\n+\f"),
+        re.compile(r"(?=[^\f]*+\f)[^\f]*[\s\[]\d{1,5}\]?[ \t]*\n+\f"),
         # Each page without its first and last lines.
         'python3 -c \'import sys; pages = open(sys.argv[1], encoding="utf-8").read().split("\\f");'
         ' print("\\n".join("\\n".join(p.strip().split("\\n")[1:-1]).strip() for p in pages))\'',
