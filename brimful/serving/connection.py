@@ -7,8 +7,7 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from brimful.serving.access import HEADERS
-from brimful.serving.app import CLIENT, in_full
-from brimful.serving.counters import Metrics
+from brimful.serving.app import CLIENT, Metrics, in_full
 from brimful.serving.queue import RefusedError
 
 CONNECTIONS = 4096

@@ -17,11 +17,10 @@ from brimful.base.console import say, visible, warn
 from brimful.base.errors import BrimfulError
 from brimful.base.system import allow_open_files
 from brimful.serving.access import TOKEN, Access, token_of_environment
-from brimful.serving.app import App
+from brimful.serving.app import App, Metrics
 from brimful.serving.batch_model import open_models
 from brimful.serving.config import ServeConfig
 from brimful.serving.connection import CONNECTIONS, KEPT, PATIENCE, Connection
-from brimful.serving.counters import Metrics
 from brimful.serving.service import Service
 
 SLICE = 1e-4

@@ -10,10 +10,9 @@ from typing import Any
 import httpx2
 
 from brimful.serving.access import Access, token_of_environment
-from brimful.serving.app import App
+from brimful.serving.app import App, Metrics
 from brimful.serving.batch_model import open_models
 from brimful.serving.config import ServeConfig
-from brimful.serving.counters import Metrics
 from brimful.serving.queue import RefusedError
 from brimful.serving.service import Service
 

@@ -63,7 +63,7 @@ def near_pairs(
 def near_groups(texts: Sequence[str], together: np.ndarray, least: float = LEAST) -> np.ndarray:
     """The group of each text, int64 (n,): texts that are almost the same share one, and so do their others.
 
-    Of texts with equal hashes in a band, each is compared with the `MOST_CANDIDATES` before it by content.
+    Of texts with equal hashes in a band, each is compared with the first `MOST_CANDIDATES` by content.
 
     Args:
         together: int64 (n,), texts of the same number share a group whatever they are.
@@ -83,26 +83,13 @@ def near_groups(texts: Sequence[str], together: np.ndarray, least: float = LEAST
     runs = lru_cache(KEPT_SETS)(lambda text: _runs(texts[text]))
     order = _by_content(texts)
     signature = signatures([texts[place] for place in order.tolist()])
-    pairs = _pairs_within(signature)
+    pairs = _candidates(signature, signature)
+    pairs = pairs[pairs[:, 0] > pairs[:, 1]]
     for one, other in order[pairs[_agreement(signature, signature, pairs) >= LEAST_EQUAL]].tolist():
         lower, higher = sorted((root(one), root(other)))
         if lower != higher and _similarity(runs(one), runs(other)) >= least:
             group[higher] = lower
     return np.array([root(text) for text in range(len(texts))], dtype=np.int64)
-
-
-def _pairs_within(signature: np.ndarray) -> np.ndarray:
-    """Pairs of rows with equal hashes in some band, each once: int64 (pairs, 2), ascending."""
-    keys = fold(_halves(signature))
-    filled = np.flatnonzero((signature != np.iinfo(np.uint64).max).any(1))
-    found = [np.empty((0, 2), np.int64)]
-    for band in range(BANDS):
-        order = filled[np.argsort(keys[filled, band], kind="stable")]
-        ordered = keys[order, band]
-        for step in range(1, min(MOST_CANDIDATES, len(order) - 1) + 1):
-            same = ordered[step:] == ordered[:-step]
-            found.append(np.stack([order[:-step][same], order[step:][same]], axis=1))
-    return np.unique(np.concatenate(found), axis=0)
 
 
 def _by_content(texts: Sequence[str]) -> np.ndarray:
