@@ -43,7 +43,8 @@ def open_rows(path: Path, wanted: Sequence[str], layout: FileLayout) -> tuple[st
 
 
 def _form(path: Path, wanted: Sequence[str], layout: FileLayout) -> str:
-    kind = form_of(str(path), wanted)
+    # The columns of a layout have places, with or without a header.
+    kind = form_of(str(path), [*wanted, "1"] if layout.form == ".tsv" else wanted)
     if layout.form and kind in ("text", layout.form[1:]):
         return layout.form
     if kind in ("text", "html"):

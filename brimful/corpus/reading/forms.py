@@ -7,6 +7,7 @@ import shlex
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from itertools import chain
 
 from brimful.base.console import visible
 from brimful.base.errors import BrimfulError
@@ -32,8 +33,6 @@ _PAGE = re.compile(r"\s*(<\?xml[^>]*>\s*)?(<!--.*?-->\s*)*<(!doctype\s+html|html
 _JSON = re.compile(r'\s*(?:(?:\[\s*)?\{\s*"(?:[^"\\\n]|\\.)*"\s*:|\[\s*\[\s*")')
 _LIST_OF_RECORDS = re.compile(r"\[\s*(?:[\[{]|$)")
 _AROUND_VALUES = " \t\ufeff\r\x1e"
-_NUMBERED = re.compile(r"\ufeff?(\d{1,12})\t[^\t]+$")
-_LEAST_NUMBERED = 3
 _MARKS = ((b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be"), (b"\xef\xbb\xbf", "utf-8"))
 
 
@@ -159,26 +158,23 @@ def _json_form(lines: list[str], named: str, wanted: tuple[str, ...], *, is_whol
 
 
 def _text_form(path: str, text: str, lines: list[str], wanted: tuple[str, ...]) -> tuple[str, str]:
-    """A .txt file is prose, unless it holds many texts or a table, or columns are wanted by number and all
-    lines have as many tabs."""
+    """A .txt file is prose, unless it holds many texts or a table. A table without a header is read where
+    columns are wanted by number."""
     if many_texts := find_many_texts(text):
         return "text", many_texts.refuse(path, split_suffix(path)[1])
-    tabs = {line.count("\t") for line in lines}
-    if any(name.isdecimal() for name in wanted) and len(lines) > 2 and len(tabs) == 1 and tabs != {0}:
-        return "tsv", ""
-    if _are_numbered(lines):
-        return "text", "numbers its lines: --read.field 2 (of tables --columns.text 2) reads the text behind"
     for kind, delimiter in (("tsv", "\t"), ("csv", ",")):
         header = [name.strip('"\ufeff ') for name in lines[0].split(delimiter)] if lines else []
         has_rows = len(lines) > 2 and all(line.count(delimiter) >= len(header) - 1 for line in lines[1:3])
         if has_rows and len(header) > 1 and {*header} & {*wanted}:
             return "text", _name_it(path, kind)
+    widths = {line.count("\t") for line in lines}
+    if len(lines) < 3 or len(widths) > 1 or widths == {0}:
+        return "text", ""
+    if any(name.isdecimal() for name in wanted):
+        return "tsv", ""
+    # A tab that begins a paragraph or ends a line divides no columns.
+    cells = chain.from_iterable(line.split("\t") for line in lines)
+    if all(map(str.strip, cells)):
+        tables = "--columns.text 1 --columns.label 2"
+        return "text", f"has columns between tabs: read them by number, --read.field 2 (of tables {tables})"
     return "text", ""
-
-
-def _are_numbered(lines: list[str]) -> bool:
-    """Whether lines begin with 1, 2, 3 ... and a tab, and have no other tab."""
-    numbers = [match and int(match[1]) for match in map(_NUMBERED.match, lines)]
-    if len(numbers) < _LEAST_NUMBERED or numbers[0] is None:
-        return False
-    return numbers == list(range(numbers[0], numbers[0] + len(numbers)))

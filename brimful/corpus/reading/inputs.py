@@ -114,7 +114,7 @@ def _files_below(folder: str, left_out: Counter[str]) -> Iterator[str]:
             if is_cache or name.startswith(".") or name in _RECORDS:
                 continue
             path = os.path.join(parent, name)
-            # wikiextractor writes wiki_00, mail programs write Inbox: such a file is refused by name.
+            # wikiextractor writes wiki_00, mail programs write Inbox: such a file is refused with a remedy.
             if kind in FORMATS or (not kind and _holds_many_texts(path)):
                 yield path
             elif stored is None:
@@ -129,7 +129,7 @@ def _holds_many_texts(path: str) -> bool:
             head = file.read(_HEAD_BYTES)
     except OSError:
         return False
-    return find_many_texts(head.decode("utf-8", "replace")) is not None
+    return head.startswith(b'{"') or find_many_texts(head.decode("utf-8", "replace")) is not None
 
 
 def _say_left_out(left_out: Counter[str]) -> None:

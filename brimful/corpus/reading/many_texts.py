@@ -69,7 +69,11 @@ _FORMS = (
     ManyTexts(
         "an extract of a wiki or a collection of documents",
         re.compile(r"<doc\b[^>]*>\s", re.IGNORECASE),
-        _python("re", f're.findall(r"(?si)<doc\\b[^>]*>\\s*(.*?)\\s*</doc>", {_WHOLE})'),
+        _python(
+            "html, re",
+            '(html.unescape(re.sub("<[^>]*>", "", d)).strip()'
+            f' for d in re.findall(r"(?si)<doc\\b[^>]*>(.*?)</doc>", {_WHOLE}))',
+        ),
         "jsonl",
     ),
     ManyTexts(
@@ -105,10 +109,46 @@ _FORMS = (
         "jsonl",
     ),
     ManyTexts(
+        "a mail",
+        # Headers, one of which no other text has.
+        re.compile(
+            r"(?=(?:.+\n)*(?:Message-I[Dd]|Received|Return-Path|MIME-Version|Newsgroups): )"
+            r"(?:[\w-]+: .*\n(?:[ \t].*\n)*){2,}\n"
+        ),
+        _python(
+            "email",
+            '(p.get_payload(decode=True).decode(p.get_content_charset("utf-8"), "replace")'
+            ' for p in email.message_from_binary_file(open(sys.argv[1], "rb")).walk()'
+            ' if p.get_content_type() == "text/plain")',
+        ),
+        "jsonl",
+    ),
+    ManyTexts(
         "subtitles",
-        re.compile(r"WEBVTT\b|\d+\s*\n\d+:\d\d:\d\d[,.]\d+ +--> "),
-        r"LC_ALL=C sed -E '/^WEBVTT|^NOTE|^(Kind|Language): |-->/d; s/\r$//; /^[0-9]+$/d;"
-        r" s/<[^>]*>|\{\\[^}]*\}//g'",
+        re.compile(
+            r"WEBVTT\b|\d+\s*\n\d+:\d\d:\d\d[,.]\d+ +--> |\d+:\d\d:\d\d\.\d+,\d+:\d\d"
+            r"|\[\d+:\d\d\.\d+\]|\[(?:ti|ar|al|by|offset|length):"
+        ),
+        r"LC_ALL=C sed -E '/^WEBVTT|^NOTE|^(Kind|Language): |-->/d; s/\r$//; /^[0-9:.,]+$/d;"
+        r" s/^(\[[0-9a-z]+:[^]]*\])+//; s/<[^>]*>|\{\\[^}]*\}//g'",
+        "txt",
+    ),
+    ManyTexts(
+        "subtitles",
+        re.compile(r"\[Script Info\]"),
+        r"LC_ALL=C sed -n -E 's/\r$//; s/\{[^}]*\}//g; s/\\[Nn]/ /g; s/^Dialogue: ([^,]*,){9}//p'",
+        "txt",
+    ),
+    ManyTexts(
+        "a chat",
+        re.compile(r"\d{4}-\d\d-\d\d \d{1,2}:\d\d:\d\d \S.{0,60}\n(?!\d{4}-\d\d-\d\d )"),
+        "LC_ALL=C sed -E '/^[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]+:[0-9]{2}:[0-9]{2} /d'",
+        "txt",
+    ),
+    ManyTexts(
+        "a chat",
+        re.compile(r"\[?\d\d:\d\d(?::\d\d)?\]? (?:<[^>\n]+> |-!- |\* )"),
+        r"LC_ALL=C sed -E '/^\[?[0-9:]+\]? -!- /d; s/^\[?[0-9:]+\]? (<[^>]*> |\* )?//'",
         "txt",
     ),
     ManyTexts(
@@ -130,7 +170,7 @@ _FORMS = (
     ManyTexts(
         "a text in pages with their numbers",
         # The first part looks quickly whether there is a form feed at all.
-        re.compile(r"(?=[^\f]*+\f)[^\f]*\d\]?[ \t]*\n+\f"),
+        re.compile(r"(?=[^\f]*+\f)[^\f]*[\s\[]\d{1,5}\]?[ \t]*\n+\f"),
         # Each page without its first and last lines.
         'python3 -c \'import sys; pages = open(sys.argv[1], encoding="utf-8").read().split("\\f");'
         ' print("\\n".join("\\n".join(p.strip().split("\\n")[1:-1]).strip() for p in pages))\'',

@@ -8,15 +8,14 @@ With these rules, a text of the corpus keeps its encoding:
 - WordPiece takes the longest piece that matches. A dropped piece did not match, or its word ended as the
   unknown token: the pieces before the end of such a word stay as well (`UnknownWords`).
 - BPE applies the merge of the lowest rank, then the leftmost. No merge across the borders of a final piece
-  was applied, so inside these borders it is built as it would be alone. If all merges that build it alone
-  stay, each of them is still the first of those that remain.
+  was applied, so inside these borders it is built as it would be alone. If all merges that can build it
+  stay, each of those that do is still the first of those that remain.
 """
 
 import json
 import re
 from collections import defaultdict
 from collections.abc import Iterable
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from brimful.corpus.text.scripts import of_the_same_scripts
@@ -133,52 +132,22 @@ def _spelled(piece: str) -> str:
 
 
 def _with_ancestors(model: State, kept: set[int]) -> set[int]:
-    """The ids, and those of all pieces that merges go through to build them."""
+    """The ids, and those of all pieces that merges can build them from, step by step."""
     prefix = model["continuing_subword_prefix"] or ""
     known: dict[str, int] = model["vocab"]
-    ranks = {merge_pair(merge): rank for rank, merge in enumerate(model["merges"])}
-    origins = defaultdict(list)
-    for pair in ranks:
-        origins[merged(pair, prefix)].append(pair)
+    origins: dict[str, list[str]] = defaultdict(list)
+    for merge in model["merges"]:
+        pair = merge_pair(merge)
+        origins[merged(pair, prefix)] += pair
     names = {index: piece for piece, index in known.items()}
     found = set(kept)
     waiting = [names[index] for index in kept if index in names]
     while waiting:
-        piece = waiting.pop()
-        pairs = origins[piece]
-        if len(pairs) > 1:
-            pairs = _derivation(_letters(model, piece), piece, ranks, prefix)
-        for part in (part for pair in pairs for part in pair):
+        for part in origins[waiting.pop()]:
             if known[part] not in found:
                 found.add(known[part])
                 waiting.append(part)
     return found
-
-
-def _letters(model: State, piece: str) -> list[str]:
-    """The symbols that BPE starts from where the piece stands alone."""
-    prefix, suffix = (model[name] or "" for name in ("continuing_subword_prefix", "end_of_word_suffix"))
-    within = bool(prefix) and piece.startswith(prefix) and piece != prefix
-    last = bool(suffix) and piece.endswith(suffix) and piece != suffix
-    letters = list(piece[len(prefix) * within : len(piece) - len(suffix) * last])
-    symbols = [prefix * (within or number > 0) + letter for number, letter in enumerate(letters)]
-    symbols[-1] += suffix * last
-    return symbols
-
-
-def _derivation(
-    symbols: list[str], piece: str, ranks: dict[tuple[str, str], int], prefix: str
-) -> list[tuple[str, str]]:
-    """The merges that BPE applies to the symbols; none if they don't become the piece."""
-    pairs = []
-    while len(symbols) > 1:
-        rank, at = min((ranks.get(pair, len(ranks)), at) for at, pair in enumerate(pairwise(symbols)))
-        if rank == len(ranks):
-            return []
-        pair = (symbols[at], symbols[at + 1])
-        pairs.append(pair)
-        symbols[at : at + 2] = [merged(pair, prefix)]
-    return pairs if symbols == [piece] else []
 
 
 class UnknownWords:

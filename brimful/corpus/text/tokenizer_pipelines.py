@@ -25,29 +25,23 @@ LONGEST_PIECE = 4
 _LONG_RUN = re.compile(rf"\S{{{LONGEST_WORD + 1},}}")
 
 
-def bert_normalizer(lowercase: bool) -> Any:
-    """BERT's: control characters out, spaces around Han characters; uncased also without accents."""
-    from tokenizers import normalizers
-
-    return normalizers.BertNormalizer(
-        clean_text=True, handle_chinese_chars=True, strip_accents=None, lowercase=lowercase
-    )
-
-
 def bert(vocabulary: dict[str, int], lowercase: bool) -> "Tokenizer":
     """The BERT pipeline around a WordPiece vocabulary.
 
     Raises:
         BrimfulError: the vocabulary lacks a special token.
     """
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
     missing = [token for token in SPECIAL_TOKENS if token not in vocabulary]
     if missing:
         raise BrimfulError(f"the vocabulary lacks {', '.join(missing)}; a BERT vocabulary needs them all")
     model = models.WordPiece(vocabulary, unk_token="[UNK]", max_input_chars_per_word=LONGEST_WORD)
     tokenizer = Tokenizer(model)
-    tokenizer.normalizer = bert_normalizer(lowercase)
+    # Control characters go, and spaces stand around Han characters; uncased, accents go too.
+    tokenizer.normalizer = normalizers.BertNormalizer(
+        clean_text=True, handle_chinese_chars=True, strip_accents=None, lowercase=lowercase
+    )
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece()
     return with_special_tokens(tokenizer)

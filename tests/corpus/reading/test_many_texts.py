@@ -38,8 +38,14 @@ FILES = {
     ),
     "wikiextractor": (
         "wiki_00",
-        f'<doc id="1" title="Kettle">\nKettle\n\n{KETTLE}\n\n</doc>\n<doc id="2">\n{LANTERN}\n</doc>\n',
-        [f"Kettle\n\n{KETTLE}", LANTERN],
+        f'<doc id="1" title="Kettle">\nKettle\n\n{KETTLE}\n\n</doc>\n'
+        f'<doc id="2">\n{LANTERN} &lt;1&gt;\n</doc>\n',
+        [f"Kettle\n\n{KETTLE}", f"{LANTERN} <1>"],
+    ),
+    "documents of TREC": (
+        "news.sgm",
+        f"<DOC>\n<DOCNO>\n1\n</DOCNO>\n<TEXT>\n{KETTLE}\n</TEXT>\n</DOC>\n",
+        [f"1\n\n\n{KETTLE}"],
     ),
     "XML": (
         "a.xml",
@@ -59,6 +65,28 @@ FILES = {
         ["Where is\nthe kettle?\n\n- Here."],
     ),
     "web subtitles": ("film.vtt", "WEBVTT\n\n00:01.000 --> 00:03.000\nOn the stove.\n", ["\nOn the stove."]),
+    "lyrics": ("song.lrc", "[ti:Kettle]\n[00:01.20]On the [00:02.20]stove.\n", ["\nOn the [00:02.20]stove."]),
+    "styled subtitles": (
+        "film.ass",
+        "[Script Info]\r\nTitle: x\r\n\r\n[Events]\r\n"
+        "Dialogue: 0,0:00:01.00,0:00:03.00,Default,,0,0,0,,{\\an8}On the stove,\\Nover there.\r\n",
+        ["On the stove, over there."],
+    ),
+    "mail": (
+        "a.eml",
+        f"Return-Path: <a@b.org>\nReceived: from x\n by y\nSubject: x\n\n{KETTLE}\n",
+        [KETTLE],
+    ),
+    "QQ": (
+        "qq.txt",
+        "2026-01-02 10:11:12 王小明(123)\n今天下雨。\n\n2026-01-02 10:12:13 李(5)\n好。\n",
+        ["今天下雨。\n\n好。"],
+    ),
+    "IRC": (
+        "irc.log",
+        "[10:11] <anna> Bring a cup.\n[10:12] -!- bo has joined\n[10:13] <bo> Yes.\n",
+        ["Bring a cup.\nYes."],
+    ),
     "chat": (
         "chat.txt",
         "12/01/2026, 10:11 - Anna: Bring a cup: a clean one.\n[12.01.26, 10:12:13] Bo: Yes.\nSure.\n",
@@ -126,9 +154,7 @@ NUMBERED = "".join(
 def test_the_sentences_behind_numbers_are_a_column(tmp_path: Path) -> None:
     path = tmp_path / "eng_news-sentences.txt"
     path.write_text(NUMBERED)
-    with pytest.raises(
-        BrimfulError, match=r"numbers its lines.*--read.field 2 \(of tables --columns.text 2\)"
-    ):
+    with pytest.raises(BrimfulError, match=r"has columns between tabs: read them by number, --read\.field 2"):
         texts_of(path)
     assert texts_of(path, field="2") == ["The cup was older.", "The hall was older.", "The river was older."]
 
@@ -137,11 +163,14 @@ def test_the_sentences_behind_numbers_are_a_column(tmp_path: Path) -> None:
     "text",
     [
         "From Paris to London, 10:30 by train\nSubject to changes.",
-        "1\tone\n5\tfive\n6\tsix\n",
+        "1\tone\ntwo\n3\tthree\n",
         "2026-01-02 was a Friday, and 10:30 - noon was free.",
         "<p>no archive</p>",
         '<?xml version="1.0"?><!DOCTYPE html><html><body>page</body></html>',
         "1\n2\n3\n",
+        "Subject: a report\nDate: today\n\nThe text of a memo.",
+        "\tA paragraph.\n\tAnother one.\n\tA third.",
+        "10:30 <b>bold</b>",
         "A page\fand another.\nTwo of them\n\fare no report.",
     ],
 )
@@ -157,6 +186,7 @@ def test_files_without_a_suffix_are_looked_at(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "wiki_00").write_text(FILES["wikiextractor"][1])
     (folder / "README").write_text("x")
+    (folder / "wiki_01").write_text('{"id": 1, "text": "a"}\n')
     with recorded_warnings() as warnings:
-        assert [Path(item.path).name for item in find_inputs([str(folder)], "out")] == ["wiki_00"]
+        assert [Path(item.path).name for item in find_inputs([str(folder)], "out")] == ["wiki_00", "wiki_01"]
     assert "1 file of another kind was left out (no suffix 1)" in warnings[0]

@@ -260,8 +260,8 @@ def test_byte_level_keeps_bytes_and_whole_characters() -> None:
     assert all(len(pruned.encode(c, add_special_tokens=False)) == 1 for c in alone)
 
 
-def test_a_bpe_piece_keeps_the_merges_that_build_it_and_no_others() -> None:
-    """`abc` has two origins; only that of the lower rank is ever taken, whatever stands around."""
+def test_a_bpe_piece_keeps_the_merges_that_can_build_it_and_no_others() -> None:
+    """`abc` has two origins; both stay, and their order decides as before."""
     letters = {letter: number for number, letter in enumerate(["[UNK]", *"abcd"])}
     pieces = {**letters, "bc": 5, "ab": 6, "abc": 7, "abcd": 8, "cd": 9}
     merges = [("b", "c"), ("a", "b"), ("a", "bc"), ("ab", "c"), ("abc", "d"), ("c", "d")]
@@ -269,8 +269,9 @@ def test_a_bpe_piece_keeps_the_merges_that_build_it_and_no_others() -> None:
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     pruned = prune(tokenizer, ["abc"])
     model = json.loads(pruned.tokenizer.to_str())["model"]
-    assert set(model["vocab"]) == {"[UNK]", *"abcd", "bc", "abc"}
-    assert model["merges"] == [["b", "c"], ["a", "bc"]]
+    assert set(model["vocab"]) == {"[UNK]", *"abcd", "ab", "bc", "abc"}
+    assert model["merges"] == [["b", "c"], ["a", "b"], ["a", "bc"], ["ab", "c"]]
+    assert pruned.tokenizer.encode("abc").tokens == ["abc"]
 
 
 def test_unknown_words_stay_unknown() -> None:
