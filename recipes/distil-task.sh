@@ -35,8 +35,8 @@ MORE=$OUT/augmented.${TRAIN##*.}
 [ -f "$MORE" ] || brimful augment --encoder "$ENCODER" --input "$TRAIN" --output "$MORE" --copies "${COPIES:-20}"
 
 step student distil --teacher "$OUT/teacher" --student "$OUT/general" --train "$MORE" --test "$TEST" \
-    --unlabelled "$UNLABELLED" --layers.epochs "${LAYER_EPOCHS:-3}" --logits.epochs "${OUTPUT_EPOCHS:-3}" \
-    --baseline full
+    --unlabelled "$UNLABELLED" --layers.epochs "${LAYER_EPOCHS:-3}" --logits.epochs "${OUTPUT_EPOCHS:-3}"
 step simple distil --teacher "$OUT/teacher" --student-layers "$LAYERS" --train "$MORE" --test "$TEST" \
-    --unlabelled "$UNLABELLED" --logits.epochs "${OUTPUT_EPOCHS:-3}" --baseline none
-brimful report "$OUT/teacher" "$OUT/student" "$OUT/simple" --out "$OUT/report.html"
+    --unlabelled "$UNLABELLED" --logits.epochs "${OUTPUT_EPOCHS:-3}"
+step labels finetune --encoder "$OUT/general" --train "$TRAIN" --test "$TEST" --ladder none
+brimful report "$OUT/teacher" "$OUT/student" "$OUT/simple" "$OUT/labels" --out "$OUT/report.html"

@@ -21,7 +21,7 @@ from brimful.model.attention import Layout
 from brimful.model.encoder import Capture, Encoder
 from brimful.model.heads import SequenceHead, TokenHead
 from brimful.objectives.layer_losses import LayerLosses
-from brimful.objectives.supervised import Evaluate, Supervision, no_evaluation
+from brimful.objectives.supervised import Evaluate, no_evaluation
 from brimful.precision.policy import widen
 from brimful.train.objective import Objective, Runtime
 
@@ -108,8 +108,7 @@ class LayerDistillation(Objective):
 
 
 class LogitDistillation(Objective):
-    """The objective of the stage of the outputs: `logits`, the student's mean loss against the teacher's, and
-    with `labels` the task's own term, its loss against the labels."""
+    """The objective of the stage of the outputs: `logits`, the student's mean loss against the teacher's."""
 
     def __init__(
         self,
@@ -117,8 +116,6 @@ class LogitDistillation(Objective):
         imitation: Callable[[Tensor, Tensor], Tensor],
         primary_metric: PrimaryMetric | None = None,
         evaluate: Evaluate = no_evaluation,
-        *,
-        labels: tuple[Supervision, float] | None = None,
     ) -> None:
         """
         Args:
@@ -127,21 +124,18 @@ class LogitDistillation(Objective):
                 The teacher's are the target `TEACHER` of batches, float32 (S, C) or (T, C).
             primary_metric: the metric of `evaluate` that checkpoints are compared by.
             evaluate: measures the student on held-out examples.
-            labels: the task and the weight of its loss, which is a mean as in fine-tuning.
         """
-        self.coefficients = {"logits": 1.0} | ({labels[0].name: labels[1]} if labels else {})
+        self.coefficients = {"logits": 1.0}
         self.head = head
         self.imitation = imitation
         self.primary_metric = primary_metric
-        self.labels = labels
         self._evaluate = evaluate
 
     def modules(self) -> dict[str, nn.Module]:
         return {"head": self.head}
 
     def normalizers(self, batch: PackedBatch) -> dict[str, float]:
-        of_labels = {self.labels[0].name: self.labels[0].weight(batch)} if self.labels else {}
-        return {"logits": float(self._outputs(batch)), **of_labels}
+        return {"logits": float(self._outputs(batch))}
 
     def _outputs(self, batch: PackedBatch) -> int:
         """The head's outputs of real sequences, which stand first: one a sequence or one a token."""
@@ -150,11 +144,7 @@ class LogitDistillation(Objective):
     def loss(self, encoder: Encoder, batch: PackedBatch, layout: Layout | None = None) -> dict[str, Tensor]:
         layout, real = layout or encoder.prepare(batch), slice(0, self._outputs(batch))
         outputs = self.head(encoder(batch, layout), batch)
-        found = {"logits": self.imitation(widen(outputs[real]), widen(batch.targets[TEACHER][real]))}
-        if self.labels:
-            task = self.labels[0]
-            found[task.name] = task.losses(outputs, batch)[task.name]
-        return found
+        return {"logits": self.imitation(widen(outputs[real]), widen(batch.targets[TEACHER][real]))}
 
     def evaluate(self, encoder: Encoder, runtime: Runtime) -> dict[str, float]:
         """The student's metrics on held-out examples; empty without any."""

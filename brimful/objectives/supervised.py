@@ -31,7 +31,6 @@ class Supervision(Protocol):
     def primary_metric(self) -> PrimaryMetric: ...
     def losses(self, outputs: Tensor, batch: PackedBatch) -> dict[str, Tensor]: ...
     def count(self, batch: PackedBatch) -> float: ...
-    def weight(self, batch: PackedBatch) -> float: ...
 
 
 class Supervised(Objective):
@@ -53,8 +52,7 @@ class Supervised(Objective):
         return {"head": self.head}
 
     def normalizers(self, batch: PackedBatch) -> dict[str, float]:
-        watched = dict.fromkeys(self.watched, self.task.count(batch))
-        return {self.task.name: self.task.weight(batch), **watched}
+        return dict.fromkeys((self.task.name, *self.watched), self.task.count(batch))
 
     def loss(self, encoder: Encoder, batch: PackedBatch, layout: Layout | None = None) -> dict[str, Tensor]:
         return self.task.losses(self.head(encoder(batch, layout), batch), batch)

@@ -3,7 +3,6 @@
 It is TinyBERT's general distillation.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,12 +15,11 @@ from brimful.base.numbers import megabytes, metric, percent, plain, short
 from brimful.base.summary import Summary as Overview
 from brimful.base.summary import make_facts_table, with_overview
 from brimful.corpus.text.tokenizer import load, tokenizer_hash
-from brimful.data.config import MaskingConfig, PackingConfig, Phase, SequencesConfig
+from brimful.data.config import MaskingConfig, PackingConfig
 from brimful.data.examples import check_length
 from brimful.data.mixture import open_sources, parse_sources
 from brimful.data.reader import SequenceReader
 from brimful.data.rows import RowStream
-from brimful.data.streams import training_sources
 from brimful.hf.folders import save_model
 from brimful.hf.model_folder import ModelFolder
 from brimful.model.encoder import Encoder
@@ -30,9 +28,11 @@ from brimful.runs.directory import model_files
 from brimful.runs.folder import RunFolder
 from brimful.runs.job import Job, RunPlan, Summary
 from brimful.stages.distil_options import DistilEncoderConfig
+from brimful.stages.pretrain_config import PretrainConfig
+from brimful.stages.pretrain_data import make_sources, make_stream
 from brimful.stages.students import CPU, kept_layers, layers_of, random_encoder, read_encoder
 from brimful.stages.task_options import with_absolute_paths
-from brimful.stages.training import Stage, train_stage
+from brimful.stages.task_trainings import Stage, train_stage
 from brimful.train.metrics import list_outcome
 from brimful.train.objective import Runtime
 
@@ -43,14 +43,12 @@ UNMASKED = MaskingConfig(mask_share=0.0, random_share=0.0)
 
 
 class ShardTexts:
-    """The training documents of prepared folders, cut into other sequences in each epoch.
+    """The training documents of prepared folders, as pretraining reads them: cut into other sequences in each
+    epoch.
 
     Args:
-        data: PATH or PATH:WEIGHT of each folder.
         encoder: whose tokenizer made them.
         max_length: the most tokens of a sequence.
-        sequences: in an update, over all ranks.
-        tokens: the most of a forward and backward pass.
         directory: where plans of blocks are kept while the stage runs.
         main: whether to check every byte and to plan blocks ahead, which one rank does.
 
@@ -59,47 +57,39 @@ class ShardTexts:
     """
 
     def __init__(
-        self,
-        data: Sequence[str],
-        encoder: Encoder,
-        *,
-        max_length: int,
-        sequences: int,
-        tokens: int,
-        seed: int,
-        directory: Path,
-        main: bool,
+        self, config: DistilEncoderConfig, encoder: Encoder, max_length: int, directory: Path, *, main: bool
     ) -> None:
-        sources = parse_sources(data)
-        corpora = open_sources(sources, verify=main)
+        capacity = max(config.micro_batch_tokens, max_length)
+        self.config = PretrainConfig(
+            data=config.data,
+            seed=config.seed,
+            masking=UNMASKED,
+            packing=PackingConfig(max_length=max_length, capacity=capacity),
+            sequences_per_update=config.batch,
+        )
+        folders = parse_sources(config.data)
+        corpora = open_sources(folders, verify=main)
         self.fingerprints = {name: corpus.fingerprint for name, corpus in corpora.items()}
         self.tokenizer = load(next(iter(corpora.values())).tokenizer_path)
         assert encoder.tokenizer is not None
         if tokenizer_hash(self.tokenizer) != tokenizer_hash(encoder.tokenizer):
             raise BrimfulError(
-                f"data: {sources[0].path} was made with another tokenizer than the teacher's; prepare it with"
+                f"data: {folders[0].path} was made with another tokenizer than the teacher's; prepare it with"
                 " --tokenizer and the teacher's tokenizer.json"
             )
-        packing = PackingConfig(max_length=max_length, capacity=max(tokens, max_length))
-        self.seed = seed
-        self.phase = Phase(1, packing, sequences, "sequences")
-        self.sources = training_sources(
-            sources, corpora, [self.phase], SequencesConfig(), seed, directory, ahead=main
-        )
+        self.sources = make_sources(self.config, corpora, directory, ahead=main)
 
     def __len__(self) -> int:
         """The sequences of an epoch, estimated from the first block of each corpus."""
-        blocks = [source.blocks[self.phase.packing.max_length] for source in self.sources]
+        blocks = [source.blocks[self.config.packing.max_length] for source in self.sources]
         return sum(len(each.preview()[0].length) * each.count for each in blocks)
 
     def stream(self, runtime: Runtime) -> RowStream:
         """Updates for this rank."""
-        return RowStream(
-            SequenceReader(self.tokenizer, UNMASKED),
+        return make_stream(
+            self.config,
             self.sources,
-            [self.phase],
-            seed=self.seed,
-            rows_per_micro_batch=1,
+            SequenceReader(self.tokenizer, UNMASKED),
             fixed_shapes=runtime.device.type == "cuda",
             rank=runtime.world.rank,
             world=runtime.world.size,
@@ -169,16 +159,7 @@ class DistilEncoderJob(Job[DistilEncoderConfig, DistilEncoderPlan]):
         longest = student.config.max_length
         max_length = config.max_length or min(teacher_folder.text_length(teacher.config), longest)
         check_length(max_length, longest)
-        shards = ShardTexts(
-            config.data,
-            teacher,
-            max_length=max_length,
-            sequences=config.batch,
-            tokens=config.micro_batch_tokens,
-            seed=config.seed,
-            directory=folder.path / BLOCKS,
-            main=folder.ranks.is_main,
-        )
+        shards = ShardTexts(config, teacher, max_length, folder.path / BLOCKS, main=folder.ranks.is_main)
         if folder.announces and not config.dry_run:
             into = f"{student.config.layers} layers of width {student.config.hidden_size}"
             say(f"distilling {teacher_folder} into {into} on about {len(shards):,} sequences an epoch")
@@ -235,10 +216,10 @@ def _student(config: DistilEncoderConfig, teacher: Encoder) -> Encoder:
     torch.manual_seed(config.seed)
     if config.student is not None:
         return _without_dropout(read_encoder(ModelFolder.open(config.student, "encoder")))
-    kept = kept_layers(config, teacher.config)
-    if kept is None:
+    layers = kept_layers(config, teacher.config)
+    if layers is None:
         return random_encoder(config, teacher)
-    return _without_dropout(layers_of(config, teacher.to(CPU), kept))
+    return _without_dropout(layers_of(config, teacher.to(CPU), layers))
 
 
 def _without_dropout(encoder: Encoder) -> Encoder:

@@ -37,19 +37,6 @@ class LayerStageConfig(StageConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LogitStageConfig(StageConfig):
-    """The stage of the outputs."""
-
-    labels: float = 0.0
-    """Weight of the task's own loss on the texts that have labels, beside the teacher's."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.labels >= 0:
-            raise BrimfulError(f"the weight of labels is {self.labels}: it must not be negative")
-
-
-@dataclass(frozen=True, kw_only=True)
 class StudentOptions(TrainingOptions):
     """The options of both verbs."""
 
@@ -111,7 +98,7 @@ class DistilConfig(TaskOptions, StudentOptions):
 
     MAIN = (
         *("teacher", "student", "unlabelled", "out", "student_layers", "student_hidden"),
-        *("layers.epochs", "logits.epochs", "logits.learning_rate", "seed", "baseline", "dry_run"),
+        *("layers.epochs", "logits.epochs", "logits.learning_rate", "seed", "dry_run"),
     )
     NEEDS = ("teacher",)
     EXAMPLE = "--teacher runs/finetune --unlabelled more.txt --out runs/distil"
@@ -133,11 +120,8 @@ class DistilConfig(TaskOptions, StudentOptions):
     """Divides the logits that are compared, of teacher and student. Only for tasks with probabilities."""
     layers: LayerStageConfig = LayerStageConfig(epochs=0.0, learning_rate=5e-4)
     """A stage before that of the outputs, if it has epochs: embeddings, hidden states, attention scores."""
-    logits: LogitStageConfig = LogitStageConfig(epochs=3.0, learning_rate=3e-4)
+    logits: StageConfig = StageConfig(epochs=3.0, learning_rate=3e-4)
     """The stage of the outputs: the only one, or the second after that of the layers."""
-    baseline: Literal["quick", "full", "none"] = "quick"
-    """quick: for each seed, the same start learns from the labels alone too, where at most a third of the
-    texts have labels; and TF-IDF under a linear model. full: the same however many texts have labels."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -27,7 +27,10 @@ from brimful.model.heads import SequenceHead
 from brimful.runs.directory import model_files
 from brimful.runs.folder import RunFolder
 from brimful.runs.job import Job, RunPlan, Summary
-from brimful.stages.finetune_trainings import (
+from brimful.stages.held_out_rows import FILE, HeldOut
+from brimful.stages.run_tables import named_tables
+from brimful.stages.task_options import FinetuneConfig, with_absolute_paths
+from brimful.stages.task_trainings import (
     FEWEST,
     Finetuning,
     SeedModel,
@@ -37,9 +40,6 @@ from brimful.stages.finetune_trainings import (
     resolved,
     starting_model,
 )
-from brimful.stages.held_out_rows import FILE, HeldOut
-from brimful.stages.run_tables import named_tables
-from brimful.stages.task_options import FinetuneConfig, with_absolute_paths
 from brimful.tasks.data import TaskData
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.judging import baselines
@@ -51,7 +51,6 @@ from brimful.tasks.judging.comparison import (
     error_of,
     find_primary,
     fingerprint,
-    name_baseline,
     over_seeds,
     read_costs,
     speeds_of,
@@ -72,6 +71,8 @@ BASELINES = {
 """The other models of the ladder, by their keys in a summary."""
 MAX_ROWS = 20
 """Labels and rows of a table."""
+SHARES = ("f1", "precision", "recall", "probability")
+"""Columns that are shown in percent."""
 
 Facts = Mapping[str, Any]
 
@@ -123,28 +124,28 @@ class FinetuneJob(Job[FinetuneConfig, FinetunePlan]):
         ranks = folder.ranks
         runtime = Runtime.of(ranks, config.precision)
         start = TaskStart.of(config.encoder_folder)
-        encoder, asked = start.encoder, config
+        encoder, options = start.encoder, config
         config = resolved(config, encoder, runtime.precision)
         data = load_data(config, encoder, ranks)
         with undrawn():  # so that a wrong setting is refused now
             _, head = starting_model(config, config.seed[0], data.task, start)
         if not folder.resuming:
-            asked.refuse_unread(pools=isinstance(head, SequenceHead))
+            options.refuse_unread(pools=isinstance(head, SequenceHead))
         held_out = HeldOut.of(config, data)
         if folder.announces:
-            _announce(asked, data, start, head)
+            _announce(options, data, start, head)
             if held_out:
                 say(_held_out_line(config, held_out, data))
-        told: dict[str, Any] = {}
+        table_facts: dict[str, Any] = {}
         if ranks.is_main:  # the others read the summary that it writes
-            findings, told = check_before(data, encoder, own_dev=config.dev_table is not None)
+            findings, table_facts = check_before(data, encoder, own_dev=config.dev_table is not None)
             if not folder.resuming:
                 _tell(findings, data)
                 limits = f"an example has at most {config.max_length:,}, the encoder takes"
-                say(f"{described(told['train']['tokens'])}; {limits} {encoder.config.max_length:,}")
+                say(f"{described(table_facts['train']['tokens'])}; {limits} {encoder.config.max_length:,}")
             if held_out:
-                told["held_out"] = held_out.counts
-        return FinetunePlan(with_absolute_paths(config), data, runtime, told, held_out)
+                table_facts["held_out"] = held_out.counts
+        return FinetunePlan(with_absolute_paths(config), data, runtime, table_facts, held_out)
 
     def outlook(self, plan: FinetunePlan) -> Summary:
         """What a dry run returns."""
@@ -219,8 +220,8 @@ def _reviewed(run: Finetuning, best: SeedModel, model: TaskModel) -> tuple[dict[
         say(f"no dev rows to fit {next(iter(task.settings))}: give --dev, or {FEWEST} rows of train")
     say("calibrating")
     of_dev = run.dev_answers(best.trial, best.trials)
-    found, temperature = review(replace(data, task=task), best.answers[""], of_dev)
-    return found, replace(model, temperature=temperature)
+    facts, temperature = review(replace(data, task=task), best.answers[""], of_dev)
+    return facts, replace(model, temperature=temperature)
 
 
 def _facts_of(trial: Trial, metric: str) -> dict[str, Any]:
@@ -255,9 +256,9 @@ def _ladder(run: Finetuning, judged: Sequence[Judged], model: TaskModel) -> dict
     timed = {name: rung.answer for name, rung in rungs.items() if rung.answer}
     timed[""] = lambda table: model.answers(model.encode(table), runtime.precision)
     speeds = speeds_of(timed, data.test.table)
-    found = {}
+    rung_facts = {}
     for name, rung in rungs.items():
-        found[name] = {
+        rung_facts[name] = {
             **comparison.scores(name),
             **comparison.difference("", name),
             "seconds": rung.seconds,
@@ -265,16 +266,17 @@ def _ladder(run: Finetuning, judged: Sequence[Judged], model: TaskModel) -> dict
             "rows": rung.rows,
             **({} if rung.reads is None else {"reads": rung.reads}),
         }
-    return {"baselines": found, **speeds[""]._asdict()}
+    return {"baselines": rung_facts, **speeds[""]._asdict()}
 
 
 def _held_out_line(config: FinetuneConfig, held_out: HeldOut, data: TaskData) -> str:
     """Which rows of train are test and dev, and how one finds them."""
     parts = [f"{n:,} {name}" for name, n in held_out.counts.items()]
-    kept = "; the final training reads dev too" if held_out.dev is not None and held_out.dev_in_train else ""
+    both = "dev" in held_out.parts and held_out.dev_in_train
+    use_of_dev = "; the final training reads dev too" if both else ""
     return (
         f"held out of {config.train}: {' and '.join(parts)} rows; alike texts stay together, labels keep"
-        f" their proportions{kept}. {FILE} in the run names them"
+        f" their proportions{use_of_dev}. {FILE} in the run names them"
     )
 
 
@@ -333,15 +335,16 @@ def summarise_finetuning(facts: Facts, metrics: Sequence[Metric]) -> Overview:
     tables = [
         *make_facts_table("Result", _list_result(facts)),
         *_make_metrics_table(facts, metrics),
-        *_make_label_table(facts),
-        *_make_abstain_table(facts),
-        *_make_row_table(facts, "findings", "Noticed in the tables", ("message", "table", "kind")),
-        *_make_row_table(facts, "confused", "Confused labels", ("label", "prediction", "rows")),
-        *_make_row_table(
-            facts, "errors", "Largest errors on test", ("text", "row", "label", "prediction", "probability")
-        ),
-        *_make_row_table(facts, "trials", "Trials", ("seed", "learning_rate", f"dev_{primary.name}")),
     ]
+    details = {
+        "by_label": ("F1 of each label", ("label", "support", "f1", "precision", "recall")),
+        "findings": ("Noticed in the tables", ("message", "table", "kind")),
+        "confused": ("Confused labels", ("label", "prediction", "rows")),
+        "errors": ("Largest errors on test", ("text", "row", "label", "prediction", "probability")),
+        "trials": ("Trials", ("seed", "learning_rate", f"dev_{primary.name}")),
+    }
+    for key, (name, columns) in details.items():
+        tables += _make_row_table(facts, key, name, columns)
     title = f"Fine-tuned for {facts['task']}"
     return Overview(title, judge_models(test, models), tables, test=test, models=models)
 
@@ -350,7 +353,10 @@ def _list_models(facts: Facts, primary: Metric) -> list[ModelResult]:
     """The model and its baselines."""
     test, baselines = branch(facts, "test"), branch(facts, "baselines")
     n = metric(test, "n")
-    names = {key: name_baseline(BASELINES.get(key, in_words(key)), rung) for key, rung in baselines.items()}
+    names = {}
+    for key, rung in baselines.items():
+        reads = f" ({rung['reads']})" if "reads" in rung else ""
+        names[key] = BASELINES.get(key, in_words(key)) + reads
     pairs = {names[key]: metric(rung, "standard_error") for key, rung in baselines.items()}
     own = ModelResult(
         name=OWN,
@@ -404,44 +410,20 @@ def _make_metrics_table(facts: Facts, metrics: Sequence[Metric]) -> list[Summary
     return make_table("Metrics", ["Metric", *heads], rows, note)
 
 
-def _make_label_table(facts: Facts) -> list[SummaryTable]:
-    """F1 of each label; of many the lowest."""
-    labels = [row for row in records(facts, "by_label") if metric(row, "f1") is not None]
-    shown = sorted(labels, key=lambda row: row["f1"])[:MAX_ROWS] if len(labels) > MAX_ROWS else labels
-    shares = ("f1", "precision", "recall")
-    rows = [
-        [plain(row["label"]), plain(row.get("support")), *(_show_share(row.get(key)) for key in shares)]
-        for row in shown
-    ]
-    note = f"The {len(shown)} lowest of {len(labels)}." if len(shown) < len(labels) else ""
-    columns = ["Label", "Rows", "F1", "Precision", "Recall"]
-    return make_table("F1 of each label", columns, rows, note, is_detail=True)
-
-
-def _make_abstain_table(facts: Facts) -> list[SummaryTable]:
-    """Thresholds for abstaining, and what they keep and reach."""
-    keys = ("target", "threshold", "dev_coverage", "dev_accuracy", "test_coverage", "test_accuracy")
-    rows = [[_show_share(row.get(key)) for key in keys] for row in records(facts, "abstain")]
-    note = (
-        "Each is the lowest threshold that reaches the wanted accuracy on dev: on other rows the accuracy is"
-        " below it more often than above. brimful predict --abstain-below."
-    )
-    columns = ["Wanted accuracy", "Lowest probability", *map(in_words, keys[2:])]
-    title = "Answer only where the probability is high"
-    return make_table(title, columns, rows, note, is_detail=True)
-
-
 def _make_row_table(facts: Facts, key: str, title: str, columns: Sequence[str]) -> list[SummaryTable]:
-    """The first records of a list; probabilities in percent."""
+    """The first records of a list, of labels those with the lowest F1; shares in percent."""
+    every_record = records(facts, key)
+    if "f1" in columns:
+        every_record = sorted(every_record, key=lambda record: record["f1"])
     rows = []
-    for record in records(facts, key)[:MAX_ROWS]:
+    for record in every_record[:MAX_ROWS]:
         row = []
         for name in columns:
             value = "" if record.get(name) is None else record[name]
-            row.append(_show_share(value) if name.endswith("probability") else plain(value))
+            if name in SHARES and isinstance(value, int | float):
+                row.append(percent(value))
+            else:
+                row.append(plain(value))
         rows.append(row)
-    return make_table(title, [in_words(name) for name in columns], rows, is_detail=True)
-
-
-def _show_share(value: Any) -> str:
-    return percent(value) if isinstance(value, int | float) else ""
+    note = f"The first {MAX_ROWS} of {len(every_record)}." if len(every_record) > MAX_ROWS else ""
+    return make_table(title, [in_words(name) for name in columns], rows, note, is_detail=True)

@@ -27,31 +27,28 @@ class _Record(TypedDict):
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Rows of the training table, from 0: int64, ascending; None where a part is a table of its own.
+    """Rows of the training table that are test or dev.
 
     Attributes:
+        parts: the rows of each part, from 0: int64, ascending; without a part that is a table of its own.
         dev_in_train: whether the final training reads the rows of dev too.
     """
 
-    test: np.ndarray | None
-    dev: np.ndarray | None
+    parts: dict[str, np.ndarray]
     dev_in_train: bool
 
     @classmethod
     def of(cls, config: FinetuneConfig, data: TaskData) -> "HeldOut":
         """What a run holds out."""
-        test = data.test.table.rows if config.test is None else None
-        dev = data.dev.table.rows if data.dev is not None and config.dev_table is None else None
-        return cls(test, dev, data.fit is not data.train)
+        parts = {}
+        if config.test is None and data.test.table.rows is not None:
+            parts["test"] = data.test.table.rows
+        if config.dev_table is None and data.dev is not None and data.dev.table.rows is not None:
+            parts["dev"] = data.dev.table.rows
+        return cls(parts, data.fit is not data.train)
 
     def __bool__(self) -> bool:
         return bool(self.parts)
-
-    @property
-    def parts(self) -> dict[str, np.ndarray]:
-        """The rows of test and of dev; without a part that is a table of its own."""
-        rows = {"test": self.test, "dev": self.dev}
-        return {name: part for name, part in rows.items() if part is not None}
 
     @property
     def counts(self) -> dict[str, int]:
@@ -62,8 +59,9 @@ class HeldOut:
     def key(self) -> str:
         """A hash of the rows."""
         digest = hashlib.sha256()
-        for rows in (self.test, self.dev):
-            digest.update(b"-" if rows is None else np.ascontiguousarray(rows, dtype="<i8").data)
+        for name, rows in self.parts.items():
+            digest.update(name.encode())
+            digest.update(np.ascontiguousarray(rows, dtype="<i8").data)
         return digest.hexdigest()
 
     def write(self, run: Path, table: str) -> None:
@@ -97,8 +95,8 @@ def read_held_out(run: Path, table: str) -> HeldOut:
             f"{table} is not what {run} was trained on, so the rows held out are not known: put it back as it"
             f" was, or {remedy}"
         )
-    test, dev = (
-        None if record[name] is None else np.array(record[name], dtype=np.int64) - 1
-        for name in ("test", "dev")
-    )
-    return HeldOut(test, dev, record["dev_in_train"])
+    parts = {}
+    for name in ("test", "dev"):
+        if record[name] is not None:
+            parts[name] = np.array(record[name], dtype=np.int64) - 1
+    return HeldOut(parts, record["dev_in_train"])

@@ -31,13 +31,14 @@ from brimful.stages.pretrain_config import PretrainConfig
 from brimful.stages.pretrain_data import (
     PretrainPlan,
     describe,
+    expected,
     initial_model,
     make_modules,
     make_objective,
     make_sources,
     make_stream,
+    say_outlook,
 )
-from brimful.stages.pretrain_outlook import expected, say_outlook
 from brimful.start.initial import count_pieces, start_from_data
 from brimful.train.metrics import list_outcome, read_metrics, training_loss
 from brimful.train.objective import Runtime
@@ -92,9 +93,9 @@ class PretrainJob(Job[PretrainConfig, PretrainPlan]):
         """What a dry run says and returns, on the main rank."""
         if not plan.runtime.world.is_main:
             return {}
-        found = expected(plan) | {"epochs": plan.epochs}
-        say_outlook(found, plan.runtime.precision)
-        return found
+        outlook = expected(plan) | {"epochs": plan.epochs}
+        say_outlook(outlook, plan.runtime.precision)
+        return outlook
 
     def work(self, plan: PretrainPlan, folder: RunFolder) -> Summary:
         """Train as planned, and save the encoder.
@@ -287,11 +288,11 @@ def summarise_pretraining(facts: Mapping[str, Any]) -> Overview:
             f", no better than guessing by frequency ({entropy:.2f}): train longer, or change"
             " optimizer.learning_rate"
         )
-    perplexity, found = metric(facts, "validation.perplexity"), metric(facts, "validation.accuracy")
+    perplexity, accuracy = metric(facts, "validation.perplexity"), metric(facts, "validation.accuracy")
     packed, padded = metric(facts, "packing.efficiency"), metric(facts, "packing.padded_efficiency")
     result = {
         "Perplexity on held-out text": None if perplexity is None else short(perplexity),
-        "Masked tokens found": None if found is None else percent(found),
+        "Masked tokens found": None if accuracy is None else percent(accuracy),
         "Real tokens a second": short(metric(facts, "tokens_per_second") or 0),
         "Parameters": short(metric(facts, "parameters") or 0),
         "Real tokens in a row": None if packed is None else percent(packed),

@@ -12,7 +12,7 @@ from brimful.hf.model_folder import ModelFolder
 from brimful.runs.directory import CONFIG, SUMMARY, absolute, named_files
 from brimful.stages.distil_options import DistilConfig
 from brimful.stages.held_out_rows import FILE, HeldOut, read_held_out
-from brimful.stages.task_options import FinetuneConfig, finetuning_of, read_finetuning
+from brimful.stages.task_options import FinetuneConfig, finetuning_of
 from brimful.tables.layouts import FileLayout, LabelOptions, TableOptions, find_layout
 from brimful.tables.text_files import files_of_table
 from brimful.tasks.task_files import RunTables
@@ -38,9 +38,9 @@ def tables_of(config: DistilConfig, origin: FinetuneConfig | None) -> Tables:
     Raises:
         UsageError: there are none, or test rows may be in train.
     """
-    known: Sequence[str | None] = origin.tables if origin else (None, None, None)
-    train, test = config.train or known[0], config.test or known[2]
-    dev = config.dev or (None if config.train else known[1])
+    of_run: Sequence[str | None] = origin.tables if origin else (None, None, None)
+    train, test = config.train or of_run[0], config.test or of_run[2]
+    dev = config.dev or (None if config.train else of_run[1])
     if train is not None and test is not None:
         return train, dev, test
     if train is not None and origin is not None:
@@ -50,10 +50,9 @@ def tables_of(config: DistilConfig, origin: FinetuneConfig | None) -> Tables:
             f"{config.teacher} has held its test rows out of {origin.train}, and {train} may hold them or"
             " copies of them: give --test too"
         )
-    assert config.teacher is not None
     raise UsageError(
-        f"{config.teacher} {read_finetuning(config.teacher)}, so its tables are not known: give --train and"
-        " --test"
+        f"{config.teacher} is not a run of `brimful finetune` of this version, so its tables are not known:"
+        " give --train and --test"
     )
 
 
@@ -63,8 +62,9 @@ def held_out_of(config: DistilConfig, origin: FinetuneConfig | None, tables: Tab
     Raises:
         BrimfulError: they are not known any more.
     """
-    if origin is None or config.teacher is None or (tables[2] and (config.train or config.test)):
+    if origin is None or (tables[2] and (config.train or config.test)):
         return None
+    assert config.teacher is not None
     run = Path(config.teacher)
     if tables[2] is not None and not (run / FILE).is_file():
         return None

@@ -19,7 +19,6 @@ from brimful.train.config import LoopConfig
 TASK_TRAINER = LoopConfig(checkpoint_every=200, deterministic=True)
 """Fine-tuning and distillation are short and their metrics are compared: the same bits are worth the time."""
 NO_DEV = "none"
-_NO_RUN = "is not a run of `brimful finetune`"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,8 +119,6 @@ class FinetuneConfig(TaskOptions, TrainingOptions):
     trial_epochs: float | None = None
     """Passes while learning rates are compared on held-out rows of train, so without dev: fewer save time. By
     default the same as epochs."""
-    class_weights: Literal["balanced"] | None = None
-    """balanced: every class has the same part in the loss of a classification, however rare it is."""
     ladder: Literal["quick", "none"] = incidental("quick")
     """Baselines on the same rows, where scikit-learn is installed: the majority, TF-IDF and the frozen
     encoder under linear models."""
@@ -209,26 +206,18 @@ def finetuning_of(run: Path | str) -> FinetuneConfig | None:
 
     A model, its students and its exports know their tables, settings and encoder by it.
     """
-    found = read_finetuning(run)
-    if isinstance(found, FinetuneConfig):
-        return found
-    if found != _NO_RUN:
-        warn(f"{run} {found}: its tables and metric are not used; give students its layout and columns")
-    return None
-
-
-def read_finetuning(run: Path | str) -> FinetuneConfig | str:
-    """The same, or what completes the sentence "RUN ..." where there is none."""
     try:
         options = read_yaml(Path(run) / CONFIG)
     except BrimfulError:
-        return _NO_RUN
+        return None
     if not (options.get("encoder") and options.get("train")):
-        return _NO_RUN
+        return None
     try:
         return build(FinetuneConfig, options)
     except BrimfulError as error:
-        return f"was written by another version of Brimful: {str(error).partition(': ')[0]}"
+        why = f"was written by another version of Brimful: {str(error).partition(': ')[0]}"
+        warn(f"{run} {why}: its tables and metric are not used; give students its layout and columns")
+        return None
 
 
 def default_rate(width: int) -> float:
@@ -253,8 +242,8 @@ def with_absolute_paths(config: C, **changes: Any) -> C:
         value = getattr(config, field.name)
         if field.name in _PATHS and value and value != NO_DEV:
             paths = (value,) if isinstance(value, str) else value
-            found = tuple(str(Path(path).absolute()) for path in paths)
-            changes[field.name] = found[0] if isinstance(value, str) else found
+            absolute = tuple(str(Path(path).absolute()) for path in paths)
+            changes[field.name] = absolute[0] if isinstance(value, str) else absolute
     return replace(config, **changes)
 
 

@@ -17,9 +17,8 @@ from brimful.runs.directory import CONFIG, model_files
 from brimful.stages.distil_options import DistilConfig
 from brimful.stages.held_out_rows import FILE, HeldOut
 from brimful.stages.run_tables import held_out_of, named_tables, table_options, tables_of
-from brimful.stages.students import StudentStart
+from brimful.stages.students import ModelTeacher, StudentStart, load_teacher
 from brimful.stages.task_options import finetuning_of
-from brimful.stages.teachers import ModelTeacher, load_teacher
 from brimful.tables.layouts import find_layout
 from brimful.tables.table import require_pairs
 from brimful.tasks.alike import held_out_copies
@@ -71,8 +70,7 @@ class Material:
         return files | self.start.files
 
     def taught(self, runtime: Runtime) -> tuple[Examples, Any]:
-        """Ask the teacher: the examples with the target `TEACHER` and the labels that there are; and the
-        answers for test.
+        """Ask the teacher: the examples with the target `TEACHER`, and the answers for test.
 
         Raises:
             BrimfulError: the teacher's outputs are not finite.
@@ -105,6 +103,9 @@ def read_material(config: DistilConfig, ranks: World) -> tuple[Material, TaskMod
     layout = find_layout(options)
     tables = tables_of(config, origin)
     held_out = held_out_of(config, origin, tables)
+    rows = dict(held_out.parts) if held_out else {}
+    if config.dev or (held_out and held_out.dev_in_train):
+        rows.pop("dev", None)
     start = StudentStart.of(config, origin, teacher)
     data = load_task_data(
         kind,
@@ -112,8 +113,8 @@ def read_material(config: DistilConfig, ranks: World) -> tuple[Material, TaskMod
         *tables,
         max_length=start.max_length,
         overlap=start.overlap,
-        test_rows=held_out.test if held_out and tables[2] is None else None,
-        dev_rows=held_out.dev if held_out and not held_out.dev_in_train and not config.dev else None,
+        test_rows=rows.get("test") if tables[2] is None else None,
+        dev_rows=rows.get("dev"),
         layout=layout,
         metric=origin.metric if origin else None,
         ranks=ranks,
@@ -157,8 +158,8 @@ def _unlabelled(path: str, files: TaskFiles, data: TaskData, start: StudentStart
 
 
 def _with_target(part: Encoded, outputs: Outputs) -> Examples:
-    """The examples with what the teacher says: of each example, or of a text in all of its windows."""
+    """The examples, whose only target is what the teacher says of each, or of a text in all its windows."""
     examples = part.examples
     if isinstance(outputs, np.ndarray) and len(outputs) != len(examples):
         outputs = outputs[examples.text_of_example]
-    return replace(examples, targets=examples.targets | {TEACHER: outputs})
+    return replace(examples, targets={TEACHER: outputs})

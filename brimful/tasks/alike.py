@@ -44,17 +44,17 @@ def held_out_copies(table: Table, held_out: Sequence[Table], train: Table) -> np
     the same, but for case, width, spaces, punctuation and numbers. The last two count where the rest of the
     table, `train`, has the same letters; and what is as near to a row of `train` is no copy. A row that
     shares a source with those rows, and not with `train`, is one too."""
-    texts, rest = _texts(table), _texts(train)
-    known = dict.fromkeys(text for each in held_out for text in _texts(each))
-    letters = set(map(_letters, known)) - set(map(_letters, rest))
+    texts, train_texts = _texts(table), _texts(train)
+    held_out_texts = dict.fromkeys(text for each in held_out for text in _texts(each))
+    letters = set(map(_letters, held_out_texts)) - set(map(_letters, train_texts))
     sources = set().union(*map(sources_of, held_out)) - set(sources_of(train))
-    found = np.array([text in known or _letters(text) in letters for text in texts], dtype=bool)
-    found |= [not sources.isdisjoint(row) for row in sides_of(table)]
-    match, nearness = near_pairs(list(known), texts)
-    near = np.flatnonzero((match >= 0) & ~found)
-    of_train = near_pairs(rest, [texts[row] for row in near.tolist()])[1]
-    found[near[of_train < nearness[near]]] = True
-    return found
+    is_copy = np.array([text in held_out_texts or _letters(text) in letters for text in texts], dtype=bool)
+    is_copy |= [not sources.isdisjoint(row) for row in sides_of(table)]
+    match, nearness = near_pairs(list(held_out_texts), texts)
+    near = np.flatnonzero((match >= 0) & ~is_copy)
+    of_train = near_pairs(train_texts, [texts[row] for row in near.tolist()])[1]
+    is_copy[near[of_train < nearness[near]]] = True
+    return is_copy
 
 
 def alike_rows(table: Table) -> np.ndarray:
@@ -63,9 +63,9 @@ def alike_rows(table: Table) -> np.ndarray:
     sides = sides_of(table)
     for text, rows in _shared([row for row in sides if len(row) > 1 and all(row)]).items():
         if rows > _most(table):
-            shown = next(each for row in table.keys() for each in row if normalised(each) == text)  # noqa: SIM118
+            example = next(each for row in table.keys() for each in row if normalised(each) == text)  # noqa: SIM118
             warn(
-                f"{table.path}: {rows:,} of {len(table):,} rows share {shown[:40]!r}: too many to be on one"
+                f"{table.path}: {rows:,} of {len(table):,} rows share {example[:40]!r}: too many to be on one"
                 " side of a cut, so rows with it are on both"
             )
     return _sourced(_groups(_texts(table)), sides)
@@ -127,12 +127,12 @@ def sides_of(table: Table) -> list[tuple[str, ...]]:
 def sources_of(table: Table) -> dict[str, int]:
     """The long texts that not too many rows have, each with the first row that has it."""
     sides = sides_of(table)
-    shared, found = _shared(sides), dict[str, int]()
+    shared, first_row = _shared(sides), dict[str, int]()
     for row, texts in enumerate(sides):
         for text in texts:
             if 0 < shared[text] <= _most(table):
-                found.setdefault(text, row)
-    return found
+                first_row.setdefault(text, row)
+    return first_row
 
 
 def _letters(text: str) -> str:
@@ -146,9 +146,9 @@ def _equal_letters(texts: Sequence[str]) -> np.ndarray:
     letters = list(map(_letters, texts))
     most = max(SMALL_GROUP_ROWS, TEMPLATE_SHARE * len(texts))
     count = Counter(letters)
-    kept = [short if count[short] < most else text for short, text in zip(letters, texts, strict=True)]
+    keys = [short if count[short] < most else text for short, text in zip(letters, texts, strict=True)]
     number: dict[str, int] = {}
-    groups = np.array([number.setdefault(each, len(number)) for each in kept], dtype=np.int64)
+    groups = np.array([number.setdefault(each, len(number)) for each in keys], dtype=np.int64)
     return groups if _can_be_cut(groups) else np.arange(len(texts))
 
 
@@ -183,15 +183,15 @@ def cut_rows(
     fits = counts <= np.maximum(share * sizes[parts[:, 1]], 1)
     usable = np.bincount(parts[fits, 1], weights=counts[fits], minlength=len(sizes))
     # Rounded sums: what one stratum lacks, the next makes good.
-    left = np.minimum(np.diff(np.round(np.cumsum(share * usable)), prepend=0), sizes - 1)
+    room = np.minimum(np.diff(np.round(np.cumsum(share * usable)), prepend=0), sizes - 1)
     places = np.full(int(groups.max()) + 1, np.iinfo(np.uint64).max, dtype=np.uint64)
     np.minimum.at(places, groups, hash_words(derive_key("cut", name), contents))
     bounds = np.searchsorted(parts[:, 0], np.arange(len(places) + 1))
-    taken = np.zeros(len(places), dtype=bool)
+    is_taken = np.zeros(len(places), dtype=bool)
     for group in np.argsort(places, kind="stable").tolist():
         here = slice(bounds[group], bounds[group + 1])
         of, count = parts[here, 1], counts[here]
-        if (count <= left[of]).all():
-            left[of] -= count
-            taken[group] = True
-    return taken[groups]
+        if (count <= room[of]).all():
+            room[of] -= count
+            is_taken[group] = True
+    return is_taken[groups]

@@ -119,17 +119,19 @@ class Answers(PredictionForm):
         examples = data.examples
         assert examples.characters is not None
         assert data.table.second is not None
-        found: list[dict[tuple[int, int], float]] = [{} for _ in range(len(data))]
+        spans_of_row: list[dict[tuple[int, int], float]] = [{} for _ in range(len(data))]
         nothing = np.full(len(data), np.inf)
         for example, row in enumerate(examples.text_of_example.tolist()):
             scores = outputs[example].astype(np.float64)
             nothing[row] = min(nothing[row], scores[0].sum())
             places = without_spaces(examples.characters[example], data.table.second[row])
             for span, score in _best_spans(scores, places, self.max_answer_length):
-                found[row][span] = max(score, found[row].get(span, -np.inf))
+                spans_of_row[row][span] = max(score, spans_of_row[row].get(span, -np.inf))
         return [
             Prediction(_best(spans, context), no_answer)
-            for spans, no_answer, context in zip(found, nothing.tolist(), data.table.second, strict=True)
+            for spans, no_answer, context in zip(
+                spans_of_row, nothing.tolist(), data.table.second, strict=True
+            )
         ]
 
     def candidates(self, prediction: Prediction) -> list[CandidateAnswer]:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
@@ -17,9 +17,6 @@ from brimful.tables.table import Table
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.form import Classes, Row
 from brimful.tasks.task import Metric, Task
-
-WEIGHT = "weight"
-"""The target that weighs an example in the loss: float32 (n,)."""
 
 
 def label_names(table: Table) -> list[str]:
@@ -68,29 +65,12 @@ class Classification(Classes, Task):
         """`label`, int64 (n,): an index into `labels`."""
         assert table.labels is not None
         index = {name: i for i, name in enumerate(self.labels)}
-        found = [table.label_index(row, label, index) for row, label in enumerate(table.labels)]
-        return {"label": np.array(found, dtype=np.int64)}
+        labels = [table.label_index(row, label, index) for row, label in enumerate(table.labels)]
+        return {"label": np.array(labels, dtype=np.int64)}
 
     def losses(self, outputs: Tensor, batch: PackedBatch) -> dict[str, Tensor]:
-        labels, weights = batch.targets["label"], batch.targets.get(WEIGHT)
-        if weights is not None:
-            weights = weights.nan_to_num()
-        return {self.name: cross_entropy_sum(outputs, labels, weights), "accuracy": hits(outputs, labels)}
-
-    def weight(self, batch: PackedBatch) -> float:
-        """Of weighted examples the sum of their weights, as the mean of torch's CrossEntropyLoss(weight)."""
-        weights = batch.targets.get(WEIGHT)
-        return super().weight(batch) if weights is None else float(weights.double().nansum())
-
-    def balanced(self, data: Encoded) -> Encoded:
-        """With the weight n / (classes * examples of the class) of each of n examples (rows, or windows):
-        scikit-learn's "balanced". The weights have a mean of 1 if every class has rows."""
-        labels = data.examples.targets["label"]
-        assert isinstance(labels, np.ndarray)
-        counts = np.bincount(labels, minlength=len(self.labels))
-        weights = (len(labels) / (len(self.labels) * np.maximum(counts, 1))).astype(np.float32)
-        targets = data.examples.targets | {WEIGHT: weights[labels]}
-        return replace(data, examples=replace(data.examples, targets=targets))
+        labels = batch.targets["label"]
+        return {self.name: cross_entropy_sum(outputs, labels), "accuracy": hits(outputs, labels)}
 
     def imitation(self, temperature: float) -> Callable[[Tensor, Tensor], Tensor]:
         return class_imitation(temperature)

@@ -148,18 +148,18 @@ def cut_part(
             f"{table.path} has {different} different texts (case, spaces, punctuation and numbers do not"
             f" count), too few to cut {name} from: at least {fewest}, or give --{name}"
         )
-    taken = cut_rows(groups, task.strata(table), table.fingerprints, share, name)
-    if taken.sum() < MIN_PART_OF_CUT * share * len(table):
+    is_part = cut_rows(groups, task.strata(table), table.fingerprints, share, name)
+    if is_part.sum() < MIN_PART_OF_CUT * share * len(table):
         raise TooFewRowsError(
-            f"{table.path}: only {taken.sum()} of {len(table)} rows can be {name} (train keeps a row of each"
-            f" label, and alike texts); give --{name}, or --task regression if labels are values"
+            f"{table.path}: only {is_part.sum()} of {len(table)} rows can be {name} (train keeps a row of"
+            f" each label, and alike texts); give --{name}, or --task regression if labels are values"
         )
-    rest, part = divided(data, _numbers(table)[taken], name)
+    remaining, part = divided(data, _numbers(table)[is_part], name)
     try:
         task.targets(part.table)
     except BrimfulError as error:
         raise BrimfulError(f"{error}; give --{name}") from error
-    return rest, part
+    return remaining, part
 
 
 def _numbers(table: Table) -> np.ndarray:
@@ -169,11 +169,11 @@ def _numbers(table: Table) -> np.ndarray:
 
 def divided(data: Encoded, rows: np.ndarray, name: str) -> tuple[Encoded, Encoded]:
     """The other rows of the file, and those named, in order. A part has its own name behind the table's."""
-    taken = np.isin(_numbers(data.table), rows)
-    part = data.take(np.flatnonzero(taken))
+    is_part = np.isin(_numbers(data.table), rows)
+    part = data.take(np.flatnonzero(is_part))
     path = part.table.path
     named = replace(part.table, path=path.with_name(f"{path.name}, its {name} rows"))
-    return data.take(np.flatnonzero(~taken)), replace(part, table=named)
+    return data.take(np.flatnonzero(~is_part)), replace(part, table=named)
 
 
 def drawn(data: Encoded, most: int, name: str) -> Encoded:

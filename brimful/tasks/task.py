@@ -192,18 +192,6 @@ class Task(PredictionForm, Protocol):
         """What the sums of `losses` are divided by, from the batch alone."""
         return float(batch.real_sequences)
 
-    def weight(self, batch: PackedBatch) -> float:
-        """What the term `name` is divided by: `count`, or the sum of the weights of weighted examples."""
-        return self.count(batch)
-
-    def balanced(self, data: Encoded) -> Encoded:
-        """The same rows, with weights that give each class the same part in the loss.
-
-        Raises:
-            BrimfulError: the task has no classes that exclude each other.
-        """
-        raise BrimfulError(f"class_weights needs classes of whole texts, which {self.name} does not have")
-
     def imitation(self, temperature: float) -> Callable[[Tensor, Tensor], Tensor]:
         """The loss of the outputs of a student's head (N, outputs) against its teacher's, summed to ().
 

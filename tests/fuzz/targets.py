@@ -198,7 +198,7 @@ def _models() -> Iterator[Target]:
     yield Target("finetune-cache", group, line, ("cache/*/*",), 2, ("out/model/*.safetensors",), checked=True)
     group = "distil: unlabelled"
     for kind in ("txt", "jsonl", "csv"):
-        line = f"distil --teacher export-hf --unlabelled plain.{kind} --out out {tables} --baseline none"
+        line = f"distil --teacher export-hf --unlabelled plain.{kind} --out out {tables}"
         yield Target(f"distil-unlabelled-{kind}", group, line, (f"plain.{kind}",), 1)
 
 

@@ -405,7 +405,6 @@ def test_from_encoder_to_export(golden_corpus: Path, tmp_path: Path, architectur
             teacher=teacher,
             student_layers=1,
             initialisation="pretrained",
-            baseline="none",
             out=student,
             layers={"epochs": 1.5, "learning_rate": 5e-4},
             logits={"epochs": 1.5, "learning_rate": 3e-4},

@@ -16,10 +16,10 @@ from brimful.commands.finetune import finetune
 from brimful.hf.folders import load_pretrained, save_model
 from brimful.hf.model_folder import ModelFolder
 from brimful.reports.load import load_runs
-from brimful.stages.finetune_trainings import load_data
 from brimful.stages.held_out_rows import FILE, read_held_out
 from brimful.stages.run_tables import named_tables, tables_of_run
 from brimful.stages.task_options import FinetuneConfig
+from brimful.stages.task_trainings import load_data
 from brimful.tables.table_files import read_file
 from brimful.tasks.alike import alike_rows
 from brimful.tasks.classification import Classification
@@ -84,7 +84,7 @@ def test_a_student_has_the_same_test_and_dev_and_learns_neither(one, inputs, tmp
     held = read_held_out(one, inputs["train"])
     lines = Path(inputs["train"]).read_text().splitlines()[1:]
     texts = [line.split("\t")[0] for line in lines]
-    test, dev = ([texts[row] for row in rows if len(texts[row]) > 40] for rows in (held.test, held.dev))
+    test, dev = ([texts[row] for row in rows if len(texts[row]) > 40] for rows in held.parts.values())
     copies = [test[0].upper(), f"{test[1]} 7!", f"{dev[0]}?"]
     (tmp_path / "more.txt").write_text("\n".join([*copies, "a text of its own"]) + "\n")
     stages = {"layers": {"epochs": 0.0}, "logits": {"epochs": 0.1}, "student_layers": 1, "precision": "fp32"}
@@ -115,8 +115,8 @@ def test_an_export_is_compared_on_the_rows_held_out(one, inputs, tmp_path, capsy
     tables = tables_of_run(ModelFolder.open(tmp_path / "student", "model"))
     assert tables.train == Path(inputs["train"])
     assert {name: rows.tolist() for name, rows in tables.held_out.items()} == {
-        "test": held.test.tolist(),
-        "dev": held.dev.tolist(),
+        "test": held.parts["test"].tolist(),
+        "dev": held.parts["dev"].tolist(),
     }
     table = Path(inputs["train"])
     before = table.read_bytes()

@@ -26,7 +26,7 @@ from builders.training import TIMES
 from builders.verbs import Call, command, labelled_rows, run, sha256, start, write_table
 
 CLOCK = (
-    *("baseline_seconds", "latency_ms", "texts_per_second", "examples_per_second", "overview"),
+    *("latency_ms", "texts_per_second", "examples_per_second", "overview"),
     *TIMES,
 )
 LOOP = ("--trainer.checkpoint-every", 3, "--trainer.log-every", 1)
@@ -37,7 +37,7 @@ TRAININGS = {
         for seed in (0, 1)
         for name in (*(f"rate-{rate}" for rate in RATES), "final")
     ],
-    "distil": [f"stages/seed-0/{stage}" for stage in ("layers", "logits", "undistilled")],
+    "distil": [f"stages/seed-0/{stage}" for stage in ("layers", "logits")],
 }
 
 
@@ -69,11 +69,9 @@ def straight(inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str
 
 
 def distil_line(inputs: Path, runs: Path, out: Path) -> tuple[Any, ...]:
-    """Two stages of eleven updates, and the student of labels alone, in twelve; the projection has random
-    weights of its own."""
+    """Two stages of eleven updates; the projection has random weights of its own."""
     shape = ("--student-layers", 1, "--student-hidden", 16, "--unlabelled", inputs / "more.txt")
     epochs = ("--layers.epochs", 2, "--logits.epochs", 2, "--precision", "fp32", "--batch", 16)
-    epochs = (*epochs, "--baseline", "full")
     return ("distil", "--teacher", runs / "finetune", "--out", out, *shape, *epochs, *LOOP)
 
 

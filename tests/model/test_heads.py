@@ -20,7 +20,7 @@ from brimful.model.heads import (
     TokenHead,
 )
 from brimful.model.shape import preset
-from brimful.stages.finetune_trainings import start_transform
+from brimful.stages.task_trainings import start_transform
 from builders.encoders import (
     MODELS,
     VOCABULARY,

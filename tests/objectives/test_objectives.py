@@ -6,8 +6,6 @@ gradients. In float64 they agree to 1e-10.
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +15,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from brimful.base.distributed import World
-from brimful.base.errors import BrimfulError
 from brimful.base.types import IGNORED
 from brimful.commands.pretrain import pretrain
 from brimful.data.batch import PackedBatch, pack
@@ -31,7 +28,6 @@ from brimful.objectives.imitation import TEACHER, LayerDistillation, LogitDistil
 from brimful.objectives.layer_losses import LayerLosses
 from brimful.objectives.masked_lm import MaskedLM, MaskedLMAndPairs
 from brimful.objectives.supervised import Supervised
-from brimful.tables.table import Table
 from brimful.tasks.classification import Classification
 from brimful.tasks.multi_label import MultiLabel
 from brimful.tasks.question_answering import QuestionAnswering
@@ -39,7 +35,6 @@ from brimful.tasks.regression import Regression
 from brimful.tasks.task import Task
 from brimful.tasks.token_classification import TokenClassification
 from brimful.train.objective import Objective, Runtime
-from builders.encoders import word_tokenizer
 from builders.tables import labelled
 
 ARCHITECTURES = ["modern", "bert", "prenorm"]
@@ -283,38 +278,6 @@ def test_every_other_task_is_the_same_packed_split_and_alone(
     check_contract(objective, encoder, some, lengths, rows, filler, seed)
 
 
-def test_balanced_classes_have_the_same_part_of_the_loss_in_windows_too(seed):
-    """Texts of one class are short, those of the other have many windows."""
-    counts = np.random.default_rng(seed).integers(1, 9, 20)
-    texts = ["w1", *("w2 " * (4 * count) for count in counts[1:])]
-    table = Table(Path("a.tsv"), texts, None, [TASK.labels[min(row, 1)] for row in range(20)])
-    data = TASK.balanced(TASK.encode(table, word_tokenizer(), 6, 0, labelled=True))
-    assert len(data.examples) > 20
-    weights, labels = data.examples.targets["weight"], data.examples.targets["label"]
-    of_class = [weights[labels == label].sum() for label in range(2)]
-    assert of_class[0] == pytest.approx(of_class[1], rel=1e-5)
-
-
-def test_balanced_classes_are_torchs_weighted_mean(seed):
-    """The mean of CrossEntropyLoss(weight) with n / (classes * rows of the class), over all rows."""
-    random = np.random.default_rng(seed)
-    labels = np.array([0] * 6 + [1] * 3 + [2], dtype=np.int64)
-    data = TASK.balanced(labelled("label", labels))
-    weights = torch.tensor([10 / 18, 10 / 9, 10 / 3])
-    torch.testing.assert_close(
-        torch.from_numpy(data.examples.targets["weight"]), weights[torch.from_numpy(labels)]
-    )
-    outputs = torch.from_numpy(random.normal(size=(12, CLASSES)))
-    batch = batch_of(data.examples, np.arange(10), None, 12)
-    sums = TASK.losses(outputs, batch)
-    expected = F.cross_entropy(outputs[:10], torch.from_numpy(labels), weight=weights.double())
-    assert TASK.weight(batch) == pytest.approx(10)
-    torch.testing.assert_close(sums["classification"] / TASK.weight(batch), expected, rtol=1e-6, atol=0)
-    assert TASK.count(batch) == 10
-    with pytest.raises(BrimfulError, match="class_weights"):
-        Regression().balanced(data)
-
-
 @contract
 @given(
     width=st.sampled_from([16, 12]),
@@ -482,34 +445,6 @@ def test_logit_distillation_is_the_soft_cross_entropy(seed, temperature):
     target = (torch.from_numpy(logits).double() / temperature).softmax(-1)
     chances = (head(student(batch), batch) / temperature).log_softmax(-1)
     torch.testing.assert_close(means["logits"], -(target * chances).sum(-1).mean().detach())
-
-
-@pytest.mark.parametrize("which", range(len(TARGETS) + 2))
-def test_the_labels_of_a_distillation_have_the_loss_of_fine_tuning(seed, which):
-    """Of every task, over two micro-batches, with its own normalizer."""
-    lengths, random, encoder = np.array([5, 9, 1, 24]), np.random.default_rng(seed), encoder_of("bert")
-    more = [
-        (TASK, lambda lengths, random: {"label": random.integers(0, CLASSES, len(lengths))}),
-        (
-            Regression(),
-            lambda lengths, random: {"label": random.normal(size=len(lengths)).astype(np.float32)},
-        ),
-    ]
-    task, targets_of = [*TARGETS, *more][which]
-    head = randomise(task.new_head(encoder))
-    width = head.classes
-    theirs: Any = random.normal(size=(len(lengths), width)).astype(np.float32)
-    if not isinstance(head, SequenceHead):
-        theirs = Ragged.of([random.normal(size=(n, width)) for n in lengths], np.float32, (width,))
-    targets = targets_of(lengths, random)
-    examples = replace(examples_of(lengths, random), targets=targets | {TEACHER: theirs})
-    batches = [batch_of(examples, rows) for rows in (np.arange(1), np.arange(1, 4))]
-    distilled = LogitDistillation(head, task.imitation(1.0), labels=(task, 1.0))
-    found, expected = (
-        update(distilled, encoder, batches)[0],
-        update(Supervised(task, head), encoder, batches)[0],
-    )
-    torch.testing.assert_close(found[task.name], expected[task.name])
 
 
 def test_the_teacher_gets_no_gradient(seed):

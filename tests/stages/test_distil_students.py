@@ -18,8 +18,7 @@ from brimful.model.shape import EncoderConfig
 from brimful.objectives.layer_losses import LayerLosses, spread_layers
 from brimful.stages.distil_options import DistilConfig, DistilEncoderConfig, LayerStageConfig, StageConfig
 from brimful.stages.students import student_shape
-from brimful.train.metrics import read_metrics
-from builders.distillation import CALM, EPOCH, ROWS, STILL, assert_same
+from builders.distillation import CALM, EPOCH, STILL, assert_same
 from builders.ranks import on_two_ranks
 
 
@@ -186,10 +185,9 @@ def test_negative_settings_of_a_stage_are_refused(name):
         StageConfig(**(EPOCH | {name: -1.0}))
 
 
-def test_by_default_outputs_alone_are_learned_from_the_teachers_own_layers(teacher, tmp_path, capsys):
+def test_by_default_outputs_alone_are_learned_from_the_teachers_own_layers(teacher, tmp_path):
     given = {"teacher": str(teacher), "precision": "fp32", "optimizer": {"weight_decay": 0.0}}
     distil(**given, logits={"learning_rate": 0.0}, out=str(tmp_path / "run"))
-    assert "from the labels alone, 4 of 4 texts, is left out: --baseline full" in capsys.readouterr().err
     assert [path.name for path in (tmp_path / "run" / "stages" / "seed-0").iterdir()] == ["logits"]
     student, head, _ = load_model(tmp_path / "run" / "model")
     encoder, theirs, _ = load_model(teacher / "model")
@@ -205,56 +203,24 @@ def test_a_recipe_keeps_both_stages():
     assert DistilConfig().layers.epochs == 0.0
 
 
-def test_the_student_of_labels_alone_is_trained_where_that_is_cheap(teacher, tmp_path, capsys):
-    """Where at most a third of the texts have labels; the baseline itself is always the same."""
-    more = tmp_path / "more.txt"
-    more.write_text("".join(f"{text}\n" for text, _ in ROWS) * 6)
-    given = {"teacher": str(teacher), "logits": EPOCH, "batch": 2, "precision": "fp32"}
-    found = {}
-    for name, options in {
-        "quick": {"unlabelled": [str(more)]},
-        "full": {"baseline": "full"},
-        "none": {"baseline": "none", "unlabelled": [str(more)]},
-        "alone": {},
-    }.items():
-        summary = found[name] = distil(**given, **options, out=str(tmp_path / name))
-        said = capsys.readouterr().err
-        trained = "student_without_distillation" in summary
-        assert trained is (name in ("quick", "full")), name
-        assert ("from the labels alone, 4 of 28 texts, is trained too" in said) is (name == "quick")
-        assert ("is left out: --baseline full trains it" in said) is (name == "alone")
-        assert (summary["baseline_seconds"] > 0) is trained
-        assert ("tfidf" in summary) is (name != "none")
-    assert "student_minus_student_without_distillation" in found["quick"]["comparisons"]
-    weights = "stages/seed-0/undistilled/metrics.jsonl"
-    losses = [
-        [row["loss.classification"] for row in read_metrics(tmp_path / name / weights)]
-        for name in ("quick", "full")
-    ]
-    assert losses[0] == losses[1]
-
-
 def test_a_wider_student_says_that_its_weights_are_random(teacher, tmp_path, capsys):
     distil(teacher=str(teacher), logits=EPOCH, student_hidden=48, out=str(tmp_path / "run"))
     assert "wider than its teacher, and starts from random weights" in capsys.readouterr().err
 
 
-def test_seeds_and_baselines(teacher, tmp_path):
-    more = {"layers": EPOCH, "logits": EPOCH, "batch": 2, "seed": (0, 1), "baseline": "full"}
+def test_seeds_and_the_teacher(teacher, tmp_path):
+    more = {"layers": EPOCH, "logits": EPOCH, "batch": 2, "seed": (0, 1)}
     summary = distil(teacher=str(teacher), out=str(tmp_path / "run"), **more)
-    for name in ("student", "student_without_distillation"):
-        assert len(summary[name]["accuracy_runs"]) == 2, name
+    assert len(summary["student"]["accuracy_runs"]) == 2
     for group in ("parameters", "megabytes", "latency_ms", "texts_per_second"):
-        assert summary[group].keys() - {"tfidf"} == {"teacher", "student"}
+        assert summary[group].keys() == {"teacher", "student"}
         assert all(value > 0 for value in summary[group].values())
-    for name in ("teacher", "student_without_distillation"):
-        found = summary["comparisons"][f"student_minus_{name}"]
-        apart = summary["student"]["accuracy"] - summary[name]["accuracy"]
-        assert found["difference"] == pytest.approx(apart, abs=1e-12), name
-        assert found["standard_error"] >= 0, name
+    found = summary["comparisons"]["student_minus_teacher"]
+    apart = summary["student"]["accuracy"] - summary["teacher"]["accuracy"]
+    assert found["difference"] == pytest.approx(apart, abs=1e-12)
+    assert found["standard_error"] >= 0
     overview = overview_of(summary, "summary")
     assert overview is not None
-    assert "Student from the labels only" in {model.name for model in overview.models}
     assert "Teacher" in overview.models[0].pairs
 
 
@@ -287,7 +253,7 @@ def counted(*arguments):
     return speeds_of(*arguments)
 comparison.speeds_of = counted
 stage = {"epochs": 1.0, "learning_rate": 1e-3}
-shape = {"layers": stage, "logits": stage, "baseline": "full"}
+shape = {"layers": stage, "logits": stage}
 with world():
     summary = distil(teacher=sys.argv[2], out=str(folder / "run"), **shape)
 (folder / f"found-{rank}").write_text(json.dumps(summary))
@@ -303,4 +269,4 @@ def test_latency_is_measured_on_one_rank_and_all_return_it(teacher, tmp_path):
     found = [json.loads((tmp_path / f"found-{rank}").read_text()) for rank in range(2)]
     assert found[0] == found[1] == read_json(tmp_path / "run" / "summary.json")
     assert timed == 1, "all models in turns"
-    assert found[0]["latency_ms"].keys() - {"tfidf"} == {"student", "teacher"}
+    assert found[0]["latency_ms"].keys() == {"student", "teacher"}

@@ -53,7 +53,6 @@ def test_a_teacher_of_another_version_says_so(teacher, tmp_path):
     with recorded_warnings() as said, pytest.raises(UsageError) as refused:
         distil(teacher=str(tmp_path / "old"), out=str(tmp_path / "run"))
     why = "old was written by another version of Brimful: unknown key reinit_top"
-    assert why in str(refused.value)
     assert str(refused.value).endswith("give --train and --test")
     assert f"{why}: its tables and metric are not used" in said[0]
 
@@ -144,18 +143,3 @@ def test_a_student_of_other_tokens_imitates_outputs_alone(teacher, tmp_path, cap
     distil(teacher=str(teacher), student=str(tmp_path / "other"), out=str(tmp_path / "run"), **more)
     assert [path.name for path in (tmp_path / "run/stages/seed-0").iterdir()] == ["logits"]
     assert "does not read the student's tokens: its outputs alone" in capsys.readouterr().err
-
-
-@pytest.mark.slow
-def test_hard_labels_are_learned_beside_the_teacher(teacher, tmp_path):
-    """A teacher that knows nothing, and labels of great weight."""
-    encoder, head, labels = load_model(teacher / "model")
-    with torch.no_grad():
-        head.classifier.weight.zero_()
-        head.classifier.bias.zero_()
-    save_model(tmp_path / "flat", encoder, head, labels, max_length=16)
-    tables = {name: str(teacher.parent / "rows.tsv") for name in ("train", "test")}
-    logits = {"epochs": 60.0, "learning_rate": 3e-3, "labels": 10.0}
-    given = {"teacher": str(tmp_path / "flat"), "student": str(teacher.parent / "encoder")}
-    summary = distil(out=str(tmp_path / "run"), **given, **tables, **CALM | {"logits": logits})
-    assert summary["student"]["accuracy"] == 1.0

@@ -20,7 +20,7 @@ from brimful.commands.report import report
 from brimful.hf.folders import save_model
 from brimful.model.heads import MaskedLMHead
 from brimful.precision import policy
-from brimful.stages.held_out_text import mean_of_ratios
+from brimful.stages.evaluate import mean_of_ratios
 from builders.thin_encoders import thin_encoder
 from builders.verbs import chained_documents, labelled_rows, write_table
 
@@ -56,7 +56,7 @@ def test_losses_on_text_are_those_of_each_sequence_alone(inputs, corpus_dir, tmp
     """Every masked sequence is run by itself, by `transformers`, in float64."""
     transformers = pytest.importorskip("transformers")
     found = []
-    from brimful.stages import held_out_text as evaluate_text
+    from brimful.stages import evaluate as evaluate_text
 
     def keep(*arguments):
         found.append(batches(*arguments))
@@ -170,7 +170,7 @@ def test_a_task_has_every_model_on_the_same_rows(inputs, tmp_path, capfd):
 
 
 def test_an_interrupted_evaluation_goes_on(inputs, tmp_path, monkeypatch):
-    from brimful.stages.finetune_trainings import Finetuning
+    from brimful.stages.task_trainings import Finetuning
 
     options = {"encoders": [inputs["one"]], "train": inputs["train"], "test": inputs["test"], **QUICK}
     whole = evaluate(**options, out=str(tmp_path / "whole"))

@@ -25,7 +25,6 @@ FACTS: dict[str, Any] = {
         "tfidf": {"accuracy": 0.8, "standard_error": 0.015, "reads": "words", "latency_ms": 0.5},
     },
     "by_label": [{"label": "good", "support": 3, "precision": 0.5, "recall": 1.0, "f1": 0.67}],
-    "abstain": [{"target": 0.9, "threshold": 0.8, "dev_coverage": 0.5, "dev_accuracy": 0.92}],
     "calibration": {
         "ece": 0.1,
         "ece_calibrated": 0.02,

@@ -14,8 +14,8 @@ from brimful.hf.folders import save_model
 from brimful.hf.model_folder import ModelFolder
 from brimful.hf.tensors import to_hf
 from brimful.model.heads import MaskedLMHead, PretrainingHead, SequenceHead
-from brimful.stages.finetune_trainings import TaskStart, starting_model
 from brimful.stages.task_options import FinetuneConfig
+from brimful.stages.task_trainings import TaskStart, starting_model
 from brimful.tasks.classification import Classification
 from brimful.tasks.model import load_task_model
 from brimful.tasks.multi_label import MultiLabel

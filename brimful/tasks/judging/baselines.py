@@ -135,8 +135,8 @@ class Frozen:
         self._known: dict[tuple[str, str], np.ndarray] = {}
 
     def fit(self, table: Table) -> np.ndarray:
-        found = self._embeddings(table)
-        self._mean, self._deviation = found.mean(0), found.std(0) + 1e-6
+        embeddings = self._embeddings(table)
+        self._mean, self._deviation = embeddings.mean(0), embeddings.std(0) + 1e-6
         return self.of(table)
 
     def of(self, table: Table) -> np.ndarray:
@@ -164,22 +164,20 @@ def _constant(row: np.ndarray) -> Fitted:
     return lambda features: np.repeat(row[None].astype(np.float32), features.shape[0], 0)
 
 
-def _logistic(features: Any, labels: np.ndarray, strength: float, weights: Any = None) -> Any:
+def _logistic(features: Any, labels: np.ndarray, strength: float) -> Any:
     """Logistic regression; of sparse features in the dual, for two classes, which takes few passes."""
     from scipy.sparse import issparse
     from sklearn.linear_model import LogisticRegression
 
     dual = {"solver": "liblinear", "dual": True, "tol": 0.1, "random_state": 0} if issparse(features) else {}
-    return LogisticRegression(C=strength, max_iter=1000, **dual).fit(features, labels, weights)
+    return LogisticRegression(C=strength, max_iter=1000, **dual).fit(features, labels)
 
 
 def _log_odds(model: Any, features: Any) -> np.ndarray:
     return model.decision_function(features)[:, None]
 
 
-def _one_by_one(
-    labels: Iterable[np.ndarray], features: Any, strength: float | None, weights: Any = None
-) -> Fitted:
+def _one_by_one(labels: Iterable[np.ndarray], features: Any, strength: float | None) -> Fitted:
     """The log-odds of each label by a logistic regression of its own; without a strength, and of a label that
     never changes, those of its share whatever the text is."""
     fitted: list[Fitted] = []
@@ -188,7 +186,7 @@ def _one_by_one(
         if strength is None or len(np.unique(label)) == 1:
             fitted.append(_constant(np.log([share / (1 - share)])))
         else:
-            fitted.append(partial(_log_odds, _logistic(features, label, strength, weights)))
+            fitted.append(partial(_log_odds, _logistic(features, label, strength)))
     return lambda x: np.concatenate([one(x) for one in fitted], 1).astype(np.float32)
 
 
@@ -197,22 +195,19 @@ def _classes(outputs: int, features: Any, targets: dict[str, np.ndarray], streng
     shares of the classes whatever the text is."""
     from scipy.sparse import issparse
 
-    labels, weights = targets["label"], None
-    if "weight" in targets:  # a training weighs windows, this model rows
-        counts = np.bincount(labels, minlength=outputs)
-        weights = (len(labels) / (outputs * np.maximum(counts, 1)))[labels]
+    labels = targets["label"]
     classes = np.unique(labels)
     if strength is None or len(classes) == 1:
-        shares = np.bincount(labels, weights=weights, minlength=outputs) / len(labels)
+        shares = np.bincount(labels, minlength=outputs) / len(labels)
         return _constant(np.log(np.maximum(shares, LEAST_SHARE)))
     if issparse(features) and len(classes) > 2:
-        return _one_by_one((labels == one for one in range(outputs)), features, strength, weights)
-    model = _logistic(features, labels, strength, weights)
+        return _one_by_one((labels == one for one in range(outputs)), features, strength)
+    model = _logistic(features, labels, strength)
 
     def answers(x: Any) -> np.ndarray:
-        found = np.full((x.shape[0], outputs), -CERTAIN_LOGIT, dtype=np.float32)
-        found[:, model.classes_] = np.log(np.maximum(model.predict_proba(x), LEAST_SHARE))
-        return found
+        logits = np.full((x.shape[0], outputs), -CERTAIN_LOGIT, dtype=np.float32)
+        logits[:, model.classes_] = np.log(np.maximum(model.predict_proba(x), LEAST_SHARE))
+        return logits
 
     return answers
 
@@ -247,19 +242,15 @@ class Rung:
 
     Attributes:
         answers: of the test rows.
-        metrics: on the test rows.
         seconds: of training: reading the texts, choosing C, and fitting.
         answer: how it answers other texts, for its speed; None: it is not timed.
-        strength: the C that was chosen.
         rows: of train that it was fitted to.
         reads: the kind of features, where it was one of several.
     """
 
     answers: np.ndarray
-    metrics: dict[str, float]
     seconds: float
     answer: Answer | None = None
-    strength: float | None = None
     rows: int = 0
     reads: str | None = None
 
@@ -267,11 +258,10 @@ class Rung:
 def majority(task: Task, data: TaskData) -> Rung:
     """The same answer to every text: the shares of the classes, or the mean."""
     started = time.perf_counter()
-    targets = {name: values for name, values in data.train.targets.items() if name != "weight"}
-    answer = _MODELS[task.problem_type](len(task.labels), None, targets, None)
+    answer = _MODELS[task.problem_type](len(task.labels), None, data.train.targets, None)
     answers = answer(np.empty((len(data.test), 0)))
     seconds = time.perf_counter() - started
-    return Rung(answers, task.measure(answers, data.test), seconds, rows=len(data.train))
+    return Rung(answers, seconds, rows=len(data.train))
 
 
 def linear(task: Task, data: TaskData, features: Features) -> Rung | None:
@@ -305,15 +295,7 @@ def linear(task: Task, data: TaskData, features: Features) -> Rung | None:
     reads = features.kind if len(features.kinds) > 1 else None
     if reads:
         say(f"{features.name} reads {reads}")
-    return Rung(
-        answers,
-        task.measure(answers, data.test),
-        seconds,
-        lambda table: model(features.new(table)),
-        strength,
-        len(data.train),
-        reads,
-    )
+    return Rung(answers, seconds, lambda table: model(features.new(table)), len(data.train), reads)
 
 
 def _choice(

@@ -126,18 +126,18 @@ def overlap(first: Table, other: Table, *, near: bool = True) -> tuple[dict[int,
     """The rows of `other` that are in `first`, each with the row there, from 0: of the same text, at most
     case, width and spaces apart; and, with `near`, of one that is only almost the same
     (`corpus.dedup.near_pairs`)."""
-    known: dict[str, int] = {}
+    first_rows: dict[str, int] = {}
     for row, text in enumerate(_row_texts(first)):
-        known.setdefault(text, row)
-    asked = _row_texts(other)
-    same = {row: known[text] for row, text in enumerate(asked) if text in known}
+        first_rows.setdefault(text, row)
+    texts = _row_texts(other)
+    same = {row: first_rows[text] for row, text in enumerate(texts) if text in first_rows}
     if not near:
         return same, {}
-    rest = [row for row in range(len(asked)) if row not in same]
-    distinct = list(known)
-    match = near_pairs(distinct, [asked[row] for row in rest])[0]
-    pairs = zip(rest, match.tolist(), strict=True)
-    return same, {row: known[distinct[index]] for row, index in pairs if index >= 0}
+    others = [row for row in range(len(texts)) if row not in same]
+    distinct = list(first_rows)
+    match = near_pairs(distinct, [texts[row] for row in others])[0]
+    pairs = zip(others, match.tolist(), strict=True)
+    return same, {row: first_rows[distinct[index]] for row, index in pairs if index >= 0}
 
 
 def check_overlap(first: Table, other: Table, *, exact: bool = False) -> list[Finding]:
@@ -186,12 +186,12 @@ def check_labels(table: Table, named: Sequence[Sequence[str]], known: frozenset[
         "missing labels": (sorted(own & MISSING), "with labels that programs write for missing values"),
         "unseen labels": (sorted(own - known), "with labels that train lacks"),
     }
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for kind, (names, what) in odd.items():
         meant = set(names)
         rows = [row for row, of_row in enumerate(named) if not meant.isdisjoint(of_row)]
-        found += _finding(kind, table, rows, what, ", ".join(map(ascii, names[:SHOWN_ROWS])))
-    return found
+        findings += _finding(kind, table, rows, what, ", ".join(map(ascii, names[:SHOWN_ROWS])))
+    return findings
 
 
 def _label_key(name: str) -> str:
@@ -210,16 +210,16 @@ def check_tables(tables: Sequence[Table], *, named: bool) -> list[Finding]:
     Args:
         named: whether labels are names; regression and answers have none.
     """
-    found: list[Finding] = []
-    known = frozenset(name for names in label_names_of(tables[0]) or [] for name in names)
+    findings: list[Finding] = []
+    train_labels = frozenset(name for names in label_names_of(tables[0]) or [] for name in names)
     for place, table in enumerate(tables):
-        found += check_rows(table)
+        findings += check_rows(table)
         names = label_names_of(table) if named else None
         if names is not None:
-            found += check_labels(table, names, known)
+            findings += check_labels(table, names, train_labels)
         for earlier in tables[:place]:
-            found += check_overlap(earlier, table, exact=earlier is not tables[0])  # near pairs take long
-    return found
+            findings += check_overlap(earlier, table, exact=earlier is not tables[0])  # near pairs take long
+    return findings
 
 
 def label_counts(labels: Sequence[str], table: Table) -> dict[str, int]:
@@ -234,8 +234,8 @@ def count_tokens(data: Encoded, tokenizer: Tokenizer) -> tuple[np.ndarray, np.nd
     examples, unknown = data.examples, unknown_id(tokenizer)
     of_example = [np.count_nonzero(ids == unknown) for ids in examples.tokens]
     tokens = np.bincount(examples.text_of_example, examples.lengths, minlength=len(data))
-    found = np.bincount(examples.text_of_example, of_example, minlength=len(data))
-    return tokens.astype(np.int64), found.astype(np.int64)
+    unknown_tokens = np.bincount(examples.text_of_example, of_example, minlength=len(data))
+    return tokens.astype(np.int64), unknown_tokens.astype(np.int64)
 
 
 def token_facts(tokens: np.ndarray, unknown: np.ndarray) -> dict[str, float]:

@@ -56,8 +56,8 @@ def jackknifed(measure: Measure, groups: Sequence[object]) -> tuple[np.ndarray, 
     parts = min(JACKKNIFE_PARTS, int(place.max()) + 1)
     if parts == 1:
         return values, np.zeros((len(values), len(values)))
-    left = np.array([measure(np.flatnonzero(place % parts != part)) for part in range(parts)])
-    return values, (parts - 1) * np.atleast_2d(np.cov(left.T, bias=True))
+    partial_values = np.array([measure(np.flatnonzero(place % parts != part)) for part in range(parts)])
+    return values, (parts - 1) * np.atleast_2d(np.cov(partial_values.T, bias=True))
 
 
 def over_seeds(measured: Sequence[Mapping[str, float]]) -> dict[str, Any]:
@@ -65,15 +65,15 @@ def over_seeds(measured: Sequence[Mapping[str, float]]) -> dict[str, Any]:
     and each value (METRIC_runs)."""
     if len(measured) == 1:
         return dict(measured[0])
-    found: dict[str, Any] = {}
+    facts: dict[str, Any] = {}
     for name in measured[0]:
         runs = [each[name] for each in measured]
         if name == "n":
-            found[name] = runs[0]
+            facts[name] = runs[0]
         else:
-            found |= {name: float(np.mean(runs)), f"{name}_std": float(np.std(runs, ddof=1))}
-            found[f"{name}_runs"] = runs
-    return found
+            facts |= {name: float(np.mean(runs)), f"{name}_std": float(np.std(runs, ddof=1))}
+            facts[f"{name}_runs"] = runs
+    return facts
 
 
 class MethodComparison:
@@ -120,9 +120,9 @@ class MethodComparison:
 
     def scores(self, name: str) -> dict[str, Any]:
         """The same, but only what the task calls its metrics."""
-        task, found = self.methods[name][0].task, self.metrics(name)
-        known = [f"{one.name}{end}" for one in task.metrics for end in ("", "_std", "_runs")]
-        return {key: found[key] for key in known if key in found}
+        task, metrics = self.methods[name][0].task, self.metrics(name)
+        names = [f"{one.name}{end}" for one in task.metrics for end in ("", "_std", "_runs")]
+        return {key: metrics[key] for key in names if key in metrics}
 
     def difference(self, first: str, second: str) -> dict[str, float]:
         """The primary metric of the first method minus the second's: `difference` and `standard_error`."""
@@ -171,11 +171,6 @@ def error_of(measured: Any, primary: Metric, n: float | None) -> float | None:
     runs = measured.get(f"{primary.name}_runs", [value])
     deviation = metric(measured, f"{primary.name}_std") or 0.0
     return math.hypot(error, deviation / math.sqrt(len(runs)))
-
-
-def name_baseline(name: str, measured: Facts) -> str:
-    """A baseline's name, with what it reads of a text where that was chosen."""
-    return f"{name} ({measured['reads']})" if "reads" in measured else name
 
 
 def read_costs(measured: Any, model: str = "") -> dict[str, Any]:
@@ -232,9 +227,9 @@ def medians_ms(rounds: Sequence[Sequence[Callable[[], object]]], warm: int) -> l
     warmed = rounds[:warm]
     times: list[list[float]] = [[] for _ in rounds[0]]
     for calls in [*warmed, *rounds]:
-        for call, taken in zip(calls, times, strict=True):
-            if sum(taken) <= MAX_SECONDS:
+        for call, seconds in zip(calls, times, strict=True):
+            if sum(seconds) <= MAX_SECONDS:
                 started = time.perf_counter()
                 call()
-                taken.append(time.perf_counter() - started)
-    return [1e3 * statistics.median(taken[min(len(warmed), len(taken) - 1) :]) for taken in times]
+                seconds.append(time.perf_counter() - started)
+    return [1e3 * statistics.median(seconds[min(len(warmed), len(seconds) - 1) :]) for seconds in times]

@@ -1,4 +1,4 @@
-"""What is known of a trained model besides its metrics: calibration, thresholds for abstaining, errors.
+"""What is known of a trained model besides its metrics: calibration, labels, errors.
 
 The temperature must come from rows that the model did not train on, and that are not test. They are those of
 dev. If the model of the final training has seen them, the temperature is that of the trial with the same
@@ -32,10 +32,6 @@ BINS = 15
 TEMPERATURES = (0.05, 20.0)
 FEWEST_ERRORS = 10
 """Errors on dev from which a temperature is fitted: without any, the likelihood asks for the lowest one."""
-TARGETS = (0.9, 0.95, 0.98, 0.99)
-"""Accuracies for which a threshold is looked for."""
-LEAST_KEPT = 20
-"""Fewer dev rows above a threshold say too little about the accuracy there."""
 
 Summary = dict[str, Any]
 
@@ -74,25 +70,6 @@ def calibration_error(confidence: np.ndarray, correct: np.ndarray, bins: int = B
     return float(np.abs(np.bincount(place, correct - confidence)).sum() / len(correct))
 
 
-def abstain_threshold(confidence: np.ndarray, correct: np.ndarray, target: float) -> float | None:
-    """The lowest threshold at which at least `target` of the answered rows are right; None without one.
-
-    Rows of equal confidence are answered together. A threshold that keeps fewer than `LEAST_KEPT` is none.
-    """
-    order = np.argsort(-confidence, kind="stable")
-    ordered = confidence[order]
-    kept = np.arange(1, len(ordered) + 1)
-    last = np.append(ordered[1:] != ordered[:-1], True)
-    enough = last & (kept >= LEAST_KEPT) & (np.cumsum(correct[order]) / kept >= target)
-    return float(ordered[enough][-1]) if enough.any() else None
-
-
-def answered(confidence: np.ndarray, correct: np.ndarray, threshold: float) -> tuple[float, float | None]:
-    """The proportion of rows with at least that confidence, and how many of them are right; None of none."""
-    kept = confidence >= threshold
-    return float(kept.mean()), float(correct[kept].mean()) if kept.any() else None
-
-
 def review_classifier(
     answers: np.ndarray, test: Encoded, labels: list[str], of_dev: tuple[np.ndarray, Encoded] | None
 ) -> tuple[Summary, float | None]:
@@ -102,10 +79,8 @@ def review_classifier(
         of_dev: logits of dev rows by a model that did not train on them, and these rows, if there are any.
 
     Returns:
-        `calibration`, with the `temperature`, which is 1 where dev has fewer than `FEWEST_ERRORS` errors;
-        `abstain`: for each target accuracy above dev's own without abstaining the `threshold` of the
-        calibrated probability, as predictions write it, and coverage and accuracy there on dev and on test;
-        and `confused`, the most frequent errors.
+        `calibration`, with the `temperature`, which is 1 where dev has fewer than `FEWEST_ERRORS` errors; and
+        `confused`, the most frequent errors.
     """
     truth, predicted = test.targets["label"], answers.argmax(1)
     correct = truth == predicted
@@ -117,26 +92,16 @@ def review_classifier(
     ]
     told: Summary = {"calibration": calibration, "confused": confused}
     if of_dev is None:
-        say("no dev rows: no temperature and no threshold for abstaining (give --dev)")
+        say("no dev rows: no temperature (give --dev)")
         return told, None
     dev_answers, dev_labels = of_dev[0], of_dev[1].targets["label"]
-    dev_correct = dev_answers.argmax(1) == dev_labels
-    wrong, temperature = int((~dev_correct).sum()), 1.0
+    wrong, temperature = int((dev_answers.argmax(1) != dev_labels).sum()), 1.0
     if wrong >= FEWEST_ERRORS:
         temperature = fit_temperature(dev_answers, dev_labels)
     else:
         say(f"{counted(wrong, 'error')} on dev: too few for a temperature; probabilities stay as trained")
-    on_dev, on_test = confidences(dev_answers, temperature), confidences(answers, temperature)
     calibration |= {"temperature": temperature, "dev_n": len(dev_labels)}
-    calibration["ece_calibrated"] = calibration_error(on_test, correct)
-    told["abstain"] = []
-    for target in TARGETS:
-        threshold = abstain_threshold(on_dev, dev_correct, target)
-        if target > dev_correct.mean() and threshold is not None:
-            row: Summary = {"target": target, "threshold": threshold}
-            row["dev_coverage"], row["dev_accuracy"] = answered(on_dev, dev_correct, threshold)
-            row["test_coverage"], row["test_accuracy"] = answered(on_test, correct, threshold)
-            told["abstain"].append(row)
+    calibration["ece_calibrated"] = calibration_error(confidences(answers, temperature), correct)
     return told, temperature
 
 

@@ -1,4 +1,4 @@
-"""What is told of a trained model: its worst errors in every task, thresholds, doubtful rows of train."""
+"""What is told of a trained model: its worst errors in every task, its labels, its temperature."""
 
 import tracemalloc
 from pathlib import Path
@@ -12,11 +12,8 @@ from brimful.tables.table import LabelledSpan, Table
 from brimful.tasks.classification import Classification
 from brimful.tasks.encoded import Encoded, encode
 from brimful.tasks.judging.review import (
-    LEAST_KEPT,
     SHOWN,
     TEMPERATURES,
-    abstain_threshold,
-    answered,
     calibration_error,
     confidences,
     fit_temperature,
@@ -97,7 +94,7 @@ def test_each_label_has_its_f1_and_support() -> None:
     assert scores_by_label(Regression(), np.zeros((1, 1), np.float32), values) == {}
 
 
-def test_thresholds_are_chosen_on_dev_and_measured_on_test(seed: int) -> None:
+def test_a_temperature_is_fitted_on_dev_and_measured_on_test(seed: int) -> None:
     rng = np.random.default_rng(seed)
 
     def drawn(n: int) -> tuple[np.ndarray, Encoded]:
@@ -109,12 +106,7 @@ def test_thresholds_are_chosen_on_dev_and_measured_on_test(seed: int) -> None:
     of_dev = drawn(4000)
     told, temperature = review_classifier(*drawn(4000), ["a", "b"], of_dev)
     assert temperature == told["calibration"]["temperature"] == pytest.approx(3, rel=0.15)
-    assert [row["target"] for row in told["abstain"]][:2] == [0.9, 0.95]
     assert told["calibration"]["ece_calibrated"] < 0.04 < told["calibration"]["ece"]
-    for row in told["abstain"]:
-        assert row["dev_accuracy"] >= row["target"]
-        assert row["test_accuracy"] == pytest.approx(row["target"], abs=0.03)
-        assert row["test_coverage"] == pytest.approx(row["dev_coverage"], abs=0.05)
 
 
 def test_a_dev_with_few_errors_gives_no_temperature(seed: int, capsys) -> None:
@@ -127,21 +119,6 @@ def test_a_dev_with_few_errors_gives_no_temperature(seed: int, capsys) -> None:
         _, temperature = review_classifier(logits, dev, ["a", "b"], (logits, dev))
         assert (temperature != 1) == fitted
         assert (f"{wrong} error" in capsys.readouterr().err) != fitted
-
-
-def test_predictions_abstain_as_on_dev(seed: int) -> None:
-    """The row that a threshold comes from is written with fewer digits, and is answered all the same."""
-    task = Classification(["a", "b"])
-    for number in range(20):
-        rng = np.random.default_rng(seed + number)
-        logits = rng.normal(0, 1, (60, 2)).astype(np.float32)
-        labels = (logits[:, 1] - logits[:, 0] + rng.normal(0, 1, 60) > 0).astype(np.int64)
-        dev = encoded(list("ab") * 30, label=labels)
-        told, temperature = review_classifier(logits, dev, task.labels, (logits, dev))
-        rows = task.rows(logits / np.float32(temperature), dev)
-        for chosen in told["abstain"]:
-            kept = [not row["abstained"] for row in abstain(rows, chosen["threshold"])]
-            assert np.mean(kept) == chosen["dev_coverage"]
 
 
 def test_an_empty_label_is_no_answer() -> None:
@@ -232,22 +209,3 @@ def test_a_fitted_temperature_calibrates(rng) -> None:
     correct = logits.argmax(1) == labels
     assert calibration_error(confidences(logits), correct) > 0.1
     assert calibration_error(confidences(logits, fit_temperature(logits, labels)), correct) < 0.02
-
-
-def test_abstaining_keeps_as_much_as_the_target_allows(rng) -> None:
-    confidence = rng.choice(np.linspace(0.3, 1, 40), 300)  # with ties
-    correct = rng.random(300) < confidence**2
-    kept = confidence >= 0.7
-    assert answered(confidence, correct, 0.7) == pytest.approx((kept.mean(), correct[kept].mean()))
-    target = float((correct.mean() + 1) / 2)
-    threshold = abstain_threshold(confidence, correct, target)
-    assert threshold is not None
-    possible = [
-        value
-        for value in np.unique(confidence)
-        if correct[confidence >= value].mean() >= target and (confidence >= value).sum() >= LEAST_KEPT
-    ]
-    assert threshold == min(possible)
-    assert abstain_threshold(confidence, np.zeros(300, bool), 0.5) is None
-    assert abstain_threshold(confidence[:5], np.ones(5, bool), 0.5) is None
-    assert answered(confidence, correct, 1.5) == (0.0, None)

@@ -1,17 +1,24 @@
-"""The trainings of a fine-tuning: the model each starts from, its rows, and what it leaves."""
+"""The trainings of fine-tuning and distillation: one way to train, and what a fine-tuning starts from.
+
+A stage has its encoder, its loss and its texts. How often they are read, in what updates, and what is left
+for a resume is decided here alike.
+"""
 
 from collections.abc import Mapping
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from brimful.base.console import say, warn
 from brimful.base.distributed import ALONE, World
 from brimful.base.errors import BrimfulError
 from brimful.base.types import Precision
+from brimful.data.examples import Examples
+from brimful.data.loader import Stream
 from brimful.hf.folders import load_pretrained, named_tensors
 from brimful.hf.model_folder import ModelFolder
 from brimful.hf.tensors import classifier_weight, from_hf, to_hf
@@ -20,21 +27,175 @@ from brimful.model.encoder import Encoder
 from brimful.model.heads import pooling_of
 from brimful.model.shape import EncoderConfig
 from brimful.objectives.supervised import Supervised
+from brimful.optim.schedule import ScheduleConfig
 from brimful.runs.folder import Result, RunFolder
-from brimful.stages.task_options import FinetuneConfig, default_rate
-from brimful.stages.training import Stage, train_stage
+from brimful.stages.task_options import FinetuneConfig, TrainingOptions, default_rate
 from brimful.tables.layouts import find_layout
-from brimful.tasks.data import TaskData, TooFewRowsError, evaluation, hold_out, load_task_data
+from brimful.tasks.data import TaskData, TooFewRowsError, evaluation, example_stream, hold_out, load_task_data
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.model import TaskModel, fold, load_task_model, reorder, take_weights
 from brimful.tasks.registry import task_of
 from brimful.tasks.task import Metric, Task, TaskHead
-from brimful.train.objective import Runtime
+from brimful.train.objective import Objective, Runtime
+from brimful.train.trainer import Trainer
+from brimful.train.training import Training
 
 CALIBRATION = 0.1
 """Of train, what is dev where there is nothing to choose, but probabilities to calibrate."""
 FEWEST = 500
 """Rows of train from which it is held out: fewer would make too few errors on dev for a temperature."""
+
+
+class OpenStream(Stream, Protocol):
+    """A stream that holds files or threads."""
+
+    def close(self) -> None: ...
+
+
+class StreamedTexts(Protocol):
+    """Texts that are no examples, such as prepared shards."""
+
+    def __len__(self) -> int: ...
+    def stream(self, runtime: Runtime) -> OpenStream: ...
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One training of a run.
+
+    Attributes:
+        title: of the progress bar.
+        folder: of its metrics, its checkpoints and its result, in the run.
+        epochs: passes over the texts.
+        rate: the peak learning rate.
+        trained: the modules whose weights it leaves, by name.
+    """
+
+    title: str
+    folder: Path
+    seed: int
+    encoder: Encoder
+    objective: Objective
+    texts: Examples | StreamedTexts
+    epochs: float
+    rate: float
+    trained: Mapping[str, nn.Module]
+
+
+def train_stage(stage: Stage, options: TrainingOptions, run: RunFolder, runtime: Runtime) -> Result:
+    """Train a stage to its end. A finished stage is not repeated, and an interrupted one goes on.
+
+    Raises:
+        BrimfulError: a loss spike, or the folder belongs to another run.
+        StoppedError: a signal asked to stop.
+    """
+    texts = stage.texts
+    steps = max(1, round(stage.epochs * len(texts) / options.batch))
+
+    def open_stream() -> Stream:
+        if not isinstance(texts, Examples):
+            return opened.enter_context(closing(texts.stream(runtime)))
+        return example_stream(texts, options.batch, options.micro_batch_tokens, stage.seed, runtime)
+
+    def make_trainer() -> Trainer:
+        training = Training(
+            config=options.trainer.over(steps),
+            optimizer=options.optimizer.at(stage.rate),
+            schedule=ScheduleConfig(**vars(options.schedule)),
+            seed=stage.seed,
+            identity=run.identity,
+        )
+        return Trainer(stage.encoder, stage.objective, open_stream(), runtime, stage.folder, training)
+
+    with ExitStack() as opened:
+        return run.train(stage.folder, stage.title, make_trainer, stage.trained)
+
+
+@dataclass(frozen=True)
+class TaskStart:
+    """What a folder gives a task: all its weights by their names in `transformers`, and the model whose head
+    goes on, or why that cannot be read."""
+
+    encoder: Encoder
+    tensors: Mapping[str, Tensor]
+    model: TaskModel | None = None
+    unread: str = ""
+
+    @classmethod
+    def of(cls, folder: ModelFolder) -> Self:
+        """What a folder gives; raises as `load_pretrained`."""
+        encoder, model, unread = load_pretrained(folder)[0], None, ""
+        if folder.has_task:
+            try:
+                model = load_task_model(folder)
+            except BrimfulError as error:
+                unread = str(error)
+        return cls(encoder, named_tensors(folder, encoder)[0], model, unread)
+
+    def why_new(self, head: TaskHead, task: Task) -> str:
+        """Why the head of the folder's task does not go on in a new one; empty if it does or is absent."""
+        if self.model is None:
+            return self.unread
+        theirs = self.model.task
+        if type(theirs) is not type(task):
+            return f"it is for {theirs.name}"
+        if sorted(theirs.labels) != sorted(task.labels):
+            return f"it has other labels than the table: {', '.join(theirs.labels[:9])}"
+        ours, own = (getattr(each, "pooling", None) for each in (self.model.head, head))
+        same = self.model.head.classifier.weight.shape == head.classifier.weight.shape
+        return "" if same and ours == own else "it has another pooling or width"
+
+    def fill(self, head: TaskHead, task: Task) -> bool:
+        """Give a new head what the folder has of it, as `from_pretrained` does; say whether there is any."""
+        if self.model is None or self.why_new(head, task):
+            return start_transform(head, self.encoder.config, self.tensors)
+        take_weights(head, self.model.head.state_dict())
+        reorder(head, [self.model.task.labels.index(label) for label in task.labels])
+        return True
+
+
+def start_transform(head: TaskHead, config: EncoderConfig, tensors: Mapping[str, Tensor]) -> bool:
+    """Copy into a new head what a folder has of it before the classifier: BERT's trained pooler, in modern
+    the transform of a masked-LM head, that of any classifier. False where the head or the folder has none."""
+    own, last = to_hf(head, config), classifier_weight(type(head), config).removesuffix("weight")
+    names = [name for name in own if not name.startswith(last)]
+    fits = (name in tensors and tensors[name].shape == own[name].shape for name in names)
+    if not names or getattr(head, "linear", False) or not all(fits):
+        return False
+    from_hf(head, config, own | {name: tensors[name] for name in names})
+    return True
+
+
+def starting_model(
+    config: FinetuneConfig, seed: int, task: Task, start: TaskStart | None = None
+) -> tuple[Encoder, TaskHead]:
+    """The model before training, which takes over the weights of `start`, what the encoder's folder holds; by
+    default it is read."""
+    start = start or TaskStart.of(config.encoder_folder)
+    encoder = start.encoder
+    if config.layers is not None:
+        encoder = encoder.keep_layers(config.layers)
+    torch.manual_seed(seed)
+    rate = encoder.config.attention_dropout if config.dropout else 0.0
+    # Drawn in any case, so that a seed gives the head the same weights.
+    fresh = Encoder(replace(encoder.config, dropout=config.dropout, attention_dropout=rate))
+    drawn = config.initialisation == "random"
+    fresh.tokenizer = encoder.tokenizer
+    fresh.pooling = encoder.pooling if config.pooling == "auto" else config.pooling
+    if not drawn:
+        fresh.load_state_dict(encoder.state_dict(), assign=True)
+    head = task.new_head(fresh)
+    if not drawn:
+        start.fill(head, task)
+    return fresh, head
+
+
+def starting_task_model(config: FinetuneConfig, seed: int, data: TaskData) -> TaskModel:
+    """The same, as a model that reads texts as the configuration says."""
+    assert config.max_length is not None
+    started = starting_model(config, seed, data.task)
+    pairs = data.train.table.second is not None
+    return TaskModel(data.task, *started, config.max_length, config.overlap, pairs=pairs)
 
 
 def resolved(config: FinetuneConfig, encoder: Encoder, precision: Precision) -> FinetuneConfig:
@@ -87,13 +248,7 @@ def load_data(config: FinetuneConfig, encoder: Encoder, ranks: World = ALONE) ->
             data = replace(data, train=data.fit)
     if config.trainer.keeps_best:
         data = replace(data, train=data.fit)
-    return _balanced(data) if config.class_weights else data
-
-
-def _balanced(data: TaskData) -> TaskData:
-    """The same rows with weights, for each training by its own classes."""
-    train = data.task.balanced(data.train)
-    return replace(data, train=train, fit=train if data.fit is data.train else data.task.balanced(data.fit))
+    return data
 
 
 @dataclass(frozen=True)
@@ -235,90 +390,3 @@ class Finetuning:
         if self.data.dev is None:
             return None
         return self.model(trial).judge(self.data.dev, self.runtime.precision)[0]
-
-
-@dataclass(frozen=True)
-class TaskStart:
-    """What a folder gives a task: all its weights by their names in `transformers`, and the model whose head
-    goes on, or why that cannot be read."""
-
-    encoder: Encoder
-    tensors: Mapping[str, Tensor]
-    model: TaskModel | None = None
-    unread: str = ""
-
-    @classmethod
-    def of(cls, folder: ModelFolder) -> Self:
-        """What a folder gives; raises as `load_pretrained`."""
-        encoder, model, unread = load_pretrained(folder)[0], None, ""
-        if folder.has_task:
-            try:
-                model = load_task_model(folder)
-            except BrimfulError as error:
-                unread = str(error)
-        return cls(encoder, named_tensors(folder, encoder)[0], model, unread)
-
-    def why_new(self, head: TaskHead, task: Task) -> str:
-        """Why the head of the folder's task does not go on in a new one; empty if it does or is absent."""
-        if self.model is None:
-            return self.unread
-        theirs = self.model.task
-        if type(theirs) is not type(task):
-            return f"it is for {theirs.name}"
-        if sorted(theirs.labels) != sorted(task.labels):
-            return f"it has other labels than the table: {', '.join(theirs.labels[:9])}"
-        ours, own = (getattr(each, "pooling", None) for each in (self.model.head, head))
-        same = self.model.head.classifier.weight.shape == head.classifier.weight.shape
-        return "" if same and ours == own else "it has another pooling or width"
-
-    def fill(self, head: TaskHead, task: Task) -> bool:
-        """Give a new head what the folder has of it, as `from_pretrained` does; say whether there is any."""
-        if self.model is None or self.why_new(head, task):
-            return start_transform(head, self.encoder.config, self.tensors)
-        take_weights(head, self.model.head.state_dict())
-        reorder(head, [self.model.task.labels.index(label) for label in task.labels])
-        return True
-
-
-def start_transform(head: TaskHead, config: EncoderConfig, tensors: Mapping[str, Tensor]) -> bool:
-    """Copy into a new head what a folder has of it before the classifier: BERT's trained pooler, in modern
-    the transform of a masked-LM head, that of any classifier. False where the head or the folder has none."""
-    own, last = to_hf(head, config), classifier_weight(type(head), config).removesuffix("weight")
-    wanted = [name for name in own if not name.startswith(last)]
-    fits = (name in tensors and tensors[name].shape == own[name].shape for name in wanted)
-    if not wanted or getattr(head, "linear", False) or not all(fits):
-        return False
-    from_hf(head, config, own | {name: tensors[name] for name in wanted})
-    return True
-
-
-def starting_model(
-    config: FinetuneConfig, seed: int, task: Task, start: TaskStart | None = None
-) -> tuple[Encoder, TaskHead]:
-    """The model before training, which takes over the weights of `start`, what the encoder's folder holds; by
-    default it is read."""
-    start = start or TaskStart.of(config.encoder_folder)
-    encoder = start.encoder
-    if config.layers is not None:
-        encoder = encoder.keep_layers(config.layers)
-    torch.manual_seed(seed)
-    rate = encoder.config.attention_dropout if config.dropout else 0.0
-    # Drawn in any case, so that a seed gives the head the same weights.
-    fresh = Encoder(replace(encoder.config, dropout=config.dropout, attention_dropout=rate))
-    drawn = config.initialisation == "random"
-    fresh.tokenizer = encoder.tokenizer
-    fresh.pooling = encoder.pooling if config.pooling == "auto" else config.pooling
-    if not drawn:
-        fresh.load_state_dict(encoder.state_dict(), assign=True)
-    head = task.new_head(fresh)
-    if not drawn:
-        start.fill(head, task)
-    return fresh, head
-
-
-def starting_task_model(config: FinetuneConfig, seed: int, data: TaskData) -> TaskModel:
-    """The same, as a model that reads texts as the configuration says."""
-    assert config.max_length is not None
-    started = starting_model(config, seed, data.task)
-    pairs = data.train.table.second is not None
-    return TaskModel(data.task, *started, config.max_length, config.overlap, pairs=pairs)
