@@ -1,5 +1,6 @@
 """Delimited files as other programs write them, against the csv module with the writer's own dialect."""
 
+import contextlib
 import csv
 import io
 import json
@@ -109,6 +110,26 @@ def test_what_is_in_doubt_is_refused_with_the_option(
         read(tmp_path / "a.csv", written)
     if options:
         assert read(tmp_path / "a.csv", written, **options)[0] == expected
+
+
+@pytest.mark.parametrize(
+    "options", [{"delimiter": "::"}, {"delimiter": "\n"}, {"quote": "''"}, {"delimiter": '"', "quote": '"'}]
+)
+def test_options_that_divide_nothing_are_refused(options: dict[str, str]) -> None:
+    with pytest.raises(BrimfulError, match="read"):
+        ReadConfig(**options)
+
+
+@given(
+    data=st.text(st.sampled_from('ab1",;|\t\n\r \\N'), max_size=40),
+    suffix=st.sampled_from([".csv", ".tsv", ".txt"]),
+    options=st.sampled_from([{}, {"quote": '"'}, {"quote": "none"}, {"delimiter": ";"}]),
+    field=st.sampled_from(["a", "1", "2"]),
+)
+def test_any_file_is_read_or_refused(data: str, suffix: str, options: dict[str, str], field: str) -> None:
+    with tempfile.TemporaryDirectory() as folder, contextlib.suppress(BrimfulError):
+        found, _ = read(Path(folder, f"a{suffix}"), data, field=field, **options)
+        assert all(isinstance(text, str) for text in found)
 
 
 def test_escaped_quotes_are_refused_with_a_converter(tmp_path: Path) -> None:
