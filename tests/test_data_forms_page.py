@@ -15,6 +15,7 @@ from brimful.corpus.words.word_lists import word_list
 from brimful.tables.question_files import read_questions
 from brimful.tables.table_files import read_table
 from brimful.tables.tagged_files import read_tagged
+from brimful.tasks.multi_label import MultiLabel
 
 ROOT = Path(__file__).parents[1]
 FORMS = ROOT / "tests" / "data_forms"
@@ -100,6 +101,22 @@ WEBANNO = """#FORMAT=WebAnno TSV 3.3
 """
 
 
+def run_program(name: str, files: dict[str, str], out: Path) -> None:
+    """What a program of the page prints about the first of the files."""
+    for file, content in files.items():
+        (out.parent / file).write_text(content, encoding="utf-8")
+    command = [sys.executable, "-c", dict(PROGRAM.findall(PAGE))[name], next(iter(files))]
+    printed = subprocess.run(command, cwd=out.parent, check=True, capture_output=True, text=True).stdout
+    out.write_text(printed, encoding="utf-8")
+
+
+def test_the_program_for_labels(tmp_path: Path) -> None:
+    content = 'text,label\n"Warm, and quiet","room, noise"\nPaid twice,bill\n'
+    run_program("Labels with another separator", {"in.csv": content}, tmp_path / "out.csv")
+    table = MultiLabel.read(tmp_path / "out.csv", labelled=True)
+    assert table.labels == [["room", "noise"], ["bill"]]
+
+
 @pytest.mark.parametrize(
     ("name", "files", "out", "spans"),
     [
@@ -110,12 +127,7 @@ WEBANNO = """#FORMAT=WebAnno TSV 3.3
     ],
 )
 def test_programs(name: str, files: dict[str, str], out: str, spans: list[list[str]], tmp_path: Path) -> None:
-    for file, content in files.items():
-        (tmp_path / file).write_text(content, encoding="utf-8")
-    program = dict(PROGRAM.findall(PAGE))[name]
-    command = [sys.executable, "-c", program, next(iter(files))]
-    printed = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True).stdout
-    (tmp_path / out).write_text(printed, encoding="utf-8")
+    run_program(name, files, tmp_path / out)
     table = read_tagged(tmp_path / out, labelled=True)
     assert table.labels is not None
     assert [

@@ -49,28 +49,6 @@ def numbers(tensor: Tensor) -> np.ndarray[Any, np.dtype[np.int16]]:
     return tensor.detach().view(torch.int16).numpy()
 
 
-def score_gradients(
-    scores: Tensor, bias: Tensor, labels: Tensor, scales: Tensor, sums: Tensor | None, *, write: bool
-) -> tuple[Tensor, Tensor]:
-    """Cross-entropy of each row, and 1 if the label has the highest score, else 0: both float32 (rows,).
-
-    Args:
-        scores: (rows, columns), contiguous; if `write`, replaced by the gradients of the losses.
-        bias: float32 (columns,), added to the scores of each row.
-        labels: int64 (rows,), each a column, or negative in a row that has no loss.
-        scales: float32 (rows,), what the gradients of each row are multiplied by.
-        sums: float32 (columns,), to which the gradients of each column are added; None: not needed.
-    """
-    losses, hits = scales.new_empty(2, len(scores))
-    parts = divided(scores, labels, scales, losses, hits)
-    own_sums = scales.new_zeros(len(parts), scores.shape[1])
-    items = zip(parts, own_sums.numpy(), strict=True)
-    run_loops(_loops().score_gradients, [(*part, bias.detach().numpy(), own, write) for part, own in items])
-    if write and sums is not None:
-        sums += own_sums.sum(0)
-    return losses, hits
-
-
 def rotate(qkv: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
     """Rotate each pair (x[i], x[i + head_dim / 2]) of queries and keys where it lies.
 
@@ -145,28 +123,6 @@ def add_and_normalize(
     return total, y, statistics
 
 
-def norm_gradients(
-    x: Tensor, statistics: Tensor, weight: Tensor, d_y: Tensor, d_x: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of `normalize`.
-
-    Args:
-        x, statistics, weight: its input and what it gave.
-        d_y: bfloat16 (T, hidden), by the norm's output.
-        d_x: float32 (T, hidden), by what else reads x.
-
-    Returns:
-        The gradient by x, float32 (T, hidden); the output of the norm again, bfloat16; and the gradient by
-        the weight, float32 (hidden,).
-    """
-    whole, y = torch.empty_like(x), torch.empty_like(d_y)
-    parts = divided(x, statistics, d_y, d_x.contiguous(), whole, y)
-    d_weight = x.new_zeros(len(parts), len(weight))
-    items = zip(parts, d_weight.numpy(), strict=True)
-    run_loops(_loops().norm_gradients, [(*part, weight.detach().numpy(), own) for part, own in items])
-    return whole, y, d_weight.sum(0)
-
-
 def norm(x: Tensor, layer: nn.LayerNorm) -> Tensor:
     """`normalize` in inference."""
     return normalize(x, layer.weight, layer.bias, layer.eps)[0]
@@ -202,18 +158,6 @@ def integers(x: Tensor, factors: np.ndarray, zero: int) -> Tensor:
     loop = _loops().round_rows if x.dtype == torch.bfloat16 else _loops().round_wide_rows
     run_loops(loop, [(*part, factors, np.float32(zero)) for part in divided(x, out)])
     return out
-
-
-def add_transposed(total: Tensor, x: Tensor, *, first: bool) -> None:
-    """total += x.t(), or total = x.t() if `first`.
-
-    Args:
-        total: float32 (rows, columns), changed.
-        x: (columns, rows).
-    """
-    each = max(1, -(-len(total) // workers()))
-    parts = zip(x.split(each, 1), total.split(each), strict=True)
-    run_loops(_loops().add_transposed, [(numbers(columns), rows.numpy(), first) for columns, rows in parts])
 
 
 def _weights(weight: Tensor, bias: Tensor | None, eps: float) -> tuple[np.ndarray, np.ndarray, np.float32]:

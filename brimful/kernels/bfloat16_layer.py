@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from brimful.base.cpu_steps import run_loops
 from brimful.kernels import bfloat16
 from brimful.kernels.blockwise import blockwise_attention_backward, operator
 from brimful.kernels.inference_layer import Rotation, is_as_made, takes
@@ -104,7 +105,7 @@ class _Layer(torch.autograd.Function):
 
         d_down = d_x.to(torch.bfloat16)
         d_up, gated = bfloat16.gate_gradients(up, d_down @ down_weight)
-        d_x, y, d_second = bfloat16.norm_gradients(middle, middle_statistics, second, d_up @ up_weight, d_x)
+        d_x, y, d_second = norm_gradients(middle, middle_statistics, second, d_up @ up_weight, d_x)
         d_down_weight, d_up_weight = d_down.t() @ gated, d_up.t() @ y
 
         d_out = d_x.to(torch.bfloat16)
@@ -120,10 +121,34 @@ class _Layer(torch.autograd.Function):
             y = x.to(torch.bfloat16)
             d_x = bfloat16.add(d_x, d_qkv @ qkv_weight)
         else:
-            d_x, y, d_first = bfloat16.norm_gradients(x, statistics, first, d_qkv @ qkv_weight, d_x)
+            d_x, y, d_first = norm_gradients(x, statistics, first, d_qkv @ qkv_weight, d_x)
         products = d_qkv.t() @ y, d_out_weight, d_up_weight, d_down_weight
         d_weights = (product.to(weight.dtype) for product, weight in zip(products, saved[14:], strict=True))
         return d_x, *(None,) * 5, d_first, d_second, *d_weights
+
+
+def norm_gradients(
+    x: Tensor, statistics: Tensor, weight: Tensor, d_y: Tensor, d_x: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of `bfloat16.normalize`.
+
+    Args:
+        x, statistics, weight: its input and what it gave.
+        d_y: bfloat16 (T, hidden), by the norm's output.
+        d_x: float32 (T, hidden), by what else reads x.
+
+    Returns:
+        The gradient by x, float32 (T, hidden); the output of the norm again, bfloat16; and the gradient by
+        the weight, float32 (hidden,).
+    """
+    from brimful.kernels import gradient_loops  # needs numba
+
+    whole, y = torch.empty_like(x), torch.empty_like(d_y)
+    parts = bfloat16.divided(x, statistics, d_y, d_x.contiguous(), whole, y)
+    d_weight = x.new_zeros(len(parts), len(weight))
+    items = zip(parts, d_weight.numpy(), strict=True)
+    run_loops(gradient_loops.norm_gradients, [(*part, weight.detach().numpy(), own) for part, own in items])
+    return whole, y, d_weight.sum(0)
 
 
 def _narrow(weights: Iterable[Tensor]) -> list[Tensor]:

@@ -27,7 +27,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from brimful.base.cpu_steps import run, workers
+from brimful.base.cpu_steps import run, run_loops, workers
 from brimful.base.errors import BrimfulError
 from brimful.base.torch_compile import Compiled
 from brimful.base.types import IGNORED
@@ -276,13 +276,56 @@ def _accumulate_by_loops(
         h, scale = hidden[rows], weights[rows]
         scores = h @ matrix.t()
         sums = None if bias is None else d_bias
-        losses, right = bfloat16.score_gradients(scores, shift, labels[rows], scale, sums, write=write)
+        losses, right = score_gradients(scores, shift, labels[rows], scale, sums, write=write)
         total.add_((losses * scale).sum())
         found.add_(right.sum())
         if write:
             _add_product(d_hidden[rows], scores, matrix, first=True)
             # oneDNN reads scores faster as they lie: transposed, 2,048 x 16,384 took 1.6 times as long (AMX).
-            bfloat16.add_transposed(d_weight, h.t().contiguous() @ scores, first=start == 0)
+            add_transposed(d_weight, h.t().contiguous() @ scores, first=start == 0)
+
+
+def score_gradients(
+    scores: Tensor, bias: Tensor, labels: Tensor, scales: Tensor, sums: Tensor | None, *, write: bool
+) -> tuple[Tensor, Tensor]:
+    """Cross-entropy of each row, and 1 if the label has the highest score, else 0: both float32 (rows,).
+
+    Args:
+        scores: (rows, columns), contiguous; if `write`, replaced by the gradients of the losses.
+        bias: float32 (columns,), added to the scores of each row.
+        labels: int64 (rows,), each a column, or negative in a row that has no loss.
+        scales: float32 (rows,), what the gradients of each row are multiplied by.
+        sums: float32 (columns,), to which the gradients of each column are added; None: not needed.
+    """
+    from brimful.kernels import gradient_loops  # needs numba
+
+    losses, hits = scales.new_empty(2, len(scores))
+    parts = bfloat16.divided(scores, labels, scales, losses, hits)
+    own_sums = scales.new_zeros(len(parts), scores.shape[1])
+    items = zip(parts, own_sums.numpy(), strict=True)
+    run_loops(
+        gradient_loops.score_gradients, [(*part, bias.detach().numpy(), own, write) for part, own in items]
+    )
+    if write and sums is not None:
+        sums += own_sums.sum(0)
+    return losses, hits
+
+
+def add_transposed(total: Tensor, x: Tensor, *, first: bool) -> None:
+    """total += x.t(), or total = x.t() if `first`.
+
+    Args:
+        total: float32 (rows, columns), changed.
+        x: (columns, rows).
+    """
+    from brimful.kernels import gradient_loops  # needs numba
+
+    each = max(1, -(-len(total) // workers()))
+    parts = zip(x.split(each, 1), total.split(each), strict=True)
+    run_loops(
+        gradient_loops.add_transposed,
+        [(bfloat16.numbers(columns), rows.numpy(), first) for columns, rows in parts],
+    )
 
 
 def _accumulate(

@@ -178,6 +178,8 @@ def _checked(
                 raise BrimfulError(f"{where} has no {missing!r}: {hint}")
             if missing == columns.label and "prediction" in row:
                 hint = "it is a file of predictions; --columns.label prediction takes them for labels"
+            elif missing == columns.label and lists:
+                hint += "; --columns.label a,b names columns of 0 and 1"
             raise BrimfulError(f"{path} has no column {missing!r} ({place} {number}): {hint}")
         label = None
         if labelled:

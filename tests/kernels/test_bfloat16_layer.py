@@ -136,7 +136,7 @@ def test_norms(shape, size):
     torch.testing.assert_close(y.double(), expected, rtol=ROUNDING, atol=1e-4)
     d_y, d_x = torch.randn(shape).to(torch.bfloat16), torch.randn(shape)
     expected.backward(d_y.double())
-    whole, out, d_weight = bfloat16.norm_gradients(total, statistics, weight, d_y, d_x)
+    whole, out, d_weight = bfloat16_layer.norm_gradients(total, statistics, weight, d_y, d_x)
     assert torch.equal(out, y)
     # Sums of 256 float32 numbers, whose cancellation leaves errors of the numbers' size times 2 ** -24 * 256.
     atol = 1e-4 * float(1 + exact.grad.abs().max()) if len(total) else 0.0

@@ -8,8 +8,10 @@ from hypothesis import strategies as st
 from scipy import special
 
 from brimful.base.compiled import compiled
-from brimful.kernels.bfloat16 import add_transposed, gate, numbers, rotate, score_gradients
-from brimful.kernels.bfloat16_loops import exp2, gelu_and_slope, highest, narrow, widen
+from brimful.kernels.bfloat16 import gate, numbers, rotate
+from brimful.kernels.bfloat16_loops import exp2, gelu_and_slope, narrow, widen
+from brimful.kernels.gradient_loops import highest
+from brimful.kernels.linear_cross_entropy import add_transposed, score_gradients
 
 ROUNDING = 2.0**-8
 """The largest relative error of a rounding to bfloat16, with a margin of two."""

@@ -98,7 +98,7 @@ def test_missing_values_are_no_label_and_said(missing: str, tmp_path: Path):
 def test_a_cell_that_may_be_one_label_or_several_is_refused(cell: str, tmp_path: Path):
     path = write(tmp_path / "a.csv", ["c", cell])
     with pytest.raises(
-        BrimfulError, match=r"line 3: .* may be one label or several: write a\|b for two, and"
+        BrimfulError, match=r"line 3: .* may be one label or several: write a\|b for two \(docs"
     ):
         read(path)
     assert read(write(path, ["c", json.dumps([cell])]))[0] == [["c"], [cell]]
@@ -138,6 +138,10 @@ def test_columns_of_0_and_1_are_labels_where_they_are_named(name: str, tmp_path:
         labels_of("toxic,words")
     with pytest.raises(BrimfulError, match=r"no column 'rude'; expected 0 or 1"):
         labels_of("toxic,rude")
+    with pytest.raises(
+        BrimfulError, match=r"no column 'label' .*; --columns.label a,b names columns of 0 and 1"
+    ):
+        labels_of("label")
 
 
 @pytest.mark.parametrize("cell", ["[a b, c]", "{d}", "[0 1]", "{'a': 1}", "[[1]]"])

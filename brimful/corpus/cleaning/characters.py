@@ -69,9 +69,9 @@ _MOST_MARKS = 30
 
 @dataclass(frozen=True)
 class Survey:
-    """The bits found in a text, and the numbers of its runs of symbols and of its other characters."""
+    """The bits that occur in a text, and the numbers of its runs of symbols and of its other characters."""
 
-    found: int
+    bits_found: int
     symbol_runs: int
     others: int
 
@@ -107,7 +107,7 @@ def _table() -> np.ndarray:
 
 
 def _look(codes: np.ndarray, table: np.ndarray) -> tuple[int, int, int]:
-    found = runs = others = 0
+    bits_found = runs = others = 0
     blank = symbol = False
     size = kinds = 0  # of the token so far
     name = 0  # 1 behind { or ; and 2 within a name there
@@ -123,16 +123,16 @@ def _look(codes: np.ndarray, table: np.ndarray) -> tuple[int, int, int]:
         elif size:
             if size >= SHORTEST_HEX and kinds & _DIGIT:
                 if not kinds & _NOT_HEX:
-                    found |= TOKEN if kinds & _HEX_LETTER else 0
+                    bits_found |= TOKEN if kinds & _HEX_LETTER else 0
                 elif kinds & _LOWER and (size >= SHORTEST_BASE64 or not kinds & _UPPER):
-                    found |= TOKEN
+                    bits_found |= TOKEN
             size = kinds = 0
         if place == len(codes):
             break
-        found |= bits
+        bits_found |= bits
         if bits & _BLANK:
             if blank:
-                found |= BLANK_RUN
+                bits_found |= BLANK_RUN
             blank = True
             symbol = False
             continue
@@ -151,9 +151,9 @@ def _look(codes: np.ndarray, table: np.ndarray) -> tuple[int, int, int]:
                 name = 2
             else:
                 if code == 58 and name == 2:
-                    found |= DECLARATION
+                    bits_found |= DECLARATION
                 name = 0
-    return found, runs, others
+    return bits_found, runs, others
 
 
 def _squeeze(codes: np.ndarray, table: np.ndarray, out: np.ndarray) -> int:
@@ -181,7 +181,7 @@ def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def to_nfkc(text: str) -> tuple[str, int]:
-    """Normalize to NFKC; counts texts, not characters. Of a run of combining marks, the first 30 stay."""
+    """Normalize to NFKC; counts texts, not characters. The first 30 of a run of combining marks stay."""
     if not text.isascii():
         text = _excess_marks().sub(r"\1", text)
     if unicodedata.is_normalized("NFKC", text):

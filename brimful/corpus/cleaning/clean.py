@@ -53,7 +53,7 @@ from brimful.corpus.cleaning.quality import is_mostly_ascii, language_filter, st
 
 TAGS_GONE = "tags of HTML removed from fields (--clean.html never keeps them)"
 TAGS_LEFT = "tags left, since no attribute and no end tag shows HTML (--clean.html always removes them)"
-ENTITIES_LEFT = "entities left in text that is no HTML (--clean.html always decodes them)"
+ENTITIES_LEFT = "entities left in text that is not HTML (--clean.html always decodes them)"
 _ENTITY = re.compile(r"&(?:amp;)*(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
 _CUTS = ("\n", "。", "！", "？", ". ", "! ", "? ", "；", "; ", " ")
 _EXAMPLES = 2
@@ -181,26 +181,26 @@ class Cleaner:
         if raw.count("\ufffd") > self.config.max_undecodable * len(raw):
             return self._drop("undecodable", raw, source)
         text = self._without_html(raw, source, is_html)
-        seen = survey(text)
+        survey_of_text = survey(text)
         for rule in self._rules:
-            if rule.needs and not seen.found & rule.needs:
+            if rule.needs and not survey_of_text.bits_found & rule.needs:
                 continue
             changed, times = rule.apply(text)
             self._count(rule.name, times, text, changed, source)
             text = changed
             if times and not rule.settles:
-                seen = survey(text)
+                survey_of_text = survey(text)
         text = text.strip()
-        if reason := self._flaw(text, seen.symbol_share):
+        if reason := self._flaw(text, survey_of_text.symbol_share):
             return self._drop(reason, text or raw, source)
         pieces = cut(text, self.config.max_characters)
         if len(pieces) == 1:
             return pieces
         self._count("long documents cut", 1, text, pieces[0], source)
-        kept = [piece for piece in pieces if len(piece) >= self.config.min_characters]
-        if len(kept) < len(pieces):
-            self._count("short ends of cut documents", len(pieces) - len(kept), pieces[-1], "", source)
-        return kept
+        long_pieces = [piece for piece in pieces if len(piece) >= self.config.min_characters]
+        if len(long_pieces) < len(pieces):
+            self._count("short ends of cut documents", len(pieces) - len(long_pieces), pieces[-1], "", source)
+        return long_pieces
 
     def _without_html(self, raw: str, source: tuple[int, int], is_html: bool) -> str:
         """The text of a page or of a field."""

@@ -1,4 +1,4 @@
-"""HTML in fields: texts that are no pages, of records and of text files. One rule decides:
+"""HTML in fields: texts other than pages, of records and of text files. One rule decides:
 
 A field is HTML if a tag of an element that HTML has or had carries an attribute or an end (`<p class=a>`,
 `</p>`, `<br/>`), be it written plainly or escaped. Then it is read as a page is. Otherwise it is prose, and
@@ -48,14 +48,14 @@ _SHOWING_NAMES = _HTML_NAMES - {"script", "style"}
 _VALUE_PATTERN = r"""\s*+=\s*+(?:"[^"]*+"|'[^']*+'|[^\s"'<>]++)"""
 _ATTRIBUTE_PATTERN = rf"\s++[a-zA-Z_:@.*-][\w:.@*-]*+(?:{_VALUE_PATTERN})?+"
 # Its groups: the slash of an end, the name, the attributes, the slash of an empty element; or attributes with
-# stray quotation marks; or the beginning of a comment, and what else is no element.
+# stray quotation marks; or the beginning of a comment, and what else has no name.
 _TAG = re.compile(
     r"<(?:((?:\\?/)?)([a-zA-Z][\w:.-]*+)"
     rf"(?:((?:{_ATTRIBUTE_PATTERN})*+)\s*+(/?)\s*+>|(\s++[a-zA-Z_:@-][\w:.-]*+\s*+=[^<>]*+)>)"
     r"|(!--|!(?i:doctype)\b[^<>]*+>|\?xml\b[^<>]*+>|!\[[^<>\]]*+\]>))",
     re.ASCII,
 )
-# Other words behind a name, as in `a <b and c> d`, are no attributes.
+# Other words behind a name, as in `a <b and c> d`, are not attributes.
 _BARE_ATTRIBUTES = re.compile(
     r"(?i)(?:\s+(?:allowfullscreen|async|autofocus|autoplay|checked|compact|controls|default|defer|disabled"
     r"|hidden|ismap|itemscope|loop|multiple|muted|noshade|novalidate|nowrap|open|playsinline|readonly|required"
@@ -180,7 +180,7 @@ class _Tags:
         )
 
     def _write_page(self, balance: Counter[str]) -> str:
-        """The page with other names for some elements, without the signs that are no tags, and with the line
+        """The page with other names for some elements, without signs other than tags, and with the line
         ends that stand outside of all blocks."""
         new_names = _NEW_NAMES
         if "table" not in balance:

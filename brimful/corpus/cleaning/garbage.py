@@ -106,10 +106,10 @@ def drop_css(text: str) -> tuple[str, int]:
         end = match.end()
     if pieces:
         times = len(pieces)
-        text, found = _AT_RULE.subn(" ", " ".join([*pieces, text[end:]]))
-        times += found
-    text, found = _INLINE.subn(" ", text)
-    times += found
+        text, count = _AT_RULE.subn(" ", " ".join([*pieces, text[end:]]))
+        times += count
+    text, count = _INLINE.subn(" ", text)
+    times += count
     return text, times
 
 

@@ -34,10 +34,10 @@ _HIDDEN = (
     " span[aria-hidden=true]"
 )
 # Without its end tag, one of these takes the rest of the page along.
-_LARGE = (b"nav", b"footer")
+_LARGE_NAMES = (b"nav", b"footer")
 # So does one of these. They are frequent and often unbalanced, so only a page with little text is checked.
-_RAW = (b"title", b"style", b"iframe", b"textarea", b"noscript", b"select")
-_OTHERS = (b"div", b"section", b"span", b"svg")
+_RAW_NAMES = (b"title", b"style", b"iframe", b"textarea", b"noscript", b"select")
+_OTHER_NAMES = (b"div", b"section", b"span", b"svg")
 _LEAST_TEXT = 0.05
 # resiliparse indents each level of these lists, but not of `menu`: deep ones would make endless text.
 _MOST_LISTS = 16
@@ -90,17 +90,17 @@ def read_page(
     if data.count(b"<ul") + data.count(b"<ol") > _MOST_LISTS:
         markup = _LIST.sub(r"\1menu", markup)
     selectors = [_NO_TEXT]
-    if not boilerplate and _all_end(_LARGE, data):
+    if not boilerplate and _all_end(_LARGE_NAMES, data):
         if not is_piece:
             selectors.append(_NAVIGATION)
         # In a piece of a page, a start tag without its end hides nothing.
-        if (b"hidden" in data or b"display" in data) and not (is_piece and not _all_end(_OTHERS, data)):
+        if (b"hidden" in data or b"display" in data) and not (is_piece and not _all_end(_OTHER_NAMES, data)):
             selectors.append(_HIDDEN)
     text = _extract(markup, selectors, main_content)
     if len(text) < _LEAST_TEXT * len(markup):
         data = b"".join(part.partition(b"<script")[0] for part in data.split(b"</script"))
         markup = _without_endless(markup, data)
-        text = _extract(markup, selectors if _all_end(_OTHERS, data) else [_NO_TEXT], main_content)
+        text = _extract(markup, selectors if _all_end(_OTHER_NAMES, data) else [_NO_TEXT], main_content)
     if _MARK in text:
         text = _LEFT_OVER.sub("", _JOINED.sub("", text.replace(f" {_MARK}", _MARK)))
     if "¶" in text:
@@ -137,7 +137,7 @@ def _without_endless(markup: str, data: bytes) -> str:
     """The page without the start tags of comments and of raw text that never end."""
     if data.count(b"<!--") > data.count(b"-->"):
         markup = markup.replace("<!--", "<!")
-    for name in _RAW:
+    for name in _RAW_NAMES:
         if not _all_end([name], data):
             markup = re.sub(f"<{name.decode()}", "<span", markup, flags=re.IGNORECASE)
     return markup

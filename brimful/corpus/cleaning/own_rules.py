@@ -26,7 +26,7 @@ def compile_pattern(pattern: str) -> re.Pattern[str]:
     """A regular expression of the user's; `^` and `$` stand for the ends of lines.
 
     Raises:
-        BrimfulError: it is no regular expression, matches the empty text, or takes exponential time.
+        BrimfulError: it is not a regular expression, matches the empty text, or takes exponential time.
     """
     name = f"clean.drop_patterns: {pattern!r}"
     try:
@@ -77,7 +77,7 @@ def foreign_run_rule(longest: int) -> Callable[[str], tuple[str, int]]:
 
     A script is a document's own if it has a third of the letters. Four scripts are distinguished: Latin,
     Hangul, Chinese with Japanese, and all others. A run begins with a foreign letter. It ends before the next
-    letter of the document's own scripts, the next non-ASCII character that is no letter, or the next line
+    letter of the document's own scripts, the next non-ASCII character other than a letter, or the next line
     break: `var x = 1;` in Chinese text is one run.
     """
     letter = re.compile(_LETTER)

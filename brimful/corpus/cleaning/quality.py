@@ -44,22 +44,22 @@ def language_filter(languages: tuple[str, ...]) -> Callable[[str], bool]:
         import py3langid
     except ImportError:
         raise BrimfulError("clean.languages needs py3langid: pip install 'brimful[lang]'") from None
-    known = {language for language, _ in py3langid.rank("")}
+    all_languages = {language for language, _ in py3langid.rank("")}
     for language in languages:
-        if language not in known:
-            raise BrimfulError(f"clean.languages: unknown {language!r}; {nearest(language, known)}")
-    wanted = frozenset(languages)
+        if language not in all_languages:
+            raise BrimfulError(f"clean.languages: unknown {language!r}; {nearest(language, all_languages)}")
+    wanted_languages = frozenset(languages)
 
     def is_wanted(text: str) -> bool:
         head = text[:_JUDGED_CHARACTERS]
         letters = len(_LETTERS.findall(head))
-        if letters < _FEWEST_LETTERS or py3langid.classify(head)[0] in wanted:
+        if letters < _FEWEST_LETTERS or py3langid.classify(head)[0] in wanted_languages:
             return True
         parts = ["".join(_HAN_OR_KANA.findall(head)), _HAN_OR_KANA.sub(" ", head)]
         if not parts[0]:
             return False
         fewest = max(_FEWEST_LETTERS, _PART * letters)
         judged = [part for part in parts if len(_LETTERS.findall(part)) >= fewest]
-        return all(py3langid.classify(part)[0] in wanted for part in judged)
+        return all(py3langid.classify(part)[0] in wanted_languages for part in judged)
 
     return is_wanted

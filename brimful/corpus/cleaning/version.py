@@ -1,4 +1,4 @@
-"""The version of cleaning: a hash of the code that decides what is read and what stays of it."""
+"""The version of cleaning: a hash of the code that reads and cleans."""
 
 import ast
 import functools

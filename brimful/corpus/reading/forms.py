@@ -158,8 +158,8 @@ def _json_form(lines: list[str], named: str, wanted: tuple[str, ...], *, is_whol
 
 
 def _text_form(path: str, text: str, lines: list[str], wanted: tuple[str, ...]) -> tuple[str, str]:
-    """A .txt file is prose, unless it holds many texts or a table. A table without a header is read where columns
-    are wanted by number."""
+    """A .txt file is prose, unless it holds many texts or a table. A table without a header is read where
+    columns are wanted by number."""
     if many_texts := find_many_texts(text):
         return "text", many_texts.refuse(path, split_suffix(path)[1])
     for kind, delimiter in (("tsv", "\t"), ("csv", ",")):
@@ -175,8 +175,6 @@ def _text_form(path: str, text: str, lines: list[str], wanted: tuple[str, ...]) 
     # A tab that begins a paragraph or ends a line divides no columns.
     cells = chain.from_iterable(line.split("\t") for line in lines)
     if all(map(str.strip, cells)):
-        return (
-            "text",
-            "has columns between tabs: --read.field 2 (of tables --columns.text 2) reads the second",
-        )
+        tables = "--columns.text 1 --columns.label 2"
+        return "text", f"has columns between tabs: read them by number, --read.field 2 (of tables {tables})"
     return "text", ""

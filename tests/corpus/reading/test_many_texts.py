@@ -154,7 +154,7 @@ NUMBERED = "".join(
 def test_the_sentences_behind_numbers_are_a_column(tmp_path: Path) -> None:
     path = tmp_path / "eng_news-sentences.txt"
     path.write_text(NUMBERED)
-    with pytest.raises(BrimfulError, match="has columns between tabs: read them by number, --read.field 2"):
+    with pytest.raises(BrimfulError, match=r"has columns between tabs: read them by number, --read\.field 2"):
         texts_of(path)
     assert texts_of(path, field="2") == ["The cup was older.", "The hall was older.", "The river was older."]
 

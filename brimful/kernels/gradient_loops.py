@@ -1,0 +1,132 @@
+"""Loops of training over bfloat16 numbers, beside those of bfloat16_loops.py: losses and gradients."""
+
+import math
+
+import numpy as np
+
+from brimful.base.compiled import compiled, compiled_floats
+from brimful.kernels.bfloat16_loops import LEAST, LOG2_E, as_float, exp2, narrow, widen
+
+
+@compiled
+def highest(row: np.ndarray) -> np.float32:
+    """The highest number of a row of float32, which has one; NaN if any is."""
+    bits, inverted = row.view(np.int32), np.int32(0x7FFFFFFF)
+    top, size = np.int32(-0x80000000), np.int32(0)
+    for i in range(len(bits)):  # compared as integers: the bits of negative numbers but the sign are inverted
+        top = max(top, bits[i] ^ ((bits[i] >> np.int32(31)) & inverted))
+    for i in range(len(bits)):  # one loop for both is not vectorised
+        size = max(size, bits[i] & inverted)
+    if size > 0x7F800000:
+        return np.float32(np.nan)
+    return as_float(top ^ ((top >> np.int32(31)) & inverted))
+
+
+@compiled_floats
+def score_gradients(
+    scores: np.ndarray,
+    labels: np.ndarray,
+    scales: np.ndarray,
+    losses: np.ndarray,
+    hits: np.ndarray,
+    bias: np.ndarray,
+    sums: np.ndarray,
+    write: bool,
+) -> None:
+    """Cross-entropy of each row; if `write`, replace its scores by their gradients.
+
+    Args:
+        scores: bfloat16 (rows, columns), one row of which fits in the cache.
+        labels: int64 (rows,), each a column, or negative in a row that has no loss.
+        scales: float32 (rows,), what the gradients of each row are multiplied by.
+        losses: float32 (rows,), written.
+        hits: float32 (rows,), written: 1 if the label has the highest score, else 0.
+        bias: float32 (columns,), added to the scores of each row.
+        sums: float32 (columns,), to which the rounded gradients of each column are added.
+    """
+    rows, columns = scores.shape
+    powers = np.empty(columns, np.float32)
+    for row in range(rows):
+        line, label = scores[row], labels[row]
+        if label < 0:
+            losses[row] = hits[row] = np.float32(0.0)
+            if write:
+                line[:] = 0
+            continue
+        for column in range(columns):
+            powers[column] = widen(line[column]) + bias[column]
+        top, own = highest(powers), powers[label]
+        total = np.float32(0.0)
+        for column in range(columns):
+            x = (powers[column] - top) * LOG2_E
+            power = exp2(LEAST if x < LEAST else x)  # NaN stays
+            powers[column] = power
+            total += power
+        loss = top + np.log(total) - own
+        losses[row], hits[row] = loss, np.float32(own >= top)
+        if write:
+            factor = scales[row] / total
+            for column in range(columns):
+                line[column] = narrow(powers[column] * factor)
+            line[label] = narrow(np.float32(math.expm1(-loss)) * scales[row])  # p - 1, rounded last
+            for column in range(columns):
+                sums[column] += widen(line[column])
+
+
+@compiled
+def add_transposed(x: np.ndarray, total: np.ndarray, first: bool) -> None:
+    """total += x transposed, or total = x transposed if `first`.
+
+    Args:
+        x: bfloat16 (columns, rows).
+        total: float32 (rows, columns), changed.
+    """
+    columns, rows = x.shape
+    for top in range(0, rows, 32):  # in blocks: one cache line of a row of x, four of a row of `total`
+        bottom = min(top + 32, rows)
+        for left in range(0, columns, 64):
+            for column in range(left, min(left + 64, columns)):
+                for row in range(top, bottom):
+                    value = widen(x[column, row])
+                    total[row, column] = value if first else total[row, column] + value
+
+
+@compiled_floats
+def norm_gradients(
+    x: np.ndarray,
+    statistics: np.ndarray,
+    d_y: np.ndarray,
+    d_x: np.ndarray,
+    whole: np.ndarray,
+    y: np.ndarray,
+    weight: np.ndarray,
+    d_weight: np.ndarray,
+) -> None:
+    """The gradients of `norm_rows`, and its output.
+
+    Args:
+        x, statistics, weight: as there.
+        d_y: bfloat16 (T, hidden), by the output.
+        d_x: float32 (T, hidden), another gradient by x.
+        whole: float32 (T, hidden), written: the sum of both gradients by x.
+        y: bfloat16 (T, hidden), written: the output.
+        d_weight: float32 (hidden,), to which the gradient by the weight is added.
+    """
+    tokens, hidden = x.shape
+    width = np.float32(hidden)
+    for token in range(tokens):
+        row, d_row, others = x[token], d_y[token], d_x[token]
+        out, results = y[token], whole[token]
+        mean, factor = statistics[token, 0], statistics[token, 1]
+        total = shared = np.float32(0.0)
+        for i in range(hidden):
+            standard, d = (row[i] - mean) * factor, widen(d_row[i])
+            total += d * weight[i]
+            shared += d * weight[i] * standard
+            d_weight[i] += d * standard
+        total, shared = total / width, shared / width
+        for i in range(hidden):
+            standard = (row[i] - mean) * factor
+            scaled = standard * weight[i]
+            results[i] = others[i] + factor * (widen(d_row[i]) * weight[i] - total - standard * shared)
+            out[i] = narrow(scaled)
