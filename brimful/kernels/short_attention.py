@@ -2,7 +2,7 @@
 
 A product for the heads of one sequence of 100 tokens takes 10 microseconds; its call takes 20 more. So the
 heads of all sequences are copied into groups of matrices of the same length, a multiple of `STEP`. Each
-product is one call for a group, and compiled loops (short_attention_loops.py) do the rest.
+product is one call for a group, and compiled loops (bfloat16_loops.py) do the rest.
 
 A matrix has the same result in any group, to the last bit: oneDNN computes each alone, in an order that
 depends on its shape (checked with AMX, avx512_bf16, avx512 and avx2). Backward has the scores transposed,
@@ -100,7 +100,7 @@ def forward(
         inputs: q, k, v.
         normalizer: float32 (heads, T), written.
     """
-    from brimful.kernels.short_attention_loops import copy, softmax
+    from brimful.kernels.bfloat16_loops import copy, softmax
 
     count = _rounded(len(places))
     matrices = np.empty((3, count, width, head_dim), np.int16)
@@ -129,7 +129,7 @@ def backward(
         inputs: k, q, v, and the gradient of the output.
         gradients: of q, v and k.
     """
-    from brimful.kernels.short_attention_loops import copy, softmax_backward
+    from brimful.kernels.bfloat16_loops import copy, softmax_backward
 
     count = _rounded(len(places))
     matrices = np.empty((4, count, width, head_dim), np.int16)

@@ -184,17 +184,9 @@ def _line_values(path: Path, report: Refusing) -> Iterator[tuple[int, Any]]:
 
 def _records(path: Path, wanted: Sequence[str]) -> NumberedRows:
     """Of a file that is JSON as a whole."""
-    has_escapes = False
-
-    def chunks() -> Iterator[str]:
-        nonlocal has_escapes
-        for line in text_lines(path):
-            has_escapes = has_escapes or "\\u" in line
-            yield line
-
-    for number, record in json_records(chunks(), wanted, Refusing(path, PLACES[".json"])):
-        if has_escapes:
-            check_characters(record, f"{path}, {PLACES['.json']} {number}")
+    report = Refusing(path, PLACES[".json"])
+    for number, record in json_records(text_lines(path), wanted, report):
+        check_characters(record, f"{path}, {PLACES['.json']} {number}")
         yield number, {wanted[0]: record} if isinstance(record, str) else record
 
 

@@ -198,7 +198,8 @@ _ALL = (
     _clue("wsc", ("true", "false"), rewrite=_marked_names),
     _clue("csl", ("0", "1"), Columns(text="keyword", text_b="abst"), rewrite=_joined_keywords),
     FileLayout(name="clue/cluener", task="token-classification", rewrite=_spans),
-    FileLayout(name="clue/cmrc", task="question-answering", primary="lcs_f1"),
+    # The starts in CMRC's files were counted by a program whose texts are UTF-16.
+    FileLayout(name="clue/cmrc", task="question-answering", primary="lcs_f1", offsets="utf-16"),
     FileLayout(name="squad", task="question-answering"),
 )
 LAYOUTS = {layout.name: layout for layout in _ALL}
@@ -229,4 +230,5 @@ def find_layout(options: TableOptions) -> FileLayout:
         raise BrimfulError(f"the layout {name} names its columns: leave out --columns or --layout")
     layout = LAYOUTS[name]
     dialect = layout.dialect if options.read == DialectOptions() else options.read
-    return replace(layout, dialect=dialect, offsets=options.offsets)
+    offsets = layout.offsets if options.offsets == OWN_LAYOUT.offsets else options.offsets
+    return replace(layout, dialect=dialect, offsets=offsets)

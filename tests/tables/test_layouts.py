@@ -226,3 +226,12 @@ def test_sentences_of_sst_without_a_header(tmp_path: Path) -> None:
         ["one long string of cliches", 'a "stirring" , funny film'],
         ["0", "1"],
     )
+
+
+def test_the_starts_of_cmrc_count_utf_16(tmp_path: Path) -> None:
+    qas = [{"id": "1", "question": "?", "answers": [{"text": "好", "answer_start": 3}]}]
+    data = {"data": [{"paragraphs": [{"context": "𠮷很好", "qas": qas}]}]}
+    (tmp_path / "a.json").write_text(json.dumps(data), encoding="utf-8")
+    layout = find_layout(TableOptions(layout="clue/cmrc"))
+    table = read_file(find_task("question-answering"), tmp_path / "a.json", labelled=True, layout=layout)
+    assert table.labels == [[(2, "好")]]

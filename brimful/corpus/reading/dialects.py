@@ -41,8 +41,10 @@ class DialectOptions:
     def __post_init__(self) -> None:
         for name, word in (("delimiter", "tab"), ("quote", "none")):
             value = getattr(self, name)
-            if len(value) > 1 and value != word:
+            if (len(value) > 1 and value != word) or value in ("\r", "\n"):
                 raise BrimfulError(f"read.{name} is {value!r}: it must be one character, or {word}")
+        if self.delimiter and self.delimiter == self.quote:
+            raise BrimfulError(f"read.delimiter and read.quote are both {self.quote!r}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +66,73 @@ class Dialect:
     skipped: int = 0
     has_header: bool = True
     is_open: bool = False
+
+
+def find_dialect(
+    lines: Sequence[str],
+    form: str,
+    wanted: Sequence[str],
+    options: DialectOptions,
+    path: str,
+    *,
+    complete: bool,
+) -> Dialect:
+    """The dialect that the first lines of a file show.
+
+    Args:
+        lines: without their ends; one of them is not empty.
+        form: "tsv" or "csv", what the file is said to be.
+        wanted: names of columns that are looked for; numbers count them from 1, where there is no header.
+        options: decide what they name.
+        complete: whether the lines are the whole file.
+
+    Raises:
+        BrimfulError: the file can be read in two ways, or in none.
+    """
+    skipped = next(number for number, line in enumerate(lines) if line)
+    named = _SEPARATOR.fullmatch(lines[skipped])
+    if named and any(lines[skipped + 1 :]):
+        skipped += 1
+    rows = [line for line in lines[skipped:] if line]
+    if not complete and len(rows) > 1:
+        rows.pop()  # it may be cut
+    sample = _Sample(rows, wanted, path, complete)
+    quote, is_open = options.quote.removeprefix("none"), False
+    delimiter = "\t" if options.delimiter == "tab" else options.delimiter
+    if not delimiter and named:
+        delimiter = named[1]
+    elif not delimiter:
+        delimiter = sample.delimiter(form, quote if options.quote else '"')
+    if not options.quote:
+        sample.refuse_escapes(delimiter)
+        quote, is_open = sample.quote(delimiter, form if delimiter == "\t" else "csv")
+    reading = sample.read(delimiter, quote)
+    header = [name.strip() for name in reading.header]
+    has_header = not are_numbers(wanted, header)
+    if not has_header:
+        header = [str(number) for number in range(1, reading.widths[0] + 1)]
+    elif not options.quote:
+        sample.refuse_header(header, reading.widths)
+    return Dialect(
+        delimiter=delimiter,
+        quote=quote,
+        header=header,
+        skipped=skipped,
+        has_header=has_header,
+        is_open=is_open,
+    )
+
+
+def are_numbers(wanted: Sequence[str], header: Sequence[str]) -> bool:
+    """Whether columns are wanted by number. A header may have numbers for names, as those of pandas."""
+    if not any(map(_is_number, wanted)):
+        return False
+    has_number_names = all(_is_number(name) for name in header if name)
+    return not (has_number_names and set(header) & set(wanted))
+
+
+def _is_number(name: str) -> bool:
+    return name.isascii() and name.isdecimal() and len(name) < 5
 
 
 @dataclass(frozen=True)
@@ -91,177 +160,126 @@ class _Reading:
         return len(set(self.widths)) == 1
 
 
-def find_dialect(
-    lines: Sequence[str],
-    form: str,
-    wanted: Sequence[str],
-    options: DialectOptions,
-    path: str,
-    *,
-    complete: bool,
-) -> Dialect:
-    """The dialect that the first lines of a file show.
+@dataclass(frozen=True)
+class _Sample:
+    """The first lines of a file that are not empty; the other attributes as in `find_dialect`."""
 
-    Args:
-        lines: without their ends; one of them is not empty.
-        form: "tsv" or "csv", what the file is said to be.
-        wanted: names of columns that are looked for; numbers count them from 1, where there is no header.
-        options: decide what they name.
-        complete: whether the lines are the whole file.
+    lines: list[str]
+    wanted: Sequence[str]
+    path: str
+    complete: bool
 
-    Raises:
-        BrimfulError: the file can be read in two ways, or in none.
-    """
-    skipped = next(number for number, line in enumerate(lines) if line)
-    named = _SEPARATOR.fullmatch(lines[skipped])
-    skipped += named is not None
-    sample = [line for line in lines[skipped:] if line]
-    if not complete and len(sample) > 1:
-        sample.pop()  # it may be cut
-    delimiter = "\t" if options.delimiter == "tab" else options.delimiter
-    if not delimiter and named:
-        delimiter = named[1]
-    elif not delimiter:
-        delimiter = _find_delimiter(sample, form, wanted, options.quote, path, complete)
-    if not sample:
-        return Dialect(delimiter=delimiter, quote="", header=[lines[skipped - 1]])
-    quote, is_open = options.quote.removeprefix("none"), False
-    form = form if delimiter == "\t" else "csv"
-    if not options.quote:
-        _refuse_escapes(sample, delimiter, path)
-        quote, is_open = _find_quote(sample, delimiter, form, path, complete)
-    reading = _read(sample, delimiter, quote, complete)
-    header = [name.strip() for name in reading.header]
-    if not options.quote and any(f"'{name}'" in header for name in wanted):
-        raise BrimfulError(f'{path} has apostrophes around the names of columns: --read.quote "\'"')
-    has_header = not are_numbers(wanted, header)
-    if not has_header:
-        header = [str(number) for number in range(1, reading.widths[0] + 1)]
-    elif not options.quote and len(reading.widths) > 2 and len(header) not in reading.widths[1:]:
+    def delimiter(self, form: str, quote: str) -> str:
+        """The delimiter with which the header has the columns that are wanted, and all rows are even.
+
+        Raises:
+            BrimfulError: there are several.
+        """
+        marks = [mark for mark in _DELIMITERS if mark in self.lines[0]]
+        if form == "tsv" and ("\t" in marks or not marks):
+            return "\t"
+        if not marks:
+            return _ONE_COLUMN
+        readings = {mark: self.read(mark, quote) for mark in marks}
+        fitting = [mark for mark in marks if self._has_columns(readings[mark].header)]
+        even = [mark for mark in fitting or marks if readings[mark].is_even]
+        chosen = even or fitting or marks
+        if len(chosen) > 1 and fitting:
+            shown = " or ".join(repr(mark) for mark in chosen)
+            raise BrimfulError(f"{self.path} can be divided at {shown}: say which with --read.delimiter")
+        return chosen[0]
+
+    def _has_columns(self, header: Sequence[str]) -> bool:
+        names = [name.strip() for name in header]
+        if are_numbers(self.wanted, names):
+            return len(names) > 1
+        return bool(set(names) & set(self.wanted))
+
+    def quote(self, delimiter: str, form: str) -> tuple[str, bool]:
+        """The quote, and whether there is none only because no field of the sample begins with one.
+
+        Raises:
+            BrimfulError: quotes may be text.
+        """
+        reading = self.read(delimiter, '"')
+        if not (reading.quoted or reading.stray):
+            return ("", True) if form == "tsv" else ('"', False)
+        if '\\"' in reading.stray:
+            raise BrimfulError(
+                f"{self.path} has backslashes before quotes, such as {reading.stray!r:.60}: where they are"
+                f" escapes, convert it, {_CONVERTER.format(ord(delimiter))} < {self.path} > NEW.csv;"
+                " --read.quote none keeps quotes and backslashes as text"
+            )
+        if form == "csv" and reading.quoted:
+            return '"', False
+        # Who writes a .tsv with quotes quotes what needs it, or the names of the columns too.
+        if form == "tsv" and reading.needs != bool(reading.stray):
+            return ('"', False) if reading.needs else ("", False)
         raise BrimfulError(
-            f"{path} has {len(header)} columns in its header and {reading.widths[1]} in its rows: write a"
-            " name for each column (in R, col.names = NA or row.names = FALSE)"
+            f"{self.path} has quotes that may be text, such as {reading.stray or reading.quoted!r:.60}:"
+            " --read.quote none keeps them, --read.quote '\"' reads what they enclose"
         )
-    return Dialect(
-        delimiter=delimiter,
-        quote=quote,
-        header=header,
-        skipped=skipped,
-        has_header=has_header,
-        is_open=is_open,
-    )
 
-
-def are_numbers(wanted: Sequence[str], header: Sequence[str]) -> bool:
-    """Whether columns are wanted by number. A header may have numbers for names, as those of pandas."""
-    if not any(map(_is_number, wanted)):
-        return False
-    has_number_names = all(_is_number(name) for name in header if name)
-    return not (has_number_names and set(header) & set(wanted))
-
-
-def _is_number(name: str) -> bool:
-    return name.isascii() and name.isdecimal() and len(name) < 5
-
-
-def _find_delimiter(
-    sample: Sequence[str], form: str, wanted: Sequence[str], quote: str, path: str, complete: bool
-) -> str:
-    """The delimiter with which the header has the columns that are wanted, and all rows are even."""
-    marks = [mark for mark in _DELIMITERS if sample and mark in sample[0]]
-    if form == "tsv" and ("\t" in marks or not marks):
-        return "\t"
-    if not marks:
-        return _ONE_COLUMN
-    quote = quote.removeprefix("none") if quote else '"'
-    readings = {mark: _read(sample, mark, quote, complete) for mark in marks}
-    fitting = [mark for mark in marks if _has_columns(readings[mark].header, wanted)]
-    even = [mark for mark in fitting or marks if readings[mark].is_even]
-    chosen = even or fitting or marks
-    if len(chosen) > 1 and fitting:
-        shown = " or ".join(repr(mark) for mark in chosen)
-        raise BrimfulError(f"{path} can be divided at {shown}: say which with --read.delimiter")
-    return chosen[0]
-
-
-def _has_columns(header: Sequence[str], wanted: Sequence[str]) -> bool:
-    names = [name.strip() for name in header]
-    if are_numbers(wanted, names):
-        return len(names) > 1
-    return bool(set(names) & set(wanted))
-
-
-def _find_quote(
-    sample: Sequence[str], delimiter: str, form: str, path: str, complete: bool
-) -> tuple[str, bool]:
-    """The quote of a file, and whether it has none only because no field of the sample begins with one.
-
-    Raises:
-        BrimfulError: quotes may be text.
-    """
-    reading = _read(sample, delimiter, '"', complete)
-    if not (reading.quoted or reading.stray):
-        return ("", True) if form == "tsv" else ('"', False)
-    if '\\"' in reading.stray:
-        raise BrimfulError(
-            f"{path} has backslashes before quotes, such as {reading.stray!r:.60}: where they are escapes,"
-            f" convert it, {_CONVERTER.format(ord(delimiter))} < {path} > NEW.csv; --read.quote none keeps"
-            " quotes and backslashes as text"
-        )
-    if form == "csv" and reading.quoted:
-        return '"', False
-    # Who writes a .tsv with quotes quotes what needs it, or the names of the columns too.
-    if form == "tsv" and reading.needs and not reading.stray:
-        return '"', False
-    if form == "tsv" and reading.stray and not reading.needs:
-        return "", False
-    example = reading.stray or reading.quoted
-    raise BrimfulError(
-        f"{path} has quotes that may be text, such as {example!r:.60}: --read.quote none keeps them,"
-        " --read.quote '\"' reads what they enclose"
-    )
-
-
-def _refuse_escapes(sample: Sequence[str], delimiter: str, path: str) -> None:
-    """Refuse backslashes beside the missing values of databases: they may be escapes, or text."""
-    edge = f"(?:^|$|{re.escape(delimiter)})"
-    if any(re.search(rf"{edge}\\N{edge}", line) for line in sample):
-        for line in sample:
+    def refuse_escapes(self, delimiter: str) -> None:
+        """Refuse backslashes beside the missing values of databases: they may be escapes, or text."""
+        edge = f"(?:^|$|{re.escape(delimiter)})"
+        if not any(re.search(rf"{edge}\\N{edge}", line) for line in self.lines):
+            return
+        for line in self.lines:
             if other := re.search(r".{,20}\\[^N].{,20}", line):
                 raise BrimfulError(
-                    f"{path} has \\N for missing values, and other backslashes, such as {other[0]!r}: export"
-                    " it as CSV where they are escapes; --read.quote '\"' or none keeps them as text"
+                    f"{self.path} has \\N for missing values, and other backslashes, such as {other[0]!r}:"
+                    " export it as CSV where they are escapes; --read.quote '\"' or none keeps them as text"
                 )
 
+    def refuse_header(self, header: Sequence[str], widths: Sequence[int]) -> None:
+        """Refuse a header in apostrophes, in one piece, or with fewer or more columns than all rows."""
+        if any(f"'{name}'" in header for name in self.wanted):
+            raise BrimfulError(
+                f'{self.path} has apostrophes around the names of columns: --read.quote "\'" reads what they'
+                " enclose"
+            )
+        if len(header) == 1 and header[0] not in self.wanted:
+            words = re.findall(r"\w+", header[0])
+            if any(name in words for name in self.wanted):
+                raise BrimfulError(
+                    f"{self.path} has no delimiter in {header[0]!r:.60}: give --read.delimiter"
+                )
+        if len(widths) > 2 and len(header) not in widths[1:]:
+            raise BrimfulError(
+                f"{self.path} has {len(header)} columns in its header and {widths[1]} in its rows: write a"
+                " name for each column (in R, col.names = NA or row.names = FALSE)"
+            )
 
-def _read(sample: Sequence[str], delimiter: str, quote: str, complete: bool) -> _Reading:
-    widths = [line.count(delimiter) + 1 for line in sample]
-    plain = _Reading(sample[0].split(delimiter), widths)
-    if not quote or not any(quote in line for line in sample):
-        return plain
-    header: list[str] = []
-    widths = []
-    quoted, stray, needs, holds_marks = "", "", False, False
-    fields: list[str] = []
-    for match in _field(delimiter, quote).finditer("\n".join(sample)):
-        body, cut, bare, end = match.groups()
-        if cut is not None:  # the sample ends within a field
-            stray = stray or f"{quote}{cut}" * complete
-            break
-        if body is not None:
-            quoted = quoted or f"{quote}{body}{quote}"
-            needs = needs or quote * 2 in body or not widths
-            holds_marks = holds_marks or delimiter in body or "\n" in body
-        elif bare.lstrip(" ").startswith(quote):
-            stray = stray or bare
-        fields.append(bare if body is None else body.replace(quote * 2, quote))
-        if end != delimiter:
-            header = header or fields
-            widths.append(len(fields))
-            fields = []
-            if not end:
+    def read(self, delimiter: str, quote: str) -> _Reading:
+        """The sample as it reads with a delimiter and a quote; without one if that is empty."""
+        plain_widths = [line.count(delimiter) + 1 for line in self.lines]
+        if not quote or not any(quote in line for line in self.lines):
+            return _Reading(self.lines[0].split(delimiter), plain_widths)
+        header, widths = list[str](), list[int]()
+        quoted, stray, needs, holds_marks = "", "", False, False
+        fields: list[str] = []
+        for match in _field(delimiter, quote).finditer("\n".join(self.lines)):
+            body, cut, bare, end = match.groups()
+            if cut is not None:  # the sample ends within a field
+                stray = stray or f"{quote}{cut}" * self.complete
+                fields.append(cut)
                 break
-    return _Reading(header, widths, quoted, needs or (holds_marks and not plain.is_even), stray)
+            if body is not None:
+                quoted = quoted or f"{quote}{body}{quote}"
+                needs = needs or quote * 2 in body or not widths
+                holds_marks = holds_marks or delimiter in body or "\n" in body
+            elif bare.lstrip(" ").startswith(quote):
+                stray = stray or bare
+            fields.append(bare if body is None else body.replace(quote * 2, quote))
+            if end != delimiter:
+                header = header or fields
+                widths.append(len(fields))
+                fields = []
+                if not end:
+                    break
+        needs = needs or (holds_marks and len(set(plain_widths)) > 1)
+        return _Reading(header or fields, widths or [len(fields)], quoted, needs, stray)
 
 
 def _field(delimiter: str, quote: str) -> re.Pattern[str]:

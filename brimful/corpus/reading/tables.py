@@ -52,8 +52,8 @@ def read_column(span: Span, kind: str, field: str, issues: Counter[str]) -> Iter
     report = Counting(issues)
     require_plain(span.path)
     try:
-        for begin, column in (_parquet if kind == "parquet" else _arrow)(span, field, issues):
-            for number, value in enumerate(_values(plain_column(column), issues), begin):
+        for begin, values in (_parquet if kind == "parquet" else _arrow)(span, field, issues):
+            for number, value in enumerate(values, begin):
                 text = joined(value, report) if isinstance(value, list) else value
                 if text is None:
                     issues[f"records without a text {field!r}"] += 1
@@ -81,8 +81,8 @@ def require_plain(path: str) -> None:
         )
 
 
-def _parquet(span: Span, field: str, issues: Counter[str]) -> Iterator[tuple[int, Any]]:
-    """Parts of the column, each with the number of its first row. A damaged row group costs no other."""
+def _parquet(span: Span, field: str, issues: Counter[str]) -> Iterator[tuple[int, list[Any]]]:
+    """Values of the column in parts, each with the number of its first row; a bad group costs no other."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -98,7 +98,7 @@ def _parquet(span: Span, field: str, issues: Counter[str]) -> Iterator[tuple[int
             try:
                 for batch in table.iter_batches(rows, row_groups=[number], columns=[field]):
                     for part in _parts(batch.column(0)):
-                        yield at, part
+                        yield at, _values(plain_column(part), issues)
                         at += len(part)
             except (pa.ArrowException, OSError) as error:
                 check_machine(error, span.path)
@@ -126,8 +126,8 @@ def column_bytes(group: Any, field: str) -> int:
     return group.total_byte_size
 
 
-def _arrow(span: Span, field: str, issues: Counter[str]) -> Iterator[tuple[int, Any]]:
-    """Parts of the column, each with the number of its first row."""
+def _arrow(span: Span, field: str, issues: Counter[str]) -> Iterator[tuple[int, list[Any]]]:
+    """Values of the column, in parts, each with the number of its first row."""
     import pyarrow as pa
 
     if not os.path.getsize(span.path):
@@ -143,7 +143,7 @@ def _arrow(span: Span, field: str, issues: Counter[str]) -> Iterator[tuple[int, 
     try:
         for batch in batches:
             for part in _parts(batch.column(index)):
-                yield begin, part
+                yield begin, _values(plain_column(part), issues)
                 begin += len(part)
                 held += part.nbytes
                 if held >= HELD_BYTES:
@@ -238,7 +238,8 @@ def _bytes(column: Any) -> Any:
     """The bytes of the texts of a column. Offsets are checked: a wrong one would reach outside of it."""
     import pyarrow as pa
 
-    data = column if _is_binary(column.type) else column.cast(pa.large_binary())
+    kinds = {"string": pa.binary(), "large_string": pa.large_binary(), "string_view": pa.binary_view()}
+    data = column.view(kinds[str(column.type)]) if _is_string(column.type) else column
     data.validate(full=True)
     return data
 

@@ -86,7 +86,7 @@ def read_by_auto_tokenizer(folder: Path, vocabulary: Path | None = None) -> tupl
     Raises:
         BrimfulError: transformers is missing or cannot read the folder, or its tokenizer has no backend.
     """
-    require(f"{folder}: to build the tokenizer of its class, once,", "transformers")
+    require(f"the tokenizer of {folder}, which its class builds anew,", "transformers")
     contents = _contents(folder, vocabulary)
     names = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
     versions = {name: version(name) for name in ("transformers", "tokenizers")}

@@ -66,23 +66,17 @@ def read_folder(folder: Path, given: Path | None = None) -> FolderTokenizer:
             f"{folder / CONFIG} names code of its own for the tokenizer (auto_map), which Brimful never runs;"
             " take a model whose tokenizer needs none"
         )
-    is_vocabulary = given is not None and (given.suffix != ".json" or given.name == "vocab.json")
-    if not is_vocabulary:
-        file = given or folder / TOKENIZER
-        if given is not None or (file.is_file() and _is_backend(folder, config)):
-            tokenizer = read_json(file)
-            if given is not None or not _adds_tokens(folder, config, tokenizer):
-                return _as_it_is(tokenizer, folder, config)
+    if given is not None and given.suffix == ".json" and given.name != "vocab.json":
+        return _as_it_is(_read_json(given), folder, config)
+    if given is None and (folder / TOKENIZER).is_file() and _is_backend(folder, config):
+        tokenizer = _read_json(folder / TOKENIZER)
+        if not _adds_tokens(folder, config, tokenizer):
+            return _as_it_is(tokenizer, folder, config)
     text, facts = read_by_auto_tokenizer(folder, given)
     return _converted(text, facts, folder, given or folder)
 
 
-def read_json(file: Path) -> "Tokenizer":
-    """A tokenizer.json as `tokenizers` reads it.
-
-    Raises:
-        BrimfulError: it cannot be read.
-    """
+def _read_json(file: Path) -> "Tokenizer":
     try:
         return _parsed(file.read_text(encoding="utf-8-sig"), file)
     except OSError as error:

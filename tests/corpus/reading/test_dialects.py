@@ -1,5 +1,6 @@
 """Delimited files as other programs write them, against the csv module with the writer's own dialect."""
 
+import contextlib
 import csv
 import io
 import json
@@ -97,7 +98,7 @@ def test_files_of_other_programs(suffix: str, written: str, expected: list[str],
         ('n, text\n1, "a"\n', "may be text", {"quote": "none"}, [' "a"']),
         ("n,text\n1,\\N\n2,C:\\new\n", r"other backslashes", {"quote": "none"}, ["C:\\new"]),
         ("text;b,text\nx;y,z\n", "divided at ',' or ';'", {"delimiter": ";"}, ["x"]),
-        ("n:text\n1:a, b\n", "no text in a field", {"delimiter": ":"}, ["a, b"]),
+        ("n:text\n1:a, b\n", "no delimiter in 'n:text'", {"delimiter": ":"}, ["a, b"]),
         ('"text"\t"n"\n"1"\t"a"\t5\n"2"\t"b"\t6\n', "2 columns in its header and 3", {}, []),
         ("text,n\na,1,\nb,2,\n", "2 columns in its header and 3", {}, []),
     ],
@@ -109,6 +110,26 @@ def test_what_is_in_doubt_is_refused_with_the_option(
         read(tmp_path / "a.csv", written)
     if options:
         assert read(tmp_path / "a.csv", written, **options)[0] == expected
+
+
+@pytest.mark.parametrize(
+    "options", [{"delimiter": "::"}, {"delimiter": "\n"}, {"quote": "''"}, {"delimiter": '"', "quote": '"'}]
+)
+def test_options_that_divide_nothing_are_refused(options: dict[str, str]) -> None:
+    with pytest.raises(BrimfulError, match="read"):
+        ReadConfig(**options)
+
+
+@given(
+    data=st.text(st.sampled_from('ab1",;|\t\n\r \\N'), max_size=40),
+    suffix=st.sampled_from([".csv", ".tsv", ".txt"]),
+    options=st.sampled_from([{}, {"quote": '"'}, {"quote": "none"}, {"delimiter": ";"}]),
+    field=st.sampled_from(["a", "1", "2"]),
+)
+def test_any_file_is_read_or_refused(data: str, suffix: str, options: dict[str, str], field: str) -> None:
+    with tempfile.TemporaryDirectory() as folder, contextlib.suppress(BrimfulError):
+        found, _ = read(Path(folder, f"a{suffix}"), data, field=field, **options)
+        assert all(isinstance(text, str) for text in found)
 
 
 def test_escaped_quotes_are_refused_with_a_converter(tmp_path: Path) -> None:

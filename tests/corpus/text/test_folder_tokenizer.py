@@ -184,15 +184,6 @@ def test_capitals_that_can_never_occur_are_warned_of_once(tmp_path: Path, capsys
     assert not warnings(capsys)
 
 
-def test_a_byte_order_mark_and_line_ends_of_windows_belong_to_no_piece(tmp_path: Path) -> None:
-    plain = load(folder_of(tmp_path / "plain"))
-    folder = folder_of(tmp_path / "marked", tokenizer_config={"do_lower_case": True})
-    (folder / "vocab.txt").write_bytes(b"\xef\xbb\xbf" + "\r\n".join(PIECES).encode() + b"\r\n")
-    settings = folder / "tokenizer_config.json"
-    settings.write_bytes(b"\xef\xbb\xbf" + settings.read_bytes())
-    assert tokenizer_hash(load(folder)) == tokenizer_hash(plain)
-
-
 @pytest.mark.parametrize("text", ["很好 [MASK] 很好 [SEP] 好", "[CLS]the[PAD]", "x[MASK]", "[UNK]"])
 def test_a_marker_in_a_text_is_text(tmp_path: Path, text: str) -> None:
     loaded = load(folder_of(tmp_path))
@@ -388,7 +379,10 @@ def test_without_transformers_what_brimful_writes_is_read_and_others_name_the_ex
     monkeypatch.setattr("brimful.base.extras.find_spec", lambda name: None)
     for path in (tmp_path / "saved", tmp_path / "bare.json"):
         assert tokenizer_hash(load(path)) == tokenizer_hash(loaded)
-    with pytest.raises(BrimfulError, match=r"bert: .*needs transformers: pip install 'brimful\[hf\]'"):
+    with pytest.raises(
+        BrimfulError,
+        match=r"bert, which its class builds anew, needs transformers: pip install 'brimful\[hf\]'",
+    ):
         load(folder)
     config = json.loads((tmp_path / "saved" / "tokenizer_config.json").read_text())
     (tmp_path / "saved" / "tokenizer_config.json").write_text(json.dumps({**config, "bos_token": "[NEW]"}))
