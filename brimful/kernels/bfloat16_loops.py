@@ -330,8 +330,8 @@ def copy(tensors: tuple, places: np.ndarray, matrices: np.ndarray, to_matrices: 
 def softmax(scores: np.ndarray, places: np.ndarray, scale: np.float32, normalizer: np.ndarray) -> None:
     """Replace scores by probabilities, nearly 0 for padding, and write the logarithms of the normalizers.
 
-    Whole rows are computed: a number of columns that is no multiple of `short_attention.STEP` would leave a
-    slow rest.
+    Whole rows are computed: a number of columns that is no multiple of `short_attention.STEP` would leave
+    slow rests.
 
     Args:
         scores: bfloat16 (matrices, queries, keys), changed.
