@@ -2,7 +2,7 @@
 
 A product for the heads of one sequence of 100 tokens takes 10 microseconds; its call takes 20 more. So the
 heads of all sequences are copied into groups of matrices of the same length, a multiple of `STEP`. Each
-product is one call for a group, and compiled loops (short_attention_loops.py) do the rest.
+product is one call for a group, and compiled loops (bfloat16_loops.py) do the rest.
 
 A matrix has the same result in any group, to the last bit: oneDNN computes each alone, in an order that
 depends on its shape (checked with AMX, avx512_bf16, avx512 and avx2). Backward has the scores transposed,
@@ -26,7 +26,7 @@ STEP = 32
 GROUP = 4 << 20
 """Bytes of the matrices of a group in backward."""
 
-FEWEST = 16
+MIN_MATRICES = 16
 """Matrices below which a group is not divided among threads: each product has a call."""
 
 TOGETHER = 4
@@ -73,7 +73,7 @@ def groups(sequences: Iterable[tuple[int, int]], heads: int, head_dim: int) -> l
         count = len(same) * heads
         needed = -(-count // max(1, GROUP // (2 * width * (2 * width + 4 * head_dim))))
         fair = -(-needed // workers()) * workers()
-        each = _rounded(-(-count // max(needed, min(fair, count // FEWEST))))
+        each = _rounded(-(-count // max(needed, min(fair, count // MIN_MATRICES))))
         found += [
             (width, head_dim, places.reshape(-1, 3)[first : first + each]) for first in range(0, count, each)
         ]
@@ -100,7 +100,7 @@ def forward(
         inputs: q, k, v.
         normalizer: float32 (heads, T), written.
     """
-    from brimful.kernels.short_attention_loops import copy, softmax
+    from brimful.kernels.bfloat16_loops import copy, softmax
 
     count = _rounded(len(places))
     matrices = np.empty((3, count, width, head_dim), np.int16)
@@ -129,7 +129,7 @@ def backward(
         inputs: k, q, v, and the gradient of the output.
         gradients: of q, v and k.
     """
-    from brimful.kernels.short_attention_loops import copy, softmax_backward
+    from brimful.kernels.bfloat16_loops import copy, softmax_backward
 
     count = _rounded(len(places))
     matrices = np.empty((4, count, width, head_dim), np.int16)

@@ -27,8 +27,7 @@ from brimful.model.heads import SequenceHead
 from brimful.runs.directory import model_files
 from brimful.runs.folder import RunFolder
 from brimful.runs.job import Job, RunPlan, Summary
-from brimful.stages.held_out_rows import FILE, HeldOut
-from brimful.stages.run_tables import named_tables
+from brimful.stages.run_tables import FILE, HeldOut, named_tables
 from brimful.stages.task_options import FinetuneConfig, with_absolute_paths
 from brimful.stages.task_trainings import (
     FEWEST,

@@ -15,8 +15,7 @@ from brimful.model.heads import SequenceHead
 from brimful.objectives.imitation import TEACHER
 from brimful.runs.directory import CONFIG, model_files
 from brimful.stages.distil_options import DistilConfig
-from brimful.stages.held_out_rows import FILE, HeldOut
-from brimful.stages.run_tables import held_out_of, named_tables, table_options, tables_of
+from brimful.stages.run_tables import FILE, HeldOut, held_out_of, named_tables, table_options, tables_of
 from brimful.stages.students import ModelTeacher, StudentStart, load_teacher
 from brimful.stages.task_options import finetuning_of
 from brimful.tables.layouts import find_layout

@@ -142,6 +142,8 @@ def _sentences(path: Path, layout: _Layout) -> Iterator[Sentence]:
                 f"{path} is WebAnno TSV: export it as CoNLL 2003 from INCEpTION or WebAnno, or convert it as"
                 " docs/data-forms.md shows"
             )
+        if number == 1 and line.startswith('{"'):
+            raise BrimfulError(f"{path} holds JSON, not columns of words and tags: name it .jsonl")
         if not line.strip(" \t") or line.startswith(_DOCUMENT):
             if sentence.words:
                 yield sentence

@@ -16,8 +16,7 @@ from brimful.commands.finetune import finetune
 from brimful.hf.folders import load_pretrained, save_model
 from brimful.hf.model_folder import ModelFolder
 from brimful.reports.load import load_runs
-from brimful.stages.held_out_rows import FILE, read_held_out
-from brimful.stages.run_tables import named_tables, tables_of_run
+from brimful.stages.run_tables import FILE, named_tables, read_held_out, tables_of_run
 from brimful.stages.task_options import FinetuneConfig
 from brimful.stages.task_trainings import load_data
 from brimful.tables.table_files import read_file

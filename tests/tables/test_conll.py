@@ -242,6 +242,7 @@ def test_a_text_of_digits_in_a_file_of_characters_is_joined(tmp_path: Path):
         ("a O\n", {"text": "3"}, "line 1 has 2 columns; expected 3, as --columns says"),
         ("a O\n", {"text": "word"}, "columns of CoNLL files have numbers from 1, not the name 'word'"),
         ("a\tO\n\tO\n", {}, "line 2 has a tag and no word"),
+        ('{"text": "a", "spans": []}\n', {}, "holds JSON, not columns of words and tags: name it .jsonl"),
     ],
 )
 def test_lines_that_break_the_layout_are_refused(

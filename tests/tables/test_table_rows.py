@@ -1,5 +1,6 @@
 """Rows of tables: the types that pyarrow reads, and what `predict` writes is read back."""
 
+import json
 import re
 import tempfile
 from collections import Counter
@@ -17,6 +18,7 @@ from brimful.base.errors import BrimfulError
 from brimful.corpus.reading.inputs import Span
 from brimful.corpus.reading.read import ReadConfig, read_documents
 from brimful.tables.file_rows import rows_of_file
+from brimful.tables.layouts import LAYOUTS, Columns, FileLayout
 from brimful.tables.table_files import read_table
 from brimful.tasks.output import FORMATS
 from builders.tables import write_rows
@@ -92,6 +94,19 @@ def test_run_ends_are_values(tmp_path: Path) -> None:
 def test_labels_of_every_type(labels: list, expected: list[str], tmp_path: Path) -> None:
     write(tmp_path / "a.parquet", pa.table({"text": ["a", "b", "c"], "label": labels}))
     assert read_table(tmp_path / "a.parquet", labelled=True).labels == expected
+
+
+def test_classes_keep_their_numbers_where_a_layout_counts_them(tmp_path: Path) -> None:
+    """Hugging Face's copy of SST-2 calls them negative and positive, GLUE 0 and 1."""
+    features = {"label": {"names": ["negative", "positive"], "_type": "ClassLabel"}}
+    table = pa.table({"sentence": ["a", "b"], "label": [1, 0]})
+    described = {"huggingface": json.dumps({"info": {"features": features}})}
+    write(tmp_path / "a.parquet", table.replace_schema_metadata(described))
+    for layout, labels in (
+        (LAYOUTS["glue/sst-2"], ["1", "0"]),
+        (FileLayout(columns=Columns(text="sentence")), ["positive", "negative"]),
+    ):
+        assert read_table(tmp_path / "a.parquet", labelled=True, layout=layout).labels == labels
 
 
 @pytest.mark.parametrize(

@@ -233,12 +233,18 @@ class _Sample:
                 )
 
     def refuse_header(self, header: Sequence[str], widths: Sequence[int]) -> None:
-        """Refuse a header in apostrophes, and one that is narrower or wider than all rows."""
+        """Refuse a header in apostrophes, in one piece, or with fewer or more columns than all rows."""
         if any(f"'{name}'" in header for name in self.wanted):
             raise BrimfulError(
                 f'{self.path} has apostrophes around the names of columns: --read.quote "\'" reads what they'
                 " enclose"
             )
+        if len(header) == 1 and header[0] not in self.wanted:
+            words = re.findall(r"\w+", header[0])
+            if any(name in words for name in self.wanted):
+                raise BrimfulError(
+                    f"{self.path} has no delimiter in {header[0]!r:.60}: give --read.delimiter"
+                )
         if len(widths) > 2 and len(header) not in widths[1:]:
             raise BrimfulError(
                 f"{self.path} has {len(header)} columns in its header and {widths[1]} in its rows: write a"
