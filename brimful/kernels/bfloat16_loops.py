@@ -15,7 +15,7 @@ from numba.extending import intrinsic
 
 from brimful.base.compiled import compiled, compiled_floats, compiled_fused
 
-LEAST = np.float32(-80.0)
+MIN_EXPONENT = np.float32(-80.0)
 """2 ** it is no probability that counts; products with it are normal numbers, which CPUs multiply faster."""
 LOG2_E = np.float32(1.4426950408889634)
 _TO_INTEGER = np.float32(12582912.0)
@@ -31,7 +31,7 @@ _TAIL = tuple(
 relative error below 5e-6 for 0 <= t <= 11."""
 _DENSITY = np.float32(0.3989422804014327)
 """1 / sqrt(2 * pi)."""
-_FAR = np.float32(20.0)
+_LARGEST_INPUT = np.float32(20.0)
 """Where x is cut off before it is multiplied by a power that is never 0."""
 _LN_2 = np.float32(0.6931471805599453)
 _LARGEST_EXPONENT = np.float32(100.0)
@@ -86,12 +86,12 @@ def gelu_and_slope(x: np.float32) -> tuple[np.float32, np.float32]:
     A table would be exact, but with it the gate's gradients take 2.6 times as long.
     """
     exponent = x * x * (np.float32(-0.5) * LOG2_E)
-    power = exp2(LEAST if exponent < LEAST else exponent)
+    power = exp2(MIN_EXPONENT if exponent < MIN_EXPONENT else exponent)
     u = np.float32(1.0) / (np.float32(1.0) + _NORMAL * abs(x))
     tail = ((((_TAIL[5] * u + _TAIL[4]) * u + _TAIL[3]) * u + _TAIL[2]) * u + _TAIL[1]) * u + _TAIL[0]
     tail = tail * u * power
     below = tail if x < 0 else np.float32(1.0) - tail
-    near = min(max(x, -_FAR), _FAR)
+    near = min(max(x, -_LARGEST_INPUT), _LARGEST_INPUT)
     return x * below, below + near * power * _DENSITY
 
 
@@ -330,8 +330,8 @@ def copy(tensors: tuple, places: np.ndarray, matrices: np.ndarray, to_matrices: 
 def softmax(scores: np.ndarray, places: np.ndarray, scale: np.float32, normalizer: np.ndarray) -> None:
     """Replace scores by probabilities, nearly 0 for padding, and write the logarithms of the normalizers.
 
-    Whole rows are computed: a number of columns that is no multiple of `short_attention.STEP` would leave slow
-    rests.
+    Whole rows are computed: a number of columns that is no multiple of `short_attention.STEP` would leave
+    slow rests.
 
     Args:
         scores: bfloat16 (matrices, queries, keys), changed.
@@ -359,7 +359,7 @@ def softmax(scores: np.ndarray, places: np.ndarray, scale: np.float32, normalize
             total = np.float32(0.0)
             for key in range(width):
                 x = widen(row[key]) * power_scale - top
-                power = exp2(LEAST if x < LEAST else x)
+                power = exp2(MIN_EXPONENT if x < MIN_EXPONENT else x)
                 total += power
                 powers[key] = power
             factor = np.float32(1.0) / total
@@ -370,7 +370,7 @@ def softmax(scores: np.ndarray, places: np.ndarray, scale: np.float32, normalize
 
 @compiled_fused
 def _power(x: np.float32) -> np.float32:
-    x = LEAST if x < LEAST else x  # NaN stays
+    x = MIN_EXPONENT if x < MIN_EXPONENT else x  # NaN stays
     return exp2(_LARGEST_EXPONENT if x > _LARGEST_EXPONENT else x)
 
 

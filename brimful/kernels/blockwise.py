@@ -1,7 +1,7 @@
 """Exact attention of packed sequences, each with the faster kernel for its length.
 
     fused      ATen's CPU flash attention (Dao et al. 2022): float32 and float64, without window and dropout;
-               in 16 bits the forward pass up to SHORT tokens, where it is not grouped
+               in 16 bits the forward pass up to FUSED_TOKENS tokens, where it is not grouped
     grouped    many sequences at a time (short_attention.py): bfloat16 on a CPU up to GROUPED tokens, without
                window and dropout
     explicit   matrix product, softmax, matrix product: everything else
@@ -29,7 +29,7 @@ from brimful.kernels.short_attention import TensorRows, groups
 GROUPED = 512
 """The longest sequence that is computed in a group with others, in bfloat16 on a CPU."""
 
-SHORT = 96
+FUSED_TOKENS = 96
 """The longest sequence whose 16-bit forward pass is fused."""
 
 SCORES = 2 << 20
@@ -41,7 +41,7 @@ QUERIES = 512
 WINDOWED_QUERIES = 256
 """The most queries in a tile where a window hides most keys: fewer queries waste fewer scores."""
 
-LONG = 512
+ONE_JOB_TOKENS = 512
 """Longer sequences are split into several jobs."""
 
 _fused_forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
@@ -57,7 +57,7 @@ def _is_fused(q: Tensor, reach: int, rate: float, *, backward: bool) -> bool:
     """Whether the fused kernel computes a sequence with queries (heads, length, head_dim)."""
     if q.device.type != "cpu" or rate or _hides(reach, q.shape[1]):
         return False
-    return q.element_size() >= 4 or (q.shape[1] <= SHORT and not backward)
+    return q.element_size() >= 4 or (q.shape[1] <= FUSED_TOKENS and not backward)
 
 
 def _as_fused(tensor: Tensor) -> Tensor:
@@ -130,7 +130,7 @@ def _jobs(
         if token in grouped:
             continue
         heads, length = views[0].shape[:2]
-        each = heads if length <= LONG else -(-heads // workers())
+        each = heads if length <= ONE_JOB_TOKENS else -(-heads // workers())
         for head in range(0, heads, each):
             yield token, head, *(view[head : head + each] for view in views)
 
@@ -148,7 +148,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, window: int | No
 def _is_plain(qkv: Sequence[Tensor], longest: int, reach: int, rate: float) -> bool:
     """Whether `_fused_attention` computes it: float32 on a CPU, each sequence in one job, without options."""
     fits = all(x.dtype == torch.float32 and x.device.type == "cpu" and x.stride(-1) == 1 for x in qkv)
-    return fits and longest <= LONG and not rate and not _hides(reach, longest)
+    return fits and longest <= ONE_JOB_TOKENS and not rate and not _hides(reach, longest)
 
 
 def _fused_attention(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from brimful.base.compiled import compiled, compiled_floats
-from brimful.kernels.bfloat16_loops import LEAST, LOG2_E, as_float, exp2, narrow, widen
+from brimful.kernels.bfloat16_loops import LOG2_E, MIN_EXPONENT, as_float, exp2, narrow, widen
 
 
 @compiled
@@ -59,7 +59,7 @@ def score_gradients(
         total = np.float32(0.0)
         for column in range(columns):
             x = (powers[column] - top) * LOG2_E
-            power = exp2(LEAST if x < LEAST else x)  # NaN stays
+            power = exp2(MIN_EXPONENT if x < MIN_EXPONENT else x)  # NaN stays
             powers[column] = power
             total += power
         loss = top + np.log(total) - own

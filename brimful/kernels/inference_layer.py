@@ -45,7 +45,7 @@ shape, some 100 kB."""
 FEW_ROWS = 256
 """Rows of a product in float32 from which on it is torch's, where oneDNN is no faster at large ones."""
 
-FEWEST = 4096
+MIN_TOKENS = 4096
 """Tokens in a run in bfloat16 below which laying out the weights would cost what it gains."""
 
 LOADING = 1 << 14
@@ -187,7 +187,7 @@ class LaidOut:
         if id(linear) not in self.weights:
             copy = linear.weight.detach().to(self.dtype)
             if self.copies:
-                copy = torch.ops.mkldnn._reorder_linear_weight(copy, FEWEST)
+                copy = torch.ops.mkldnn._reorder_linear_weight(copy, MIN_TOKENS)
             self.weights[id(linear)] = linear, copy  # the module too, so that no other one gets its id
         return self.weights[id(linear)][1]
 
@@ -289,7 +289,7 @@ def products(device: torch.device, tokens: int | None, precision: InferencePreci
     if precision == "int8":
         return LaidOut(torch.float32 if is_wide() else torch.bfloat16, integers=True)
     if precision == "bf16":
-        return LaidOut(copies=tokens is None or tokens >= FEWEST)
+        return LaidOut(copies=tokens is None or tokens >= MIN_TOKENS)
     return LaidOut(torch.float32, copies=has_onednn_on_amd() if tokens is None else onednn_is_faster())
 
 

@@ -41,11 +41,11 @@ GROUP_ON_DEVICE = 512 << 20
 """Elsewhere: bytes of scores in float32 in memory at a time. Their 16-bit gradients take half as many. (Its
 effect on a GPU's speed has not been measured.)"""
 
-SMALL = 32 << 20
+PLAIN_BYTES = 32 << 20
 """Below this many bytes of scores in float32 the plain form is used: with two CPU threads it is faster up to
 about 600 x 8,000 scores, and slower at 600 x 30,000."""
 
-SMALL_FOR_LOOPS = 4 << 20
+PLAIN_BYTES_WITH_LOOPS = 4 << 20
 """The same in bfloat16 on a CPU, whose loops are faster from about 300 x 4,096 scores on (AMX)."""
 
 TILE = 2 << 20
@@ -54,7 +54,7 @@ TILE = 2 << 20
 ALIGNMENT = 64
 """Not on a CPU: rows of a group and columns of its scores are a multiple of this."""
 
-LEAST = 256
+MIN_ROWS = 256
 """The fewest rows of a group and columns of a tile: thinner matrix products are slow."""
 
 Gradients = tuple[Tensor, Tensor, Tensor]
@@ -63,7 +63,7 @@ Gradients = tuple[Tensor, Tensor, Tensor]
 def applies(hidden: Tensor, weight: Tensor, labels: Tensor) -> bool:
     """Whether there are enough scores; the plain form is faster for few."""
     loops = bfloat16.applies(hidden) or bfloat16.autocasts(hidden)
-    return len(labels) * len(weight) * 4 >= (SMALL_FOR_LOOPS if loops else SMALL)
+    return len(labels) * len(weight) * 4 >= (PLAIN_BYTES_WITH_LOOPS if loops else PLAIN_BYTES)
 
 
 def sum_and_hits(
@@ -270,7 +270,7 @@ def _accumulate_by_loops(
     matrix = weight.to(hidden.dtype)
     shift = d_hidden.new_zeros(len(weight)) if bias is None else bias.to(d_hidden.dtype)
     write = d_hidden.numel() > 0
-    most = max(LEAST, GROUP // (len(weight) * hidden.element_size()) // STEP * STEP)
+    most = max(MIN_ROWS, GROUP // (len(weight) * hidden.element_size()) // STEP * STEP)
     for start in range(0, len(hidden), most):
         rows = slice(start, start + most)
         h, scale = hidden[rows], weights[rows]
@@ -409,9 +409,9 @@ def _accumulate_group(
 
 
 def _slices(size: int, most: int, threads: int = 1) -> Iterator[slice]:
-    """Slices of nearly equal length that cover `size`: at most max(`most`, LEAST) long, and a multiple of
+    """Slices of nearly equal length that cover `size`: at most max(`most`, MIN_ROWS) long, and a multiple of
     `threads` in number."""
-    count = max(1, -(-size // (max(most, LEAST) * threads))) * threads
+    count = max(1, -(-size // (max(most, MIN_ROWS) * threads))) * threads
     each = max(1, -(-size // count))
     return (slice(start, min(start + each, size)) for start in range(0, size, each))
 

@@ -26,7 +26,7 @@ STEP = 32
 GROUP = 4 << 20
 """Bytes of the matrices of a group in backward."""
 
-FEWEST = 16
+MIN_MATRICES = 16
 """Matrices below which a group is not divided among threads: each product has a call."""
 
 TOGETHER = 4
@@ -73,7 +73,7 @@ def groups(sequences: Iterable[tuple[int, int]], heads: int, head_dim: int) -> l
         count = len(same) * heads
         needed = -(-count // max(1, GROUP // (2 * width * (2 * width + 4 * head_dim))))
         fair = -(-needed // workers()) * workers()
-        each = _rounded(-(-count // max(needed, min(fair, count // FEWEST))))
+        each = _rounded(-(-count // max(needed, min(fair, count // MIN_MATRICES))))
         found += [
             (width, head_dim, places.reshape(-1, 3)[first : first + each]) for first in range(0, count, each)
         ]

@@ -185,7 +185,7 @@ def _line_values(path: Path, report: Refusing) -> Iterator[tuple[int, Any]]:
 def _records(path: Path, wanted: Sequence[str]) -> NumberedRows:
     """Of a file that is JSON as a whole."""
     report = Refusing(path, PLACES[".json"])
-    for number, record in json_records(text_lines(path), wanted, report):
+    for number, record in json_records(str(path), text_lines(path), wanted, report):
         check_characters(record, f"{path}, {PLACES['.json']} {number}")
         yield number, {wanted[0]: record} if isinstance(record, str) else record
 

@@ -36,7 +36,7 @@ from brimful.train.data_parallel import DataParallel
 
 R = TypeVar("R")
 
-MOST = 32 << 20
+FLAT_BYTES = 32 << 20
 """Bytes of a flat tensor, unless a single parameter is larger."""
 ALIGNMENT = 64
 """Each gradient begins at a multiple of this many numbers, for kernels that read several at a time."""
@@ -74,7 +74,7 @@ def flatten(parameters: Sequence[nn.Parameter]) -> list[Flat]:
     groups: list[list[nn.Parameter]] = []
     for parameter in reversed(parameters):
         same = groups and groups[-1][0].dtype == parameter.dtype
-        if not same or sum(each.nbytes for each in groups[-1]) + parameter.nbytes > MOST:
+        if not same or sum(each.nbytes for each in groups[-1]) + parameter.nbytes > FLAT_BYTES:
             groups.append([])
         groups[-1].append(parameter)
     return [_flat(group) for group in groups]

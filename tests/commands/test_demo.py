@@ -82,7 +82,7 @@ needs_reviews = pytest.mark.skipif(
 
 @needs_reviews
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(3600)
 def test_an_interrupted_demo_goes_on_to_the_same_results(tmp_path: Path) -> None:
     """Stopped by a signal in the pretraining, then by Ctrl-C in the distillation: what is done stays done,
     and the same command goes on."""

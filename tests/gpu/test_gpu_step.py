@@ -20,7 +20,7 @@ from torch._dynamo.utils import counters
 from brimful.base.errors import BrimfulError
 from brimful.base.types import IGNORED
 from brimful.data.batch import PackedBatch, pack
-from brimful.kernels.linear_cross_entropy import SMALL
+from brimful.kernels.linear_cross_entropy import PLAIN_BYTES
 from brimful.model.attention import Layout, choose_backend
 from brimful.model.cross_entropy import linear_cross_entropy
 from brimful.model.encoder import Encoder
@@ -135,7 +135,7 @@ def test_cuda_graphs_of_one_compilation_serve_an_epoch(architecture, backend, vo
             assert float((p.grad - expected.grad).norm()) <= bound
         graphs = graphs or counters["stats"]["unique_graphs"]
     assert counters["stats"]["unique_graphs"] == graphs  # with flex: also of its masks, and of eager's kernel
-    in_groups = PREDICTIONS * vocabulary * 4 > SMALL  # the cross-entropy is compiled for itself
+    in_groups = PREDICTIONS * vocabulary * 4 > PLAIN_BYTES  # the cross-entropy is compiled for itself
     assert backend == "flex" or graphs == 1 + in_groups
     assert counters["inductor"]["cudagraph_skips"] == 0
 

@@ -51,7 +51,7 @@ def examples(seed: int) -> Examples:
 
 @pytest.fixture(autouse=True)
 def short_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inference_layer, "FEWEST", 128)
+    monkeypatch.setattr(inference_layer, "MIN_TOKENS", 128)
 
 
 def distances(found: np.ndarray, wanted: np.ndarray) -> np.ndarray:

@@ -42,7 +42,7 @@ def pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Groups of 16 rows and tiles of 16 columns, so that toy sizes have several of both."""
     for name in ("GROUP", "TILE"):
         monkeypatch.setattr(module, name, 1)
-    monkeypatch.setattr(module, "LEAST", 16)
+    monkeypatch.setattr(module, "MIN_ROWS", 16)
 
 
 def case(m: int, v: int, d: int, dtype: torch.dtype = torch.float64, *, bias: bool = True) -> Case:

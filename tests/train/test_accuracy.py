@@ -25,7 +25,7 @@ from builders.training import RUNTIME, trainer_of
 def tiles(monkeypatch):
     """Groups of 16 rows and tiles of 16 columns."""
     never_small(monkeypatch)
-    monkeypatch.setattr(module, "LEAST", 16)
+    monkeypatch.setattr(module, "MIN_ROWS", 16)
     for name in ("GROUP", "TILE"):
         monkeypatch.setattr(module, name, 1)
 

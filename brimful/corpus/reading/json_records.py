@@ -1,20 +1,22 @@
-"""Records of JSON in its usual forms (docs/prepare.md): lines, arrays, objects one after another, the one
-list of records in an object, columns of `datasets` and pandas, SQuAD's paragraphs."""
+"""Records of JSON (docs/prepare.md): lines, arrays, the list of records in an object, SQuAD's paragraphs."""
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any
 
 from brimful.base.console import visible
+from brimful.base.errors import BrimfulError
 from brimful.corpus.reading.faults import CUT_JSON, NOT_JSON, NOT_RECORD, REPEATED, Report
 
-# A value of more characters is no record; a file in which records are not found one by one is held whole.
-LONGEST = 1 << 28
-_READ_CHARACTERS = 1 << 16
-# White space, byte order marks, and the mark before each value of a JSON text sequence.
-_SPACES = re.compile("[ \t\n\r\ufeff\x1e]*")
+# An array is read in pieces of so many characters; an element of more is no record.
+_LEAST_CHARACTERS = 1 << 16
+_MOST_CHARACTERS = 1 << 28
+# White space, byte order marks, and what stands between the elements of an array.
+_BETWEEN_ELEMENTS = re.compile("[ \t\n\r\ufeff,]*")
+_AROUND = " \t\n\r\ufeff\x1e"
 
 
 class _Repeated(dict[str, Any]):
@@ -26,17 +28,11 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found if len(found) == len(pairs) else _Repeated(found)
 
 
-def _number(digits: str) -> int | float:
-    return int(digits) if len(digits) < 4000 else float(digits)
+_DECODER = json.JSONDecoder(object_pairs_hook=_object)
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_int=_number)
-
-
-def what_is_wrong(error: Exception, text: str) -> str:
+def _what_is_wrong(error: Exception, text: str) -> str:
     """Why a text is not JSON, in words of our own."""
-    if isinstance(error, RecursionError):
-        return "is not JSON: it is nested too deeply"
     if isinstance(error, json.JSONDecodeError):
         rest = visible(text[error.pos : error.pos + 20].split("\n")[0])
         return f"is not JSON from {rest!r} on" if rest else "is not JSON: it ends too early"
@@ -48,7 +44,7 @@ def json_line(line: str, number: int, report: Report) -> Any:
     try:
         return _DECODER.decode(line)
     except (ValueError, RecursionError) as error:
-        report.lose(NOT_JSON, number, what_is_wrong(error, line))
+        report.lose(NOT_JSON, number, _what_is_wrong(error, line))
         return None
 
 
@@ -59,16 +55,27 @@ def check_keys(value: Any, number: int, report: Report) -> None:
 
 
 def json_records(
-    chunks: Iterator[str], wanted: Sequence[str], report: Report
+    path: str, chunks: Iterator[str], wanted: Sequence[str], report: Report
 ) -> Iterator[tuple[int, dict[str, Any] | str]]:
-    """The records of a file, numbered from 1.
+    """The records of a file, numbered from 1. Of an array, one record at a time is held in memory.
 
     Args:
         chunks: the file's text.
         wanted: the names of columns that are looked for.
+
+    Raises:
+        BrimfulError: it holds several values, or columns instead of records.
     """
     named = Named(wanted)
-    for number, row in enumerate(_rows(_values(_Text(chunks), report), wanted, report), 1):
+    head = ""
+    while not head and (chunk := next(chunks, "")):
+        head = chunk.lstrip(_AROUND)
+    if head.startswith("["):
+        values = _elements(chain([head], chunks), report)
+    else:
+        values = iter(_rows_of_object(path, _whole(path, head + "".join(chunks), report), wanted, report))
+    rows = chain.from_iterable(_paragraphs(value, wanted) for value in values)
+    for number, row in enumerate(rows, 1):
         record = named.record(row, number, report)
         if record is not None:
             yield number, record
@@ -86,21 +93,7 @@ class Named:
     def record(self, row: Any, number: int, report: Report) -> dict[str, Any] | str | None:
         """The record that a row of JSON is; None if it is a header, null or lost."""
         if isinstance(row, list):
-            if self._header is None:
-                is_header = all(isinstance(name, str) for name in row) and bool({*row} & {*self._wanted})
-                self._header = row if is_header else []
-                if is_header:
-                    return None
-            if self._header:
-                return dict(zip(self._header, row, strict=False))
-            if row and all(isinstance(each, str) for each in row):
-                if not self._numbers:
-                    report.note("has lists of sentences, joined by line ends")
-                    return "\n".join(row)
-                if len(row) > len(self._numbers):
-                    columns = " and ".join(self._numbers)
-                    report.note(f"has lists of texts, of which only column {columns} is read")
-            return {str(place): each for place, each in enumerate(row, 1)}
+            return self._record_of_list(row, report)
         if isinstance(row, dict):
             check_keys(row, number, report)
             return row
@@ -110,50 +103,51 @@ class Named:
             report.lose(NOT_RECORD, number, f"must be a JSON object, not {json.dumps(row)[:40]}")
         return None
 
+    def _record_of_list(self, row: list[Any], report: Report) -> dict[str, Any] | str | None:
+        are_texts = bool(row) and _is_list_of(row, str)
+        if self._header is None:
+            is_header = are_texts and not {*row}.isdisjoint(self._wanted)
+            self._header = row if is_header else []
+            if is_header:
+                return None
+        if self._header:
+            return dict(zip(self._header, row, strict=False))
+        if are_texts and not self._numbers:
+            report.note("has lists of sentences, joined by line ends")
+            return "\n".join(row)
+        if are_texts and len(row) > len(self._numbers):
+            columns = " and ".join(self._numbers)
+            report.note(f"has lists of texts, of which only column {columns} is read")
+        return {str(place): each for place, each in enumerate(row, 1)}
 
-def _rows(values: Iterator[tuple[Any, bool]], wanted: Sequence[str], report: Report) -> Iterator[Any]:
-    """The rows of a file with these values."""
-    first, is_in_list = next(values, (None, False))
-    second = next(values, None)
-    if second is None and isinstance(first, dict) and not is_in_list:
-        yield from rows_of_object(first, wanted, report)
-        return
-    for value, is_element in chain([(first, is_in_list)], filter(None, [second]), values):
-        yield from _paragraphs(value, wanted) if is_element else [value]
 
+def _rows_of_object(path: str, value: Any, wanted: Sequence[str], report: Report) -> Iterable[Any]:
+    """The rows of a value that is a whole file: the elements of its list, or itself.
 
-def rows_of_object(value: dict[str, Any], wanted: Sequence[str], report: Report) -> Iterator[Any]:
-    """The rows of an object that is a whole file."""
-    names, data = value.get("columns"), value.get("data")
-    if isinstance(names, list) and _is_list_of(data, list):
-        yield from (dict(zip(map(str, names), row, strict=False)) for row in data or [])
-        return
-    found = [name for name in wanted if name in value]
-    if found and all(_is_list_of(each, (str, int, float, type(None))) for each in value.values()):
-        columns = {len(each) for each in value.values()}
-        if len(columns) == 1:
-            yield from (dict(zip(value, row, strict=True)) for row in zip(*value.values(), strict=True))
-            return
-    if found and all(isinstance(each, Mapping) for each in value.values()):
-        rows = dict.fromkeys(chain.from_iterable(value.values()))
-        yield from ({name: column.get(row) for name, column in value.items()} for row in rows)
-        return
-    if found:
-        yield value
-        return
-    lists = [name for name, each in value.items() if _is_list_of(each, (dict, str, list)) and each]
+    Raises:
+        BrimfulError: it is an object of columns, as pandas and `datasets` write it.
+    """
+    if not isinstance(value, dict):
+        return [value]
+    has_field = any(name in value for name in wanted)
+    columns = list(value.values())
+    are_columns = len(columns) > 1 and all(isinstance(column, list | dict) for column in columns)
+    if are_columns and (has_field or any(name in columns[0] for name in wanted)):
+        orient = "split" if "data" in value else "index"
+        raise BrimfulError(
+            f"{path} holds columns or an index, not a list of records; convert it: python3 -c 'import sys,"
+            f' pandas as p; p.read_json(sys.argv[1], orient="{"columns" if has_field else orient}")'
+            ' .to_json(sys.argv[2], orient="records", lines=True)\''
+            f" {shlex.quote(path)} {shlex.quote(path + '.jsonl')}"
+        )
+    lists = [each for each in value.values() if each and _is_list_of(each, dict | str | list)]
     if len(lists) > 1:
-        lists = [name for name in lists if _is_list_of(value[name], dict)]
-    if lists:
-        if len(lists) > 1:
-            report.note(f"has several lists of records, {', '.join(lists)}: all of them are read")
-        for name in lists:
-            for each in value[name]:
-                yield from _paragraphs(each, wanted)
-    elif len(value) > 1 and all(isinstance(each, dict) for each in value.values()):
-        yield from value.values()
-    else:
-        yield value
+        lists = [each for each in lists if _is_list_of(each, dict)]
+    if has_field or not lists:
+        return [value]
+    if len(lists) > 1:
+        report.note(f"has {len(lists)} lists of records: all of them are read")
+    return chain.from_iterable(lists)
 
 
 def _is_list_of(value: Any, kinds: Any) -> bool:
@@ -170,95 +164,55 @@ def _paragraphs(value: Any, wanted: Sequence[str]) -> Iterator[Any]:
         yield value
 
 
-def _values(text: "_Text", report: Report) -> Iterator[tuple[Any, bool]]:
-    """The values of a text, one after the other; where it is a list, or several, their elements.
+def _whole(path: str, text: str, report: Report) -> Any:
+    """The one value of a file; None if it is none."""
+    try:
+        value, end = _DECODER.raw_decode(text)
+    except (ValueError, RecursionError) as error:
+        if text:
+            report.lose(CUT_JSON, 1, _what_is_wrong(error, text))
+        return None
+    if text[end:].strip(_AROUND):
+        raise BrimfulError(
+            f"{path} holds several values, not one a line; convert it:"
+            f" jq -c . {shlex.quote(path)} > {shlex.quote(path + '.jsonl')}"
+        )
+    return value
 
-    Returns:
-        each value, and whether it is an element.
-    """
-    count, in_lists, is_open = 0, False, False
-    while mark := text.mark():
-        why = ""
-        if mark == "[" and not is_open and (in_lists or not count):
-            in_lists = is_open = True
-        elif mark == "]" and is_open:
-            is_open = False
-        elif mark != ",":  # commas stand between elements, also where a list lacks its brackets
-            if in_lists and not is_open:
-                why = "is not JSON: a list is expected"
-            try:
-                value = None if why else text.value()
-            except (ValueError, RecursionError) as error:
-                why = what_is_wrong(error, text.held)
-            if why:
-                report.lose(CUT_JSON, count + 1, f"{why} (line {text.line:,})")
-                return
-            count += 1
-            yield value, in_lists
+
+def _elements(chunks: Iterable[str], report: Report) -> Iterator[Any]:
+    """The elements of an array, or of several, one after the other."""
+    number, is_open = 1, False
+    parts: list[str] = []
+    size, goal = 0, _LEAST_CHARACTERS
+    for chunk in chain(chunks, [""]):
+        parts.append(chunk)
+        size += len(chunk)
+        if chunk and size < goal:
             continue
-        text.at += 1
-    if is_open:
-        report.lose(CUT_JSON, count + 1, f"is not JSON: its list is not closed (line {text.line:,})")
-
-
-class _Text:
-    """A text of which a part is held: from where reading stands to about where it will be looked at.
-
-    Attributes:
-        held: the part.
-        at: where reading stands in it.
-    """
-
-    def __init__(self, chunks: Iterator[str]) -> None:
-        self.held = ""
-        self.at = 0
-        self._chunks = chunks
-        self._lines_before = 0
-        self._is_whole = False
-
-    @property
-    def line(self) -> int:
-        """The line where reading stands, from 1."""
-        return 1 + self._lines_before + self.held.count("\n", 0, self.at)
-
-    def mark(self) -> str:
-        """The next character that is no white space; empty at the end."""
+        held = "".join(parts)
+        at = 0
         while True:
-            self.at = _SPACES.match(self.held, self.at).end()  # type: ignore[union-attr]
-            if self.at < len(self.held):
-                return self.held[self.at]
-            if self._is_whole:
-                return ""
-            self._read_on()
-
-    def value(self) -> Any:
-        """The value that begins here.
-
-        Raises:
-            ValueError: it is not JSON; `at` is where.
-            RecursionError: it is nested too deeply.
-        """
-        while True:
+            at = _BETWEEN_ELEMENTS.match(held, at).end()  # type: ignore[union-attr]
+            if held.startswith("]" if is_open else "[", at):
+                is_open = not is_open
+                at += 1
+                continue
+            if at == len(held) and not is_open:
+                break
             try:
-                value, end = _DECODER.raw_decode(self.held, self.at)
-            except json.JSONDecodeError as error:
-                if self._is_whole or len(self.held) >= LONGEST:
-                    self.at = error.pos
-                    raise
-            else:
-                # A number may go on in the next chunk.
-                if end < len(self.held) or self._is_whole:
-                    self.at = end
-                    return value
-            self._read_on()
-
-    def _read_on(self) -> None:
-        """Hold twice as much, without what has been read."""
-        self._lines_before += self.held.count("\n", 0, self.at)
-        parts = [self.held[self.at :]]
-        wanted = max(len(parts[0]), _READ_CHARACTERS)
-        while wanted > 0 and (chunk := next(self._chunks, "")):
-            parts.append(chunk)
-            wanted -= len(chunk)
-        self._is_whole = wanted > 0
-        self.held, self.at = "".join(parts), 0
+                value, end = _DECODER.raw_decode(held, at)
+            except (ValueError, RecursionError) as error:
+                if not chunk or len(held) >= _MOST_CHARACTERS:
+                    report.lose(CUT_JSON, number, _what_is_wrong(error, held))
+                    return
+                break
+            # A number may go on in the next chunk.
+            if chunk and end == len(held):
+                break
+            yield value
+            number += 1
+            at = end
+        # An element that is not whole is looked at again when twice as much is held.
+        parts, size = [held[at:]], len(held) - at
+        goal = max(2 * size, _LEAST_CHARACTERS)

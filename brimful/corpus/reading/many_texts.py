@@ -98,57 +98,26 @@ _FORMS = (
         "txt",
     ),
     ManyTexts(
-        "a mailbox",
-        re.compile(r"From \S+ .*\d\d:\d\d.*\n[\w-]+: "),
-        _python(
-            "mailbox",
-            '(p.get_payload(decode=True).decode(p.get_content_charset("utf-8"), "replace")'
-            " for m in mailbox.mbox(sys.argv[1]) for p in m.walk()"
-            ' if p.get_content_type() == "text/plain")',
-        ),
-        "jsonl",
-    ),
-    ManyTexts(
-        "a mail",
-        # Headers, one of which no other text has.
+        "mail",
+        # Headers, one of which no other text has, or the line before those of each mail in a mailbox.
         re.compile(
-            r"(?=(?:.+\n)*(?:Message-I[Dd]|Received|Return-Path|MIME-Version|Newsgroups): )"
+            r"From \S+ .*\d\d:\d\d.*\n[\w-]+: "
+            r"|(?=(?:.+\n)*(?:Message-I[Dd]|Received|Return-Path|MIME-Version|Newsgroups): )"
             r"(?:[\w-]+: .*\n(?:[ \t].*\n)*){2,}\n"
         ),
         _python(
-            "email",
-            '(p.get_payload(decode=True).decode(p.get_content_charset("utf-8"), "replace")'
-            ' for p in email.message_from_binary_file(open(sys.argv[1], "rb")).walk()'
-            ' if p.get_content_type() == "text/plain")',
+            "email, mailbox",
+            '(p.get_payload(decode=True).decode(p.get_content_charset("utf-8"), "replace") for m in'
+            ' [*mailbox.mbox(sys.argv[1])] or [email.message_from_binary_file(open(sys.argv[1], "rb"))]'
+            ' for p in m.walk() if p.get_content_type() == "text/plain")',
         ),
         "jsonl",
     ),
     ManyTexts(
         "subtitles",
-        re.compile(
-            r"WEBVTT\b|\d+\s*\n\d+:\d\d:\d\d[,.]\d+ +--> |\d+:\d\d:\d\d\.\d+,\d+:\d\d"
-            r"|\[\d+:\d\d\.\d+\]|\[(?:ti|ar|al|by|offset|length):"
-        ),
+        re.compile(r"WEBVTT\b|\d+\s*\n\d+:\d\d:\d\d[,.]\d+ +--> "),
         r"LC_ALL=C sed -E '/^WEBVTT|^NOTE|^(Kind|Language): |-->/d; s/\r$//; /^[0-9:.,]+$/d;"
-        r" s/^(\[[0-9a-z]+:[^]]*\])+//; s/<[^>]*>|\{\\[^}]*\}//g'",
-        "txt",
-    ),
-    ManyTexts(
-        "subtitles",
-        re.compile(r"\[Script Info\]"),
-        r"LC_ALL=C sed -n -E 's/\r$//; s/\{[^}]*\}//g; s/\\[Nn]/ /g; s/^Dialogue: ([^,]*,){9}//p'",
-        "txt",
-    ),
-    ManyTexts(
-        "a chat",
-        re.compile(r"\d{4}-\d\d-\d\d \d{1,2}:\d\d:\d\d \S.{0,60}\n(?!\d{4}-\d\d-\d\d )"),
-        "LC_ALL=C sed -E '/^[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]+:[0-9]{2}:[0-9]{2} /d'",
-        "txt",
-    ),
-    ManyTexts(
-        "a chat",
-        re.compile(r"\[?\d\d:\d\d(?::\d\d)?\]? (?:<[^>\n]+> |-!- |\* )"),
-        r"LC_ALL=C sed -E '/^\[?[0-9:]+\]? -!- /d; s/^\[?[0-9:]+\]? (<[^>]*> |\* )?//'",
+        r" s/<[^>]*>|\{\\[^}]*\}//g'",
         "txt",
     ),
     ManyTexts(
@@ -159,12 +128,6 @@ _FORMS = (
             re.IGNORECASE,
         ),
         r"LC_ALL=C sed -E 's/\r$//; s/^[^0-9[]*\[?[0-9]+[./-][0-9]+[./-][0-9]+,? [^]-]*(\]| -) ([^:]*: )?//'",
-        "txt",
-    ),
-    ManyTexts(
-        "words with their tags (CoNLL-U)",
-        re.compile(r"(?:#.*\n)*1\t[^\t\n]+\t(?:[^\t\n]*\t){7}[^\t\n]*\n"),
-        "sed -n 's/^# text = //p'",
         "txt",
     ),
     ManyTexts(

@@ -266,7 +266,7 @@ def _json(span: Span, config: ReadConfig, issues: Counter[str]) -> Iterator[Raw]
     records = 0
     report = Counting(issues)
     chunks = _pieces(span, config, issues, None, RUN, ends=True)
-    for number, record in json_records(chunks, [config.field], report):
+    for number, record in json_records(span.path, chunks, [config.field], report):
         records += 1
         text = _text_of(record, config.field, report)
         if text is not None:

@@ -231,7 +231,14 @@ def _values(column: Any, issues: Counter[str]) -> list[Any]:
     """Texts, None where there is none, or lists of these."""
     if _is_list(column.type):
         return [None if row.values is None else _values(plain_column(row.values), issues) for row in column]
-    return [value if value is None else _decoded(value, issues) for value in _bytes(column).to_pylist()]
+    data = _bytes(column)
+    if _is_string(column.type):
+        try:
+            texts: list[Any] = column.to_pylist()
+            return texts
+        except UnicodeDecodeError:
+            pass
+    return [value if value is None else _decoded(value, issues) for value in data.to_pylist()]
 
 
 def _bytes(column: Any) -> Any:

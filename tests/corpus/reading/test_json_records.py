@@ -2,6 +2,9 @@
 
 import json
 import random
+import re
+import shutil
+import subprocess
 from collections import Counter
 from pathlib import Path
 
@@ -18,21 +21,13 @@ from brimful.tables.table_files import read_table
 
 ROWS = [{"text": "a b", "label": 1}, {"text": "很好, 好", "label": 0}, {"text": 'c "d"', "label": 1}]
 COLUMNS = {name: [row[name] for row in ROWS] for name in ROWS[0]}
-BY_COLUMN = {name: {str(n): value for n, value in enumerate(values)} for name, values in COLUMNS.items()}
 FORMS = {
     "array": json.dumps(ROWS),
     "indented": json.dumps(ROWS, indent=2, ensure_ascii=False),
     "lines": "\n".join(map(json.dumps, ROWS)),
     "lines of lists": "\n".join(json.dumps(list(row.values())) for row in [dict.fromkeys(ROWS[0]), *ROWS]),
-    "one after another": "\n".join(json.dumps(row, indent=1) for row in ROWS),
     "two arrays": json.dumps(ROWS[:1]) + "\n" + json.dumps(ROWS[1:]),
     "within an object": json.dumps({"version": "1", "data": ROWS, "license": None}),
-    "columns": json.dumps(COLUMNS),
-    "pandas columns": json.dumps(BY_COLUMN),
-    "pandas index": json.dumps({str(n): row for n, row in enumerate(ROWS)}),
-    "pandas split": json.dumps(
-        {"columns": list(ROWS[0]), "index": [0, 1, 2], "data": [list(row.values()) for row in ROWS]}
-    ),
     "pandas table": json.dumps({"schema": {"fields": [{"name": "text"}]}, "data": ROWS}),
     "pandas values with names": json.dumps([list(ROWS[0]), *[list(row.values()) for row in ROWS]]),
 }
@@ -49,8 +44,6 @@ def read(path: Path, data: str, **config: str) -> tuple[list[str], Counter[str]]
 @pytest.mark.parametrize("name", ["a.json", "a.jsonl", "a.ndjson"])
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_is_read_by_prepare_and_as_a_table(form: str, name: str, tmp_path: Path) -> None:
-    if name != "a.json" and form in ("columns", "pandas columns"):
-        return  # an object alone on a line of JSON lines, with such a key, is a record
     assert read(tmp_path / name, FORMS[form]) == (COLUMNS["text"], {})
     table = read_table(tmp_path / name, labelled=True)
     assert (table.texts, table.labels) == (COLUMNS["text"], ["1", "0", "1"])
@@ -60,7 +53,6 @@ def test_every_form_is_read_by_prepare_and_as_a_table(form: str, name: str, tmp_
     ("data", "texts"),
     [
         ('["a", "b c"]', ["a", "b c"]),
-        ('"a"\n"b c"\n', ["a", "b c"]),
         ('{"text": "alone"}', ["alone"]),
         ('{"paragraphs": ["a", "b"]}', ["a", "b"]),
         ('[{"text": ["He came.", "She went away."]}, {"text": "x"}]', ["He came.\nShe went away.", "x"]),
@@ -84,7 +76,7 @@ def test_arrays_in_pieces_of_any_size(rows: list[dict], data: st.DataObject) -> 
     size = data.draw(st.integers(1, 9))
     issues: Counter[str] = Counter()
     pieces = (text[at : at + size] for at in range(0, len(text), size))
-    assert [row for _, row in json_records(pieces, ["text"], Counting(issues))] == rows
+    assert [row for _, row in json_records("a.json", pieces, ["text"], Counting(issues))] == rows
     assert not issues
 
 
@@ -92,7 +84,7 @@ def test_an_array_cut_anywhere_keeps_what_is_whole(tmp_path: Path) -> None:
     text = FORMS["array"]
     for at in random.Random(0).sample(range(2, len(text)), 20):
         issues: Counter[str] = Counter()
-        found = [row for _, row in json_records(iter([text[:at]]), ["text"], Counting(issues))]
+        found = [row for _, row in json_records("a.json", iter([text[:at]]), ["text"], Counting(issues))]
         assert found == ROWS[: len(found)]
         assert sum(issues.values()) == 1
     (tmp_path / "a.json").write_text(text[:-9], encoding="utf-8")
@@ -120,12 +112,26 @@ def test_what_is_lost_is_refused_with_its_place(data: str, message: str, tmp_pat
     assert "\n" not in str(error.value)
 
 
-def test_a_list_without_brackets(tmp_path: Path) -> None:
-    data = '{"text": "a"},\n{"text": "b"},\n'
-    assert read(tmp_path / "a.json", data) == (["a", "b"], {})
-    assert read(tmp_path / "a.jsonl", data) == (["a", "b"], {})
+COMMAND = 'convert it: python3 -c \'import sys, pandas as p; p.read_json(sys.argv[1], orient="{}")'
+REFUSED = {
+    "columns": (COLUMNS, COMMAND.format("columns")),
+    "index": ({str(n): row for n, row in enumerate(ROWS)}, COMMAND.format("index")),
+    "split": ({"columns": ["text"], "index": [0], "data": [["a"]]}, COMMAND.format("split")),
+}
 
 
-def test_numbers_that_are_too_long_for_python(tmp_path: Path) -> None:
-    data = '[{"text": "a", "label": 1, "n": ' + "9" * 5000 + "}]"
-    assert read(tmp_path / "a.json", data) == (["a"], {})
+@pytest.mark.parametrize("form", REFUSED)
+def test_columns_are_refused_with_their_orientation(form: str, tmp_path: Path) -> None:
+    value, message = REFUSED[form]
+    with pytest.raises(BrimfulError, match=re.escape(message)):
+        read(tmp_path / "a.json", json.dumps(value, indent=1))
+
+
+def test_several_objects_are_refused(tmp_path: Path) -> None:
+    data = "\n".join(json.dumps(row, indent=1) for row in ROWS)
+    with pytest.raises(BrimfulError, match=r"a\.json holds several values, .* convert it: jq -c ") as error:
+        read(tmp_path / "a.json", data)
+    if shutil.which("jq"):
+        subprocess.run(["bash", "-c", str(error.value).split("convert it: ")[1]], check=True)
+        made = (tmp_path / "a.json.jsonl").read_text(encoding="utf-8")
+        assert read(tmp_path / "b.jsonl", made)[0] == COLUMNS["text"]

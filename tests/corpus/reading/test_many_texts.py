@@ -42,11 +42,6 @@ FILES = {
         f'<doc id="2">\n{LANTERN} &lt;1&gt;\n</doc>\n',
         [f"Kettle\n\n{KETTLE}", f"{LANTERN} <1>"],
     ),
-    "documents of TREC": (
-        "news.sgm",
-        f"<DOC>\n<DOCNO>\n1\n</DOCNO>\n<TEXT>\n{KETTLE}\n</TEXT>\n</DOC>\n",
-        [f"1\n\n\n{KETTLE}"],
-    ),
     "XML": (
         "a.xml",
         f'<?xml version="1.0"?>\n<TEI><p>{KETTLE}</p>\n<p>{LANTERN}</p></TEI>',
@@ -65,37 +60,15 @@ FILES = {
         ["Where is\nthe kettle?\n\n- Here."],
     ),
     "web subtitles": ("film.vtt", "WEBVTT\n\n00:01.000 --> 00:03.000\nOn the stove.\n", ["\nOn the stove."]),
-    "lyrics": ("song.lrc", "[ti:Kettle]\n[00:01.20]On the [00:02.20]stove.\n", ["\nOn the [00:02.20]stove."]),
-    "styled subtitles": (
-        "film.ass",
-        "[Script Info]\r\nTitle: x\r\n\r\n[Events]\r\n"
-        "Dialogue: 0,0:00:01.00,0:00:03.00,Default,,0,0,0,,{\\an8}On the stove,\\Nover there.\r\n",
-        ["On the stove, over there."],
-    ),
     "mail": (
         "a.eml",
         f"Return-Path: <a@b.org>\nReceived: from x\n by y\nSubject: x\n\n{KETTLE}\n",
         [KETTLE],
     ),
-    "QQ": (
-        "qq.txt",
-        "2026-01-02 10:11:12 王小明(123)\n今天下雨。\n\n2026-01-02 10:12:13 李(5)\n好。\n",
-        ["今天下雨。\n\n好。"],
-    ),
-    "IRC": (
-        "irc.log",
-        "[10:11] <anna> Bring a cup.\n[10:12] -!- bo has joined\n[10:13] <bo> Yes.\n",
-        ["Bring a cup.\nYes."],
-    ),
     "chat": (
         "chat.txt",
         "12/01/2026, 10:11 - Anna: Bring a cup: a clean one.\n[12.01.26, 10:12:13] Bo: Yes.\nSure.\n",
         ["Bring a cup: a clean one.\nYes.\nSure."],
-    ),
-    "CoNLL-U": (
-        "a.conllu",
-        f"# sent_id = 1\n# text = {KETTLE}\n1\tA\ta\tDET\tDT\t_\t2\tdet\t_\t_\n",
-        [KETTLE],
     ),
     "pages": (
         "report.txt",
