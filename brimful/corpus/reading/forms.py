@@ -89,7 +89,7 @@ def _form(path: str, wanted: tuple[str, ...], size: int, modified: int) -> tuple
     text = _decoded(head)
     if named in _RECORDS and _PAGE.match(text):
         return named, f"is an HTML page, not {_RECORDS[named]}: was it downloaded as it should be?"
-    lines = [line.removesuffix("\r") for line in text.split("\n") if line.strip()]
+    lines = [line for line in re.split("[\r\n]+", text) if line.strip()]
     if len(head) == _HEAD_BYTES:
         lines = lines[:-1] or lines  # the last one may be cut
     if named in ("json", "jsonl"):
@@ -152,9 +152,9 @@ def _json_form(lines: list[str], named: str, wanted: tuple[str, ...], *, is_whol
         is_record = isinstance(value, dict) and any(name in value for name in wanted)
         return "json" if is_whole and first.startswith("{") and not is_record else named
     # A broken line does not make a file another form.
-    if first[0] in "{[" and first[0] == second[0]:
-        return "jsonl" if _is_json(first) or _is_json(second) else "json"
-    return "json" if first[0] in "{[" else named
+    if _value(first) is not None or (first[:1] == second[:1] and _is_json(second)):
+        return "jsonl"
+    return "json" if first.startswith(("{", "[")) else named
 
 
 def _text_form(path: str, text: str, lines: list[str], wanted: tuple[str, ...]) -> tuple[str, str]:
