@@ -1,20 +1,4 @@
-"""Raw text -> clean documents. The rules run in this order. Each can be turned off and counts what it did:
-
-- undecodable: a document is dropped if too much of it could not be decoded.
-- html: pages become text; scripts, styles, comments, navigation and hidden parts go. So do tags in other
-  text that is HTML by one rule (fields.py).
-- characters: control, private-use and replacement characters, lone surrogates and noncharacters become
-  spaces.
-- invisible: soft hyphens, zero-width spaces and direction marks go.
-- nfkc (off): Unicode's compatibility composition, before any rule that looks at the form of a character.
-- simplified (off): traditional Chinese characters become simplified ones.
-- css, garbage: style sheets in the text go, and ASCII tokens that look like hashes, UUIDs or base64.
-  Chinese is never touched.
-- drop_patterns, max_foreign_run (off): the user's own rules.
-- blanks: a run of whitespace becomes one space, or one line break if it has one.
-- quality: a document is dropped if it is too short, mostly symbols or in another language.
-- long: a document of more than `max_characters` is cut, if possible between paragraphs, sentences or words.
-  Tokenizers need more than linear time for one long text.
+"""Raw text -> clean documents, by the rules of docs/prepare.md in their order.
 
 Every rule takes time linear in the size of a document, except a user's pattern, which the watchdog bounds.
 """

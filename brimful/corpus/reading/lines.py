@@ -34,7 +34,7 @@ _PAGE = re.compile(rb"\s*<(?:!doctype\s+html|html|\?xml)\b", re.IGNORECASE)
 
 _UTF8 = charset("utf-8")
 UNDECODABLE = "undecodable characters"
-BINARY = "binary file skipped"
+BINARY = "binary file skipped (or UTF-16 without a mark: --read.encoding utf-16)"
 READ_AS = "read as "
 """The beginning of the issue of a file in another charset than it was said to be."""
 

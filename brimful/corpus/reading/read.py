@@ -1,20 +1,7 @@
 """Files -> raw documents, streamed. Bad bytes are replaced, broken records skipped, and both are counted.
 
-======================  ================================================  ===============================
-suffix                  documents                                         divided between workers
-======================  ================================================  ===============================
-.txt, .md, any other    the file, its paragraphs or lines (`split`)       by bytes
-.jsonl, .ndjson         `field` of each line                              by bytes
-.json                   `field` of each record (`json_records`)           only JSON lines
-.tsv                    column `field`                                    if nothing is quoted
-.csv                    column `field`                                    no
-.html .htm              the page                                          no
-.parquet                column `field`                                    by row groups
-.arrow                  column `field`; as `datasets` saves, or a file    no
-======================  ================================================  ===============================
-
-A file whose content contradicts its name is refused (`forms`). Rows are divided as the file shows
-(`dialects`). Each may end in .gz, .zst, .bz2, .xz or .zip, and is then not divided.
+docs/prepare.md says which files make which documents. Text, JSON lines, .tsv without quotes and .parquet are
+divided between workers; other and compressed files are not.
 
 Only what the user can put right stops the run: a file of another form, a missing field, an archive of several
 files, a full or failing disk. A damaged file yields its documents up to the damage.

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from brimful.base.errors import BrimfulError
 from brimful.corpus.reading.inputs import Input, Span
+from brimful.corpus.reading.lines import BINARY
 from brimful.corpus.reading.read import ReadConfig, read_documents
 from brimful.corpus.reading.spans import divide
 
@@ -181,7 +182,7 @@ def test_cut_and_damaged_archives_keep_what_was_readable(tmp_path: Path, suffix:
     "data", [bytes(range(256)) * 40, b"%PDF-1.7\n" + b"x" * 100, b"\x7fELF" + bytes(100)]
 )
 def test_binary_files_are_skipped(tmp_path: Path, data: bytes) -> None:
-    assert read(write(tmp_path / "a.txt", data)) == ([], {"binary file skipped": 1})
+    assert read(write(tmp_path / "a.txt", data)) == ([], {BINARY: 1})
 
 
 def test_huge_lines_and_pages_come_in_pieces(tmp_path: Path) -> None:
