@@ -62,7 +62,8 @@ def read(path: str | Path) -> "Tokenizer":
     lowers = given is None and lowers_text(folder)
     tokenizer, never = lower_first(source.tokenizer) if lowers else (source.tokenizer, set[str]())
     roles = _roles_in(source.roles, tokenizer)
-    remember(tokenizer, Beside(roles, source.side, source.token_types))
+    owner = f"the tokenizer of {given or folder}"
+    remember(tokenizer, Beside(roles, source.side, source.token_types, owner))
     ends = {tokenizer.id_to_token(index) or "" for index in _ids_around(tokenizer)}
     names = {role: name for role in NAMES if (name := name_of(tokenizer, role)) is not None}
     if not ends and {"cls", "sep"} <= names.keys() and names["cls"] != names["sep"]:
