@@ -129,9 +129,10 @@ class _Layout:
 
     def _is_word(self, cells: Sequence[str]) -> bool:
         """Whether a line that begins with # has as many columns as the others, and a tag."""
-        if len(cells) != (self.width or 1 + self.labelled):
-            return False
-        return not self.labelled or is_tag(cells[min(self.tag, len(cells) - 1)])
+        if not self.labelled:
+            return len(cells) == (self.width or 1)
+        tag = cells[min(self.tag, len(cells) - 1)]
+        return len(cells) == (self.width or max(2, len(cells))) and is_tag(tag)
 
     def _refusal(self, number: int, fault: str) -> BrimfulError:
         return BrimfulError(f"{self.path}, line {number} {fault}")
