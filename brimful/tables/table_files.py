@@ -10,7 +10,7 @@ import numpy as np
 
 from brimful.base.console import counted, recorded_warnings, warn
 from brimful.base.errors import BrimfulError, nearest
-from brimful.tables.annotations import plain_rows
+from brimful.tables.annotations import layout_of_files, plain_rows
 from brimful.tables.file_rows import PLACES, NumberedRows, is_text, open_rows
 from brimful.tables.layouts import OWN_LAYOUT, FileLayout
 from brimful.tables.table import Table, Take, everything
@@ -44,6 +44,7 @@ def read_file(
     """
     files = files_of_table(path)
     if len(files) > 1:
+        layout = layout_of_files(files, layout) if labelled else layout
         tables = [read_file(task, file, labelled=labelled, layout=layout, take=take) for file in files]
         return _joined(tables, Path(path))
     path = files[0]
@@ -117,7 +118,7 @@ def read_table(
     columns = layout.columns
     form, rows = open_rows(path, [columns.text, *([columns.label] * labelled), columns.text_b], layout)
     place = PLACES.get(form, "line")
-    rows = plain_rows(rows, path, place, columns, labelled=labelled)
+    rows = plain_rows(rows, path, place, layout, labelled=labelled)
     rows = _with_warning(rows, path, columns.text, place)
     with readable(path):
         found = list(take(_checked(rows, path, place, layout, labelled=labelled, lists=lists)))
