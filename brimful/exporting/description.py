@@ -107,17 +107,11 @@ def _describe_speed(gate: Facts) -> dict[str, str | None]:
 
 
 def _describe_pieces(pruned: Facts) -> dict[str, str]:
-    """What became of the vocabulary, and of unknown tokens in texts that were held out of pruning."""
+    """What became of the vocabulary."""
     if not pruned:
         return {}
     used = f"{counted(pruned['texts'], 'text')} use {pruned['used']:,}"
-    rows = {"Pieces": f"{pruned['pieces_before']:,} before, {pruned['pieces_after']:,} after; {used}"}
-    unseen = branch(pruned, "unseen")
-    for when in ("before", "after") if unseen else ():
-        unknown, tokens = unseen[f"unknown_{when}"], unseen[f"tokens_{when}"]
-        texts = f"{counted(unseen['texts'], 'text')} held out"
-        rows[f"Unknown tokens {when}"] = f"{unknown:,} of {tokens:,} in {texts}"
-    return rows
+    return {"Pieces": f"{pruned['pieces_before']:,} before, {pruned['pieces_after']:,} after; {used}"}
 
 
 def _list_details(gate: Facts) -> list[list[str]]:

@@ -127,7 +127,7 @@ def _delimited(path: Path, form: str, wanted: Sequence[str], layout: FileLayout)
         sheet = replace(sheet, dialect=bare)
     header = sheet.dialect.header
     _check_repeats(path, header, wanted)
-    for line, fields in sheet.rows(Refusing(path)):
+    for line, fields in sheet.rows(Refusing(path=path)):
         if not fields:
             if len(header) > 1:
                 continue  # an empty line is a row (with the empty text) only if the table has one column
@@ -155,7 +155,7 @@ def json_lines(path: Path) -> NumberedRows:
     Raises:
         BrimfulError: a line is not a JSON object, has a key twice, or holds half a surrogate pair.
     """
-    report = Refusing(path)
+    report = Refusing(path=path)
     for number, row in _line_values(path, report):
         if not isinstance(row, dict):
             shown = json.dumps(row, ensure_ascii=False)
@@ -166,7 +166,7 @@ def json_lines(path: Path) -> NumberedRows:
 
 def _lines(path: Path, wanted: Sequence[str]) -> NumberedRows:
     """Of lines of JSON: objects, lists (whose columns are numbered) or texts."""
-    report, named = Refusing(path), Named(wanted)
+    report, named = Refusing(path=path), Named(wanted)
     for number, value in _line_values(path, report):
         record = named.record(value, number, report)
         if record is not None:
@@ -184,7 +184,7 @@ def _line_values(path: Path, report: Refusing) -> Iterator[tuple[int, Any]]:
 
 def _records(path: Path, wanted: Sequence[str]) -> NumberedRows:
     """Of a file that is JSON as a whole."""
-    report = Refusing(path, PLACES[".json"])
+    report = Refusing(path=path, place=PLACES[".json"])
     for number, record in json_records(str(path), text_lines(path), wanted, report):
         check_characters(record, f"{path}, {PLACES['.json']} {number}")
         yield number, {wanted[0]: record} if isinstance(record, str) else record

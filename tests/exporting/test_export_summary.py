@@ -23,7 +23,6 @@ GATE |= {"instructions": "avx2", "precision": "fp32"}
 GATE |= {"texts_per_second": 1234.5, "p50_ms": 0.512, "processor": "EPYC", "cores": 2}
 MEASURED = {"metric": "accuracy", "before": 0.83, "after": 0.825, "standard_error": 0.004}
 PRUNED = {"pieces_before": 21_128, "pieces_after": 8_000, "texts": 900, "used": 7_500}
-UNSEEN = {"texts": 45, "tokens_before": 900, "tokens_after": 905, "unknown_before": 3, "unknown_after": 4}
 
 
 def rows(facts: dict[str, Any]) -> dict[str, str]:
@@ -39,11 +38,9 @@ def test_what_was_not_compared_is_said() -> None:
     assert rows(FACTS | {"step": 5_000})["Checkpoint"] == "step 5,000"
 
 
-def test_pruning_says_what_texts_use_and_no_longer_know() -> None:
-    shown = rows(FACTS | {"pruned": PRUNED | {"unseen": UNSEEN}})
+def test_pruning_says_what_texts_use() -> None:
+    shown = rows(FACTS | {"pruned": PRUNED})
     assert shown["Pieces"] == "21,128 before, 8,000 after; 900 texts use 7,500"
-    assert shown["Unknown tokens after"] == "4 of 905 in 45 texts held out"
-    assert "Unknown tokens after" not in rows(FACTS | {"pruned": PRUNED | {"unseen": None}})
 
 
 def test_a_loss_has_its_error() -> None:

@@ -51,8 +51,6 @@ def _prepare() -> Iterator[Target]:
     for name, files in (("bert", "bert/*token*"), ("pickled", "pickled/*[!n]"), ("bpe", "bpe/*")):
         line = f"prepare docs.txt --read.split line --tokenizer {name} {end}"
         yield Target(f"prepare-tokenizer-{name}", group, line, (files,))
-    line = f"prepare docs.txt --read.split line --tokenizer bert --extend 5 {end}"
-    yield Target("prepare-extend", group, line, ("bert/tokenizer.json",), weight=2)
     line = f"prepare docs.txt --read.split line --tokenizer data --lexicon words.txt {end}"
     yield Target("prepare-lexicon", group, line, ("words.txt",))
     again = (

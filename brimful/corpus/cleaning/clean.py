@@ -1,25 +1,8 @@
-"""Raw text -> clean documents. The rules run in this order. Each can be turned off and counts what it did:
-
-- undecodable: a document is dropped if too much of it could not be decoded.
-- html: pages become text; scripts, styles, comments, navigation and hidden parts go. So do tags in other
-  text that is HTML by one rule (fields.py).
-- characters: control, private-use and replacement characters, lone surrogates and noncharacters become
-  spaces.
-- invisible: soft hyphens, zero-width spaces and direction marks go.
-- nfkc (off): Unicode's compatibility composition, before any rule that looks at the form of a character.
-- simplified (off): traditional Chinese characters become simplified ones.
-- css, garbage: style sheets in the text go, and ASCII tokens that look like hashes, UUIDs or base64.
-  Chinese is never touched.
-- drop_patterns, max_foreign_run (off): the user's own rules.
-- blanks: a run of whitespace becomes one space, or one line break if it has one.
-- quality: a document is dropped if it is too short, mostly symbols or in another language.
-- long: a document of more than `max_characters` is cut, if possible between paragraphs, sentences or words.
-  Tokenizers need more than linear time for one long text.
+"""Raw text -> clean documents, by the rules of docs/prepare.md in their order.
 
 Every rule takes time linear in the size of a document, except a user's pattern, which the watchdog bounds.
 """
 
-import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -50,15 +33,13 @@ from brimful.corpus.cleaning.garbage import drop_css, drop_tokens
 from brimful.corpus.cleaning.markup import begins_a_page, read_page
 from brimful.corpus.cleaning.own_rules import compile_pattern, foreign_run_rule, pattern_rule
 from brimful.corpus.cleaning.quality import is_mostly_ascii, language_filter, stop_words
+from brimful.corpus.reading.nonsense import count
 
 TAGS_GONE = "tags of HTML removed from fields (--clean.html never keeps them)"
-TAGS_LEFT = "tags left, since no attribute and no end tag shows HTML (--clean.html always removes them)"
-ENTITIES_LEFT = "entities left in text that is not HTML (--clean.html always decodes them)"
-_ENTITY = re.compile(r"&(?:amp;)*(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
+TAGS_LEFT = "tags and entities left, since no tag shows HTML (--clean.html always reads them)"
 _CUTS = ("\n", "。", "！", "？", ". ", "! ", "? ", "；", "; ", " ")
 _EXAMPLES = 2
 _EXCERPT = 200
-_ENTITY_EXCERPT = 60
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,7 +137,6 @@ class Cleaner:
         counts: `dropped: REASON` counts documents; the other counters count changes of the rule they name.
         examples: the first two examples of each counter.
         issues: what the user should know about tags; the caller may set another counter for each file.
-        issue_examples: the first example of each issue, likewise.
 
     Raises:
         BrimfulError: a rule asks for a package that is not installed, or for an unknown language.
@@ -167,7 +147,6 @@ class Cleaner:
         self.counts: Counter[str] = Counter()
         self.examples: dict[str, list[Example]] = {}
         self.issues: Counter[str] = Counter()
-        self.issue_examples: dict[str, str] = {}
         self._rules = _rules(config)
         self._is_wanted = language_filter(config.languages) if config.languages else None
 
@@ -218,21 +197,10 @@ class Cleaner:
         field = read_field(raw, boilerplate=not config.boilerplate, main_content=config.main_content)
         if field.is_html:
             self._count("html tags", field.tags, raw, field.text, source)
-            self._report(TAGS_GONE, field.tags, field.example)
+            count(self.issues, TAGS_GONE, field.tags, field.example)
         else:
-            self._report(TAGS_LEFT, field.tags, field.example)
-            entity = _ENTITY.search(raw)
-            if entity:
-                begin = max(entity.start() - _ENTITY_EXCERPT // 2, 0)
-                example = raw[begin : begin + _ENTITY_EXCERPT]
-                self._report(ENTITIES_LEFT, len(_ENTITY.findall(raw)), example)
+            count(self.issues, TAGS_LEFT, field.tags, field.example)
         return field.text
-
-    def _report(self, issue: str, count: int, example: str) -> None:
-        """Count what a person should look at in this file, with the first example."""
-        if count:
-            self.issues[issue] += count
-            self.issue_examples.setdefault(issue, example)
 
     def _flaw(self, text: str, symbol_share: float) -> str | None:
         """Why a clean text is dropped, or None."""

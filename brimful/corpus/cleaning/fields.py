@@ -11,6 +11,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from brimful.corpus.cleaning.markup import read_page
+from brimful.corpus.reading.nonsense import excerpt
 
 
 def _names(text: str) -> frozenset[str]:
@@ -61,6 +62,7 @@ _BARE_ATTRIBUTES = re.compile(
     r"|hidden|ismap|itemscope|loop|multiple|muted|noshade|novalidate|nowrap|open|playsinline|readonly|required"
     r"|reversed|selected|data-[a-z0-9-]+|v-[a-z-]+))+"
 )
+_ENTITY = re.compile(r"&(?:amp;)*(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
 _ESCAPED_TAG = re.compile(r"(?i)&(?:amp;)*(?:lt|\#60|\#x3c);[/!]?[a-z\[]")
 _MOST_ESCAPES = 2
 # A longer comment is more likely a text that speaks of `<!--` here, and of `-->` chapters later.
@@ -77,7 +79,7 @@ class Field:
     Attributes:
         text: of HTML, what a reader sees; of prose, the field itself.
         is_html: whether the rule holds.
-        tags: how many tags of HTML it has. They went if the rule holds.
+        tags: how many tags of HTML it has, and how many entities if it is prose. They went if the rule holds.
         example: the surroundings of the first one.
     """
 
@@ -104,8 +106,11 @@ def read_field(raw: str, *, boilerplate: bool = False, main_content: bool = Fals
         page = tags.make_page()
         text_of_page = read_page(page, boilerplate=boilerplate, main_content=main_content, is_piece=True)
         return Field(text_of_page, True, len(tags.names), tags.make_example())
-    count = sum(name in _HTML_NAMES for name in shown_tags.names)
-    return Field(raw, False, count, shown_tags.make_example() if count else "")
+    tags_left = sum(name in _HTML_NAMES for name in shown_tags.names)
+    entities = list(_ENTITY.finditer(raw)) if "&" in raw else []
+    if tags_left or not entities:
+        return Field(raw, False, tags_left + len(entities), shown_tags.make_example())
+    return Field(raw, False, len(entities), excerpt(raw, entities[0].start()))
 
 
 def keep_lines(text: str) -> str:

@@ -65,7 +65,6 @@ class _Seen:
 
     read: int = 0
     issues: dict[str, Counter[str]] = field(default_factory=dict)
-    issue_examples: dict[str, dict[str, str]] = field(default_factory=dict)
 
 
 def clean_part(task: CleanTask) -> dict[str, Any]:
@@ -88,7 +87,6 @@ def clean_part(task: CleanTask) -> dict[str, Any]:
         read=seen.read,
         counts=dict(sorted(cleaner.counts.items())),
         issues={name: dict(sorted(found.items())) for name, found in seen.issues.items() if found},
-        issue_examples={name: found for name, found in seen.issue_examples.items() if found},
         examples={rule: [asdict(example) for example in found] for rule, found in cleaner.examples.items()},
     )
 
@@ -99,7 +97,6 @@ def _clean_rows(
     config = task.config
     for number, span in enumerate(task.part.spans):
         issues = cleaner.issues = seen.issues.setdefault(span.path, Counter())
-        cleaner.issue_examples = seen.issue_examples.setdefault(span.path, {})
         kind = form_of(span.path, [config.read.field])
         for record, raw in read_documents(span, config.read, issues):
             if seen.read == task.limit:

@@ -65,16 +65,12 @@ def issues_of(texts: Sequence[Facts]) -> list[str]:
     """One line for each kind of problem: in each input file, or in all where more than `FILES_NAMED` have it.
     Some have an example."""
     found: dict[str, dict[str, tuple[str, int]]] = {}
-    examples: dict[tuple[str, str], str] = {}
     for text in texts:
         for path, issues in text["issues"].items():
             for issue, count in issues.items():
                 places = found.setdefault(kind(issue), {})
                 said, before = places.get(path, (issue, 0))
                 places[path] = said, before + count
-        for path, shown in text["issue_examples"].items():
-            for issue, example in shown.items():
-                examples.setdefault((path, issue), f", such as {example!r}")
     lines = []
     for places in found.values():
         named, of = list(places.items()), ""
@@ -84,7 +80,7 @@ def issues_of(texts: Sequence[Facts]) -> list[str]:
             of = f"{len(places):,} files, such as "
         for path, (issue, count) in named:
             hint = f"; {WRONG_ENCODING}" if issue.startswith((UNDECODABLE, READ_AS)) else ""
-            lines.append(f"{of}{path}: {visible(issue)}: {count:,}{examples.get((path, issue), '')}{hint}")
+            lines.append(f"{of}{path}: {visible(issue)}: {count:,}{hint}")
     return lines
 
 

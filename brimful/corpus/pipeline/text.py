@@ -62,7 +62,6 @@ class TextRecord(TypedDict):
     inputs: list[_Span]
     counts: dict[str, int]
     issues: dict[str, dict[str, int]]
-    issue_examples: dict[str, dict[str, str]]
     examples: dict[str, list[_Example]]
 
 

@@ -56,8 +56,8 @@ def by_page(head: bytes) -> Charset | None:
 
 def by_bytes(sample: bytes, declared: Charset) -> Charset | None:
     """Another charset than the declared one, if the first bytes of a file are clearly in that."""
-    if b"\0" in sample and not declared.codec.startswith(("utf-16", "utf-32")):
-        return _utf16_without_mark(sample, declared)
+    if b"\0" in sample:
+        return None
     if sample.isascii() and b"\x1b" not in sample:
         return None
     others = beyond_ascii(sample)
@@ -88,22 +88,6 @@ def _count_broken(sample: bytes, charset: Charset) -> int:
     return decoder.replaced
 
 
-def _utf16_without_mark(sample: bytes, declared: Charset) -> Charset | None:
-    """UTF-16, if the bytes are a text with spaces or line ends in it, and are none as declared."""
-    if sample.count(0) * 20 < len(sample) and not _count_broken(sample, declared):
-        return None
-    for name in ("utf-16-le", "utf-16-be"):
-        decoder = Decoder(charset(name))
-        text = decoder.decode(sample)
-        if not decoder.replaced and re.search("[\n\r ]", text) and _is_text(set(text) - {*"\n\r\t"}):
-            return decoder.charset
-    return None
-
-
-def _is_text(characters: set[str]) -> bool:
-    return not {unicodedata.category(character) for character in characters} & _NO_TEXT
-
-
 def _detected(sample: bytes, declared: Charset) -> Charset | None:
     """The charset that the detector names, if all bytes are characters of text in it."""
     from resiliparse.parse.encoding import detect_encoding
@@ -116,4 +100,5 @@ def _detected(sample: bytes, declared: Charset) -> Charset | None:
     characters = {character for character in decoder.decode(sample) if not character.isascii()}
     if not characters or decoder.replaced or found.codec == declared.codec:
         return None
-    return found if _is_text(characters) else None
+    are_text = _NO_TEXT.isdisjoint(map(unicodedata.category, characters))
+    return found if are_text else None

@@ -1,12 +1,17 @@
-"""What can be wrong with a record: a lenient reader counts it and goes on, a strict one refuses the file."""
+"""What can be wrong: a lenient reader counts faults and goes on, a strict one refuses the file, and a failing
+machine stops both."""
 
+import errno
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import TypeVar
 
 from brimful.base.console import warn
 from brimful.base.errors import BrimfulError
+
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -43,8 +48,11 @@ NOT_RECORD = Fault("JSON that is no record", "must be a JSON object")
 REPEATED = Fault("a key twice in a JSON row, the last one read", "has a key twice: keep one of them")
 
 
-class Report(Protocol):
-    """Takes what a reader finds wrong."""
+@dataclass(frozen=True)
+class Report:
+    """Takes what a reader finds wrong, and counts it: the lenient reader."""
+
+    issues: Counter[str] = field(default_factory=Counter)
 
     def lose(self, fault: Fault, line: int, detail: str = "") -> None:
         """A record has a fault.
@@ -52,41 +60,24 @@ class Report(Protocol):
         Args:
             line: where it begins, from 1.
             detail: in place of `fault.refused`.
-
-        Raises:
-            BrimfulError: the reader is strict.
         """
-
-    def note(self, message: str) -> None:
-        """Something that the user should know of the whole file."""
-
-
-@dataclass(frozen=True)
-class Counting:
-    """The lenient report: everything is counted."""
-
-    issues: Counter[str]
-
-    def lose(self, fault: Fault, line: int, detail: str = "") -> None:
-        """Count the fault."""
         self.issues[fault.counted] += 1
 
     def note(self, message: str) -> None:
-        """Count the message."""
+        """Something that the user should know of the whole file."""
         self.issues[message] += 1
 
 
 @dataclass(frozen=True)
-class Refusing:
+class Refusing(Report):
     """The strict report: a fault ends the reading; notes are printed as warnings.
 
     Attributes:
         place: what records are counted in.
     """
 
-    path: Path
+    path: Path = Path()
     place: str = "line"
-    _notes: set[str] = field(default_factory=set)
 
     def lose(self, fault: Fault, line: int, detail: str = "") -> None:
         """Refuse the file.
@@ -98,6 +89,44 @@ class Refusing:
 
     def note(self, message: str) -> None:
         """Print the message, once."""
-        if message not in self._notes:
-            self._notes.add(message)
+        super().note(message)
+        if self.issues[message] == 1:
             warn(f"{self.path} {message}")
+
+
+# Errors of the file. Libraries use 0 and None for a damaged file.
+_OF_THE_FILE = {
+    None,
+    0,
+    errno.ENOENT,
+    errno.EACCES,
+    errno.EPERM,
+    errno.EISDIR,
+    errno.ENOTDIR,
+    errno.ELOOP,
+    errno.ENAMETOOLONG,
+    errno.EINVAL,  # an offset in a damaged file
+}
+
+
+def check_machine(error: Exception, path: str) -> None:
+    """Raises BrimfulError if a file could not be read for a reason outside of the file.
+
+    Counting such a file as bad would leave it out of the corpus for good.
+    """
+    if isinstance(error, OSError) and error.errno not in _OF_THE_FILE:
+        reason = error.strerror or error
+        raise BrimfulError(f"cannot read {path}: {reason}; run again when it can be read") from error
+
+
+def reporting(items: Iterable[Item], path: str, issues: Counter[str]) -> Iterator[Item]:
+    """The items of a file up to the first error, which is counted.
+
+    Raises:
+        BrimfulError: the reason is outside of the file: a full disk, a lost network, too many open files.
+    """
+    try:
+        yield from items
+    except OSError as error:
+        check_machine(error, path)
+        issues[f"cannot be read ({error.strerror or error})"] += 1

@@ -12,6 +12,7 @@ from itertools import chain
 from brimful.base.console import visible
 from brimful.base.errors import BrimfulError
 from brimful.corpus.reading.archives import read_chunks
+from brimful.corpus.reading.detection import by_mark
 from brimful.corpus.reading.inputs import Input, format_of, split_suffix
 from brimful.corpus.reading.many_texts import find_many_texts
 
@@ -33,7 +34,6 @@ _PAGE = re.compile(r"\s*(<\?xml[^>]*>\s*)?(<!--.*?-->\s*)*<(!doctype\s+html|html
 _JSON = re.compile(r'\s*(?:(?:\[\s*)?\{\s*"(?:[^"\\\n]|\\.)*"\s*:|\[\s*\[\s*")')
 _LIST_OF_RECORDS = re.compile(r"\[\s*(?:[\[{]|$)")
 _AROUND_VALUES = " \t\ufeff\r\x1e"
-_MARKS = ((b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be"), (b"\xef\xbb\xbf", "utf-8"))
 
 
 def form_of(path: str, wanted: Sequence[str]) -> str:
@@ -86,16 +86,18 @@ def _form(path: str, wanted: tuple[str, ...], size: int, modified: int) -> tuple
             return named, f"is {what}"
     if named in ("parquet", "arrow", "html"):
         return named, ""
-    text = _decoded(head)
+    marked = by_mark(head)
+    text = head.decode(marked.codec if marked else "utf-8", "replace").lstrip("\ufeff")
     if named in _RECORDS and _PAGE.match(text):
         return named, f"is an HTML page, not {_RECORDS[named]}: was it downloaded as it should be?"
-    lines = [line.removesuffix("\r") for line in text.split("\n") if line.strip()]
-    if len(head) == _HEAD_BYTES:
+    lines = [line for line in re.split("[\r\n]+", text) if line.strip()]
+    is_whole = len(head) < _HEAD_BYTES
+    if not is_whole:
         lines = lines[:-1] or lines  # the last one may be cut
     if named in ("json", "jsonl"):
-        return _json_form(lines, named, wanted, is_whole=len(head) < _HEAD_BYTES), ""
-    if kind := _json_under_another_name(lines):
-        return named, _name_it(path, kind)
+        return _json_form(lines, named, wanted, is_whole=is_whole), ""
+    if _is_json_under_another_name(lines):
+        return named, _name_it(path, _json_form(lines, "jsonl", wanted, is_whole=is_whole))
     return _text_form(path, text, lines, wanted) if named == "text" else (named, "")
 
 
@@ -106,13 +108,6 @@ def _read_head(path: str) -> bytes:
         if len(head) >= _HEAD_BYTES:
             break
     return head[:_HEAD_BYTES]
-
-
-def _decoded(head: bytes) -> str:
-    for mark, name in _MARKS:
-        if head.startswith(mark):
-            return head[len(mark) :].decode(name, "replace")
-    return head.decode("utf-8", "replace")
 
 
 def _name_it(path: str, kind: str) -> str:
@@ -132,14 +127,10 @@ def _is_json(line: str) -> bool:
     return isinstance(_value(line), dict | list)
 
 
-def _json_under_another_name(lines: list[str]) -> str:
-    """ "jsonl", "json", or nothing, by the first lines of a file that is named otherwise."""
+def _is_json_under_another_name(lines: list[str]) -> bool:
+    """Do the first lines of a file that is named otherwise show records?"""
     first, second = ([line.strip(_AROUND_VALUES) for line in lines] + ["", ""])[:2]
-    if not _is_json(first):
-        return "json" if _JSON.match("\n".join(lines)) else ""
-    if _is_json(second) or (not second and _JSON.match(first)):
-        return "json" if _LIST_OF_RECORDS.match(first) else "jsonl"
-    return ""
+    return _is_json(second) if second and _is_json(first) else bool(_JSON.match("\n".join(lines)))
 
 
 def _json_form(lines: list[str], named: str, wanted: tuple[str, ...], *, is_whole: bool) -> str:
@@ -152,9 +143,9 @@ def _json_form(lines: list[str], named: str, wanted: tuple[str, ...], *, is_whol
         is_record = isinstance(value, dict) and any(name in value for name in wanted)
         return "json" if is_whole and first.startswith("{") and not is_record else named
     # A broken line does not make a file another form.
-    if first[0] in "{[" and first[0] == second[0]:
-        return "jsonl" if _is_json(first) or _is_json(second) else "json"
-    return "json" if first[0] in "{[" else named
+    if _value(first) is not None or (first[:1] == second[:1] and _is_json(second)):
+        return "jsonl"
+    return "json" if first.startswith(("{", "[")) else named
 
 
 def _text_form(path: str, text: str, lines: list[str], wanted: tuple[str, ...]) -> tuple[str, str]:

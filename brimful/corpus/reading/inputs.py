@@ -12,7 +12,7 @@ from pathlib import Path
 
 from brimful.base.console import visible, warn
 from brimful.base.errors import BrimfulError
-from brimful.corpus.reading.failures import check_machine
+from brimful.corpus.reading.faults import check_machine
 from brimful.corpus.reading.many_texts import find_many_texts
 
 FORMATS = {

@@ -2,7 +2,7 @@ r"""Bytes -> text in runs of whole lines: charsets, byte order marks, line ends,
 
 \n, \r\n and \r end a line of every file, and become \n. Line ends of Unicode (UTS #18, RL1.6: also \v, \f,
 U+0085, U+2028, U+2029) end a line of a text; in tables and JSON they occur within texts. A byte order mark at
-the beginning of a line, or of a field of a table, is no text: `cat` leaves some.
+the beginning of a line is no text: `cat` leaves some.
 
 Where runs are cut depends on the file alone, so the text of a span does not depend on where the span begins.
 """
@@ -18,7 +18,7 @@ from brimful.corpus.reading.archives import CHUNK, read_chunks, read_range
 from brimful.corpus.reading.charsets import Charset, Decoder, charset
 from brimful.corpus.reading.detection import beyond_ascii, by_bytes, by_mark, by_page, first_beyond_ascii
 from brimful.corpus.reading.inputs import Span, format_of, split_suffix
-from brimful.corpus.reading.nonsense import LOST, count, count_nonsense, excerpt
+from brimful.corpus.reading.nonsense import WRONGLY_DECODED, count, count_nonsense, excerpt
 
 HEAD = 8192
 # Bytes at the beginning of a file by which its charset is judged.
@@ -28,14 +28,13 @@ _SAMPLE = 1 << 16
 _CONTROL = bytes(set(range(32)) - set(b"\t\n\r\f\v\b\x1b")) + b"\x7f"
 _LONE_RETURN = re.compile(rb"\r(?!\n)")
 _MARK = re.compile("^\ufeff+", re.MULTILINE)
-_FIELD_MARK = re.compile('(?:^|(?<=[\t,;|"]))\ufeff+', re.MULTILINE)
 UNICODE_END = re.compile("[\v\f\x85\u2028\u2029]")
 
 _PAGE = re.compile(rb"\s*<(?:!doctype\s+html|html|\?xml)\b", re.IGNORECASE)
 
 _UTF8 = charset("utf-8")
 UNDECODABLE = "undecodable characters"
-BINARY = "binary file skipped"
+BINARY = "binary file skipped (or UTF-16 without a mark: --read.encoding utf-16)"
 READ_AS = "read as "
 """The beginning of the issue of a file in another charset than it was said to be."""
 
@@ -48,8 +47,6 @@ class Boundary:
 
     pattern: re.Pattern[bytes]
     grid: int = 1
-    paragraph: str = "\n"
-    """What the paragraph separator, U+2029, becomes in a text."""
 
     def ceil(self, position: int) -> int:
         """`position`, rounded up to the grid."""
@@ -58,18 +55,8 @@ class Boundary:
 
 # A \r counts once the byte behind it is known.
 LINE = Boundary(re.compile(rb"(\n|\r(?=[^\n]))"))
-BLANK_LINE = Boundary(re.compile(rb"(?:\n|\r(?!\n))(?=(\r\n|\n|\r(?=[^\n])))"), paragraph="\n\n")
+BLANK_LINE = Boundary(re.compile(rb"(?:\n|\r(?!\n))(?=(\r\n|\n|\r(?=[^\n])))"))
 _LOOK_BACK = 5  # the bytes of the longest boundary, and one on either side
-
-
-def check_encoding(name: str) -> None:
-    """Raises BrimfulError if there is no such text encoding, or it cannot be decoded piece by piece."""
-    charset(name)
-
-
-def has_byte_lines(encoding: str) -> bool:
-    """May a file be cut after any byte 0x0A or 0x0D? If not, only reading from the start finds line ends."""
-    return charset(encoding).byte_lines
 
 
 def read_runs(
@@ -103,7 +90,6 @@ def read_runs(
     kind = kind or format_of(span.path)
     is_page = kind == "html" or (kind == "text" and bool(_PAGE.match(head)))
     found = _recognised(head, encoding, is_page, Counter() if span.begin else issues)
-    paragraph_end = boundary.paragraph if boundary else "\n"
     dividable = boundary and found.byte_lines and not split_suffix(span.path)[1]
     if span.begin and not dividable:
         return
@@ -122,10 +108,10 @@ def read_runs(
     for text in _decode((part.replace(b"\r\n", b"\n") for part in lines), found, issues):
         if not text.isascii():
             if "\ufeff" in text:
-                text = (_FIELD_MARK if kind in ("csv", "tsv") else _MARK).sub("", text)
+                text = _MARK.sub("", text)
             count_nonsense(text, issues)
         if kind == "text":
-            text = _unify(text, paragraph_end)
+            text = _unify(text)
         if text:
             yield text
 
@@ -146,10 +132,10 @@ def _recognised(head: bytes, encoding: str, is_page: bool, issues: Counter[str])
     return found
 
 
-def _unify(text: str, paragraph: str) -> str:
+def _unify(text: str) -> str:
     # Five searches for a character are ten times faster than one for a class.
     if "\v" in text or "\f" in text or "\x85" in text or "\u2028" in text or "\u2029" in text:
-        text = UNICODE_END.sub("\n", text.replace("\u2029", paragraph))
+        text = UNICODE_END.sub("\n", text)
     return text
 
 
@@ -241,7 +227,7 @@ def _decode(chunks: Iterable[bytes], charset: Charset, issues: Counter[str]) -> 
         if found := text.count("\ufffd"):
             example = excerpt(text, text.find("\ufffd"))
             count(issues, f"{UNDECODABLE} in {charset.name}", decoder.replaced - replaced, example)
-            count(issues, LOST, found - (decoder.replaced - replaced), example)
+            count(issues, WRONGLY_DECODED, found - (decoder.replaced - replaced), example)
             replaced = decoder.replaced
         yield text
 
@@ -256,16 +242,6 @@ def without_surrogates(text: str, issues: Counter[str]) -> str:
     if text.isascii():
         return text
     text, replaced = _SURROGATE.subn("\ufffd", text)
-    _count(issues, "lone surrogates", replaced)
+    if replaced:
+        issues["lone surrogates"] += replaced
     return text
-
-
-def count_nul(text: str, issues: Counter[str]) -> None:
-    """Count the NUL characters."""
-    if "\0" in text:
-        issues["NUL characters"] += text.count("\0")
-
-
-def _count(issues: Counter[str], name: str, number: int) -> None:
-    if number:
-        issues[name] += number

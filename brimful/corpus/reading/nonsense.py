@@ -15,11 +15,8 @@ _SUSPECT = re.compile(f"[\xc0-\u04ff](?:[{_CONTINUATIONS}]|[\xc0-\xff]{{3}})")
 # One unlikely pair of characters occurs in honest text, too.
 _LEAST_BADNESS = 2
 WRONGLY_DECODED = "text that another program decoded with a wrong charset"
-# What GBK makes of the quotes and the full stop of UTF-8; hardly any text has these characters.
-_SIGNS_OF_GBK = ("鈥", "銆")
-# What GBK makes of two U+FFFD.
-_LOST = "锟斤拷"
-LOST = "characters that another program lost"
+# What GBK makes of the quotes and the full stop of UTF-8, and of two U+FFFD; hardly any text has these.
+_SIGNS_OF_GBK = ("鈥", "銆", "锟斤拷")
 
 
 def count(issues: Counter[str], name: str, number: int, example: str) -> None:
@@ -54,5 +51,3 @@ def count_nonsense(text: str, issues: Counter[str]) -> None:
     for sign in _SIGNS_OF_GBK:
         if sign in text:
             count(issues, WRONGLY_DECODED, text.count(sign), excerpt(text, text.find(sign)))
-    if _LOST in text:
-        count(issues, LOST, text.count(_LOST), excerpt(text, text.find(_LOST)))

@@ -1,20 +1,7 @@
 """Files -> raw documents, streamed. Bad bytes are replaced, broken records skipped, and both are counted.
 
-======================  ================================================  ===============================
-suffix                  documents                                         divided between workers
-======================  ================================================  ===============================
-.txt, .md, any other    the file, its paragraphs or lines (`split`)       by bytes
-.jsonl, .ndjson         `field` of each line                              by bytes
-.json                   `field` of each record (`json_records`)           only JSON lines
-.tsv                    column `field`                                    if nothing is quoted
-.csv                    column `field`                                    no
-.html .htm              the page                                          no
-.parquet                column `field`                                    by row groups
-.arrow                  column `field`; as `datasets` saves, or a file    no
-======================  ================================================  ===============================
-
-A file whose content contradicts its name is refused (`forms`). Rows are divided as the file shows
-(`dialects`). Each may end in .gz, .zst, .bz2, .xz or .zip, and is then not divided.
+docs/prepare.md says which files make which documents. Text, JSON lines, .tsv without quotes and .parquet are
+divided between workers; other and compressed files are not.
 
 Only what the user can put right stops the run: a file of another form, a missing field, an archive of several
 files, a full or failing disk. A damaged file yields its documents up to the damage.
@@ -33,8 +20,7 @@ from brimful.base.errors import BrimfulError
 from brimful.corpus.cleaning.wrapped import count_full_lines, join_lines
 from brimful.corpus.reading.delimited import Sheet, open_sheet, read_rows
 from brimful.corpus.reading.dialects import MISSING, DialectOptions
-from brimful.corpus.reading.failures import reporting
-from brimful.corpus.reading.faults import LONG, SHORT, Counting
+from brimful.corpus.reading.faults import LONG, SHORT, Report, reporting
 from brimful.corpus.reading.forms import form_of
 from brimful.corpus.reading.inputs import Span, format_of
 from brimful.corpus.reading.json_records import Named, json_line, json_records
@@ -42,11 +28,9 @@ from brimful.corpus.reading.lines import (
     BLANK_LINE,
     LINE,
     Boundary,
-    count_nul,
     read_runs,
     without_surrogates,
 )
-from brimful.corpus.reading.lines import check_encoding as check_encoding
 from brimful.corpus.reading.tables import no_field, read_column, say_columns
 from brimful.corpus.reading.values import joined
 
@@ -99,10 +83,7 @@ def read_documents(span: Span, config: ReadConfig, issues: Counter[str]) -> Iter
     kind = form_of(span.path, [config.field])
     if kind == "html":
         return _html(span, config, issues)
-    if kind == "text":
-        documents = _text(span, config, issues)
-    else:
-        documents = _counting_nul(_RECORDS[kind](span, config, issues), issues)
+    documents = _READERS[kind](span, config, issues)
     if config.join_lines:
         return ((number, join_lines(text)) for number, text in documents)
     if span.begin:
@@ -126,12 +107,6 @@ def _watching_width(documents: Iterator[Raw], are_lines: bool, issues: Counter[s
     yield from documents
 
 
-def _counting_nul(documents: Iterable[Raw], issues: Counter[str]) -> Iterator[Raw]:
-    for document in documents:
-        count_nul(document[1], issues)
-        yield document
-
-
 def _pieces(
     span: Span,
     config: ReadConfig,
@@ -151,7 +126,6 @@ def _pieces(
         too_long="" if ends else "line longer than 4 MB, cut",  # JSON may be cut anywhere
     )
     for text in reporting(runs, span.path, issues):
-        count_nul(text, issues)
         yield text if ends else text.removesuffix("\n")
 
 
@@ -218,14 +192,36 @@ def _lines(
         within_long = bool(rest)
 
 
-def _jsonl(span: Span, config: ReadConfig, issues: Counter[str]) -> Iterator[Raw]:
+def _json(span: Span, config: ReadConfig, issues: Counter[str]) -> Iterator[Raw]:
+    report = Report(issues)
+    if form_of(span.path, [config.field]) == "jsonl":
+        records = _json_lines(span, config, report)
+    else:
+        chunks = _pieces(span, config, issues, None, RUN, ends=True)
+        rows = json_records(span.path, chunks, [config.field], report)
+        records = ((number - 1, record) for number, record in rows)
     found = False
     keys: dict[str, None] = {}
+    count = 0
+    for number, record in records:
+        count += 1
+        text = _text_of(record, config.field, report)
+        if text is not None:
+            found = True
+            yield number, without_surrogates(text, issues)
+        elif not keys and isinstance(record, dict):
+            keys = dict.fromkeys(record)
+    # A .json file that is one object may well be settings that lie beside the texts.
+    if keys and not found and not span.begin and (count > 1 or format_of(span.path) != "json"):
+        raise no_field(span.path, config.field, keys)
+
+
+def _json_lines(span: Span, config: ReadConfig, report: Report) -> Iterator[tuple[int, dict[str, Any] | str]]:
+    """The numbered records of lines; of most of them only the text is parsed."""
     parse = _json_parser(config.field)
     key = json.dumps(config.field)
-    report = Counting(issues)
     named = Named([config.field])
-    for number, line in enumerate(_lines(span, config, issues, LINE)):
+    for number, line in enumerate(_lines(span, config, report.issues, LINE)):
         if not line or line.isspace():
             continue
         try:
@@ -233,23 +229,14 @@ def _jsonl(span: Span, config: ReadConfig, issues: Counter[str]) -> Iterator[Raw
         except (ValueError, RecursionError):
             value = None
         if isinstance(value, str) and line.count(key) < 2:
-            found = True
             yield number, value
             continue
         record = named.record(json_line(line.lstrip("\x1e"), number, report), number, report)
-        if record is None:
-            continue
-        text = _text_of(record, config.field, report)
-        if text is not None:
-            found = True
-            yield number, without_surrogates(text, issues)
-        elif not keys and isinstance(record, dict):
-            keys = dict.fromkeys(record)
-    if keys and not found and not span.begin:
-        raise no_field(span.path, config.field, keys)
+        if record is not None:
+            yield number, record
 
 
-def _text_of(record: dict[str, Any] | str, field: str, report: Counting) -> str | None:
+def _text_of(record: dict[str, Any] | str, field: str, report: Report) -> str | None:
     """The text of a record of JSON; None if it has none."""
     value = record if isinstance(record, str) else record.get(field)
     if isinstance(value, list):
@@ -258,25 +245,6 @@ def _text_of(record: dict[str, Any] | str, field: str, report: Counting) -> str 
         return value
     report.issues[f"records without a text {field!r}"] += 1
     return None
-
-
-def _json(span: Span, config: ReadConfig, issues: Counter[str]) -> Iterator[Raw]:
-    found = False
-    keys: dict[str, None] = {}
-    records = 0
-    report = Counting(issues)
-    chunks = _pieces(span, config, issues, None, RUN, ends=True)
-    for number, record in json_records(span.path, chunks, [config.field], report):
-        records += 1
-        text = _text_of(record, config.field, report)
-        if text is not None:
-            found = True
-            yield number - 1, without_surrogates(text, issues)
-        elif not keys and isinstance(record, dict):
-            keys = dict.fromkeys(record)
-    # A .json file that is one object may well be settings that lie beside the texts.
-    if keys and not found and (records > 1 or format_of(span.path) != "json"):
-        raise no_field(span.path, config.field, keys)
 
 
 def _json_parser(field: str) -> Callable[[str], Any]:
@@ -297,7 +265,7 @@ def _sheet(span: Span, config: ReadConfig, issues: Counter[str]) -> Iterator[Raw
     sheet = _open_sheet(Span(path=span.path), kind, config, issues if is_whole else Counter(), boundary)
     if sheet is None:
         return
-    dialect, report = sheet.dialect, Counting(issues)
+    dialect, report = sheet.dialect, Report(issues)
     if is_whole:
         rows = sheet.rows(report)
     elif dialect.quote:  # it was written with quotes since it was divided
@@ -340,14 +308,8 @@ def is_quoted(path: str, config: ReadConfig) -> bool:
 def _with_ends(
     span: Span, config: ReadConfig, issues: Counter[str], boundary: Boundary | None
 ) -> Iterator[str | None]:
-    """Lines with their ends; a carriage return ends one too."""
     for line in _lines(span, config, issues, boundary):
-        if line is None:
-            yield None
-        elif "\r" in line:
-            yield from (f"{part}\n" for part in line.split("\r"))
-        else:
-            yield f"{line}\n"
+        yield None if line is None else f"{line}\n"
 
 
 def _column(span: Span, config: ReadConfig, issues: Counter[str]) -> Iterator[Raw]:
@@ -355,8 +317,9 @@ def _column(span: Span, config: ReadConfig, issues: Counter[str]) -> Iterator[Ra
     return reporting(read_column(span, kind, config.field, issues), span.path, issues)
 
 
-_RECORDS = {
-    "jsonl": _jsonl,
+_READERS = {
+    "text": _text,
+    "jsonl": _json,
     "json": _json,
     "csv": _sheet,
     "tsv": _sheet,

@@ -1,9 +1,9 @@
 """Divides large files into spans for several workers; together they yield the documents of the file."""
 
 from brimful.corpus.reading.archives import compression_of
+from brimful.corpus.reading.charsets import charset
 from brimful.corpus.reading.forms import form_of
 from brimful.corpus.reading.inputs import Input, Span, split_suffix
-from brimful.corpus.reading.lines import has_byte_lines
 from brimful.corpus.reading.read import LONGEST_PIECE, ReadConfig, is_quoted
 from brimful.corpus.reading.tables import column_bytes
 
@@ -29,7 +29,7 @@ def divide(item: Input, config: ReadConfig, size: int) -> list[Span]:
         return whole
     if kind == "parquet":
         return _by_row_groups(item.path, config.field, size) or whole
-    if kind not in ("text", "jsonl", "tsv") or not has_byte_lines(config.encoding):
+    if kind not in ("text", "jsonl", "tsv") or not charset(config.encoding).byte_lines:
         return whole
     if kind == "tsv" and is_quoted(item.path, config):
         return whole

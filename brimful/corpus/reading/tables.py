@@ -11,8 +11,7 @@ from brimful.base.errors import BrimfulError, nearest
 from brimful.base.storage import require_utf8
 from brimful.base.system import forget_read
 from brimful.corpus.reading.archives import compression_of
-from brimful.corpus.reading.failures import check_machine
-from brimful.corpus.reading.faults import Counting
+from brimful.corpus.reading.faults import Report, check_machine
 from brimful.corpus.reading.inputs import Span
 from brimful.corpus.reading.values import joined
 
@@ -35,7 +34,7 @@ def no_field(path: str, field: str, known: Any) -> NoFieldError:
     return NoFieldError(f"{path} has no text in a field {field!r}: {hint} (set --read.field)")
 
 
-def say_columns(names: list[str], field: str, span: Span, report: Counting) -> None:
+def say_columns(names: list[str], field: str, span: Span, report: Report) -> None:
     """Say that several columns have the name of the text field."""
     if (columns := names.count(field)) > 1 and not span.begin:
         report.note(f"has {columns} columns {field!r}, the first of which is read")
@@ -49,7 +48,7 @@ def read_column(span: Span, kind: str, field: str, issues: Counter[str]) -> Iter
             Or this machine failed, not the file.
         OSError: the file cannot be read at all.
     """
-    report = Counting(issues)
+    report = Report(issues)
     require_plain(span.path)
     try:
         for begin, values in (_parquet if kind == "parquet" else _arrow)(span, field, issues):
@@ -171,7 +170,7 @@ def _check_column(schema: Any, field: str, span: Span, issues: Counter[str]) -> 
     """The column's index."""
     if field not in schema.names:
         raise no_field(span.path, field, schema.names)
-    say_columns(schema.names, field, span, Counting(issues))
+    say_columns(schema.names, field, span, Report(issues))
     index: int = schema.names.index(field)
     if not _may_be_text(schema.types[index]):
         raise BrimfulError(

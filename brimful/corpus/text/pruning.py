@@ -23,26 +23,9 @@ if TYPE_CHECKING:
 # Encodings take about 200 bytes a token while a batch is read.
 _BATCH_TEXTS = 1 << 12
 _BATCH_CHARACTERS = 1 << 18
-# One text in this many is held out, and fewer of a large corpus.
-_STRIDE = 20
-_MOST_HELD_OUT = 1 << 20
-
-
-@dataclass(frozen=True)
-class Unseen:
-    """What pruning does to text that it has not seen, measured before the held-out texts are added.
-
-    Attributes:
-        texts: how many texts were held out: one in 20, at most a million characters.
-        tokens_before, tokens_after: their tokens, without those that stand around a text.
-        unknown_before, unknown_after: how many of these tokens are unknown.
-    """
-
-    texts: int
-    tokens_before: int
-    tokens_after: int
-    unknown_before: int
-    unknown_after: int
+# The encodings of one text in this many are compared before and after, in the first batches.
+_CHECKED_STRIDE = 20
+_MAX_CHECKED_TEXTS = 4096
 
 
 @dataclass(frozen=True)
@@ -52,14 +35,12 @@ class Statistics:
     Attributes:
         texts: how many texts were read.
         used: how many different pieces they use.
-        unseen: None where fewer than 20 texts were read.
     """
 
     pieces_before: int
     pieces_after: int
     texts: int
     used: int
-    unseen: Unseen | None
 
 
 @dataclass(frozen=True)
@@ -69,7 +50,7 @@ class Pruned:
     Attributes:
         tokenizer: the new one.
         kept: int64 (pieces,): the old id of each new one, so that `embedding[kept]` is the new embedding.
-        statistics: sizes, and what happens to unseen text.
+        statistics: sizes before and after.
     """
 
     tokenizer: "Tokenizer"
@@ -95,6 +76,8 @@ def prune(tokenizer: "Tokenizer", texts: Iterable[str], stay: Collection[int] = 
         BrimfulError: the model is of another kind, an id in `stay` has no piece, there are no texts, or a
             text would change its encoding.
     """
+    from tokenizers import Tokenizer
+
     state: State = json.loads(tokenizer.to_str())
     if (kind := state["model"]["type"]) not in ("WordPiece", "BPE", "Unigram"):
         raise BrimfulError(f"a {kind} tokenizer cannot be pruned, only WordPiece, BPE and Unigram")
@@ -103,26 +86,24 @@ def prune(tokenizer: "Tokenizer", texts: Iterable[str], stay: Collection[int] = 
             raise BrimfulError(
                 f"this tokenizer cannot be pruned: the model needs the id {index}, which has no piece"
             )
-    rules = PruningRules(tokenizer, state, stay)
-    unknown = unknown_id(tokenizer)
-    usage = _Usage(_plain(tokenizer), state, unknown)
-    sample = _HeldOut()
-    for batch in _batches(sample.rest(texts)):
+    usage = _Usage(_plain(tokenizer), state, unknown_id(tokenizer))
+    number_of_texts = 0
+    checked_texts: list[str] = []
+    for batch in _batches(texts):
         usage.add(batch)
-    if not sample.read:
+        number_of_texts += len(batch)
+        if len(checked_texts) < _MAX_CHECKED_TEXTS:
+            checked_texts += batch[::_CHECKED_STRIDE]
+    if not number_of_texts:
         raise BrimfulError("there are no texts whose pieces could be kept")
-    unseen = None
-    if sample.texts:
-        provisional, _ = _build(tokenizer, state, rules, usage)
-        before = _count(tokenizer, unknown, sample.texts)
-        after = _count(provisional, unknown_id(provisional), sample.texts)
-        unseen = Unseen(len(sample.texts), before[0], after[0], before[1], after[1])
-        for batch in _batches(sample.texts):
-            usage.add(batch)
-    pruned, kept = _build(tokenizer, state, rules, usage)
-    _check(tokenizer, pruned, kept, sample.texts)
-    before_and_after = tokenizer.get_vocab_size(), len(kept)
-    return Pruned(pruned, kept, Statistics(*before_and_after, sample.read, len(usage.ids), unseen))
+    rules = PruningRules(tokenizer, state, stay)
+    kept = in_order(state["model"], rules(usage.ids | usage.matched, usage.characters))
+    new_ids = {old: index for index, old in enumerate(kept)}
+    pruned = named_as(Tokenizer.from_str(json.dumps(renumbered(tokenizer, state, new_ids))), tokenizer)
+    old_ids = np.array(kept, np.int64)
+    _check(tokenizer, pruned, old_ids, checked_texts)
+    sizes = Statistics(tokenizer.get_vocab_size(), len(kept), number_of_texts, len(usage.ids))
+    return Pruned(pruned, old_ids, sizes)
 
 
 class _Usage:
@@ -159,34 +140,6 @@ class _Usage:
             self.matched |= self._unknown_words.pieces(with_unknown)
 
 
-class _HeldOut:
-    """A sample of the texts: every 20th, or fewer so that it has at most a million characters.
-
-    Attributes:
-        texts: the sample.
-        read: how many texts there are.
-    """
-
-    def __init__(self) -> None:
-        self.texts: list[str] = []
-        self.read = 0
-
-    def rest(self, texts: Iterable[str]) -> Iterator[str]:
-        """The texts that are not in the sample."""
-        stride, size = _STRIDE, 0
-        for text in texts:
-            self.read += 1
-            if self.read % stride:
-                yield text
-                continue
-            self.texts.append(text)
-            size += len(text)
-            while size > _MOST_HELD_OUT:
-                yield from self.texts[::2]
-                self.texts, stride = self.texts[1::2], 2 * stride
-                size = sum(map(len, self.texts))
-
-
 def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
     batch: list[str] = []
     size = 0
@@ -216,29 +169,6 @@ def _plain(tokenizer: "Tokenizer") -> "Tokenizer":
 
 def _encode(tokenizer: "Tokenizer", texts: list[str]) -> list[Any]:
     return tokenizer.encode_batch_fast(texts, add_special_tokens=False)
-
-
-def _count(tokenizer: "Tokenizer", unknown: int, texts: Iterable[str]) -> tuple[int, int]:
-    """The tokens of the texts, and how many of them are unknown."""
-    tokenizer = _plain(tokenizer)
-    counts = np.zeros(2, np.int64)
-    for batch in _batches(texts):
-        for encoding in _encode(tokenizer, batch):
-            ids = encoding.ids
-            counts += len(ids), ids.count(unknown)
-    return int(counts[0]), int(counts[1])
-
-
-def _build(
-    tokenizer: "Tokenizer", state: State, rules: PruningRules, usage: _Usage
-) -> tuple["Tokenizer", np.ndarray]:
-    """The tokenizer with what stays, and the old id of each new one."""
-    from tokenizers import Tokenizer
-
-    kept = in_order(state["model"], rules(usage.ids | usage.matched, usage.characters))
-    new = {old: index for index, old in enumerate(kept)}
-    built = Tokenizer.from_str(json.dumps(renumbered(tokenizer, state, new)))
-    return named_as(built, tokenizer), np.array(kept, np.int64)
 
 
 def _check(old: "Tokenizer", new: "Tokenizer", kept: np.ndarray, texts: list[str]) -> None:

@@ -66,6 +66,8 @@ class PruningRules:
 
 def _fixed(tokenizer: "Tokenizer", state: State, known: dict[str, int], byte_level: bool) -> set[int]:
     """Ids that stay whatever the texts: special and added tokens, bytes, the lowest score of Unigram."""
+    from tokenizers import pre_tokenizers
+
     model = state["model"]
     kept = named_specials(tokenizer) | tokenizer.get_added_tokens_decoder().keys()
     kept.update(ids_of_processor(state["post_processor"]))
@@ -75,7 +77,7 @@ def _fixed(tokenizer: "Tokenizer", state: State, known: dict[str, int], byte_lev
     if model.get("byte_fallback"):
         names += filter(_BYTE.fullmatch, known)
     if byte_level:
-        names += _BYTES_OF_LETTERS
+        names += pre_tokenizers.ByteLevel.alphabet()
     kept |= {known[name] for name in names if name in known}
     if model["type"] == "Unigram":
         scores = [score for _, score in model["vocab"]]
@@ -96,7 +98,7 @@ def _single_characters(model: State, known: dict[str, int], byte_level: bool) ->
         inner = piece.removeprefix(prefix)
         for form in {piece, inner, piece.removesuffix(suffix), inner.removesuffix(suffix)}:
             character = _spelled(form) if byte_level else form
-            if len(character) == 1:
+            if len(character) == 1 and character != "\ufffd":
                 found[character].append(index)
     return found
 
@@ -113,22 +115,11 @@ def _is_byte_level(state: State) -> bool:
     return False
 
 
-def _bytes_of_letters() -> dict[str, int]:
-    """GPT-2's letters, and the bytes that they stand for: printable bytes stand for themselves."""
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(0x100) if byte not in printable]
-    return {chr(b): b for b in printable} | {chr(0x100 + i): byte for i, byte in enumerate(others)}
-
-
-_BYTES_OF_LETTERS = _bytes_of_letters()
-
-
 def _spelled(piece: str) -> str:
-    """The text of a byte-level piece; empty where it is no whole text."""
-    try:
-        return bytes(map(_BYTES_OF_LETTERS.__getitem__, piece)).decode()
-    except (KeyError, UnicodeDecodeError):
-        return ""
+    """The text of a byte-level piece, with U+FFFD for bytes that spell no character."""
+    from tokenizers import decoders
+
+    return decoders.ByteLevel().decode([piece])
 
 
 def _with_ancestors(model: State, kept: set[int]) -> set[int]:

@@ -6,17 +6,9 @@ from pathlib import Path
 
 from brimful.base.storage import commit, read_json
 from brimful.commands.prepare import prepare
-from brimful.corpus.cleaning.version import cleaning_version, code_of
+from brimful.corpus.cleaning.version import cleaning_version
 from brimful.corpus.pipeline.preparing import CLEANING
 from brimful.corpus.shards import MANIFEST
-
-
-def test_the_version_of_cleaning_follows_its_code() -> None:
-    code = code_of("LIMIT = 5\ndef rule(x):\n    return x + LIMIT\n")
-    same = '"""Doc."""\nLIMIT = 5  # why\n\n\ndef rule(x):\n    "Doc."\n    return (x\n        + LIMIT)\n'
-    assert code_of(same) == code
-    assert code_of("LIMIT = 6\ndef rule(x):\n    return x + LIMIT\n") != code
-    assert code_of("LIMIT = 5\ndef rule(x):\n    return x - LIMIT\n") != code
 
 
 def test_every_module_that_cleaning_uses_is_in_its_version(monkeypatch) -> None:

@@ -98,16 +98,16 @@ def test_none_is_held_out_of_a_small_corpus(tmp_path: Path, capsys: pytest.Captu
     assert "held out" not in capsys.readouterr().err, "as asked for"
 
 
-def part(issues: Mapping[str, Mapping[str, int]], **examples: Mapping[str, str]) -> dict[str, Any]:
-    return {"issues": issues, "issue_examples": examples}
+def part(issues: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:
+    return {"issues": issues}
 
 
 def test_each_of_a_few_files_is_named() -> None:
     texts = [
-        part({"a": {"tags": 2}, "b": {"tags": 3, "broken lines": 1}}, a={"tags": "<p>"}),
+        part({"a": {"tags (such as <p>)": 2}, "b": {"tags": 3, "broken lines": 1}}),
         part({"a": {"tags": 1}}),
     ]
-    assert issues_of(texts) == ["a: tags: 3, such as '<p>'", "b: tags: 3", "b: broken lines: 1"]
+    assert issues_of(texts) == ["a: tags (such as <p>): 3", "b: tags: 3", "b: broken lines: 1"]
 
 
 def test_what_many_files_have_is_one_line() -> None:

@@ -8,8 +8,6 @@ from brimful.base.errors import BrimfulError
 from brimful.corpus.reading.charsets import Decoder, charset
 from brimful.corpus.reading.detection import by_bytes, by_page
 
-WIDE = (charset("utf-16-le"), charset("utf-16-be"))
-
 
 def decode(label: str, data: bytes) -> str:
     decoder = Decoder(charset(label))
@@ -127,19 +125,6 @@ def test_the_bytes_tell_the_charset(labels: str) -> None:
         assert Decoder(found).decode(sample, final=True) == TEXTS[labels]
         assert by_bytes(sample, charset(label)) is None
         assert by_bytes(TEXTS[labels].encode(), charset(label)) == charset("utf-8")
-
-
-@pytest.mark.parametrize("name", ["utf-16-le", "utf-16-be"])
-def test_utf_16_of_ascii_without_a_mark(name: str) -> None:
-    sample = "The snow was cleared, à la mode.\n".encode(name)
-    assert by_bytes(sample, charset("utf-8")) == charset(name)
-
-
-@pytest.mark.cases(200)
-@given(st.binary(min_size=64))
-def test_bytes_of_any_kind_are_not_utf_16(data: bytes) -> None:
-    assert by_bytes(b"\x7fELF\2\1\1\0\0\0" + data, charset("utf-8")) not in WIDE
-    assert by_bytes(b"one\0two\0three\0", charset("utf-8")) is None
 
 
 def test_a_few_broken_bytes_tell_nothing() -> None:

@@ -54,7 +54,7 @@ def test_a_line_of_lists_of_sentences(name: str, tmp_path: Path) -> None:
 
 def test_a_note_of_a_table_is_said_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     named = Named(["text"])
-    report = Refusing(tmp_path / "a.jsonl")
+    report = Refusing(path=tmp_path / "a.jsonl")
     for number in range(3):
         assert named.record(["One.", "Two."], number, report) == "One.\nTwo."
     assert capfd.readouterr().err.count("has lists of sentences") == 1

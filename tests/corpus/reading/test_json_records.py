@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brimful.base.errors import BrimfulError
-from brimful.corpus.reading.faults import Counting
+from brimful.corpus.reading.faults import Report
 from brimful.corpus.reading.inputs import Span
 from brimful.corpus.reading.json_records import json_records
 from brimful.corpus.reading.read import ReadConfig, read_documents
@@ -76,7 +76,7 @@ def test_arrays_in_pieces_of_any_size(rows: list[dict], data: st.DataObject) -> 
     size = data.draw(st.integers(1, 9))
     issues: Counter[str] = Counter()
     pieces = (text[at : at + size] for at in range(0, len(text), size))
-    assert [row for _, row in json_records("a.json", pieces, ["text"], Counting(issues))] == rows
+    assert [row for _, row in json_records("a.json", pieces, ["text"], Report(issues))] == rows
     assert not issues
 
 
@@ -84,7 +84,7 @@ def test_an_array_cut_anywhere_keeps_what_is_whole(tmp_path: Path) -> None:
     text = FORMS["array"]
     for at in random.Random(0).sample(range(2, len(text)), 20):
         issues: Counter[str] = Counter()
-        found = [row for _, row in json_records("a.json", iter([text[:at]]), ["text"], Counting(issues))]
+        found = [row for _, row in json_records("a.json", iter([text[:at]]), ["text"], Report(issues))]
         assert found == ROWS[: len(found)]
         assert sum(issues.values()) == 1
     (tmp_path / "a.json").write_text(text[:-9], encoding="utf-8")

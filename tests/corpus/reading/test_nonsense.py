@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from brimful.corpus.reading.nonsense import LOST, WRONGLY_DECODED, count_nonsense, kind
+from brimful.corpus.reading.nonsense import WRONGLY_DECODED, count_nonsense, kind
 
 TEXTS = {
     "fr": "Le café était fermé, à l'évidence; “hélas”, dit l'élève.",
@@ -43,7 +43,7 @@ def test_gbk_read_as_latin() -> None:
 
 
 def test_lost_characters() -> None:
-    assert kinds("价格是锟斤拷锟斤拷元") == {LOST}
+    assert kinds("价格是锟斤拷锟斤拷元") == {WRONGLY_DECODED}
 
 
 def test_the_first_example_is_kept_and_all_are_counted() -> None:
