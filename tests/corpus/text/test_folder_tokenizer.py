@@ -192,15 +192,8 @@ def test_a_marker_in_a_text_is_text(tmp_path: Path, text: str) -> None:
 
 @pytest.mark.parametrize("scheme", ["always", "first", "never"])
 def test_the_pieces_of_unigram_spell_no_marker(tmp_path: Path, scheme: Any) -> None:
-    pieces = [
-        ("<s>", 0.0),
-        ("<pad>", 0.0),
-        ("</s>", 0.0),
-        ("<unk>", 0.0),
-        ("▁", -1.0),
-        ("a", -1.0),
-        ("s>", -2.0),
-    ]
+    pieces = [(marker, 0.0) for marker in ("<s>", "<pad>", "</s>", "<unk>")]
+    pieces += [("▁", -1.0), ("a", -1.0), ("s>", -2.0)]
     pieces += [(letter, -2.0) for letter in "<s>/padunkm"] + [("<mask>", 0.0)]
     tokenizer = Tokenizer(models.Unigram(list(dict(pieces).items()), unk_id=3))
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme)
