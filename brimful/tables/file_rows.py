@@ -10,9 +10,9 @@ from brimful.base.console import counted
 from brimful.base.errors import BrimfulError
 from brimful.corpus.reading.delimited import open_sheet
 from brimful.corpus.reading.dialects import MISSING, DialectOptions
-from brimful.corpus.reading.faults import NOT_RECORD, Refusing
+from brimful.corpus.reading.faults import Refusing
 from brimful.corpus.reading.forms import form_of
-from brimful.corpus.reading.json_records import Named, check_keys, json_line, json_records
+from brimful.corpus.reading.json_records import Named, json_line, json_records
 from brimful.corpus.reading.tables import rows_of_columns
 from brimful.tables.layouts import FileLayout
 from brimful.tables.text_files import text_lines
@@ -80,7 +80,7 @@ def rows_of(path: Path, form: str, wanted: Sequence[str], layout: FileLayout) ->
     for number, row in rows:
         try:
             yield number, layout.rewrite(row)
-        except (KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             place = PLACES.get(form, "line")
             raise BrimfulError(f"{path}, {place} {number} is not in the layout {layout.name}") from error
 
@@ -101,18 +101,19 @@ def rows_of_file(path: Path, wanted: Sequence[str]) -> NumberedRows:
     return rows_of(path, form, wanted, layout)
 
 
-def all_rows(path: Path, form: str, layout: FileLayout) -> NumberedRows:
+def all_rows(path: Path, form: str, layout: FileLayout, *keys: str) -> NumberedRows:
     """The rows of a table with all their values.
 
     Args:
         form: one of `FORMATS`.
+        keys: those of records of JSON, beside the columns of the layout.
 
     Raises:
         BrimfulError: as `open_rows`.
     """
     if form in (".parquet", ".arrow"):
         return _columns(path, form, None)
-    return rows_of(path, form, [layout.columns.text, layout.columns.text_b], layout)
+    return rows_of(path, form, [layout.columns.text, layout.columns.text_b, *keys], layout)
 
 
 def _delimited(path: Path, form: str, wanted: Sequence[str], layout: FileLayout) -> NumberedRows:
@@ -147,21 +148,6 @@ def _check_repeats(path: Path, header: Sequence[str], wanted: Iterable[str]) -> 
     for name in wanted:
         if header.count(name) > 1:
             raise BrimfulError(f"{path} has {header.count(name)} columns {name!r}: keep one of them")
-
-
-def json_lines(path: Path) -> NumberedRows:
-    """The number and the object of each line that is not empty.
-
-    Raises:
-        BrimfulError: a line is not a JSON object, has a key twice, or holds half a surrogate pair.
-    """
-    report = Refusing(path=path)
-    for number, row in _line_values(path, report):
-        if not isinstance(row, dict):
-            shown = json.dumps(row, ensure_ascii=False)
-            report.lose(NOT_RECORD, number, f"must be a JSON object, not {shown:.40}")
-        check_keys(row, number, report)
-        yield number, row
 
 
 def _lines(path: Path, wanted: Sequence[str]) -> NumberedRows:

@@ -95,7 +95,10 @@ def _runs(path: Path, kind: str) -> Iterator[str]:
         if issue.startswith(READ_AS):
             warn(f"{path}: {visible(issue)}: {number:,}; if that is wrong, convert it to UTF-8")
     if BINARY in issues:
-        raise BrimfulError(f"{path} is no text: it has control characters, as programs and archives have")
+        raise BrimfulError(
+            f"{path} is no text: it has control characters, as programs and archives have, or UTF-16"
+            " without a mark, which iconv -f UTF-16LE -t UTF-8 converts"
+        )
     yield from filter(None, (first,))
     yield from runs
     if any(issue.startswith(UNDECODABLE) for issue in issues):

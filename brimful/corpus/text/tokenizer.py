@@ -26,7 +26,7 @@ from brimful.corpus.text.special_ids import (
     special_tokens,
     truncation_side,
 )
-from brimful.corpus.text.tokenizer_files import ids_of_processor
+from brimful.corpus.text.tokenizer_files import ids_around
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -62,8 +62,9 @@ def read(path: str | Path) -> "Tokenizer":
     lowers = given is None and lowers_text(folder)
     tokenizer, never = lower_first(source.tokenizer) if lowers else (source.tokenizer, set[str]())
     roles = _roles_in(source.roles, tokenizer)
-    remember(tokenizer, Beside(roles, source.side, source.token_types))
-    ends = {tokenizer.id_to_token(index) or "" for index in _ids_around(tokenizer)}
+    owner = f"the tokenizer of {given or folder}"
+    remember(tokenizer, Beside(roles, source.side, source.token_types, owner))
+    ends = {tokenizer.id_to_token(index) or "" for index in ids_around(tokenizer)}
     names = {role: name for role in NAMES if (name := name_of(tokenizer, role)) is not None}
     if not ends and {"cls", "sep"} <= names.keys() and names["cls"] != names["sep"]:
         warn(
@@ -104,11 +105,6 @@ def _roles_in(names: Mapping[str, str], tokenizer: "Tokenizer") -> dict[str, str
     return roles
 
 
-def _ids_around(tokenizer: "Tokenizer") -> list[int]:
-    processor = tokenizer.post_processor
-    return ids_of_processor(None if processor is None else json.loads(processor.__getstate__()))
-
-
 def require_rows(tokenizer: "Tokenizer", rows: int, where: str) -> None:
     """Refuse a tokenizer whose texts get ids that a model has no embedding for.
 
@@ -131,7 +127,7 @@ def require_rows(tokenizer: "Tokenizer", rows: int, where: str) -> None:
     said = beside(tokenizer)
     needed = [tokenizer.token_to_id(name) for name in said.roles.values() if name]
     mask = tokenizer.token_to_id(said.roles.get("mask", ""))
-    around = _ids_around(tokenizer)
+    around = ids_around(tokenizer)
     highest = max((*own.values(), *added, *around, *(i for i in needed if i not in (None, mask))), default=-1)
     if highest >= rows:
         name = tokenizer.id_to_token(highest)

@@ -55,7 +55,7 @@ def parquet() -> bytes:
         ("a b.txt", parquet(), "is Parquet: name it 'a b.parquet'"),
         ("a.csv", LINES.encode(), "is JSON lines: name it a.jsonl"),
         ("a.txt", LINES.encode(), "is JSON lines: name it a.jsonl"),
-        ("a.txt.gz", gzip.compress(LINES.encode()), "is JSON lines: name it a.jsonl.gz"),
+        ("a.txt.gz", gzip.compress(LINES.encode(), mtime=0), "is JSON lines: name it a.jsonl.gz"),
         ("a.txt", b'["One.", "Two."]\n["Three."]\n', "is JSON lines: name it a.jsonl"),
         ("a.tsv", ARRAY.encode(), "is JSON: name it a.json"),
         ("a.txt", json.dumps(json.loads(ARRAY), indent=1).encode(), "is JSON: name it a.json"),

@@ -306,7 +306,9 @@ def test_special_tokens_have_the_names_that_the_files_say(tmp_path: Path) -> Non
     tokenizer = Tokenizer(models.WordLevel({"a": 4, "<unk>": 5}, unk_token="<unk>"))
     tokenizer.add_special_tokens(["<bos>", "<eos>", "<padding>", "[CLS]"])
     tokenizer.save(str(tmp_path / "tokenizer.json"))
-    with pytest.raises(BrimfulError, match=r"no pad token .*pad_token in tokenizer_config.json"):
+    with pytest.raises(
+        BrimfulError, match=r"the tokenizer of .* has no pad token .*pad_token in tokenizer_config.json"
+    ):
         load(tmp_path)
     (tmp_path / "special_tokens_map.json").write_text(
         json.dumps({"bos_token": "<bos>", "eos_token": {"content": "<eos>"}, "pad_token": "<padding>"})
