@@ -206,9 +206,7 @@ def test_lines_of_json_may_be_longer_than_what_is_looked_at(name: str, tmp_path:
 
 def test_json_in_another_encoding_is_told_by_the_option(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_bytes(LINES.encode("utf-16-le"))
-    documents = read_documents(
-        Span(path=str(tmp_path / "a.json")), ReadConfig(encoding="utf-16"), Counter()
-    )
+    documents = read_documents(Span(path=str(tmp_path / "a.json")), ReadConfig(encoding="utf-16"), Counter())
     assert [text for _, text in documents] == TEXTS
 
 
@@ -225,5 +223,5 @@ def test_one_tab_in_most_lines_is_said_and_numbers_before_it_are_refused(tmp_pat
     documents = read_documents(Span(path=str(path)), ReadConfig(field="2"), issues)
     assert [text for _, text in documents] == ["One.", "Two.", "Three, or so.", "Four."]
     assert issues == {"rows cut short": 1, "rows longer than the header": 1}
-    with pytest.raises(BrimfulError, match="has columns between tabs: read them by number, --read.field 2"):
+    with pytest.raises(BrimfulError, match=r"has columns between tabs: read them by number, --read\.field 2"):
         read(path, "".join(f"{number}\tA sentence.\n" for number in range(40)).encode() + b"# end\n")
