@@ -212,11 +212,11 @@ def _json(span: Span, config: ReadConfig, issues: Counter[str]) -> Iterator[Raw]
     count = 0
     for number, record in records:
         count += 1
-        text = _text_of(record, config.field, report)
+        text = record if isinstance(record, str) else _text_of(record, config.field, report)
         if text is not None:
             found = True
             yield number, without_surrogates(text, issues)
-        elif not keys and isinstance(record, dict):
+        elif not keys:
             keys = dict.fromkeys(record)
     # A .json file that is one object may well be settings that lie beside the texts.
     if keys and not found and not span.begin and (count > 1 or format_of(span.path) != "json"):
@@ -243,9 +243,9 @@ def _json_lines(span: Span, config: ReadConfig, report: Report) -> Iterator[tupl
             yield number, record
 
 
-def _text_of(record: dict[str, Any] | str, field: str, report: Report) -> str | None:
+def _text_of(record: dict[str, Any], field: str, report: Report) -> str | None:
     """The text of a record of JSON; None if it has none."""
-    value = record if isinstance(record, str) else record.get(field)
+    value = record.get(field)
     if isinstance(value, list):
         value = joined(value, report)
     if isinstance(value, str):
