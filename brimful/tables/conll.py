@@ -131,8 +131,9 @@ class _Layout:
         """Whether a line that begins with # has as many columns as the others, and a tag."""
         if not self.labelled:
             return len(cells) == (self.width or 1)
-        tag = cells[min(self.tag, len(cells) - 1)]
-        return len(cells) == (self.width or max(2, len(cells))) and is_tag(tag)
+        if len(cells) < 2 or (self.width and len(cells) != self.width):
+            return False
+        return is_tag(cells[min(self.tag, len(cells) - 1)])
 
     def _refusal(self, number: int, fault: str) -> BrimfulError:
         return BrimfulError(f"{self.path}, line {number} {fault}")

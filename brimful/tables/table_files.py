@@ -244,13 +244,18 @@ def read_texts(path: Path | str, layout: FileLayout = OWN_LAYOUT, take: Take = e
 
 
 def _lines(path: Path) -> Iterator[str]:
-    number, empty = 0, list[int]()
+    number, divided, empty = 0, 0, list[int]()
     for number, line in enumerate(text_lines(path, newline="\n"), 1):
         text = line.strip()
+        divided += "\t" in text
         if not text:
             empty.append(number)
         yield text
     if len(empty) == number:
         raise BrimfulError(f"{path} holds no text; expected one text a line")
+    if divided == number - len(empty) > 2:
+        raise BrimfulError(
+            f"{path} has columns between tabs: read them by number (--columns.text 1 --columns.label 2)"
+        )
     if empty:
         warn(f"{_counted_lines(path, empty, 'line')} have an empty text")

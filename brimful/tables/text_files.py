@@ -79,14 +79,14 @@ def files_of_table(path: Path | str) -> list[Path]:
             left_out[suffix] += 1
         else:
             files.append(file)
-    remedy = f"a pattern in quotes names files of any suffix, as {_pattern(path, '*.conll')} does"
+    suffixes = ", ".join(f"{visible(suffix)} {number:,}" for suffix, number in left_out.most_common())
+    others = f"left out: {suffixes}; a pattern in quotes names files of any suffix" if left_out else "empty"
     if not files:
-        raise BrimfulError(f"{path} is a folder without tables: {remedy}")
+        raise BrimfulError(f"{path} is a folder without tables ({others})")
     if path.is_dir():
         _refuse_parts(path, files)
     if left_out:
-        suffixes = ", ".join(f"{visible(suffix)} {number:,}" for suffix, number in left_out.most_common())
-        warn(f"{path}: {counted(left_out.total(), 'file')} left out ({suffixes}): {remedy}")
+        warn(f"{path}: {counted(left_out.total(), 'file')} {others}, such as {_pattern(path, '*.csv')}")
     return files
 
 
@@ -122,11 +122,6 @@ def suffix_of(path: Path) -> str:
     return suffix
 
 
-def whole_text(path: Path) -> str:
-    """The same in one piece."""
-    return "".join(text_lines(path))
-
-
 def _runs(path: Path, kind: str) -> Iterator[str]:
     issues: Counter[str] = Counter()
     runs = _read(path, kind, issues)
@@ -135,7 +130,10 @@ def _runs(path: Path, kind: str) -> Iterator[str]:
         if issue.startswith(READ_AS):
             warn(f"{path}: {visible(issue)}: {number:,}; if that is wrong, convert it to UTF-8")
     if BINARY in issues:
-        raise BrimfulError(f"{path} is no text: it has control characters, as programs and archives have")
+        raise BrimfulError(
+            f"{path} is no text: it has control characters, as programs and archives have, or UTF-16"
+            " without a mark, which iconv -f UTF-16LE -t UTF-8 converts"
+        )
     yield from filter(None, (first,))
     yield from runs
     if any(issue.startswith(UNDECODABLE) for issue in issues):

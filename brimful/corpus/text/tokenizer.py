@@ -56,14 +56,17 @@ def load(path: str | Path) -> "Tokenizer":
 def read(path: str | Path) -> "Tokenizer":
     """The same, whatever tokens it lacks."""
     folder, given = _place(Path(path))
-    if given is None and any((folder / name).is_file() for name in _CORPUS_FILES):
-        return _of_corpus(folder)
-    source = read_folder(folder, given)
-    lowers = given is None and lowers_text(folder)
-    tokenizer, never = lower_first(source.tokenizer) if lowers else (source.tokenizer, set[str]())
-    roles = _roles_in(source.roles, tokenizer)
+    tokenizer, facts = read_folder(folder, given)
+    never: set[str] = set()
+    if given is None and lowers_text(folder):
+        tokenizer, never = lower_first(tokenizer)
+    roles = _roles_in(facts["roles"], tokenizer)
     owner = f"the tokenizer of {given or folder}"
-    remember(tokenizer, Beside(roles, source.side, source.token_types, owner))
+    remember(tokenizer, Beside(roles, facts["side"], facts["token_types"], owner))
+    if given is None and any((folder / name).is_file() for name in _CORPUS_FILES):
+        # In shards of older versions all special tokens of a text are plain text, not the markers alone.
+        tokenizer.encode_special_tokens = True
+        return tokenizer
     ends = {tokenizer.id_to_token(index) or "" for index in ids_around(tokenizer)}
     names = {role: name for role in NAMES if (name := name_of(tokenizer, role)) is not None}
     if not ends and {"cls", "sep"} <= names.keys() and names["cls"] != names["sep"]:
@@ -72,23 +75,10 @@ def read(path: str | Path) -> "Tokenizer":
             " say (transformers does the same); if the model was trained with them, write a post_processor"
             f" into its {TOKENIZER}"
         )
-    markers = {*source.roles.values(), *names.values()} | ends | never
-    plain = plain_markers(tokenizer, markers, splits=source.splits)
+    markers = {*facts["roles"].values(), *names.values()} | ends | never
+    plain = plain_markers(tokenizer, markers, splits=facts["splits"])
     remember(plain, beside(tokenizer))
     return plain
-
-
-def _of_corpus(folder: Path) -> "Tokenizer":
-    """The tokenizer of a prepared corpus, as `save` wrote it.
-
-    In the shards of older versions all special tokens of a text are plain text, not the markers alone; the
-    tokenizer stays what it was for them.
-    """
-    source = read_folder(folder)
-    source.tokenizer.encode_special_tokens = True
-    roles = _roles_in(source.roles, source.tokenizer)
-    remember(source.tokenizer, Beside(roles, source.side, source.token_types))
-    return source.tokenizer
 
 
 def _roles_in(names: Mapping[str, str], tokenizer: "Tokenizer") -> dict[str, str]:

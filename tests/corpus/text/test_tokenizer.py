@@ -59,13 +59,7 @@ def test_training_is_deterministic_across_processes(model: str) -> None:
 
 def test_a_trained_tokenizer_is_bert() -> None:
     tokenizer = train(TEXTS, 300)
-    assert [tokenizer.id_to_token(number) for number in range(5)] == [
-        "[PAD]",
-        "[UNK]",
-        "[CLS]",
-        "[SEP]",
-        "[MASK]",
-    ]
+    assert tuple(map(tokenizer.id_to_token, range(5))) == SPECIAL_TOKENS
     assert len(tokenizer.get_added_tokens_decoder()) == 5
     assert tokenizer.get_vocab_size() <= 300
     pair = tokenizer.encode("Quick FOX", "的")
@@ -315,11 +309,7 @@ def test_special_tokens_have_the_names_that_the_files_say(tmp_path: Path) -> Non
     )
     loaded = load(tmp_path)
     ids = special_ids(loaded)
-    assert [loaded.id_to_token(index) for index in (ids.cls, ids.sep, ids.pad)] == [
-        "<bos>",
-        "<eos>",
-        "<padding>",
-    ]
+    assert [*map(loaded.id_to_token, (ids.cls, ids.sep, ids.pad))] == ["<bos>", "<eos>", "<padding>"]
     save(loaded, tmp_path / "saved")
     assert special_ids(load(tmp_path / "saved")) == ids
     remember(loaded, Beside(beside(loaded).roles, "left"))
