@@ -14,7 +14,7 @@ from brimful.base.errors import BrimfulError
 from brimful.corpus.reading.archives import read_chunks
 from brimful.corpus.reading.detection import by_mark
 from brimful.corpus.reading.inputs import Input, format_of, split_suffix
-from brimful.corpus.reading.many_texts import find_many_texts
+from brimful.corpus.reading.many_texts import ManyTexts, find_many_texts
 
 _HEAD_BYTES = 1 << 14
 _RECORDS = {"json": "JSON", "jsonl": "JSON lines", "csv": "CSV", "tsv": "TSV"}
@@ -59,18 +59,35 @@ def require_forms(inputs: Iterable[Input], wanted: Sequence[str]) -> None:
     """Refuse files before any is read.
 
     Raises:
-        BrimfulError: as `form_of`, of the first of them; it counts the others.
+        BrimfulError: as `form_of`, of the first of them and those that the same command converts; it counts
+            the others.
     """
-    refused = []
+    refused: dict[str, str] = {}
     for item in inputs:
         try:
             form_of(item.path, wanted)
         except BrimfulError as error:
-            refused.append(str(error))
+            refused[item.path] = str(error)
     if refused:
-        others = len(refused) - 1
+        first, message = next(iter(refused.items()))
+        paths = [first]
+        if form := many_texts_of(first):
+            paths = [path for path in refused if many_texts_of(path) == form]
+            message = form.refuse(paths)
+        others = len(refused) - len(paths)
         more = f" ({others:,} more of the files are refused, too)" if others else ""
-        raise BrimfulError(f"{refused[0]}{more}")
+        raise BrimfulError(f"{message}{more}")
+
+
+def many_texts_of(path: str) -> ManyTexts | None:
+    """The form of a file that holds many texts; None for any other.
+
+    Raises:
+        BrimfulError, OSError: the file cannot be read.
+    """
+    if format_of(path) != "text":
+        return None
+    return find_many_texts(split_suffix(path)[0], _decoded(_read_head(path)))
 
 
 @lru_cache(maxsize=4096)
@@ -86,8 +103,7 @@ def _form(path: str, wanted: tuple[str, ...], size: int, modified: int) -> tuple
             return named, f"is {what}"
     if named in ("parquet", "arrow", "html"):
         return named, ""
-    marked = by_mark(head)
-    text = head.decode(marked.codec if marked else "utf-8", "replace").lstrip("\ufeff")
+    text = _decoded(head)
     if named in _RECORDS and _PAGE.match(text):
         return named, f"is an HTML page, not {_RECORDS[named]}: was it downloaded as it should be?"
     lines = [line for line in re.split("[\r\n]+", text) if line.strip()]
@@ -108,6 +124,11 @@ def _read_head(path: str) -> bytes:
         if len(head) >= _HEAD_BYTES:
             break
     return head[:_HEAD_BYTES]
+
+
+def _decoded(head: bytes) -> str:
+    marked = by_mark(head)
+    return head.decode(marked.codec if marked else "utf-8", "replace").lstrip("\ufeff")
 
 
 def _name_it(path: str, kind: str) -> str:
@@ -151,8 +172,8 @@ def _json_form(lines: list[str], named: str, wanted: tuple[str, ...], *, is_whol
 def _text_form(path: str, text: str, lines: list[str], wanted: tuple[str, ...]) -> tuple[str, str]:
     """A .txt file is prose, unless it holds many texts or a table. A table without a header is read where
     columns are wanted by number."""
-    if many_texts := find_many_texts(text):
-        return "text", many_texts.refuse(path, split_suffix(path)[1])
+    if many_texts := find_many_texts(split_suffix(path)[0], text):
+        return "text", many_texts.refuse([path])
     for kind, delimiter in (("tsv", "\t"), ("csv", ",")):
         header = [name.strip('"\ufeff ') for name in lines[0].split(delimiter)] if lines else []
         has_rows = len(lines) > 2 and all(line.count(delimiter) >= len(header) - 1 for line in lines[1:3])
