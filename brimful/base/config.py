@@ -356,16 +356,16 @@ def require_seeds(*seeds: int) -> None:
             raise BrimfulError(f"seed is {seed}: it must fit 64 bits, from -2^63 to 2^64 - 1")
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class Verb(Generic[C, R]):
     """A function of one configuration. Python callers may give keywords instead."""
 
-    def __init__(
-        self, schema: type[C], run: Callable[[C], R], show: Callable[[R], None] | None = None
-    ) -> None:
-        self.schema = schema
-        self.run = run
-        self.show = show
-        functools.update_wrapper(self, run)
+    schema: type[C]
+    run: Callable[[C], R]
+    show: Callable[[R], None] | None = None
+
+    def __post_init__(self) -> None:
+        functools.update_wrapper(self, self.run)
 
     def __call__(self, config: C | None = None, /, **values: Any) -> R:
         if config is None:

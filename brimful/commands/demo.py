@@ -19,8 +19,8 @@ from typing import Any
 
 from brimful.base.config import build, read_yaml, require_seeds, verb, write_yaml
 from brimful.base.console import say
+from brimful.base.environment import require
 from brimful.base.errors import BrimfulError
-from brimful.base.extras import require
 from brimful.base.seals import EXPORT
 from brimful.base.storage import require_folder_place
 from brimful.commands.demo_reviews import find_reviews, load_reviews, write_reviews

@@ -17,8 +17,8 @@ import numpy as np
 
 from brimful.base.config import verb
 from brimful.base.console import warn
+from brimful.base.environment import require
 from brimful.base.errors import BrimfulError
-from brimful.base.extras import require
 from brimful.base.folder_lock import FolderLock
 from brimful.base.seals import EXPORT as RECORD
 from brimful.base.seals import PAGES

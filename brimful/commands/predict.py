@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,13 +35,11 @@ def show_predicted(result: Mapping[str, Any]) -> None:
     abstained = f", {result['abstained']:,} of them below --abstain-below" if "abstained" in result else ""
     speed = f"{result['tokens_per_second']:,.0f} tokens a second"
     how = f"{speed}, {result['precision']}"
-    columns = f", columns {_some(result['columns'])}" if "columns" in result else ""
+    names = result.get("columns", [])
+    columns = f", columns {', '.join(map(visible, names[:SHOWN_COLUMNS]))}" if names else ""
+    if len(names) > SHOWN_COLUMNS:
+        columns += f" ... {len(names):,} in all, which --json lists"
     print(f"{texts} in {result['seconds']:,.1f} s ({how}){abstained} -> {result['output']}{columns}")
-
-
-def _some(names: Sequence[str]) -> str:
-    more = f" ... {len(names):,} in all, which --json lists" if len(names) > SHOWN_COLUMNS else ""
-    return ", ".join(map(visible, names[:SHOWN_COLUMNS])) + more
 
 
 @verb(PredictConfig, show=show_predicted)

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from brimful.base.config import Argument, verb
+from brimful.base.environment import require
 from brimful.base.errors import BrimfulError, UsageError
-from brimful.base.extras import require
 from brimful.base.storage import atomic_file, require_file_place
 from brimful.base.summary import with_overview
 

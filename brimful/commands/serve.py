@@ -5,7 +5,7 @@ from typing import Any
 
 from brimful.base.config import verb
 from brimful.base.console import counted
-from brimful.base.extras import require
+from brimful.base.environment import require
 from brimful.runs.signals import starting
 from brimful.serving.config import ServeConfig
 

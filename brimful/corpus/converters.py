@@ -213,13 +213,13 @@ CONVERTERS: dict[str, Converter] = {
 }
 
 
-def _files_below(path: str, kind: str) -> Iterator[str]:
+def _files_below(path: str, kind: str, encoding: str) -> Iterator[str]:
     """A file, or the files of a kind in a folder and those below it."""
     if not Path(path).is_dir():
         yield path
         return
     for file in sorted(Path(path).rglob("*")):
-        if file.is_file() and (form := many_texts_of(str(file))) and form.kind == kind:
+        if file.is_file() and (form := many_texts_of(str(file), encoding)) and form.kind == kind:
             yield str(file)
 
 
@@ -232,7 +232,7 @@ def convert(kind: str, paths: Iterable[str], encoding: str = "utf-8") -> Iterato
         encoding: of files that do not say theirs.
     """
     for path in paths:
-        for file in _files_below(path, kind):
+        for file in _files_below(path, kind, encoding):
             issues: Counter[str] = Counter()
             for text in CONVERTERS[kind](file, encoding, issues):
                 if text := text.strip():

@@ -88,27 +88,26 @@ class Block:
         return tokens, costs
 
 
+@dataclass(eq=False)
 class Blocks:
     """The blocks of a corpus, planned on demand.
 
-    Args:
-        directory: where plans are committed.
-
     Attributes:
-        count: blocks in an epoch.
+        directory: where plans are committed.
     """
 
-    def __init__(
-        self, corpus: Corpus, packing: PackingConfig, sequences: SequencesConfig, seed: int, directory: Path
-    ) -> None:
-        self.corpus = corpus
-        self.packing = packing
-        self.sequences = sequences
-        self.seed = seed
-        self.directory = directory
-        least = BLOCK_ROWS * packing.capacity
-        tokens = min(max(corpus.tokens // BLOCKS_PER_EPOCH, least), BLOCK_TOKENS)
-        self.count = min(max(1, round(corpus.tokens / tokens)), corpus.documents)
+    corpus: Corpus
+    packing: PackingConfig
+    sequences: SequencesConfig
+    seed: int
+    directory: Path
+
+    @functools.cached_property
+    def count(self) -> int:
+        """Blocks in an epoch."""
+        least, tokens = BLOCK_ROWS * self.packing.capacity, self.corpus.tokens
+        size = min(max(tokens // BLOCKS_PER_EPOCH, least), BLOCK_TOKENS)
+        return min(max(1, round(tokens / size)), self.corpus.documents)
 
     @functools.cached_property
     def identity(self) -> str:

@@ -6,6 +6,7 @@ the rest from the next.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
 
@@ -25,36 +26,29 @@ SAMPLED_UPDATES = 64
 """The first updates of a run, whose fullest micro-batch says what S is."""
 
 
+@dataclass(eq=False, kw_only=True)
 class ExampleStream:
     """Updates of exactly `sequences` examples, in micro-batches of at most `tokens` tokens, or as many as an
     example may have.
 
-    Args:
+    Attributes:
         fixed_shapes: fill every micro-batch up to `tokens`, and S up to a constant, for compilers and CUDA
             graphs; see `slots`.
     """
 
-    def __init__(
-        self,
-        examples: Examples,
-        *,
-        sequences: int,
-        tokens: int,
-        seed: int,
-        fixed_shapes: bool = False,
-        rank: int = 0,
-        world: int = 1,
-    ) -> None:
-        self.examples = examples
-        self.sequences = sequences
-        self.tokens = max(tokens, examples.max_length)
-        self.seed = seed
-        self.fixed_shapes = fixed_shapes
-        self.rank = rank
-        self.world = world
-        self._slots = SequenceSlots(shown=rank == 0)
+    examples: Examples = field(kw_only=False)
+    sequences: int
+    tokens: int
+    seed: int
+    fixed_shapes: bool = False
+    rank: int = 0
+    world: int = 1
+
+    def __post_init__(self) -> None:
+        self.tokens = max(self.tokens, self.examples.max_length)
+        self._slots = SequenceSlots(shown=self.rank == 0)
         self._order = lru_cache(maxsize=2)(
-            lambda epoch: permutation(len(examples), derive_key(seed, "examples", epoch))
+            lambda epoch: permutation(len(self.examples), derive_key(self.seed, "examples", epoch))
         )
 
     def start(self) -> Cursor:

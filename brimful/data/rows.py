@@ -8,6 +8,7 @@ takes the rest from the next.
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import accumulate, groupby, pairwise
 from typing import NamedTuple
@@ -47,6 +48,7 @@ class Row(NamedTuple):
     chosen: np.ndarray
 
 
+@dataclass(eq=False)
 class RowStream:
     """Updates of a number of rows, or of sequences, in micro-batches of `rows_per_micro_batch` rows.
 
@@ -54,7 +56,7 @@ class RowStream:
     number of ranks. Rows are dealt to micro-batches so that ranks have about the same attention cost. Each
     row comes from the source that is furthest behind its proportion of the tokens.
 
-    Args:
+    Attributes:
         sources: of the mixture. Where updates are counted in sequences, each row of their blocks holds one.
         phases: in their order; the last phase never ends.
         seed: decides masks, and neighbours where updates are counted in sequences.
@@ -62,29 +64,19 @@ class RowStream:
             has one S, and another one while it reads blocks of the phase before; see `slots`.
     """
 
-    def __init__(
-        self,
-        reader: SequenceReader,
-        sources: Sequence[Source],
-        phases: Sequence[Phase],
-        *,
-        seed: int,
-        rows_per_micro_batch: int,
-        fixed_shapes: bool = False,
-        rank: int = 0,
-        world: int = 1,
-    ) -> None:
-        self.reader = reader
-        self.sources = sources
-        self.phases = phases
-        self.seed = seed
-        self.rows_per_micro_batch = rows_per_micro_batch
-        self.fixed_shapes = fixed_shapes
-        self.rank = rank
-        self.world = world
-        self._ends = list(accumulate(phase.steps for phase in phases))
-        self._tokens_per_word = max(source.corpus.tokens_per_word for source in sources)
-        self._slots = SequenceSlots(shown=rank == 0)
+    reader: SequenceReader
+    sources: Sequence[Source]
+    phases: Sequence[Phase]
+    seed: int = field(kw_only=True)
+    rows_per_micro_batch: int = field(kw_only=True)
+    fixed_shapes: bool = field(default=False, kw_only=True)
+    rank: int = field(default=0, kw_only=True)
+    world: int = field(default=1, kw_only=True)
+
+    def __post_init__(self) -> None:
+        self._ends = list(accumulate(phase.steps for phase in self.phases))
+        self._tokens_per_word = max(source.corpus.tokens_per_word for source in self.sources)
+        self._slots = SequenceSlots(shown=self.rank == 0)
 
     def start(self) -> Cursor:
         """The cursor of a new run."""

@@ -6,6 +6,7 @@ thread plans the next one.
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -44,10 +45,11 @@ class BlockRows(NamedTuple):
         return self._replace(**{name: getattr(self, name)[:count] for name in ("numbers", "tokens", "costs")})
 
 
+@dataclass(eq=False)
 class Source:
     """Rows of one corpus.
 
-    Args:
+    Attributes:
         number: its place in the mixture.
         name: in metrics, and in the key of its masks.
         proportion: of the tokens of the mixture, in any unit.
@@ -55,14 +57,13 @@ class Source:
         ahead: whether to plan the next block ahead; one rank does.
     """
 
-    def __init__(
-        self, number: int, name: str, proportion: float, blocks: Mapping[int, Blocks], *, ahead: bool = True
-    ) -> None:
-        self.number = number
-        self.name = name
-        self.proportion = proportion
-        self.blocks = blocks
-        self.ahead = ahead
+    number: int
+    name: str
+    proportion: float
+    blocks: Mapping[int, Blocks]
+    ahead: bool = field(default=True, kw_only=True)
+
+    def __post_init__(self) -> None:
         self._opened: dict[tuple[int, int, int], tuple[Block, np.ndarray]] = {}
         self._planner = ThreadPoolExecutor(max_workers=1, thread_name_prefix="plan")
         self._planned: tuple[tuple[int, int, int], Future[Block]] | None = None

@@ -1,6 +1,7 @@
 """How a batch is shown: what the model sees token by token, what it must predict, the text's source."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any
@@ -25,17 +26,17 @@ _PLAIN, _SPECIAL, _MASKED, _RANDOM, _KEPT = range(len(KINDS))
 _PAIRS = {0: "pair 0, the second segment follows", 1: "pair 1, the second segment does not follow"}
 
 
+@dataclass(frozen=True)
 class BatchView:
     """Describes micro-batches of a stream in plain values.
 
-    Args:
+    Attributes:
         most: how many tokens of a row to show at most.
     """
 
-    def __init__(self, stream: RowStream, tokenizer: "Tokenizer", most: int) -> None:
-        self.stream = stream
-        self.tokenizer = tokenizer
-        self.most = most
+    stream: RowStream
+    tokenizer: "Tokenizer"
+    most: int
 
     def rows(self, parts: Sequence[Row], update: int) -> list[dict[str, Any]]:
         """The rows of a micro-batch, exactly as the model sees them at this update (counted from 0).

@@ -17,6 +17,7 @@ from brimful.base.numbers import (
     plain,
     short,
 )
+from brimful.base.storage import read_object
 from brimful.base.summary import (
     OVERVIEW,
     MeasuredOn,
@@ -29,7 +30,7 @@ from brimful.exporting.exported import Export
 from brimful.exporting.formats import Format, render
 from brimful.exporting.gate import describe_loss
 from brimful.hf.model_folder import OVERLAP
-from brimful.runs.directory import SUMMARY, read_summary
+from brimful.runs.directory import SUMMARY
 from brimful.runs.places import CONFIG
 from brimful.tasks.judging.comparison import error_of
 from brimful.tasks.registry import TASKS, find_task
@@ -164,7 +165,7 @@ def card(export: Export, form: Format, name: str, found: Summary) -> str:
     """
     run = export.source.path.parent
     is_run = (run / SUMMARY).is_file() and (run / CONFIG).is_file()
-    made = branch(read_summary(run), OVERVIEW) if is_run else {}
+    made = branch(read_object(run / SUMMARY), OVERVIEW) if is_run else {}
     pipeline, about = PIPELINES[export.kind]
     rows = [row for table in found.tables for row in table.rows]
     return render(

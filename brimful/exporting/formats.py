@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from brimful.base.console import warn
+from brimful.base.environment import require
 from brimful.base.errors import BrimfulError
-from brimful.base.extras import require
 from brimful.base.seals import EXPORT, require_no_own_files
 from brimful.base.storage import read_json, read_object, require_folder_place, write_json
 from brimful.corpus.text.sentence_folder import PROMPTS, SETTINGS, transformer_settings
@@ -38,7 +38,6 @@ class Format:
         library: by which model hubs name what loads it.
         file: the model, in the export's folder, under the name by which others load it.
         packages: modules that write and check it, beyond the core.
-        extra: of pyproject.toml, which brings them.
         runs_with: modules that run it on texts, beyond `packages`.
         rounds: whether its runtime may compute in fewer bits than float32, so that texts must show what it
             costs.
@@ -49,7 +48,6 @@ class Format:
     library: ClassVar[str]
     file: ClassVar[str] = "model.safetensors"
     packages: ClassVar[tuple[str, ...]] = ()
-    extra: ClassVar[str] = ""
     runs_with: ClassVar[tuple[str, ...]] = ()
     rounds: ClassVar[bool] = False
     makes_vectors: ClassVar[bool] = True
@@ -60,8 +58,7 @@ class Format:
         Raises:
             BrimfulError: it is not installed.
         """
-        if self.packages:
-            require(f"--format {self.name}", *self.packages, extra=self.extra)
+        require(f"--format {self.name}", *self.packages)
 
     def require_machine(self, encoder: "Encoder") -> None:
         """Refuse a machine that cannot compute the format.
@@ -183,7 +180,7 @@ class WeightFormat(Format):
         return check_written(export, self.name, load, vectors=self.makes_vectors)
 
     def run(self, folder: Path, export: "Export") -> Run:
-        from brimful.exporting.transformers_runs import sentence_run, transformers_run
+        from brimful.exporting.graph import sentence_run, transformers_run
 
         head, token_types = export.head, export.token_types
         if getattr(head, "linear", False) or (head is None and self.makes_vectors):
@@ -265,7 +262,6 @@ class Onnx(Format):
     library = "onnx"
     file = "onnx/model.onnx"
     packages = ("onnx", "onnxscript", "onnxruntime")
-    extra = "onnx"
 
     def write(self, folder: Path, export: "Export") -> float:
         from brimful.exporting.gate import check_written

@@ -29,8 +29,8 @@ from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
 from brimful.exporting.calibration import calibrate
 from brimful.exporting.exported import Export, RealTexts
+from brimful.exporting.graph import transformers_run
 from brimful.exporting.runtimes import Inputs, Run, padded_outputs
-from brimful.exporting.transformers_runs import transformers_run
 from brimful.hf.folders import transformers_reads
 from brimful.hf.int8_steps import products
 from brimful.hf.model_folder import ModelFolder

@@ -373,7 +373,8 @@ def save_model(
     values |= extra or {}
     values["dtype"] = str(encoder.embedding.weight.dtype).removeprefix("torch.")
     with atomic_directory(directory) as temporary:
-        _write(temporary / "config.json", values)
+        text = json.dumps(values, ensure_ascii=False, indent=1, sort_keys=True) + "\n"
+        (temporary / "config.json").write_text(text, encoding="utf-8")
         write_tensors(temporary / "model.safetensors", tensors)
         if modules is not None:
             write_modules(temporary, config.hidden_size, **modules)
@@ -397,7 +398,3 @@ def _holds_model_alone(directory: Path) -> bool:
     except (BrimfulError, TypeError):  # the type of a model is a list
         return False
     return known and all(path in parts or path.is_dir() for path in directory.rglob("*"))
-
-
-def _write(path: Path, values: dict[str, Any]) -> None:
-    path.write_text(json.dumps(values, ensure_ascii=False, indent=1, sort_keys=True) + "\n", encoding="utf-8")

@@ -65,6 +65,10 @@ _LAYER: dict[Architecture, Rules] = {
 }
 _LAYERS: dict[Architecture, str] = {"bert": "encoder.layer", "prenorm": "encoder.layer", "modern": "layers"}
 
+_OLDER = ("bert.", "roberta.", "electra.")
+_CLASSIFIER, _ANSWERS = {"classifier": "classifier"}, {"classifier": "qa_outputs"}
+_PROJECTED = {"dense": "classifier.dense", "classifier": "classifier.out_proj"}
+_OWN_PAIR = {"dense": "pair.dense", "classifier": "pair.classifier"}
 _POOLER = {"dense": "bert.pooler.dense"}
 _MODERN = {"dense": "head.dense", "norm": "head.norm"}
 _HEADS: dict[type[Head], dict[str, dict[str, str]]] = {
@@ -83,29 +87,19 @@ _HEADS: dict[type[Head], dict[str, dict[str, str]]] = {
         "model.": _MODERN | {"": "decoder"},
     },
     SequenceHead: {
-        "bert.": _POOLER | {"classifier": "classifier"},
-        "roberta.": {"dense": "classifier.dense", "classifier": "classifier.out_proj"},
-        "electra.": {"dense": "classifier.dense", "classifier": "classifier.out_proj"},
-        "model.": _MODERN | {"classifier": "classifier"},
+        "bert.": _POOLER | _CLASSIFIER,
+        "roberta.": _PROJECTED,
+        "electra.": _PROJECTED,
+        "model.": _MODERN | _CLASSIFIER,
     },
     PairHead: {
         "bert.": _POOLER | {"classifier": "cls.seq_relationship"},
-        "roberta.": {"dense": "pair.dense", "classifier": "pair.classifier"},
-        "electra.": {"dense": "pair.dense", "classifier": "pair.classifier"},
-        "model.": {"dense": "pair.dense", "norm": "pair.norm", "classifier": "pair.classifier"},
+        "roberta.": _OWN_PAIR,
+        "electra.": _OWN_PAIR,
+        "model.": _OWN_PAIR | {"norm": "pair.norm"},
     },
-    TokenHead: {
-        "bert.": {"classifier": "classifier"},
-        "roberta.": {"classifier": "classifier"},
-        "electra.": {"classifier": "classifier"},
-        "model.": _MODERN | {"classifier": "classifier"},
-    },
-    SpanHead: {
-        "bert.": {"classifier": "qa_outputs"},
-        "roberta.": {"classifier": "qa_outputs"},
-        "electra.": {"classifier": "qa_outputs"},
-        "model.": _MODERN | {"classifier": "classifier"},
-    },
+    TokenHead: {**dict.fromkeys(_OLDER, _CLASSIFIER), "model.": _MODERN | _CLASSIFIER},
+    SpanHead: {**dict.fromkeys(_OLDER, _ANSWERS), "model.": _MODERN | _CLASSIFIER},
 }
 """By the prefix of the family. RoBERTa, Electra and ModernBERT have no pair head: these names are our own."""
 _DECODER = {

@@ -135,15 +135,8 @@ def reads_token_types(folder: ModelFolder, config: EncoderConfig) -> bool:
 
     It does not if its tokenizer gives no token_type_ids: the model was trained with type 0 alone.
     """
-    return config.reads_segments and gives_token_types(folder.encoder_path)
-
-
-def gives_token_types(folder: Path) -> bool:
-    """Whether the tokenizer of a folder gives a model token types (`token_type_ids`).
-
-    Its `model_input_names` say so, or else its class. A folder without a tokenizer counts as one that does.
-    """
-    return vocabulary_file(folder) is None or beside(read(folder)).token_types
+    place = folder.encoder_path
+    return config.reads_segments and (vocabulary_file(place) is None or beside(read(place)).token_types)
 
 
 def module_files(folder: ModelFolder) -> list[Path]:

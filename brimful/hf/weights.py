@@ -100,19 +100,15 @@ def read_weights(directory: Path) -> tuple[dict[str, Tensor], Path]:
 def _read_file(path: Path) -> dict[str, Tensor]:
     """The floating-point tensors of one file."""
     _check_pointer(path)
-    found = _read_pickled(path) if path.suffix == ".bin" else _read_safetensors(path)
+    try:
+        found = _read_pickled(path) if path.suffix == ".bin" else load_file(path)
+    except (SafetensorError, OSError, ValueError) as error:
+        raise BrimfulError(f"{path} is damaged or not safetensors ({error})") from error
     tensors = {name: tensor for name, tensor in found.items() if tensor.is_floating_point()}
     for name, tensor in tensors.items():
         if tensor.dtype not in _DTYPES:
             raise BrimfulError(f"{path} has weights in {tensor.dtype} ({name}): save the model in float32")
     return tensors
-
-
-def _read_safetensors(path: Path) -> dict[str, Tensor]:
-    try:
-        return load_file(path)
-    except (SafetensorError, OSError, ValueError) as error:
-        raise BrimfulError(f"{path} is damaged or not safetensors ({error})") from error
 
 
 def _read_pickled(path: Path) -> dict[str, Tensor]:

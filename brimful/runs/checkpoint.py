@@ -4,9 +4,10 @@ import os
 import platform
 import re
 import shutil
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
@@ -68,20 +69,20 @@ def save(
             shutil.rmtree(aside)
 
 
+@dataclass(eq=False)
 class Writer:
     """Writes checkpoints in a thread, one at a time, while training continues.
 
     The caller waits until the tensors are copied to the CPU, not for the disk. As a context manager it waits
     at its end until everything is written.
 
-    Args:
+    Attributes:
         directory, keep: see `save`.
     """
 
-    def __init__(self, directory: Path, keep: int) -> None:
-        self.directory = directory
-        self.keep = keep
-        self._writing: Future[None] | None = None
+    directory: Path
+    keep: int
+    _writing: Future[None] | None = field(default=None, init=False)
 
     def write(
         self,
@@ -260,7 +261,10 @@ def load_for_resume(
         )
     if world.is_main:
         say(f"resuming at step {step}")
-        warn_of_versions(found[2]["versions"])
+        for name, now in versions().items():
+            before = found[2]["versions"].get(name)
+            if before != now:
+                warn(f"the checkpoint was made with {name} {before}, this is {now}: bits may differ")
     return found
 
 
@@ -268,10 +272,3 @@ def versions() -> dict[str, str]:
     """The versions of the packages that decide a run's bits."""
     packages = {name: version(name) for name in ("torch", "numpy")}
     return {"python": platform.python_version(), "brimful": VERSION, **packages}
-
-
-def warn_of_versions(before: Mapping[str, str]) -> None:
-    """Warn about `versions` that have changed."""
-    for name, now in versions().items():
-        if before.get(name) != now:
-            warn(f"the checkpoint was made with {name} {before.get(name)}, this is {now}: bits may differ")

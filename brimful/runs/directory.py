@@ -3,15 +3,14 @@
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from brimful.base.config import build, read_yaml, write_yaml
+from brimful.base.config import build, read_yaml
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import (
     crc32,
     read_object,
     require_shape,
-    write_json,
 )
 from brimful.corpus.text.folder_files import tokenizer_files
 from brimful.hf.model_folder import ModelFolder
@@ -55,17 +54,6 @@ def read_config(directory: Path, kind: type[C], verb: str, needs: Sequence[str])
     return saved
 
 
-def start_run(directory: Path, config: Any, inputs: Mapping[str, int] | None = None) -> None:
-    """Create the directory and save the resolved configuration, which is itself a valid --config.
-
-    Args:
-        inputs: the result of `check_inputs`.
-    """
-    write_yaml(directory / CONFIG, config)
-    if inputs is not None:
-        write_json(directory / INPUTS, inputs)
-
-
 def check_inputs(directory: Path, files: Mapping[str, Path]) -> dict[str, int]:
     """The CRC of each file that a run reads, by the run's name for it.
 
@@ -103,15 +91,6 @@ def model_files(name: str, folder: ModelFolder) -> dict[str, Path]:
     paths = [folder.config_file] if folder.config_file.exists() else []
     paths += tokenizer_files(place) + weight_files(place) + module_files(folder)
     return {f"{name}/{os.path.relpath(path, folder.path)}": path for path in paths}
-
-
-def read_summary(directory: Path) -> dict[str, Any]:
-    """The content of summary.json.
-
-    Raises:
-        BrimfulError: it is absent, damaged, or no summary.
-    """
-    return read_object(directory / SUMMARY)
 
 
 def absolute(path: str) -> str:

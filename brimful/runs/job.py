@@ -18,13 +18,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from brimful.base.config import build, config_hash, identity
+from brimful.base.config import build, config_hash, identity, write_yaml
 from brimful.base.console import say
 from brimful.base.distributed import World, world
 from brimful.base.errors import BrimfulError, UsageError
 from brimful.base.folder_lock import FolderLock
 from brimful.base.seals import seal
-from brimful.base.storage import sweep, write_json
+from brimful.base.storage import read_object, sweep, write_json
 from brimful.runs.directory import (
     CONFIG,
     INPUTS,
@@ -32,8 +32,6 @@ from brimful.runs.directory import (
     SUMMARY,
     check_inputs,
     read_config,
-    read_summary,
-    start_run,
 )
 from brimful.runs.folder import RunFolder, remove_results
 from brimful.runs.places import require_options, require_run_place
@@ -128,7 +126,7 @@ class Job(Generic[C, P]):
         return Opened(replace(saved, dry_run=asked.dry_run), path, True, again)
 
     def _finished(self, run: Path, ranks: World) -> Summary:
-        summary = read_summary(run)
+        summary = read_object(run / SUMMARY)
         if summary.get("kind") != self.verb:
             raise BrimfulError(f"{run} is a finished run of `brimful {summary.get('kind')}`, not {self.verb}")
         if ranks.is_main:
@@ -178,7 +176,9 @@ class Job(Generic[C, P]):
                 if plan.config.dry_run:
                     return self.outlook(plan)
                 if ranks.is_main:
-                    start_run(folder.path, plan.config, inputs or None)
+                    write_yaml(folder.path / CONFIG, plan.config)
+                    if inputs:
+                        write_json(folder.path / INPUTS, inputs)
                 ranks.barrier()
                 start.over()
                 summary = self.work(plan, folder)

@@ -21,10 +21,12 @@ from brimful.serving.bodies import (
     BodyReader,
     ClassifyBody,
     EmbeddingsBody,
+    classified,
     decoded,
+    embedded,
+    request_of,
 )
 from brimful.serving.queue import LeftError, RefusedError, RequestQueue
-from brimful.serving.replies import classified, embedded, request_of
 from brimful.serving.service import Service
 
 Scope = dict[str, Any]
@@ -86,11 +88,9 @@ class App:
     def __init__(self, service: Service, metrics: Metrics, access: Access) -> None:
         self.service, self.metrics, self.access = service, metrics, access
         self.started, self.page = int(time.time()), page()
-        classify = "classify", msgspec.json.Decoder(ClassifyBody), classified
-        embeddings = "embeddings", msgspec.json.Decoder(EmbeddingsBody), embedded
         self.posts: dict[str, Post] = {
-            "/v1/classify": classify,
-            "/v1/embeddings": embeddings,
+            "/v1/classify": ("classify", msgspec.json.Decoder(ClassifyBody), classified),
+            "/v1/embeddings": ("embeddings", msgspec.json.Decoder(EmbeddingsBody), embedded),
         }
 
     async def __call__(self, scope: Scope, receive: Callable[[], Any], send: Callable[[Any], Any]) -> None:

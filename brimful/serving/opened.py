@@ -1,29 +1,23 @@
 """What `predict` and `serve` need of a model, whatever computes it.
 
-A module of this folder opens each kind of model: `graph_models` with onnxruntime, without torch;
-`torch_models` what has weights of its own.
+`opening` opens what onnxruntime computes, without torch; `torch_models` what has weights of its own.
 """
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer
 
 from brimful.data.examples import Examples
-from brimful.hf.model_folder import ModelFolder
 from brimful.tables.layouts import FileLayout
 from brimful.tables.table import Table, Take, require_pairs
 from brimful.tables.table_files import read_file, read_texts
 from brimful.tasks.encoded import Encoded, encode
 from brimful.tasks.form import Outputs, PredictionForm, Row
 from brimful.tasks.registry import calibrated
-
-_GRAPHS = ("onnx/model.onnx", "onnx/model_quantized.onnx")
-"""Where an export to ONNX has its graph."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,9 +114,3 @@ class ServedEncoder(Served):
 def abstain(rows: Sequence[Row], below: float) -> list[Row]:
     """Rows with `abstained`: whether the probability is under `below`, and the prediction but a guess."""
     return [row | {"abstained": row["probability"] < below} for row in rows]
-
-
-def graph_file(folder: ModelFolder) -> Path:
-    """Where the graph of an export to ONNX is."""
-    places = [folder.path / name for name in _GRAPHS]
-    return next((place for place in places if place.is_file()), places[0])

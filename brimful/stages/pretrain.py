@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from brimful.base.config import to_dict
+from brimful.base.config import to_dict, write_yaml
 from brimful.base.console import say, warn
 from brimful.base.numbers import branch, duration, metric, percent, short
 from brimful.base.seals import seal
@@ -23,10 +23,10 @@ from brimful.data.reader import SequenceReader
 from brimful.hf.folders import save_model
 from brimful.model.encoder import Encoder
 from brimful.precision.policy import resolve_residual
-from brimful.runs.directory import absolute, start_run
+from brimful.runs.directory import absolute
 from brimful.runs.folder import RunFolder
 from brimful.runs.job import Job, Summary
-from brimful.runs.places import START
+from brimful.runs.places import CONFIG, START
 from brimful.stages.pretrain_config import PretrainConfig
 from brimful.stages.pretrain_data import (
     PretrainPlan,
@@ -148,7 +148,7 @@ class PretrainJob(Job[PretrainConfig, PretrainPlan]):
             config = replace(config, rows_per_micro_batch=rows)
             trainer.training.about["config"] = to_dict(config)
             if ranks.is_main:
-                start_run(directory, config)
+                write_yaml(directory / CONFIG, config)
         if folder.resuming and not trainer.resume() and ranks.is_main:
             say("no usable checkpoint: starting over")
         if folder.resuming and ranks.size > 1:

@@ -8,56 +8,69 @@ have as many columns.
 import re
 import shlex
 import unicodedata
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 from pathlib import Path
+from typing import NamedTuple
 
-from brimful.base.console import counted, recorded_warnings, warn
+from brimful.base.console import counted, warn
 from brimful.base.errors import BrimfulError
 from brimful.tables.layouts import OWN, Columns
 from brimful.tables.schemes import OUTSIDE, is_tag
 from brimful.tables.text_files import text_lines
 
 _DOCUMENT = "-DOCSTART-"
-_WEBANNO = "#FORMAT=WebAnno TSV"
-_COLUMNS = re.compile(r"[^ \t]+")
+_COLUMNS = re.compile(r"[^ \t\n]+")
 _NUMBERED = re.compile(r".+\d", re.DOTALL)
 _NUMBER = re.compile(r"\d{1,9}")
 _RANGE = re.compile(r"\d+[-.]\d+")
 """The number of a contraction or an empty word in CoNLL-U."""
 _COLUMNS_OF_CONLL_U = 10
-_MOST_WORDS = 0.9
-"""A file of characters with numbers has them behind at least this proportion of its words."""
+_MOST_WORDS = 0.8
+"""A file of characters with numbers has them behind at least this proportion of its different words."""
 
 
-@dataclass
-class Sentence:
-    """The words and tags of a text, and the line of each."""
+class Sentence(NamedTuple):
+    """The words of a text, their tags, and the line of the first."""
 
-    words: list[str] = field(default_factory=list)
-    tags: list[str] = field(default_factory=list)
-    lines: list[int] = field(default_factory=list)
+    line: int
+    words: list[str]
+    tags: list[str]
 
 
-def read_sentences(path: Path, *, labelled: bool, columns: Columns) -> tuple[Iterator[Sentence], bool]:
+def read_sentences(path: Path, *, labelled: bool, columns: Columns) -> tuple[list[Sentence], bool]:
     """The texts of a file, and whether all its words are characters, some of them of scripts without spaces.
 
     Raises:
         BrimfulError: a line has other columns than the first, or no tag; the first column counts words, or
             words have numbers behind them.
     """
-    layout = _Layout(path, _number(columns.text, OWN.text), _number(columns.label, OWN.label), labelled)
-    with recorded_warnings():  # they come again when the texts are read
-        characters = _check(path, layout, chosen=columns.text != OWN.text)
-    return _sentences(path, layout), characters
+    layout = _Layout(path, _place(columns.text, OWN.text, 0), _place(columns.label, OWN.label, -1), labelled)
+    sentences = list(_sentences(path, layout))
+    if columns.text == OWN.text and layout.width > 1 + labelled and _count_words(sentences):
+        raise BrimfulError(
+            f"{path}: its first column counts words or names their text: --columns.text 2 reads the next one"
+            " (and --columns.label N the tags, where they are not in the last)"
+        )
+    words: dict[str, None] = {}
+    for sentence in sentences:
+        words |= dict.fromkeys(sentence.words)
+    if not any(unspaced(word[0]) for word in words):
+        return sentences, False
+    numbered = [word for word in words if _NUMBERED.fullmatch(word)]
+    if len(numbered) >= _MOST_WORDS * len(words):
+        raise BrimfulError(
+            f"{path}: the words have numbers behind them ({numbered[0]!r:.20}); remove them with perl -CSD"
+            f" -pe 's/^(\\X)\\d+/$1/' {shlex.quote(str(path))} > plain.conll"
+        )
+    return sentences, all(map(is_character, words))
 
 
-def _number(column: str, default: str) -> int | None:
-    """The place of a column, from 0; None where no option names it."""
+def _place(column: str, default: str, default_place: int) -> int:
+    """The place of a column in a line."""
     if column == default:
-        return None
+        return default_place
     if not column.isdecimal() or not int(column):
         raise BrimfulError(f"columns of CoNLL files have numbers from 1, not the name {column!r:.40}")
     return int(column) - 1
@@ -71,17 +84,15 @@ class _Layout:
         width: the columns of the first line with a word; 0 before it.
         is_tabbed: whether that line has a tab.
         comments: the lines that were left out.
-        spaced: the words that hold spaces.
     """
 
     path: Path
-    word: int | None
-    tag: int | None
+    word: int
+    tag: int
     labelled: bool
     width: int = 0
     is_tabbed: bool = False
     comments: list[str] = field(default_factory=list)
-    spaced: list[str] = field(default_factory=list)
 
     def parts(self, line: str, number: int) -> tuple[str, str] | None:
         """The word and the tag of a line; None of a comment.
@@ -91,119 +102,81 @@ class _Layout:
         """
         if not self.width:
             self.is_tabbed = "\t" in line
-        cells = _cells(line, self.is_tabbed)
+        if self.is_tabbed:  # white space of other kinds than these, such as U+3000, can be a word
+            cells = [cell.strip(" ") or cell[:1] for cell in line.rstrip("\t\n ").split("\t")]
+        else:
+            cells = _COLUMNS.findall(line)
         if line[0] == " " and len(cells) == self.width - 1:
             cells.insert(0, " ")  # a space among characters
-        tag = self.tag if self.tag is not None else len(cells) - 1
-        is_comment = line[0] == "#"
-        if is_comment and len(cells) == (self.width or 1 + self.labelled):
-            # Words can begin with #, too, and then have as many columns as the others, and a tag.
-            is_comment = self.labelled and not is_tag(cells[min(tag, len(cells) - 1)])
         # The parts of a contraction, or its empty words, have lines of their own in CoNLL-U.
         is_range = len(cells) == _COLUMNS_OF_CONLL_U and _RANGE.fullmatch(cells[0]) is not None
-        if is_comment or is_range:
-            self.comments.append(f"line {number}: {line!r:.60}")
+        if is_range or (line[0] == "#" and not self._is_word(cells)):
+            self.comments.append(f"line {number}: {line.rstrip()!r:.60}")
             return None
-        self.width = self.width or len(cells)
+        if not self.width:
+            self.width = len(cells)
+            least = 1 + max(self.word, self.tag, self.labelled)
+            if self.width < least:
+                fault = f"{least}: a word and its tag, or those that --columns names"
+                raise self._refusal(number, f"has {counted(self.width, 'column')}; expected {fault}")
         if len(cells) != self.width:
             mark = "tabs" if self.is_tabbed else "spaces"
             fault = f"the lines before it {self.width}, with {mark} between them: write all in one way"
             raise self._refusal(number, f"has {counted(len(cells), 'column')}, {fault}")
-        least = 1 + max(self.word or 0, self.tag or 0, self.labelled)
-        if len(cells) < least:
-            expected = "a word and its tag" if least == 2 else f"{least}, as --columns says"
-            raise self._refusal(number, f"has {counted(len(cells), 'column')}; expected {expected}")
-        word = cells[self.word or 0]
-        if " " in word.strip(" "):
-            self.spaced.append(f"line {number}: {word!r:.60}")
-        if not word:
+        if not cells[self.word]:
             raise self._refusal(number, "has a tag and no word: remove the line, or write the word")
-        return word, cells[tag] if self.labelled else OUTSIDE
+        return cells[self.word], cells[self.tag] if self.labelled else OUTSIDE
+
+    def _is_word(self, cells: Sequence[str]) -> bool:
+        """Whether a line that begins with # has as many columns as the others, and a tag."""
+        if not self.labelled:
+            return len(cells) == (self.width or 1)
+        if len(cells) < 2 or (self.width and len(cells) != self.width):
+            return False
+        return is_tag(cells[min(self.tag, len(cells) - 1)])
 
     def _refusal(self, number: int, fault: str) -> BrimfulError:
         return BrimfulError(f"{self.path}, line {number} {fault}")
 
 
-def _cells(line: str, is_tabbed: bool) -> list[str]:
-    """The columns of a line. White space of other kinds than these two, such as U+3000, can be a word."""
-    if not is_tabbed:
-        return _COLUMNS.findall(line)
-    return [cell.strip(" ") or cell[:1] for cell in line.rstrip("\t ").split("\t")]
-
-
 def _sentences(path: Path, layout: _Layout) -> Iterator[Sentence]:
-    layout.comments.clear()
-    layout.spaced.clear()
-    sentence = Sentence()
-    for number, line in enumerate(text_lines(path), 1):
-        line = line.rstrip("\n")
-        if line.startswith(_WEBANNO):
+    sentence = Sentence(0, [], [])
+    for number, line in enumerate(chain(text_lines(path), ["\n"]), 1):
+        if number == 1 and line.startswith("#FORMAT=WebAnno TSV"):
             raise BrimfulError(
                 f"{path} is WebAnno TSV: export it as CoNLL 2003 from INCEpTION or WebAnno, or convert it as"
                 " docs/data-forms.md shows"
             )
         if number == 1 and line.startswith('{"'):
             raise BrimfulError(f"{path} holds JSON, not columns of words and tags: name it .jsonl")
-        if not line.strip(" \t") or line.startswith(_DOCUMENT):
+        if not line.strip(" \t\n") or line.startswith(_DOCUMENT):
             if sentence.words:
                 yield sentence
-                sentence = Sentence()
+            sentence = Sentence(0, [], [])
             continue
         parts = layout.parts(line, number)
         if parts is not None:
+            if not sentence.words:
+                sentence = sentence._replace(line=number)
             sentence.words.append(parts[0])
             sentence.tags.append(parts[1])
-            sentence.lines.append(number)
-    if sentence.words:
-        yield sentence
     if layout.comments:
         comments = counted(len(layout.comments), "line")
         warn(f"{path}: {comments} without a word are left out as comments ({layout.comments[0]})")
-    if layout.spaced:
-        words = counted(len(layout.spaced), "word")
-        warn(f"{path}: {words} ({layout.spaced[0]}) hold spaces, since tabs divide the columns")
 
 
-def _check(path: Path, layout: _Layout, *, chosen: bool) -> bool:
-    """Refuse a file whose words would not be words. Returns whether all are characters."""
-    words: Counter[str] = Counter()
-    first_lines: dict[str, int] = {}
-    has_several, are_places = False, True
-    for sentence in _sentences(path, layout):
-        words.update(sentence.words)
-        has_several = has_several or len(sentence.words) > 1
-        are_places = are_places and _are_places(sentence.words)
-        for tag, line in zip(sentence.tags, sentence.lines, strict=True):
-            first_lines.setdefault(tag, line)
-    if has_several and are_places and layout.width > 1 + layout.labelled and not chosen:
-        raise BrimfulError(
-            f"{path}: its first column counts words or names their text: --columns.text 2 reads the next one"
-            " (and --columns.label N the tags, where they are not in the last)"
-        )
-    unspaced_words = any(unspaced(word[0]) for word in words)
-    numbered = [word for word in words if _NUMBERED.fullmatch(word)]
-    if unspaced_words and sum(words[word] for word in numbered) >= _MOST_WORDS * words.total():
-        raise BrimfulError(
-            f"{path}: the words have numbers behind them ({numbered[0]!r:.20}); remove them with perl -CSD"
-            f" -pe 's/^(\\X)\\d+/$1/' {shlex.quote(str(path))} > plain.conll"
-        )
-    others = [tag for tag in first_lines if not is_tag(tag)]
-    if others and len(others) + (OUTSIDE in first_lines) < len(first_lines):
-        raise BrimfulError(
-            f"{path}, line {first_lines[others[0]]}: {others[0]!r:.60} is not a tag such as O, B-PER or"
-            " I-PER; --columns.label N names the column of tags"
-        )
-    return unspaced_words and all(map(is_character, words))
+def _count_words(sentences: Sequence[Sentence]) -> bool:
+    """Whether words are numbers that count up by 1, or in each text the same name; some text has several."""
+    for _, words, _ in sentences:
+        if len(set(words)) > 1 and not _are_counted(words):
+            return False
+    return any(len(words) > 1 for _, words, _ in sentences)
 
 
-def _are_places(words: Sequence[str]) -> bool:
-    """Whether the words of a text are numbers that count up by 1, or all the same name of the text."""
-    if len(set(words)) == 1:
-        return True
-    numbers = [word for word in words if not _RANGE.fullmatch(word)]
-    if not all(_NUMBER.fullmatch(number) for number in numbers):
+def _are_counted(words: Sequence[str]) -> bool:
+    if not all(map(_NUMBER.fullmatch, words)):
         return False
-    return all(int(after) == int(before) + 1 for before, after in pairwise(numbers))
+    return all(int(after) == int(before) + 1 for before, after in pairwise(words))
 
 
 def joined(words: Sequence[str], characters: bool = False) -> tuple[str, list[tuple[int, int]]]:

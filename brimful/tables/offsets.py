@@ -4,7 +4,7 @@ JavaScript and Java count units of UTF-16, Go and Rust bytes of UTF-8. An offset
 ends before its end. A span that carries its own text must have that text at its offsets.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,78 +22,88 @@ class Place(NamedTuple):
     """Where a span is said to be.
 
     Attributes:
-        row: the number of its text.
-        end: None where only the start is given, and the span is as long as its text.
+        where: the place of its text in the file: `line 3`.
+        context: its text as a whole.
+        end: None where only the start is given, and the span is as long as its own text.
         text: its own text; None if it has none.
     """
 
-    row: int
+    where: str
+    context: str
     start: int
     end: int | None
     text: str | None
 
 
-def place_spans(
-    path: Path,
-    noun: str,
-    texts: Sequence[str],
-    places: Sequence[Place],
-    unit: str,
-    where: Callable[[int], str],
-) -> list[tuple[int, int] | None]:
-    """The characters of each span; None for one that is outside its text.
+def place_spans(path: Path, noun: str, places: Sequence[Place], unit: str) -> list[tuple[int, int]]:
+    """The characters of each span.
 
     Args:
         noun: what a span is called: `span`, `answer`.
         unit: what offsets count: `characters`, `utf-16` or `bytes`.
-        where: the place in the file of the text of a row: `line 3`.
 
     Raises:
-        BrimfulError: the texts at the offsets are other ones than the spans carry.
+        BrimfulError: the texts at the offsets are other ones than the spans carry, or a span is outside its
+            text.
     """
-    spans = [_characters(texts[place.row], place, unit) for place in places]
-    wrong = [i for i, place in enumerate(places) if not fits(texts[place.row], place, unit)]
-    if not wrong:
-        return spans
-    first, span = places[wrong[0]], spans[wrong[0]]
-    there = "nothing" if span is None else quoted(texts[first.row][span[0] : span[1]])
+    wrong = [place for place in places if not fits(place, unit)]
+    if wrong:
+        raise BrimfulError(
+            f"{path}: of {counted(len(places), noun)}, {len(wrong):,} have another text at their offsets than"
+            f" their own ({wrong[0].where}: {_text_at(wrong[0], unit)} for {quoted(wrong[0].text or '')}):"
+            f" {_remedy(places, unit)}"
+        )
+    spans: list[tuple[int, int]] = []
+    for place in places:
+        span = _characters(place, unit)
+        if span is None:
+            raise BrimfulError(
+                f"{path}, {place.where}: the {noun} from {place.start} to {place.end} is not within its text"
+                f" of {len(place.context)} characters; --offsets utf-16 or --offsets bytes says that offsets"
+                " count those"
+            )
+        spans.append(span)
+    return spans
+
+
+def _remedy(places: Sequence[Place], unit: str) -> str:
     others = [other for other in _UNITS if other != unit]
     fitting = []
     for other in others:
-        if all(fits(texts[place.row], place, other) for place in places):
+        if all(fits(place, other) for place in places):
             fitting.append(other)
     if fitting:
-        remedy = f"--offsets {' or '.join(fitting)} fits the whole file"
-    else:
-        remedy = (
-            f"neither --offsets {others[0]} nor {others[1]} fits the whole file; correct the offsets"
-            " (docs/data-forms.md has a converter)"
-        )
-    raise BrimfulError(
-        f"{path}: of {counted(len(places), noun)}, {len(wrong):,} have another text at their offsets than"
-        f" their own ({where(first.row)}: {there} for {quoted(first.text or '')}): {remedy}"
+        return f"--offsets {' or '.join(fitting)} fits the whole file"
+    return (
+        f"neither --offsets {others[0]} nor {others[1]} fits the whole file; correct the offsets"
+        " (docs/data-forms.md has a converter)"
     )
 
 
-def fits(text: str, place: Place, unit: str) -> bool:
+def fits(place: Place, unit: str) -> bool:
     """Whether a span has its own text, but for case, width and white space; so has one without a text."""
     if place.text is None:
         return True
-    span = _characters(text, place, unit)
+    span = _characters(place, unit)
     if span is None:
         return False
-    there = text[span[0] : span[1]]
+    there = place.context[slice(*span)]
     return there == place.text or normalised(there) == normalised(place.text)
 
 
-def _characters(text: str, place: Place, unit: str) -> tuple[int, int] | None:
-    start = _characters_before(place.start, text, unit)
+def _text_at(place: Place, unit: str) -> str:
+    span = _characters(place, unit)
+    return "nothing" if span is None else quoted(place.context[slice(*span)])
+
+
+def _characters(place: Place, unit: str) -> tuple[int, int] | None:
+    start = _characters_before(place.start, place.context, unit)
     if start is None:
         return None
     if place.end is None:
-        end: int | None = min(start + len(place.text or ""), len(text))
+        end: int | None = min(start + len(place.text or ""), len(place.context))
     else:
-        end = _characters_before(place.end, text, unit)
+        end = _characters_before(place.end, place.context, unit)
     return None if end is None or end < start else (start, end)
 
 

@@ -13,9 +13,11 @@ The keys of a record tell its form:
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from brimful.base.errors import BrimfulError
+from brimful.tables.conll import joined
 from brimful.tables.layouts import OWN, Columns
 
 _SPANS = ("spans", "label", "labels", "entities")
@@ -34,16 +36,18 @@ class GivenSpan(NamedTuple):
     text: str | None
 
 
-class SpanRecord(NamedTuple):
+@dataclass(frozen=True)
+class SpanRecord:
     """One text.
 
     Attributes:
-        text: the text, or the words it is made of.
+        words: the characters of each word; empty for a text that has no tags.
         tags: one for each word; None: there are spans.
     """
 
-    text: str | list[str]
-    spans: list[GivenSpan]
+    text: str
+    words: list[tuple[int, int]] = field(default_factory=list)
+    spans: list[GivenSpan] = field(default_factory=list)
     tags: list[str] | None = None
 
 
@@ -62,11 +66,10 @@ def read_record(row: Mapping[str, Any], where: str, *, columns: Columns, labelle
     text = row.get(text_key)
     if _are_texts(text) and text:
         tags = _tags(row, text, columns.label, where) if labelled else None
-        return SpanRecord(text, [], tags)
+        return SpanRecord(*joined(text), tags=tags)
     if not isinstance(text, str):
         raise BrimfulError(f"{where} has no text: {_remedy(row)}")
-    spans = _spans(row, columns.label, where) if labelled else []
-    return SpanRecord(text, spans)
+    return SpanRecord(text, spans=_spans(row, columns.label, where) if labelled else [])
 
 
 def _remedy(row: Mapping[str, Any]) -> str:

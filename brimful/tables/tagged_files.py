@@ -1,9 +1,8 @@
 """Files of texts with labelled spans: JSON with places of spans or with tags of words, or CoNLL columns."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -11,17 +10,21 @@ from brimful.base.console import counted, warn
 from brimful.base.errors import BrimfulError
 from brimful.tables.annotations import plain_rows
 from brimful.tables.conll import joined, read_sentences
-from brimful.tables.file_rows import all_rows
-from brimful.tables.json_files import SUFFIXES, in_lines, records
+from brimful.tables.file_rows import PLACES, NumberedRows, open_rows
 from brimful.tables.layouts import OWN_LAYOUT, FileLayout
 from brimful.tables.offsets import Place, place_spans, quoted
-from brimful.tables.schemes import OUTSIDE, Tag, read_tags, spans_of
+from brimful.tables.schemes import OUTSIDE, Tag, is_tag, read_tags, spans_of
 from brimful.tables.span_rows import SpanRecord, read_record
 from brimful.tables.table import LabelledSpan, Table, Take, everything
 from brimful.tables.text_files import readable, suffix_of, text_lines
 
+_BY_RECORD = (".json", ".jsonl", ".ndjson", ".parquet", ".arrow")
 _NEITHER = (".csv", ".xlsx", ".xml", ".ann")
-_COLUMNAR = (".parquet", ".arrow")
+_KEYS = ("tokens", "data")
+"""Keys that show a record, beside the text."""
+_SPACED = "read without the white space at the ends"
+_EMPTY = "left out that hold no character but white space"
+_OVERLAPPING = "left out that overlap with another, which begins before or is longer"
 
 
 @dataclass(frozen=True)
@@ -56,57 +59,126 @@ def read_tagged(
     """
     path = Path(path)
     with readable(path):
-        form = suffix_of(path)
-    by_record = form in (*SUFFIXES, *_COLUMNAR) or layout.rewrite is not None
-    if not by_record and form in _NEITHER:
+        suffix = suffix_of(path)
+    if suffix in _NEITHER:
         raise BrimfulError(
             f"{path}: texts with spans are .jsonl, .json or .parquet files, or CoNLL columns (.conll, .bio,"
             " .bmes, .txt, .tsv ...)"
         )
+    place, numbered = "line", None
     with readable(path):
-        if by_record:
-            rows = list(take(_record_rows(path, form, labelled, layout)))
-        elif form == ".txt" and not labelled:
-            rows = list(take(_line_rows(path)))
-        else:
-            rows = list(take(_conll_rows(path, labelled, layout)))
-        lined = not by_record or (form not in _COLUMNAR and in_lines(path))
+        if suffix in _BY_RECORD:
+            form, numbered = open_rows(path, [layout.columns.text, *_KEYS], layout, every=True)
+            place = PLACES.get(form, "line")
+        rows = list(take(_rows(path, suffix, numbered, place, labelled, layout)))
     if not rows:
         raise BrimfulError(f"{path} has no texts")
     texts, spans, words = (list(column) for column in zip(*(row[1:] for row in rows), strict=True))
-    numbers = np.array([row[0] for row in rows], dtype=np.int64) if lined else None
+    numbers = np.array([row[0] for row in rows], dtype=np.int64) if place == "line" else None
     return TaggedTable(path, texts, None, spans if labelled else None, words, lines=numbers)
 
 
-_Words = list[tuple[int, int]]
-_Row = tuple[int, str, list[LabelledSpan], _Words]
+_Row = tuple[int, str, list[LabelledSpan], list[tuple[int, int]]]
 """The line of a text, the text, its spans, its words."""
+_Records = Iterable[tuple[int, SpanRecord]]
 
 
-def _line_rows(path: Path) -> Iterator[_Row]:
+def _rows(
+    path: Path,
+    suffix: str,
+    numbered: NumberedRows | None,
+    place: str,
+    labelled: bool,
+    layout: FileLayout,
+) -> Iterator[_Row]:
+    if numbered is not None:
+        records = _records_of_json(path, numbered, place, labelled, layout)
+    elif suffix == ".txt" and not labelled:
+        records = _records_of_lines(path)
+    else:
+        records = _records_of_columns(path, labelled, layout)
+    if labelled:
+        records = list(records)
+        all_spans = _spans(path, place, records, layout.offsets)
+    for row, (number, record) in enumerate(records):
+        words = [word for word in record.words if word[0] < word[1]]
+        yield number, record.text, all_spans[row] if labelled else [], words
+
+
+def _records_of_json(
+    path: Path, rows: NumberedRows, place: str, labelled: bool, layout: FileLayout
+) -> _Records:
+    for number, row in plain_rows(rows, path, place, layout.columns, labelled=labelled, spans=True):
+        where = f"{path}, {place} {number}"
+        yield number, read_record(row, where, columns=layout.columns, labelled=labelled)
+
+
+def _records_of_lines(path: Path) -> _Records:
     for number, line in enumerate(text_lines(path, newline="\n"), 1):
-        yield number, line.removesuffix("\n").removesuffix("\r"), [], []
+        yield number, SpanRecord(line.removesuffix("\n").removesuffix("\r"))
 
 
-def _conll_rows(path: Path, labelled: bool, layout: FileLayout) -> Iterator[_Row]:
+def _records_of_columns(path: Path, labelled: bool, layout: FileLayout) -> _Records:
     sentences, characters = read_sentences(path, labelled=labelled, columns=layout.columns)
-    read: list[_Record] = []
-    for sentence in sentences:
-        text, words = joined(sentence.words, characters)
-        if labelled:
-            parts = SpanRecord(sentence.words, [], sentence.tags)
-            read.append(_Record(sentence.lines[0], parts, text, words))
+    for line, words, tags in sentences:
+        yield line, SpanRecord(*joined(words, characters), tags=tags)
+
+
+def _spans(path: Path, place: str, records: _Records, unit: str) -> list[list[LabelledSpan]]:
+    """The spans of each text.
+
+    Raises:
+        BrimfulError: a span is outside its text, or has another text at its offsets than its own.
+    """
+    places: list[Place] = []
+    tags: list[tuple[str, list[str]]] = []
+    for number, record in records:
+        where = f"{place} {number}"
+        tags.append((where, record.tags or []))
+        places += [Place(where, record.text, span.start, span.end, span.text) for span in record.spans]
+    meanings = _meanings(path, tags)
+    placed = iter(place_spans(path, "span", places, unit))
+    changed: dict[str, list[str]] = {_SPACED: [], _EMPTY: [], _OVERLAPPING: []}
+    rows: list[list[LabelledSpan]] = []
+    for number, record in records:
+        if record.tags is None:
+            spans = [LabelledSpan(*next(placed), span.label) for span in record.spans]
         else:
-            yield sentence.lines[0], text, [], _occupied(words)
-    yield from _labelled_rows(path, "line", read, layout.offsets)
+            spans = spans_of([meanings[tag] for tag in record.tags], record.words)
+        rows.append(_apart(spans, record.text, f"{place} {number}", changed))
+    for what, examples in changed.items():
+        if examples:
+            warn(f"{path}: {counted(len(examples), 'span')} {what} ({examples[0]})")
+    return rows
 
 
-def _occupied(places: _Words) -> _Words:
-    """The words that hold any character."""
-    return [place for place in places if place[0] < place[1]]
+def _apart(
+    spans: Iterable[LabelledSpan], text: str, where: str, changed: dict[str, list[str]]
+) -> list[LabelledSpan]:
+    """Spans in order, without white space at their ends, of which none overlap."""
+    trimmed: list[LabelledSpan] = []
+    for span in spans:
+        part = text[span.start : span.end]
+        start = span.start + len(part) - len(part.lstrip())
+        end = start + len(part.strip())
+        if start == end:
+            changed[_EMPTY].append(f"{where}: {[*span]}")
+            continue
+        if part != part.strip():
+            changed[_SPACED].append(f"{where}: {part!r:.60}")
+        trimmed.append(LabelledSpan(start, end, span.label))
+    apart: list[LabelledSpan] = []
+    for span in sorted(trimmed, key=lambda span: (span.start, -span.end)):
+        if apart and span.start < apart[-1].end:
+            before = apart[-1]
+            inner, outer = quoted(text[span.start : span.end]), quoted(text[before.start : before.end])
+            changed[_OVERLAPPING].append(f"{where}: {inner} {span.label} in {outer} {before.label}")
+        else:
+            apart.append(span)
+    return apart
 
 
-def _meanings(path: Path, rows: Sequence[tuple[int, Sequence[str]]]) -> dict[str, Tag]:
+def _meanings(path: Path, rows: Sequence[tuple[str, Sequence[str]]]) -> dict[str, Tag]:
     """What the tags of a file mean. A warning counts those that continue a span which no tag began.
 
     Where no B or S begins a span of its own, the file's scheme (IO, IOB1, IOE) begins spans with I.
@@ -114,20 +186,27 @@ def _meanings(path: Path, rows: Sequence[tuple[int, Sequence[str]]]) -> dict[str
     names = {tag for _, tags in rows for tag in tags}
     if names <= {OUTSIDE, OUTSIDE.lower()}:
         return dict.fromkeys(names, Tag(OUTSIDE, ""))
+    unknown = [name for name in names if not is_tag(name)]
+    if unknown and len(unknown) < len(names - {OUTSIDE}):
+        where = next(where for where, tags in rows if unknown[0] in tags)
+        raise BrimfulError(
+            f"{path}, text at {where}: {unknown[0]!r:.60} is not a tag such as O, B-PER or I-PER;"
+            " --columns.label names another column or key"
+        )
     try:
         meanings = read_tags(sorted(names))
     except BrimfulError as error:
         raise BrimfulError(f"{path}: {error}; --columns.label names another column or key") from error
     unstarted, example = 0, ""
     begins = False
-    for line, tags in rows:
+    for where, tags in rows:
         before = Tag(OUTSIDE, "")
         for tag in [meanings[name] for name in tags]:
             is_new = before.label != tag.label or before.mark in ("E", "S")
             begins = begins or (tag.mark in ("B", "S") and is_new)
             if tag.mark in ("I", "E") and is_new:
                 unstarted += 1
-                example = example or f"first in the text at line {line}: {tag.mark}-{tag.label}"
+                example = example or f"first in the text at {where}: {tag.mark}-{tag.label}"
             before = tag
     if unstarted and begins:
         warn(
@@ -135,123 +214,3 @@ def _meanings(path: Path, rows: Sequence[tuple[int, Sequence[str]]]) -> dict[str
             " each begins one, as in seqeval"
         )
     return meanings
-
-
-class _Record(NamedTuple):
-    number: int
-    parts: SpanRecord
-    text: str
-    words: _Words
-
-
-def _record_rows(path: Path, form: str, labelled: bool, layout: FileLayout) -> Iterator[_Row]:
-    columnar = form in _COLUMNAR
-    rows = all_rows(path, form, OWN_LAYOUT) if columnar else records(path)
-    place = "row" if columnar else "line" if in_lines(path) else "record"
-    rows = plain_rows(rows, path, place, layout.columns, labelled=labelled, spans=True)
-    read: list[_Record] = []
-    for number, row in rows:
-        where = f"{path}, {place} {number}"
-        if layout.rewrite is not None:
-            try:
-                row = layout.rewrite(row)
-            except (AttributeError, KeyError, TypeError, ValueError) as error:
-                raise BrimfulError(f"{where} is not in the layout {layout.name}") from error
-        parts = read_record(row, where, columns=layout.columns, labelled=labelled)
-        words: _Words = []
-        text = parts.text
-        if isinstance(text, list):
-            text, words = joined(text)
-        if labelled:
-            read.append(_Record(number, parts, text, words))
-        else:
-            yield number, text, [], _occupied(words)
-    yield from _labelled_rows(path, place, read, layout.offsets)
-
-
-def _labelled_rows(path: Path, place: str, read: list[_Record], unit: str) -> Iterator[_Row]:
-    tags = _meanings(path, [(each.number, each.parts.tags or []) for each in read])
-    spans = _spans_in_characters(path, place, read, unit)
-    clean = _Cleaning(path, place)
-    for row, (number, parts, text, words) in enumerate(read):
-        if parts.tags is not None:
-            spans[row] = spans_of([tags[tag] for tag in parts.tags], words)
-        yield number, text, clean.spans(spans[row], text, number), _occupied(words)
-    clean.tell()
-
-
-def _spans_in_characters(
-    path: Path, place: str, read: Sequence[_Record], unit: str
-) -> list[list[LabelledSpan]]:
-    """The spans of each text.
-
-    Raises:
-        BrimfulError: a span is outside its text, or has another text at its offsets than its own.
-    """
-    texts = [each.text for each in read]
-    places: list[Place] = []
-    labels: list[str] = []
-    for row, record in enumerate(read):
-        for span in record.parts.spans:
-            places.append(Place(row, span.start, span.end, span.text))
-            labels.append(span.label)
-
-    def where(row: int) -> str:
-        return f"{place} {read[row].number}"
-
-    spans: list[list[LabelledSpan]] = [[] for _ in read]
-    placed = place_spans(path, "span", texts, places, unit, where)
-    for (row, start, end, _), label, characters in zip(places, labels, placed, strict=True):
-        if characters is None:
-            raise BrimfulError(
-                f"{path}, {where(row)}: the span {[start, end, label]} is not within its text of"
-                f" {len(texts[row])} characters; --offsets utf-16 or --offsets bytes says that offsets count"
-                " those"
-            )
-        spans[row].append(LabelledSpan(*characters, label))
-    return spans
-
-
-@dataclass
-class _Cleaning:
-    """What is wrong with the spans of a file, and spans without it."""
-
-    path: Path
-    place: str
-    spaced: list[str] = field(default_factory=list)
-    empty: list[str] = field(default_factory=list)
-    overlapping: list[str] = field(default_factory=list)
-
-    def spans(self, spans: Iterable[LabelledSpan], text: str, number: int) -> list[LabelledSpan]:
-        """Spans in order, without white space at their ends, of which none overlap."""
-        trimmed: list[LabelledSpan] = []
-        for span in spans:
-            part = text[span.start : span.end]
-            start = span.start + len(part) - len(part.lstrip())
-            end = start + len(part.strip())
-            if start == end:
-                self.empty.append(f"{self.place} {number}: {[*span]}")
-                continue
-            if part != part.strip():
-                self.spaced.append(f"{self.place} {number}: {part!r:.60}")
-            trimmed.append(LabelledSpan(start, end, span.label))
-        apart: list[LabelledSpan] = []
-        for span in sorted(trimmed, key=lambda span: (span.start, -span.end)):
-            if not apart or span.start >= apart[-1].end:
-                apart.append(span)
-                continue
-            before = apart[-1]
-            inner, outer = quoted(text[span.start : span.end]), quoted(text[before.start : before.end])
-            example = f"{self.place} {number}: {inner} {span.label} in {outer} {before.label}"
-            self.overlapping.append(example)
-        return apart
-
-    def tell(self) -> None:
-        """Warn of all that was changed, a line for each kind."""
-        for examples, what in (
-            (self.spaced, "read without the white space at the ends"),
-            (self.empty, "left out that hold no character but white space"),
-            (self.overlapping, "left out that overlap with another, which begins before or is longer"),
-        ):
-            if examples:
-                warn(f"{self.path}: {counted(len(examples), 'span')} {what} ({examples[0]})")

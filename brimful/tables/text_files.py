@@ -82,11 +82,6 @@ def suffix_of(path: Path) -> str:
     return suffix
 
 
-def whole_text(path: Path) -> str:
-    """The same in one piece."""
-    return "".join(text_lines(path))
-
-
 def _runs(path: Path, kind: str) -> Iterator[str]:
     issues: Counter[str] = Counter()
     runs = _read(path, kind, issues)
@@ -95,7 +90,10 @@ def _runs(path: Path, kind: str) -> Iterator[str]:
         if issue.startswith(READ_AS):
             warn(f"{path}: {visible(issue)}: {number:,}; if that is wrong, convert it to UTF-8")
     if BINARY in issues:
-        raise BrimfulError(f"{path} is no text: it has control characters, as programs and archives have")
+        raise BrimfulError(
+            f"{path} is no text: it has control characters, as programs and archives have, or UTF-16"
+            " without a mark, which iconv -f UTF-16LE -t UTF-8 converts"
+        )
     yield from filter(None, (first,))
     yield from runs
     if any(issue.startswith(UNDECODABLE) for issue in issues):

@@ -10,7 +10,7 @@ from typing import Any
 
 from brimful.base.console import warn
 from brimful.base.distributed import World
-from brimful.base.extras import missing
+from brimful.base.environment import missing
 from brimful.base.storage import cannot_write
 from brimful.base.types import SpikePolicy
 from brimful.train.guard import Spike

@@ -177,7 +177,12 @@ SCHEMAS = {
         "input": "2001-01-01",
         "output": "off",
     },
-    "brimful.exporting.config:ExportConfig": {"run": "on", "out": "=", "format": "onnx"},
+    "brimful.exporting.config:ExportConfig": {
+        "run": "on",
+        "out": "=",
+        "format": "onnx",
+        "read": {"split": "paragraph"},  # a line cannot be joined
+    },
 }
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from brimful.base.environment import EXTRAS, require
 from brimful.base.errors import BrimfulError
-from brimful.base.extras import EXTRAS, require
 from brimful.cli.main import main
 
 ROOT = Path(__file__).parents[2]

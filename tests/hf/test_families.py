@@ -29,9 +29,9 @@ from brimful.model.heads import (
     SpanHead,
     TokenHead,
 )
-from brimful.start.vocabulary import extend_vocabulary, keep_rows
+from brimful.start.vocabulary import keep_rows
 from brimful.tasks.model import load_task_model
-from builders.encoders import MODELS, VOCABULARY, random_row, run_peer, small, word_tokenizer
+from builders.encoders import MODELS, random_row, run_peer, small, word_tokenizer
 
 ROBERTAS = ["roberta", "xlm-roberta", "camembert"]
 FAMILIES = ["bert", *ROBERTAS, "electra", "megatron-bert", "modernbert"]
@@ -354,7 +354,6 @@ def test_the_pooling_of_sentence_transformers_is_known_and_kept(tmp_path, values
     encoder, head, _ = load_model(tmp_path / "model")  # the Dense of an embedding is no classifier
     assert head is None
     assert encoder.pooling == Encoder.load(tmp_path / "model").pooling == pooling
-    assert extend_vocabulary(encoder, None, {VOCABULARY: [3]}, range(VOCABULARY))[0].pooling == pooling
     assert keep_rows(encoder, None, range(10))[0].pooling == pooling
     assert encoder.keep_layers([0]).pooling == pooling
     left = ["2_Dense"] if pooling else ["pool", "2_Dense"]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from brimful.base.distributed import ALONE
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import read_json, write_json
-from brimful.runs.directory import INPUTS, SUMMARY, check_inputs, read_summary
+from brimful.runs.directory import INPUTS, check_inputs
 from brimful.runs.folder import Result, RunFolder
 from brimful.train.metrics import read_metrics
 
@@ -35,16 +35,14 @@ def line(read: Any) -> str:
 
 
 @given(JSON)
-def test_inputs_and_summary(tmp_path_factory: pytest.TempPathFactory, value: Any) -> None:
+def test_inputs(tmp_path_factory: pytest.TempPathFactory, value: Any) -> None:
     run = tmp_path_factory.mktemp("run")
     (run / "table").write_text("text")
     right = check_inputs(run, {"table": run / "table"})
     write_json(run / INPUTS, value)
-    write_json(run / SUMMARY, value)
     said = line(lambda: check_inputs(run, {"table": run / "table"}))
     assert bool(said) == (value != right)
     assert str(run) in said or not said
-    assert bool(line(lambda: read_summary(run))) == (not isinstance(value, dict))
 
 
 @pytest.mark.parametrize("where", [0, 1])

@@ -19,11 +19,11 @@ import gc
 import sys
 gc.disable()
 from brimful.cli.main import main
-from brimful.serving import connection
-connection.PATIENCE, connection.CONNECTIONS, connection.PACE = 1.0, 20, 4 << 20
+from brimful.serving import server
+server.PATIENCE, server.CONNECTIONS, server.PACE = 1.0, 20, 4 << 20
 code = main(sys.argv[1:])
-alive = [each for each in gc.get_objects() if isinstance(each, connection.Connection)]
-print(sum(each.conn.their_state is not connection.h11.ERROR for each in alive), code)
+alive = [each for each in gc.get_objects() if isinstance(each, server.Connection)]
+print(sum(each.conn.their_state is not server.h11.ERROR for each in alive), code)
 """
 """It prints how many connections are left in memory; h11's errors keep theirs, and are young garbage."""
 HEAD = b"POST /v1/classify HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"

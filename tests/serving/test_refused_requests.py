@@ -174,7 +174,7 @@ def test_an_answer_has_so_many_scores_at_most_and_the_likeliest_on_request(
     with asked(quick) as server:
         texts = [f"w{number}" for number in range(4)]
         every = server.ask(CLASSIFY, texts=texts)["results"]
-        monkeypatch.setattr("brimful.serving.replies.SCORES", 8)
+        monkeypatch.setattr("brimful.serving.bodies.SCORES", 8)
         status, message = server.refused(CLASSIFY, {"texts": texts})
         assert status == 422
         assert "top_k" in message

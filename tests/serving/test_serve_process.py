@@ -25,8 +25,8 @@ LIVE = b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"
 CODE = """
 import sys
 from brimful.cli.main import main
-from brimful.serving import connection
-connection.PATIENCE = 1.0
+from brimful.serving import server
+server.PATIENCE = 1.0
 code = main(sys.argv[1:])
 print(sorted({"torch", "scipy", "pyarrow", "rich"} & set(sys.modules)), code)
 """
@@ -104,10 +104,10 @@ import asyncio
 import sys
 import time
 from brimful.cli.main import main
-from brimful.serving import connection, server
+from brimful.serving import server
 look, made = server.Process._look, server.Connection.connection_made
 counts = [0]
-connection.PATIENCE = 0.5
+server.PATIENCE = 0.5
 async def look_while_busy(self):
     def turn():
         time.sleep(0.2)

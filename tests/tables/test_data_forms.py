@@ -175,7 +175,7 @@ def test_answers_about_one_label_are_the_classes(tmp_path: Path):
     [
         ([{"text": "ab", "spans": [], "label": []}], "line 1 has spans and label: --columns.label names"),
         ([{"text": "ab", "label": {"PER": {"a": [[0, 0]]}}}], "line 1 .*--layout clue/cluener"),
-        ([{"content": "ab", "annotation": []}], "line 1 has no text: records are text with spans"),
+        ([{"content": "ab", "annotation": []}], "record 1 has no text: records are text with spans"),
         (
             [{"text": "ab", "entities": [{"begin": 0, "end": 1, "type": "X"}]}],
             r"is not \[start, end, label\]",

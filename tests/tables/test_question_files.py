@@ -52,8 +52,6 @@ FORMS: dict[str, tuple[str, Any]] = {
     "objects": ("a.jsonl", json.dumps(row([OBJECT]))),
     "lists": ("a.jsonl", json.dumps(row({"text": ["Bob"], "answer_start": [10]}))),
     "texts": ("a.jsonl", json.dumps(row(["Bob"]))),
-    "one": ("a.jsonl", json.dumps(row(None, answer="Bob"))),
-    "words": ("a.jsonl", json.dumps(row([{"text": "Bob", "answer_start": "10"}]))),
     "mrqa": ("a.jsonl", '{"header": {}}\n' + json.dumps({"context": CONTEXT, "qas": [QA]})),
 }
 

@@ -111,7 +111,7 @@ def test_csv_and_jsonl_round_trip(tmp_path_factory: pytest.TempPathFactory, rows
         ("a.jsonl", "[1, 2]\n", "no column 'text' (line 1): known: 1, 2"),
         ("a.jsonl", "17\n", "line 1 must be a JSON object, not 17"),
         ("a.jsonl", '{"text": "a", "label": 1, "text": "b"}\n', "line 1 has a key twice: keep one of them"),
-        ("a.jsonl", '{"text": ' + "[" * 100_000, "line 1 is not JSON: it is nested too deeply"),
+        ("a.jsonl", '{"text": ' + "[" * 100_000, "line 1 is not JSON"),
         ("a.tsv", "", "no rows"),
         ("a.csv", "text,label\n", "no rows"),
         ("a.jsonl", "\n\n", "no rows"),
@@ -157,9 +157,7 @@ def test_unreadable_tables(tmp_path: Path) -> None:
         ("a.conll", "Ann B-PER\n\n很 O\n好 O\n"),
     ],
 )
-@pytest.mark.parametrize(
-    "encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "gb18030", "big5", "euc-jp"]
-)
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-32", "gb18030", "big5", "euc-jp"])
 def test_other_encodings_are_read(
     name: str, data: str, encoding: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -190,13 +188,10 @@ def test_few_bytes_of_other_encodings_are_refused(encoding: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
-@pytest.mark.parametrize("line", ["很好，但是价格太高。上下左右" * 40, "the room was clean"])
-def test_long_texts_in_utf_16_are_told_from_broken_ones(encoding: str, line: str, tmp_path: Path) -> None:
-    """Also where the beginning of the file ends within a character, and hardly any is of ASCII."""
-    path = write(tmp_path / "a.txt", f"{line}\n".encode(encoding) * 2000 + b"\0\n")
-    if encoding == "utf-16-le":
-        path.write_bytes(path.read_bytes()[:-2] + b"\n\0")
-    assert read_texts(path).texts == [line] * 2000 + [""]
+def test_utf_16_without_a_mark_is_refused_with_what_converts_it(encoding: str, tmp_path: Path) -> None:
+    path = write(tmp_path / "a.tsv", "text\nthe room was clean\n".encode(encoding) * 9)
+    with pytest.raises(BrimfulError, match=r"a.tsv is no text: .* iconv -f UTF-16LE -t UTF-8 converts"):
+        read_texts(path)
 
 
 @given(st.lists(st.text("aé好𝄞 ", min_size=4), min_size=3, max_size=9), st.data())

@@ -61,14 +61,14 @@ def write(path: Path, content: object) -> Path:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.json", "{", "line 1 is not JSON from character 2 on"),
-        ("a.json", "[" * 100_000, "is not JSON: it is nested too deeply"),
-        ("a.json", "3", "not in SQuAD's layout"),
-        ("a.json", squad([[(0, "w\ud83d")]]), "question 1 holds half a surrogate pair"),
-        ("a.json", {"data": [{"title": "x"}]}, "no 'paragraphs'"),
-        ("a.json", {"data": []}, "holds no questions"),
+        ("a.json", "{", "record 1 is not JSON: it ends too early"),
+        ("a.json", "[" * 100_000, "record 1 is not JSON"),
+        ("a.json", "3", "record 1 must be a JSON object"),
+        ("a.json", squad([[(0, "w\ud83d")]]), "record 1 holds half a surrogate pair"),
+        ("a.json", {"data": [{"title": "x"}]}, "question 1 has no 'question': questions are SQuAD's JSON"),
+        ("a.json", {"data": []}, "question 1 has no 'question'"),
         ("a.json", squad([[("x", "w1")]]), "needs answer_start and text"),  # type: ignore[list-item]
-        ("a.jsonl", '{"question": "a"}', "line 1 has no context"),
+        ("a.jsonl", '{"question": "a"}', "line 1 has no 'context'"),
         ("a.jsonl", '{"question": "a", "context": "b"}', "line 1 has no answers"),
         ("a.jsonl", '{"question": "a", "context": "b", "answers": {}}', "line 1: answers need the lists"),
         (

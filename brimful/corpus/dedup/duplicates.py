@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from brimful.base.environment import require
 from brimful.base.errors import BrimfulError
-from brimful.base.extras import require
 from brimful.base.storage import temporary_path
 
 BANDS, BAND_HASHES = 14, 8

@@ -5,7 +5,7 @@ seen before are looked up (see `memo`), and only new ones are given to the token
 cuts gets its texts whole: slower, and equally exact.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import chain
 from operator import itemgetter
 from typing import TYPE_CHECKING
@@ -14,12 +14,14 @@ import numpy as np
 
 from brimful.corpus.fragments.cuts import Cuts, safe_cuts
 from brimful.corpus.fragments.memo import INSIDE, PLAIN_HAN, Memo, Rules, Values
+from brimful.corpus.text.batches import by_characters
 from brimful.corpus.text.characters import code_points
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 ASKED_CHARACTERS = 1 << 15
+"""An answer takes about 150 bytes a token."""
 
 
 class FastTokenizer:
@@ -72,12 +74,16 @@ class FastTokenizer:
         """The tokens of texts that stand after a context, without the context's tokens."""
         for context in set(contexts) - self._context_tokens.keys():
             self._context_tokens[context] = len(self._tokenizer.encode(context, add_special_tokens=False))
-        answers = [self._ask_some(*some) for some in _by_characters(texts, contexts)]
+        pairs = zip(texts, contexts, strict=True)
+        batches = by_characters(pairs, ASKED_CHARACTERS, lambda pair: len(pair[0]))
+        answers = [self._ask_some(*zip(*batch, strict=True)) for batch in batches]
         columns = (np.concatenate(column) for column in zip(*answers, strict=True))
         tokens, places, lengths = columns if answers else (np.empty(0, np.int64) for _ in range(3))
         return Values(tokens, places, np.concatenate([[0], np.cumsum(lengths)]))
 
-    def _ask_some(self, texts: list[str], contexts: list[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _ask_some(
+        self, texts: Sequence[str], contexts: Sequence[str]
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         asked = [context + text for context, text in zip(contexts, texts, strict=True)]
         encodings = self._tokenizer.encode_batch(asked, add_special_tokens=False)
         skipped = [self._context_tokens[context] for context in contexts]
@@ -100,13 +106,3 @@ class FastTokenizer:
             for piece in vocabulary
             if 0 < len(piece) <= cuts.longest_run and (cuts.kinds[code_points(piece)] == PLAIN_HAN).all()
         ]
-
-
-def _by_characters(texts: Sequence[str], contexts: Sequence[str]) -> Iterator[tuple[list[str], list[str]]]:
-    """Batches of about ASKED_CHARACTERS characters: an answer takes about 150 bytes a token."""
-    begin = size = 0
-    for index, text in enumerate(texts):
-        size += len(text)
-        if size >= ASKED_CHARACTERS or index == len(texts) - 1:
-            yield list(texts[begin : index + 1]), list(contexts[begin : index + 1])
-            begin, size = index + 1, 0

@@ -97,7 +97,7 @@ def _clean_rows(
     config = task.config
     for number, span in enumerate(task.part.spans):
         issues = cleaner.issues = seen.issues.setdefault(span.path, Counter())
-        kind = form_of(span.path, [config.read.field])
+        kind = form_of(span.path, [config.read.field], config.read.encoding)
         for record, raw in read_documents(span, config.read, issues):
             if seen.read == task.limit:
                 return

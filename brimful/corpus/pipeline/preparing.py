@@ -87,7 +87,7 @@ def prepare_corpus(config: PrepareConfig) -> Record:
     if config.dedup.near:
         NearKeys()
     inputs = find_inputs(config.paths, config.out)
-    require_forms(inputs, [config.read.field])
+    require_forms(inputs, [config.read.field], config.read.encoding)
     preparation = Preparation(config)
     if config.dry_run:
         paths, size = [item.path for item in inputs], sum(item.bytes for item in inputs)

@@ -7,11 +7,11 @@ NAME.bands    MinHash keys, uint64 (documents, 14) (with dedup.near)
 NAME.json     the commit record
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, TypedDict, TypeVar
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 
@@ -19,14 +19,13 @@ from brimful.base.console import warn
 from brimful.base.storage import atomic_files, find_commit
 from brimful.corpus.dedup.duplicates import BANDS, LINE_BYTES, DedupConfig, NearKeys
 from brimful.corpus.shards import map_file
+from brimful.corpus.text.batches import by_characters
 
 ROW_GROUP_CHARACTERS = 1 << 21
 ROWS_AT_ONCE = 1024
 
 # `key`: of the text. `origin`: the key that all pieces of a cut document share. `tokens`: an estimate.
 DOCUMENT = np.dtype([("key", "<u8"), ("origin", "<u8"), ("tokens", "<u4"), ("lines", "<u4")])
-
-R = TypeVar("R")
 
 
 class CleanText(NamedTuple):
@@ -127,20 +126,6 @@ def write_text(
 
 def _characters(pieces: list[CleanText]) -> int:
     return sum(len(piece.text) for piece in pieces)
-
-
-def by_characters(items: Iterable[R], most: int, characters: Callable[[R], int]) -> Iterator[list[R]]:
-    """Items in groups of about `most` characters."""
-    group: list[R] = []
-    size = 0
-    for item in items:
-        group.append(item)
-        size += characters(item)
-        if size >= most:
-            yield group
-            group, size = [], 0
-    if group:
-        yield group
 
 
 def _facts(texts: tuple[str, ...], is_first: tuple[bool, ...]) -> tuple[np.ndarray, np.ndarray]:

@@ -15,8 +15,9 @@ from brimful.base.randomness import derive_key, uniform
 from brimful.corpus.pipeline.config import PrepareConfig
 from brimful.corpus.pipeline.duplicate_decisions import read_decisions, read_dropped
 from brimful.corpus.pipeline.inventory import DocumentRange, ShardDocuments, Split
-from brimful.corpus.pipeline.text import TextPart, by_characters, find_made
+from brimful.corpus.pipeline.text import TextPart, find_made
 from brimful.corpus.shards import ShardRecord, TokenBatch, write_shard
+from brimful.corpus.text.batches import by_characters
 from brimful.corpus.text.tokenizer import load, tokenizer_hash
 from brimful.corpus.words.word_lists import word_list
 

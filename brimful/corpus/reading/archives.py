@@ -28,20 +28,12 @@ def _zstd_stream() -> Any:
     return zstandard.ZstdDecompressor(max_window_size=ZSTD_LARGEST_WINDOW).decompressobj()
 
 
-def _xz_stream() -> Any:
-    return lzma.LZMADecompressor(memlimit=_XZ_MEMORY)
-
-
-def _gzip_stream() -> Any:
-    return zlib.decompressobj(wbits=31)
-
-
 # Decompressors of one member, frame or stream of an archive; they are alike.
 _STREAMS: dict[str, Callable[[], Any]] = {
-    ".gz": _gzip_stream,
+    ".gz": lambda: zlib.decompressobj(wbits=31),
     ".zst": _zstd_stream,
     ".bz2": bz2.BZ2Decompressor,
-    ".xz": _xz_stream,
+    ".xz": lambda: lzma.LZMADecompressor(memlimit=_XZ_MEMORY),
 }
 
 
@@ -87,18 +79,15 @@ def member_of(path: str) -> str:
         BrimfulError: there are several, or it cannot be read.
         OSError: likewise.
     """
-    with _archive(path) as archive:
-        return _only(archive, path).filename
+    return _open_zip(path)[1].filename
 
 
-def _archive(path: str) -> zipfile.ZipFile:
+def _open_zip(path: str) -> tuple[zipfile.ZipFile, zipfile.ZipInfo]:
+    """An archive, and the one file in it."""
     try:
-        return zipfile.ZipFile(path)
+        archive = zipfile.ZipFile(path)
     except (zipfile.BadZipFile, NotImplementedError, ValueError) as error:
         raise BrimfulError(f"{path} is no zip archive, or a damaged one: fetch it again") from error
-
-
-def _only(archive: zipfile.ZipFile, path: str) -> zipfile.ZipInfo:
     held = [
         info
         for info in archive.infolist()
@@ -108,20 +97,19 @@ def _only(archive: zipfile.ZipFile, path: str) -> zipfile.ZipInfo:
         raise BrimfulError(f"{path} holds {len(held):,} files: unpack it, and name them or their folder")
     if held[0].flag_bits & 1:
         raise BrimfulError(f"{path} has a password: unpack it first")
-    return held[0]
+    return archive, held[0]
 
 
 def _member(path: str, issues: Counter[str]) -> Iterator[bytes]:
-    with _archive(path) as archive:
-        info = _only(archive, path)
-        try:
-            with archive.open(info) as file:
-                while chunk := file.read(CHUNK):
-                    yield chunk
-        except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError):
-            issues["archive damaged, its rest lost"] += 1
-        except NotImplementedError as error:
-            raise BrimfulError(f"{path} is packed in an unusual way: unpack it first") from error
+    archive, info = _open_zip(path)
+    try:
+        with archive, archive.open(info) as file:
+            while chunk := file.read(CHUNK):
+                yield chunk
+    except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError):
+        issues["archive damaged, its rest lost"] += 1
+    except NotImplementedError as error:
+        raise BrimfulError(f"{path} is packed in an unusual way: unpack it first") from error
 
 
 def _unpack(chunks: Iterator[bytes], compression: str, issues: Counter[str]) -> Iterator[bytes]:

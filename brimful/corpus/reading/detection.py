@@ -59,7 +59,8 @@ def by_bytes(sample: bytes, declared: Charset) -> Charset | None:
     if b"\0" in sample:
         return None
     if sample.isascii() and b"\x1b" not in sample:
-        return None
+        is_wide = declared.codec.startswith(("utf-16", "utf-32"))
+        return charset("utf-8") if is_wide and sample else None
     others = beyond_ascii(sample)
     broken = _count_broken(sample, declared)
     is_evidence = others >= _LEAST_BYTES or (broken and others > 1)

@@ -11,6 +11,7 @@ A file that these rules leave in doubt is refused, in one line that names the op
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import mode
 
 from brimful.base.errors import BrimfulError
 
@@ -110,7 +111,7 @@ def find_dialect(
     header = [name.strip() for name in reading.header]
     has_header = not are_numbers(wanted, header)
     if not has_header:
-        header = [str(number) for number in range(1, reading.widths[0] + 1)]
+        header = [str(number) for number in range(1, mode(reading.widths) + 1)]
     elif not options.quote:
         sample.refuse_header(header, reading.widths)
     return Dialect(
@@ -176,7 +177,9 @@ class _Sample:
             BrimfulError: there are several.
         """
         marks = [mark for mark in _DELIMITERS if mark in self.lines[0]]
-        if form == "tsv" and ("\t" in marks or not marks):
+        # Where columns have numbers, the first line may be a remark.
+        shows_tab = marks if not are_numbers(self.wanted, []) else "".join(self.lines)
+        if form == "tsv" and ("\t" in shows_tab or not marks):
             return "\t"
         if not marks:
             return _ONE_COLUMN

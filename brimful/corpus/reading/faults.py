@@ -29,7 +29,6 @@ class Fault:
 
 _QUOTE = "has a quote that is never closed; one within a quoted text must be doubled"
 UNCLOSED = Fault("quote never closed, its line skipped", _QUOTE)
-UNCLOSED_LONG = Fault("quote not closed within 16 MB, its line skipped", _QUOTE)
 AFTER_UNCLOSED = Fault("lines skipped after a quote that is never closed", _QUOTE)
 AFTER_QUOTE = Fault(
     "rows with text behind a closing quote, read without the quotes",
@@ -43,6 +42,7 @@ LATE_QUOTE = Fault(
 SHORT = Fault("rows cut short", "has fewer fields than the header")
 LONG = Fault("rows longer than the header", "has more fields than the header")
 NOT_JSON = Fault("broken JSON lines", "is not JSON")
+DAMAGED = Fault("rows damaged, the rest of their group lost", "cannot be read: the file is damaged")
 CUT_JSON = Fault("broken JSON, its rest lost", "is not JSON")
 NOT_RECORD = Fault("JSON that is no record", "must be a JSON object")
 REPEATED = Fault("a key twice in a JSON row, the last one read", "has a key twice: keep one of them")

@@ -5,18 +5,21 @@ import os
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from itertools import chain
 
 from brimful.base.console import visible
 from brimful.base.errors import BrimfulError
+from brimful.corpus.cleaning.markup import begins_a_page
 from brimful.corpus.reading.archives import read_chunks
-from brimful.corpus.reading.detection import by_mark
+from brimful.corpus.reading.charsets import Decoder
 from brimful.corpus.reading.inputs import Input, format_of, split_suffix
+from brimful.corpus.reading.lines import recognised
 from brimful.corpus.reading.many_texts import ManyTexts, find_many_texts
 
-_HEAD_BYTES = 1 << 14
+_HEAD_CHARACTERS = 1 << 14
+# The first line of a file of JSON is looked at even if it is longer than the head.
+_LONGEST_LINE = 1 << 24
 _RECORDS = {"json": "JSON", "jsonl": "JSON lines", "csv": "CSV", "tsv": "TSV"}
 _NAMES = {**_RECORDS, "parquet": "Parquet", "arrow": "Arrow"}
 _COLUMNS = {b"PAR1": "parquet", b"ARROW1": "arrow"}
@@ -29,25 +32,26 @@ _FOREIGN = {
     b"{\\rtf": "a document in Rich Text Format: save it as text",
     b"version https://git-lfs.github.com/spec/": "a pointer of Git LFS: get the file itself, git lfs pull",
 }
-_PAGE = re.compile(r"\s*(<\?xml[^>]*>\s*)?(<!--.*?-->\s*)*<(!doctype\s+html|html|head|body)\b", re.I | re.S)
-# An object with a name, or a list of these or of lists of texts.
-_JSON = re.compile(r'\s*(?:(?:\[\s*)?\{\s*"(?:[^"\\\n]|\\.)*"\s*:|\[\s*\[\s*")')
 _LIST_OF_RECORDS = re.compile(r"\[\s*(?:[\[{]|$)")
-_AROUND_VALUES = " \t\ufeff\r\x1e"
+_AROUND_VALUES = " \t\ufeff\r\n\x1e"
+_NUMBERED = re.compile(r"\d+\t[^\t]*[^\t\s]")
+_NEARLY_ALL = 0.95
+_DECODER = json.JSONDecoder()
 
 
-def form_of(path: str, wanted: Sequence[str]) -> str:
+def form_of(path: str, wanted: Sequence[str], encoding: str = "utf-8") -> str:
     """What a file is: one of the values of `inputs.FORMATS`; what its name says, if it cannot be read.
 
     Args:
         wanted: the fields that hold text, or the numbers of columns.
+        encoding: what it is said to be written in.
 
     Raises:
         BrimfulError: its first bytes contradict its name, or are of a form that is not read.
     """
     try:
         state = os.stat(path)
-        kind, refusal = _form(path, tuple(wanted), state.st_size, state.st_mtime_ns)
+        kind, refusal = _form(path, tuple(wanted), encoding, state.st_size, state.st_mtime_ns)
     except OSError:
         return format_of(path)
     if refusal:
@@ -55,7 +59,7 @@ def form_of(path: str, wanted: Sequence[str]) -> str:
     return kind
 
 
-def require_forms(inputs: Iterable[Input], wanted: Sequence[str]) -> None:
+def require_forms(inputs: Iterable[Input], wanted: Sequence[str], encoding: str) -> None:
     """Refuse files before any is read.
 
     Raises:
@@ -65,21 +69,21 @@ def require_forms(inputs: Iterable[Input], wanted: Sequence[str]) -> None:
     refused: dict[str, str] = {}
     for item in inputs:
         try:
-            form_of(item.path, wanted)
+            form_of(item.path, wanted, encoding)
         except BrimfulError as error:
             refused[item.path] = str(error)
     if refused:
         first, message = next(iter(refused.items()))
         paths = [first]
-        if form := many_texts_of(first):
-            paths = [path for path in refused if many_texts_of(path) == form]
+        if form := many_texts_of(first, encoding):
+            paths = [path for path in refused if many_texts_of(path, encoding) == form]
             message = form.refuse(paths)
         others = len(refused) - len(paths)
         more = f" ({others:,} more of the files are refused, too)" if others else ""
         raise BrimfulError(f"{message}{more}")
 
 
-def many_texts_of(path: str) -> ManyTexts | None:
+def many_texts_of(path: str, encoding: str) -> ManyTexts | None:
     """The form of a file that holds many texts; None for any other.
 
     Raises:
@@ -87,14 +91,14 @@ def many_texts_of(path: str) -> ManyTexts | None:
     """
     if format_of(path) != "text":
         return None
-    return find_many_texts(split_suffix(path)[0], _decoded(_read_head(path)))
+    return find_many_texts(split_suffix(path)[0], _read_text(*_read_head(path), encoding)[0])
 
 
 @lru_cache(maxsize=4096)
-def _form(path: str, wanted: tuple[str, ...], size: int, modified: int) -> tuple[str, str]:
+def _form(path: str, wanted: tuple[str, ...], encoding: str, size: int, modified: int) -> tuple[str, str]:
     """The kind of a file, and why it is refused."""
     named = format_of(path)
-    head = _read_head(path)
+    head, chunks = _read_head(path)
     for magic, kind in _COLUMNS.items():
         if head.startswith(magic):
             return kind, "" if kind == named else _name_it(path, kind)
@@ -103,32 +107,40 @@ def _form(path: str, wanted: tuple[str, ...], size: int, modified: int) -> tuple
             return named, f"is {what}"
     if named in ("parquet", "arrow", "html"):
         return named, ""
-    text = _decoded(head)
-    if named in _RECORDS and _PAGE.match(text):
+    text, is_whole = _read_text(head, chunks, encoding)
+    if named in _RECORDS and begins_a_page(text):
         return named, f"is an HTML page, not {_RECORDS[named]}: was it downloaded as it should be?"
     lines = [line for line in re.split("[\r\n]+", text) if line.strip()]
-    is_whole = len(head) < _HEAD_BYTES
     if not is_whole:
         lines = lines[:-1] or lines  # the last one may be cut
     if named in ("json", "jsonl"):
-        return _json_form(lines, named, wanted, is_whole=is_whole), ""
-    if _is_json_under_another_name(lines):
-        return named, _name_it(path, _json_form(lines, "jsonl", wanted, is_whole=is_whole))
+        return _json_form(text, lines, named, wanted, is_whole=is_whole), ""
+    if _holds_records(text, is_whole=is_whole):
+        return named, _name_it(path, _json_form(text, lines, "jsonl", wanted, is_whole=is_whole))
     return _text_form(path, text, lines, wanted) if named == "text" else (named, "")
 
 
-def _read_head(path: str) -> bytes:
+def _read_head(path: str) -> tuple[bytes, Iterator[bytes]]:
+    """The first bytes of a file, and what follows."""
+    chunks = read_chunks(path, Counter())
     head = b""
-    for chunk in read_chunks(path, Counter()):
-        head += chunk[:_HEAD_BYTES]
-        if len(head) >= _HEAD_BYTES:
-            break
-    return head[:_HEAD_BYTES]
+    while len(head) < _HEAD_CHARACTERS and (chunk := next(chunks, b"")):
+        head += chunk
+    return head, chunks
 
 
-def _decoded(head: bytes) -> str:
-    marked = by_mark(head)
-    return head.decode(marked.codec if marked else "utf-8", "replace").lstrip("\ufeff")
+def _read_text(head: bytes, chunks: Iterator[bytes], encoding: str) -> tuple[str, bool]:
+    """The first characters of a file, of JSON its whole first line, and whether this is all of it."""
+    decoder = Decoder(recognised(head, encoding, False, Counter()))
+    pieces = [decoder.decode(head).lstrip(_AROUND_VALUES)]
+    if pieces[0].startswith(("{", "[")):
+        size = len(pieces[0])
+        while "\n" not in pieces[-1] and size < _LONGEST_LINE and (chunk := next(chunks, b"")):
+            pieces.append(decoder.decode(chunk))
+            size += len(pieces[-1])
+    text = "".join(pieces)
+    end = max(_HEAD_CHARACTERS, text.find("\n") + 1 if text.startswith(("{", "[")) else 0)
+    return text[:end], len(text) <= end and not next(chunks, b"")
 
 
 def _name_it(path: str, kind: str) -> str:
@@ -144,29 +156,47 @@ def _value(line: str) -> object:
         return None
 
 
-def _is_json(line: str) -> bool:
-    return isinstance(_value(line), dict | list)
+def _is_record(value: object) -> bool:
+    """Is a value of JSON an object, or a list of objects, texts or lists?"""
+    are_records = isinstance(value, list) and all(isinstance(each, dict | list | str) for each in value)
+    return bool(value) and (isinstance(value, dict) or are_records)
 
 
-def _is_json_under_another_name(lines: list[str]) -> bool:
-    """Do the first lines of a file that is named otherwise show records?"""
-    first, second = ([line.strip(_AROUND_VALUES) for line in lines] + ["", ""])[:2]
-    return _is_json(second) if second and _is_json(first) else bool(_JSON.match("\n".join(lines)))
+def _holds_records(text: str, *, is_whole: bool) -> bool:
+    """Are the first two values of a text, or the only one, records of JSON, as far as the text goes?"""
+    place = 0
+    for _ in range(2):
+        try:
+            value, end = _DECODER.raw_decode(text, place)
+        except json.JSONDecodeError as error:
+            is_cut = error.msg.startswith("Unterminated") or error.pos >= len(text) - len("\\uFFFF")
+            return is_cut and not is_whole and text.startswith(("{", "["))
+        except RecursionError:
+            return False
+        if not _is_record(value):
+            return False
+        place = len(text) - len(text[end:].lstrip(_AROUND_VALUES))
+        if place == len(text):
+            break
+    return True
 
 
-def _json_form(lines: list[str], named: str, wanted: tuple[str, ...], *, is_whole: bool) -> str:
+def _json_form(text: str, lines: list[str], named: str, wanted: tuple[str, ...], *, is_whole: bool) -> str:
     """ "jsonl" where each line is a value, which can be read line by line; else "json"."""
-    first, second = ([line.strip(_AROUND_VALUES) for line in lines] + ["", ""])[:2]
+    lines = [line.strip(_AROUND_VALUES) for line in lines] or [""]
+    first = lines[0]
     if _LIST_OF_RECORDS.match(first):
         return "json"
-    if not second:  # one object is a record, or holds some
-        value = _value(first)
-        is_record = isinstance(value, dict) and any(name in value for name in wanted)
-        return "json" if is_whole and first.startswith("{") and not is_record else named
-    # A broken line does not make a file another form.
-    if _value(first) is not None or (first[:1] == second[:1] and _is_json(second)):
+    value = _value(first)
+    if len(lines) == 1 and is_whole and isinstance(value, dict):  # a record, or it holds some
+        return named if any(name in value for name in wanted) else "json"
+    if value is not None and (len(lines) > 1 or not is_whole):
         return "jsonl"
-    return "json" if first.startswith(("{", "[")) else named
+    if _holds_records(text, is_whole=is_whole):
+        return "json"
+    # A broken line does not make a file another form.
+    has_lines = any(line[:1] == first[:1] and _is_record(_value(line)) for line in lines)
+    return "jsonl" if has_lines else named
 
 
 def _text_form(path: str, text: str, lines: list[str], wanted: tuple[str, ...]) -> tuple[str, str]:
@@ -179,14 +209,11 @@ def _text_form(path: str, text: str, lines: list[str], wanted: tuple[str, ...]) 
         has_rows = len(lines) > 2 and all(line.count(delimiter) >= len(header) - 1 for line in lines[1:3])
         if has_rows and len(header) > 1 and {*header} & {*wanted}:
             return "text", _name_it(path, kind)
-    widths = {line.count("\t") for line in lines}
-    if len(lines) < 3 or len(widths) > 1 or widths == {0}:
-        return "text", ""
     if any(name.isdecimal() for name in wanted):
-        return "tsv", ""
-    # A tab that begins a paragraph or ends a line divides no columns.
-    cells = chain.from_iterable(line.split("\t") for line in lines)
-    if all(map(str.strip, cells)):
+        has_columns = 2 * sum("\t" in line.strip() for line in lines) > len(lines)
+        return "tsv" if has_columns else "text", ""
+    numbered = sum(bool(_NUMBERED.match(line)) for line in lines)
+    if len(lines) > 2 and numbered >= _NEARLY_ALL * len(lines):
         tables = "--columns.text 1 --columns.label 2"
         return "text", f"has columns between tabs: read them by number, --read.field 2 (of tables {tables})"
     return "text", ""

@@ -89,7 +89,7 @@ def read_runs(
         head += more
     kind = kind or format_of(span.path)
     is_page = kind == "html" or (kind == "text" and bool(_PAGE.match(head)))
-    found = _recognised(head, encoding, is_page, Counter() if span.begin else issues)
+    found = recognised(head, encoding, is_page, Counter() if span.begin else issues)
     dividable = boundary and found.byte_lines and not split_suffix(span.path)[1]
     if span.begin and not dividable:
         return
@@ -116,7 +116,7 @@ def read_runs(
             yield text
 
 
-def _recognised(head: bytes, encoding: str, is_page: bool, issues: Counter[str]) -> Charset:
+def recognised(head: bytes, encoding: str, is_page: bool, issues: Counter[str]) -> Charset:
     """The charset of a file. An issue counts the bytes beyond ASCII that contradict what was declared."""
     if (marked := by_mark(head)) is not None:
         return marked
@@ -239,9 +239,9 @@ def _in_utf8(texts: Iterable[str], issues: Counter[str]) -> Iterator[bytes]:
 
 def without_surrogates(text: str, issues: Counter[str]) -> str:
     """Replace and count lone surrogates, which no encoding can store."""
-    if text.isascii():
-        return text
-    text, replaced = _SURROGATE.subn("\ufffd", text)
-    if replaced:
+    try:
+        text.encode()  # many times as fast as a search for them
+    except UnicodeEncodeError:
+        text, replaced = _SURROGATE.subn("\ufffd", text)
         issues["lone surrogates"] += replaced
     return text

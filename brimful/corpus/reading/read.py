@@ -42,6 +42,8 @@ LONGEST_PIECE = 1 << 22
 WATCHED_LINES = 2000
 _WATCHED_CHARACTERS = 200 * WATCHED_LINES
 WRAPPED = f"of the first {WATCHED_LINES:,} lines end at one width (--read.join-lines joins wrapped lines)"
+_LEAST_TABBED_LINES = 50
+TABBED = f"of the first {WATCHED_LINES:,} lines hold one tab (--read.field 2 reads what stands behind it)"
 # A longer line of .jsonl, .csv and .tsv is skipped, since a piece of a record cannot be read.
 LONGEST_RECORD = 1 << 24
 
@@ -80,7 +82,7 @@ def read_documents(span: Span, config: ReadConfig, issues: Counter[str]) -> Iter
         BrimfulError: the file is of another form than its name says, its records lack the field that holds
             the text, or this machine failed.
     """
-    kind = form_of(span.path, [config.field])
+    kind = form_of(span.path, [config.field], config.encoding)
     if kind == "html":
         return _html(span, config, issues)
     documents = _READERS[kind](span, config, issues)
@@ -88,15 +90,17 @@ def read_documents(span: Span, config: ReadConfig, issues: Counter[str]) -> Iter
         return ((number, join_lines(text)) for number, text in documents)
     if span.begin:
         return iter(documents)
-    return _watching_width(iter(documents), kind == "text" and config.split == "line", issues)
+    return _watching_lines(iter(documents), kind == "text", config.split == "line", issues)
 
 
-def _watching_width(documents: Iterator[Raw], are_lines: bool, issues: Counter[str]) -> Iterator[Raw]:
-    """The documents; an issue says where most of their first lines end at one width."""
+def _watching_lines(
+    documents: Iterator[Raw], are_texts: bool, are_lines: bool, issues: Counter[str]
+) -> Iterator[Raw]:
+    """The documents; issues say where most of their first lines end at one width, or hold one tab."""
     lines: list[str] = []
     for document in documents:
         lines += document[1][:_WATCHED_CHARACTERS].split("\n")
-        if not are_lines:
+        if not (are_texts and are_lines):
             lines.append("")
         yield document
         if len(lines) >= WATCHED_LINES:
@@ -104,6 +108,9 @@ def _watching_width(documents: Iterator[Raw], are_lines: bool, issues: Counter[s
     count = count_full_lines(lines[:WATCHED_LINES])
     if count:
         issues[WRAPPED] += count
+    tabbed = sum(line.strip().count("\t") == 1 for line in lines)
+    if are_texts and tabbed >= _LEAST_TABBED_LINES and 2 * tabbed > sum(map(bool, lines)):
+        issues[TABBED] += tabbed
     yield from documents
 
 
@@ -194,7 +201,7 @@ def _lines(
 
 def _json(span: Span, config: ReadConfig, issues: Counter[str]) -> Iterator[Raw]:
     report = Report(issues)
-    if form_of(span.path, [config.field]) == "jsonl":
+    if form_of(span.path, [config.field], config.encoding) == "jsonl":
         records = _json_lines(span, config, report)
     else:
         chunks = _pieces(span, config, issues, None, RUN, ends=True)
@@ -205,11 +212,11 @@ def _json(span: Span, config: ReadConfig, issues: Counter[str]) -> Iterator[Raw]
     count = 0
     for number, record in records:
         count += 1
-        text = _text_of(record, config.field, report)
+        text = record if isinstance(record, str) else _text_of(record, config.field, report)
         if text is not None:
             found = True
             yield number, without_surrogates(text, issues)
-        elif not keys and isinstance(record, dict):
+        elif not keys:
             keys = dict.fromkeys(record)
     # A .json file that is one object may well be settings that lie beside the texts.
     if keys and not found and not span.begin and (count > 1 or format_of(span.path) != "json"):
@@ -236,9 +243,9 @@ def _json_lines(span: Span, config: ReadConfig, report: Report) -> Iterator[tupl
             yield number, record
 
 
-def _text_of(record: dict[str, Any] | str, field: str, report: Report) -> str | None:
+def _text_of(record: dict[str, Any], field: str, report: Report) -> str | None:
     """The text of a record of JSON; None if it has none."""
-    value = record if isinstance(record, str) else record.get(field)
+    value = record.get(field)
     if isinstance(value, list):
         value = joined(value, report)
     if isinstance(value, str):
@@ -258,7 +265,7 @@ def _json_parser(field: str) -> Callable[[str], Any]:
 
 
 def _sheet(span: Span, config: ReadConfig, issues: Counter[str]) -> Iterator[Raw]:
-    kind = form_of(span.path, [config.field])
+    kind = form_of(span.path, [config.field], config.encoding)
     is_whole = span == Span(path=span.path)
     boundary = LINE if kind == "tsv" or not is_whole else None
     # The beginning of the file tells how its spans are read.
@@ -313,7 +320,7 @@ def _with_ends(
 
 
 def _column(span: Span, config: ReadConfig, issues: Counter[str]) -> Iterator[Raw]:
-    kind = form_of(span.path, [config.field])
+    kind = form_of(span.path, [config.field], config.encoding)
     return reporting(read_column(span, kind, config.field, issues), span.path, issues)
 
 

@@ -24,7 +24,7 @@ def divide(item: Input, config: ReadConfig, size: int) -> list[Span]:
         compressed = compression_of(item.path)
     except OSError:  # the reader reports it
         return whole
-    kind = form_of(item.path, [config.field])
+    kind = form_of(item.path, [config.field], config.encoding)
     if compressed or split_suffix(item.path)[1]:
         return whole
     if kind == "parquet":

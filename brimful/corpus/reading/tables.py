@@ -3,15 +3,17 @@
 import mmap
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import chain
+from pathlib import Path
 from typing import Any
 
 from brimful.base.errors import BrimfulError, nearest
 from brimful.base.storage import require_utf8
 from brimful.base.system import forget_read
 from brimful.corpus.reading.archives import compression_of
-from brimful.corpus.reading.faults import Report, check_machine
+from brimful.corpus.reading.faults import DAMAGED, Refusing, Report, check_machine
 from brimful.corpus.reading.inputs import Span
 from brimful.corpus.reading.values import joined
 
@@ -22,6 +24,10 @@ HELD_BYTES = 1 << 26
 # A stream ends with a length of 0. Without it, the file may have been cut between two messages.
 _ARROW = b"ARROW1"
 _END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
+NAMES = {"parquet": "a Parquet", "arrow": "an Arrow"}
+
+Group = tuple[int, Iterator[Any]]
+"""The rows of a row group, and its batches."""
 
 
 class NoFieldError(BrimfulError):
@@ -50,16 +56,24 @@ def read_column(span: Span, kind: str, field: str, issues: Counter[str]) -> Iter
     """
     report = Report(issues)
     require_plain(span.path)
-    try:
-        for begin, values in (_parquet if kind == "parquet" else _arrow)(span, field, issues):
-            for number, value in enumerate(values, begin):
-                text = joined(value, report) if isinstance(value, list) else value
-                if text is None:
-                    issues[f"records without a text {field!r}"] += 1
-                else:
-                    yield number, text
-    except UnicodeDecodeError as error:
-        raise OSError(0, "names of its columns are damaged") from error
+    if kind == "arrow" and not os.path.getsize(span.path):
+        return
+
+    def choose(schema: Any) -> list[str]:
+        _check_column(schema, field, span, report)
+        return [field]
+
+    def convert(batch: Any) -> list[Any]:
+        return _values(plain_column(batch.column(0)), issues)
+
+    _, groups = _open(span, kind, choose, report)
+    for begin, values in _convert_groups(span.path, groups, convert, report):
+        for number, value in enumerate(values, begin):
+            text = joined(value, report) if isinstance(value, list) else value
+            if text is None:
+                issues[f"records without a text {field!r}"] += 1
+            else:
+                yield number, text
 
 
 def require_plain(path: str) -> None:
@@ -80,40 +94,78 @@ def require_plain(path: str) -> None:
         )
 
 
-def _parquet(span: Span, field: str, issues: Counter[str]) -> Iterator[tuple[int, list[Any]]]:
-    """Values of the column in parts, each with the number of its first row; a bad group costs no other."""
+def _open(
+    span: Span, kind: str, choose: Callable[[Any], list[str]], report: Report
+) -> tuple[Any, Iterator[Group]]:
+    """The schema of a file, and its row groups in the span.
+
+    Args:
+        choose: the names of the columns to read, by the schema.
+
+    Raises:
+        BrimfulError: this machine failed.
+        OSError: it is no such file, or is damaged.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with _opening("a Parquet", span.path):
-        table = pq.ParquetFile(span.path, pre_buffer=False, buffer_size=1 << 20)
+    try:
+        if kind == "parquet":
+            table = pq.ParquetFile(span.path, pre_buffer=False, buffer_size=1 << 20)
+            schema = table.schema_arrow
+            return schema, _parquet_groups(table, choose(schema), span)
+        with open(span.path, "rb") as opened:
+            memory = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
+        if memory[:6] != _ARROW and memory[-len(_END_OF_STREAM) :] != _END_OF_STREAM:
+            report.note("has no end mark, perhaps cut short")
+        schema, batches = _arrow_batches(pa.BufferReader(memory))
+        columns = [schema.names.index(name) for name in choose(schema)]
+        return schema, iter([(0, _arrow_parts(memory, batches, columns))])
+    except UnicodeDecodeError as error:
+        raise OSError(0, "damaged in the names of its columns") from error
+    except (pa.ArrowException, OSError, ValueError) as error:
+        check_machine(error, span.path)
+        raise OSError(0, f"not {NAMES[kind]} file, or damaged") from error
+
+
+def _parquet_groups(table: Any, names: list[str], span: Span) -> Iterator[Group]:
     with table:
-        _check_column(table.schema_arrow, field, span, issues)
-        begin = 0
         for number in range(table.num_row_groups)[span.begin : span.end]:
             group = table.metadata.row_group(number)
-            rows = max(1, min(MOST_ROWS, BATCH_BYTES * group.num_rows // (column_bytes(group, field) + 1)))
-            at = begin
-            try:
-                for batch in table.iter_batches(rows, row_groups=[number], columns=[field]):
-                    for part in _parts(batch.column(0)):
-                        yield at, _values(plain_column(part), issues)
-                        at += len(part)
-            except (pa.ArrowException, OSError) as error:
-                check_machine(error, span.path)
-                issues["row group damaged, its rest lost"] += 1
-            begin += group.num_rows
+            size = sum(column_bytes(group, name) for name in names) + 1
+            rows = max(1, min(MOST_ROWS, BATCH_BYTES * group.num_rows // size))
+            batches = table.iter_batches(rows, row_groups=[number], columns=names)
+            yield group.num_rows, chain.from_iterable(map(_parts, batches))
 
 
-@contextmanager
-def _opening(form: str, path: str) -> Iterator[None]:
+def _arrow_parts(memory: mmap.mmap, batches: Iterator[Any], columns: list[int]) -> Iterator[Any]:
+    size = 0
+    for batch in batches:
+        for part in _parts(batch.select(columns)):
+            yield part
+            size += part.nbytes
+            if size >= HELD_BYTES:
+                forget_read(memory)
+                size = 0
+
+
+def _convert_groups(
+    path: str, groups: Iterator[Group], convert: Callable[[Any], list[Any]], report: Report
+) -> Iterator[tuple[int, list[Any]]]:
+    """What `convert` makes of each batch, with the number of its first row; a bad group costs no other."""
     import pyarrow as pa
 
-    try:
-        yield
-    except (pa.ArrowException, OSError) as error:
-        check_machine(error, path)
-        raise OSError(0, f"not {form} file, or damaged") from error
+    begin = 0
+    for rows, batches in groups:
+        place = begin
+        try:
+            for batch in batches:
+                yield place, convert(batch)
+                place += len(batch)
+        except (pa.ArrowException, OSError) as error:
+            check_machine(error, path)
+            report.lose(DAMAGED, place + 1)
+        begin += rows
 
 
 def column_bytes(group: Any, field: str) -> int:
@@ -123,34 +175,6 @@ def column_bytes(group: Any, field: str) -> int:
         if column.path_in_schema == field:
             return column.total_uncompressed_size
     return group.total_byte_size
-
-
-def _arrow(span: Span, field: str, issues: Counter[str]) -> Iterator[tuple[int, list[Any]]]:
-    """Values of the column, in parts, each with the number of its first row."""
-    import pyarrow as pa
-
-    if not os.path.getsize(span.path):
-        return
-    with open(span.path, "rb") as opened:
-        memory = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
-    if memory[:6] != _ARROW and memory[-len(_END_OF_STREAM) :] != _END_OF_STREAM:
-        issues["no end mark, perhaps cut short"] += 1
-    with _opening("an Arrow", span.path):
-        schema, batches = _arrow_batches(pa.BufferReader(memory))
-    index = _check_column(schema, field, span, issues)
-    begin = held = 0
-    try:
-        for batch in batches:
-            for part in _parts(batch.column(index)):
-                yield begin, _values(plain_column(part), issues)
-                begin += len(part)
-                held += part.nbytes
-                if held >= HELD_BYTES:
-                    forget_read(memory)
-                    held = 0
-    except (pa.ArrowException, OSError) as error:
-        check_machine(error, span.path)
-        issues["file damaged, its rest lost"] += 1
 
 
 def _arrow_batches(source: Any) -> tuple[Any, Iterator[Any]]:
@@ -166,17 +190,13 @@ def _arrow_batches(source: Any) -> tuple[Any, Iterator[Any]]:
     return reader.schema, map(reader.get_batch, range(reader.num_record_batches))
 
 
-def _check_column(schema: Any, field: str, span: Span, issues: Counter[str]) -> int:
-    """The column's index."""
+def _check_column(schema: Any, field: str, span: Span, report: Report) -> None:
     if field not in schema.names:
         raise no_field(span.path, field, schema.names)
-    say_columns(schema.names, field, span, Report(issues))
-    index: int = schema.names.index(field)
-    if not _may_be_text(schema.types[index]):
-        raise BrimfulError(
-            f"{span.path}: column {field!r} holds {schema.types[index]}, not text; set --read.field"
-        )
-    return index
+    say_columns(schema.names, field, span, report)
+    column_type = schema.types[schema.names.index(field)]
+    if not _may_be_text(column_type):
+        raise BrimfulError(f"{span.path}: column {field!r} holds {column_type}, not text; set --read.field")
 
 
 def _may_be_text(kind: Any) -> bool:
@@ -262,53 +282,30 @@ def rows_of_columns(
     Raises:
         BrimfulError: it is no such file, is compressed, or damaged; while rows are read: so is a part of it.
     """
-    import pyarrow as pa
-
+    report = Refusing(path=Path(path), place="row")
     require_plain(path)
+
+    def choose(schema: Any) -> list[str]:
+        if wanted is None:
+            return list(schema.names)
+        return [name for name in dict.fromkeys(wanted) if name in schema.names] or schema.names[:1]
+
     try:
-        schema, batches = _batches(path, kind, wanted)
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise BrimfulError(f"{path} is not {NAMES[kind]} file, or is damaged") from error
-    return schema, _rows(batches, kind, path)
+        schema, groups = _open(Span(path=path), kind, choose, report)
+    except OSError as error:
+        raise BrimfulError(f"{path} is {error.strerror}") from error
+    return schema, chain.from_iterable(
+        rows for _, rows in _convert_groups(path, groups, partial(_strict_rows, path), report)
+    )
 
 
-NAMES = {"parquet": "a Parquet", "arrow": "an Arrow"}
-
-
-def _batches(file: str, kind: str, wanted: Sequence[str] | None) -> tuple[Any, Iterator[Any]]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    if kind == "parquet":
-        table = pq.ParquetFile(file)
-        schema = table.schema_arrow
-        return schema, table.iter_batches(batch_size=1 << 14, columns=_chosen(schema.names, wanted))
-    schema, batches = _arrow_batches(pa.memory_map(file))
-    chosen = [schema.names.index(name) for name in _chosen(schema.names, wanted)]
-    return schema, (batch.select(chosen) for batch in batches)
-
-
-def _chosen(known: list[str], wanted: Sequence[str] | None) -> list[str]:
-    if wanted is None:
-        return known
-    return [name for name in dict.fromkeys(wanted) if name in known] or known[:1]
-
-
-def _rows(batches: Iterator[Any], kind: str, path: str) -> Iterator[dict[str, Any]]:
-    import pyarrow as pa
-
-    read = 0
+def _strict_rows(path: str, batch: Any) -> list[dict[str, Any]]:
     try:
-        for batch in batches:
-            columns = [_strict_values(plain_column(column)) for column in batch.columns]
-            for row in zip(*columns, strict=True):
-                yield dict(zip(batch.schema.names, row, strict=True))
-            read += len(batch)
-    except (pa.ArrowException, OSError) as error:
-        check_machine(error, path)
-        raise BrimfulError(f"{path} is not {NAMES[kind]} file, or is damaged after row {read:,}") from error
+        columns = [_strict_values(plain_column(column)) for column in batch.columns]
     except UnicodeDecodeError as error:
-        raise BrimfulError(f"{path} has bytes that are not UTF-8 after row {read:,}, in a text") from error
+        raise BrimfulError(f"{path} has bytes that are not UTF-8 in a text: convert it") from error
+    names = batch.schema.names
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
 def _strict_values(column: Any) -> list[Any]:

@@ -45,7 +45,7 @@ def read_texts(
     """
     config = config or ReadConfig(split="line")
     inputs = find_inputs(paths, out)
-    require_forms(inputs, [config.field])
+    require_forms(inputs, [config.field], config.encoding)
     return _documents([item.path for item in inputs], config, issues, more_fields)
 
 
@@ -60,7 +60,7 @@ def _documents(
         record = Path(path).with_suffix(".json")
         if _PART.search(path) and record.is_file():
             read_commit(record, verify=True, remedy="run prepare again")
-        kind = form_of(path, [config.field])
+        kind = form_of(path, [config.field], config.encoding)
         for _, text in read_documents(Span(path=path), config, found):
             yield read_page(text) if kind == "html" else text
         more = {*more_fields, SECOND} - {config.field} if kind not in ("text", "html") else ()

@@ -19,8 +19,8 @@ from typing import Any, TypedDict
 from brimful.base.cache import RECORD, VARIABLE, cache_folder, remove_oldest, touch_entry
 from brimful.base.config import config_hash
 from brimful.base.console import warn
+from brimful.base.environment import require
 from brimful.base.errors import BrimfulError
-from brimful.base.extras import require
 from brimful.base.storage import atomic_directory, commit, find_commit
 from brimful.corpus.text.folder_files import CONFIG, TOKENIZER, model_values, tokenizer_files, values_beside
 from brimful.corpus.text.tokenizer_files import require_ids

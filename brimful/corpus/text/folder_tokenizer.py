@@ -19,13 +19,12 @@ from brimful.corpus.text.special_ids import Side
 from brimful.corpus.text.tokenizer_files import MAX_IDS, require_ids
 
 if TYPE_CHECKING:
-    from tokenizers import AddedToken, Tokenizer
+    from tokenizers import Tokenizer
 
 BACKENDS = ("PreTrainedTokenizerFast", "TokenizersBackend")
 """The classes that take a tokenizer.json as it is."""
 _ROLES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
-_EXTRA_KEYS = ("extra_special_tokens", "additional_special_tokens")
-_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
+_TOKEN_LISTS = ("extra_special_tokens", "additional_special_tokens", "added_tokens_decoder")
 _LARGE_ID = re.compile(rf'": ?\d{{{len(str(MAX_IDS))},}}')
 """What an id of a tokenizer.json that `MAX_IDS` forbids looks like."""
 _MAX_SHOWN_PIECES = 3
@@ -70,7 +69,7 @@ def read_folder(folder: Path, given: Path | None = None) -> FolderTokenizer:
         return _as_it_is(_read_json(given), folder, config)
     if given is None and (folder / TOKENIZER).is_file() and _is_backend(folder, config):
         tokenizer = _read_json(folder / TOKENIZER)
-        if not _adds_tokens(folder, config, tokenizer):
+        if _has_all_tokens(folder, config, tokenizer):
             return _as_it_is(tokenizer, folder, config)
     text, facts = read_by_auto_tokenizer(folder, given)
     return _converted(text, facts, folder, given or folder)
@@ -111,46 +110,25 @@ def _is_backend(folder: Path, config: dict[str, Any]) -> bool:
     return class_name in BACKENDS or (not class_name and not model.get("model_type"))
 
 
-def _adds_tokens(folder: Path, config: dict[str, Any], tokenizer: "Tokenizer") -> bool:
-    """Whether the files beside a tokenizer.json name tokens that it lacks, or has otherwise: AutoTokenizer
-    adds them as the files say. Special tokens that are pieces need nothing more (`markers`)."""
-    inside = {token.content: token for token in tokenizer.get_added_tokens_decoder().values()}
-    names = [*values_beside(folder, ADDED)]
-    for values in (config, values_beside(folder, MAP)):
-        for key in _EXTRA_KEYS:
-            extra = values.get(key) or []
-            if isinstance(extra, dict):
-                extra = list(extra.values())
-            elif not isinstance(extra, list):
-                return True  # transformers says what is wrong
-            names += map(_name_of, extra)
-        for key, value in values.items():
-            if not key.endswith("_token") or value is None or isinstance(value, bool):
-                continue
-            name = _name_of(value)
-            if name in inside and not inside[name].special:
-                return True
-            if not (key in _ROLES and isinstance(value, str) and tokenizer.token_to_id(name) is not None):
-                names.append(name)
-    if any(name not in inside for name in names):
-        return True
-    decoder = config.get("added_tokens_decoder") or {}
-    return not isinstance(decoder, dict) or not all(
-        isinstance(token, dict) and _is_same(token, inside.get(_name_of(token))) for token in decoder.values()
-    )
+def _has_all_tokens(folder: Path, config: dict[str, Any], tokenizer: "Tokenizer") -> bool:
+    """Whether the files beside a tokenizer.json name no tokens but its own, by their roles, as in the folders
+    that Brimful writes. AutoTokenizer adds others as the files say."""
+    if any((folder / name).is_file() for name in (ADDED, MAP)) or any(map(config.get, _TOKEN_LISTS)):
+        return False
+    plain = {token.content for token in tokenizer.get_added_tokens_decoder().values() if not token.special}
+    for key, value in config.items():
+        if not key.endswith("_token") or value is None or isinstance(value, bool):
+            continue
+        if key not in _ROLES or not isinstance(value, str) or value in plain:
+            return False
+        if tokenizer.token_to_id(value) is None:
+            return False
+    return True
 
 
 def _name_of(token: Any) -> str:
     """The name of a token, which may be an object with a `content`."""
     return str(token.get("content") if isinstance(token, dict) else token)
-
-
-def _is_same(values: dict[str, Any], token: "AddedToken | None") -> bool:
-    special = bool(values.get("special"))
-    usual = {"normalized": not special}
-    return token is not None and all(
-        bool(values.get(flag, usual.get(flag))) == getattr(token, flag) for flag in _FLAGS
-    )
 
 
 def _as_it_is(tokenizer: "Tokenizer", folder: Path, config: dict[str, Any]) -> FolderTokenizer:
@@ -203,7 +181,6 @@ def _without_gaps(tokenizer: "Tokenizer") -> "Tokenizer":
     from tokenizers import Tokenizer
 
     pieces = tokenizer.get_vocab(with_added_tokens=False)
-    require_ids(pieces.values(), Path(TOKENIZER))
     added = tokenizer.get_added_tokens_decoder().values()
     last = max((index for piece, index in pieces.items() if piece), default=-1)
     if last + 1 == len(pieces) or any(token.content not in pieces for token in added):

@@ -9,7 +9,6 @@ A script keeps its accents where more than one letter in `ACCENTED` has one: Eng
 Dutch one in a thousand, Italian one in a hundred, the others more.
 """
 
-import functools
 import re
 import unicodedata
 from collections.abc import Iterable
@@ -18,7 +17,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from brimful.corpus.text.characters import LATIN, Ranges, code_points, fill
+from brimful.corpus.text.characters import LATIN, MARK, Ranges, character_classes, code_points, fill
 
 ACCENTED = 500
 """If more than one letter in this many has an accent, the language writes accents."""
@@ -55,22 +54,20 @@ class Folding:
     @classmethod
     def of(cls, texts: Iterable[str]) -> Self:
         """The folding that loses no word of the languages in these texts."""
-        scripts, accented, marks = _tables()
-        letters = np.zeros((_OTHER + 1, 2), np.int64)
+        scripts, marks = _script_of_letters(), character_classes() == MARK
+        letters, accented = np.zeros((2, _OTHER + 1), np.int64)
         dotless = 0
         for text in texts:
-            composed = unicodedata.normalize("NFC", text)
-            codes = code_points(composed)
-            found = scripts[codes]
-            np.add.at(letters, (found, accented[codes].astype(np.intp)), 1)
-            letters[:, 1] += np.bincount(found[:-1][marks[codes[1:]]], minlength=_OTHER + 1)
-            dotless += composed.count(_DOTLESS)
-        totals = letters.sum(axis=1)
-        rates = {name: letters[i, 1] / totals[i] for i, name in enumerate(_SCRIPTS) if totals[i]}
+            codes = code_points(unicodedata.normalize("NFD", text))
+            letters += np.bincount(scripts[codes], minlength=_OTHER + 1)
+            is_accented = marks[codes[1:]] & ~marks[codes[:-1]]
+            accented += np.bincount(scripts[codes[:-1]][is_accented], minlength=_OTHER + 1)
+            dotless += text.count(_DOTLESS)
+        rates = {name: accented[i] / letters[i] for i, name in enumerate(_SCRIPTS) if letters[i]}
         return cls(
             tuple(name for name, rate in rates.items() if rate * ACCENTED <= 1),
             tuple((name, float(rate)) for name, rate in rates.items()),
-            bool(dotless * ACCENTED > totals[0]),
+            bool(dotless * ACCENTED > letters[0]),
         )
 
     def __str__(self) -> str:
@@ -81,22 +78,12 @@ class Folding:
         return "; ".join(["--lowercase folds case", *accents])
 
 
-@functools.cache
-def _tables() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of every code point: the index of its script, uint8; whether it is a letter with an accent, bool;
-    whether it is a mark, bool; each (0x110000,)."""
+def _script_of_letters() -> np.ndarray:
+    """The index of the script of every code point, uint8 (0x110000,)."""
     scripts = np.full(0x110000, _OTHER, np.uint8)
-    accented, marks = np.zeros(0x110000, bool), np.zeros(0x110000, bool)
     for index, ranges in enumerate(_SCRIPTS.values()):
         fill(scripts, ranges, index)
-    for code in range(0x20000):
-        character = chr(code)
-        marks[code] = unicodedata.category(character) == "Mn"
-        if scripts[code] != _OTHER:
-            if unicodedata.category(character)[0] != "L":
-                scripts[code] = _OTHER
-            accented[code] = len(unicodedata.normalize("NFD", character)) > 1
-    return scripts, accented, marks
+    return scripts
 
 
 def normalizer(folding: Folding | None, *, drop: bool = True, han_apart: bool) -> Any:

@@ -5,13 +5,14 @@ smaller pieces, and unknown tokens where they hold characters of another script.
 """
 
 import json
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from brimful.base.errors import BrimfulError
+from brimful.corpus.text.batches import by_characters
 from brimful.corpus.text.characters import code_points
 from brimful.corpus.text.pruning_rules import PruningRules, UnknownWords
 from brimful.corpus.text.special_ids import named_as, unknown_id
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 # Encodings take about 200 bytes a token while a batch is read.
-_BATCH_TEXTS = 1 << 12
 _BATCH_CHARACTERS = 1 << 18
+_CHARACTERS_OF_AN_ENCODING = 64
 # The encodings of one text in this many are compared before and after, in the first batches.
 _CHECKED_STRIDE = 20
 _MAX_CHECKED_TEXTS = 4096
@@ -89,7 +90,7 @@ def prune(tokenizer: "Tokenizer", texts: Iterable[str], stay: Collection[int] = 
     usage = _Usage(_plain(tokenizer), state, unknown_id(tokenizer))
     number_of_texts = 0
     checked_texts: list[str] = []
-    for batch in _batches(texts):
+    for batch in by_characters(texts, _BATCH_CHARACTERS, _size):
         usage.add(batch)
         number_of_texts += len(batch)
         if len(checked_texts) < _MAX_CHECKED_TEXTS:
@@ -140,17 +141,8 @@ class _Usage:
             self.matched |= self._unknown_words.pieces(with_unknown)
 
 
-def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
-    batch: list[str] = []
-    size = 0
-    for text in texts:
-        batch.append(text)
-        size += len(text)
-        if len(batch) >= _BATCH_TEXTS or size >= _BATCH_CHARACTERS:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
+def _size(text: str) -> int:
+    return len(text) + _CHARACTERS_OF_AN_ENCODING
 
 
 def _plain(tokenizer: "Tokenizer") -> "Tokenizer":
@@ -173,7 +165,7 @@ def _encode(tokenizer: "Tokenizer", texts: list[str]) -> list[Any]:
 
 def _check(old: "Tokenizer", new: "Tokenizer", kept: np.ndarray, texts: list[str]) -> None:
     old, new = _plain(old), _plain(new)
-    for batch in _batches(texts):
+    for batch in by_characters(texts, _BATCH_CHARACTERS, _size):
         for text, one, other in zip(batch, _encode(old, batch), _encode(new, batch), strict=True):
             if one.ids != kept[other.ids].tolist():
                 raise BrimfulError(

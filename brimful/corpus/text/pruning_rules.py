@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from brimful.corpus.text.scripts import of_the_same_scripts
 from brimful.corpus.text.special_ids import named_specials
-from brimful.corpus.text.tokenizer_files import State, ids_of_processor, merge_pair, merged, pieces_of
+from brimful.corpus.text.tokenizer_files import State, ids_around, merge_pair, merged, pieces_of
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 _BYTE = re.compile(r"<0x[0-9A-F]{2}>")
 _LONGEST_CHARACTER = 4
 """Bytes of a character in UTF-8."""
-_MOST_WORDS = 1 << 18
 
 
 class PruningRules:
@@ -70,7 +69,7 @@ def _fixed(tokenizer: "Tokenizer", state: State, known: dict[str, int], byte_lev
 
     model = state["model"]
     kept = named_specials(tokenizer) | tokenizer.get_added_tokens_decoder().keys()
-    kept.update(ids_of_processor(state["post_processor"]))
+    kept.update(ids_around(tokenizer))
     if state["padding"]:
         kept.add(state["padding"]["pad_id"])
     names = [model["unk_token"]] if model.get("unk_token") else []
@@ -105,14 +104,7 @@ def _single_characters(model: State, known: dict[str, int], byte_level: bool) ->
 
 def _is_byte_level(state: State) -> bool:
     """Are the pieces made of GPT-2's letters for bytes?"""
-    steps = [state["normalizer"], state["pre_tokenizer"]]
-    while steps:
-        step = steps.pop()
-        if step:
-            if step["type"] == "ByteLevel":
-                return True
-            steps += [*step.get("normalizers", []), *step.get("pretokenizers", [])]
-    return False
+    return '"type": "ByteLevel"' in json.dumps([state["normalizer"], state["pre_tokenizer"]])
 
 
 def _spelled(piece: str) -> str:
@@ -154,18 +146,16 @@ class UnknownWords:
         self._longest: int = model["max_input_chars_per_word"]
         self._words = _words(state)
         self._words.encode_special_tokens = tokenizer.encode_special_tokens
-        self._seen: set[str] = set()
 
     def pieces(self, texts: list[str]) -> set[int]:
         """Ids of the pieces that begin the words of these texts, up to the place where no piece matches."""
-        found: set[int] = set()
+        words: set[str] = set()
         for encoding in self._words.encode_batch(texts, add_special_tokens=False):
-            for word in set(encoding.tokens) - self._seen:
-                if len(self._seen) >= _MOST_WORDS:
-                    self._seen.clear()
-                self._seen.add(word)
-                if len(word) <= self._longest:
-                    found.update(self._matches(word))
+            words.update(encoding.tokens)
+        found: set[int] = set()
+        for word in words:
+            if len(word) <= self._longest:
+                found.update(self._matches(word))
         return found
 
     def _matches(self, word: str) -> list[int]:

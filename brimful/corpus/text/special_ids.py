@@ -39,11 +39,13 @@ class Beside:
         roles: names of special tokens by role; an empty name says that there is none.
         side: where a text that is too long loses tokens.
         token_types: whether a model gets token types.
+        owner: the tokenizer's name in messages.
     """
 
     roles: Mapping[str, str] = field(default_factory=dict)
     side: Side = "right"
     token_types: bool = False
+    owner: str = field(default="the tokenizer", compare=False)
 
 
 NAMES = {
@@ -72,7 +74,7 @@ def special_tokens(tokenizer: "Tokenizer") -> dict[str, tuple[str, int]]:
         if name is not None and index is not None:
             found[role] = (name, index)
         elif role in ("pad", "cls", "sep"):
-            raise _missing(role)
+            raise _missing(tokenizer, role)
     return found
 
 
@@ -98,11 +100,12 @@ def truncation_side(tokenizer: "Tokenizer") -> Side:
     return beside(tokenizer).side
 
 
-def _missing(role: str) -> BrimfulError:
+def _missing(tokenizer: "Tokenizer", role: str) -> BrimfulError:
     looked = ", ".join(NAMES[role])
     keys = " or ".join(KEYS[role])
     return BrimfulError(
-        f"the tokenizer has no {role} token (looked for {looked}); name it as {keys} in tokenizer_config.json"
+        f"{beside(tokenizer).owner} has no {role} token (looked for {looked}); name it as {keys} in"
+        " tokenizer_config.json"
     )
 
 
@@ -125,7 +128,7 @@ def mask_id(tokenizer: "Tokenizer") -> int:
     """
     found = special_ids(tokenizer).mask
     if found is None:
-        raise _missing("mask")
+        raise _missing(tokenizer, "mask")
     return found
 
 

@@ -26,7 +26,7 @@ from brimful.corpus.text.special_ids import (
     special_tokens,
     truncation_side,
 )
-from brimful.corpus.text.tokenizer_files import ids_of_processor
+from brimful.corpus.text.tokenizer_files import ids_around
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -56,14 +56,17 @@ def load(path: str | Path) -> "Tokenizer":
 def read(path: str | Path) -> "Tokenizer":
     """The same, whatever tokens it lacks."""
     folder, given = _place(Path(path))
-    if given is None and any((folder / name).is_file() for name in _CORPUS_FILES):
-        return _of_corpus(folder)
     source = read_folder(folder, given)
     lowers = given is None and lowers_text(folder)
     tokenizer, never = lower_first(source.tokenizer) if lowers else (source.tokenizer, set[str]())
     roles = _roles_in(source.roles, tokenizer)
-    remember(tokenizer, Beside(roles, source.side, source.token_types))
-    ends = {tokenizer.id_to_token(index) or "" for index in _ids_around(tokenizer)}
+    owner = f"the tokenizer of {given or folder}"
+    remember(tokenizer, Beside(roles, source.side, source.token_types, owner))
+    if given is None and any((folder / name).is_file() for name in _CORPUS_FILES):
+        # In shards of older versions all special tokens of a text are plain text, not the markers alone.
+        tokenizer.encode_special_tokens = True
+        return tokenizer
+    ends = {tokenizer.id_to_token(index) or "" for index in ids_around(tokenizer)}
     names = {role: name for role in NAMES if (name := name_of(tokenizer, role)) is not None}
     if not ends and {"cls", "sep"} <= names.keys() and names["cls"] != names["sep"]:
         warn(
@@ -75,19 +78,6 @@ def read(path: str | Path) -> "Tokenizer":
     plain = plain_markers(tokenizer, markers, splits=source.splits)
     remember(plain, beside(tokenizer))
     return plain
-
-
-def _of_corpus(folder: Path) -> "Tokenizer":
-    """The tokenizer of a prepared corpus, as `save` wrote it.
-
-    In the shards of older versions all special tokens of a text are plain text, not the markers alone; the
-    tokenizer stays what it was for them.
-    """
-    source = read_folder(folder)
-    source.tokenizer.encode_special_tokens = True
-    roles = _roles_in(source.roles, source.tokenizer)
-    remember(source.tokenizer, Beside(roles, source.side, source.token_types))
-    return source.tokenizer
 
 
 def _roles_in(names: Mapping[str, str], tokenizer: "Tokenizer") -> dict[str, str]:
@@ -102,11 +92,6 @@ def _roles_in(names: Mapping[str, str], tokenizer: "Tokenizer") -> dict[str, str
         if name is not None and tokenizer.token_to_id(name) is not None:
             roles[role] = name
     return roles
-
-
-def _ids_around(tokenizer: "Tokenizer") -> list[int]:
-    processor = tokenizer.post_processor
-    return ids_of_processor(None if processor is None else json.loads(processor.__getstate__()))
 
 
 def require_rows(tokenizer: "Tokenizer", rows: int, where: str) -> None:
@@ -131,7 +116,7 @@ def require_rows(tokenizer: "Tokenizer", rows: int, where: str) -> None:
     said = beside(tokenizer)
     needed = [tokenizer.token_to_id(name) for name in said.roles.values() if name]
     mask = tokenizer.token_to_id(said.roles.get("mask", ""))
-    around = _ids_around(tokenizer)
+    around = ids_around(tokenizer)
     highest = max((*own.values(), *added, *around, *(i for i in needed if i not in (None, mask))), default=-1)
     if highest >= rows:
         name = tokenizer.id_to_token(highest)

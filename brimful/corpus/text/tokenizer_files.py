@@ -36,15 +36,14 @@ def pieces_of(model: State) -> dict[str, int]:
     return model["vocab"]
 
 
-def ids_of_processor(processor: State | None) -> list[int]:
-    """The ids of the special tokens that a post-processor puts around texts."""
-    if not processor:
-        return []
-    if processor["type"] == "Sequence":
-        return [index for step in processor["processors"] for index in ids_of_processor(step)]
-    if processor["type"] == "TemplateProcessing":
-        return [index for token in processor["special_tokens"].values() for index in token["ids"]]
-    return [processor[name][1] for name in ("sep", "cls") if name in processor]
+def ids_around(tokenizer: "Tokenizer") -> set[int]:
+    """The ids of the special tokens that the post-processor puts around texts and pairs."""
+    from tokenizers import Encoding
+
+    processor = tokenizer.post_processor
+    if processor is None:
+        return set()
+    return {*processor.process(Encoding()).ids, *processor.process(Encoding(), Encoding()).ids}
 
 
 def merge_pair(merge: str | list[str]) -> tuple[str, str]:

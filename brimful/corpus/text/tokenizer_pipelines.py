@@ -11,7 +11,6 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, Literal
 
-from brimful.base.errors import BrimfulError
 from brimful.corpus.text.folding import Folding, normalizer
 
 if TYPE_CHECKING:
@@ -26,16 +25,9 @@ _LONG_RUN = re.compile(rf"\S{{{LONGEST_WORD + 1},}}")
 
 
 def bert(vocabulary: dict[str, int], lowercase: bool) -> "Tokenizer":
-    """The BERT pipeline around a WordPiece vocabulary.
-
-    Raises:
-        BrimfulError: the vocabulary lacks a special token.
-    """
+    """The BERT pipeline around a WordPiece vocabulary, which has its special tokens."""
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-    missing = [token for token in SPECIAL_TOKENS if token not in vocabulary]
-    if missing:
-        raise BrimfulError(f"the vocabulary lacks {', '.join(missing)}; a BERT vocabulary needs them all")
     model = models.WordPiece(vocabulary, unk_token="[UNK]", max_input_chars_per_word=LONGEST_WORD)
     tokenizer = Tokenizer(model)
     # Control characters go, and spaces stand around Han characters; uncased, accents go too.

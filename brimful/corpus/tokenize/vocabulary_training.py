@@ -18,6 +18,7 @@ import numpy as np
 
 from brimful.base.console import say
 from brimful.base.errors import BrimfulError
+from brimful.corpus.text.batches import by_characters
 from brimful.corpus.text.characters import BERT_HAN, SPACE, character_classes, code_points
 from brimful.corpus.text.folding import Folding, normalizer
 from brimful.corpus.text.tokenizer_pipelines import (
@@ -42,6 +43,7 @@ SMALLEST_VOCABULARY = 64
 # Of long Han runs hardly two are equal: the trainers' memory grows with the text, by about 30 and 100 bytes a
 # character.
 MOST_CHARACTERS_IN_RUNS = {"wordpiece": 30_000_000, "bpe": 10_000_000}
+BATCH_CHARACTERS = 1 << 20
 BYTES = 256
 # The alphabet covers this fraction of the text. Rarer characters get the entries that the trainer leaves.
 ALPHABET_COVERAGE = 0.9998
@@ -123,17 +125,6 @@ def thinned(texts: Iterable[str], most: int) -> list[str]:
     return kept
 
 
-def _batches(texts: Iterable[str], size: int = 1000) -> Iterator[list[str]]:
-    batch: list[str] = []
-    for text in texts:
-        batch.append(text)
-        if len(batch) == size:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
-
-
 def _empty() -> BrimfulError:
     return BrimfulError("cannot train a tokenizer: the texts are empty")
 
@@ -188,7 +179,9 @@ def _wordpiece(texts: Iterable[str], size: int, normal: Any) -> dict[str, int]:
 
     counter = _Alphabet(normal)
     cut = pre_tokenizers.BertPreTokenizer()
-    sample = [without_long_words(text, cut) for batch in _batches(texts) for text in counter.read(batch)]
+    sample: list[str] = []
+    for batch in by_characters(texts, BATCH_CHARACTERS, len):
+        sample += (without_long_words(text, cut) for text in counter.read(batch))
     alphabet, others = counter.choose((size - len(SPECIAL_TOKENS)) * 3 // 4)
     continuations = counter.continuations(alphabet)
     trainer = trainers.WordPieceTrainer(
@@ -201,7 +194,7 @@ def _wordpiece(texts: Iterable[str], size: int, normal: Any) -> dict[str, int]:
     )
     scratch = Tokenizer(models.WordPiece(unk_token="[UNK]", max_input_chars_per_word=LONGEST_WORD))
     scratch.pre_tokenizer = cut
-    scratch.train_from_iterator(_batches(sample), trainer)
+    scratch.train_from_iterator(by_characters(sample, BATCH_CHARACTERS, len), trainer)
     vocabulary = scratch.get_vocab(with_added_tokens=False)
     for piece in chain.from_iterable([other, *counter.continuations([other])] for other in others):
         if len(vocabulary) >= size:
@@ -278,7 +271,7 @@ def _bpe(texts: Iterable[str], size: int, folding: Folding | None, han: Han) -> 
     visible = dropwhile(lambda text: not text.strip(), texts)
     if (first := next(visible, None)) is None:
         raise _empty()
-    scratch.train_from_iterator(_batches(chain([first], visible)), trainer)
+    scratch.train_from_iterator(by_characters(chain([first], visible), BATCH_CHARACTERS, len), trainer)
     trained = json.loads(scratch.to_str())["model"]
     found = sorted(trained["vocab"], key=trained["vocab"].__getitem__)
     if han == "pieces":

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from brimful.base.console import say, warn
+from brimful.base.environment import missing
 from brimful.base.errors import BrimfulError
-from brimful.base.extras import missing
 from brimful.model.encoder import Encoder
 from brimful.model.inference import text_vectors
 from brimful.tables.table import Table

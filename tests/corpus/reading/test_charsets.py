@@ -127,6 +127,12 @@ def test_the_bytes_tell_the_charset(labels: str) -> None:
         assert by_bytes(TEXTS[labels].encode(), charset(label)) == charset("utf-8")
 
 
+def test_plain_ascii_is_never_utf_16() -> None:
+    for label in ("utf-16", "utf-16-be", "utf-32"):
+        assert by_bytes(b"plain text\n", charset(label)) == charset("utf-8")
+        assert by_bytes("plain text\n".encode(charset(label).codec), charset(label)) is None
+
+
 def test_a_few_broken_bytes_tell_nothing() -> None:
     for sample in (b"good \xff\xfe bad more text", b"caf\xe9", "中文很好".encode() + b"\xff\xff", b"plain"):
         assert by_bytes(sample, charset("utf-8")) is None

@@ -20,7 +20,7 @@ from brimful.base.console import recorded_warnings
 from brimful.base.errors import BrimfulError
 from brimful.corpus.reading.forms import require_forms
 from brimful.corpus.reading.inputs import Span, find_inputs
-from brimful.corpus.reading.read import ReadConfig, read_documents
+from brimful.corpus.reading.read import TABBED, ReadConfig, read_documents
 from brimful.tables.table_files import read_table
 
 ROWS = [("the room was clean", "1"), ("很好", "0"), ("and, so, on", "1")]
@@ -55,7 +55,7 @@ def parquet() -> bytes:
         ("a b.txt", parquet(), "is Parquet: name it 'a b.parquet'"),
         ("a.csv", LINES.encode(), "is JSON lines: name it a.jsonl"),
         ("a.txt", LINES.encode(), "is JSON lines: name it a.jsonl"),
-        ("a.txt.gz", gzip.compress(LINES.encode()), "is JSON lines: name it a.jsonl.gz"),
+        ("a.txt.gz", gzip.compress(LINES.encode(), mtime=0), "is JSON lines: name it a.jsonl.gz"),
         ("a.txt", b'["One.", "Two."]\n["Three."]\n', "is JSON lines: name it a.jsonl"),
         ("a.tsv", ARRAY.encode(), "is JSON: name it a.json"),
         ("a.txt", json.dumps(json.loads(ARRAY), indent=1).encode(), "is JSON: name it a.json"),
@@ -96,11 +96,20 @@ def test_files_are_refused_before_any_is_read(tmp_path: Path) -> None:
     with pytest.raises(
         BrimfulError, match=r"b\.txt is JSON lines.* \(1 more of the files are refused, too\)"
     ):
-        require_forms(find_inputs([str(tmp_path)], "out"), ["text"])
+        require_forms(find_inputs([str(tmp_path)], "out"), ["text"], "utf-8")
 
 
 @pytest.mark.parametrize(
-    "text", ["[1] A reference\n[2] Another\n", '{"a": 1}\nno JSON\n', "text\n", "[x](y)\n"]
+    "text",
+    [
+        "[1] A reference\n[2] Another\n",
+        "[1]\n[2]\n",
+        '{"a": 1}\nno JSON\n',
+        '[["a", "b"]] is a list\n',
+        '{"quoted": yes} is a joke\n',
+        "text\n",
+        "[x](y)\n",
+    ],
 )
 def test_prose_that_begins_like_something_else_is_prose(text: str, tmp_path: Path) -> None:
     assert read(tmp_path / "a.txt", text.encode()) == ([text.removesuffix("\n")], {})
@@ -176,7 +185,43 @@ def test_what_is_left_out_is_said_by_suffix(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("broken", ['{"text": "cut\n', '{"text": "a}{"text": 1\n'])
-def test_a_broken_first_line_costs_no_other(broken: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("broken", ['{"text": "cut\n', '{"text": "a}{"text": 1\n', '{"text": \n{"text": \n'])
+def test_broken_first_lines_cost_no_other(broken: str, tmp_path: Path) -> None:
     for name in ("a.jsonl", "a.json"):
-        assert read(tmp_path / name, f"{broken}{LINES}".encode()) == (TEXTS, {"broken JSON lines": 1})
+        found = read(tmp_path / name, f"{broken}{LINES}".encode())
+        assert found == (TEXTS, {"broken JSON lines": broken.count("\n")})
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.jsonl", "a.json.gz"])
+def test_lines_of_json_may_be_longer_than_what_is_looked_at(name: str, tmp_path: Path) -> None:
+    texts = ["很好" * 200_000, "b" * 20_000, "c"]
+    data = "\n".join(json.dumps({"id": 1, "text": text}, ensure_ascii=False) for text in texts).encode()
+    packed = gzip.compress(data) if name.endswith(".gz") else data
+    assert read(tmp_path / name, packed) == (texts, {})
+    with pytest.raises(BrimfulError, match=r"is JSON lines: name it b\.jsonl"):
+        read(tmp_path / "b.txt", data)
+    one_line = json.dumps({"data": [{"text": text} for text in texts]}).encode()
+    assert read(tmp_path / "b.json", one_line) == (texts, {})
+
+
+def test_json_in_another_encoding_is_told_by_the_option(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_bytes(LINES.encode("utf-16-le"))
+    documents = read_documents(Span(path=str(tmp_path / "a.json")), ReadConfig(encoding="utf-16"), Counter())
+    assert [text for _, text in documents] == TEXTS
+
+
+def test_one_tab_in_most_lines_is_said_and_numbers_before_it_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    glossary = "apple\ta fruit\npear\tanother one\n\nand a line\n" * 30
+    assert read(path, glossary.encode()) == (
+        [glossary.removesuffix("\n")],
+        {TABBED: 60},
+    )
+    numbered = "# of words\n1\tOne.\n2\tTwo.\tOr more.\n3\tThree, or so.\n4\tFour.\n"
+    issues: Counter[str] = Counter()
+    path.write_text(numbered)
+    documents = read_documents(Span(path=str(path)), ReadConfig(field="2"), issues)
+    assert [text for _, text in documents] == ["One.", "Two.", "Three, or so.", "Four."]
+    assert issues == {"rows cut short": 1, "rows longer than the header": 1}
+    with pytest.raises(BrimfulError, match=r"has columns between tabs: read them by number, --read\.field 2"):
+        read(path, "".join(f"{number}\tA sentence.\n" for number in range(40)).encode() + b"# end\n")

@@ -195,7 +195,7 @@ def test_one_command_converts_all_files_of_a_form(tmp_path: Path) -> None:
     with pytest.raises(
         BrimfulError, match=r"wiki_00 and 2 other files are each an extract.*; convert"
     ) as error:
-        require_forms(find_inputs([str(folder / "AA"), str(folder)], "out"), ["text"])
+        require_forms(find_inputs([str(folder / "AA"), str(folder)], "out"), ["text"], "utf-8")
     message = str(error.value).split(" (1 more of the files")[0]
     command = message.split("in their place: ")[1].replace("python", sys.executable, 1)
     subprocess.run(["bash", "-c", command], check=True)

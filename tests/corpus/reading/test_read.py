@@ -250,9 +250,8 @@ def test_an_overlong_record_is_skipped_once_and_what_follows_is_read(tmp_path: P
     lines = b"a line, a line, and a line\n" * 1_000_000
     documents, issues = read(write(tmp_path / "b.csv", b'n,text\n1,a\n2,"%s"\n3,b\n' % lines))
     assert [text for _, text in documents] == ["a", "b"]
-    assert issues.pop("quote not closed within 16 MB, its line skipped") == 1
     assert issues == {
-        "quote never closed, its line skipped": 1,
+        "quote never closed, its line skipped": 2,
         "lines skipped after a quote that is never closed": 999_999,
     }
 
@@ -285,7 +284,7 @@ def test_a_quote_never_closed_early_in_a_long_file(tmp_path: Path) -> None:
     rows = "".join(f"{n},this is the text of row {n}\n" for n in range(500_000))
     documents, issues = read(write(tmp_path / "a.csv", f'n,text\n0,"bad\n{rows}'.encode()))
     assert documents == [(n + 1, f"this is the text of row {n}") for n in range(500_000)]
-    assert issues == {"quote not closed within 16 MB, its line skipped": 1}
+    assert issues == {"quote never closed, its line skipped": 1}
 
 
 def test_text_behind_a_closing_quote_is_counted(tmp_path: Path) -> None:
@@ -449,7 +448,7 @@ def test_arrow_files(tmp_path: Path) -> None:
     documents, issues = read(write(tmp_path / "d.arrow", stored[: len(stored) // 2]))
     assert 1000 < len(documents) < 5000
     assert documents == expected[: len(documents)]
-    assert issues["no end mark, perhaps cut short"] == 1
+    assert issues["has no end mark, perhaps cut short"] == 1
     documents, issues = read(write(tmp_path / "e.arrow", b"no table at all" * 9))
     assert issues["cannot be read (not an Arrow file, or damaged)"] == 1
 
@@ -460,7 +459,7 @@ def test_damaged_names_of_columns(tmp_path: Path, suffix: str) -> None:
     write_table(file, pa.table({"body": ["a", "b"]}))
     write(file, file.read_bytes().replace(b"body", b"bo\xe4y"))
     divide(Input(path=str(file), bytes=1, modified_ns=0), ReadConfig(), 1)
-    assert read(file)[1] == {"cannot be read (names of its columns are damaged)": 1}
+    assert read(file)[1] == {"cannot be read (damaged in the names of its columns)": 1}
 
 
 def test_a_damaged_row_group_costs_no_other(tmp_path: Path) -> None:
@@ -473,7 +472,7 @@ def test_a_damaged_row_group_costs_no_other(tmp_path: Path) -> None:
     data = data[:begin] + b"\xff" * size + data[begin + size :]
     documents, issues = read(write(file, data))
     assert documents == [(n, text) for n, text in enumerate(texts) if not 1000 <= n < 2000]
-    assert issues == {"row group damaged, its rest lost": 1}
+    assert issues == {"rows damaged, the rest of their group lost": 1}
 
 
 LINES = "".join(f"line {n} 中文 {n * 7919 % 1009}\n" for n in range(300)).encode()

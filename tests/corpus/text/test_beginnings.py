@@ -10,20 +10,8 @@ from brimful.corpus.text import beginnings
 from brimful.corpus.tokenize.vocabulary_training import train
 from brimful.data.examples import encode_texts
 
-WORDS = [
-    "the",
-    "room",
-    "was",
-    "clean",
-    "这本书很好看",
-    "价格太高",
-    "naïve",
-    "Wörter",
-    "e\u0301",
-    "x" * 300,
-    "...",
-    "🙂",
-]
+WORDS = ["the", "room", "was", "clean", "这本书很好看", "价格太高", "naïve", "Wörter", "e\u0301"]
+WORDS += ["x" * 300, "...", "🙂"]
 TOKENIZER = train(WORDS * 20, 120)
 TEXTS = st.lists(st.sampled_from([*WORDS, " ", "\n", "\u3000", ""]), min_size=1, max_size=400).map("".join)
 

@@ -18,7 +18,6 @@ from brimful.corpus.text.characters import code_points
 from brimful.corpus.text.lower_first import lower_first
 from brimful.corpus.text.special_ids import beside, markers, special_ids, truncation_side, unknown_id
 from brimful.corpus.text.tokenizer import load, read, require_rows, save, tokenizer_hash
-from brimful.hf.text_reading import gives_token_types
 from builders.tokenizer_folders import BERT_NAMES, ROBERTA_NAMES, random_folder, random_text
 
 transformers = pytest.importorskip("transformers")
@@ -160,14 +159,14 @@ def test_the_class_puts_ends_around_texts_where_tokenizer_json_does_not(tmp_path
     tokenizer.save(str(folder / "tokenizer.json"))
     assert load(folder).encode("the good", "drug").ids == auto(folder)("the good", "drug")["input_ids"]
     assert load(folder).encode("the").tokens == ["[CLS]", "the", "[SEP]"]
-    assert gives_token_types(folder)
+    assert beside(read(folder)).token_types
     assert "puts no" not in warnings(capsys)
     (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
     assert load(folder).encode("the").ids == auto(folder)("the")["input_ids"] == [7]
     said = warnings(capsys)
     assert "puts no [CLS] and [SEP] around texts" in said
     assert said.endswith("write a post_processor into its tokenizer.json")
-    assert not gives_token_types(folder)
+    assert not beside(read(folder)).token_types
 
 
 def test_capitals_that_can_never_occur_are_warned_of_once(tmp_path: Path, capsys) -> None:
@@ -193,15 +192,8 @@ def test_a_marker_in_a_text_is_text(tmp_path: Path, text: str) -> None:
 
 @pytest.mark.parametrize("scheme", ["always", "first", "never"])
 def test_the_pieces_of_unigram_spell_no_marker(tmp_path: Path, scheme: Any) -> None:
-    pieces = [
-        ("<s>", 0.0),
-        ("<pad>", 0.0),
-        ("</s>", 0.0),
-        ("<unk>", 0.0),
-        ("▁", -1.0),
-        ("a", -1.0),
-        ("s>", -2.0),
-    ]
+    pieces = [(marker, 0.0) for marker in ("<s>", "<pad>", "</s>", "<unk>")]
+    pieces += [("▁", -1.0), ("a", -1.0), ("s>", -2.0)]
     pieces += [(letter, -2.0) for letter in "<s>/padunkm"] + [("<mask>", 0.0)]
     tokenizer = Tokenizer(models.Unigram(list(dict(pieces).items()), unk_id=3))
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme)
@@ -376,7 +368,7 @@ def test_without_transformers_what_brimful_writes_is_read_and_others_name_the_ex
     save(loaded, saved_folder(tmp_path / "saved"))
     (tmp_path / "saved" / "config.json").write_text('{"model_type": "bert"}')
     loaded.save(str(tmp_path / "bare.json"))
-    monkeypatch.setattr("brimful.base.extras.find_spec", lambda name: None)
+    monkeypatch.setattr("brimful.base.environment.find_spec", lambda name: None)
     for path in (tmp_path / "saved", tmp_path / "bare.json"):
         assert tokenizer_hash(load(path)) == tokenizer_hash(loaded)
     with pytest.raises(

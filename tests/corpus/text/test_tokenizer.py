@@ -59,13 +59,7 @@ def test_training_is_deterministic_across_processes(model: str) -> None:
 
 def test_a_trained_tokenizer_is_bert() -> None:
     tokenizer = train(TEXTS, 300)
-    assert [tokenizer.id_to_token(number) for number in range(5)] == [
-        "[PAD]",
-        "[UNK]",
-        "[CLS]",
-        "[SEP]",
-        "[MASK]",
-    ]
+    assert tuple(map(tokenizer.id_to_token, range(5))) == SPECIAL_TOKENS
     assert len(tokenizer.get_added_tokens_decoder()) == 5
     assert tokenizer.get_vocab_size() <= 300
     pair = tokenizer.encode("Quick FOX", "的")
@@ -306,18 +300,16 @@ def test_special_tokens_have_the_names_that_the_files_say(tmp_path: Path) -> Non
     tokenizer = Tokenizer(models.WordLevel({"a": 4, "<unk>": 5}, unk_token="<unk>"))
     tokenizer.add_special_tokens(["<bos>", "<eos>", "<padding>", "[CLS]"])
     tokenizer.save(str(tmp_path / "tokenizer.json"))
-    with pytest.raises(BrimfulError, match=r"no pad token .*pad_token in tokenizer_config.json"):
+    with pytest.raises(
+        BrimfulError, match=r"the tokenizer of .* has no pad token .*pad_token in tokenizer_config.json"
+    ):
         load(tmp_path)
     (tmp_path / "special_tokens_map.json").write_text(
         json.dumps({"bos_token": "<bos>", "eos_token": {"content": "<eos>"}, "pad_token": "<padding>"})
     )
     loaded = load(tmp_path)
     ids = special_ids(loaded)
-    assert [loaded.id_to_token(index) for index in (ids.cls, ids.sep, ids.pad)] == [
-        "<bos>",
-        "<eos>",
-        "<padding>",
-    ]
+    assert [*map(loaded.id_to_token, (ids.cls, ids.sep, ids.pad))] == ["<bos>", "<eos>", "<padding>"]
     save(loaded, tmp_path / "saved")
     assert special_ids(load(tmp_path / "saved")) == ids
     remember(loaded, Beside(beside(loaded).roles, "left"))
