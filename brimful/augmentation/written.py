@@ -8,7 +8,7 @@ from typing import Any
 
 from brimful.base.console import counted, warn
 from brimful.base.errors import BrimfulError, nearest
-from brimful.tables.file_rows import FORMATS, all_rows, class_names
+from brimful.tables.file_rows import FORMATS, class_names, open_rows
 from brimful.tables.layouts import FileLayout
 from brimful.tables.text_files import readable
 from brimful.tasks.output import output_file
@@ -56,7 +56,8 @@ def read_rows(path: Path, layout: FileLayout) -> TableRows:
     pairs, short = layout.pairs, 0
     place = "row" if form == ".parquet" else "line"
     with readable(path):
-        for number, row in all_rows(path, form, layout):
+        _, rows = open_rows(path, [text, second], layout, every=True)
+        for number, row in rows:
             where = f"{path}, {place} {number}"
             columns |= dict.fromkeys(row)
             pairs = pairs or (not values and row.get(second) is not None)

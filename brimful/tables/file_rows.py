@@ -9,7 +9,7 @@ from typing import Any
 from brimful.base.console import counted
 from brimful.base.errors import BrimfulError
 from brimful.corpus.reading.delimited import open_sheet
-from brimful.corpus.reading.dialects import MISSING, DialectOptions
+from brimful.corpus.reading.dialects import MISSING
 from brimful.corpus.reading.faults import Refusing
 from brimful.corpus.reading.forms import form_of
 from brimful.corpus.reading.json_records import Named, json_line, json_records
@@ -29,17 +29,20 @@ NumberedRows = Iterator[tuple[int, dict[str, Any]]]
 """The line, or the number from 1, and the values by column of each row."""
 
 
-def open_rows(path: Path, wanted: Sequence[str], layout: FileLayout) -> tuple[str, NumberedRows]:
+def open_rows(
+    path: Path, wanted: Sequence[str], layout: FileLayout, *, every: bool = False
+) -> tuple[str, NumberedRows]:
     """The format that a table is found to have, and its rows.
 
     Args:
         wanted: columns that are looked for.
+        every: whether the other columns are read, too.
 
     Raises:
         BrimfulError: it is no table; while its rows are read: a row has a fault.
     """
     form = _form(path, wanted, layout)
-    return form, rows_of(path, form, wanted, layout)
+    return form, _rows(path, form, wanted, layout, every=every)
 
 
 def _form(path: Path, wanted: Sequence[str], layout: FileLayout) -> str:
@@ -60,14 +63,10 @@ def is_text(path: Path, wanted: Sequence[str]) -> bool:
     return path.suffix.lower() in (".txt", ".md") and form_of(str(path), wanted) == "text"
 
 
-def rows_of(path: Path, form: str, wanted: Sequence[str], layout: FileLayout) -> NumberedRows:
-    """The rows of a table of a known format.
-
-    Raises:
-        BrimfulError: while they are read.
-    """
+def _rows(path: Path, form: str, wanted: Sequence[str], layout: FileLayout, *, every: bool) -> NumberedRows:
     if form in (".parquet", ".arrow"):
-        rows = _columns(path, form, None if layout.rewrite else wanted, layout.labels)
+        all_columns = every or layout.rewrite is not None
+        rows = _columns(path, form, None if all_columns else wanted, () if every else layout.labels)
     elif form == ".json":
         rows = _records(path, wanted)
     elif form == ".jsonl":
@@ -83,37 +82,6 @@ def rows_of(path: Path, form: str, wanted: Sequence[str], layout: FileLayout) ->
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             place = PLACES.get(form, "line")
             raise BrimfulError(f"{path}, {place} {number} is not in the layout {layout.name}") from error
-
-
-def rows_of_file(path: Path, wanted: Sequence[str]) -> NumberedRows:
-    """The rows, with all values, of a table that a program wrote.
-
-    Args:
-        wanted: columns that a header must have once.
-
-    Raises:
-        BrimfulError: as `open_rows`.
-    """
-    layout = FileLayout(dialect=DialectOptions(quote='"'))
-    form = _form(path, wanted, layout)
-    if form in (".parquet", ".arrow"):
-        return _columns(path, form, None)
-    return rows_of(path, form, wanted, layout)
-
-
-def all_rows(path: Path, form: str, layout: FileLayout, *keys: str) -> NumberedRows:
-    """The rows of a table with all their values.
-
-    Args:
-        form: one of `FORMATS`.
-        keys: those of records of JSON, beside the columns of the layout.
-
-    Raises:
-        BrimfulError: as `open_rows`.
-    """
-    if form in (".parquet", ".arrow"):
-        return _columns(path, form, None)
-    return rows_of(path, form, [layout.columns.text, layout.columns.text_b, *keys], layout)
 
 
 def _delimited(path: Path, form: str, wanted: Sequence[str], layout: FileLayout) -> NumberedRows:

@@ -12,7 +12,7 @@ from typing import Any
 
 from brimful.base.console import counted, recorded_warnings, warn
 from brimful.base.errors import BrimfulError
-from brimful.tables.file_rows import PLACES, all_rows, open_rows
+from brimful.tables.file_rows import PLACES, open_rows
 from brimful.tables.layouts import FileLayout
 from brimful.tables.table import Table
 
@@ -108,9 +108,9 @@ def one_hot(path: Path, layout: FileLayout) -> list[list[str]] | None:
     if layout.rewrite is not None or len(names) < 2:
         return None
     with recorded_warnings():  # they come again when the table is read
-        form, _ = open_rows(path, [layout.columns.text], layout)
+        form, numbered = open_rows(path, [layout.columns.text, layout.columns.text_b], layout, every=True)
     rows: list[list[str]] = []
-    for number, row in all_rows(path, form, layout):
+    for number, row in numbered:
         if layout.columns.label in row:
             return None
         rows.append([])

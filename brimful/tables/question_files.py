@@ -14,7 +14,7 @@ import numpy as np
 
 from brimful.base.console import counted, warn
 from brimful.base.errors import BrimfulError
-from brimful.tables.file_rows import PLACES, NumberedRows, all_rows, open_rows
+from brimful.tables.file_rows import PLACES, NumberedRows, open_rows
 from brimful.tables.layouts import OWN_LAYOUT
 from brimful.tables.offsets import Place, fits, place_spans, quoted
 from brimful.tables.table import Table, Take, everything
@@ -76,8 +76,8 @@ def read_questions(
             raise BrimfulError(
                 f"{path}: questions are .json files in SQuAD's layout, or .jsonl or .parquet files of rows"
             )
-        form, _ = open_rows(path, _KEYS, OWN_LAYOUT)
-        rows = list(take(_questions(all_rows(path, form, OWN_LAYOUT, *_KEYS), counts=form == ".json")))
+        form, numbered = open_rows(path, _KEYS, OWN_LAYOUT, every=True)
+        rows = list(take(_questions(numbered, counts=form == ".json")))
     if not rows:
         raise BrimfulError(f"{path} holds no questions")
     place = _PLACES.get(form, "line")

@@ -10,7 +10,7 @@ from brimful.base.console import counted, warn
 from brimful.base.errors import BrimfulError
 from brimful.tables.annotations import plain_rows
 from brimful.tables.conll import joined, read_sentences
-from brimful.tables.file_rows import PLACES, all_rows, open_rows
+from brimful.tables.file_rows import PLACES, NumberedRows, open_rows
 from brimful.tables.layouts import OWN_LAYOUT, FileLayout
 from brimful.tables.offsets import Place, place_spans, quoted
 from brimful.tables.schemes import OUTSIDE, Tag, is_tag, read_tags, spans_of
@@ -65,12 +65,12 @@ def read_tagged(
             f"{path}: texts with spans are .jsonl, .json or .parquet files, or CoNLL columns (.conll, .bio,"
             " .bmes, .txt, .tsv ...)"
         )
-    form = ""
+    place, numbered = "line", None
     with readable(path):
         if suffix in _BY_RECORD:
-            form, _ = open_rows(path, [layout.columns.text, *_KEYS], layout)
-        place = PLACES.get(form, "line")
-        rows = list(take(_rows(path, suffix, form, place, labelled, layout)))
+            form, numbered = open_rows(path, [layout.columns.text, *_KEYS], layout, every=True)
+            place = PLACES.get(form, "line")
+        rows = list(take(_rows(path, suffix, numbered, place, labelled, layout)))
     if not rows:
         raise BrimfulError(f"{path} has no texts")
     texts, spans, words = (list(column) for column in zip(*(row[1:] for row in rows), strict=True))
@@ -84,10 +84,15 @@ _Records = Iterable[tuple[int, SpanRecord]]
 
 
 def _rows(
-    path: Path, suffix: str, form: str, place: str, labelled: bool, layout: FileLayout
+    path: Path,
+    suffix: str,
+    numbered: NumberedRows | None,
+    place: str,
+    labelled: bool,
+    layout: FileLayout,
 ) -> Iterator[_Row]:
-    if form:
-        records = _records_of_json(path, form, place, labelled, layout)
+    if numbered is not None:
+        records = _records_of_json(path, numbered, place, labelled, layout)
     elif suffix == ".txt" and not labelled:
         records = _records_of_lines(path)
     else:
@@ -100,8 +105,9 @@ def _rows(
         yield number, record.text, all_spans[row] if labelled else [], words
 
 
-def _records_of_json(path: Path, form: str, place: str, labelled: bool, layout: FileLayout) -> _Records:
-    rows = all_rows(path, form, layout, *_KEYS)
+def _records_of_json(
+    path: Path, rows: NumberedRows, place: str, labelled: bool, layout: FileLayout
+) -> _Records:
     for number, row in plain_rows(rows, path, place, layout.columns, labelled=labelled, spans=True):
         where = f"{path}, {place} {number}"
         yield number, read_record(row, where, columns=layout.columns, labelled=labelled)

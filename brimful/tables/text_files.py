@@ -82,11 +82,6 @@ def suffix_of(path: Path) -> str:
     return suffix
 
 
-def whole_text(path: Path) -> str:
-    """The same in one piece."""
-    return "".join(text_lines(path))
-
-
 def _runs(path: Path, kind: str) -> Iterator[str]:
     issues: Counter[str] = Counter()
     runs = _read(path, kind, issues)

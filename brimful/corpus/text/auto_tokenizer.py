@@ -23,6 +23,7 @@ from brimful.base.environment import require
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import atomic_directory, commit, find_commit
 from brimful.corpus.text.folder_files import CONFIG, TOKENIZER, model_values, tokenizer_files, values_beside
+from brimful.corpus.text.special_ids import Side
 from brimful.corpus.text.tokenizer_files import require_ids
 
 ENTRY_VERSION = 1
@@ -31,8 +32,8 @@ _MODEL_TYPES = {"vocab.txt": "bert", "vocab.json": "roberta"}
 _MAX_REASON_CHARACTERS = 200
 
 
-class AutoFacts(TypedDict):
-    """What AutoTokenizer says of a tokenizer beside its backend.
+class TokenizerFacts(TypedDict):
+    """What the files of a folder, or AutoTokenizer, say of a tokenizer.
 
     Attributes:
         class_name: of the tokenizer.
@@ -47,12 +48,12 @@ class AutoFacts(TypedDict):
     model: str
     roles: dict[str, str]
     splits: bool
-    side: str
+    side: Side
     token_types: bool
 
 
 class _Entry(TypedDict):
-    facts: AutoFacts
+    facts: TokenizerFacts
 
 
 def open_auto_tokenizer(folder: Path) -> Any:
@@ -77,7 +78,7 @@ def open_auto_tokenizer(folder: Path) -> Any:
         logger.setLevel(level)
 
 
-def read_by_auto_tokenizer(folder: Path, vocabulary: Path | None = None) -> tuple[str, AutoFacts]:
+def read_by_auto_tokenizer(folder: Path, vocabulary: Path | None = None) -> tuple[str, TokenizerFacts]:
     """The tokenizer.json of AutoTokenizer's backend, and what it says beside it; out of the cache if there.
 
     Args:
@@ -142,7 +143,7 @@ def _contents(folder: Path, vocabulary: Path | None) -> dict[str, bytes]:
     return contents
 
 
-def _convert(folder: Path, contents: dict[str, bytes]) -> tuple[str, AutoFacts]:
+def _convert(folder: Path, contents: dict[str, bytes]) -> tuple[str, TokenizerFacts]:
     """Let AutoTokenizer read these files."""
     model = _model_in(folder, contents)
     if TOKENIZER not in contents and any(name.endswith(".model") for name in contents):
@@ -175,7 +176,7 @@ def _convert(folder: Path, contents: dict[str, bytes]) -> tuple[str, AutoFacts]:
     _require_vocabulary(folder, tokenizer, contents)
     backend.no_padding()
     backend.no_truncation()
-    facts = AutoFacts(
+    facts = TokenizerFacts(
         class_name=class_name,
         model=model,
         roles={key: str(name) for key, name in tokenizer.special_tokens_map.items() if isinstance(name, str)},
@@ -225,14 +226,14 @@ def _model_in(folder: Path, contents: dict[str, bytes]) -> str:
     return kind
 
 
-def _write_entry(place: Path, text: str, facts: AutoFacts) -> None:
+def _write_entry(place: Path, text: str, facts: TokenizerFacts) -> None:
     with atomic_directory(place) as temporary:
         (temporary / TOKENIZER).write_text(text, encoding="utf-8")
         commit(temporary / RECORD, [temporary / TOKENIZER], facts=facts)
     remove_oldest(place.parent)
 
 
-def _read_entry(place: Path) -> tuple[str, AutoFacts] | None:
+def _read_entry(place: Path) -> tuple[str, TokenizerFacts] | None:
     """An entry of the cache; None if it is absent, unfinished or damaged."""
     record = find_commit(place / RECORD, _Entry, verify=True)
     if record is None:

@@ -7,13 +7,12 @@ text (`markers`).
 
 import json
 import re
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from brimful.base.console import warn
 from brimful.base.errors import BrimfulError
-from brimful.corpus.text.auto_tokenizer import AutoFacts, read_by_auto_tokenizer
+from brimful.corpus.text.auto_tokenizer import TokenizerFacts, read_by_auto_tokenizer
 from brimful.corpus.text.folder_files import ADDED, CONFIG, MAP, TOKENIZER, model_values, values_beside
 from brimful.corpus.text.special_ids import Side
 from brimful.corpus.text.tokenizer_files import MAX_IDS, require_ids
@@ -30,27 +29,8 @@ _LARGE_ID = re.compile(rf'": ?\d{{{len(str(MAX_IDS))},}}')
 _MAX_SHOWN_PIECES = 3
 
 
-@dataclass
-class FolderTokenizer:
-    """What a folder holds.
-
-    Attributes:
-        tokenizer: without padding and truncation.
-        roles: the names of its special tokens, by key (cls_token, ...), of those that have one.
-        splits: whether the folder itself says that special tokens in a text are plain text.
-        side: on which texts are cut.
-        token_types: whether a model gets token types.
-    """
-
-    tokenizer: "Tokenizer"
-    roles: dict[str, str]
-    splits: bool
-    side: Side
-    token_types: bool
-
-
-def read_folder(folder: Path, given: Path | None = None) -> FolderTokenizer:
-    """Read the tokenizer of a folder.
+def read_folder(folder: Path, given: Path | None = None) -> tuple["Tokenizer", TokenizerFacts]:
+    """Read the tokenizer of a folder, without padding and truncation, and what is said of it.
 
     Args:
         given: a file that the user names, read in place of the folder's tokenizer.json.
@@ -131,7 +111,9 @@ def _name_of(token: Any) -> str:
     return str(token.get("content") if isinstance(token, dict) else token)
 
 
-def _as_it_is(tokenizer: "Tokenizer", folder: Path, config: dict[str, Any]) -> FolderTokenizer:
+def _as_it_is(
+    tokenizer: "Tokenizer", folder: Path, config: dict[str, Any]
+) -> tuple["Tokenizer", TokenizerFacts]:
     """A tokenizer.json, and what the files beside it say of it."""
     values = config if "added_tokens_decoder" in config else config | values_beside(folder, MAP)
     roles = {key: _name_of(values[key]) for key in _ROLES if values.get(key)}
@@ -144,16 +126,19 @@ def _as_it_is(tokenizer: "Tokenizer", folder: Path, config: dict[str, Any]) -> F
     inputs = config.get("model_input_names")
     tokenizer.no_padding()
     tokenizer.no_truncation()
-    return FolderTokenizer(
-        tokenizer,
-        roles,
-        config.get("split_special_tokens") is True,
-        cast(Side, side),
-        isinstance(inputs, list) and "token_type_ids" in inputs,
+    return tokenizer, TokenizerFacts(
+        class_name=BACKENDS[0],
+        model=type(tokenizer.model).__name__,
+        roles=roles,
+        splits=config.get("split_special_tokens") is True,
+        side=side,
+        token_types=isinstance(inputs, list) and "token_type_ids" in inputs,
     )
 
 
-def _converted(text: str, facts: AutoFacts, folder: Path, where: Path) -> FolderTokenizer:
+def _converted(
+    text: str, facts: TokenizerFacts, folder: Path, where: Path
+) -> tuple["Tokenizer", TokenizerFacts]:
     """What AutoTokenizer made of a folder, with warnings of what it makes in silence."""
     tokenizer = _without_gaps(_parsed(text, where))
     model = tokenizer.model
@@ -170,9 +155,7 @@ def _converted(text: str, facts: AutoFacts, folder: Path, where: Path) -> Folder
             f' "tokenizer_class": "{BACKENDS[0]}" into {CONFIG} beside it'
         )
     _warn_of_capitals(tokenizer, folder, where)
-    return FolderTokenizer(
-        tokenizer, facts["roles"], facts["splits"], cast(Side, facts["side"]), facts["token_types"]
-    )
+    return tokenizer, facts
 
 
 def _without_gaps(tokenizer: "Tokenizer") -> "Tokenizer":

@@ -56,12 +56,13 @@ def load(path: str | Path) -> "Tokenizer":
 def read(path: str | Path) -> "Tokenizer":
     """The same, whatever tokens it lacks."""
     folder, given = _place(Path(path))
-    source = read_folder(folder, given)
-    lowers = given is None and lowers_text(folder)
-    tokenizer, never = lower_first(source.tokenizer) if lowers else (source.tokenizer, set[str]())
-    roles = _roles_in(source.roles, tokenizer)
+    tokenizer, facts = read_folder(folder, given)
+    never: set[str] = set()
+    if given is None and lowers_text(folder):
+        tokenizer, never = lower_first(tokenizer)
+    roles = _roles_in(facts["roles"], tokenizer)
     owner = f"the tokenizer of {given or folder}"
-    remember(tokenizer, Beside(roles, source.side, source.token_types, owner))
+    remember(tokenizer, Beside(roles, facts["side"], facts["token_types"], owner))
     if given is None and any((folder / name).is_file() for name in _CORPUS_FILES):
         # In shards of older versions all special tokens of a text are plain text, not the markers alone.
         tokenizer.encode_special_tokens = True
@@ -74,8 +75,8 @@ def read(path: str | Path) -> "Tokenizer":
             " say (transformers does the same); if the model was trained with them, write a post_processor"
             f" into its {TOKENIZER}"
         )
-    markers = {*source.roles.values(), *names.values()} | ends | never
-    plain = plain_markers(tokenizer, markers, splits=source.splits)
+    markers = {*facts["roles"].values(), *names.values()} | ends | never
+    plain = plain_markers(tokenizer, markers, splits=facts["splits"])
     remember(plain, beside(tokenizer))
     return plain
 
