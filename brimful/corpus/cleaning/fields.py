@@ -1,8 +1,9 @@
 """HTML in fields: texts other than pages, of records and of text files. One rule decides:
 
-A field is HTML if a tag of an element that HTML has or had carries an attribute, or an end that ends something
-(`<p class=a>`, `<b>x</b>`, `<br/>`), be it written plainly or escaped. Then it is read as a page is. Otherwise
-it is prose, and stays as it is. Only tags go: what stands in `<script>`, `<title>` and the like is prose, too.
+A field is HTML if a tag of an element that HTML has or had carries an attribute, or is the end of one that
+began (`<p class=a>`, `<b>x</b>`, `<br/>`), be it written plainly or escaped. Then it is read as a page is.
+Otherwise it is prose, and stays as it is. Only tags go: what stands in `<script>`, `<title>` and the like is
+prose, too.
 """
 
 import html
