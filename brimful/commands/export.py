@@ -31,7 +31,7 @@ from brimful.corpus.text.sentence_folder import PROMPTS
 from brimful.corpus.text.tokenizer import load as load_tokenizer
 from brimful.exporting.config import ExportConfig
 from brimful.exporting.description import card, measure_model, summarise_export
-from brimful.exporting.exported import Export, find_texts
+from brimful.exporting.exported import Export, find_texts, keep_rows
 from brimful.exporting.formats import FORMATS, Format, format_of, require_export_place
 from brimful.exporting.gate import Gate, check_given
 from brimful.hf.config_json import family_of
@@ -44,7 +44,6 @@ from brimful.hf.weights import naming_weights
 from brimful.model.shape import EncoderConfig
 from brimful.runs.snapshot import load_snapshot
 from brimful.stages.run_tables import tables_of_run
-from brimful.start.vocabulary import keep_rows
 
 
 def _texts(config: ExportConfig) -> Iterator[str]:

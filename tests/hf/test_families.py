@@ -13,6 +13,7 @@ from tokenizers import Tokenizer, models
 from brimful import Encoder
 from brimful.base.console import recorded_warnings
 from brimful.base.errors import BrimfulError
+from brimful.exporting.exported import keep_rows
 from brimful.hf.folders import (
     left_out,
     load_model,
@@ -29,7 +30,6 @@ from brimful.model.heads import (
     SpanHead,
     TokenHead,
 )
-from brimful.start.vocabulary import keep_rows
 from brimful.tasks.model import load_task_model
 from builders.encoders import MODELS, random_row, run_peer, small, word_tokenizer
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from brimful.exporting.exported import keep_rows
 from brimful.model.heads import MaskedLMHead, PretrainingHead, SequenceHead
-from brimful.start.vocabulary import keep_rows
 from builders.encoders import MODELS, random_row, small
 
 
