@@ -69,7 +69,7 @@ def _names_in_cell(cell: str, where: str) -> list[str]:
     if _DOUBTFUL.search(cell):
         raise BrimfulError(
             f"{where}: {cell!r:.60} may be one label or several: write a|b for two (docs/data-forms.md"
-            f" has a converter), and {json.dumps([cell], ensure_ascii=False):.60} for one"
+            f" converts CSV, TSV and JSON lines), and {json.dumps([cell], ensure_ascii=False):.60} for one"
         )
     return [name.strip() for name in _BETWEEN.split(cell) if name.strip()]
 

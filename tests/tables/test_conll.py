@@ -142,6 +142,13 @@ def test_numbers_that_do_not_count_are_words(tmp_path: Path):
     assert (table.texts, said) == (["3 5", "7"], [])
 
 
+def test_a_word_that_begins_with_a_hash_is_told_by_its_tag(tmp_path: Path):
+    table, said = read(tmp_path / "a.conll", "#Ulm X B-A\nis X O\n# is X\n#1 X O\n")
+    assert table.texts == ["#Ulm is #1"]
+    assert len(said) == 1
+    assert "1 line without a word are left out as comments (line 3: '# is X')" in said[0]
+
+
 def test_files_of_conll_u_are_read_with_the_column_of_words(tmp_path: Path):
     rest = "_\t_\t_\t0\t_\t_\t_"
     lines = [f"1-2\tIm\t_\t{rest}", f"1\tIn\tin\t{rest}", f"2\tdem\tder\t{rest}", f"3\tOrt\tOrt\t{rest}"]

@@ -473,6 +473,10 @@ def test_lines_are_those_of_the_file(tmp_path: Path) -> None:
         table.take([1]).numbers()
     with pytest.raises(BrimfulError, match="the label '1_000' is not a finite number"):
         Table(Path("a.csv"), ["a"], None, ["1_000"]).numbers()
+    with pytest.raises(BrimfulError, match=r"row 2: the label 'x' is not a finite number$"):
+        Table(Path("a.csv"), ["a", "b"], None, ["1,5", "x"]).numbers()
+    with pytest.raises(BrimfulError, match=r"row 2: the label '2,5' .*: write decimals with a point"):
+        Table(Path("a.csv"), ["a", "b"], None, ["3.5", "2,5"]).numbers()
 
 
 def test_parquet(tmp_path: Path) -> None:

@@ -3,19 +3,18 @@
 import json
 import os
 import re
-import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
-from brimful.base.console import visible
+from brimful.base.console import shell_quoted
 from brimful.base.errors import BrimfulError
 from brimful.corpus.cleaning.markup import begins_a_page
 from brimful.corpus.reading.archives import read_chunks
 from brimful.corpus.reading.charsets import Decoder
 from brimful.corpus.reading.inputs import Input, format_of, split_suffix
 from brimful.corpus.reading.lines import recognised
-from brimful.corpus.reading.many_texts import find_many_texts
+from brimful.corpus.reading.many_texts import ManyTexts, find_many_texts
 
 _HEAD_CHARACTERS = 1 << 14
 # The first line of a file of JSON is looked at even if it is longer than the head.
@@ -29,6 +28,7 @@ _FOREIGN = {
     b"SQLite format 3\0": "a database of SQLite: write its table as CSV, sqlite3 -csv -header",
     b"\x89PNG": "a picture",
     b"\xff\xd8\xff": "a picture",
+    b"%PDF-": "a PDF document: write its text, pdftotext -enc UTF-8",
     b"{\\rtf": "a document in Rich Text Format: save it as text",
     b"version https://git-lfs.github.com/spec/": "a pointer of Git LFS: get the file itself, git lfs pull",
 }
@@ -63,28 +63,42 @@ def require_forms(inputs: Iterable[Input], wanted: Sequence[str], encoding: str)
     """Refuse files before any is read.
 
     Raises:
-        BrimfulError: as `form_of`, of the first of them; it counts the others.
+        BrimfulError: as `form_of`, of the first of them and those that the same command converts; it counts
+            the others.
     """
-    refused = []
+    refused: dict[str, str] = {}
     for item in inputs:
         try:
             form_of(item.path, wanted, encoding)
         except BrimfulError as error:
-            refused.append(str(error))
+            refused[item.path] = str(error)
     if refused:
-        others = len(refused) - 1
+        first, message = next(iter(refused.items()))
+        paths = [first]
+        if form := many_texts_of(first, encoding):
+            paths = [path for path in refused if many_texts_of(path, encoding) == form]
+            message = form.refuse(paths)
+        others = len(refused) - len(paths)
         more = f" ({others:,} more of the files are refused, too)" if others else ""
-        raise BrimfulError(f"{refused[0]}{more}")
+        raise BrimfulError(f"{message}{more}")
+
+
+def many_texts_of(path: str, encoding: str) -> ManyTexts | None:
+    """The form of a file that holds many texts; None for any other.
+
+    Raises:
+        BrimfulError, OSError: the file cannot be read.
+    """
+    if format_of(path) != "text":
+        return None
+    return find_many_texts(split_suffix(path)[0], _read_text(*_read_head(path), encoding)[0])
 
 
 @lru_cache(maxsize=4096)
 def _form(path: str, wanted: tuple[str, ...], encoding: str, size: int, modified: int) -> tuple[str, str]:
     """The kind of a file, and why it is refused."""
     named = format_of(path)
-    chunks = read_chunks(path, Counter())
-    head = b""
-    while len(head) < _HEAD_CHARACTERS and (chunk := next(chunks, b"")):
-        head += chunk
+    head, chunks = _read_head(path)
     for magic, kind in _COLUMNS.items():
         if head.startswith(magic):
             return kind, "" if kind == named else _name_it(path, kind)
@@ -106,6 +120,15 @@ def _form(path: str, wanted: tuple[str, ...], encoding: str, size: int, modified
     return _text_form(path, text, lines, wanted) if named == "text" else (named, "")
 
 
+def _read_head(path: str) -> tuple[bytes, Iterator[bytes]]:
+    """The first bytes of a file, and what follows."""
+    chunks = read_chunks(path, Counter())
+    head = b""
+    while len(head) < _HEAD_CHARACTERS and (chunk := next(chunks, b"")):
+        head += chunk
+    return head, chunks
+
+
 def _read_text(head: bytes, chunks: Iterator[bytes], encoding: str) -> tuple[str, bool]:
     """The first characters of a file, of JSON its whole first line, and whether this is all of it."""
     decoder = Decoder(recognised(head, encoding, False, Counter()))
@@ -123,7 +146,7 @@ def _read_text(head: bytes, chunks: Iterator[bytes], encoding: str) -> tuple[str
 def _name_it(path: str, kind: str) -> str:
     stem, compression = os.path.splitext(path) if split_suffix(path)[1] else (path, "")
     name = os.path.basename(f"{os.path.splitext(stem)[0]}.{kind}{compression}")
-    return f"is {_NAMES[kind]}: name it {visible(shlex.quote(name))}"
+    return f"is {_NAMES[kind]}: name it {shell_quoted(name)}"
 
 
 def _value(line: str) -> object:
@@ -179,8 +202,8 @@ def _json_form(text: str, lines: list[str], named: str, wanted: tuple[str, ...],
 def _text_form(path: str, text: str, lines: list[str], wanted: tuple[str, ...]) -> tuple[str, str]:
     """A .txt file is prose, unless it holds many texts or a table. A table without a header is read where
     columns are wanted by number."""
-    if many_texts := find_many_texts(text):
-        return "text", many_texts.refuse(path, split_suffix(path)[1])
+    if many_texts := find_many_texts(split_suffix(path)[0], text):
+        return "text", many_texts.refuse([path])
     for kind, delimiter in (("tsv", "\t"), ("csv", ",")):
         header = [name.strip('"\ufeff ') for name in lines[0].split(delimiter)] if lines else []
         has_rows = len(lines) > 2 and all(line.count(delimiter) >= len(header) - 1 for line in lines[1:3])

@@ -129,7 +129,7 @@ def _holds_many_texts(path: str) -> bool:
             head = file.read(_HEAD_BYTES)
     except OSError:
         return False
-    return head.startswith(b'{"') or find_many_texts(head.decode("utf-8", "replace")) is not None
+    return head.startswith(b'{"') or find_many_texts("", head.decode("utf-8", "replace")) is not None
 
 
 def _say_left_out(left_out: Counter[str]) -> None:

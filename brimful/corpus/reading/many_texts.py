@@ -1,18 +1,17 @@
-"""Text files that hold many texts: named by what their first lines show, and refused with a command that
-makes of them what is read. Each has tools that read it better than rules here could."""
+"""Text files that hold many texts: they are refused with a command that makes JSON lines of them.
+
+Several lines of a file's beginning must show a form, or its suffix name it: a book that is refused is worse
+than a log that is read.
+"""
 
 import os
 import re
 import shlex
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise, product
 
-_UNPACK = {".gz": "gzip -dk", ".zst": "zstd -d", ".bz2": "bzip2 -dk", ".xz": "xz -dk", ".zip": "unzip"}
-_LINES = (
-    "python3 -c 'import json, sys, {imports}; texts = {texts};"
-    " [print(json.dumps(dict(text=text))) for text in texts]'"
-)
-# The whole file as text.
-_WHOLE = 'open(sys.argv[1], encoding="utf-8", errors="replace").read()'
+from brimful.base.console import counted
 
 
 @dataclass(frozen=True)
@@ -20,132 +19,151 @@ class ManyTexts:
     """A form of files that hold many texts.
 
     Attributes:
-        what: its name.
-        head: what files of the form begin with.
-        command: makes of a file, whose name follows, texts or JSON lines.
-        suffix: of what the command writes.
-        unpacks: whether the command reads compressed files.
+        kind: the name of its converter.
+        what: what people call it.
+        suffixes: that name it.
+        shows: whether the beginning of a file is of the form.
     """
 
+    kind: str
     what: str
-    head: re.Pattern[str]
-    command: str
-    suffix: str
-    unpacks: bool = False
+    suffixes: tuple[str, ...]
+    shows: Callable[[str], object]
 
-    def refuse(self, path: str, compression: str) -> str:
-        """What to say of a file, and the command to convert it.
-
-        Args:
-            compression: the suffix of its compression; empty if it has none.
-        """
-        what = f"is {self.what}, not one text"
-        if compression and not self.unpacks:
-            return f"{what}; unpack it first: {_UNPACK[compression]} {shlex.quote(path)}"
-        # Never the name of the file itself, which the shell would empty before it is read.
-        out = f"{os.path.splitext(path)[0]}-texts.{self.suffix}"
-        return f"{what}; convert it: {self.command} {shlex.quote(path)} > {shlex.quote(out)}"
+    def refuse(self, paths: Sequence[str]) -> str:
+        """What to say of files of the form, and the command to convert them all."""
+        source, out = paths[0], f"{paths[0]}.jsonl"
+        what, place = f"is {self.what}", "it and give the result in its place"
+        if len(paths) > 1:
+            source = os.path.commonpath([os.path.dirname(path) for path in paths])
+            out = f"{source}-texts.jsonl"
+            what = f"and {counted(len(paths) - 1, 'other file')} are each {self.what}"
+            place = "them and give the result in their place"
+        converter = f"python -m brimful.corpus.converters {self.kind}"
+        command = f"{converter} {shlex.quote(source)} > {shlex.quote(out)}"
+        return f"{paths[0]} {what}, not one text; convert {place}: {command}"
 
 
-def _python(imports: str, texts: str) -> str:
-    """A command that writes an iterable of texts as JSON lines."""
-    return _LINES.format(imports=imports, texts=texts)
+SUBTITLE_TIMES = re.compile(
+    r"(?:\d+:)?\d+:\d\d[,.]\d+ *--> *(?:\d+:)?\d+:\d\d[,.]\d+.*|\d+:\d\d:\d\d\.\d+,\d+:\d\d:\d\d\.\d+",
+    re.ASCII,
+)
+_SUBTITLES = re.compile(
+    rf"WEBVTT(?:[ \t].*)?\n(?:.*\n)*?\n|(?:\d+\s*\n)?(?:{SUBTITLE_TIMES.pattern})\s*\n|\[Script Info\]\s*\n"
+    r"|(?:\[\w+:.*\]\n)*(?:\[\d+:\d\d\.\d+\].*\n){3}"
+)
+MAIL_START = r"From \S+ +\w{3} +\w{3} +\d+ \d+:\d\d"
+_HEADERS = re.compile(r"(?:[\w-]+:.*\n(?:[ \t].*\n)*){2,}(?=\n)")
+_MAIL = re.compile(
+    r"Message-ID: *<|Received: *(?:from|by) |Return-Path: *<|MIME-Version: *1\.|Newsgroups: *\w+\.|From:.*@",
+    re.IGNORECASE,
+)
+# A date and a time, perhaps with a word before or behind it.
+CHAT_STAMP = (
+    r"[\u200e\u200f]?\[?\d{1,4}[./-]\d\d?[./-]\d{1,4},?[ \u202f](?:[^\W\d]{1,4} ?)?\d?\d:\d\d(?::\d\d)?"
+    r"(?:[ \u202f]?[^\W\d][\w.]{0,4})?(?:\] | - )"
+)
+# Levels of a log are no names.
+CHAT_NAME = r"[\u200e\u200f]?(?!(?:TRACE|DEBUG|INFO|NOTICE|WARN|ERROR|FATAL|CRITICAL)\b)[^:\n]{1,50}: "
+_STAMPED = re.compile(f"^{CHAT_STAMP}", re.MULTILINE)
+_MESSAGE = re.compile(f"^{CHAT_STAMP}{CHAT_NAME}", re.MULTILINE)
+_QQ_TITLE = "消息记录（此消息记录为文本格式"
+XML_ROOT = re.compile(
+    r"<\?xml\s+version\b[^<>]*>\s*(?:<!--.*?-->\s*)*<(?!(?:!doctype\s+)?html\b)|<!doctype\s+(?!html)\w+[^>]*>\s*<"
+    r"|<(?!html|svg|math)[a-z][\w:.-]*\s[^<>]*\bxmlns\b|<rss\s+version=",
+    re.IGNORECASE | re.DOTALL,
+)
+# A number, perhaps behind a title and a wide blank, or before these.
+_PAGE_NUMBER = re.compile(
+    r"(?:\S.*\s{2,})?[\W_]*(?:page|seite|p\.|第)?\s*(?:\d{1,5}|[ivxl]+)(?:\s*[页頁]|\s*(?:of|/)\s*\d+)?[\W_]*"
+    r"|\d+\s{2,}\S.*",
+    re.IGNORECASE,
+)
+_ONES = ("", "i", "ii", "iii", "iv", "v", "vi", "vii", "viii", "ix")
+_ROMAN = [*map("".join, product(("", "x", "xx", "xxx"), _ONES))]
+
+
+def _is_mail(head: str) -> bool:
+    headers = _HEADERS.match(head)
+    return bool(re.match(MAIL_START, head) or (headers and _MAIL.search(headers[0])))
+
+
+def _is_chat(head: str) -> bool:
+    messages = len(_MESSAGE.findall(head))
+    lines = len(re.findall(r"\S.*", head))
+    are_most = messages >= 3 and messages * 3 >= lines
+    are_all = messages >= 2 and len(_STAMPED.findall(head)) == lines
+    return are_most or are_all or head.startswith(_QQ_TITLE)
+
+
+def _is_in_pages(head: str) -> bool:
+    pages = [page.strip("\n").split("\n") for page in head.split("\f")]
+    for page, following in pairwise(pages):
+        # A number that stands alone at the top may be a chapter's.
+        is_title = re.search(r"\S\s{2,}\S", page[0])
+        if counts_pages(page[-1], following[-1], 1) or (is_title and counts_pages(page[0], following[0], 1)):
+            return True
+    return False
+
+
+def counts_pages(line: str, other: str, distance: int) -> bool:
+    """Is the line of a page that of another, some pages behind, but for the number of the page?"""
+    if not _PAGE_NUMBER.fullmatch(line.strip()):
+        return False
+    parts, others = _parts(line), _parts(other)
+    differing = [pair for pair in zip(parts, others, strict=False) if pair[0] != pair[1]]
+    if len(parts) != len(others) or len(differing) != 1:
+        return False
+    first, second = differing[0]
+    return first.isdecimal() and second.isdecimal() and int(second) - int(first) == distance
+
+
+def _parts(line: str) -> list[str]:
+    """The words and the numbers of a line."""
+    line = " ".join(line.split())
+    numeral = line.strip("-–—()[]. ")
+    if numeral in _ROMAN:
+        line = line.replace(numeral, str(_ROMAN.index(numeral)))
+    return re.split(r"([0-9]+)", line)
 
 
 _FORMS = (
     ManyTexts(
+        "warc",
         "a web archive",
-        re.compile(r"WARC/\d"),
-        _python(
-            "fastwarc.warc as w, resiliparse.extract.html2text as h, resiliparse.parse.encoding as e",
-            '(h.extract_plain_text(e.bytes_to_str(b)) if r.is_http else b.decode("utf-8", "replace")'
-            ' for r in w.ArchiveIterator(open(sys.argv[1], "rb"), parse_http=True,'
-            " record_types=w.WarcRecordType.response | w.WarcRecordType.conversion)"
-            ' if not r.is_http or "html" in (r.http_content_type or "") for b in [r.reader.read()])',
-        ),
-        "jsonl",
-        unpacks=True,
+        (".warc", ".wet", ".wat"),
+        re.compile(r"WARC/\d\.\d\n(?:[\w-]+:.*\n)*WARC-Type:").match,
     ),
     ManyTexts(
+        "documents",
         "an extract of a wiki or a collection of documents",
-        re.compile(r"<doc\b[^>]*>\s", re.IGNORECASE),
-        _python(
-            "html, re",
-            '(html.unescape(re.sub("<[^>]*>", "", d)).strip()'
-            f' for d in re.findall(r"(?si)<doc\\b[^>]*>(.*?)</doc>", {_WHOLE}))',
-        ),
-        "jsonl",
+        (),
+        re.compile(r"<doc\s+\w+=[^>]*>(?:\s*\n|.*</doc>)|<doc>\s*<\w+>", re.IGNORECASE).match,
     ),
     ManyTexts(
+        "wiki",
         "a dump of a wiki",
-        re.compile(r"(?:<\?xml[^>]*>\s*)?<mediawiki\b"),
-        "pip install mwparserfromhell && "
-        + _python(
-            "bz2, mwparserfromhell as m, xml.etree.ElementTree as x",
-            "(m.parse(e.text).strip_code() for _, e in x.iterparse((bz2.open if sys.argv[1][-4:] =="
-            ' ".bz2" else open)(sys.argv[1], "rb")) if e.tag.endswith("}text") and e.text)',
-        ),
-        "jsonl",
-        unpacks=True,
+        (),
+        re.compile(r"(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*<mediawiki\s").match,
     ),
+    ManyTexts("xml", "XML", (".xml", ".ttml", ".rss", ".tei"), XML_ROOT.match),
+    ManyTexts("mail", "mail", (".eml", ".mbox"), _is_mail),
+    ManyTexts("subtitles", "subtitles", (".srt", ".vtt", ".ass", ".ssa", ".lrc", ".sbv"), _SUBTITLES.match),
+    ManyTexts("chat", "a chat", (), _is_chat),
     ManyTexts(
-        "XML",
-        re.compile(
-            r"<\?xml\b(?![^<]*(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html)\b)", re.IGNORECASE | re.DOTALL
-        ),
-        "python3 -c 'import sys, xml.etree.ElementTree as x;"
-        ' print("\\n".join(x.parse(sys.argv[1]).getroot().itertext()))\'',
-        "txt",
+        "conllu",
+        "a treebank",
+        (".conllu",),
+        re.compile(r"(?:#.*\n)*(?:\d+[-.\d]*\t(?:[^\t\n]*\t){8}[^\t\n]*\n){2}").match,
     ),
-    ManyTexts(
-        "mail",
-        # Headers, one of which no other text has, or the line before those of each mail in a mailbox.
-        re.compile(
-            r"From \S+ .*\d\d:\d\d.*\n[\w-]+: "
-            r"|(?=(?:.+\n)*(?:Message-I[Dd]|Received|Return-Path|MIME-Version|Newsgroups): )"
-            r"(?:[\w-]+: .*\n(?:[ \t].*\n)*){2,}\n"
-        ),
-        _python(
-            "email, mailbox",
-            '(p.get_payload(decode=True).decode(p.get_content_charset("utf-8"), "replace") for m in'
-            ' [*mailbox.mbox(sys.argv[1])] or [email.message_from_binary_file(open(sys.argv[1], "rb"))]'
-            ' for p in m.walk() if p.get_content_type() == "text/plain")',
-        ),
-        "jsonl",
-    ),
-    ManyTexts(
-        "subtitles",
-        re.compile(r"WEBVTT\b|\d+\s*\n\d+:\d\d:\d\d[,.]\d+ +--> "),
-        r"LC_ALL=C sed -E '/^WEBVTT|^NOTE|^(Kind|Language): |-->/d; s/\r$//; /^[0-9:.,]+$/d;"
-        r" s/<[^>]*>|\{\\[^}]*\}//g'",
-        "txt",
-    ),
-    ManyTexts(
-        "a chat",
-        re.compile(
-            r"\u200e?\[?\d{1,4}[./-]\d{1,2}[./-]\d{1,4},? \d{1,2}:\d\d(?::\d\d)?"
-            r"(?:[\s\u202f]?[ap]\.?m\.?)?(?:\]| -) ",
-            re.IGNORECASE,
-        ),
-        r"LC_ALL=C sed -E 's/\r$//; s/^[^0-9[]*\[?[0-9]+[./-][0-9]+[./-][0-9]+,? [^]-]*(\]| -) ([^:]*: )?//'",
-        "txt",
-    ),
-    ManyTexts(
-        "a text in pages with their numbers",
-        # The first part looks quickly whether there is a form feed at all.
-        re.compile(r"(?=[^\f]*+\f)[^\f]*[\s\[]\d{1,5}\]?[ \t]*\n+\f"),
-        # Each page without its first and last lines.
-        'python3 -c \'import sys; pages = open(sys.argv[1], encoding="utf-8").read().split("\\f");'
-        ' print("\\n".join("\\n".join(p.strip().split("\\n")[1:-1]).strip() for p in pages))\'',
-        "txt",
-    ),
+    ManyTexts("pages", "a text in pages with their numbers", (), _is_in_pages),
 )
 
 
-def find_many_texts(head: str) -> ManyTexts | None:
-    """The form of a file with many texts; None if its beginning has none of them."""
-    head = head.replace("\r\n", "\n").lstrip("\ufeff\n\r\t ")
+def find_many_texts(suffix: str, head: str) -> ManyTexts | None:
+    """The form of a file with many texts; None if neither its suffix nor its beginning shows one."""
+    head = re.sub("\r\n?", "\n", head).lstrip("\ufeff\n\t ")
     for form in _FORMS:
-        if form.head.match(head):
+        if suffix in form.suffixes or form.shows(head):
             return form
     return None

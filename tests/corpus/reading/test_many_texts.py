@@ -1,10 +1,10 @@
 """Files that hold many texts are refused, and the command that they are refused with makes what is read."""
 
 import gzip
-import os
 import re
 import subprocess
 import sys
+import types
 from collections import Counter
 from pathlib import Path
 
@@ -12,70 +12,151 @@ import pytest
 
 from brimful.base.console import recorded_warnings
 from brimful.base.errors import BrimfulError
+from brimful.corpus.converters import convert
+from brimful.corpus.reading.forms import require_forms
 from brimful.corpus.reading.inputs import Span, find_inputs
 from brimful.corpus.reading.many_texts import find_many_texts
 from brimful.corpus.reading.read import ReadConfig, read_documents
 from brimful.tables.file_rows import is_text
 
 KETTLE, LANTERN = "A kettle is a pot with a lid.", "A lantern is a lamp with a case."
-WET = "WARC/1.0\r\nWARC-Type: {}\r\nWARC-Record-ID: <urn:uuid:{}>\r\nContent-Length: {}\r\n\r\n{}\r\n\r\n"
-PAGE = f"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<html><body><p>{LANTERN}</p></body></html>"
-RESPONSE = WET.replace("Content-L", "Content-Type: application/http; msgtype=response\r\nContent-L")
-MAIL = (
-    "From a@b.org Thu Jan  1 00:00:00 2026\nSubject: x\nContent-Type: text/plain; charset={}\n"
-    "Content-Transfer-Encoding: {}\n\n{}\n\n"
-)
-HEADER = "Annual Report                    2026\n\n{}\n\n                     {}\n\f"
+CHINESE = "会议在上海举行，与会者讨论了新的计划。朱镕基出席。"
 
-# The name, the content, what the command gives.
-FILES = {
-    "web archive": (
+
+def warc(kind: str, payload: bytes, http: str = "") -> bytes:
+    block = f"HTTP/1.1 200 OK\r\n{http}Content-Length: {len(payload)}\r\n\r\n".encode() * bool(http) + payload
+    mime = "Content-Type: application/http; msgtype=response\r\n" if http else ""
+    head = f"WARC/1.0\r\nWARC-Type: {kind}\r\n{mime}Content-Length: {len(block)}\r\n\r\n"
+    return head.encode() + block + b"\r\n\r\n"
+
+
+def page(text: str) -> str:
+    return f"<html><head><meta charset=gb2312></head><body><p>{text}</p></body></html>"
+
+
+def mail(headers: str, body: str) -> bytes:
+    return f"From a@b.org Thu Jan  1 00:00:00 2026\nSubject: x\n{headers}\n\n{body}\n\n".encode("gb18030")
+
+
+HTML = "Content-Type: text/html\r\n"
+MESSAGE = "2026/12/31 下午10:15 - Anna: {}\n"
+REPORT = "Annual Report                    2026\n\n{}\n\n{}\n\f"
+
+# The kind, a name, the content, the documents.
+FILES: list[tuple[str, str, str | bytes, list[str]]] = [
+    (
+        "warc",
         "part.warc.wet",
-        WET.format("warcinfo", 0, 4, "x: y")
-        + WET.format("conversion", 1, len(KETTLE), KETTLE)
-        + RESPONSE.format("response", 2, len(PAGE), PAGE),
-        [KETTLE, LANTERN],
+        warc("warcinfo", b"x: y")
+        + warc("conversion", KETTLE.encode())
+        + warc("response", page(LANTERN).encode(), HTML)
+        + warc("response", page(CHINESE).encode("gb18030"), HTML)
+        + warc("response", gzip.compress(page(KETTLE).encode()), f"{HTML}Content-Encoding: gzip\r\n")
+        + warc("response", b"GIF", "Content-Type: image/gif\r\n"),
+        [KETTLE, LANTERN, CHINESE, KETTLE],
     ),
-    "wikiextractor": (
+    (
+        "documents",
         "wiki_00",
         f'<doc id="1" title="Kettle">\nKettle\n\n{KETTLE}\n\n</doc>\n'
-        f'<doc id="2">\n{LANTERN} &lt;1&gt;\n</doc>\n',
-        [f"Kettle\n\n{KETTLE}", f"{LANTERN} <1>"],
+        '<doc id="2">\nif a < b and c > d &lt;1&gt;\n</doc>\n',
+        [f"Kettle\n\n{KETTLE}", "if a < b and c > d <1>"],
     ),
-    "XML": (
+    (
+        "documents",
+        "news.txt",
+        f"<doc>\n<url>http://x</url>\n<content>{CHINESE}</content>\n</doc>\n".encode("gb18030"),
+        [CHINESE],
+    ),
+    (
+        "xml",
         "a.xml",
-        f'<?xml version="1.0"?>\n<TEI><p>{KETTLE}</p>\n<p>{LANTERN}</p></TEI>',
-        [f"{KETTLE}\n\n\n{LANTERN}"],
+        f'<?xml version="1.0" encoding="GB2312"?>\n<!DOCTYPE t [<!ENTITY e "x">]>\n'
+        f"<t><p>{CHINESE} &eacute;</p><![CDATA[<b>]]></t>".encode("gb18030"),
+        [f"{CHINESE} é<b>"],
     ),
-    "mailbox": (
+    ("xml", "a.txt", f'<!DOCTYPE lewis SYSTEM "lewis.dtd">\n<REUTERS ID="1">{KETTLE}</REUTERS>', [KETTLE]),
+    ("xml", "film.txt", f'<tt xmlns="http://www.w3.org/ns/ttml"><p>{KETTLE}</p></tt>', [KETTLE]),
+    (
+        "mail",
         "list.mbox",
-        MAIL.format("utf-8", "base64", "5LuK5aSp5LiL6Zuo44CC")
-        + MAIL.format("latin-1", "quoted-printable", "The caf=E9 is clo=\nsed."),
-        ["今天下雨。", "The café is closed.\n"],
+        mail(
+            "Content-Type: text/plain; charset=utf-8\nContent-Transfer-Encoding: base64",
+            "5LuK5aSp5LiL6Zuo44CC",
+        )
+        + mail(
+            "Content-Type: text/plain; charset=latin-1\nContent-Transfer-Encoding: quoted-printable", "caf=E9"
+        )
+        + mail("Content-Type: text/plain; charset=x-unknown", KETTLE)
+        + mail("Content-Type: text/plain; charset=gb2312", CHINESE)
+        + mail("Content-Type: text/html", f"<p>{LANTERN}</p>"),
+        ["今天下雨。", "café", KETTLE, CHINESE, LANTERN],
     ),
-    "subtitles": (
+    ("mail", "1.txt", f"From: a@b.org (A)\nSubject: x\nOrganization: y\nLines: 1\n\n{KETTLE}\n", [KETTLE]),
+    ("mail", "a.eml", f"Return-Path: <a@b.org>\nReceived: from x\n by y\n\n{KETTLE}\n", [KETTLE]),
+    (
+        "subtitles",
         "film.srt",
-        "1\r\n00:00:01,000 --> 00:00:03,500\r\n<i>Where is\r\nthe kettle?</i>\r\n\r\n"
-        "2\r\n00:00:03,900 --> 00:00:05,200\r\n{\\an8}- Here.\r\n",
-        ["Where is\nthe kettle?\n\n- Here."],
+        "1\r\n00:00:01,000 --> 00:00:03,500\r\n<i>Where is\r\nit?</i>\r\n\r\n2\r\n"
+        "00:00:03,900 --> 00:00:05,200\r\n{\\an8}- Here. <3\r\n\r\n"
+        "3\r\n00:00:06,000 --> 00:00:07,000\r\n42\r\n",
+        ["Where is\nit?\n- Here. <3\n42"],
     ),
-    "web subtitles": ("film.vtt", "WEBVTT\n\n00:01.000 --> 00:03.000\nOn the stove.\n", ["\nOn the stove."]),
-    "mail": (
-        "a.eml",
-        f"Return-Path: <a@b.org>\nReceived: from x\n by y\nSubject: x\n\n{KETTLE}\n",
-        [KETTLE],
+    ("subtitles", "16.srt", "1\n00:00:01,000 --> 00:00:03,500\nHéllo\n".encode("utf-16"), ["Héllo"]),
+    ("subtitles", "cr.txt", "1\r00:00:01,000 --> 00:00:03,500\rHello\r", ["Hello"]),
+    (
+        "subtitles",
+        "film.vtt",
+        "WEBVTT\nKind: captions\n\nSTYLE\n::cue {}\n\nNOTE a\n\n"
+        "intro\n00:01.000 --> 00:03.000\nNOTEBOOKS &amp; pens\n",
+        ["NOTEBOOKS & pens"],
     ),
-    "chat": (
+    (
+        "subtitles",
+        "film.ass",
+        "[Script Info]\n\n[Events]\nDialogue: 0,0:00:01.00,0:00:02.00,A,,0,0,0,,{\\i1}Yes,\\Nno.\n",
+        ["Yes,\nno."],
+    ),
+    ("subtitles", "a.lrc", "[ti:Song]\n[00:01.00]One\n[00:02.00][00:09.00]Two\n", ["One\nTwo"]),
+    ("subtitles", "a.sbv", "0:00:01.000,0:00:02.000\nOne\n\n0:00:03.000,0:00:04.000\nTwo\n", ["One\nTwo"]),
+    (
+        "chat",
         "chat.txt",
-        "12/01/2026, 10:11 - Anna: Bring a cup: a clean one.\n[12.01.26, 10:12:13] Bo: Yes.\nSure.\n",
-        ["Bring a cup: a clean one.\nYes.\nSure."],
+        "12/01/2026, 10:11 - Messages are encrypted.\n12/01/2026, 10:11 - Anna: Bring a cup: a clean one.\n"
+        "12/01/2026, 10:12 - Bo left\n[12.01.26, 10:12:13] Bo: Yes.\nSure.\n31.12.26, 22:15 Uhr - Bo: Gut.\n",
+        ["Bring a cup: a clean one.", "Yes.\nSure.", "Gut."],
     ),
-    "pages": (
+    ("chat", "zh.txt", "".join(map(MESSAGE.format, "甲乙丙")), ["甲", "乙", "丙"]),
+    (
+        "chat",
+        "qq.txt",
+        "消息记录（此消息记录为文本格式，不支持重新导入）\n\n2026-01-02 10:15:00 Anna(1234)\n你好\n\n"
+        "2026-01-02 10:16:00 Bo\n好\n",
+        ["你好", "好"],
+    ),
+    (
+        "conllu",
+        "a.txt",
+        "# newdoc\n# text = One two.\n"
+        + "1\tOne"
+        + "\t_" * 8
+        + "\n2\ttwo"
+        + "\t_" * 8
+        + "\n\n# text = Three.\n",
+        ["One two.\nThree."],
+    ),
+    (
+        "pages",
         "report.txt",
-        HEADER.format("The costs were", 11) + HEADER.format("necessary for the club.", 12),
-        ["The costs were\nnecessary for the club."],
+        "London, 1925\n\f"
+        + REPORT.format("Beginning", "     10")
+        + REPORT.format("The costs were", "     11")
+        + REPORT.format("necessary for\n1925\nus.", "     12"),
+        ["London, 1925\nBeginning\nThe costs were\nnecessary for\n1925\nus."],
     ),
-}
+    ("pages", "zh.txt", f"{CHINESE}\n第1页\n\f{KETTLE}\n第2页\n\f", [f"{CHINESE}\n{KETTLE}"]),
+    ("pages", "roman.txt", f"{KETTLE}\n- iv -\n\f{LANTERN}\n- v -\n\f", [f"{KETTLE}\n{LANTERN}"]),
+]
 
 
 def texts_of(path: Path, **config: str) -> list[str]:
@@ -85,38 +166,64 @@ def texts_of(path: Path, **config: str) -> list[str]:
     return texts
 
 
-@pytest.mark.parametrize("kind", FILES)
-def test_the_command_of_a_refusal_makes_what_is_read(kind: str, tmp_path: Path) -> None:
-    name, content, texts = FILES[kind]
+@pytest.mark.parametrize(("kind", "name", "content", "texts"), FILES, ids=[file[1] for file in FILES])
+def test_a_file_is_refused_and_converted(
+    kind: str, name: str, content: str | bytes, texts: list[str], tmp_path: Path
+) -> None:
     path = tmp_path / name
-    path.write_bytes(content.encode())
-    with pytest.raises(BrimfulError, match=f"^{path} .*; convert it: ") as error:
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    with pytest.raises(BrimfulError) as error:
         texts_of(path)
-    command = str(error.value).split("; convert it: ")[1]
-    assert "\n" not in command
-    folder = os.path.dirname(sys.executable)
-    subprocess.run(
-        ["bash", "-c", command], check=True, env={**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
-    )
-    made = Path(command.rsplit("> ", 1)[1])
-    assert [text.strip("\n") for text in texts_of(made)] == [text.strip("\n") for text in texts]
+    command = f"python -m brimful.corpus.converters {kind} {path} > {path}.jsonl"
+    assert str(error.value).endswith(f"not one text; convert it and give the result in its place: {command}")
+    assert [*convert(kind, [str(path)])] == texts
+    packed = tmp_path / f"{name}.gz"
+    packed.write_bytes(gzip.compress(path.read_bytes()))
+    assert [*convert(kind, [str(packed)])] == texts
     if name.endswith(".txt"):
         with pytest.raises(BrimfulError, match="convert it"):
             is_text(path, ["text"])
 
 
-def test_a_compressed_file_is_unpacked_first(tmp_path: Path) -> None:
-    path = tmp_path / "film.srt.gz"
-    path.write_bytes(gzip.compress(FILES["subtitles"][1].encode()))
-    with pytest.raises(BrimfulError, match=f"is subtitles.*unpack it first: gzip -dk {path}$"):
-        texts_of(path)
+def test_one_command_converts_all_files_of_a_form(tmp_path: Path) -> None:
+    folder = tmp_path / "a b"
+    (folder / "AA").mkdir(parents=True)
+    for number in range(3):
+        (folder / "AA" / f"wiki_{number:02}").write_text(f'<doc id="{number}">\n{KETTLE} {number}\n</doc>\n')
+    (folder / "a.txt").write_text("WEBVTT\n\n")
+    (folder / "b.txt").write_text("prose")
+    with pytest.raises(
+        BrimfulError, match=r"wiki_00 and 2 other files are each an extract.*; convert"
+    ) as error:
+        require_forms(find_inputs([str(folder / "AA"), str(folder)], "out"), ["text"], "utf-8")
+    message = str(error.value).split(" (1 more of the files")[0]
+    command = message.split("in their place: ")[1].replace("python", sys.executable, 1)
+    subprocess.run(["bash", "-c", command], check=True)
+    assert texts_of(folder / "AA-texts.jsonl") == [f"{KETTLE} {number}" for number in range(3)]
 
 
-def test_a_dump_of_a_wiki_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "dump.xml"
-    path.write_text('<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/" version="0.11">\n')
-    with pytest.raises(BrimfulError, match=r"dump of a wiki.*pip install mwparserfromhell && python3 -c"):
+def test_a_dump_of_a_wiki_is_refused_and_converted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pages = "".join(
+        f"<page><ns>{ns}</ns>{more}<revision><text>{text}</text></revision></page>"
+        for ns, more, text in [
+            ("0", "", KETTLE),
+            ("1", "", "talk"),
+            ("0", "<redirect />", "other"),
+            ("0", "", LANTERN),
+        ]
+    )
+    path = tmp_path / "dump.xml.gz"
+    path.write_bytes(
+        gzip.compress(f'<mediawiki xmlns="http://www.mediawiki.org">{pages}</mediawiki>'.encode())
+    )
+    with pytest.raises(BrimfulError, match=r"dump of a wiki.*converters wiki "):
         texts_of(path)
+    monkeypatch.setitem(sys.modules, "mwparserfromhell", None)
+    with pytest.raises(BrimfulError, match="pip install mwparserfromhell"):
+        next(convert("wiki", [str(path)]))
+    parse = types.SimpleNamespace(parse=lambda text: types.SimpleNamespace(strip_code=text.strip))
+    monkeypatch.setitem(sys.modules, "mwparserfromhell", parse)
+    assert [*convert("wiki", [str(path)])] == [KETTLE, LANTERN]
 
 
 NUMBERED = "".join(
@@ -142,13 +249,25 @@ def test_the_sentences_behind_numbers_are_a_column(tmp_path: Path) -> None:
         '<?xml version="1.0"?><!DOCTYPE html><html><body>page</body></html>',
         "1\n2\n3\n",
         "Subject: a report\nDate: today\n\nThe text of a memo.",
+        "Received: 3 May 2020\nFrom: Bank\n\nDear Sir",
         "\tA paragraph.\n\tAnother one.\n\tA third.",
         "10:30 <b>bold</b>",
         "A page\fand another.\nTwo of them\n\fare no report.",
+        "The lamp\n\nLondon, 1925\n\fIt was late.\n\fThe end.",
+        "Chapter 1\nIt was late.\n\fChapter 2\nIt was later.\n\f.",
+        "12.05.2021, 18:30 - Sitzung des Rates\n\nDer Rat tagte.",
+        "12.05.2021, 18:30 - Sitzung: der Rat\n\nDer Rat tagte.",
+        "2019-03-05 10:21 - 新浪财经\n今日A股上涨。",
+        "[2024-05-06 09:15:00] ERROR x: y\n" * 4,
+        "WARC/1.1 is a format.",
+        "<doc> is a tag.",
+        "<doc>\nis a tag.",
+        "WEBVTT is a format.",
+        "[00:01.00] is a time.",
     ],
 )
 def test_prose_is_no_file_of_many_texts(text: str, tmp_path: Path) -> None:
-    assert find_many_texts(text) is None
+    assert find_many_texts(".txt", text) is None
     path = tmp_path / "a.txt"
     path.write_text(text)
     assert texts_of(path) == [re.sub("\f", "\n", text).removesuffix("\n")]
@@ -157,7 +276,7 @@ def test_prose_is_no_file_of_many_texts(text: str, tmp_path: Path) -> None:
 def test_files_without_a_suffix_are_looked_at(tmp_path: Path) -> None:
     folder = tmp_path / "AA"
     folder.mkdir()
-    (folder / "wiki_00").write_text(FILES["wikiextractor"][1])
+    (folder / "wiki_00").write_text(f'<doc id="1">\n{KETTLE}\n</doc>\n')
     (folder / "README").write_text("x")
     (folder / "wiki_01").write_text('{"id": 1, "text": "a"}\n')
     with recorded_warnings() as warnings:

@@ -1,0 +1,260 @@
+"""Files that hold many texts -> JSON lines, a document a line: the command that refusals name (`many_texts`).
+
+python -m brimful.corpus.converters KIND FILES > OUT.jsonl
+"""
+
+import argparse
+import email
+import html
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, AnyStr
+from xml.etree import ElementTree
+
+from brimful.base.console import warn
+from brimful.base.errors import BrimfulError
+from brimful.corpus.cleaning.markup import read_page
+from brimful.corpus.reading.archives import read_chunks
+from brimful.corpus.reading.charsets import Decoder, charset
+from brimful.corpus.reading.detection import by_bytes, by_mark, by_page
+from brimful.corpus.reading.forms import many_texts_of
+from brimful.corpus.reading.inputs import Span
+from brimful.corpus.reading.lines import UNDECODABLE, read_runs
+from brimful.corpus.reading.many_texts import CHAT_NAME, CHAT_STAMP, MAIL_START, SUBTITLE_TIMES, counts_pages
+
+# `a < b and c > d` has no tags.
+_TAG = re.compile(r"</?[a-z][\w:.-]*(?:\s[^<>]*=[^<>]*)?\s*/?>", re.IGNORECASE)
+_NAME_OF_DOCUMENT = re.compile(r"<(url|docno|docid)>.*?</\1>", re.IGNORECASE | re.DOTALL)
+_XML_BREAK = re.compile(r"</[^<>]*>(?=<\w)|<\w[^<>]*/>")
+_XML_MARKUP = re.compile(
+    r"<!--.*?-->|<\?.*?\?>|<!doctype[^>\[]*(?:\[.*?\]\s*)?>|</?[^\s<>!][^<>]*>", re.I | re.DOTALL
+)
+_SUBTITLE_STYLE = re.compile(r"</?[a-z][^<>]*>|<\d[\d:.]*>|\{\\[^}]*\}", re.IGNORECASE)
+_LYRICS_TIME = re.compile(r"\[\w+:.*?\]|<\d+:\d\d\.\d+>")
+_CONLLU_WORD = re.compile(r"^\d+\t([^\t\n]+)", re.MULTILINE)
+_QQ_STAMP = r"\d{4}-\d\d-\d\d +\d+:\d\d:\d\d .*\n"
+
+# From a path, the charset of files that do not say theirs, and what counts faults.
+Converter = Callable[[str, str, Counter[str]], Iterator[str]]
+
+
+def _runs(path: str, encoding: str, issues: Counter[str], kind: str = "text") -> Iterator[str]:
+    yield from read_runs(
+        Span(path=path),
+        encoding,
+        issues,
+        boundary=None,
+        run=1 << 20,
+        longest=1 << 28,
+        too_long="line longer than 256 MB, cut",
+        kind=kind,
+    )
+
+
+def _whole(path: str, encoding: str, issues: Counter[str], kind: str = "text") -> str:
+    return "".join(_runs(path, encoding, issues, kind))
+
+
+def _decoded(data: bytes, label: str, issues: Counter[str]) -> str:
+    """A text in the charset of its mark, of its label, or of its bytes."""
+    try:
+        declared = charset(label)
+    except BrimfulError:  # nobody knows the label
+        declared = charset("utf-8")
+    decoder = Decoder(by_mark(data) or by_bytes(data, declared) or declared)
+    text = decoder.decode(data, final=True)
+    issues[UNDECODABLE] += decoder.replaced
+    return text
+
+
+def _split(pieces: Iterable[AnyStr], boundary: re.Pattern[AnyStr]) -> Iterator[AnyStr]:
+    """What stands between boundaries, which may reach from one piece of a file to the next."""
+    rest: AnyStr | None = None
+    for piece in pieces:
+        parts = boundary.split(piece if rest is None else rest + piece)
+        rest = parts.pop()
+        yield from parts
+    if rest:
+        yield rest
+
+
+def _from_warc(path: str, encoding: str, issues: Counter[str]) -> Iterator[str]:
+    from fastwarc.warc import ArchiveIterator, WarcRecordType
+
+    kinds = WarcRecordType.response | WarcRecordType.conversion
+    with open(path, "rb") as file:
+        for record in ArchiveIterator(file, record_types=kinds, parse_http=True, auto_decode="all"):
+            if not record.is_http:
+                yield _decoded(record.reader.read(), encoding, issues)
+            elif "html" in (record.http_content_type or ""):
+                data = record.reader.read()
+                declared = by_page(data)
+                label = record.http_charset or (declared.name if declared else encoding)
+                yield read_page(_decoded(data, label, issues))
+
+
+def _from_documents(path: str, encoding: str, issues: Counter[str]) -> Iterator[str]:
+    for document in _split(_runs(path, encoding, issues), re.compile("</doc>", re.IGNORECASE)):
+        yield html.unescape(_TAG.sub("", _NAME_OF_DOCUMENT.sub("", document)))
+
+
+def _from_wiki(path: str, encoding: str, issues: Counter[str]) -> Iterator[str]:
+    try:
+        import mwparserfromhell
+    except ImportError as error:
+        raise BrimfulError("dumps of wikis need: pip install mwparserfromhell") from error
+    events: Any = ElementTree.XMLPullParser(["start", "end"])
+    root: Any = None
+    for chunk in read_chunks(path, issues):
+        events.feed(chunk)
+        for event, element in events.read_events():
+            root = element if root is None else root
+            if event == "end" and element.tag.endswith("}page"):
+                if element.findtext("{*}ns", "0") == "0" and element.find("{*}redirect") is None:
+                    yield mwparserfromhell.parse(element.findtext(".//{*}text") or "").strip_code()
+                root.clear()  # a dump is larger than memory
+
+
+def _from_xml(path: str, encoding: str, issues: Counter[str]) -> Iterator[str]:
+    # The charset of a page is the one that its declaration names.
+    parts = re.split(r"<!\[CDATA\[(.*?)\]\]>", _whole(path, encoding, issues, "html"), flags=re.DOTALL)
+    parts[::2] = [html.unescape(_XML_MARKUP.sub("", _XML_BREAK.sub("\n", part))) for part in parts[::2]]
+    yield "".join(parts)
+
+
+def _from_mail(path: str, encoding: str, issues: Counter[str]) -> Iterator[str]:
+    boundary = re.compile(rb"^(?=" + MAIL_START.encode() + rb")", re.MULTILINE)
+    for mail in _split(read_chunks(path, issues), boundary):
+        texts: dict[str, list[str]] = {"text/plain": [], "text/html": []}
+        for part in email.message_from_bytes(mail).walk():
+            kind, data = part.get_content_type(), part.get_payload(decode=True)
+            if kind in texts and isinstance(data, bytes) and part.get_content_disposition() != "attachment":
+                texts[kind].append(_decoded(data, part.get_content_charset(encoding), issues))
+        yield "\n".join(texts["text/plain"]) or read_page("\n".join(texts["text/html"]))
+
+
+def _from_subtitles(path: str, encoding: str, issues: Counter[str]) -> Iterator[str]:
+    text = _whole(path, encoding, issues)
+    if "\nDialogue:" in text:
+        spoken = "\n".join(re.findall(r"^Dialogue:(?:[^,\n]*,){9}(.*)", text, re.MULTILINE))
+        spoken = re.sub(r"\\[Nn]", "\n", spoken)
+    elif re.search(r"^\[\d+:\d\d", text, re.MULTILINE):
+        spoken = _LYRICS_TIME.sub("", text)
+    else:
+        is_web = text.startswith("WEBVTT")
+        blocks = re.split(r"\n\s*\n", text.strip("\n"))
+        # Without times, blocks hold the title, notes and styles in WebVTT, and speech elsewhere.
+        spoken = "\n".join(_speech(block) for block in blocks if not is_web or "-->" in block)
+    yield html.unescape(_SUBTITLE_STYLE.sub("", spoken))
+
+
+def _speech(block: str) -> str:
+    """The lines of a block without its times and the number or name before these."""
+    speech: list[str] = []
+    for number, line in enumerate(block.split("\n")):
+        if not SUBTITLE_TIMES.match(line):
+            speech.append(line)
+        elif number == 1 or (speech and speech[-1].strip().isdecimal()):
+            speech.pop()
+    return "\n".join(speech)
+
+
+def _from_chat(path: str, encoding: str, issues: Counter[str]) -> Iterator[str]:
+    messages = re.split(rf"(?m)^(?={CHAT_STAMP}|{_QQ_STAMP})", _whole(path, encoding, issues))
+    for message in messages:
+        # What has no name is of the program, not of a person.
+        if said_by := re.match(rf"{CHAT_STAMP}{CHAT_NAME}|{_QQ_STAMP}", message):
+            yield message[said_by.end() :]
+
+
+def _from_conllu(path: str, encoding: str, issues: Counter[str]) -> Iterator[str]:
+    for document in re.split(r"(?m)^# newdoc\b", _whole(path, encoding, issues)):
+        sentences = re.findall(r"^# text = (.*)", document, re.MULTILINE)
+        if not sentences:
+            sentences = [" ".join(_CONLLU_WORD.findall(part)) for part in document.split("\n\n")]
+        yield "\n".join(sentences)
+
+
+def _from_pages(path: str, encoding: str, issues: Counter[str]) -> Iterator[str]:
+    text = _whole(path, encoding, issues, "rows")  # of which form feeds are kept
+    pages = [page.strip("\n").split("\n") for page in text.rstrip("\f\n").split("\f")]
+    for _ in range(2):  # a title and a number may be two lines
+        for place in (0, -1):
+            lines = [page[place] for page in pages]
+            for index, page in enumerate(pages):
+                if lines[index] and _is_of_pages(lines, index):
+                    page.pop(place)
+            pages = ["\n".join(page).strip("\n").split("\n") for page in pages]
+    yield "\n".join("\n".join(page) for page in pages)
+
+
+def _is_of_pages(lines: list[str], index: int) -> bool:
+    """Has the line of a page a number that counts pages, or do two pages near it have that line?"""
+    near = [other for other in range(max(0, index - 2), min(len(lines), index + 3)) if other != index]
+    if any(counts_pages(lines[index], lines[other], other - index) for other in near):
+        return True
+    alike = [other for other in near if lines[other].strip() == lines[index].strip()]
+    return len(alike) >= max(1, min(2, len(near)))
+
+
+CONVERTERS: dict[str, Converter] = {
+    "warc": _from_warc,
+    "documents": _from_documents,
+    "wiki": _from_wiki,
+    "xml": _from_xml,
+    "mail": _from_mail,
+    "subtitles": _from_subtitles,
+    "chat": _from_chat,
+    "conllu": _from_conllu,
+    "pages": _from_pages,
+}
+
+
+def _files_below(path: str, kind: str, encoding: str) -> Iterator[str]:
+    """A file, or the files of a kind in a folder and those below it."""
+    if not Path(path).is_dir():
+        yield path
+        return
+    for file in sorted(Path(path).rglob("*")):
+        if file.is_file() and (form := many_texts_of(str(file), encoding)) and form.kind == kind:
+            yield str(file)
+
+
+def convert(kind: str, paths: Iterable[str], encoding: str = "utf-8") -> Iterator[str]:
+    """The documents of files that hold many texts. Warnings count what cannot be read.
+
+    Args:
+        kind: of `CONVERTERS`.
+        paths: files, or folders, of which the files of that kind are read.
+        encoding: of files that do not say theirs.
+    """
+    for path in paths:
+        for file in _files_below(path, kind, encoding):
+            issues: Counter[str] = Counter()
+            for text in CONVERTERS[kind](file, encoding, issues):
+                if text := text.strip():
+                    yield text
+            for issue, number in (+issues).items():
+                warn(f"{file}: {issue}: {number:,}")
+
+
+def _main() -> None:
+    parser = argparse.ArgumentParser(description="Convert files that hold many texts to JSON lines.")
+    parser.add_argument("kind", choices=CONVERTERS)
+    parser.add_argument("files", nargs="+", help="files, or folders of them")
+    parser.add_argument(
+        "--encoding", "--read.encoding", default="utf-8", help="of files that do not say theirs"
+    )
+    options = parser.parse_args()
+    try:
+        for text in convert(options.kind, options.files, options.encoding):
+            print(json.dumps({"text": text}))
+    except (BrimfulError, OSError, ElementTree.ParseError) as error:
+        raise SystemExit(f"error: {error}") from error
+
+
+if __name__ == "__main__":
+    _main()
