@@ -3,6 +3,7 @@
 import logging
 import math
 import os
+import shlex
 import sys
 import time
 import warnings
@@ -22,6 +23,13 @@ _YELLOW = "\x1b[33m"
 def visible(text: str) -> str:
     """Text of a corpus, safe for a terminal: control characters and bidi overrides become escapes."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def shell_quoted(path: str) -> str:
+    """A file's name for a command of a shell, also if it is not UTF-8."""
+    if path.isprintable():
+        return shlex.quote(path)
+    return "$'" + "".join(f"\\x{byte:02x}" for byte in os.fsencode(path)) + "'"
 
 
 def counted(number: int, noun: str) -> str:

@@ -1,8 +1,9 @@
 """HTML in fields: texts other than pages, of records and of text files. One rule decides:
 
-A field is HTML if a tag of an element that HTML has or had carries an attribute or an end (`<p class=a>`,
-`</p>`, `<br/>`), be it written plainly or escaped. Then it is read as a page is. Otherwise it is prose, and
-stays as it is. Only tags go: what stands in `<script>`, `<title>` and the like is prose, too.
+A field is HTML if a tag of an element that HTML has or had carries an attribute, or is the end of one that
+began (`<p class=a>`, `<b>x</b>`, `<br/>`), be it written plainly or escaped. Then it is read as a page is.
+Otherwise it is prose, and stays as it is. Only tags go: what stands in `<script>`, `<title>` and the like is
+prose, too.
 """
 
 import html
@@ -38,6 +39,8 @@ _HIDING_NAMES = _names("""
 """)
 _NEW_NAMES = {
     **dict.fromkeys(_HIDING_NAMES, "div"),
+    # resiliparse lays these out within a line.
+    **dict.fromkeys(("dir", "legend", "marquee", "menu", "summary"), "div"),
     **dict.fromkeys(("button", "label", "output", "svg"), "span"),
     **dict.fromkeys(("listing", "poem", "xmp"), "pre"),
 }
@@ -45,6 +48,8 @@ _NAMES_WITHOUT_TABLE = {name: "div" if name == "tr" else "" for name in _CELL_NA
 _HTML_NAMES = _BLOCK_NAMES | _INLINE_NAMES | frozenset(_NEW_NAMES)
 _UNCHANGED_NAMES = _HTML_NAMES - _CELL_NAMES - frozenset(_NEW_NAMES)
 _SHOWING_NAMES = _HTML_NAMES - {"script", "style"}
+# Their ends without a start are tags in a page, too.
+_NAMES_OF_LONE_ENDS = {"p", "br"}
 
 _VALUE_PATTERN = r"""\s*+=\s*+(?:"[^"]*+"|'[^']*+'|[^\s"'<>]++)"""
 _ATTRIBUTE_PATTERN = rf"\s++[a-zA-Z_:@.*-][\w:.@*-]*+(?:{_VALUE_PATTERN})?+"
@@ -152,8 +157,11 @@ class _Tags:
         """Is one of the tags enough to read the text as HTML?"""
         columns = (self._parts[number::7] for number in (4, 5))
         rows = zip(self.names, self._ends, self._attributes, *columns, strict=True)
+        begun_names = set(_NAMES_OF_LONE_ENDS)
         for name, end, attributes, slash, broken in rows:
-            has_more = end or attributes or slash or broken
+            has_more = attributes or slash or broken or (end and name in begun_names)
+            if not end:
+                begun_names.add(name)
             if has_more and name in _SHOWING_NAMES and _are_attributes(attributes):
                 return True
         return False

@@ -3,12 +3,11 @@
 import json
 import os
 import re
-import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
-from brimful.base.console import visible
+from brimful.base.console import shell_quoted
 from brimful.base.errors import BrimfulError
 from brimful.corpus.cleaning.markup import begins_a_page
 from brimful.corpus.reading.archives import read_chunks
@@ -29,6 +28,7 @@ _FOREIGN = {
     b"SQLite format 3\0": "a database of SQLite: write its table as CSV, sqlite3 -csv -header",
     b"\x89PNG": "a picture",
     b"\xff\xd8\xff": "a picture",
+    b"%PDF-": "a PDF document: write its text, pdftotext -enc UTF-8",
     b"{\\rtf": "a document in Rich Text Format: save it as text",
     b"version https://git-lfs.github.com/spec/": "a pointer of Git LFS: get the file itself, git lfs pull",
 }
@@ -150,7 +150,7 @@ def _read_text(head: bytes, chunks: Iterator[bytes], encoding: str) -> tuple[str
 def _name_it(path: str, kind: str) -> str:
     stem, compression = os.path.splitext(path) if split_suffix(path)[1] else (path, "")
     name = os.path.basename(f"{os.path.splitext(stem)[0]}.{kind}{compression}")
-    return f"is {_NAMES[kind]}: name it {visible(shlex.quote(name))}"
+    return f"is {_NAMES[kind]}: name it {shell_quoted(name)}"
 
 
 def _value(line: str) -> object:

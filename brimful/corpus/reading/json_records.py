@@ -7,9 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any
 
-from brimful.base.console import visible
+from brimful.base.console import shell_quoted, visible
 from brimful.base.errors import BrimfulError
 from brimful.corpus.reading.faults import CUT_JSON, NOT_JSON, NOT_RECORD, REPEATED, Report
+from brimful.corpus.reading.inputs import split_suffix
+from brimful.corpus.reading.values import JOINED_SENTENCES
 
 # An array is read in pieces of so many characters; an element of more is no record.
 _LEAST_CHARACTERS = 1 << 16
@@ -17,6 +19,13 @@ _MOST_CHARACTERS = 1 << 28
 # White space, byte order marks, and what stands between the elements of an array.
 _BETWEEN_ELEMENTS = re.compile("[ \t\n\r\ufeff,]*")
 _AROUND = " \t\n\r\ufeff\x1e"
+
+# What converts a table by its orientation, and objects by a test for their fields.
+_PANDAS = (
+    "pip install pandas && python3 -c 'import sys, pandas as p;"
+    ' p.read_json(sys.argv[1], orient="{}").to_json(sys.stdout, orient="records", lines=True)\''
+)
+_RECORDS = 'def records: if type == "object" and ({}) then . else .[]? | records end; records'
 
 
 class _Repeated(dict[str, Any]):
@@ -64,7 +73,7 @@ def json_records(
         wanted: the names of columns that are looked for.
 
     Raises:
-        BrimfulError: it holds several values, or columns instead of records.
+        BrimfulError: it holds several values, columns or deeper lists instead of records.
     """
     named = Named(wanted)
     head = ""
@@ -76,6 +85,8 @@ def json_records(
         values = iter(_rows_of_object(path, _whole(path, head + "".join(chunks), report), wanted, report))
     rows = chain.from_iterable(_paragraphs(value, wanted) for value in values)
     for number, row in enumerate(rows, 1):
+        if row and _is_list_of(row, list):
+            raise _refusal(path, "holds lists of paragraphs of sentences", "jq -c '.[] | flatten'")
         record = named.record(row, number, report)
         if record is not None:
             yield number, record
@@ -113,7 +124,7 @@ class Named:
         if self._header:
             return dict(zip(self._header, row, strict=False))
         if are_texts and not self._numbers:
-            report.note("has lists of sentences, joined by line ends")
+            report.note(JOINED_SENTENCES)
             return "\n".join(row)
         if are_texts and len(row) > len(self._numbers):
             columns = " and ".join(self._numbers)
@@ -125,29 +136,63 @@ def _rows_of_object(path: str, value: Any, wanted: Sequence[str], report: Report
     """The rows of a value that is a whole file: the elements of its list, or itself.
 
     Raises:
-        BrimfulError: it is an object of columns, as pandas and `datasets` write it.
+        BrimfulError: it is an object of columns, as pandas writes it, or its records lie deeper.
     """
     if not isinstance(value, dict):
         return [value]
     has_field = any(name in value for name in wanted)
-    columns = list(value.values())
-    are_columns = len(columns) > 1 and all(isinstance(column, list | dict) for column in columns)
-    if are_columns and (has_field or any(name in columns[0] for name in wanted)):
-        orient = "split" if "data" in value else "index"
-        raise BrimfulError(
-            f"{path} holds columns or an index, not a list of records; convert it: python3 -c 'import sys,"
-            f' pandas as p; p.read_json(sys.argv[1], orient="{"columns" if has_field else orient}")'
-            ' .to_json(sys.argv[2], orient="records", lines=True)\''
-            f" {shlex.quote(path)} {shlex.quote(path + '.jsonl')}"
+    if orient := _orientation_of(value, wanted, has_field=has_field):
+        what = "holds columns or an index, not a list of records (one record is read from a .jsonl)"
+        code = (
+            f'p.read_json(sys.argv[1], orient="{orient}").to_json(sys.stdout, orient="records", lines=True)'
         )
+        raise _refusal(path, what, f"pip install pandas && python3 -c 'import sys, pandas as p; {code}'")
+    if has_field:
+        return [value]
     lists = [each for each in value.values() if each and _is_list_of(each, dict | str | list)]
+    if len(lists) > 1 and len(lists) == len(value) and all(_is_list_of(each, str) for each in lists):
+        raise _refusal(path, "holds lists of texts by name, not a list of records", "jq -c '.[]'")
     if len(lists) > 1:
         lists = [each for each in lists if _is_list_of(each, dict)]
-    if has_field or not lists:
-        return [value]
+    if not lists and _holds_record(value, wanted):
+        choice = " or ".join(f"has({json.dumps(name)})" for name in wanted)
+        program = (
+            f'def records: if type != "object" or ({choice} | not) then .[]? | records else . end; records'
+        )
+        raise _refusal(path, "holds its records within other objects", f"jq -c {shlex.quote(program)}")
     if len(lists) > 1:
         report.note(f"has {len(lists)} lists of records: all of them are read")
-    return chain.from_iterable(lists)
+    return chain.from_iterable(lists) if lists else [value]
+
+
+def _orientation_of(value: dict[str, Any], wanted: Sequence[str], *, has_field: bool) -> str:
+    """How pandas wrote the table that an object is; empty if it is something else."""
+    columns = list(value.values())
+    if has_field:
+        sizes = {len(column) if isinstance(column, list | dict) else -1 for column in columns}
+        return "columns" if len(sizes) == 1 and -1 not in sizes else ""
+    names = value.get("columns") if "data" in value else None
+    if isinstance(names, list) and any(name in names for name in wanted):
+        return "split"
+    are_rows = len(columns) > 1 and _is_list_of(columns, dict)
+    return "index" if are_rows and any(name in columns[0] for name in wanted) else ""
+
+
+def _holds_record(value: Any, wanted: Sequence[str]) -> bool:
+    """Is there an object with a wanted field, however deep?"""
+    if isinstance(value, dict) and any(name in value for name in wanted):
+        return True
+    inner = value.values() if isinstance(value, dict) else value
+    return isinstance(value, dict | list) and any(_holds_record(each, wanted) for each in inner)
+
+
+def _refusal(path: str, what: str, command: str) -> BrimfulError:
+    """The error of a file that a command can convert."""
+    compression = split_suffix(path)[1]
+    source = path[: len(path) - len(compression)]
+    unpack = "unpack it, then " if compression else ""
+    names = f"{shell_quoted(source)} > {shell_quoted(source + '.jsonl')}"
+    return BrimfulError(f"{path} {what}; {unpack}convert it: {command} {names}")
 
 
 def _is_list_of(value: Any, kinds: Any) -> bool:
@@ -173,10 +218,7 @@ def _whole(path: str, text: str, report: Report) -> Any:
             report.lose(CUT_JSON, 1, _what_is_wrong(error, text))
         return None
     if text[end:].strip(_AROUND):
-        raise BrimfulError(
-            f"{path} holds several values, not one a line; convert it:"
-            f" jq -c . {shlex.quote(path)} > {shlex.quote(path + '.jsonl')}"
-        )
+        raise _refusal(path, "holds several values, not one a line", "jq -c .")
     return value
 
 

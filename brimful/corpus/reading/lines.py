@@ -35,6 +35,7 @@ _PAGE = re.compile(rb"\s*<(?:!doctype\s+html|html|\?xml)\b", re.IGNORECASE)
 _UTF8 = charset("utf-8")
 UNDECODABLE = "undecodable characters"
 BINARY = "binary file skipped (or UTF-16 without a mark: --read.encoding utf-16)"
+EMPTY = "file without a text"
 READ_AS = "read as "
 """The beginning of the issue of a file in another charset than it was said to be."""
 
@@ -93,6 +94,8 @@ def read_runs(
     dividable = boundary and found.byte_lines and not split_suffix(span.path)[1]
     if span.begin and not dividable:
         return
+    if not head and not issues:
+        issues[EMPTY] += 1
     if _is_binary(head[:HEAD], found):
         if not span.begin:
             issues[BINARY] += 1
@@ -143,7 +146,7 @@ def _is_binary(head: bytes, charset: Charset) -> bool:
     if charset.codec.startswith(("utf-16", "utf-32")):
         return False
     control = len(head) - len(head.translate(None, _CONTROL))
-    return head.startswith(b"%PDF-") or control > max(8, len(head) // 20)
+    return control > max(8, len(head) // 20)
 
 
 def _align(span: Span, boundary: Boundary) -> tuple[int, int | None]:

@@ -10,6 +10,7 @@ from brimful.corpus.reading.faults import Report
 # Words are shorter than this on average; sentences without spaces are longer.
 _LONGEST_WORDS = 10
 _SPACE = re.compile(r"\s")
+JOINED_SENTENCES = "has lists of sentences, joined by line ends"
 
 
 def joined(values: list[Any], report: Report) -> str | None:
@@ -27,9 +28,9 @@ def joined(values: list[Any], report: Report) -> str | None:
         return _joined_parts(values)
     are_words = len(values) > 2 and not any(map(_SPACE.search, values))
     if are_words and sum(map(len, values)) <= _LONGEST_WORDS * len(values):
-        report.note("lists of words, joined to texts")
+        report.note("has lists of words, joined to texts")
         return join_words(values)
-    report.note("lists of sentences, joined by line ends")
+    report.note(JOINED_SENTENCES)
     return "\n".join(values)
 
 

@@ -185,6 +185,8 @@ def test_prose_is_never_cut_by_more_than_its_tags(case: tuple[str, list[str]]) -
         "a comment is <!-- so --> written, a sign &gt; and &amp;lt; so",
         "<script>if (a < 3) { go(); }</script> and <style>p { margin: 0 }</style>",
         "&lt;b&gt; is escaped",
+        "a <s> that nothing ends, and </u></u> that end nothing",
+        "RoBERTa ends a text with </s> and a second with </s></s>.",
     ],
 )
 def test_prose_without_attributes_and_ends_stays(raw: str) -> None:
@@ -222,6 +224,11 @@ def test_prose_without_attributes_and_ends_stays(raw: str) -> None:
 )
 def test_small_fields(raw: str, text: str) -> None:
     assert text_of(raw) == text
+
+
+@pytest.mark.parametrize("name", sorted(fields._BLOCK_NAMES - fields._CELL_NAMES - {"hr", "table"}))
+def test_blocks_are_lines(name: str) -> None:
+    assert text_of(f"a<{name}>b</{name}>c") == "a\nb\nc"
 
 
 @pytest.mark.parametrize(

@@ -122,6 +122,7 @@ def test_prose_that_begins_like_something_else_is_prose(text: str, tmp_path: Pat
         ("a.csv", b"\xd0\xcf\x11\xe0" + b"x" * 99, "an Office document"),
         ("a.jsonl", b"<!doctype html>\n<html><body>404</body></html>", "an HTML page"),
         ("a.csv", b"<html><body>404</body></html>", "an HTML page"),
+        ("a.txt", b"%PDF-1.7\n" + b"x" * 99, "a PDF document: write its text, pdftotext"),
         ("a.txt", POINTER, "a pointer of Git LFS"),
         ("a.json", POINTER, "a pointer of Git LFS"),
         ("a.parquet", POINTER, "a pointer of Git LFS"),

@@ -1,5 +1,6 @@
 """JSON in its usual forms, against `json` and the writers' own conventions."""
 
+import gzip
 import json
 import random
 import re
@@ -112,10 +113,13 @@ def test_what_is_lost_is_refused_with_its_place(data: str, message: str, tmp_pat
     assert "\n" not in str(error.value)
 
 
-COMMAND = 'convert it: python3 -c \'import sys, pandas as p; p.read_json(sys.argv[1], orient="{}")'
+COMMAND = "convert it: pip install pandas && python3 -c 'import sys, pandas as p;"
+COMMAND += ' p.read_json(sys.argv[1], orient="{}")'
 REFUSED = {
     "columns": (COLUMNS, COMMAND.format("columns")),
     "index": ({str(n): row for n, row in enumerate(ROWS)}, COMMAND.format("index")),
+    "one column": ({"text": COLUMNS["text"]}, COMMAND.format("columns")),
+    "one column of numbers": ({"text": {"0": "a", "1": "b"}}, COMMAND.format("columns")),
     "split": ({"columns": ["text"], "index": [0], "data": [["a"]]}, COMMAND.format("split")),
 }
 
@@ -127,11 +131,62 @@ def test_columns_are_refused_with_their_orientation(form: str, tmp_path: Path) -
         read(tmp_path / "a.json", json.dumps(value, indent=1))
 
 
-def test_several_objects_are_refused(tmp_path: Path) -> None:
-    data = "\n".join(json.dumps(row, indent=1) for row in ROWS)
-    with pytest.raises(BrimfulError, match=r"a\.json holds several values, .* convert it: jq -c ") as error:
-        read(tmp_path / "a.json", data)
-    if shutil.which("jq"):
-        subprocess.run(["bash", "-c", str(error.value).split("convert it: ")[1]], check=True)
-        made = (tmp_path / "a.json.jsonl").read_text(encoding="utf-8")
-        assert read(tmp_path / "b.jsonl", made)[0] == COLUMNS["text"]
+def converted(path: Path, message: str) -> list[str]:
+    """The texts of what the command in a refusal makes of a file."""
+    if not shutil.which("jq"):
+        pytest.skip("no jq")
+    subprocess.run(["bash", "-c", message.split("convert it: ")[1]], check=True)
+    made = Path(f"{path}.jsonl").read_text(encoding="utf-8")
+    return read(path.with_name("made.jsonl"), made)[0]
+
+
+@pytest.mark.parametrize(
+    ("data", "message", "texts"),
+    [
+        ("\n".join(json.dumps(row, indent=1) for row in ROWS), "holds several values", COLUMNS["text"]),
+        (
+            json.dumps({"about": "x", "chats": {"list": [{"messages": ROWS[:2]}, {"messages": ROWS[2:]}]}}),
+            "holds its records within other objects",
+            COLUMNS["text"],
+        ),
+        ('{"data": {"a": {"text": ["One."]}}}', "holds its records within other objects", ["One."]),
+        (
+            '{"doc1": ["One.", "Two."], "doc2": ["Three."]}',
+            "lists of texts by name",
+            ["One.\nTwo.", "Three."],
+        ),
+        ('[[["One.", "Two."], ["Three."]], [["Four."]]]', "of paragraphs", ["One.\nTwo.\nThree.", "Four."]),
+    ],
+)
+def test_deeper_forms_are_refused_with_what_converts_them(
+    data: str, message: str, texts: list[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "it's a.json"
+    with pytest.raises(BrimfulError, match=message) as error:
+        read(path, data)
+    assert converted(path, str(error.value)) == texts
+
+
+def test_a_packed_file_is_unpacked_before_it_is_converted(tmp_path: Path) -> None:
+    path = tmp_path / "a.json.gz"
+    path.write_bytes(gzip.compress(b'{"data": {"items": [{"text": "a"}]}}'))
+    with pytest.raises(
+        BrimfulError, match=r"unpack it, then convert it: jq .* \S+/a\.json > \S+/a\.json\.jsonl$"
+    ):
+        list(read_documents(Span(path=str(path)), ReadConfig(), Counter()))
+
+
+@pytest.mark.parametrize(
+    ("data", "texts"),
+    [
+        ({"labels": ["text", "n"], "records": ROWS}, COLUMNS["text"]),
+        ({"text": ["One.", "Two."], "tags": ["x"]}, ["One.\nTwo."]),
+    ],
+)
+def test_lists_of_other_lengths_are_no_columns(data: dict, texts: list[str], tmp_path: Path) -> None:
+    assert read(tmp_path / "a.json", json.dumps(data))[0] == texts
+
+
+def test_settings_are_passed_over_with_the_names_in_them(tmp_path: Path) -> None:
+    issues = read(tmp_path / "a.json", '{"name": "x", "depth": {"size": 3}}')[1]
+    assert "one object without a field 'text': known: depth, name" in issues

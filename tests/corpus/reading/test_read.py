@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from brimful.base.errors import BrimfulError
 from brimful.corpus.reading.inputs import Input, Span
-from brimful.corpus.reading.lines import BINARY
+from brimful.corpus.reading.lines import BINARY, EMPTY
 from brimful.corpus.reading.read import ReadConfig, read_documents
 from brimful.corpus.reading.spans import divide
 
@@ -66,7 +66,7 @@ def test_every_end_of_unicode_ends_a_line_of_text(encoding: str, lines: list[tup
     with tempfile.TemporaryDirectory() as folder:
         documents, issues = read(write(Path(folder, "a.txt"), data), encoding=encoding, split="line")
     assert [line for _, line in documents] == expected
-    assert not issues
+    assert issues == ({} if data else {EMPTY: 1})
 
 
 def test_an_empty_line_ends_a_paragraph(tmp_path: Path) -> None:
@@ -178,9 +178,7 @@ def test_cut_and_damaged_archives_keep_what_was_readable(tmp_path: Path, suffix:
     assert (documents, issues) == ([], {"archive damaged, its rest lost": 1})
 
 
-@pytest.mark.parametrize(
-    "data", [bytes(range(256)) * 40, b"%PDF-1.7\n" + b"x" * 100, b"\x7fELF" + bytes(100)]
-)
+@pytest.mark.parametrize("data", [bytes(range(256)) * 40, b"\x7fELF" + bytes(100)])
 def test_binary_files_are_skipped(tmp_path: Path, data: bytes) -> None:
     assert read(write(tmp_path / "a.txt", data)) == ([], {BINARY: 1})
 
@@ -200,7 +198,8 @@ def test_huge_lines_and_pages_come_in_pieces(tmp_path: Path) -> None:
 def test_unreadable_and_empty_files(tmp_path: Path) -> None:
     assert read(tmp_path / "absent.txt") == ([], {"cannot be read (No such file or directory)": 1})
     for name in ("a.txt", "a.html", "a.csv", "a.tsv", "a.jsonl", "a.arrow"):
-        assert read(write(tmp_path / name, b"")) == ([], Counter())
+        issues = Counter() if name == "a.arrow" else Counter({EMPTY: 1})
+        assert read(write(tmp_path / name, b"")) == ([], issues)
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.txt.gz", "a.html", "a.jsonl", "a.csv"])
@@ -518,5 +517,5 @@ def test_garbage_after_an_archive(tmp_path: Path, suffix: str, garbage: bytes) -
 def test_empty_archives(tmp_path: Path, suffix: str) -> None:
     assert read(write(tmp_path / f"a.txt.{suffix}", b"")) == ([], {"archive cut short": 1})
     empty = gzip.compress(b"") if suffix == "gz" else zstandard.ZstdCompressor().compress(b"")
-    assert read(write(tmp_path / f"a.txt.{suffix}", empty)) == ([], Counter())
+    assert read(write(tmp_path / f"a.txt.{suffix}", empty)) == ([], {EMPTY: 1})
     assert read(write(tmp_path / f"a.txt.{suffix}", bytes(99)))[1] == {"archive damaged, its rest lost": 1}
