@@ -1,9 +1,11 @@
 """Files of text as users have them: lines as `prepare` reads them, and one line of what is wrong."""
 
+import re
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from glob import has_magic
+from glob import escape, has_magic
 from pathlib import Path
 
 from brimful.base.console import counted, visible, warn
@@ -15,6 +17,11 @@ from brimful.corpus.reading.lines import BINARY, READ_AS, UNDECODABLE, UNICODE_E
 _SHOWN = 5
 _RUN = 1 << 16
 _ENDLESS = 1 << 62
+_NO_TABLES = (".md", ".html", ".htm")
+"""Suffixes of files that stand beside tables, such as README.md."""
+_PARTS = {"train": "--train", "dev": "--dev", "val": "--dev", "test": "--test"}
+_PART = re.compile(r"(train|dev|val|test)(?:ing|elopment|id|idation)?(?![a-z])")
+"""The beginning of the name of a file or folder that is a part of a data set."""
 
 
 def text_lines(path: Path, *, newline: str | None = None) -> Iterator[str]:
@@ -56,17 +63,50 @@ def text_lines(path: Path, *, newline: str | None = None) -> Iterator[str]:
 
 def files_of_table(path: Path | str) -> list[Path]:
     """The files that are read as one table: one, those of a folder, or those that a pattern matches, by name.
+    A warning counts the files of a folder that are left out.
 
     Raises:
-        BrimfulError: no file matches.
+        BrimfulError: no file matches, or a folder holds several parts of a data set.
     """
     path = Path(path)
     if not path.is_dir() and (path.exists() or not has_magic(str(path))):
         return [path]
-    files = [Path(file) for file in files_of(str(path), Counter())]
+    left_out: Counter[str] = Counter()
+    files: list[Path] = []
+    for file in map(Path, files_of(str(path), left_out)):
+        suffix = split_suffix(str(file))[0]
+        if path.is_dir() and suffix in _NO_TABLES:
+            left_out[suffix] += 1
+        else:
+            files.append(file)
+    suffixes = ", ".join(f"{visible(suffix)} {number:,}" for suffix, number in left_out.most_common())
+    others = f"left out: {suffixes}; a pattern in quotes names files of any suffix" if left_out else "empty"
     if not files:
-        raise BrimfulError(f"{path} is a folder without tables")
+        raise BrimfulError(f"{path} is a folder without tables ({others})")
+    if path.is_dir():
+        _refuse_parts(path, files)
+    if left_out:
+        warn(f"{path}: {counted(left_out.total(), 'file')} {others}, such as {_pattern(path, '*.csv')}")
     return files
+
+
+def _pattern(folder: Path, name: str) -> str:
+    return shlex.quote(f"{escape(str(folder))}/{name}")
+
+
+def _refuse_parts(folder: Path, files: Sequence[Path]) -> None:
+    """Refuse a folder that holds train and test, say: one table would join them."""
+    patterns: dict[str, str] = {}
+    for file in files:
+        place = folder
+        for name in file.relative_to(folder).parts:
+            if part := _PART.match(name.lower()):
+                patterns.setdefault(_PARTS[part[1]], _pattern(place, f"{name[: part.end()]}*"))
+                break
+            place = place / name
+    if len(patterns) > 1:
+        options = " ".join(f"{option} {patterns[option]}" for option in sorted(patterns, reverse=True))
+        raise BrimfulError(f"{folder} holds several parts of a data set: {options} reads each by itself")
 
 
 def suffix_of(path: Path) -> str:

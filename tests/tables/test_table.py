@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+import re
 import tempfile
 from functools import partial
 from pathlib import Path
@@ -21,6 +22,7 @@ from brimful.tables.question_files import read_questions
 from brimful.tables.table import Table
 from brimful.tables.table_files import read_file, read_table, read_texts
 from brimful.tables.tagged_files import read_tagged
+from brimful.tables.text_files import files_of_table
 from brimful.tasks.classification import Classification, label_names
 from brimful.tasks.encoded import encode
 from brimful.tasks.registry import find_task
@@ -418,6 +420,46 @@ def test_several_files_are_one_table(tmp_path: Path) -> None:
         read_file(classification, tmp_path / "test-*.tsv", labelled=True)
 
 
+def test_a_folder_says_what_it_leaves_out(tmp_path: Path) -> None:
+    with pytest.raises(BrimfulError, match=r"is a folder without tables \(empty\)"):
+        files_of_table(tmp_path)
+    for name in ("a.conll", "README.md"):
+        write(tmp_path / name, "a\tO\n")
+    left_out = r"left out: \.md 1, \.conll 1; a pattern in quotes names files of any suffix"
+    with pytest.raises(BrimfulError, match=rf"is a folder without tables \({left_out}"):
+        files_of_table(tmp_path)
+    table = write(tmp_path / "b.CSV", "text,label\na,x\n")
+    with recorded_warnings() as said:
+        assert files_of_table(tmp_path) == [table]
+        assert files_of_table(tmp_path / "*.conll") == [tmp_path / "a.conll"]
+    assert [bool(re.search(rf"2 files {left_out}", line)) for line in said] == [True]
+
+
+@pytest.mark.parametrize(
+    ("names", "patterns"),
+    [
+        (["train.csv", "test.csv", "dev.csv"], "--train {0}/train* --test {0}/test* --dev {0}/dev*"),
+        (["data/train-00000-of-00001.parquet", "data/validation-00000-of-00001.parquet"],
+         "--train {0}/data/train* --dev {0}/data/validation*"),
+        (["test/data-00000-of-00001.arrow", "train/data-00000-of-00001.arrow"],
+         "--train {0}/train* --test {0}/test*"),
+        (["train-0.csv", "train-1.csv", "values.csv", "tests.csv"], None),
+    ],
+)  # fmt: skip
+def test_a_folder_of_parts_is_no_table(names: list[str], patterns: str | None, tmp_path: Path) -> None:
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        write(tmp_path / name, "")
+    if patterns is None:
+        assert len(files_of_table(tmp_path)) == len(names)
+        return
+    with pytest.raises(BrimfulError) as error:
+        files_of_table(tmp_path)
+    assert f"{patterns.format(tmp_path)} reads each by itself" in str(error.value).replace("'", "")
+    for pattern in re.findall(r"'(.*?)'", str(error.value)):
+        assert len(files_of_table(pattern)) == 1
+
+
 def test_empty_texts_are_counted(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     table = read_table(write(tmp_path / "a.tsv", "text\tlabel\na\t1\n\t0\nb\t1\n \t0\n"), labelled=True)
     assert table.texts == ["a", "", "b", " "]
@@ -431,6 +473,10 @@ def test_lines_are_those_of_the_file(tmp_path: Path) -> None:
         table.take([1]).numbers()
     with pytest.raises(BrimfulError, match="the label '1_000' is not a finite number"):
         Table(Path("a.csv"), ["a"], None, ["1_000"]).numbers()
+    with pytest.raises(BrimfulError, match=r"row 2: the label 'x' is not a finite number$"):
+        Table(Path("a.csv"), ["a", "b"], None, ["1,5", "x"]).numbers()
+    with pytest.raises(BrimfulError, match=r"row 2: the label '2,5' .*: write decimals with a point"):
+        Table(Path("a.csv"), ["a", "b"], None, ["3.5", "2,5"]).numbers()
 
 
 def test_parquet(tmp_path: Path) -> None:

@@ -91,7 +91,11 @@ def many_texts_of(path: str, encoding: str) -> ManyTexts | None:
     """
     if format_of(path) != "text":
         return None
-    return find_many_texts(split_suffix(path)[0], _read_text(*_read_head(path), encoding)[0])
+    return _many_texts(path, _read_text(*_read_head(path), encoding)[0])
+
+
+def _many_texts(path: str, text: str) -> ManyTexts | None:
+    return None if begins_a_page(text) else find_many_texts(split_suffix(path)[0], text)
 
 
 @lru_cache(maxsize=4096)
@@ -202,7 +206,7 @@ def _json_form(text: str, lines: list[str], named: str, wanted: tuple[str, ...],
 def _text_form(path: str, text: str, lines: list[str], wanted: tuple[str, ...]) -> tuple[str, str]:
     """A .txt file is prose, unless it holds many texts or a table. A table without a header is read where
     columns are wanted by number."""
-    if many_texts := find_many_texts(split_suffix(path)[0], text):
+    if many_texts := _many_texts(path, text):
         return "text", many_texts.refuse([path])
     for kind, delimiter in (("tsv", "\t"), ("csv", ",")):
         header = [name.strip('"\ufeff ') for name in lines[0].split(delimiter)] if lines else []
