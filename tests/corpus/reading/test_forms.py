@@ -182,7 +182,7 @@ def test_what_is_left_out_is_said_by_suffix(tmp_path: Path) -> None:
     assert found == ["a.txt", "b.md", "c.ndjson"]
     assert warnings == [
         "4 files of other kinds were left out (.log 2, no suffix 1, .tex.gz 1); a file that is given by name"
-        " is read as text"
+        " is read as text, or refused with its converter"
     ]
 
 
