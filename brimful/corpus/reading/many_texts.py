@@ -30,8 +30,12 @@ class ManyTexts:
     suffixes: tuple[str, ...]
     shows: Callable[[str], object]
 
-    def refuse(self, paths: Sequence[str]) -> str:
-        """What to say of files of the form, and the command to convert them all."""
+    def refuse(self, paths: Sequence[str], encoding: str) -> str:
+        """What to say of the first of files of the form, and the command to convert them all.
+
+        Args:
+            encoding: that the user named for them.
+        """
         source, out = paths[0], f"{paths[0]}.jsonl"
         what, place = f"is {self.what}", "it and give the result in its place"
         if len(paths) > 1:
@@ -39,9 +43,10 @@ class ManyTexts:
             out = f"{source}-texts.jsonl"
             what = f"and {counted(len(paths) - 1, 'other file')} are each {self.what}"
             place = "them and give the result in their place"
-        converter = f"python -m brimful.corpus.converters {self.kind}"
+        option = f" --encoding {encoding}" if encoding != "utf-8" else ""
+        converter = f"python -m brimful.corpus.converters {self.kind}{option}"
         command = f"{converter} {shlex.quote(source)} > {shlex.quote(out)}"
-        return f"{paths[0]} {what}, not one text; convert {place}: {command}"
+        return f"{what}, not one text; convert {place}: {command}"
 
 
 _WARC = re.compile(r"WARC/\d\.\d\n(?:[\w-]+:.*\n)*WARC-Type:")

@@ -166,8 +166,10 @@ def test_a_file_is_refused_and_converted(
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     with pytest.raises(BrimfulError) as error:
         texts_of(path)
-    command = f"python -m brimful.corpus.converters {kind} {path} > {path}.jsonl"
-    assert str(error.value).endswith(f"not one text; convert it and give the result in its place: {command}")
+    what = re.escape(
+        f"convert it and give the result in its place: python -m brimful.corpus.converters {kind}"
+    )
+    assert re.fullmatch(f"{path} is [^/]*, not one text; {what} {path} > {path}.jsonl", str(error.value))
     assert [*convert(kind, [str(path)])] == texts
     packed = tmp_path / f"{name}.gz"
     packed.write_bytes(gzip.compress(path.read_bytes()))
@@ -175,6 +177,17 @@ def test_a_file_is_refused_and_converted(
     if name.endswith(".txt"):
         with pytest.raises(BrimfulError, match="convert it"):
             is_text(path, ["text"])
+
+
+def test_the_command_names_the_encoding(tmp_path: Path) -> None:
+    path = tmp_path / "a.srt"
+    path.write_bytes("1\n00:00:01,000 --> 00:00:03,500\nHello\n".encode("utf-16-le"))
+    with pytest.raises(BrimfulError, match="converters subtitles --encoding utf-16 "):
+        texts_of(path, encoding="utf-16")
+    assert [*convert("subtitles", [str(path)], "utf-16")] == ["Hello"]
+    with recorded_warnings() as warnings:
+        assert not [*convert("subtitles", [str(path)])]
+    assert "a.srt: binary file skipped" in warnings[0]
 
 
 def test_one_command_converts_all_files_of_a_form(tmp_path: Path) -> None:
