@@ -179,7 +179,7 @@ def _holds_records(text: str, *, is_whole: bool) -> bool:
         except json.JSONDecodeError as error:
             is_cut = error.msg.startswith("Unterminated") or error.pos >= len(text) - len("\\uFFFF")
             return is_cut and not is_whole and text.startswith(("{", "["))
-        except RecursionError:
+        except (ValueError, RecursionError):  # too deep, or a number of thousands of digits
             return False
         if not _is_record(value):
             return False
