@@ -100,6 +100,7 @@ def test_csv_and_jsonl_round_trip(tmp_path_factory: pytest.TempPathFactory, rows
         ("a.tsv", "text\tlabel\na\t1\nb\n", "line 3 has 1 field, the header 2"),
         ("a.csv", "text,label\na,1\nb,2,3\n", "line 3 has 3 fields, the header 2"),
         ("a.csv", 'text,label\na,1\n"b,0\nc,1\nd,0\n', "quotes that may be text, such as '\"b,0"),
+        ("a.csv", 'text,label\n"a,1\nb 5",0\n', "quotes that may be text, such as 'a,1"),
         ("a.csv", 'text,label\n"a",1\n"b" c,0\n', "line 3 has text behind a closing quote"),
         ("a.csv", 'text,label\na,1\n"b,0\nc,1\n"d",0\n', "line 3 has a quote that is never closed"),
         ("a.jsonl", '{"text": ["a", "b"], "label": 1}\n', "line 1: 'text' is ['a', 'b'], not a text"),
@@ -372,6 +373,7 @@ def test_texts(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
         ("a.csv", '"text";"label"\n"a";1\n'),
         ("a.tsv", "text|label\na|1\n"),
         ("a.csv", "sep=;\ntext;label\na;1\n"),
+        ("a.csv", 'text, label\n"a", "1"\n'),
     ],
 )
 def test_another_delimiter_is_read(name: str, data: str, tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ class Dialect:
         skipped: lines before the header, or before the rows if there is none.
         has_header: whether the first row names the columns; otherwise they are numbered from 1.
         is_open: whether quotes are text only because no field of the sample begins with one.
-        skips_blanks: whether blanks before a quote are no text, as an option for quotes says.
+        skips_blanks: whether blanks before a field are no text: all quotes behind a delimiter have some.
     """
 
     delimiter: str
@@ -124,7 +124,8 @@ def find_dialect(
         skipped=skipped,
         has_header=has_header,
         is_open=is_open,
-        skips_blanks=bool(quote and options.quote) and any(f"{delimiter} {quote}" in line for line in rows),
+        skips_blanks=reading.stray.startswith(" ")
+        and not any(f"{delimiter}{quote}" in line for line in rows),
     )
 
 
@@ -151,6 +152,9 @@ class _Reading:
         needs: whether the quotes say more than their text would: a field of the header has some, a quote in a
             field is doubled, or a field holds what would divide it and the rows are even with it alone.
         stray: the first field that begins with a quote and goes on after the next; empty if there is none.
+        doubtful: a field in quotes that holds a delimiter and a line end, where the lines are even without
+            quotes and no other field needs them: `"Best ever,good` and a later `small 5",bad` are two rows or
+            one.
     """
 
     header: list[str]
@@ -158,6 +162,7 @@ class _Reading:
     quoted: str = ""
     needs: bool = False
     stray: str = ""
+    doubtful: str = ""
 
     @property
     def is_even(self) -> bool:
@@ -218,13 +223,14 @@ class _Sample:
                 f" (utf-8 is its encoding): {_CONVERTER.format(ord(delimiter))} < {shell_quoted(self.path)} >"
                 f" {shell_quoted(f'{self.path}.csv')}"
             )
-        if form == "csv" and reading.quoted:
+        if form == "csv" and reading.quoted and not reading.doubtful:
             return '"', False
         # Who writes a .tsv with quotes quotes what needs it, or the names of the columns too.
         if form == "tsv" and reading.needs != bool(reading.stray):
             return ('"', False) if reading.needs else ("", False)
+        example = reading.doubtful or reading.stray or reading.quoted
         raise BrimfulError(
-            f"{self.path} has quotes that may be text, such as {reading.stray or reading.quoted!r:.60}:"
+            f"{self.path} has quotes that may be text, such as {example!r:.60}:"
             " --read.quote none keeps them, --read.quote '\"' reads what they enclose"
         )
 
@@ -266,7 +272,7 @@ class _Sample:
         if not quote or not any(quote in line for line in self.lines):
             return _Reading(self.lines[0].split(delimiter), plain_widths)
         header, widths = list[str](), list[int]()
-        quoted, stray, needs, holds_marks = "", "", False, False
+        quoted, stray, doubtful, needs, holds_marks = "", "", "", False, False
         fields: list[str] = []
         for match in _field(delimiter, quote).finditer("\n".join(self.lines)):
             body, cut, bare, end = match.groups()
@@ -278,6 +284,7 @@ class _Sample:
                 quoted = quoted or f"{quote}{body}{quote}"
                 needs = needs or quote * 2 in body or not widths
                 holds_marks = holds_marks or delimiter in body or "\n" in body
+                doubtful = doubtful or body * (delimiter in body and "\n" in body)
             elif bare.lstrip(" ").startswith(quote):
                 stray = stray or bare
             fields.append(bare if body is None else body.replace(quote * 2, quote))
@@ -288,7 +295,9 @@ class _Sample:
                 if not end:
                     break
         needs = needs or (holds_marks and len(set(plain_widths)) > 1)
-        return _Reading(header or fields, widths or [len(fields)], quoted, needs, stray)
+        return _Reading(
+            header or fields, widths or [len(fields)], quoted, needs, stray, "" if needs else doubtful
+        )
 
 
 def _field(delimiter: str, quote: str) -> re.Pattern[str]:
