@@ -159,11 +159,6 @@ class _Reading:
     needs: bool = False
     stray: str = ""
 
-    @property
-    def is_even(self) -> bool:
-        """Whether all rows have as many fields."""
-        return len(set(self.widths)) == 1
-
 
 @dataclass(frozen=True)
 class _Sample:
@@ -189,7 +184,7 @@ class _Sample:
             return _ONE_COLUMN
         readings = {mark: self.read(mark, quote) for mark in marks}
         fitting = [mark for mark in marks if self._has_columns(readings[mark].header)]
-        even = [mark for mark in fitting or marks if readings[mark].is_even]
+        even = [mark for mark in fitting or marks if len({*readings[mark].widths}) == 1]
         chosen = even or fitting or marks
         if len(chosen) > 1 and fitting:
             shown = " or ".join(repr(mark) for mark in chosen)
