@@ -180,13 +180,23 @@ def test_other_encodings_are_read(
     assert said.count(f"{written}: read as {shown}, as its bytes say") == (not is_marked)
 
 
-@pytest.mark.parametrize("encoding", ["gb18030", "latin-1"])
-def test_few_bytes_of_other_encodings_are_refused(encoding: str, tmp_path: Path) -> None:
-    path = write(tmp_path / "a.txt", f"a\n\n{'很' if encoding == 'gb18030' else 'é'}\na\n".encode(encoding))
-    with pytest.raises(
-        BrimfulError, match=r"a.txt is not UTF-8 in 1 line \(3\): convert it from the encoding"
-    ):
+@pytest.mark.parametrize("text", ["“wow” it’s", "café £5", "x’" * 40_000])
+def test_single_bytes_of_windows_1252_are_read(text: str, tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", f'text,label\nplain,x\n"{text}",y\n'.encode("cp1252"))
+    with recorded_warnings() as said:
+        assert read_table(path, labelled=True).texts == ["plain", text]
+    assert [line for line in said if "a.csv: read as windows-1252" in line] == said != []
+
+
+@pytest.mark.parametrize("data", ["很".encode("gb18030"), "créé".encode("cp1252"), b"a\x81b"])
+def test_few_bytes_of_other_encodings_are_refused(data: bytes, tmp_path: Path) -> None:
+    path = write(tmp_path / "a.txt", b"a\n\n%b\na\n" % data)
+    remedy = r"iconv -f WINDOWS-1252 -t UTF-8 \((.*)\) or iconv -f GB18030 -t UTF-8 \((.*)\)$"
+    with pytest.raises(BrimfulError, match=rf"a.txt is not UTF-8 in 1 line \(3\): .*{remedy}") as error:
         read_texts(path)
+    shown = re.search(remedy, str(error.value))
+    assert shown
+    assert shown.groups() == (repr(data.decode("cp1252", "replace")), repr(data.decode("gb18030", "replace")))
 
 
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
