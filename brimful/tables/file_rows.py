@@ -15,7 +15,7 @@ from brimful.corpus.reading.forms import form_of
 from brimful.corpus.reading.json_records import Named, json_line, json_records
 from brimful.corpus.reading.tables import rows_of_columns
 from brimful.tables.layouts import FileLayout
-from brimful.tables.text_files import text_lines
+from brimful.tables.text_files import suffix_of, text_lines
 
 FORMATS = (".tsv", ".csv", ".jsonl", ".parquet")
 """The formats of tables that are written; `.json`, `.ndjson` and `.arrow` are read, too."""
@@ -60,7 +60,7 @@ def _form(path: Path, wanted: Sequence[str], layout: FileLayout) -> str:
 
 def is_text(path: Path, wanted: Sequence[str]) -> bool:
     """Whether a file has a text a line: it is named .txt, and its content is no table with such a column."""
-    return path.suffix.lower() in (".txt", ".md") and form_of(str(path), wanted) == "text"
+    return suffix_of(path) == ".txt" and form_of(str(path), wanted) == "text"
 
 
 def _rows(path: Path, form: str, wanted: Sequence[str], layout: FileLayout, *, every: bool) -> NumberedRows:

@@ -118,6 +118,15 @@ def _spans(row: Mapping[str, Any], label: str, where: str) -> list[GivenSpan]:
     return spans
 
 
+def key_of_spans(row: Mapping[str, Any]) -> str:
+    """The first key under which there are spans as Label Studio writes them; empty if there is none."""
+    for key, value in row.items():
+        spans = value if isinstance(value, list) else []
+        if any(isinstance(span, dict) and "start" in span and "labels" in span for span in spans):
+            return key
+    return ""
+
+
 def _span(value: Any, where: str) -> list[GivenSpan]:
     """A span; several where it has several labels."""
     start: Any = None

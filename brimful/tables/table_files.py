@@ -11,7 +11,7 @@ import numpy as np
 
 from brimful.base.console import counted, recorded_warnings, warn
 from brimful.base.errors import BrimfulError, nearest
-from brimful.tables.annotations import plain_rows
+from brimful.tables.annotations import layout_of_files, plain_rows
 from brimful.tables.file_rows import PLACES, NumberedRows, is_text, open_rows
 from brimful.tables.layouts import OWN_LAYOUT, FileLayout
 from brimful.tables.table import Table, Take, everything
@@ -48,6 +48,7 @@ def read_file(
     """
     files = files_of_table(path)
     if len(files) > 1:
+        layout = layout_of_files(files, layout) if labelled else layout
         tables = [read_file(task, file, labelled=labelled, layout=layout, take=take) for file in files]
         return _joined(tables, Path(path))
     path = files[0]
@@ -121,7 +122,7 @@ def read_table(
     columns = layout.columns
     form, rows = open_rows(path, [columns.text, *([columns.label] * labelled), columns.text_b], layout)
     place = PLACES.get(form, "line")
-    rows = plain_rows(rows, path, place, columns, labelled=labelled)
+    rows = plain_rows(rows, path, place, layout, labelled=labelled)
     rows = _with_warning(rows, path, columns.text, place)
     with readable(path):
         found = list(take(_checked(rows, path, place, layout, labelled=labelled, lists=lists)))
@@ -254,13 +255,18 @@ def read_texts(path: Path | str, layout: FileLayout = OWN_LAYOUT, take: Take = e
 
 
 def _lines(path: Path) -> Iterator[str]:
-    number, empty = 0, list[int]()
+    number, divided, empty = 0, 0, list[int]()
     for number, line in enumerate(text_lines(path, newline="\n"), 1):
         text = line.strip()
+        divided += "\t" in text
         if not text:
             empty.append(number)
         yield text
     if len(empty) == number:
         raise BrimfulError(f"{path} holds no text; expected one text a line")
+    if divided == number - len(empty) > 2:
+        raise BrimfulError(
+            f"{path} has columns between tabs: read them by number (--columns.text 1 --columns.label 2)"
+        )
     if empty:
         warn(f"{_counted_lines(path, empty, 'line')} have an empty text")

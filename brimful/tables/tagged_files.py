@@ -14,7 +14,7 @@ from brimful.tables.file_rows import PLACES, NumberedRows, open_rows
 from brimful.tables.layouts import OWN_LAYOUT, FileLayout
 from brimful.tables.offsets import Place, place_spans, quoted
 from brimful.tables.schemes import OUTSIDE, Tag, is_tag, read_tags, spans_of
-from brimful.tables.span_rows import SpanRecord, read_record
+from brimful.tables.span_rows import SpanRecord, key_of_spans, read_record
 from brimful.tables.table import LabelledSpan, Table, Take, everything
 from brimful.tables.text_files import readable, suffix_of, text_lines
 
@@ -108,9 +108,15 @@ def _rows(
 def _records_of_json(
     path: Path, rows: NumberedRows, place: str, labelled: bool, layout: FileLayout
 ) -> _Records:
-    for number, row in plain_rows(rows, path, place, layout.columns, labelled=labelled, spans=True):
+    is_labelled, other_key = False, ""
+    for number, row in plain_rows(rows, path, place, layout, labelled=labelled, spans=True):
         where = f"{path}, {place} {number}"
-        yield number, read_record(row, where, columns=layout.columns, labelled=labelled)
+        record = read_record(row, where, columns=layout.columns, labelled=labelled)
+        is_labelled = is_labelled or bool(record.spans)
+        other_key = other_key or key_of_spans(row)
+        yield number, record
+    if labelled and other_key and not is_labelled:
+        raise BrimfulError(f"{path} has its spans under another key: --columns.label {other_key} names it")
 
 
 def _records_of_lines(path: Path) -> _Records:

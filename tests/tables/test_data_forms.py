@@ -14,9 +14,11 @@ from brimful.base.console import recorded_warnings
 from brimful.base.errors import BrimfulError
 from brimful.tables.layouts import OWN_LAYOUT, Columns, FileLayout
 from brimful.tables.table import Table
-from brimful.tables.table_files import read_table
+from brimful.tables.table_files import read_file, read_table
 from brimful.tables.tagged_files import read_tagged
 from brimful.tasks.multi_label import MultiLabel
+from brimful.tasks.registry import find_task
+from brimful.tasks.task_files import TaskFiles
 
 FORMS = Path(__file__).parent.parent / "data_forms"
 TEXTS = [
@@ -131,6 +133,35 @@ def test_classes(name: str, label: str, warning: str):
     assert several.labels == [["good"], ["bad"]]
     texts = read_table(FORMS / name, labelled=False).texts
     assert list(texts)[:2] == [REVIEWS[0], REVIEWS[1]]
+
+
+def test_files_of_prodigy_say_together_what_answers_are(tmp_path: Path):
+    answers = {"a": ("accept", "reject"), "b": ("accept", "accept")}
+
+    def labels_of_files(*labels: str) -> list[str]:
+        for (name, given), label in zip(answers.items(), labels, strict=True):
+            rows = [{"text": label, "label": label, "answer": answer} for answer in given]
+            (tmp_path / f"{name}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+        with recorded_warnings():
+            table = read_file(find_task("classification"), tmp_path / "*.jsonl", labelled=True)
+            kept = TaskFiles(find_task("classification")).read(tmp_path / "*.jsonl")
+        assert table.labels == [*kept.labels]
+        return table.labels
+
+    assert labels_of_files("good", "bad") == ["good", "bad", "bad"]
+    assert labels_of_files("good", "good") == ["accept", "reject", "accept", "accept"]
+
+
+def test_spans_under_another_key_are_refused(tmp_path: Path):
+    records = json.loads((FORMS / "spans-label-studio-min.json").read_text("utf-8"))
+    for record in records:
+        record["ner"] = record.pop("label", [])
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps(records), encoding="utf-8")
+    for label in ("label", "nre"):
+        with pytest.raises(BrimfulError, match=r"has its spans under another key: --columns\.label ner"):
+            read_tagged(path, labelled=True, layout=columns(label=label))
+    assert texts_of_spans(read_tagged(path, labelled=True, layout=columns(label="ner"))) == SPANS
 
 
 @pytest.mark.parametrize("form", ["parquet", "arrow"])
