@@ -78,6 +78,8 @@ def test_lexicons() -> None:
 
 SPACY = json.dumps([[SENTENCES[0], {"entities": [[0, 9, "PER"], [29, 33, "LOC"]]}]])
 BRAT = "T1\tPER 0 9\tAnna Berg\nR1\tin Arg1:T1 Arg2:T2\nT2\tLOC 29 33\tOslo\n"
+WINDOWS = "A\r\nBerg joined\r\nin Oslo."
+BRAT_IN_PARTS = "T1\tPER 0 7\tA  Berg\nT2\tTIME 3 7;16 18\tBerg in\nT3\tLOC 19 23\tOslo\n"
 ASTRAY = json.dumps(
     {
         "text": SENTENCES[0],
@@ -87,33 +89,55 @@ ASTRAY = json.dumps(
         ],
     }
 )
+MINIMAL = json.dumps(
+    [{"text": SENTENCES[0], "label": [{"start": 9, "end": 18, "labels": ["PER"], "text": "Anna Berg"}]}]
+)
+TASKS = json.dumps(
+    [
+        {
+            "data": {"text": SENTENCES[0]},
+            "annotations": [
+                {"result": [{"value": {"start": 5, "end": 9, "labels": ["LOC"], "text": "Oslo"}}]}
+            ],
+        }
+    ]
+)
 WEBANNO = """#FORMAT=WebAnno TSV 3.3
 #T_SP=custom.Entity|identifier|value
+#T_SP=custom.Pos|PosValue
 
 
 #Text=Anna Berg joined
-1-1\t0-4\tAnna\t*[1]\tPER[1]\t
-1-2\t5-9\tBerg\t*[1]\tPER[1]\t
-1-3\t10-16\tjoined\t_\t_\t
+1-1\t0-4\tAnna\t*[1]\tPER[1]\tNP\t
+1-1.1\t0-2\tAn\t_\t_\tX\t
+1-2\t5-9\tBerg\t*[1]\tPER[1]\tNP\t
+1-3\t10-16\tjoined\t_\t_\tV\t
 
 #Text=Oslo
-2-1\t17-21\tOslo\t*\tLOC\t
+2-1\t17-21\tOslo\t*\tLOC\tNP\t
 """
 
 
 def run_program(name: str, files: dict[str, str], out: Path) -> None:
     """What a program of the page prints about the first of the files."""
     for file, content in files.items():
-        (out.parent / file).write_text(content, encoding="utf-8")
+        (out.parent / file).write_text(content, encoding="utf-8", newline="")
     command = [sys.executable, "-c", dict(PROGRAM.findall(PAGE))[name], next(iter(files))]
     printed = subprocess.run(command, cwd=out.parent, check=True, capture_output=True, text=True).stdout
     out.write_text(printed, encoding="utf-8")
 
 
-def test_the_program_for_labels(tmp_path: Path) -> None:
-    content = 'text,label\n"Warm, and quiet","room, noise"\nPaid twice,bill\n'
-    run_program("Labels with another separator", {"in.csv": content}, tmp_path / "out.csv")
-    table = MultiLabel.read(tmp_path / "out.csv", labelled=True)
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("in.csv", '\ufefftext,label\n"Warm, and quiet","room, noise"\nPaid twice,bill\n'),
+        ("in.tsv", "text\tlabel\nWarm, and quiet\troom#noise\nPaid twice\tbill\n"),
+        ("in.jsonl", '{"text": "Warm", "label": "room、noise"}\n{"text": "Paid twice", "label": ["bill"]}\n'),
+    ],
+)
+def test_the_program_for_labels(name: str, content: str, tmp_path: Path) -> None:
+    run_program("Labels with another separator", {name: content}, tmp_path / "out.jsonl")
+    table = MultiLabel.read(tmp_path / "out.jsonl", labelled=True)
     assert table.labels == [["room", "noise"], ["bill"]]
 
 
@@ -122,7 +146,15 @@ def test_the_program_for_labels(tmp_path: Path) -> None:
     [
         ("Spans of spaCy", {"in.json": SPACY}, "out.jsonl", [["Anna Berg", "Oslo"]]),
         ("Spans of brat", {"in.txt": SENTENCES[0], "in.ann": BRAT}, "out.jsonl", [["Anna Berg", "Oslo"]]),
+        (
+            "Spans of brat",
+            {"in.txt": WINDOWS, "in.ann": BRAT_IN_PARTS},
+            "out.jsonl",
+            [["A\r\nBerg", "Oslo"]],
+        ),
         ("Offsets that fit in no unit", {"in.jsonl": ASTRAY}, "out.jsonl", [["Anna Berg", "Oslo"]]),
+        ("Offsets that fit in no unit", {"in.json": MINIMAL}, "out.jsonl", [["Anna Berg"]]),
+        ("Offsets that fit in no unit", {"in.json": TASKS}, "out.jsonl", [["Oslo"]]),
         ("WebAnno TSV", {"in.tsv": WEBANNO}, "out.conll", [["Anna Berg"], ["Oslo"]]),
     ],
 )

@@ -18,7 +18,7 @@ def summarise_check(facts: dict[str, Any]) -> Summary:
     """What was found in the tables, and a few facts about each file."""
     findings, files = facts["findings"], facts["files"]
     found = counted(len(findings), "finding") if findings else "nothing found"
-    verdict = f"{found} in {counted(len(files), 'file')}."
+    verdict = f"{found} in {counted(len(files), 'table')}."
     noticed = [[finding["file"], finding["message"]] for finding in findings]
     rows = []
     for file, known in files.items():

@@ -230,13 +230,19 @@ def convert(kind: str, paths: Iterable[str], encoding: str = "utf-8") -> Iterato
         kind: of `CONVERTERS`.
         paths: files, or folders, of which the files of that kind are read.
         encoding: of files that do not say theirs.
+
+    Raises:
+        BrimfulError: a file cannot be read, or is of another form.
     """
     for path in paths:
         for file in _files_below(path, kind, encoding):
             issues: Counter[str] = Counter()
-            for text in CONVERTERS[kind](file, encoding, issues):
-                if text := text.strip():
-                    yield text
+            try:
+                for text in CONVERTERS[kind](file, encoding, issues):
+                    if text := text.strip():
+                        yield text
+            except (OSError, ElementTree.ParseError) as error:
+                raise BrimfulError(f"{file}: {error}") from error
             for issue, number in (+issues).items():
                 warn(f"{file}: {issue}: {number:,}")
 
@@ -252,7 +258,7 @@ def _main() -> None:
     try:
         for text in convert(options.kind, options.files, options.encoding):
             print(json.dumps({"text": text}))
-    except (BrimfulError, OSError, ElementTree.ParseError) as error:
+    except BrimfulError as error:
         raise SystemExit(f"error: {error}") from error
 
 

@@ -1,14 +1,16 @@
 """Records of tools for annotation: tasks of Label Studio and answers of Prodigy, as rows of a table."""
 
-from collections.abc import Iterable, Mapping
-from itertools import chain
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain, takewhile
 from pathlib import Path
 from typing import Any
 
-from brimful.base.console import counted, warn
+from brimful.base.console import counted, recorded_warnings, warn
 from brimful.base.errors import BrimfulError
-from brimful.tables.file_rows import NumberedRows
-from brimful.tables.layouts import OWN, Columns
+from brimful.tables.file_rows import NumberedRows, open_rows
+from brimful.tables.layouts import OWN, Columns, FileLayout
+from brimful.tables.text_files import readable, suffix_of
 
 _ANSWERS = ("accept", "reject", "ignore")
 """What Prodigy writes under `answer`."""
@@ -18,12 +20,12 @@ def plain_rows(
     rows: NumberedRows,
     path: Path,
     place: str,
-    columns: Columns,
+    layout: FileLayout,
     *,
     labelled: bool,
     spans: bool = False,
 ) -> NumberedRows:
-    """The rows of a file, with the labels of the tools where `columns` says. Rows of other files stay.
+    """The rows of a file, with the labels of the tools where the layout says. Rows of other files stay.
 
     Args:
         place: what rows are counted in.
@@ -37,10 +39,15 @@ def plain_rows(
         return
     row = first[1]
     rows = chain([first], rows)
+    columns = layout.columns
     if isinstance(row.get("data"), dict):
         yield from _of_tasks(rows, path, place, columns, labelled, spans)
     elif labelled and row.get("answer") in _ANSWERS and columns.label != "answer":
-        yield from _of_answers(rows, path, place, columns.label, spans)
+        records = list(rows)
+        are_classes = layout.answers_are_classes
+        if are_classes is None:
+            are_classes = _are_classes([row for _, row in records], columns.label)
+        yield from _of_answers(records, path, place, columns.label, are_classes and not spans)
     else:
         yield from rows
 
@@ -81,38 +88,69 @@ def _spans(results: Iterable[Mapping[str, Any]]) -> list[Any]:
 def _choices(results: Iterable[Mapping[str, Any]], label: str, where: str) -> list[str]:
     """The names that were chosen where one was to choose, or where `label` says."""
     chosen: dict[str, list[str]] = {}
+    others: dict[str, str] = {}
     for result in results:
-        if result["type"] == "choices":
+        if result["type"] != "choices":
+            others[result.get("from_name", "")] = result["type"]
+        else:
             chosen[result["from_name"]] = list(result["value"]["choices"])
+    if label in others:
+        raise BrimfulError(f"{where}: {label!r} is of the type {others[label]}; choices are read")
     if label in chosen or label != OWN.label:
         return chosen.get(label, [])
     if len(chosen) > 1:
         raise BrimfulError(f"{where} has choices of {', '.join(chosen)}: --columns.label names one of them")
+    if others and not chosen:
+        raise BrimfulError(f"{where} has no choices; it has {', '.join(sorted({*others.values()}))}")
     return next(iter(chosen.values()), [])
 
 
-def _of_answers(rows: NumberedRows, path: Path, place: str, label: str, spans: bool) -> NumberedRows:
-    """Rejected texts are left out. Where all have one label, the answers are the classes."""
-    records = list(rows)
-    labels = {str(row.get(label)) for _, row in records}
-    answers = [row.get("answer") for _, row in records]
-    is_binary = len(labels) == 1 and isinstance(records[0][1].get(label), str) and not spans
-    is_binary = is_binary and "accept" in answers and "reject" in answers
-    if is_binary:
-        warn(
-            f"{path}: all texts have the label {labels.pop()!r:.60}, so the answers accept and reject are the"
-            " classes"
-        )
+def layout_of_files(files: Sequence[Path], layout: FileLayout) -> FileLayout:
+    """The layout of the files of one table: all of Prodigy's files say together what their answers are."""
+    if len(files) == 1:
+        return layout
+    label = layout.columns.label
+    answered: list[Mapping[str, Any]] = []
+    for file in files:
+        with recorded_warnings(), readable(file):  # they come again when the table is read
+            if suffix_of(file) != ".jsonl":
+                continue
+            _, rows = open_rows(file, [layout.columns.text], layout)
+            for _, row in takewhile(lambda numbered: numbered[1].get("answer") in _ANSWERS, rows):
+                answered.append({"answer": row["answer"], label: row.get(label)})
+    return replace(layout, answers_are_classes=_are_classes(answered, label))
+
+
+def _are_classes(rows: Sequence[Mapping[str, Any]], label: str) -> bool:
+    """Whether answers are the classes: all texts have one label, which some accept and some reject."""
+    labels = [row.get(label) for row in rows]
+    answers = {row["answer"] for row in rows if row.get("answer") in _ANSWERS}
+    if not {"accept", "reject"} <= answers or not isinstance(labels[0], str):
+        return False
+    return labels.count(labels[0]) == len(labels)
+
+
+def _of_answers(
+    records: Iterable[tuple[int, dict[str, Any]]], path: Path, place: str, label: str, are_classes: bool
+) -> NumberedRows:
+    """Rejected texts are left out, unless the answers are the classes."""
     left_out: list[int] = []
-    for (number, row), answer in zip(records, answers, strict=True):
-        if answer != "accept" and not (is_binary and answer == "reject"):
+    name = None
+    for number, row in records:
+        answer = row.get("answer")
+        if answer != "accept" and not (are_classes and answer == "reject"):
             left_out.append(number)
-        elif is_binary:
+        elif are_classes:
+            name = row[label]
             yield number, {**row, label: answer}
         elif "options" in row and "accept" in row:
             yield number, {**row, label: row["accept"]}
         else:
             yield number, row
+    if name is not None:
+        warn(
+            f"{path}: all texts have the label {name!r:.60}, so the answers accept and reject are the classes"
+        )
     if left_out:
         warn(
             f"{path}: {counted(len(left_out), 'text')} that the annotator rejected or passed over are left"

@@ -15,7 +15,7 @@ from brimful.corpus.reading.forms import form_of
 from brimful.corpus.reading.json_records import Named, json_line, json_records
 from brimful.corpus.reading.tables import rows_of_columns
 from brimful.tables.layouts import FileLayout
-from brimful.tables.text_files import text_lines
+from brimful.tables.text_files import suffix_of, text_lines
 
 FORMATS = (".tsv", ".csv", ".jsonl", ".parquet")
 """The formats of tables that are written; `.json`, `.ndjson` and `.arrow` are read, too."""
@@ -60,7 +60,7 @@ def _form(path: Path, wanted: Sequence[str], layout: FileLayout) -> str:
 
 def is_text(path: Path, wanted: Sequence[str]) -> bool:
     """Whether a file has a text a line: it is named .txt, and its content is no table with such a column."""
-    return path.suffix.lower() in (".txt", ".md") and form_of(str(path), wanted) == "text"
+    return suffix_of(path) == ".txt" and form_of(str(path), wanted) == "text"
 
 
 def _rows(path: Path, form: str, wanted: Sequence[str], layout: FileLayout, *, every: bool) -> NumberedRows:
@@ -97,12 +97,14 @@ def _delimited(path: Path, form: str, wanted: Sequence[str], layout: FileLayout)
     header = sheet.dialect.header
     _check_repeats(path, header, wanted)
     for line, fields in sheet.rows(Refusing(path=path)):
-        if not fields:
+        if not any(fields):
             if len(header) > 1:
-                continue  # an empty line is a row (with the empty text) only if the table has one column
+                # An empty line is a row (with the empty text) only if the table has one column. Excel writes
+                # delimiters alone.
+                continue
             fields = [""]
         if len(fields) != len(header) and not layout.form:
-            longer = len(fields) > len(header) and not sheet.dialect.quote
+            longer = len(fields) > len(header) and sheet.dialect.delimiter == "\t" and not sheet.dialect.quote
             hint = "; a tab within a text must become a space" if longer else ""
             raise BrimfulError(
                 f"{path}, line {line} has {counted(len(fields), 'field')}, the header {len(header)}{hint}"

@@ -7,7 +7,10 @@ could be read in two ways is refused.
 import ast
 import json
 import re
+from io import StringIO
+from itertools import pairwise
 from pathlib import Path
+from tokenize import STRING, generate_tokens
 from typing import Any
 
 from brimful.base.console import counted, recorded_warnings, warn
@@ -66,7 +69,7 @@ def _names_in_cell(cell: str, where: str) -> list[str]:
     if _DOUBTFUL.search(cell):
         raise BrimfulError(
             f"{where}: {cell!r:.60} may be one label or several: write a|b for two (docs/data-forms.md"
-            f" has a converter), and {json.dumps([cell], ensure_ascii=False):.60} for one"
+            f" converts CSV, TSV and JSON lines), and {json.dumps([cell], ensure_ascii=False):.60} for one"
         )
     return [name.strip() for name in _BETWEEN.split(cell) if name.strip()]
 
@@ -77,12 +80,25 @@ def _literal(cell: str, where: str) -> Any:
     Raises:
         BrimfulError: it does so in neither.
     """
-    for read in (json.loads, ast.literal_eval):
+    for read in (json.loads, _python):
         try:
             return read(cell)
         except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
             continue
     raise BrimfulError(f'{where}: {cell!r:.60} is a list of neither JSON nor Python: write ["a", "b"]')
+
+
+def _python(cell: str) -> Any:
+    """The value that a cell spells in Python.
+
+    Raises:
+        SyntaxError: two texts stand side by side, which Python joins; so numpy prints an array.
+    """
+    tokens = generate_tokens(StringIO(cell.replace("\n", " ")).readline)
+    kinds = [token.type for token in tokens]
+    if (STRING, STRING) in pairwise(kinds):
+        raise SyntaxError
+    return ast.literal_eval(cell)
 
 
 def _names(value: Any, where: str) -> list[str]:

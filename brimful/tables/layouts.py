@@ -74,6 +74,7 @@ class FileLayout:
         rewrite: makes the columns of a row of JSON.
         dialect: how rows are divided, where the files shall not decide it.
         offsets: the unit that offsets count.
+        answers_are_classes: whether Prodigy's answers are the labels; None: the file decides it.
     """
 
     name: str = ""
@@ -87,6 +88,7 @@ class FileLayout:
     rewrite: Callable[[dict[str, Any]], dict[str, Any]] | None = None
     dialect: DialectOptions = DialectOptions()
     offsets: OffsetUnit = "characters"
+    answers_are_classes: bool | None = None
 
     @property
     def pairs(self) -> bool:

@@ -47,23 +47,18 @@ def place_spans(path: Path, noun: str, places: Sequence[Place], unit: str) -> li
             text.
     """
     wrong = [place for place in places if not fits(place, unit)]
+    if wrong and wrong[0].text is None:
+        raise BrimfulError(
+            f"{path}, {wrong[0].where}: the {noun} from {wrong[0].start} to {wrong[0].end} is not within its"
+            f" text of {len(wrong[0].context)} characters: {_remedy(places, unit)}"
+        )
     if wrong:
         raise BrimfulError(
             f"{path}: of {counted(len(places), noun)}, {len(wrong):,} have another text at their offsets than"
             f" their own ({wrong[0].where}: {_text_at(wrong[0], unit)} for {quoted(wrong[0].text or '')}):"
             f" {_remedy(places, unit)}"
         )
-    spans: list[tuple[int, int]] = []
-    for place in places:
-        span = _characters(place, unit)
-        if span is None:
-            raise BrimfulError(
-                f"{path}, {place.where}: the {noun} from {place.start} to {place.end} is not within its text"
-                f" of {len(place.context)} characters; --offsets utf-16 or --offsets bytes says that offsets"
-                " count those"
-            )
-        spans.append(span)
-    return spans
+    return [span for place in places if (span := _characters(place, unit)) is not None]
 
 
 def _remedy(places: Sequence[Place], unit: str) -> str:
@@ -76,17 +71,15 @@ def _remedy(places: Sequence[Place], unit: str) -> str:
         return f"--offsets {' or '.join(fitting)} fits the whole file"
     return (
         f"neither --offsets {others[0]} nor {others[1]} fits the whole file; correct the offsets"
-        " (docs/data-forms.md has a converter)"
+        " (docs/data-forms.md has a converter of spans that are objects with a text)"
     )
 
 
 def fits(place: Place, unit: str) -> bool:
-    """Whether a span has its own text, but for case, width and white space; so has one without a text."""
-    if place.text is None:
-        return True
+    """Whether a span is within its text, and has its own one there, but for case, width and white space."""
     span = _characters(place, unit)
-    if span is None:
-        return False
+    if span is None or place.text is None:
+        return span is not None
     there = place.context[slice(*span)]
     return there == place.text or normalised(there) == normalised(place.text)
 

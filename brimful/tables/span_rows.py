@@ -64,7 +64,7 @@ def read_record(row: Mapping[str, Any], where: str, *, columns: Columns, labelle
     if text_key == OWN.text and ("ner_tags" in row or "text" not in row):
         text_key = "tokens"
     text = row.get(text_key)
-    if _are_texts(text) and text:
+    if isinstance(text, list) and _are_texts(text):
         tags = _tags(row, text, columns.label, where) if labelled else None
         return SpanRecord(*joined(text), tags=tags)
     if not isinstance(text, str):
@@ -116,6 +116,15 @@ def _spans(row: Mapping[str, Any], label: str, where: str) -> list[GivenSpan]:
     for value in row[present[0]]:
         spans += _span(value, where)
     return spans
+
+
+def key_of_spans(row: Mapping[str, Any]) -> str:
+    """The first key under which there are spans as Label Studio writes them; empty if there is none."""
+    for key, value in row.items():
+        spans = value if isinstance(value, list) else []
+        if any(isinstance(span, dict) and "start" in span and "labels" in span for span in spans):
+            return key
+    return ""
 
 
 def _span(value: Any, where: str) -> list[GivenSpan]:

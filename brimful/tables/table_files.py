@@ -1,5 +1,6 @@
 """Tables of texts from TSV, CSV, JSON, Parquet or Arrow files, and from .txt files of one text a line."""
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, replace
 from itertools import chain, islice
@@ -10,11 +11,14 @@ import numpy as np
 
 from brimful.base.console import counted, recorded_warnings, warn
 from brimful.base.errors import BrimfulError, nearest
-from brimful.tables.annotations import plain_rows
+from brimful.tables.annotations import layout_of_files, plain_rows
 from brimful.tables.file_rows import PLACES, NumberedRows, is_text, open_rows
 from brimful.tables.layouts import OWN_LAYOUT, FileLayout
 from brimful.tables.table import Table, Take, everything
 from brimful.tables.text_files import files_of_table, first_lines, readable, text_lines
+
+_LIST = re.compile(r"""\[(["'].*["'])?\]""", re.DOTALL)
+"""A list in a cell."""
 
 
 class Reads(Protocol):
@@ -44,6 +48,7 @@ def read_file(
     """
     files = files_of_table(path)
     if len(files) > 1:
+        layout = layout_of_files(files, layout) if labelled else layout
         tables = [read_file(task, file, labelled=labelled, layout=layout, take=take) for file in files]
         return _joined(tables, Path(path))
     path = files[0]
@@ -117,7 +122,7 @@ def read_table(
     columns = layout.columns
     form, rows = open_rows(path, [columns.text, *([columns.label] * labelled), columns.text_b], layout)
     place = PLACES.get(form, "line")
-    rows = plain_rows(rows, path, place, columns, labelled=labelled)
+    rows = plain_rows(rows, path, place, layout, labelled=labelled)
     rows = _with_warning(rows, path, columns.text, place)
     with readable(path):
         found = list(take(_checked(rows, path, place, layout, labelled=labelled, lists=lists)))
@@ -162,8 +167,13 @@ def _checked(
     for number, row in rows:
         where = f"{path}, {place} {number}"
         label = row.get(columns.label)
-        if labelled and not lists and isinstance(label, list) and len(label) == 1:
-            row[columns.label] = label[0]  # as doccano writes a class
+        if labelled and not lists and isinstance(label, list) and len(label) < 2:
+            row[columns.label] = label[0] if label else None  # as doccano writes a class
+        elif labelled and not lists and (isinstance(label, list) or _LIST.fullmatch(str(label))):
+            raise BrimfulError(
+                f"{where}: {columns.label!r} is {label!r:.60}, not a text or a number; only labels of --task"
+                " multi-label are lists"
+            )
         cells = {name: _cell(row[name], name, where, name == many) for name in wanted if name in row}
         missing = next((column for column in needed if cells.get(column) is None), None)
         if missing is not None and labelled and layout.form and first:
@@ -171,22 +181,25 @@ def _checked(
             continue
         if missing is not None and missing in row:
             what = "label" if missing == columns.label else "text"
-            raise BrimfulError(f"{where}: the {what} is empty")
+            raise BrimfulError(f"{where}: the {what} is empty: leave such rows out")
         if missing is not None:
             hint = nearest(missing, [str(name) for name in row])
+            option = {columns.text: "text", columns.label: "label"}.get(missing, "text-b")
             if first:
                 raise BrimfulError(f"{where} has no {missing!r}: {hint}")
             if missing == columns.label and "prediction" in row:
                 hint = "it is a file of predictions; --columns.label prediction takes them for labels"
             elif missing == columns.label and lists:
                 hint += "; --columns.label a,b names columns of 0 and 1"
+            elif not layout.name:
+                hint += f"; --columns.{option} names another, or its place (1, 2 ...) without a header"
             raise BrimfulError(f"{path} has no column {missing!r} ({place} {number}): {hint}")
         label = None
         if labelled:
             label = cells[columns.label]
             label = label if lists else label.strip()
             if label == "" and not lists:
-                raise BrimfulError(f"{where}: the label is empty")
+                raise BrimfulError(f"{where}: the label is empty: leave such rows out")
             if label in layout.unsure:
                 unsure += 1
                 continue
@@ -220,8 +233,7 @@ def _cell(value: Any, name: str, where: str, lists: bool) -> Any:
     if lists and isinstance(value, list | dict):
         return value
     if isinstance(value, list | dict | bytes):
-        hint = "; only labels of --task multi-label are lists" if isinstance(value, list) else ""
-        raise BrimfulError(f"{where}: {name!r} is {value!r:.60}, not a text or a number{hint}")
+        raise BrimfulError(f"{where}: {name!r} is {value!r:.60}, not a text or a number")
     return str(value)
 
 
@@ -243,13 +255,18 @@ def read_texts(path: Path | str, layout: FileLayout = OWN_LAYOUT, take: Take = e
 
 
 def _lines(path: Path) -> Iterator[str]:
-    number, empty = 0, list[int]()
+    number, divided, empty = 0, 0, list[int]()
     for number, line in enumerate(text_lines(path, newline="\n"), 1):
         text = line.strip()
+        divided += "\t" in text
         if not text:
             empty.append(number)
         yield text
     if len(empty) == number:
         raise BrimfulError(f"{path} holds no text; expected one text a line")
+    if divided == number - len(empty) > 2:
+        raise BrimfulError(
+            f"{path} has columns between tabs: read them by number (--columns.text 1 --columns.label 2)"
+        )
     if empty:
         warn(f"{_counted_lines(path, empty, 'line')} have an empty text")

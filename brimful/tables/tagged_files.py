@@ -14,7 +14,7 @@ from brimful.tables.file_rows import PLACES, NumberedRows, open_rows
 from brimful.tables.layouts import OWN_LAYOUT, FileLayout
 from brimful.tables.offsets import Place, place_spans, quoted
 from brimful.tables.schemes import OUTSIDE, Tag, is_tag, read_tags, spans_of
-from brimful.tables.span_rows import SpanRecord, read_record
+from brimful.tables.span_rows import SpanRecord, key_of_spans, read_record
 from brimful.tables.table import LabelledSpan, Table, Take, everything
 from brimful.tables.text_files import readable, suffix_of, text_lines
 
@@ -60,14 +60,14 @@ def read_tagged(
     path = Path(path)
     with readable(path):
         suffix = suffix_of(path)
-    if suffix in _NEITHER:
+    if suffix in _NEITHER and (labelled or suffix != ".csv"):
         raise BrimfulError(
             f"{path}: texts with spans are .jsonl, .json or .parquet files, or CoNLL columns (.conll, .bio,"
             " .bmes, .txt, .tsv ...)"
         )
     place, numbered = "line", None
     with readable(path):
-        if suffix in _BY_RECORD:
+        if suffix in _BY_RECORD or (suffix == ".csv" and not labelled):
             form, numbered = open_rows(path, [layout.columns.text, *_KEYS], layout, every=True)
             place = PLACES.get(form, "line")
         rows = list(take(_rows(path, suffix, numbered, place, labelled, layout)))
@@ -108,9 +108,15 @@ def _rows(
 def _records_of_json(
     path: Path, rows: NumberedRows, place: str, labelled: bool, layout: FileLayout
 ) -> _Records:
-    for number, row in plain_rows(rows, path, place, layout.columns, labelled=labelled, spans=True):
+    is_labelled, other_key = False, ""
+    for number, row in plain_rows(rows, path, place, layout, labelled=labelled, spans=True):
         where = f"{path}, {place} {number}"
-        yield number, read_record(row, where, columns=layout.columns, labelled=labelled)
+        record = read_record(row, where, columns=layout.columns, labelled=labelled)
+        is_labelled = is_labelled or bool(record.spans)
+        other_key = other_key or key_of_spans(row)
+        yield number, record
+    if labelled and other_key and not is_labelled:
+        raise BrimfulError(f"{path} has its spans under another key: --columns.label {other_key} names it")
 
 
 def _records_of_lines(path: Path) -> _Records:
@@ -190,8 +196,8 @@ def _meanings(path: Path, rows: Sequence[tuple[str, Sequence[str]]]) -> dict[str
     if unknown and len(unknown) < len(names - {OUTSIDE}):
         where = next(where for where, tags in rows if unknown[0] in tags)
         raise BrimfulError(
-            f"{path}, text at {where}: {unknown[0]!r:.60} is not a tag such as O, B-PER or I-PER;"
-            " --columns.label names another column or key"
+            f"{path}, text at {where}: {unknown[0]!r:.60} is not a tag such as O, B-PER or I-PER: a header"
+            " must be removed (tail -n +2), and --columns.label names another column or key"
         )
     try:
         meanings = read_tags(sorted(names))

@@ -19,6 +19,7 @@ from brimful.base.config import to_dict
 from brimful.base.distributed import ALONE, World
 from brimful.corpus.text.special_ids import truncation_side
 from brimful.data.examples import Examples, as_ragged
+from brimful.tables.annotations import layout_of_files
 from brimful.tables.columns import Column
 from brimful.tables.layouts import OWN_LAYOUT, FileLayout
 from brimful.tables.slices import read_files
@@ -104,10 +105,12 @@ class TaskFiles:
     def _slices(self, path: Path) -> Iterator[Table]:
         """The table in a file, in the slices that its task can read."""
 
-        def read(file: Path, take: Take) -> Table:
-            return read_file(self.kind, file, labelled=self.labelled, layout=self.layout, take=take)
-
         files = files_of_table(path)
+        layout = layout_of_files(files, self.layout) if self.labelled else self.layout
+
+        def read(file: Path, take: Take) -> Table:
+            return read_file(self.kind, file, labelled=self.labelled, layout=layout, take=take)
+
         if self.labelled and not self.kind.by_row:
             return (read(file, everything) for file in files)
         return read_files(read, files)

@@ -58,7 +58,7 @@ def test_tables_are_compared_in_their_order(tmp_path, capsys):
     assert found["files"][path] == {"rows": 21, "labels": {"a": 11, "b": 10}}
     assert main(["check", path]) == 0
     out = capsys.readouterr().out
-    assert "2 findings in 1 file." in out
+    assert "2 findings in 1 table." in out
     assert "a 11, b 10" in out
     assert main(["check", path, path]) == 1
     assert "the same file is given twice" in capsys.readouterr().err

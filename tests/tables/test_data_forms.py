@@ -14,9 +14,11 @@ from brimful.base.console import recorded_warnings
 from brimful.base.errors import BrimfulError
 from brimful.tables.layouts import OWN_LAYOUT, Columns, FileLayout
 from brimful.tables.table import Table
-from brimful.tables.table_files import read_table
+from brimful.tables.table_files import read_file, read_table
 from brimful.tables.tagged_files import read_tagged
 from brimful.tasks.multi_label import MultiLabel
+from brimful.tasks.registry import find_task
+from brimful.tasks.task_files import TaskFiles
 
 FORMS = Path(__file__).parent.parent / "data_forms"
 TEXTS = [
@@ -133,6 +135,35 @@ def test_classes(name: str, label: str, warning: str):
     assert list(texts)[:2] == [REVIEWS[0], REVIEWS[1]]
 
 
+def test_files_of_prodigy_say_together_what_answers_are(tmp_path: Path):
+    answers = {"a": ("accept", "reject"), "b": ("accept", "accept")}
+
+    def labels_of_files(*labels: str) -> list[str]:
+        for (name, given), label in zip(answers.items(), labels, strict=True):
+            rows = [{"text": label, "label": label, "answer": answer} for answer in given]
+            (tmp_path / f"{name}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+        with recorded_warnings():
+            table = read_file(find_task("classification"), tmp_path / "*.jsonl", labelled=True)
+            kept = TaskFiles(find_task("classification")).read(tmp_path / "*.jsonl")
+        assert table.labels == [*kept.labels]
+        return table.labels
+
+    assert labels_of_files("good", "bad") == ["good", "bad", "bad"]
+    assert labels_of_files("good", "good") == ["accept", "reject", "accept", "accept"]
+
+
+def test_spans_under_another_key_are_refused(tmp_path: Path):
+    records = json.loads((FORMS / "spans-label-studio-min.json").read_text("utf-8"))
+    for record in records:
+        record["ner"] = record.pop("label", [])
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps(records), encoding="utf-8")
+    for label in ("label", "nre"):
+        with pytest.raises(BrimfulError, match=r"has its spans under another key: --columns\.label ner"):
+            read_tagged(path, labelled=True, layout=columns(label=label))
+    assert texts_of_spans(read_tagged(path, labelled=True, layout=columns(label="ner"))) == SPANS
+
+
 @pytest.mark.parametrize("form", ["parquet", "arrow"])
 def test_classes_of_datasets(form: str, tmp_path: Path):
     feature = {"names": ["bad", "good"], "_type": "ClassLabel"}
@@ -198,7 +229,13 @@ def test_spans_in_other_forms_are_refused(rows: list[Any], message: str, tmp_pat
     ("row", "message"),
     [
         ({"text": "a", "label": ["x", "y"]}, "only labels of --task multi-label are lists"),
-        ({"text": "a", "label": []}, "only labels of --task multi-label are lists"),
+        ({"text": "a", "label": []}, "line 1: the label is empty: leave such rows out"),
+        ({"text": "a", "label": "['x']"}, "only labels of --task multi-label are lists"),
+        ({"text": ["a"], "label": "x"}, r"'text' is \['a'\], not a text or a number$"),
+        (
+            {"data": {"text": "a"}, "annotations": [{"result": [{"type": "rating", "from_name": "stars"}]}]},
+            "line 1 has no choices; it has rating",
+        ),
         ({"data": {"text": "a"}, "annotations": [{"was_cancelled": True}]}, "line 1 has no annotation"),
         ({"data": {"text": "a"}, "annotations": [{"result": [{"type": "choices"}]}]}, "line 1 is not a task"),
         (
@@ -222,6 +259,18 @@ def test_classes_in_other_forms_are_refused(row: dict[str, Any], message: str, t
     with pytest.raises(BrimfulError, match=message) as error:
         read(read_table, tmp_path / "a.jsonl")
     assert "\n" not in str(error.value)
+
+
+def test_texts_for_a_model_of_spans(tmp_path: Path):
+    (tmp_path / "a.csv").write_text('id,text\n1,"Anna, and Bo"\n')
+    assert list(read_tagged(tmp_path / "a.csv", labelled=False).texts) == ["Anna, and Bo"]
+    (tmp_path / "a.jsonl").write_text(
+        '{"tokens": [], "ner_tags": []}\n{"tokens": ["a"], "ner_tags": ["B-X"]}\n'
+    )
+    assert list(read_tagged(tmp_path / "a.jsonl", labelled=True).texts) == ["", "a"]
+    (tmp_path / "a.conll").write_text("word\ttag\na\tB-X\nb\tO\n")
+    with pytest.raises(BrimfulError, match=r"a header must be removed \(tail -n \+2\)"):
+        read_tagged(tmp_path / "a.conll", labelled=True)
 
 
 def test_of_several_annotations_the_first_is_read(tmp_path: Path):

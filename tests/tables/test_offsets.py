@@ -127,6 +127,13 @@ def test_an_offset_within_a_character_is_outside_of_the_text(tmp_path: Path):
         read(path, "utf-16")
 
 
+def test_the_unit_that_a_span_outside_of_its_text_fits_is_named(tmp_path: Path):
+    with pytest.raises(BrimfulError, match="of 6 characters: neither --offsets utf-16 nor bytes fits"):
+        read(write(tmp_path / "a.jsonl", [{"text": "abcdef", "spans": [[3, 7, "X"]]}]))
+    with pytest.raises(BrimfulError, match="of 3 characters: --offsets bytes fits the whole file"):
+        read(write(tmp_path / "a.jsonl", [{"text": "abß", "spans": [[2, 4, "X"]]}]))
+
+
 def test_texts_that_tools_change_in_what_they_show_are_the_same(tmp_path: Path):
     rows = [{"text": "in New\n York", "spans": [{"start": 3, "end": 12, "label": "X", "text": "New York"}]}]
     assert read(write(tmp_path / "a.jsonl", rows))[1] == []

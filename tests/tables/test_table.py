@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+import re
 import tempfile
 from functools import partial
 from pathlib import Path
@@ -21,6 +22,7 @@ from brimful.tables.question_files import read_questions
 from brimful.tables.table import Table
 from brimful.tables.table_files import read_file, read_table, read_texts
 from brimful.tables.tagged_files import read_tagged
+from brimful.tables.text_files import files_of_table
 from brimful.tasks.classification import Classification, label_names
 from brimful.tasks.encoded import encode
 from brimful.tasks.registry import find_task
@@ -108,7 +110,13 @@ def test_csv_and_jsonl_round_trip(tmp_path_factory: pytest.TempPathFactory, rows
         ("a.tsv", "text\tlabel\tlabel\na\t1\t2\n", "has 2 columns 'label'"),
         ("a.csv", "text,text_b,text_b,label\na,b,c,1\n", "has 2 columns 'text_b'"),
         ("a.jsonl", '{"text": "a", "label": 1}\n\n{"text": \n', "line 3 is not JSON"),
-        ("a.jsonl", "[1, 2]\n", "no column 'text' (line 1): known: 1, 2"),
+        (
+            "a.jsonl",
+            "[1, 2]\n",
+            "no column 'text' (line 1): known: 1, 2; --columns.text names another, or its",
+        ),
+        ("a.csv", 'text,label\n"a, b",1\n5\\" TV,0\n', "has backslashes before quotes"),
+        ("a.csv", "text,label\na,b,1\n", "line 2 has 3 fields, the header 2"),
         ("a.jsonl", "17\n", "line 1 must be a JSON object, not 17"),
         ("a.jsonl", '{"text": "a", "label": 1, "text": "b"}\n', "line 1 has a key twice: keep one of them"),
         ("a.jsonl", '{"text": ' + "[" * 100_000, "line 1 is not JSON"),
@@ -178,13 +186,23 @@ def test_other_encodings_are_read(
     assert said.count(f"{written}: read as {shown}, as its bytes say") == (not is_marked)
 
 
-@pytest.mark.parametrize("encoding", ["gb18030", "latin-1"])
-def test_few_bytes_of_other_encodings_are_refused(encoding: str, tmp_path: Path) -> None:
-    path = write(tmp_path / "a.txt", f"a\n\n{'很' if encoding == 'gb18030' else 'é'}\na\n".encode(encoding))
-    with pytest.raises(
-        BrimfulError, match=r"a.txt is not UTF-8 in 1 line \(3\): convert it from the encoding"
-    ):
+@pytest.mark.parametrize("text", ["“wow” it’s", "café £5", "x’" * 40_000])
+def test_single_bytes_of_windows_1252_are_read(text: str, tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", f'text,label\nplain,x\n"{text}",y\n'.encode("cp1252"))
+    with recorded_warnings() as said:
+        assert read_table(path, labelled=True).texts == ["plain", text]
+    assert [line for line in said if "a.csv: read as windows-1252" in line] == said != []
+
+
+@pytest.mark.parametrize("data", ["很".encode("gb18030"), "créé".encode("cp1252"), b"a\x81b"])
+def test_few_bytes_of_other_encodings_are_refused(data: bytes, tmp_path: Path) -> None:
+    path = write(tmp_path / "a.txt", b"a\n\n%b\na\n" % data)
+    remedy = r"iconv -f WINDOWS-1252 -t UTF-8 \((.*)\) or iconv -f GB18030 -t UTF-8 \((.*)\)$"
+    with pytest.raises(BrimfulError, match=rf"a.txt is not UTF-8 in 1 line \(3\): .*{remedy}") as error:
         read_texts(path)
+    shown = re.search(remedy, str(error.value))
+    assert shown
+    assert shown.groups() == (repr(data.decode("cp1252", "replace")), repr(data.decode("gb18030", "replace")))
 
 
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
@@ -418,6 +436,52 @@ def test_several_files_are_one_table(tmp_path: Path) -> None:
         read_file(classification, tmp_path / "test-*.tsv", labelled=True)
 
 
+def test_rows_of_delimiters_alone_are_empty_lines(tmp_path: Path) -> None:
+    table = read_table(write(tmp_path / "a.csv", "text;label\na;1\n;\nb;0\n;;\n"), labelled=True)
+    assert table.lines is not None
+    assert (table.texts, table.labels, list(table.lines)) == (["a", "b"], ["1", "0"], [2, 4])
+
+
+def test_a_folder_says_what_it_leaves_out(tmp_path: Path) -> None:
+    with pytest.raises(BrimfulError, match=r"is a folder without tables \(empty\)"):
+        files_of_table(tmp_path)
+    for name in ("a.conll", "README.md"):
+        write(tmp_path / name, "a\tO\n")
+    left_out = r"left out: \.md 1, \.conll 1; a pattern in quotes names files of any suffix"
+    with pytest.raises(BrimfulError, match=rf"is a folder without tables \({left_out}"):
+        files_of_table(tmp_path)
+    table = write(tmp_path / "b.CSV", "text,label\na,x\n")
+    with recorded_warnings() as said:
+        assert files_of_table(tmp_path) == [table]
+        assert files_of_table(tmp_path / "*.conll") == [tmp_path / "a.conll"]
+    assert [bool(re.search(rf"2 files {left_out}", line)) for line in said] == [True]
+
+
+@pytest.mark.parametrize(
+    ("names", "patterns"),
+    [
+        (["train.csv", "test.csv", "dev.csv"], "--train {0}/train* --test {0}/test* --dev {0}/dev*"),
+        (["data/train-00000-of-00001.parquet", "data/validation-00000-of-00001.parquet"],
+         "--train {0}/data/train* --dev {0}/data/validation*"),
+        (["test/data-00000-of-00001.arrow", "train/data-00000-of-00001.arrow"],
+         "--train {0}/train* --test {0}/test*"),
+        (["train-0.csv", "train-1.csv", "values.csv", "tests.csv"], None),
+    ],
+)  # fmt: skip
+def test_a_folder_of_parts_is_no_table(names: list[str], patterns: str | None, tmp_path: Path) -> None:
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        write(tmp_path / name, "")
+    if patterns is None:
+        assert len(files_of_table(tmp_path)) == len(names)
+        return
+    with pytest.raises(BrimfulError) as error:
+        files_of_table(tmp_path)
+    assert f"{patterns.format(tmp_path)} reads each by itself" in str(error.value).replace("'", "")
+    for pattern in re.findall(r"'(.*?)'", str(error.value)):
+        assert len(files_of_table(pattern)) == 1
+
+
 def test_empty_texts_are_counted(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     table = read_table(write(tmp_path / "a.tsv", "text\tlabel\na\t1\n\t0\nb\t1\n \t0\n"), labelled=True)
     assert table.texts == ["a", "", "b", " "]
@@ -431,6 +495,10 @@ def test_lines_are_those_of_the_file(tmp_path: Path) -> None:
         table.take([1]).numbers()
     with pytest.raises(BrimfulError, match="the label '1_000' is not a finite number"):
         Table(Path("a.csv"), ["a"], None, ["1_000"]).numbers()
+    with pytest.raises(BrimfulError, match=r"row 2: the label 'x' is not a finite number$"):
+        Table(Path("a.csv"), ["a", "b"], None, ["1,5", "x"]).numbers()
+    with pytest.raises(BrimfulError, match=r"row 2: the label '2,5' .*: write decimals with a point"):
+        Table(Path("a.csv"), ["a", "b"], None, ["3.5", "2,5"]).numbers()
 
 
 def test_parquet(tmp_path: Path) -> None:

@@ -1,9 +1,11 @@
 """Rows of CSV and TSV, in the dialect of the file. A quote that is never closed costs its own line only."""
 
 import csv
+import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, islice
 from typing import Any
 
@@ -85,10 +87,11 @@ def read_rows(lines: Lines, dialect: Dialect, report: Report, first: int = 1) ->
 
 def _plain(lines: Lines, dialect: Dialect, report: Report, first: int) -> Numbered:
     delimiter = dialect.delimiter
-    opening = f'{delimiter}"'
+    mark = re.escape(delimiter)
+    enclosed = re.compile(f'(?:^|{mark})"[^{mark}]*"')  # a quote that does not close in its line is text
     for number, line in enumerate(lines, first):
         row = (line or "").rstrip("\r\n")
-        if dialect.is_open and '"' in row and (row[0] == '"' or opening in row):
+        if dialect.is_open and '"' in row and enclosed.search(row):
             report.lose(LATE_QUOTE, number)
         yield number, row.split(delimiter) if row else []
 
@@ -109,7 +112,12 @@ class CsvRows:
 
     def __init__(self, lines: Iterable[str | None], dialect: Dialect, report: Report, first: int = 1) -> None:
         csv.field_size_limit(2 * LONGEST_ROW_CHARACTERS)
-        self._delimiter, self._quote = dialect.delimiter, dialect.quote
+        self._reader = partial(
+            csv.reader,
+            delimiter=dialect.delimiter,
+            quotechar=dialect.quote,
+            skipinitialspace=dialect.skips_blanks,
+        )
         self._report = report
         self._new = iter(lines)
         self._again: deque[str | None] = deque()
@@ -143,9 +151,6 @@ class CsvRows:
                 spare += self._cost
                 yield self._first, row
             self._drop()
-
-    def _reader(self, lines: Iterable[Any], *, strict: bool) -> Any:
-        return csv.reader(lines, delimiter=self._delimiter, quotechar=self._quote, strict=strict)
 
     def _lenient(self) -> list[str]:
         """The row of a line with text behind a closing quote; an empty one of a line that was too long."""

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import mode
 
+from brimful.base.console import shell_quoted
 from brimful.base.errors import BrimfulError
 
 SAMPLE_CHARACTERS = 1 << 18
@@ -25,8 +26,8 @@ _ONE_COLUMN = "\x1f"
 _SEPARATOR = re.compile(r'"?sep=(.)"?\s*', re.IGNORECASE)
 """The first line that Excel writes to name the delimiter."""
 _CONVERTER = (
-    "python -c 'import csv, sys; csv.writer(sys.stdout).writerows(csv.reader(sys.stdin, delimiter=chr({}),"
-    " doublequote=False, escapechar=chr(92)))'"
+    "PYTHONIOENCODING=utf-8 python3 -c 'import csv, sys; csv.writer(sys.stdout).writerows("
+    "csv.reader(sys.stdin, delimiter=chr({}), doublequote=False, escapechar=chr(92)))'"
 )
 
 
@@ -59,6 +60,7 @@ class Dialect:
         skipped: lines before the header, or before the rows if there is none.
         has_header: whether the first row names the columns; otherwise they are numbered from 1.
         is_open: whether quotes are text only because no field of the sample begins with one.
+        skips_blanks: whether blanks before a quote are no text, as an option for quotes says.
     """
 
     delimiter: str
@@ -67,6 +69,7 @@ class Dialect:
     skipped: int = 0
     has_header: bool = True
     is_open: bool = False
+    skips_blanks: bool = False
 
 
 def find_dialect(
@@ -121,6 +124,7 @@ def find_dialect(
         skipped=skipped,
         has_header=has_header,
         is_open=is_open,
+        skips_blanks=bool(quote and options.quote) and any(f"{delimiter} {quote}" in line for line in rows),
     )
 
 
@@ -146,7 +150,8 @@ class _Reading:
         quoted: the first field in quotes; empty if there is none.
         needs: whether the quotes say more than their text would: a field of the header has some, a quote in a
             field is doubled, or a field holds what would divide it and the rows are even with it alone.
-        stray: the first field that begins with a quote and goes on after the next; empty if there is none.
+        stray: the first field that begins with a quote and goes on after the next, or has a backslash before
+            one; empty if there is none.
     """
 
     header: list[str]
@@ -209,9 +214,10 @@ class _Sample:
             return ("", True) if form == "tsv" else ('"', False)
         if '\\"' in reading.stray:
             raise BrimfulError(
-                f"{self.path} has backslashes before quotes, such as {reading.stray!r:.60}: where they are"
-                f" escapes, convert it, {_CONVERTER.format(ord(delimiter))} < {self.path} > NEW.csv;"
-                " --read.quote none keeps quotes and backslashes as text"
+                f"{self.path} has backslashes before quotes, such as {reading.stray!r:.60}: where they are no"
+                " escapes, --read.quote none keeps them and the quotes as text; where they are, convert it"
+                f" (utf-8 is its encoding): {_CONVERTER.format(ord(delimiter))} < {shell_quoted(self.path)} >"
+                f" {shell_quoted(f'{self.path}.csv')}"
             )
         if form == "csv" and reading.quoted:
             return '"', False
@@ -246,7 +252,8 @@ class _Sample:
             words = re.findall(r"\w+", header[0])
             if any(name in words for name in self.wanted):
                 raise BrimfulError(
-                    f"{self.path} has no delimiter in {header[0]!r:.60}: give --read.delimiter"
+                    f"{self.path} has no delimiter in {header[0]!r:.60}: give --read.delimiter, or"
+                    f" --read.field {shell_quoted(header[0])} if it has one column"
                 )
         if len(widths) > 2 and len(header) not in widths[1:]:
             raise BrimfulError(
@@ -272,7 +279,7 @@ class _Sample:
                 quoted = quoted or f"{quote}{body}{quote}"
                 needs = needs or quote * 2 in body or not widths
                 holds_marks = holds_marks or delimiter in body or "\n" in body
-            elif bare.lstrip(" ").startswith(quote):
+            elif bare.lstrip(" ").startswith(quote) or f"\\{quote}" in bare:
                 stray = stray or bare
             fields.append(bare if body is None else body.replace(quote * 2, quote))
             if end != delimiter:

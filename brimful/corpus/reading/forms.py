@@ -77,7 +77,7 @@ def require_forms(inputs: Iterable[Input], wanted: Sequence[str], encoding: str)
         paths = [first]
         if form := many_texts_of(first, encoding):
             paths = [path for path in refused if many_texts_of(path, encoding) == form]
-            message = form.refuse(paths)
+            message = f"{first} {form.refuse(paths, encoding)}"
         others = len(refused) - len(paths)
         more = f" ({others:,} more of the files are refused, too)" if others else ""
         raise BrimfulError(f"{message}{more}")
@@ -91,7 +91,11 @@ def many_texts_of(path: str, encoding: str) -> ManyTexts | None:
     """
     if format_of(path) != "text":
         return None
-    return find_many_texts(split_suffix(path)[0], _read_text(*_read_head(path), encoding)[0])
+    return _many_texts(path, _read_text(*_read_head(path), encoding)[0])
+
+
+def _many_texts(path: str, text: str) -> ManyTexts | None:
+    return None if begins_a_page(text) else find_many_texts(split_suffix(path)[0], text)
 
 
 @lru_cache(maxsize=4096)
@@ -117,7 +121,11 @@ def _form(path: str, wanted: tuple[str, ...], encoding: str, size: int, modified
         return _json_form(text, lines, named, wanted, is_whole=is_whole), ""
     if _holds_records(text, is_whole=is_whole):
         return named, _name_it(path, _json_form(text, lines, "jsonl", wanted, is_whole=is_whole))
-    return _text_form(path, text, lines, wanted) if named == "text" else (named, "")
+    if named != "text":
+        return named, ""
+    if many_texts := _many_texts(path, text):
+        return named, many_texts.refuse([path], encoding)
+    return _text_form(path, lines, wanted)
 
 
 def _read_head(path: str) -> tuple[bytes, Iterator[bytes]]:
@@ -171,7 +179,7 @@ def _holds_records(text: str, *, is_whole: bool) -> bool:
         except json.JSONDecodeError as error:
             is_cut = error.msg.startswith("Unterminated") or error.pos >= len(text) - len("\\uFFFF")
             return is_cut and not is_whole and text.startswith(("{", "["))
-        except RecursionError:
+        except (ValueError, RecursionError):  # too deep, or a number of thousands of digits
             return False
         if not _is_record(value):
             return False
@@ -199,11 +207,9 @@ def _json_form(text: str, lines: list[str], named: str, wanted: tuple[str, ...],
     return "jsonl" if has_lines else named
 
 
-def _text_form(path: str, text: str, lines: list[str], wanted: tuple[str, ...]) -> tuple[str, str]:
-    """A .txt file is prose, unless it holds many texts or a table. A table without a header is read where
+def _text_form(path: str, lines: list[str], wanted: tuple[str, ...]) -> tuple[str, str]:
+    """A .txt file is prose, unless it holds a table. A table without a header is read where
     columns are wanted by number."""
-    if many_texts := find_many_texts(split_suffix(path)[0], text):
-        return "text", many_texts.refuse([path])
     for kind, delimiter in (("tsv", "\t"), ("csv", ",")):
         header = [name.strip('"\ufeff ') for name in lines[0].split(delimiter)] if lines else []
         has_rows = len(lines) > 2 and all(line.count(delimiter) >= len(header) - 1 for line in lines[1:3])

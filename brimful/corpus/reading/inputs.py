@@ -140,7 +140,7 @@ def _say_left_out(left_out: Counter[str]) -> None:
         are = "file of another kind was" if number == 1 else "files of other kinds were"
         warn(
             f"{number:,} {are} left out ({', '.join(listed + more)}); a file that is given by name is read"
-            " as text"
+            " as text, or refused with its converter"
         )
 
 

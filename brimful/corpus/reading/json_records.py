@@ -20,12 +20,9 @@ _MOST_CHARACTERS = 1 << 28
 _BETWEEN_ELEMENTS = re.compile("[ \t\n\r\ufeff,]*")
 _AROUND = " \t\n\r\ufeff\x1e"
 
-# What converts a table by its orientation, and objects by a test for their fields.
-_PANDAS = (
-    "pip install pandas && python3 -c 'import sys, pandas as p;"
-    ' p.read_json(sys.argv[1], orient="{}").to_json(sys.stdout, orient="records", lines=True)\''
-)
-_RECORDS = 'def records: if type == "object" and ({}) then . else .[]? | records end; records'
+# Programs of jq. In a list, a first row names columns.
+_COLUMNS = "keys_unsorted, ([.[] | [.[]]] | transpose[])"
+_DEEPER = 'def records: if type == "object" and ({}) then . else .[]? | records end; records'
 
 
 class _Repeated(dict[str, Any]):
@@ -86,7 +83,7 @@ def json_records(
     rows = chain.from_iterable(_paragraphs(value, wanted) for value in values)
     for number, row in enumerate(rows, 1):
         if row and _is_list_of(row, list):
-            raise _refusal(path, "holds lists of paragraphs of sentences", "jq -c '.[] | flatten'")
+            raise _refusal(path, "holds lists of paragraphs of sentences", ".[] | flatten")
         record = named.record(row, number, report)
         if record is not None:
             yield number, record
@@ -140,42 +137,26 @@ def _rows_of_object(path: str, value: Any, wanted: Sequence[str], report: Report
     """
     if not isinstance(value, dict):
         return [value]
-    has_field = any(name in value for name in wanted)
-    if orient := _orientation_of(value, wanted, has_field=has_field):
-        what = "holds columns or an index, not a list of records (one record is read from a .jsonl)"
-        code = (
-            f'p.read_json(sys.argv[1], orient="{orient}").to_json(sys.stdout, orient="records", lines=True)'
-        )
-        raise _refusal(path, what, f"pip install pandas && python3 -c 'import sys, pandas as p; {code}'")
-    if has_field:
+    sizes = {len(each) if isinstance(each, list | dict) else -1 for each in value.values()}
+    if any(name in value for name in wanted):
+        if len(sizes) == 1 and sizes != {-1}:
+            what = "holds columns, not a list of records (a record of lists is read from a .jsonl)"
+            raise _refusal(path, what, _COLUMNS)
         return [value]
+    names = value.get("columns")
+    if "data" in value and isinstance(names, list) and any(name in names for name in wanted):
+        return [names, *value["data"]]  # as pandas splits a table
     lists = [each for each in value.values() if each and _is_list_of(each, dict | str | list)]
-    if len(lists) > 1 and len(lists) == len(value) and all(_is_list_of(each, str) for each in lists):
-        raise _refusal(path, "holds lists of texts by name, not a list of records", "jq -c '.[]'")
     if len(lists) > 1:
+        if len(lists) == len(value) and all(_is_list_of(each, str) for each in lists):
+            raise _refusal(path, "holds lists of texts by name, not a list of records", ".[]")
         lists = [each for each in lists if _is_list_of(each, dict)]
     if not lists and _holds_record(value, wanted):
         choice = " or ".join(f"has({json.dumps(name)})" for name in wanted)
-        program = (
-            f'def records: if type != "object" or ({choice} | not) then .[]? | records else . end; records'
-        )
-        raise _refusal(path, "holds its records within other objects", f"jq -c {shlex.quote(program)}")
+        raise _refusal(path, "holds its records within other objects", _DEEPER.format(choice))
     if len(lists) > 1:
         report.note(f"has {len(lists)} lists of records: all of them are read")
     return chain.from_iterable(lists) if lists else [value]
-
-
-def _orientation_of(value: dict[str, Any], wanted: Sequence[str], *, has_field: bool) -> str:
-    """How pandas wrote the table that an object is; empty if it is something else."""
-    columns = list(value.values())
-    if has_field:
-        sizes = {len(column) if isinstance(column, list | dict) else -1 for column in columns}
-        return "columns" if len(sizes) == 1 and -1 not in sizes else ""
-    names = value.get("columns") if "data" in value else None
-    if isinstance(names, list) and any(name in names for name in wanted):
-        return "split"
-    are_rows = len(columns) > 1 and _is_list_of(columns, dict)
-    return "index" if are_rows and any(name in columns[0] for name in wanted) else ""
 
 
 def _holds_record(value: Any, wanted: Sequence[str]) -> bool:
@@ -186,13 +167,13 @@ def _holds_record(value: Any, wanted: Sequence[str]) -> bool:
     return isinstance(value, dict | list) and any(_holds_record(each, wanted) for each in inner)
 
 
-def _refusal(path: str, what: str, command: str) -> BrimfulError:
-    """The error of a file that a command can convert."""
+def _refusal(path: str, what: str, program: str) -> BrimfulError:
+    """The error of a file that a program of jq can convert."""
     compression = split_suffix(path)[1]
     source = path[: len(path) - len(compression)]
     unpack = "unpack it, then " if compression else ""
-    names = f"{shell_quoted(source)} > {shell_quoted(source + '.jsonl')}"
-    return BrimfulError(f"{path} {what}; {unpack}convert it: {command} {names}")
+    command = f"jq -c {shlex.quote(program)} {shell_quoted(source)} > {shell_quoted(source + '.jsonl')}"
+    return BrimfulError(f"{path} {what}; {unpack}convert it: {command}")
 
 
 def _is_list_of(value: Any, kinds: Any) -> bool:
@@ -218,7 +199,7 @@ def _whole(path: str, text: str, report: Report) -> Any:
             report.lose(CUT_JSON, 1, _what_is_wrong(error, text))
         return None
     if text[end:].strip(_AROUND):
-        raise _refusal(path, "holds several values, not one a line", "jq -c .")
+        raise _refusal(path, "holds several values, not one a line", ".")
     return value
 
 

@@ -30,8 +30,12 @@ class ManyTexts:
     suffixes: tuple[str, ...]
     shows: Callable[[str], object]
 
-    def refuse(self, paths: Sequence[str]) -> str:
-        """What to say of files of the form, and the command to convert them all."""
+    def refuse(self, paths: Sequence[str], encoding: str) -> str:
+        """What to say of the first of files of the form, and the command to convert them all.
+
+        Args:
+            encoding: that the user named for them.
+        """
         source, out = paths[0], f"{paths[0]}.jsonl"
         what, place = f"is {self.what}", "it and give the result in its place"
         if len(paths) > 1:
@@ -39,18 +43,28 @@ class ManyTexts:
             out = f"{source}-texts.jsonl"
             what = f"and {counted(len(paths) - 1, 'other file')} are each {self.what}"
             place = "them and give the result in their place"
-        converter = f"python -m brimful.corpus.converters {self.kind}"
+        option = f" --encoding {encoding}" if encoding != "utf-8" else ""
+        converter = f"python -m brimful.corpus.converters {self.kind}{option}"
         command = f"{converter} {shlex.quote(source)} > {shlex.quote(out)}"
-        return f"{paths[0]} {what}, not one text; convert {place}: {command}"
+        return f"{what}, not one text; convert {place}: {command}"
 
 
+_WARC = re.compile(r"WARC/\d\.\d\n(?:[\w-]+:.*\n)*WARC-Type:")
+_DOCUMENTS = re.compile(r"<doc\s+\w+=[^>]*>(?:\s*\n|.*</doc>)|<doc>\s*<\w+>", re.IGNORECASE)
+_COMMENTS = r"\s*(?:<!--(?>.*?-->)\s*)*+"
+_WIKI = re.compile(rf"(?:<\?xml[^>]*>)?{_COMMENTS}<mediawiki\s", re.DOTALL)
+_XML = re.compile(
+    rf"<\?xml\s+version\b[^<>]*>{_COMMENTS}<(?!(?:!doctype\s+)?html\b)|<!doctype\s+(?!html)\w+[^>]*>\s*<"
+    r"|<(?!html|svg|math)[a-z][\w:.-]*\s[^<>]*\bxmlns\b|<rss\s+version=",
+    re.IGNORECASE | re.DOTALL,
+)
 SUBTITLE_TIMES = re.compile(
     r"(?:\d+:)?\d+:\d\d[,.]\d+ *--> *(?:\d+:)?\d+:\d\d[,.]\d+.*|\d+:\d\d:\d\d\.\d+,\d+:\d\d:\d\d\.\d+",
     re.ASCII,
 )
 _SUBTITLES = re.compile(
-    rf"WEBVTT(?:[ \t].*)?\n(?:.*\n)*?\n|(?:\d+\s*\n)?(?:{SUBTITLE_TIMES.pattern})\s*\n|\[Script Info\]\s*\n"
-    r"|(?:\[\w+:.*\]\n)*(?:\[\d+:\d\d\.\d+\].*\n){3}"
+    r"WEBVTT(?:[ \t].*)?\n(?=(?:.*\n)*?.*\d --> \d)|\[Script Info\]\s*\n"
+    rf"|(?:\d+\s*\n)?(?:{SUBTITLE_TIMES.pattern})\s*\n|(?:\[\w+:.*\]\n)*(?:\[\d+:\d\d\.\d+\].*\n){{3}}"
 )
 MAIL_START = r"From \S+ +\w{3} +\w{3} +\d+ \d+:\d\d"
 _HEADERS = re.compile(r"(?:[\w-]+:.*\n(?:[ \t].*\n)*){2,}(?=\n)")
@@ -68,17 +82,13 @@ CHAT_NAME = r"[\u200e\u200f]?(?!(?:TRACE|DEBUG|INFO|NOTICE|WARN|ERROR|FATAL|CRIT
 _STAMPED = re.compile(f"^{CHAT_STAMP}", re.MULTILINE)
 _MESSAGE = re.compile(f"^{CHAT_STAMP}{CHAT_NAME}", re.MULTILINE)
 _QQ_TITLE = "消息记录（此消息记录为文本格式"
-XML_ROOT = re.compile(
-    r"<\?xml\s+version\b[^<>]*>\s*(?:<!--.*?-->\s*)*<(?!(?:!doctype\s+)?html\b)|<!doctype\s+(?!html)\w+[^>]*>\s*<"
-    r"|<(?!html|svg|math)[a-z][\w:.-]*\s[^<>]*\bxmlns\b|<rss\s+version=",
-    re.IGNORECASE | re.DOTALL,
-)
-# A number, perhaps behind a title and a wide blank, or before these.
+_CONLLU = re.compile(r"(?:#.*\n)*(?:\d+[-.\d]*\t(?:[^\t\n]*\t){8}[^\t\n]*\n){2}")
+# A tab stands for a wide blank, with a title before or behind it.
 _PAGE_NUMBER = re.compile(
-    r"(?:\S.*\s{2,})?[\W_]*(?:page|seite|p\.|第)?\s*(?:\d{1,5}|[ivxl]+)(?:\s*[页頁]|\s*(?:of|/)\s*\d+)?[\W_]*"
-    r"|\d+\s{2,}\S.*",
+    r"(?:.*\t)?[\W_]*(?:page|seite|p\.|第)?\s?(?:\d{1,5}|[ivxl]+)(?:\s?[页頁]|\s?(?:of|/)\s?\d+)?[\W_]*|\d+\t.*",
     re.IGNORECASE,
 )
+_LONGEST_TITLE = 300
 _ONES = ("", "i", "ii", "iii", "iv", "v", "vi", "vii", "viii", "ix")
 _ROMAN = [*map("".join, product(("", "x", "xx", "xxx"), _ONES))]
 
@@ -108,7 +118,8 @@ def _is_in_pages(head: str) -> bool:
 
 def counts_pages(line: str, other: str, distance: int) -> bool:
     """Is the line of a page that of another, some pages behind, but for the number of the page?"""
-    if not _PAGE_NUMBER.fullmatch(line.strip()):
+    line, other = line.strip()[:_LONGEST_TITLE], other.strip()[:_LONGEST_TITLE]
+    if not _PAGE_NUMBER.fullmatch(re.sub(r"\s{2,}", "\t", line)):
         return False
     parts, others = _parts(line), _parts(other)
     differing = [pair for pair in zip(parts, others, strict=False) if pair[0] != pair[1]]
@@ -128,34 +139,14 @@ def _parts(line: str) -> list[str]:
 
 
 _FORMS = (
-    ManyTexts(
-        "warc",
-        "a web archive",
-        (".warc", ".wet", ".wat"),
-        re.compile(r"WARC/\d\.\d\n(?:[\w-]+:.*\n)*WARC-Type:").match,
-    ),
-    ManyTexts(
-        "documents",
-        "an extract of a wiki or a collection of documents",
-        (),
-        re.compile(r"<doc\s+\w+=[^>]*>(?:\s*\n|.*</doc>)|<doc>\s*<\w+>", re.IGNORECASE).match,
-    ),
-    ManyTexts(
-        "wiki",
-        "a dump of a wiki",
-        (),
-        re.compile(r"(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*<mediawiki\s").match,
-    ),
-    ManyTexts("xml", "XML", (".xml", ".ttml", ".rss", ".tei"), XML_ROOT.match),
+    ManyTexts("warc", "a web archive", (".warc", ".wet", ".wat"), _WARC.match),
+    ManyTexts("documents", "an extract of a wiki or a collection of documents", (), _DOCUMENTS.match),
+    ManyTexts("wiki", "a dump of a wiki", (), _WIKI.match),
+    ManyTexts("xml", "XML", (".xml", ".ttml", ".rss", ".tei"), _XML.match),
     ManyTexts("mail", "mail", (".eml", ".mbox"), _is_mail),
     ManyTexts("subtitles", "subtitles", (".srt", ".vtt", ".ass", ".ssa", ".lrc", ".sbv"), _SUBTITLES.match),
     ManyTexts("chat", "a chat", (), _is_chat),
-    ManyTexts(
-        "conllu",
-        "a treebank",
-        (".conllu",),
-        re.compile(r"(?:#.*\n)*(?:\d+[-.\d]*\t(?:[^\t\n]*\t){8}[^\t\n]*\n){2}").match,
-    ),
+    ManyTexts("conllu", "a treebank", (".conllu",), _CONLLU.match),
     ManyTexts("pages", "a text in pages with their numbers", (), _is_in_pages),
 )
 

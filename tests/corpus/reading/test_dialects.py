@@ -96,9 +96,11 @@ def test_files_of_other_programs(suffix: str, written: str, expected: list[str],
         ('n,text\n1,"Good" he said\n', "may be text", {"quote": "none"}, ['"Good" he said']),
         ('n,text\n1,"never closed\n2,a\n', "may be text", {"quote": '"'}, ["a"]),
         ('n, text\n1, "a"\n', "may be text", {"quote": "none"}, [' "a"']),
+        ('n, text\n1, "Hello, world"\n', "may be text", {"quote": '"'}, ["Hello, world"]),
         ("n,text\n1,\\N\n2,C:\\new\n", r"other backslashes", {"quote": "none"}, ["C:\\new"]),
         ("text;b,text\nx;y,z\n", "divided at ',' or ';'", {"delimiter": ";"}, ["x"]),
         ("n:text\n1:a, b\n", "no delimiter in 'n:text'", {"delimiter": ":"}, ["a, b"]),
+        ("my text\nHello, there\n", "--read.field 'my text'", {"field": "my text"}, ["Hello, there"]),
         ('"text"\t"n"\n"1"\t"a"\t5\n"2"\t"b"\t6\n', "2 columns in its header and 3", {}, []),
         ("text,n\na,1,\nb,2,\n", "2 columns in its header and 3", {}, []),
     ],
@@ -133,12 +135,12 @@ def test_any_file_is_read_or_refused(data: str, suffix: str, options: dict[str, 
 
 
 def test_escaped_quotes_are_refused_with_a_converter(tmp_path: Path) -> None:
-    written = 'n;text\n1;"he said \\"hi\\"; and left"\n2;"x"\n'
+    written = 'n;text\n1;"he said \\"hi\\"; 很好"\n2;"x"\n'
     with pytest.raises(BrimfulError, match="backslashes before quotes") as error:
-        read(tmp_path / "a.csv", written)
-    command = str(error.value).partition("convert it, ")[2].partition(" > NEW.csv")[0]
-    converted = subprocess.run(command, shell=True, check=True, capture_output=True, text=True).stdout
-    assert read(tmp_path / "b.csv", converted)[0] == ['he said "hi"; and left', "x"]
+        read(tmp_path / "an a.csv", written)
+    subprocess.run(str(error.value).partition("its encoding): ")[2], shell=True, check=True)
+    converted = (tmp_path / "an a.csv.csv").read_bytes()
+    assert read(tmp_path / "b.csv", converted)[0] == ['he said "hi"; 很好', "x"]
 
 
 def test_a_column_alone_may_hold_commas(tmp_path: Path) -> None:
@@ -186,6 +188,8 @@ def test_a_quote_that_begins_a_field_late_in_a_tsv_is_said(tmp_path: Path) -> No
     assert parts == issues
     with pytest.raises(BrimfulError, match="line 20002 is the first with a field that begins with a quote"):
         read_table(path, labelled=False)
+    found, issues = read(path, "n\ttext\n" + "1\tthe text of a row\n" * 20_000 + '2\t"Go, she said\n')
+    assert (found[-1], issues) == ('"Go, she said', {})
 
 
 def test_rows_of_another_width_are_counted(tmp_path: Path) -> None:

@@ -182,7 +182,7 @@ def test_what_is_left_out_is_said_by_suffix(tmp_path: Path) -> None:
     assert found == ["a.txt", "b.md", "c.ndjson"]
     assert warnings == [
         "4 files of other kinds were left out (.log 2, no suffix 1, .tex.gz 1); a file that is given by name"
-        " is read as text"
+        " is read as text, or refused with its converter"
     ]
 
 
@@ -191,6 +191,12 @@ def test_broken_first_lines_cost_no_other(broken: str, tmp_path: Path) -> None:
     for name in ("a.jsonl", "a.json"):
         found = read(tmp_path / name, f"{broken}{LINES}".encode())
         assert found == (TEXTS, {"broken JSON lines": broken.count("\n")})
+
+
+@pytest.mark.parametrize("value", ["9" * 5000, "[" * 99_999])
+def test_values_that_no_reader_takes_are_counted(value: str, tmp_path: Path) -> None:
+    found = read(tmp_path / "a.jsonl", f'{{"text": {value}}}\n{LINES}'.encode())
+    assert found == (TEXTS, {"broken JSON lines": 1})
 
 
 @pytest.mark.parametrize("name", ["a.json", "a.jsonl", "a.json.gz"])

@@ -34,10 +34,12 @@ def page(text: str) -> str:
     return f"<html><head><meta charset=gb2312></head><body><p>{text}</p></body></html>"
 
 
-def mail(headers: str, body: str) -> bytes:
-    return f"From a@b.org Thu Jan  1 00:00:00 2026\nSubject: x\n{headers}\n\n{body}\n\n".encode("gb18030")
+def mail(kind: str, encoding: str, body: str) -> bytes:
+    headers = f"Subject: x\nContent-Type: text/{kind}\nContent-Transfer-Encoding: {encoding}"
+    return f"From a@b.org Thu Jan  1 00:00:00 2026\n{headers}\n\n{body}\n\n".encode("gb18030")
 
 
+BLANKS = "\t_" * 8
 HTML = "Content-Type: text/html\r\n"
 MESSAGE = "2026/12/31 下午10:15 - Anna: {}\n"
 REPORT = "Annual Report                    2026\n\n{}\n\n{}\n\f"
@@ -76,20 +78,15 @@ FILES: list[tuple[str, str, str | bytes, list[str]]] = [
         [f"{CHINESE} é<b>"],
     ),
     ("xml", "a.txt", f'<!DOCTYPE lewis SYSTEM "lewis.dtd">\n<REUTERS ID="1">{KETTLE}</REUTERS>', [KETTLE]),
-    ("xml", "film.txt", f'<tt xmlns="http://www.w3.org/ns/ttml"><p>{KETTLE}</p></tt>', [KETTLE]),
+    ("xml", "tt.txt", f'<tt xmlns="http://www.w3.org/ns/ttml"><p>{KETTLE}</p></tt>', [KETTLE]),
     (
         "mail",
         "list.mbox",
-        mail(
-            "Content-Type: text/plain; charset=utf-8\nContent-Transfer-Encoding: base64",
-            "5LuK5aSp5LiL6Zuo44CC",
-        )
-        + mail(
-            "Content-Type: text/plain; charset=latin-1\nContent-Transfer-Encoding: quoted-printable", "caf=E9"
-        )
-        + mail("Content-Type: text/plain; charset=x-unknown", KETTLE)
-        + mail("Content-Type: text/plain; charset=gb2312", CHINESE)
-        + mail("Content-Type: text/html", f"<p>{LANTERN}</p>"),
+        mail("plain; charset=utf-8", "base64", "5LuK5aSp5LiL6Zuo44CC")
+        + mail("plain; charset=latin-1", "quoted-printable", "caf=E9")
+        + mail("plain; charset=x-unknown", "8bit", KETTLE)
+        + mail("plain; charset=gb2312", "8bit", CHINESE)
+        + mail("html", "8bit", f"<p>{LANTERN}</p>"),
         ["今天下雨。", "café", KETTLE, CHINESE, LANTERN],
     ),
     ("mail", "1.txt", f"From: a@b.org (A)\nSubject: x\nOrganization: y\nLines: 1\n\n{KETTLE}\n", [KETTLE]),
@@ -137,13 +134,8 @@ FILES: list[tuple[str, str, str | bytes, list[str]]] = [
     (
         "conllu",
         "a.txt",
-        "# newdoc\n# text = One two.\n"
-        + "1\tOne"
-        + "\t_" * 8
-        + "\n2\ttwo"
-        + "\t_" * 8
-        + "\n\n# text = Three.\n",
-        ["One two.\nThree."],
+        f"# newdoc\n# text = Two.\n1\tTwo{BLANKS}\n2\t.{BLANKS}\n\n# newdoc\n1\tA{BLANKS}\n2\tB{BLANKS}\n",
+        ["Two.", "A B"],
     ),
     (
         "pages",
@@ -174,8 +166,10 @@ def test_a_file_is_refused_and_converted(
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     with pytest.raises(BrimfulError) as error:
         texts_of(path)
-    command = f"python -m brimful.corpus.converters {kind} {path} > {path}.jsonl"
-    assert str(error.value).endswith(f"not one text; convert it and give the result in its place: {command}")
+    what = re.escape(
+        f"convert it and give the result in its place: python -m brimful.corpus.converters {kind}"
+    )
+    assert re.fullmatch(f"{path} is [^/]*, not one text; {what} {path} > {path}.jsonl", str(error.value))
     assert [*convert(kind, [str(path)])] == texts
     packed = tmp_path / f"{name}.gz"
     packed.write_bytes(gzip.compress(path.read_bytes()))
@@ -185,16 +179,25 @@ def test_a_file_is_refused_and_converted(
             is_text(path, ["text"])
 
 
+def test_the_command_names_the_encoding(tmp_path: Path) -> None:
+    path = tmp_path / "a.srt"
+    path.write_bytes("1\n00:00:01,000 --> 00:00:03,500\nHello\n".encode("utf-16-le"))
+    with pytest.raises(BrimfulError, match="converters subtitles --encoding utf-16 "):
+        texts_of(path, encoding="utf-16")
+    assert [*convert("subtitles", [str(path)], "utf-16")] == ["Hello"]
+    with recorded_warnings() as warnings:
+        assert not [*convert("subtitles", [str(path)])]
+    assert "a.srt: binary file skipped" in warnings[0]
+
+
 def test_one_command_converts_all_files_of_a_form(tmp_path: Path) -> None:
     folder = tmp_path / "a b"
     (folder / "AA").mkdir(parents=True)
     for number in range(3):
         (folder / "AA" / f"wiki_{number:02}").write_text(f'<doc id="{number}">\n{KETTLE} {number}\n</doc>\n')
-    (folder / "a.txt").write_text("WEBVTT\n\n")
+    (folder / "a.txt").write_text("WEBVTT\n\n00:01.000 --> 00:03.000\nx")
     (folder / "b.txt").write_text("prose")
-    with pytest.raises(
-        BrimfulError, match=r"wiki_00 and 2 other files are each an extract.*; convert"
-    ) as error:
+    with pytest.raises(BrimfulError, match=r"wiki_00 and 2 other files are each an extract") as error:
         require_forms(find_inputs([str(folder / "AA"), str(folder)], "out"), ["text"], "utf-8")
     message = str(error.value).split(" (1 more of the files")[0]
     command = message.split("in their place: ")[1].replace("python", sys.executable, 1)
@@ -203,19 +206,12 @@ def test_one_command_converts_all_files_of_a_form(tmp_path: Path) -> None:
 
 
 def test_a_dump_of_a_wiki_is_refused_and_converted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pages = "".join(
-        f"<page><ns>{ns}</ns>{more}<revision><text>{text}</text></revision></page>"
-        for ns, more, text in [
-            ("0", "", KETTLE),
-            ("1", "", "talk"),
-            ("0", "<redirect />", "other"),
-            ("0", "", LANTERN),
-        ]
-    )
+    article = "<page><ns>0</ns>{}<revision><text>{}</text></revision></page>"
+    pages = [article.format("", KETTLE), article.format("<redirect />", "x"), article.format("", LANTERN)]
+    talk = article.format("", "x").replace("0", "1")
+    dump = f'<mediawiki xmlns="http://www.mediawiki.org">{talk}{"".join(pages)}</mediawiki>'
     path = tmp_path / "dump.xml.gz"
-    path.write_bytes(
-        gzip.compress(f'<mediawiki xmlns="http://www.mediawiki.org">{pages}</mediawiki>'.encode())
-    )
+    path.write_bytes(gzip.compress(dump.encode()))
     with pytest.raises(BrimfulError, match=r"dump of a wiki.*converters wiki "):
         texts_of(path)
     monkeypatch.setitem(sys.modules, "mwparserfromhell", None)
@@ -262,7 +258,8 @@ def test_the_sentences_behind_numbers_are_a_column(tmp_path: Path) -> None:
         "WARC/1.1 is a format.",
         "<doc> is a tag.",
         "<doc>\nis a tag.",
-        "WEBVTT is a format.",
+        "WEBVTT is a format.\n\nSo is another.",
+        '<?xml version="1.0"?> is a line.',
         "[00:01.00] is a time.",
     ],
 )
