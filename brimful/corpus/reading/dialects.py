@@ -150,7 +150,8 @@ class _Reading:
         quoted: the first field in quotes; empty if there is none.
         needs: whether the quotes say more than their text would: a field of the header has some, a quote in a
             field is doubled, or a field holds what would divide it and the rows are even with it alone.
-        stray: the first field that begins with a quote and goes on after the next; empty if there is none.
+        stray: the first field that begins with a quote and goes on after the next, or has a backslash before
+            one; empty if there is none.
     """
 
     header: list[str]
@@ -273,7 +274,7 @@ class _Sample:
                 quoted = quoted or f"{quote}{body}{quote}"
                 needs = needs or quote * 2 in body or not widths
                 holds_marks = holds_marks or delimiter in body or "\n" in body
-            elif bare.lstrip(" ").startswith(quote):
+            elif bare.lstrip(" ").startswith(quote) or f"\\{quote}" in bare:
                 stray = stray or bare
             fields.append(bare if body is None else body.replace(quote * 2, quote))
             if end != delimiter:
