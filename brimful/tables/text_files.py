@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from glob import escape, has_magic
+from itertools import chain, islice
 from pathlib import Path
 
 from brimful.base.console import counted, visible, warn
@@ -17,6 +18,8 @@ from brimful.corpus.reading.lines import BINARY, READ_AS, UNDECODABLE, UNICODE_E
 _SHOWN = 5
 _RUN = 1 << 16
 _ENDLESS = 1 << 62
+_OTHER_ENCODINGS = ("WINDOWS-1252", "GB18030")
+_NOT_WESTERN = re.compile("[^\\x00-\\x7f]{2}|[\\x80-\\x9f\\ufffd]")
 _NO_TABLES = (".md", ".html", ".htm")
 """Suffixes of files that stand beside tables, such as README.md."""
 _PARTS = {"train": "--train", "dev": "--dev", "val": "--dev", "test": "--test"}
@@ -134,27 +137,59 @@ def _runs(path: Path, kind: str) -> Iterator[str]:
             f"{path} is no text: it has control characters, as programs and archives have, or UTF-16"
             " without a mark, which iconv -f UTF-16LE -t UTF-8 converts"
         )
-    yield from filter(None, (first,))
-    yield from runs
-    if any(issue.startswith(UNDECODABLE) for issue in issues):
-        wrong, line = [], 0
-        for text in _read(path, kind, Counter()):
-            wrong += [line + n for n, part in enumerate(text.split("\n"), 1) if "\ufffd" in part]
-            line += text.count("\n")
-        raise BrimfulError(
-            f"{path} is not UTF-8 in {counted(len(wrong), 'line')} ({first_lines(wrong)}): convert it from"
-            " the encoding that it has, such as iconv -f GB18030 -t UTF-8"
-        )
+    for runs_before, text in enumerate(chain(filter(None, (first,)), runs)):
+        if any(issue.startswith(UNDECODABLE) for issue in issues):
+            yield from islice(_in_windows_1252(path, kind, issues), runs_before, None)
+            break
+        yield text
     for issue, number in issues.items():
         if issue.startswith("archive"):
             raise BrimfulError(f"{path}: {issue}; get the file again")
-        if not issue.startswith(READ_AS):
+        if not issue.startswith((READ_AS, UNDECODABLE)):
             warn(f"{path}: {visible(issue)}: {number:,}")
 
 
-def _read(path: Path, kind: str, issues: Counter[str]) -> Iterator[str]:
+def _in_windows_1252(path: Path, kind: str, issues: Counter[str]) -> Iterator[str]:
+    """The text of a file that is not UTF-8. One byte beyond ASCII between others is of windows-1252, as Excel
+    writes a curly apostrophe; several in a row may be a character of a Chinese charset.
+
+    Raises:
+        BrimfulError: there are such, or bytes that windows-1252 does not have; the message shows the first
+            line in both.
+    """
+    wrong, shown, lines, is_western = list[int](), list[str](), 0, True
+    readings = [_read(path, kind, Counter(), encoding) for encoding in ("utf-8", *_OTHER_ENCODINGS)]
+    for text, *others in zip(*readings, strict=True):
+        is_western = is_western and not _NOT_WESTERN.search(others[0])
+        for number, line in enumerate(text.split("\n")):
+            if "\ufffd" in line:
+                wrong.append(lines + number + 1)
+                shown = shown or [_around(other.split("\n")[number]) for other in others]
+        lines += text.count("\n")
+    place = f"{counted(len(wrong), 'line')} ({first_lines(wrong)})"
+    if not is_western:
+        remedies = [
+            f"iconv -f {name} -t UTF-8 ({part})" for name, part in zip(_OTHER_ENCODINGS, shown, strict=True)
+        ]
+        raise BrimfulError(
+            f"{path} is not UTF-8 in {place}: convert it from the encoding that it has, such as"
+            f" {' or '.join(remedies)}"
+        )
+    warn(f"{path}: {READ_AS}windows-1252 in {place}: {shown[0]}; if that is wrong, convert it to UTF-8")
+    return _read(path, kind, issues, "windows-1252")
+
+
+def _around(line: str) -> str:
+    """The first character of a line that is not ASCII, with those beside it."""
+    place = next((at for at, character in enumerate(line) if not character.isascii()), 0)
+    return repr(line[max(place - 10, 0) : place + 20])
+
+
+def _read(path: Path, kind: str, issues: Counter[str], encoding: str = "utf-8") -> Iterator[str]:
     span = Span(path=str(path))
-    return read_runs(span, "utf-8", issues, boundary=None, run=_RUN, longest=_ENDLESS, too_long="", kind=kind)
+    return read_runs(
+        span, encoding, issues, boundary=None, run=_RUN, longest=_ENDLESS, too_long="", kind=kind
+    )
 
 
 @contextmanager

@@ -110,7 +110,13 @@ def test_csv_and_jsonl_round_trip(tmp_path_factory: pytest.TempPathFactory, rows
         ("a.tsv", "text\tlabel\tlabel\na\t1\t2\n", "has 2 columns 'label'"),
         ("a.csv", "text,text_b,text_b,label\na,b,c,1\n", "has 2 columns 'text_b'"),
         ("a.jsonl", '{"text": "a", "label": 1}\n\n{"text": \n', "line 3 is not JSON"),
-        ("a.jsonl", "[1, 2]\n", "no column 'text' (line 1): known: 1, 2"),
+        (
+            "a.jsonl",
+            "[1, 2]\n",
+            "no column 'text' (line 1): known: 1, 2; --columns.text names another, or its",
+        ),
+        ("a.csv", 'text,label\n"a, b",1\n5\\" TV,0\n', "has backslashes before quotes"),
+        ("a.csv", "text,label\na,b,1\n", "line 2 has 3 fields, the header 2"),
         ("a.jsonl", "17\n", "line 1 must be a JSON object, not 17"),
         ("a.jsonl", '{"text": "a", "label": 1, "text": "b"}\n', "line 1 has a key twice: keep one of them"),
         ("a.jsonl", '{"text": ' + "[" * 100_000, "line 1 is not JSON"),
@@ -180,13 +186,23 @@ def test_other_encodings_are_read(
     assert said.count(f"{written}: read as {shown}, as its bytes say") == (not is_marked)
 
 
-@pytest.mark.parametrize("encoding", ["gb18030", "latin-1"])
-def test_few_bytes_of_other_encodings_are_refused(encoding: str, tmp_path: Path) -> None:
-    path = write(tmp_path / "a.txt", f"a\n\n{'很' if encoding == 'gb18030' else 'é'}\na\n".encode(encoding))
-    with pytest.raises(
-        BrimfulError, match=r"a.txt is not UTF-8 in 1 line \(3\): convert it from the encoding"
-    ):
+@pytest.mark.parametrize("text", ["“wow” it’s", "café £5", "x’" * 40_000])
+def test_single_bytes_of_windows_1252_are_read(text: str, tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", f'text,label\nplain,x\n"{text}",y\n'.encode("cp1252"))
+    with recorded_warnings() as said:
+        assert read_table(path, labelled=True).texts == ["plain", text]
+    assert [line for line in said if "a.csv: read as windows-1252" in line] == said != []
+
+
+@pytest.mark.parametrize("data", ["很".encode("gb18030"), "créé".encode("cp1252"), b"a\x81b"])
+def test_few_bytes_of_other_encodings_are_refused(data: bytes, tmp_path: Path) -> None:
+    path = write(tmp_path / "a.txt", b"a\n\n%b\na\n" % data)
+    remedy = r"iconv -f WINDOWS-1252 -t UTF-8 \((.*)\) or iconv -f GB18030 -t UTF-8 \((.*)\)$"
+    with pytest.raises(BrimfulError, match=rf"a.txt is not UTF-8 in 1 line \(3\): .*{remedy}") as error:
         read_texts(path)
+    shown = re.search(remedy, str(error.value))
+    assert shown
+    assert shown.groups() == (repr(data.decode("cp1252", "replace")), repr(data.decode("gb18030", "replace")))
 
 
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
@@ -418,6 +434,12 @@ def test_several_files_are_one_table(tmp_path: Path) -> None:
         read_file(classification, tmp_path, labelled=True)
     with pytest.raises(BrimfulError, match="no file matches"):
         read_file(classification, tmp_path / "test-*.tsv", labelled=True)
+
+
+def test_rows_of_delimiters_alone_are_empty_lines(tmp_path: Path) -> None:
+    table = read_table(write(tmp_path / "a.csv", "text;label\na;1\n;\nb;0\n;;\n"), labelled=True)
+    assert table.lines is not None
+    assert (table.texts, table.labels, list(table.lines)) == (["a", "b"], ["1", "0"], [2, 4])
 
 
 def test_a_folder_says_what_it_leaves_out(tmp_path: Path) -> None:

@@ -150,7 +150,8 @@ class _Reading:
         quoted: the first field in quotes; empty if there is none.
         needs: whether the quotes say more than their text would: a field of the header has some, a quote in a
             field is doubled, or a field holds what would divide it and the rows are even with it alone.
-        stray: the first field that begins with a quote and goes on after the next; empty if there is none.
+        stray: the first field that begins with a quote and goes on after the next, or has a backslash before
+            one; empty if there is none.
     """
 
     header: list[str]
@@ -158,11 +159,6 @@ class _Reading:
     quoted: str = ""
     needs: bool = False
     stray: str = ""
-
-    @property
-    def is_even(self) -> bool:
-        """Whether all rows have as many fields."""
-        return len(set(self.widths)) == 1
 
 
 @dataclass(frozen=True)
@@ -189,7 +185,7 @@ class _Sample:
             return _ONE_COLUMN
         readings = {mark: self.read(mark, quote) for mark in marks}
         fitting = [mark for mark in marks if self._has_columns(readings[mark].header)]
-        even = [mark for mark in fitting or marks if readings[mark].is_even]
+        even = [mark for mark in fitting or marks if len({*readings[mark].widths}) == 1]
         chosen = even or fitting or marks
         if len(chosen) > 1 and fitting:
             shown = " or ".join(repr(mark) for mark in chosen)
@@ -278,7 +274,7 @@ class _Sample:
                 quoted = quoted or f"{quote}{body}{quote}"
                 needs = needs or quote * 2 in body or not widths
                 holds_marks = holds_marks or delimiter in body or "\n" in body
-            elif bare.lstrip(" ").startswith(quote):
+            elif bare.lstrip(" ").startswith(quote) or f"\\{quote}" in bare:
                 stray = stray or bare
             fields.append(bare if body is None else body.replace(quote * 2, quote))
             if end != delimiter:

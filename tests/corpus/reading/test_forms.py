@@ -193,6 +193,12 @@ def test_broken_first_lines_cost_no_other(broken: str, tmp_path: Path) -> None:
         assert found == (TEXTS, {"broken JSON lines": broken.count("\n")})
 
 
+@pytest.mark.parametrize("value", ["9" * 5000, "[" * 99_999])
+def test_values_that_no_reader_takes_are_counted(value: str, tmp_path: Path) -> None:
+    found = read(tmp_path / "a.jsonl", f'{{"text": {value}}}\n{LINES}'.encode())
+    assert found == (TEXTS, {"broken JSON lines": 1})
+
+
 @pytest.mark.parametrize("name", ["a.json", "a.jsonl", "a.json.gz"])
 def test_lines_of_json_may_be_longer_than_what_is_looked_at(name: str, tmp_path: Path) -> None:
     texts = ["很好" * 200_000, "b" * 20_000, "c"]
