@@ -71,7 +71,11 @@ def missing(what: str, *modules: str, extra: str | None = None) -> str | None:
         extra: that brings them all; by default the first missing one's.
     """
     for module in modules:
-        if find_spec(module) is None:
+        try:
+            is_there = find_spec(module) is not None
+        except ImportError:  # a finder of the user's own may raise it
+            is_there = False
+        if not is_there:
             called = _CALLED.get(module, module)
             return f"{what} needs {called}: pip install 'brimful[{extra or EXTRAS[module]}]'"
     return None

@@ -200,7 +200,7 @@ def in_full(error: RefusedError, methods: bytes = b"") -> Answer:
     Args:
         methods: that the path has.
     """
-    kind = KINDS.get(error.status, "invalid_request")
+    kind = error.kind or KINDS.get(error.status, "invalid_request")
     about = {"message": str(error), "type": kind, "param": None, "code": str(error.status)}
     status, content, headers = as_json({"error": about}, error.status)
     more = {

@@ -34,11 +34,12 @@ class RefusedError(Exception):
     Attributes:
         status: as of HTTP.
         wait: seconds after which it may come again, if it may.
+        kind: the type of the error; empty: that of the status.
     """
 
-    def __init__(self, status: int, message: str, wait: int | None = None) -> None:
+    def __init__(self, status: int, message: str, wait: int | None = None, *, kind: str = "") -> None:
         super().__init__(" ".join(message.split()))
-        self.status, self.wait = status, wait
+        self.status, self.wait, self.kind = status, wait, kind
 
 
 class LeftError(Exception):

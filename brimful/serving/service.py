@@ -185,7 +185,7 @@ class Service:
         """
         self.queue.refuse_if_full()
         if not self.models:
-            raise RefusedError(503, "the server is loading", 1)
+            raise RefusedError(503, "the server is loading", 1, kind="loading")
 
     def model(self, name: str | None) -> BatchModel:
         """The model that a request means.

@@ -88,13 +88,20 @@ def _spans(results: Iterable[Mapping[str, Any]]) -> list[Any]:
 def _choices(results: Iterable[Mapping[str, Any]], label: str, where: str) -> list[str]:
     """The names that were chosen where one was to choose, or where `label` says."""
     chosen: dict[str, list[str]] = {}
+    others: dict[str, str] = {}
     for result in results:
-        if result["type"] == "choices":
+        if result["type"] != "choices":
+            others[result.get("from_name", "")] = result["type"]
+        else:
             chosen[result["from_name"]] = list(result["value"]["choices"])
+    if label in others:
+        raise BrimfulError(f"{where}: {label!r} is of the type {others[label]}; choices are read")
     if label in chosen or label != OWN.label:
         return chosen.get(label, [])
     if len(chosen) > 1:
         raise BrimfulError(f"{where} has choices of {', '.join(chosen)}: --columns.label names one of them")
+    if others and not chosen:
+        raise BrimfulError(f"{where} has no choices; it has {', '.join(sorted({*others.values()}))}")
     return next(iter(chosen.values()), [])
 
 

@@ -97,12 +97,14 @@ def _delimited(path: Path, form: str, wanted: Sequence[str], layout: FileLayout)
     header = sheet.dialect.header
     _check_repeats(path, header, wanted)
     for line, fields in sheet.rows(Refusing(path=path)):
-        if not fields:
+        if not any(fields):
             if len(header) > 1:
-                continue  # an empty line is a row (with the empty text) only if the table has one column
+                # An empty line is a row (with the empty text) only if the table has one column. Excel writes
+                # delimiters alone.
+                continue
             fields = [""]
         if len(fields) != len(header) and not layout.form:
-            longer = len(fields) > len(header) and not sheet.dialect.quote
+            longer = len(fields) > len(header) and sheet.dialect.delimiter == "\t" and not sheet.dialect.quote
             hint = "; a tab within a text must become a space" if longer else ""
             raise BrimfulError(
                 f"{path}, line {line} has {counted(len(fields), 'field')}, the header {len(header)}{hint}"

@@ -22,7 +22,7 @@ from brimful.tables.text_files import readable, suffix_of
 
 NOWHERE = -1
 """The start of an answer that is not in its context."""
-_SUFFIXES = (".json", ".jsonl", ".ndjson", ".parquet")
+_SUFFIXES = (".json", ".jsonl", ".ndjson", ".parquet", ".arrow")
 _KEYS = ("question", "context")
 _OTHER_KEYS = {"query_text": "question", "query_id": "id", "qid": "id"}
 """Names in CMRC's own JSON and in MRQA's lines, and the usual ones."""
@@ -74,7 +74,8 @@ def read_questions(
     with readable(path):
         if suffix_of(path) not in _SUFFIXES:
             raise BrimfulError(
-                f"{path}: questions are .json files in SQuAD's layout, or .jsonl or .parquet files of rows"
+                f"{path}: questions are .json files in SQuAD's layout, or .jsonl, .parquet or .arrow files of"
+                " rows"
             )
         form, numbered = open_rows(path, _KEYS, OWN_LAYOUT, every=True)
         rows = list(take(_questions(numbered, counts=form == ".json")))

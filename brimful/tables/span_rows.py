@@ -64,7 +64,7 @@ def read_record(row: Mapping[str, Any], where: str, *, columns: Columns, labelle
     if text_key == OWN.text and ("ner_tags" in row or "text" not in row):
         text_key = "tokens"
     text = row.get(text_key)
-    if _are_texts(text) and text:
+    if isinstance(text, list) and _are_texts(text):
         tags = _tags(row, text, columns.label, where) if labelled else None
         return SpanRecord(*joined(text), tags=tags)
     if not isinstance(text, str):

@@ -123,13 +123,14 @@ class Table:
         Raises:
             BrimfulError: a label is not a finite number; the message names its place.
         """
-        assert self.labels is not None
+        labels = self.labels
+        assert labels is not None
         values = np.empty(len(self))
-        decimals = [label.partition(",")[2] for label in self.labels if "," in label]
-        has_commas = all(map(_DECIMAL.fullmatch, self.labels)) and any(len(each) != 3 for each in decimals)
+        decimals = [label.partition(",")[2] for label in labels if "," in label]
+        has_commas = all(map(_DECIMAL.fullmatch, labels)) and any(len(each) != 3 for each in decimals)
         if has_commas:  # with three digits each they may divide thousands
-            warn(f"{self.path}: the comma of labels such as {self.labels[0]!r} is read as a decimal point")
-        for row, label in enumerate(self.labels):
+            warn(f"{self.path}: the comma of labels such as {labels[0]!r} is read as a decimal point")
+        for row, label in enumerate(labels):
             label = label.replace(",", ".") if has_commas else label
             try:
                 values[row] = math.nan if "_" in label else float(label)  # Python reads 1_000 as 1000
@@ -137,13 +138,11 @@ class Table:
                 values[row] = math.nan
         wrong = np.flatnonzero(~(abs(values) <= _LARGEST)).tolist()
         if wrong:
-            row = min(wrong, key=lambda row: _DECIMAL.fullmatch(self.labels[row]) is not None)
+            row = min(wrong, key=lambda row: _DECIMAL.fullmatch(labels[row]) is not None)
             hint = ""
-            if "," in self.labels[row]:
+            if "," in labels[row]:
                 hint = ", and not all labels have decimal commas: write decimals with a point in all of them"
-            raise BrimfulError(
-                f"{self.where(row)}: the label {self.labels[row]!r} is not a finite number{hint}"
-            )
+            raise BrimfulError(f"{self.where(row)}: the label {labels[row]!r} is not a finite number{hint}")
         return values.astype(np.float32)
 
 

@@ -1,5 +1,6 @@
 """Tables of texts from TSV, CSV, JSON, Parquet or Arrow files, and from .txt files of one text a line."""
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, replace
 from itertools import chain, islice
@@ -15,6 +16,9 @@ from brimful.tables.file_rows import PLACES, NumberedRows, is_text, open_rows
 from brimful.tables.layouts import OWN_LAYOUT, FileLayout
 from brimful.tables.table import Table, Take, everything
 from brimful.tables.text_files import files_of_table, first_lines, readable, text_lines
+
+_LIST = re.compile(r"""\[(["'].*["'])?\]""", re.DOTALL)
+"""A list in a cell."""
 
 
 class Reads(Protocol):
@@ -163,8 +167,13 @@ def _checked(
     for number, row in rows:
         where = f"{path}, {place} {number}"
         label = row.get(columns.label)
-        if labelled and not lists and isinstance(label, list) and len(label) == 1:
-            row[columns.label] = label[0]  # as doccano writes a class
+        if labelled and not lists and isinstance(label, list) and len(label) < 2:
+            row[columns.label] = label[0] if label else None  # as doccano writes a class
+        elif labelled and not lists and (isinstance(label, list) or _LIST.fullmatch(str(label))):
+            raise BrimfulError(
+                f"{where}: {columns.label!r} is {label!r:.60}, not a text or a number; only labels of --task"
+                " multi-label are lists"
+            )
         cells = {name: _cell(row[name], name, where, name == many) for name in wanted if name in row}
         missing = next((column for column in needed if cells.get(column) is None), None)
         if missing is not None and labelled and layout.form and first:
@@ -172,22 +181,25 @@ def _checked(
             continue
         if missing is not None and missing in row:
             what = "label" if missing == columns.label else "text"
-            raise BrimfulError(f"{where}: the {what} is empty")
+            raise BrimfulError(f"{where}: the {what} is empty: leave such rows out")
         if missing is not None:
             hint = nearest(missing, [str(name) for name in row])
+            option = {columns.text: "text", columns.label: "label"}.get(missing, "text-b")
             if first:
                 raise BrimfulError(f"{where} has no {missing!r}: {hint}")
             if missing == columns.label and "prediction" in row:
                 hint = "it is a file of predictions; --columns.label prediction takes them for labels"
             elif missing == columns.label and lists:
                 hint += "; --columns.label a,b names columns of 0 and 1"
+            elif not layout.name:
+                hint += f"; --columns.{option} names another, or its place (1, 2 ...) without a header"
             raise BrimfulError(f"{path} has no column {missing!r} ({place} {number}): {hint}")
         label = None
         if labelled:
             label = cells[columns.label]
             label = label if lists else label.strip()
             if label == "" and not lists:
-                raise BrimfulError(f"{where}: the label is empty")
+                raise BrimfulError(f"{where}: the label is empty: leave such rows out")
             if label in layout.unsure:
                 unsure += 1
                 continue
@@ -221,8 +233,7 @@ def _cell(value: Any, name: str, where: str, lists: bool) -> Any:
     if lists and isinstance(value, list | dict):
         return value
     if isinstance(value, list | dict | bytes):
-        hint = "; only labels of --task multi-label are lists" if isinstance(value, list) else ""
-        raise BrimfulError(f"{where}: {name!r} is {value!r:.60}, not a text or a number{hint}")
+        raise BrimfulError(f"{where}: {name!r} is {value!r:.60}, not a text or a number")
     return str(value)
 
 

@@ -60,14 +60,14 @@ def read_tagged(
     path = Path(path)
     with readable(path):
         suffix = suffix_of(path)
-    if suffix in _NEITHER:
+    if suffix in _NEITHER and (labelled or suffix != ".csv"):
         raise BrimfulError(
             f"{path}: texts with spans are .jsonl, .json or .parquet files, or CoNLL columns (.conll, .bio,"
             " .bmes, .txt, .tsv ...)"
         )
     place, numbered = "line", None
     with readable(path):
-        if suffix in _BY_RECORD:
+        if suffix in _BY_RECORD or (suffix == ".csv" and not labelled):
             form, numbered = open_rows(path, [layout.columns.text, *_KEYS], layout, every=True)
             place = PLACES.get(form, "line")
         rows = list(take(_rows(path, suffix, numbered, place, labelled, layout)))
@@ -196,8 +196,8 @@ def _meanings(path: Path, rows: Sequence[tuple[str, Sequence[str]]]) -> dict[str
     if unknown and len(unknown) < len(names - {OUTSIDE}):
         where = next(where for where, tags in rows if unknown[0] in tags)
         raise BrimfulError(
-            f"{path}, text at {where}: {unknown[0]!r:.60} is not a tag such as O, B-PER or I-PER;"
-            " --columns.label names another column or key"
+            f"{path}, text at {where}: {unknown[0]!r:.60} is not a tag such as O, B-PER or I-PER: a header"
+            " must be removed (tail -n +2), and --columns.label names another column or key"
         )
     try:
         meanings = read_tags(sorted(names))

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import onnx
@@ -22,8 +23,7 @@ from brimful.commands.pretrain import pretrain
 from brimful.corpus.tokenize.vocabulary_training import train
 from brimful.data.batch import pack
 from brimful.data.examples import encode_texts
-from brimful.exporting import gate, graph
-from brimful.exporting.formats import Onnx
+from brimful.exporting import formats, gate, graph
 from brimful.exporting.gate import measure_difference, random_examples
 from brimful.exporting.graph import PaddedModel
 from brimful.hf.folders import load_model, save_model
@@ -347,7 +347,7 @@ def test_logits_that_differ_anywhere_are_noticed_and_nothing_is_written(
     def write(path: Path, encoder: Encoder, head: SequenceHead, *, token_types: bool, reading: None) -> None:
         written.append(PaddedModel(encoder, head).eval())
 
-    def off(form: Onnx, path: Path, *, exact: bool):
+    def off(path: Path) -> SimpleNamespace:
         def call(inputs: dict[str, np.ndarray]) -> np.ndarray:
             given = (torch.from_numpy(inputs[name]) for name in ("input_ids", "attention_mask"))
             with torch.no_grad():
@@ -355,10 +355,10 @@ def test_logits_that_differ_anywhere_are_noticed_and_nothing_is_written(
             logits[-1] += wrong
             return logits
 
-        return call
+        return SimpleNamespace(run=call)
 
     monkeypatch.setattr(graph, "write_onnx", write)
-    monkeypatch.setattr(Onnx, "open_graph", off)
+    monkeypatch.setattr(formats, "onnx_session", off)
     with pytest.raises(BrimfulError, match="nothing was written"):
         export(run=str(model), out=str(tmp_path / "out"), format="onnx")
     assert not (tmp_path / "out").exists()

@@ -313,6 +313,16 @@ def test_a_draining_server_answers_what_it_accepted(quick: Path) -> None:
         assert health.json() == {"status": "draining"}
 
 
+def test_a_server_that_loads_says_that_it_loads(quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with asked(quick) as server:
+        monkeypatch.setattr(server.service, "models", {})
+        answer = server.post(CLASSIFY, {"text": "w1"})
+        assert answer.status_code == 503
+        assert answer.json()["error"]["type"] == "loading"
+        assert answer.headers["retry-after"] == "1"
+        assert server.get("/health").json() == {"status": "loading"}
+
+
 def test_a_swap_of_models_leaves_accepted_requests_with_theirs(quick: Path, negative: Path) -> None:
     texts = [f"w{i} w{i + 7}" for i in range(40)]
     with asked(quick) as server, asked(negative) as other:

@@ -229,7 +229,13 @@ def test_spans_in_other_forms_are_refused(rows: list[Any], message: str, tmp_pat
     ("row", "message"),
     [
         ({"text": "a", "label": ["x", "y"]}, "only labels of --task multi-label are lists"),
-        ({"text": "a", "label": []}, "only labels of --task multi-label are lists"),
+        ({"text": "a", "label": []}, "line 1: the label is empty: leave such rows out"),
+        ({"text": "a", "label": "['x']"}, "only labels of --task multi-label are lists"),
+        ({"text": ["a"], "label": "x"}, r"'text' is \['a'\], not a text or a number$"),
+        (
+            {"data": {"text": "a"}, "annotations": [{"result": [{"type": "rating", "from_name": "stars"}]}]},
+            "line 1 has no choices; it has rating",
+        ),
         ({"data": {"text": "a"}, "annotations": [{"was_cancelled": True}]}, "line 1 has no annotation"),
         ({"data": {"text": "a"}, "annotations": [{"result": [{"type": "choices"}]}]}, "line 1 is not a task"),
         (
@@ -253,6 +259,18 @@ def test_classes_in_other_forms_are_refused(row: dict[str, Any], message: str, t
     with pytest.raises(BrimfulError, match=message) as error:
         read(read_table, tmp_path / "a.jsonl")
     assert "\n" not in str(error.value)
+
+
+def test_texts_for_a_model_of_spans(tmp_path: Path):
+    (tmp_path / "a.csv").write_text('id,text\n1,"Anna, and Bo"\n')
+    assert list(read_tagged(tmp_path / "a.csv", labelled=False).texts) == ["Anna, and Bo"]
+    (tmp_path / "a.jsonl").write_text(
+        '{"tokens": [], "ner_tags": []}\n{"tokens": ["a"], "ner_tags": ["B-X"]}\n'
+    )
+    assert list(read_tagged(tmp_path / "a.jsonl", labelled=True).texts) == ["", "a"]
+    (tmp_path / "a.conll").write_text("word\ttag\na\tB-X\nb\tO\n")
+    with pytest.raises(BrimfulError, match=r"a header must be removed \(tail -n \+2\)"):
+        read_tagged(tmp_path / "a.conll", labelled=True)
 
 
 def test_of_several_annotations_the_first_is_read(tmp_path: Path):

@@ -111,7 +111,13 @@ def test_csv_and_jsonl_round_trip(tmp_path_factory: pytest.TempPathFactory, rows
         ("a.tsv", "text\tlabel\tlabel\na\t1\t2\n", "has 2 columns 'label'"),
         ("a.csv", "text,text_b,text_b,label\na,b,c,1\n", "has 2 columns 'text_b'"),
         ("a.jsonl", '{"text": "a", "label": 1}\n\n{"text": \n', "line 3 is not JSON"),
-        ("a.jsonl", "[1, 2]\n", "no column 'text' (line 1): known: 1, 2"),
+        (
+            "a.jsonl",
+            "[1, 2]\n",
+            "no column 'text' (line 1): known: 1, 2; --columns.text names another, or its",
+        ),
+        ("a.csv", 'text,label\n"a, b",1\n5\\" TV,0\n', "has backslashes before quotes"),
+        ("a.csv", "text,label\na,b,1\n", "line 2 has 3 fields, the header 2"),
         ("a.jsonl", "17\n", "line 1 must be a JSON object, not 17"),
         ("a.jsonl", '{"text": "a", "label": 1, "text": "b"}\n', "line 1 has a key twice: keep one of them"),
         ("a.jsonl", '{"text": ' + "[" * 100_000, "line 1 is not JSON"),
@@ -430,6 +436,12 @@ def test_several_files_are_one_table(tmp_path: Path) -> None:
         read_file(classification, tmp_path, labelled=True)
     with pytest.raises(BrimfulError, match="no file matches"):
         read_file(classification, tmp_path / "test-*.tsv", labelled=True)
+
+
+def test_rows_of_delimiters_alone_are_empty_lines(tmp_path: Path) -> None:
+    table = read_table(write(tmp_path / "a.csv", "text;label\na;1\n;\nb;0\n;;\n"), labelled=True)
+    assert table.lines is not None
+    assert (table.texts, table.labels, list(table.lines)) == (["a", "b"], ["1", "0"], [2, 4])
 
 
 def test_a_folder_says_what_it_leaves_out(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Rows of CSV and TSV, in the dialect of the file. A quote that is never closed costs its own line only."""
 
 import csv
+import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -86,10 +87,11 @@ def read_rows(lines: Lines, dialect: Dialect, report: Report, first: int = 1) ->
 
 def _plain(lines: Lines, dialect: Dialect, report: Report, first: int) -> Numbered:
     delimiter = dialect.delimiter
-    opening = f'{delimiter}"'
+    mark = re.escape(delimiter)
+    enclosed = re.compile(f'(?:^|{mark})"[^{mark}]*"')  # a quote that does not close in its line is text
     for number, line in enumerate(lines, first):
         row = (line or "").rstrip("\r\n")
-        if dialect.is_open and '"' in row and (row[0] == '"' or opening in row):
+        if dialect.is_open and '"' in row and enclosed.search(row):
             report.lose(LATE_QUOTE, number)
         yield number, row.split(delimiter) if row else []
 

@@ -151,7 +151,8 @@ class _Reading:
         quoted: the first field in quotes; empty if there is none.
         needs: whether the quotes say more than their text would: a field of the header has some, a quote in a
             field is doubled, or a field holds what would divide it and the rows are even with it alone.
-        stray: the first field that begins with a quote and goes on after the next; empty if there is none.
+        stray: the first field that begins with a quote and goes on after the next, or has a backslash before
+            one; empty if there is none.
         doubtful: a field in quotes that holds a delimiter and a line end, where the lines are even without
             quotes and no other field needs them: `"Best ever,good` and a later `small 5",bad` are two rows or
             one.
@@ -163,11 +164,6 @@ class _Reading:
     needs: bool = False
     stray: str = ""
     doubtful: str = ""
-
-    @property
-    def is_even(self) -> bool:
-        """Whether all rows have as many fields."""
-        return len(set(self.widths)) == 1
 
 
 @dataclass(frozen=True)
@@ -194,7 +190,7 @@ class _Sample:
             return _ONE_COLUMN
         readings = {mark: self.read(mark, quote) for mark in marks}
         fitting = [mark for mark in marks if self._has_columns(readings[mark].header)]
-        even = [mark for mark in fitting or marks if readings[mark].is_even]
+        even = [mark for mark in fitting or marks if len({*readings[mark].widths}) == 1]
         chosen = even or fitting or marks
         if len(chosen) > 1 and fitting:
             shown = " or ".join(repr(mark) for mark in chosen)
@@ -285,7 +281,7 @@ class _Sample:
                 needs = needs or quote * 2 in body or not widths
                 holds_marks = holds_marks or delimiter in body or "\n" in body
                 doubtful = doubtful or body * (delimiter in body and "\n" in body)
-            elif bare.lstrip(" ").startswith(quote):
+            elif bare.lstrip(" ").startswith(quote) or f"\\{quote}" in bare:
                 stray = stray or bare
             fields.append(bare if body is None else body.replace(quote * 2, quote))
             if end != delimiter:

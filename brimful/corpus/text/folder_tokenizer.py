@@ -1,7 +1,8 @@
 """The tokenizer of a Hugging Face folder, with the ids that transformers' AutoTokenizer gives.
 
-A tokenizer.json that is all there is, as in the folders that Brimful writes, is read by `tokenizers`. Any
-other folder goes through AutoTokenizer, once (`auto_tokenizer`). Nothing here knows of markers that are plain
+A tokenizer.json of a folder whose class takes it as it is, such as those that Brimful writes, is read by
+`tokenizers` if it has all tokens that other files name. Any other folder goes through AutoTokenizer, once
+(`auto_tokenizer`). Nothing here knows of markers that are plain
 text (`markers`).
 """
 
@@ -18,12 +19,13 @@ from brimful.corpus.text.special_ids import Side
 from brimful.corpus.text.tokenizer_files import MAX_IDS, require_ids
 
 if TYPE_CHECKING:
-    from tokenizers import Tokenizer
+    from tokenizers import AddedToken, Tokenizer
 
 BACKENDS = ("PreTrainedTokenizerFast", "TokenizersBackend")
 """The classes that take a tokenizer.json as it is."""
 _ROLES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
-_TOKEN_LISTS = ("extra_special_tokens", "additional_special_tokens", "added_tokens_decoder")
+_EXTRA_KEYS = ("extra_special_tokens", "additional_special_tokens")
+_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 _LARGE_ID = re.compile(rf'": ?\d{{{len(str(MAX_IDS))},}}')
 """What an id of a tokenizer.json that `MAX_IDS` forbids looks like."""
 _MAX_SHOWN_PIECES = 3
@@ -91,24 +93,42 @@ def _is_backend(folder: Path, config: dict[str, Any]) -> bool:
 
 
 def _has_all_tokens(folder: Path, config: dict[str, Any], tokenizer: "Tokenizer") -> bool:
-    """Whether the files beside a tokenizer.json name no tokens but its own, by their roles, as in the folders
-    that Brimful writes. AutoTokenizer adds others as the files say."""
-    if any((folder / name).is_file() for name in (ADDED, MAP)) or any(map(config.get, _TOKEN_LISTS)):
+    """Whether a tokenizer.json has all tokens that the files beside it name, and as they say: AutoTokenizer
+    adds others. Special tokens that are pieces need nothing more (`markers`)."""
+    inside = {token.content: token for token in tokenizer.get_added_tokens_decoder().values()}
+    names = [*values_beside(folder, ADDED)]
+    for values in (config, values_beside(folder, MAP)):
+        for key in _EXTRA_KEYS:
+            extra = values.get(key) or []
+            if isinstance(extra, dict):
+                extra = list(extra.values())
+            elif not isinstance(extra, list):
+                return False  # transformers says what is wrong
+            names += map(_name_of, extra)
+        for key, value in values.items():
+            if not key.endswith("_token") or value is None or isinstance(value, bool):
+                continue
+            name = _name_of(value)
+            if name in inside and not inside[name].special:
+                return False
+            if not (key in _ROLES and isinstance(value, str) and tokenizer.token_to_id(name) is not None):
+                names.append(name)
+    decoder = config.get("added_tokens_decoder") or {}
+    if not isinstance(decoder, dict) or any(name not in inside for name in names):
         return False
-    plain = {token.content for token in tokenizer.get_added_tokens_decoder().values() if not token.special}
-    for key, value in config.items():
-        if not key.endswith("_token") or value is None or isinstance(value, bool):
-            continue
-        if key not in _ROLES or not isinstance(value, str) or value in plain:
-            return False
-        if tokenizer.token_to_id(value) is None:
-            return False
-    return True
+    return all(isinstance(v, dict) and _is_same(v, inside.get(_name_of(v))) for v in decoder.values())
 
 
 def _name_of(token: Any) -> str:
     """The name of a token, which may be an object with a `content`."""
     return str(token.get("content") if isinstance(token, dict) else token)
+
+
+def _is_same(values: dict[str, Any], token: "AddedToken | None") -> bool:
+    usual = {"normalized": not values.get("special")}
+    return token is not None and all(
+        bool(values.get(flag, usual.get(flag))) == getattr(token, flag) for flag in _FLAGS
+    )
 
 
 def _as_it_is(

@@ -188,6 +188,8 @@ def test_a_quote_that_begins_a_field_late_in_a_tsv_is_said(tmp_path: Path) -> No
     assert parts == issues
     with pytest.raises(BrimfulError, match="line 20002 is the first with a field that begins with a quote"):
         read_table(path, labelled=False)
+    found, issues = read(path, "n\ttext\n" + "1\tthe text of a row\n" * 20_000 + '2\t"Go, she said\n')
+    assert (found[-1], issues) == ('"Go, she said', {})
 
 
 def test_rows_of_another_width_are_counted(tmp_path: Path) -> None:

@@ -69,8 +69,6 @@ def test_random_folders_have_the_ids_of_autotokenizer(tmp_path_factory, seed: in
     _check_markers_and_shards(folder, ours, texts, {*names, *BERT_NAMES.values(), *ROBERTA_NAMES.values()})
     if theirs is None:
         return
-    if type(theirs).__name__ == "BertTokenizer" and not isinstance(ours.model, models.WordPiece):
-        return  # no file names its class: a warning says that it is read as it stands
     named = {theirs.special_tokens_map[role] for role in ROLES if role in theirs.special_tokens_map}
     named |= markers(ours) | {*names}
     ids = {theirs.convert_tokens_to_ids(name) for name in named} - {unknown_id(ours)}
@@ -383,6 +381,42 @@ def test_without_transformers_what_brimful_writes_is_read_and_others_name_the_ex
     (tmp_path / "saved" / "tokenizer_config.json").write_text(json.dumps({**config, "bos_token": "[NEW]"}))
     with pytest.raises(BrimfulError, match="pip install"):  # the token would have to be added
         load(tmp_path / "saved")
+
+
+def test_a_folder_as_that_of_modernbert_is_read_without_transformers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its files name tokens that tokenizer.json has, with the same flags."""
+    tokenizer = Tokenizer(models.BPE({piece: index for index, piece in enumerate(PIECES)}, []))
+    tokenizer.add_special_tokens([*PIECES[:4], AddedToken("[MASK]", lstrip=True)])
+    tokenizer.add_tokens([AddedToken("|||IP|||", normalized=True)])
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    flags = {"single_word": False, "lstrip": False, "rstrip": False}
+    tokens = {
+        str(index): {"content": token.content, **flags, "normalized": not token.special}
+        | {"special": token.special, "lstrip": token.lstrip}
+        for index, token in tokenizer.get_added_tokens_decoder().items()
+    }
+    roles = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token"), PIECES, strict=False))
+    config = {"tokenizer_class": "PreTrainedTokenizerFast", **roles, "mask_token": "[MASK]"}
+    config |= {"added_tokens_decoder": tokens, "extra_special_tokens": {}}
+    config["model_input_names"] = ["input_ids", "attention_mask"]
+    mask = {"content": "[MASK]", **flags, "lstrip": True, "normalized": False}
+    for name, values in (
+        ("tokenizer_config", config),
+        ("special_tokens_map", {**roles, "mask_token": mask}),
+        ("config", {"model_type": "modernbert"}),
+    ):
+        (tmp_path / f"{name}.json").write_text(json.dumps(values))
+    expected = auto(tmp_path)("[ |||IP||| ]")["input_ids"]
+    monkeypatch.setattr("brimful.base.environment.find_spec", lambda name: None)
+    loaded = load(tmp_path)
+    assert loaded.encode("[ |||IP||| ]").ids == expected
+    assert not beside(loaded).token_types
+    tokens["22"]["rstrip"] = True
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    with pytest.raises(BrimfulError, match="pip install"):  # AutoTokenizer would add it anew
+        load(tmp_path)
 
 
 def test_a_sentencepiece_model_names_the_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
