@@ -124,7 +124,7 @@ def find_dialect(
         skipped=skipped,
         has_header=has_header,
         is_open=is_open,
-        skips_blanks=bool(quote and options.quote) and any(f"{delimiter} {quote}" in line for line in rows),
+        skips_blanks=bool(options.quote) and reading.stray.startswith(" "),
     )
 
 
