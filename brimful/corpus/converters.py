@@ -87,10 +87,17 @@ def _from_warc(path: str, encoding: str, issues: Counter[str]) -> Iterator[str]:
     kinds = WarcRecordType.response | WarcRecordType.conversion
     with open(path, "rb") as file:
         for record in ArchiveIterator(file, record_types=kinds, parse_http=True, auto_decode="all"):
-            if not record.is_http:
-                yield _decoded(record.reader.read(), encoding, issues)
-            elif "html" in (record.http_content_type or ""):
+            if record.is_http and "html" not in (record.http_content_type or ""):
+                continue
+            try:
                 data = record.reader.read()
+            except OSError:  # of a page that was compressed
+                issues["damaged pages, left out"] += 1
+                continue
+            if not record.is_http:
+                issues["texts that were cut short"] += len(data) < record.content_length
+                yield _decoded(data, encoding, issues)
+            else:
                 declared = by_page(data)
                 label = record.http_charset or (declared.name if declared else encoding)
                 yield read_page(_decoded(data, label, issues))

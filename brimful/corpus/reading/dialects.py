@@ -124,7 +124,7 @@ def find_dialect(
         skipped=skipped,
         has_header=has_header,
         is_open=is_open,
-        skips_blanks=bool(quote and options.quote) and any(f"{delimiter} {quote}" in line for line in rows),
+        skips_blanks=bool(options.quote) and reading.stray.startswith(" "),
     )
 
 
@@ -160,11 +160,6 @@ class _Reading:
     needs: bool = False
     stray: str = ""
 
-    @property
-    def is_even(self) -> bool:
-        """Whether all rows have as many fields."""
-        return len(set(self.widths)) == 1
-
 
 @dataclass(frozen=True)
 class _Sample:
@@ -190,7 +185,7 @@ class _Sample:
             return _ONE_COLUMN
         readings = {mark: self.read(mark, quote) for mark in marks}
         fitting = [mark for mark in marks if self._has_columns(readings[mark].header)]
-        even = [mark for mark in fitting or marks if readings[mark].is_even]
+        even = [mark for mark in fitting or marks if len({*readings[mark].widths}) == 1]
         chosen = even or fitting or marks
         if len(chosen) > 1 and fitting:
             shown = " or ".join(repr(mark) for mark in chosen)

@@ -140,14 +140,12 @@ def _read_head(path: str) -> tuple[bytes, Iterator[bytes]]:
 def _read_text(head: bytes, chunks: Iterator[bytes], encoding: str) -> tuple[str, bool]:
     """The first characters of a file, of JSON its whole first line, and whether this is all of it."""
     decoder = Decoder(recognised(head, encoding, False, Counter()))
-    pieces = [decoder.decode(head).lstrip(_AROUND_VALUES)]
-    if pieces[0].startswith(("{", "[")):
-        size = len(pieces[0])
-        while "\n" not in pieces[-1] and size < _LONGEST_LINE and (chunk := next(chunks, b"")):
-            pieces.append(decoder.decode(chunk))
-            size += len(pieces[-1])
-    text = "".join(pieces)
-    end = max(_HEAD_CHARACTERS, text.find("\n") + 1 if text.startswith(("{", "[")) else 0)
+    piece = text = decoder.decode(head).lstrip(_AROUND_VALUES)
+    may_be_json = text.startswith(("{", "["))
+    while may_be_json and "\n" not in piece and len(text) < _LONGEST_LINE and (chunk := next(chunks, b"")):
+        piece = decoder.decode(chunk)
+        text += piece
+    end = max(_HEAD_CHARACTERS, text.find("\n") + 1 if may_be_json else 0)
     return text[:end], len(text) <= end and not next(chunks, b"")
 
 
@@ -166,8 +164,9 @@ def _value(line: str) -> object:
 
 def _is_record(value: object) -> bool:
     """Is a value of JSON an object, or a list of objects, texts or lists?"""
-    are_records = isinstance(value, list) and all(isinstance(each, dict | list | str) for each in value)
-    return bool(value) and (isinstance(value, dict) or are_records)
+    if not value or not isinstance(value, dict | list):
+        return False
+    return all(isinstance(each, dict | list | str) for each in value)  # names of an object are texts
 
 
 def _holds_records(text: str, *, is_whole: bool) -> bool:
@@ -208,8 +207,7 @@ def _json_form(text: str, lines: list[str], named: str, wanted: tuple[str, ...],
 
 
 def _text_form(path: str, lines: list[str], wanted: tuple[str, ...]) -> tuple[str, str]:
-    """A .txt file is prose, unless it holds a table. A table without a header is read where
-    columns are wanted by number."""
+    """A .txt file is prose, unless it holds a table, which is read where columns are wanted by number."""
     for kind, delimiter in (("tsv", "\t"), ("csv", ",")):
         header = [name.strip('"\ufeff ') for name in lines[0].split(delimiter)] if lines else []
         has_rows = len(lines) > 2 and all(line.count(delimiter) >= len(header) - 1 for line in lines[1:3])

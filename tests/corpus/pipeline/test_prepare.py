@@ -362,6 +362,7 @@ def test_bad_files_are_reported_and_the_rest_is_kept(tmp_path: Path) -> None:
         "bytes.txt: undecodable characters in utf-8 (such as caf\ufffd is not UTF-8, b): 1;"
         f" {WRONG_ENCODING}",
         "cut.txt.gz: archive cut short: 1",
+        "empty.txt: file without a text: 1",
         "gb.txt: read as gb18030, as its bytes say, not as utf-8; bytes beyond ASCII (such as"
         f" 全部都是乱码的文件): 18; {WRONG_ENCODING}",
         "twice.txt: text that another program decoded with a wrong charset (such as Le cafÃ© est fermÃ©.): 2",

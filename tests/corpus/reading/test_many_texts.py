@@ -190,6 +190,17 @@ def test_the_command_names_the_encoding(tmp_path: Path) -> None:
     assert "a.srt: binary file skipped" in warnings[0]
 
 
+def test_damaged_records_of_a_web_archive_are_counted(tmp_path: Path) -> None:
+    path = tmp_path / "a.warc"
+    damaged = warc("response", b"garbage", f"{HTML}Content-Encoding: br\r\n")
+    path.write_bytes(
+        damaged + warc("conversion", KETTLE.encode()) + warc("conversion", LANTERN.encode())[:-10]
+    )
+    with recorded_warnings() as warnings:
+        assert [*convert("warc", [str(path)])] == [KETTLE, LANTERN[:-6]]
+    assert warnings == [f"{path}: damaged pages, left out: 1", f"{path}: texts that were cut short: 1"]
+
+
 def test_one_command_converts_all_files_of_a_form(tmp_path: Path) -> None:
     folder = tmp_path / "a b"
     (folder / "AA").mkdir(parents=True)
