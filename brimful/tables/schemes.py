@@ -116,7 +116,7 @@ def _marked(names: Sequence[str]) -> dict[str, Tag] | None:
     for split in _SPLITS:
         tags = {name: tag for name in candidates if (tag := split(name)) is not None}
         marks = {tag.mark for tag in tags.values()}
-        scheme = bool(marks - {"E"}) and (len(marks) > 1 or split is not _alone)
+        scheme = bool(marks) and (len(marks) > 1 or split is not _alone)
         if scheme and (len(tags), -_labels(tags)) > (len(best), -_labels(best)):
             best = tags
     if len(best) < len(candidates) and _labels(best) == len(best):

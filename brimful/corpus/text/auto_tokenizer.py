@@ -2,12 +2,14 @@
 
 A class of transformers, such as BertTokenizer, builds its pipeline anew even from a tokenizer.json. So its
 result is asked for: the backend tokenizer and what stands beside it. transformers takes seconds to import,
-so the result is kept in Brimful's cache (`base.cache`), under a hash of the folder's tokenizer files.
+so the result is kept in Brimful's cache (`base.cache`), under a hash of the folder's tokenizer files and the
+version of transformers. Where transformers is missing, the entry of the newest version is read.
 """
 
 import hashlib
 import json
 import logging
+import re
 import tempfile
 import warnings
 from codecs import BOM_UTF8
@@ -19,14 +21,21 @@ from typing import Any, TypedDict
 from brimful.base.cache import RECORD, VARIABLE, cache_folder, remove_oldest, touch_entry
 from brimful.base.config import config_hash
 from brimful.base.console import warn
-from brimful.base.environment import require
+from brimful.base.environment import missing
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import atomic_directory, commit, find_commit
-from brimful.corpus.text.folder_files import CONFIG, TOKENIZER, model_values, tokenizer_files, values_beside
+from brimful.corpus.text.folder_files import (
+    CONFIG,
+    MAP,
+    TOKENIZER,
+    model_values,
+    tokenizer_files,
+    values_beside,
+)
 from brimful.corpus.text.special_ids import Side
 from brimful.corpus.text.tokenizer_files import require_ids
 
-ENTRY_VERSION = 1
+ENTRY_VERSION = 2
 _MODEL_TYPES = {"vocab.txt": "bert", "vocab.json": "roberta"}
 """The model that a vocabulary belongs to where no file names one, as in Google's folders."""
 _MAX_REASON_CHARACTERS = 200
@@ -87,16 +96,20 @@ def read_by_auto_tokenizer(folder: Path, vocabulary: Path | None = None) -> tupl
     Raises:
         BrimfulError: transformers is missing or cannot read the folder, or its tokenizer has no backend.
     """
-    require(f"the tokenizer of {folder}, which its class builds anew,", "transformers")
     contents = _contents(folder, vocabulary)
     names = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
-    versions = {name: version(name) for name in ("transformers", "tokenizers")}
-    key = config_hash({"files": names, "versions": versions, "entry": ENTRY_VERSION})
+    key = config_hash({"files": names, "tokenizers": version("tokenizers"), "entry": ENTRY_VERSION})
     problem: Exception | None = None
     try:
         cache = cache_folder()
     except BrimfulError as error:
         cache, problem = None, error
+    if line := missing(f"the tokenizer of {folder}, which its class builds anew,", "transformers"):
+        entry = None if cache is None else _newest_entry(cache, key)
+        if entry is None:
+            raise BrimfulError(line)
+        return entry
+    key += f"-{version('transformers')}"
     if cache is not None and (entry := _read_entry(cache / key)) is not None:
         return entry
     text, facts = _convert(folder, contents)
@@ -132,8 +145,20 @@ def _contents(folder: Path, vocabulary: Path | None) -> dict[str, bytes]:
         try:
             # Editors on Windows put a mark first, which transformers takes for a part of the text.
             contents[name] = path.read_bytes().removeprefix(BOM_UTF8)
+            if path.suffix != ".model":
+                contents[name].decode()
         except OSError as error:
             raise BrimfulError(f"cannot read {path}: {error.strerror}") from error
+        except UnicodeDecodeError as error:
+            raise BrimfulError(
+                f"{path} is not UTF-8 (byte {error.start:,}); put back the one that belongs here"
+            ) from error
+    if MAP in contents:
+        special = values_beside(folder, MAP)
+        for value in special.values():
+            if isinstance(value, dict):
+                value.pop("__type", None)  # transformers hands it on to `tokenizers`, which complains
+        contents[MAP] = json.dumps(special).encode()
     model = model_values(folder)
     told = {key: model[key] for key in ("model_type", "tokenizer_class") if model.get(key)}
     if not told and TOKENIZER not in files and not values_beside(folder, CONFIG).get("tokenizer_class"):
@@ -158,8 +183,16 @@ def _convert(folder: Path, contents: dict[str, bytes]) -> tuple[str, TokenizerFa
             Path(place, name).write_bytes(content)
         try:
             tokenizer = open_auto_tokenizer(Path(place))
+        except ImportError as error:
+            words = str(error).strip().partition("\n")[0][:_MAX_REASON_CHARACTERS]
+            raise BrimfulError(
+                f"transformers cannot read the tokenizer of {folder} with the packages that are installed"
+                f" ({words}): install what it names, or pip install --upgrade 'brimful[hf]'"
+            ) from error
         except Exception as error:  # tokenizers and transformers raise whatever they like
             words = " ".join(str(error).replace(place, str(folder)).split())[:_MAX_REASON_CHARACTERS]
+            if TOKENIZER not in contents and "instantiate the backend" in words:
+                words = f"its class is unknown to transformers, or needs a {TOKENIZER}, which is missing"
             # Only a ValueError is meant for a user; other errors speak of Python's objects.
             reason = f" ({words})" if isinstance(error, ValueError) and "<class" not in words else ""
             raise BrimfulError(
@@ -168,14 +201,13 @@ def _convert(folder: Path, contents: dict[str, bytes]) -> tuple[str, TokenizerFa
             ) from error
     backend = getattr(tokenizer, "backend_tokenizer", None)
     class_name = type(tokenizer).__name__
-    if backend is None:
+    text = None if backend is None else _as_json(backend)
+    if text is None:
         raise BrimfulError(
             f"{folder} has the tokenizer {class_name}, which is written in Python: transformers has no"
             " tokenizer.json for it, and Brimful reads no other; take a model with a fast tokenizer"
         )
     _require_vocabulary(folder, tokenizer, contents)
-    backend.no_padding()
-    backend.no_truncation()
     facts = TokenizerFacts(
         class_name=class_name,
         model=model,
@@ -184,7 +216,18 @@ def _convert(folder: Path, contents: dict[str, bytes]) -> tuple[str, TokenizerFa
         side=tokenizer.truncation_side,
         token_types="token_type_ids" in tokenizer.model_input_names,
     )
-    return backend.to_str(), facts
+    return text, facts
+
+
+def _as_json(backend: Any) -> str | None:
+    """The tokenizer.json of a backend tokenizer, without padding and truncation; None where a part of it is
+    Python's, as RoFormer's division into words is."""
+    backend.no_padding()
+    backend.no_truncation()
+    try:
+        return backend.to_str()
+    except Exception:  # tokenizers raises bare Exception
+        return None
 
 
 def _require_vocabulary(folder: Path, tokenizer: Any, contents: dict[str, bytes]) -> None:
@@ -231,6 +274,17 @@ def _write_entry(place: Path, text: str, facts: TokenizerFacts) -> None:
         (temporary / TOKENIZER).write_text(text, encoding="utf-8")
         commit(temporary / RECORD, [temporary / TOKENIZER], facts=facts)
     remove_oldest(place.parent)
+
+
+def _newest_entry(cache: Path, key: str) -> tuple[str, TokenizerFacts] | None:
+    """The entry of a folder's files that the newest version of transformers made."""
+    numbers = {
+        place: [*map(int, re.findall(r"\d+", place.name[len(key) :]))] for place in cache.glob(f"{key}-*")
+    }
+    for place in sorted(numbers, key=numbers.__getitem__, reverse=True):
+        if (entry := _read_entry(place)) is not None:
+            return entry
+    return None
 
 
 def _read_entry(place: Path) -> tuple[str, TokenizerFacts] | None:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 BACKENDS = ("PreTrainedTokenizerFast", "TokenizersBackend")
 """The classes that take a tokenizer.json as it is."""
 _ROLES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+_KINDS: dict[str, tuple[type, ...]] = {"auto_map": (dict, list), "tokenizer_class": (str, type(None))}
+"""What stands under a key of tokenizer_config.json."""
 _EXTRA_KEYS = ("extra_special_tokens", "additional_special_tokens")
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 _LARGE_ID = re.compile(rf'": ?\d{{{len(str(MAX_IDS))},}}')
@@ -41,6 +43,12 @@ def read_folder(folder: Path, given: Path | None = None) -> tuple["Tokenizer", T
         BrimfulError: a file is missing or damaged, or only code of the folder's own could read it.
     """
     config = values_beside(folder, CONFIG)
+    for key, kinds in _KINDS.items():
+        if key in config and not isinstance(config[key], kinds):
+            raise BrimfulError(
+                f"{key} of {folder / CONFIG} is {json.dumps(config[key]):.60}, which means nothing there;"
+                " remove it"
+            )
     code = config.get("auto_map")
     if isinstance(code, list) or (isinstance(code, dict) and "AutoTokenizer" in code):
         raise BrimfulError(

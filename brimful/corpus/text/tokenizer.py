@@ -136,8 +136,8 @@ def _place(path: Path) -> tuple[Path, Path | None]:
     if path.is_dir():
         if vocabulary_file(path) is None:
             raise BrimfulError(
-                f"no tokenizer in {path} (looked for {', '.join(VOCABULARIES)}): copy the files of the"
-                " tokenizer there"
+                f"no tokenizer in {path} (looked for {', '.join(VOCABULARIES)}, *.model): copy the files of"
+                " the tokenizer there"
             )
         return path, None
     is_of_folder = path.name == TOKENIZER or path.suffix == ".model"

@@ -2,6 +2,7 @@
 
 import json
 import re
+from importlib.metadata import version
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -285,13 +286,43 @@ def test_corpora_of_older_versions_keep_their_tokenizer(tmp_path: Path) -> None:
             {"tokenizer_config": {"auto_map": {"AutoTokenizer": ["x.Y", None]}}},
             r"names code of its own for the tokenizer \(auto_map\), which Brimful never runs",
         ),
-        ({"special_tokens_map": ["x"]}, "AutoTokenizer cannot read"),
+        ({"special_tokens_map": ["x"]}, r"special_tokens_map\.json"),
+        ({"config": {"model_type": "roformer"}}, "has the tokenizer RoFormerTokenizer, which is written in"),
+        (
+            {"tokenizer_config": {"tokenizer_class": "PreTrainedTokenizerFast"}},
+            r"its class is unknown to transformers, or needs a tokenizer\.json, which is missing",
+        ),
+        ({"tokenizer_config": {"auto_map": None}}, r"auto_map of .* is null, .*remove it"),
+        ({"tokenizer_config": {"tokenizer_class": 5}}, r"tokenizer_class of .* is 5, .*remove it"),
         ({"vocab": {"a": 2**31}}, r"vocab\.json has ids up to 2,147,483,648"),
     ],
 )
 def test_refusals(tmp_path: Path, files: dict[str, Any], message: str) -> None:
     with pytest.raises(BrimfulError, match=message):
         load(folder_of(tmp_path, **files))
+
+
+def test_a_vocabulary_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path)
+    (folder / "vocab.txt").write_bytes("the\nmüller".encode("latin-1"))
+    with pytest.raises(BrimfulError, match=r"vocab\.txt is not UTF-8 \(byte 5\)"):
+        load(folder)
+
+
+def test_packages_that_do_not_match_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(folder: Path) -> None:
+        raise ImportError("tokenizers>=0.30 is required\nmore")
+
+    monkeypatch.setenv("BRIMFUL_CACHE", "off")
+    monkeypatch.setattr("brimful.corpus.text.auto_tokenizer.open_auto_tokenizer", fails)
+    with pytest.raises(BrimfulError, match=r"\(tokenizers>=0\.30 is required\).*--upgrade 'brimful\[hf\]'"):
+        load(folder_of(tmp_path))
+
+
+def test_a_typed_token_in_a_map_prints_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    token = {"__type": "AddedToken", "content": "[MASK]", "lstrip": True}
+    load(folder_of(tmp_path, special_tokens_map={"mask_token": token}))
+    assert "__type" not in "".join(capfd.readouterr())
 
 
 def test_a_model_of_another_kind_than_its_class_is_warned_of(tmp_path: Path, capsys) -> None:
@@ -369,9 +400,20 @@ def test_without_transformers_what_brimful_writes_is_read_and_others_name_the_ex
     save(loaded, saved_folder(tmp_path / "saved"))
     (tmp_path / "saved" / "config.json").write_text('{"model_type": "bert"}')
     loaded.save(str(tmp_path / "bare.json"))
+    cased = open_auto_tokenizer(folder_of(tmp_path / "cased", tokenizer_config={"do_lower_case": False}))
+    with monkeypatch.context() as later:  # a newer transformers reads the same files otherwise
+        place = "brimful.corpus.text.auto_tokenizer"
+        later.setattr(f"{place}.version", {"tokenizers": version("tokenizers"), "transformers": "10.0"}.get)
+        later.setattr(f"{place}.open_auto_tokenizer", lambda folder: cased)
+        assert load(folder).encode("Paris").ids != loaded.encode("Paris").ids
+    assert tokenizer_hash(load(folder)) == tokenizer_hash(loaded)
     monkeypatch.setattr("brimful.base.environment.find_spec", lambda name: None)
-    for path in (tmp_path / "saved", tmp_path / "bare.json"):
+    assert load(folder).encode("Paris").ids != loaded.encode("Paris").ids  # the newest entry
+    for file in cache.glob("*-10.0/tokenizer.json"):
+        file.write_text("{}")  # as a disk may lose it
+    for path in (folder, tmp_path / "saved", tmp_path / "bare.json"):
         assert tokenizer_hash(load(path)) == tokenizer_hash(loaded)
+    monkeypatch.setenv("BRIMFUL_CACHE", "off")
     with pytest.raises(
         BrimfulError,
         match=r"bert, which its class builds anew, needs transformers: pip install 'brimful\[hf\]'",
