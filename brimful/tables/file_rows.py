@@ -50,6 +50,8 @@ def _form(path: Path, wanted: Sequence[str], layout: FileLayout) -> str:
     kind = form_of(str(path), [*wanted, "1"] if layout.form == ".tsv" else wanted)
     if layout.form and kind in ("text", layout.form[1:]):
         return layout.form
+    if kind == "text" and (layout.dialect.delimiter or any(name.isdecimal() for name in wanted)):
+        return ".csv"  # which is divided as the options say, or as the file shows
     if kind in ("text", "html"):
         raise BrimfulError(
             f"{path}: tables are {', '.join(FORMATS)}, .json, .ndjson or .arrow files with columns text,"

@@ -1,10 +1,12 @@
 """Tables as users have them: formats, byte order marks, quotes, and what is told of a wrong one."""
 
 import csv
+import gzip
 import json
 import math
 import re
 import tempfile
+import zipfile
 from functools import partial
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from tokenizers import Tokenizer
 
 from brimful.base.console import recorded_warnings
 from brimful.base.errors import BrimfulError
+from brimful.corpus.reading.dialects import DialectOptions
 from brimful.corpus.text.special_ids import special_ids
 from brimful.tables.layouts import Columns, FileLayout
 from brimful.tables.question_files import read_questions
@@ -396,6 +399,25 @@ def test_a_text_file_is_a_table_where_columns_have_numbers(tmp_path: Path) -> No
     assert "--columns.text 1 --columns.label 2" in refused(path)
     with pytest.raises(BrimfulError, match=r"columns between tabs.*--columns\.text 1"):
         read_texts(path)
+
+
+@pytest.mark.parametrize(
+    ("data", "delimiter"),
+    [("a\t1\nb\t2\nc\t1\n", ""), ("a\t1\nb\t2\n", ""), ("a,1\nb,2\n", ""), ("a; b,1\nc,2\n", ",")],
+)
+def test_columns_with_numbers_are_read_from_any_text_file(data: str, delimiter: str, tmp_path: Path) -> None:
+    dialect = DialectOptions(delimiter=delimiter)
+    layout = FileLayout(columns=Columns(text="1", label="2"), dialect=dialect)
+    table = read_table(write(tmp_path / "a.txt", data), labelled=True, layout=layout)
+    assert table.texts == [re.split(r"[\t,]", line)[0] for line in data.splitlines()]
+
+
+def test_the_file_in_an_archive_has_the_name_that_counts(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr("b.csv", "text,label\na,1\n")
+    assert read_table(tmp_path / "a.zip", labelled=True).texts == ["a"]
+    (tmp_path / "c.txt.gz").write_bytes(gzip.compress(b"a\nb\n"))
+    assert read_texts(tmp_path / "c.txt.gz").texts == ["a", "b"]
 
 
 @pytest.mark.parametrize(

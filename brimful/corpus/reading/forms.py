@@ -10,8 +10,9 @@ from functools import lru_cache
 from brimful.base.console import shell_quoted
 from brimful.base.errors import BrimfulError
 from brimful.corpus.cleaning.markup import begins_a_page
-from brimful.corpus.reading.archives import read_chunks
+from brimful.corpus.reading.archives import member_of, read_chunks
 from brimful.corpus.reading.charsets import Decoder
+from brimful.corpus.reading.dialects import are_numbers
 from brimful.corpus.reading.inputs import Input, format_of, split_suffix
 from brimful.corpus.reading.lines import recognised
 from brimful.corpus.reading.many_texts import ManyTexts, find_many_texts
@@ -101,7 +102,7 @@ def _many_texts(path: str, text: str) -> ManyTexts | None:
 @lru_cache(maxsize=4096)
 def _form(path: str, wanted: tuple[str, ...], encoding: str, size: int, modified: int) -> tuple[str, str]:
     """The kind of a file, and why it is refused."""
-    named = format_of(path)
+    named = format_of(member_of(path) if split_suffix(path) == ("", ".zip") else path)
     head, chunks = _read_head(path)
     for magic, kind in _COLUMNS.items():
         if head.startswith(magic):
@@ -211,7 +212,8 @@ def _text_form(path: str, lines: list[str], wanted: tuple[str, ...]) -> tuple[st
     for kind, delimiter in (("tsv", "\t"), ("csv", ",")):
         header = [name.strip('"\ufeff ') for name in lines[0].split(delimiter)] if lines else []
         has_rows = len(lines) > 2 and all(line.count(delimiter) >= len(header) - 1 for line in lines[1:3])
-        if has_rows and len(header) > 1 and {*header} & {*wanted}:
+        is_named = {*header} & {*wanted} and not are_numbers(wanted, header)
+        if has_rows and len(header) > 1 and is_named:
             return "text", _name_it(path, kind)
     if any(name.isdecimal() for name in wanted):
         has_columns = 2 * sum("\t" in line.strip() for line in lines) > len(lines)
