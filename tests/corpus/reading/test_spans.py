@@ -104,7 +104,9 @@ def as_jsonl(text: str) -> str:
 
 def as_tsv(text: str) -> str:
     # The first row has as many columns as the header, since a table in which no row has is refused.
-    return "\ufeffn\ttext\r\n1\tfirst\n" + "".join(f"1\t{line}\n" if line else "\n" for line in text.split("\n"))
+    return "\ufeffn\ttext\r\n1\tfirst\n" + "".join(
+        f"1\t{line}\n" if line else "\n" for line in text.split("\n")
+    )
 
 
 @pytest.mark.cases(12)
