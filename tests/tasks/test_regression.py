@@ -23,6 +23,7 @@ from brimful.hf.folders import load_model, save_model
 from brimful.model.heads import SequenceHead
 from brimful.objectives.imitation import TEACHER, LogitDistillation
 from brimful.objectives.losses import squared_error_sum
+from brimful.objectives.supervised import Supervised
 from brimful.tables.table import Table
 from brimful.tasks.model import TaskModel, fold, load_task_model, take_weights
 from brimful.tasks.regression import Regression
@@ -101,10 +102,16 @@ def test_unit_and_offset_of_the_labels_change_no_update(unit: float, zero: float
         head = task.new_head(encoder)
         optimizer = torch.optim.AdamW(head.parameters(), lr=0.01)
         losses = []
-        objective = LogitDistillation(head, task.imitation(1.0), labels=(task, 1.0))
+        objectives = {
+            "logits": LogitDistillation(head, task.imitation(1.0)),
+            task.name: Supervised(task, head),
+        }
         for _ in range(8):
-            sums = objective.loss(encoder, batch)
-            loss = sum(sums[name] / count for name, count in objective.normalizers(batch).items())
+            means = [
+                objective.loss(encoder, batch)[term] / objective.normalizers(batch)[term]
+                for term, objective in objectives.items()
+            ]
+            loss = torch.stack(means).sum()
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
