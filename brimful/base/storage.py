@@ -284,8 +284,8 @@ def read_json(path: Path | str, *, marked: bool = False) -> Any:
     except OSError as error:
         raise BrimfulError(f"cannot read {path}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:  # not JSON, not UTF-8, or nested without end
-        why = f"{path} is not valid JSON: {error}; it is damaged or not Brimful's"
-        raise BrimfulError(why) from error
+        line = getattr(error, "lineno", 1)
+        raise BrimfulError(f"{path} is no JSON (line {line}): it is damaged or not Brimful's") from error
 
 
 def read_object(path: Path | str, *, marked: bool = False) -> dict[str, Any]:

@@ -37,7 +37,7 @@ def test_an_absent_or_foreign_record_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BrimfulError, match=r"record\.json"):
         read_commit(tmp_path / "record.json")
     (tmp_path / "record.json").write_text('{"files": {')
-    with pytest.raises(BrimfulError, match=r"record\.json is not valid JSON: .* remove it and run"):
+    with pytest.raises(BrimfulError, match=r"record\.json is no JSON \(line 1\): .* remove it and run"):
         read_commit(tmp_path / "record.json")
     for value in ([], {}, {"files": 3}, {"files": {}}, None):
         write_json(tmp_path / "record.json", value)

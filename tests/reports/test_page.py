@@ -238,7 +238,7 @@ def test_odd_metrics_are_left_out(tmp_path: Path) -> None:
         (lambda d: d.mkdir(), "config.yaml, metrics.jsonl, summary.json, MANIFEST.json, export.json"),
         (lambda d: d.write_text("x"), "is not a run directory"),
         (lambda d: write_run(d, {}).joinpath("metrics.jsonl").write_text("{\n{}\n"), "line 1 is damaged"),
-        (lambda d: write_run(d, {}).joinpath("summary.json").write_text("{"), "is not valid JSON"),
+        (lambda d: write_run(d, {}).joinpath("summary.json").write_text("{"), "is no JSON"),
         (lambda d: write_run(d, {}).joinpath("summary.json").write_text("[]"), "is not a JSON object"),
         (lambda d: write_run(d, {"overview": {"title": 1}}), "is damaged: its overview"),
         (lambda d: write_run(d, {}).joinpath("config.yaml").write_text("a: ["), "is not valid YAML"),
