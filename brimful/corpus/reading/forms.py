@@ -142,7 +142,7 @@ def _read_text(head: bytes, chunks: Iterator[bytes], encoding: str) -> tuple[str
     """The first characters of a file, of JSON its whole first line, and whether this is all of it."""
     decoder = Decoder(recognised(head, encoding, False, Counter()))
     piece = text = decoder.decode(head).lstrip(_AROUND_VALUES)
-    may_be_json = text.startswith(("{", "["))
+    may_be_json = text.startswith(("{", "[")) and not _LIST_OF_RECORDS.match(text)  # which shows at once
     while may_be_json and "\n" not in piece and len(text) < _LONGEST_LINE and (chunk := next(chunks, b"")):
         piece = decoder.decode(chunk)
         text += piece
