@@ -133,9 +133,6 @@ def _write_files() -> None:
     Path("tnews.json").write_text(
         "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in tnews), "utf-8"
     )
-    Path("vectors.txt").write_text(
-        "".join(f"{word} {' '.join(['0.1'] * 8)}\n" for word in made_up_words()), "utf-8"
-    )
 
 
 def _write_models() -> None:

@@ -165,8 +165,6 @@ def _tables() -> Iterator[Target]:
     for file in ("rows.tsv", "pairs.csv", "rows.jsonl", "rows.parquet"):
         line = f"augment --input {file} --output out.{file.split('.')[1]} --encoder bert --copies 1 --json"
         yield Target(f"augment-{file}", group, line, (file,), 2)
-    line = "augment --input rows.tsv --output out.tsv --encoder bert --copies 1 --vectors vectors.txt --json"
-    yield Target("augment-vectors", group, line, ("vectors.txt",), 2)
 
 
 def _models() -> Iterator[Target]:
