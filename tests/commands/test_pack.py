@@ -143,7 +143,7 @@ def test_a_dry_run_plans_nothing(histogram: Path, tmp_path: Path, capsys: pytest
         ('{"counts": [1, -2]}', '"counts"'),
         ('{"counts": [1, 2.5]}', '"counts"'),
         ('{"counts": [true]}', '"counts"'),
-        ("[" * 100_000, "histogram.json JSON recursion"),
+        ("[" * 100_000, "histogram.json JSON damaged"),
         (json.dumps({"counts": [2**52] * 512}), "too many"),
         (json.dumps({"counts": [0] * 600 + [4, 3]}), "7 sequences capacity 512"),
     ],

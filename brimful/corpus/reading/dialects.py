@@ -154,8 +154,8 @@ class _Reading:
         stray: the first field that begins with a quote and goes on after the next, or has a backslash before
             one; empty if there is none.
         doubtful: a field in quotes that holds a delimiter and a line end, where the lines are even without
-            quotes and no other field needs them: `"Best ever,good` and a later `small 5",bad` are two rows or
-            one.
+            quotes and every other field in quotes is such a field too: `"Best ever,good` and a later
+            `small 5",bad` are two rows or one.
     """
 
     header: list[str]
@@ -268,7 +268,7 @@ class _Sample:
         if not quote or not any(quote in line for line in self.lines):
             return _Reading(self.lines[0].split(delimiter), plain_widths)
         header, widths = list[str](), list[int]()
-        quoted, stray, doubtful, needs, holds_marks = "", "", "", False, False
+        quoted, stray, doubtful, needs, holds_marks, is_certain = "", "", "", False, False, False
         fields: list[str] = []
         for match in _field(delimiter, quote).finditer("\n".join(self.lines)):
             body, cut, bare, end = match.groups()
@@ -280,7 +280,10 @@ class _Sample:
                 quoted = quoted or f"{quote}{body}{quote}"
                 needs = needs or quote * 2 in body or not widths
                 holds_marks = holds_marks or delimiter in body or "\n" in body
-                doubtful = doubtful or body * (delimiter in body and "\n" in body)
+                if delimiter in body and "\n" in body:
+                    doubtful = doubtful or body
+                else:  # no inches: a writer put this field in quotes
+                    is_certain = True
             elif bare.lstrip(" ").startswith(quote) or f"\\{quote}" in bare:
                 stray = stray or bare
             fields.append(bare if body is None else body.replace(quote * 2, quote))
@@ -291,9 +294,9 @@ class _Sample:
                 if not end:
                     break
         needs = needs or (holds_marks and len(set(plain_widths)) > 1)
-        return _Reading(
-            header or fields, widths or [len(fields)], quoted, needs, stray, "" if needs else doubtful
-        )
+        if needs or is_certain:
+            doubtful = ""
+        return _Reading(header or fields, widths or [len(fields)], quoted, needs, stray, doubtful)
 
 
 def _field(delimiter: str, quote: str) -> re.Pattern[str]:

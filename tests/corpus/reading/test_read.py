@@ -316,6 +316,11 @@ def test_csv_around_a_quote_never_closed(texts: list[str], data: st.DataObject) 
     assert issues == Counter({} if at is None else {UNCLOSED: 1})
 
 
+def test_a_field_in_quotes_on_one_line_shows_that_quotes_are_no_text(tmp_path: Path) -> None:
+    documents, issues = read(write(tmp_path / "a.csv", b'n,text\n"r0","x\n,"\n'))
+    assert documents == [(0, "x\n,")] and not issues
+
+
 @given(st.text(st.sampled_from('a",\r\n')))
 def test_anything_is_csv(rows: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
