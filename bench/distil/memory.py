@@ -30,7 +30,7 @@ from bench.common.wheels import minilm
 from brimful.base.cache import VARIABLE
 from brimful.base.randomness import derive_key, hash_words
 from brimful.corpus.text.tokenizer import load
-from brimful.data.example_batches import batch_of
+from brimful.data.example_batches import make_batch
 from brimful.tasks.classification import Classification
 from brimful.tasks.task_files import TaskFiles
 
@@ -70,7 +70,7 @@ def rank(
     data = files.encode(Classification([]), path, tokenizer, max_length, None)
     tokens = 0
     for start in range(0, len(data), BATCH):
-        batch = batch_of(data.examples, np.arange(start, min(start + BATCH, len(data))))
+        batch = make_batch(data.examples, np.arange(start, min(start + BATCH, len(data))))
         tokens += int((batch.tokens != data.examples.pad).sum())
     ready.wait()
     answers.put({**mapped(Path(os.environ[VARIABLE])), "tokens": tokens, "texts": len(data)})

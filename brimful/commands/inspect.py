@@ -161,7 +161,7 @@ def _rows(directory: Path, update: int, most: int) -> dict[str, Any]:
     from brimful.stages.pretrain_data import make_sources, make_stream
     from brimful.train.journal import SPIKES
     from brimful.train.metrics import read_metrics
-    from brimful.train.step_memory import rows_on_cpu
+    from brimful.train.step_memory import choose_rows_on_cpu
 
     config = _run_config(directory)
     if update > config.trainer.steps:
@@ -175,7 +175,7 @@ def _rows(directory: Path, update: int, most: int) -> dict[str, Any]:
         sources = make_sources(config, corpora, Path(plans), ahead=True)
         with closing(make_stream(config, sources, SequenceReader(tokenizer, config.masking))) as stream:
             if config.rows_per_micro_batch is None:
-                rows_on_cpu(stream, config.encoder_config().hidden_size)
+                choose_rows_on_cpu(stream, config.encoder_config().hidden_size)
             if known:  # the stream refuses a cursor of other data, even if it is not needed here
                 stream.following(known[max(known)])
             done = max((done for done in known if done < update), default=0)

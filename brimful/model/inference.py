@@ -12,7 +12,7 @@ from torch import Tensor
 from brimful.base.errors import BrimfulError, NotFiniteError
 from brimful.base.types import InferencePrecision
 from brimful.data.batch import PackedBatch
-from brimful.data.example_batches import rounded_batch
+from brimful.data.example_batches import make_rounded_batch
 from brimful.data.examples import Examples
 from brimful.model.door import SWITCH, is_open, within
 from brimful.model.encoder import Encoder
@@ -166,7 +166,7 @@ def batches(
     The longest come first, so that most of a batch are equally long; the shortest fill what these leave.
 
     Args:
-        fills: see `rounded_batch`.
+        fills: see `make_rounded_batch`.
     """
     for start in range(0, len(examples), BATCHED_AT_ONCE):
         lengths = examples.lengths[start : start + BATCHED_AT_ONCE]
@@ -179,7 +179,7 @@ def batches(
             room = tokens - (sums[long] - sums[first])
             short = min(max(long, int(np.searchsorted(sums, sums[end] - room))), end)
             chosen = np.concatenate([order[first:long], order[short:end]])
-            yield rounded_batch(examples, start + chosen, fills)
+            yield make_rounded_batch(examples, start + chosen, fills)
             first, end = long, short
 
 

@@ -24,7 +24,7 @@ from brimful.data.batch import PackedBatch
 from brimful.data.config import MaskingConfig, PackingConfig, SequencesConfig
 from brimful.data.examples import check_length
 from brimful.data.reader import SequenceReader
-from brimful.data.streams import validation_batches
+from brimful.data.streams import make_validation_batches
 from brimful.hf.config_json import shape_of
 from brimful.hf.folders import load_pretrained
 from brimful.hf.model_folder import ModelFolder
@@ -140,7 +140,9 @@ def evaluate_text(
             if corpus.tokenizer_hash != tokenizer_hash(tokenizer):
                 continue
             place = corpus.fingerprint
-            batches = validation_batches(place, corpus, reader, packing, SequencesConfig(), tokens, plans)
+            batches = make_validation_batches(
+                place, corpus, reader, packing, SequencesConfig(), tokens, plans
+            )
             rows = _measure_rows(encoder, objective, batches, runtime)
             if not rows[:, 2].sum():
                 raise BrimfulError(f"{text} is too short: none of its words is masked; give more text")
@@ -172,7 +174,7 @@ def _measure_rows(
         for batch in batches:
             batch = batch.to(runtime.device)
             with runtime.autocast():
-                hidden = encoder(batch, kept=objective.kept(batch))
+                hidden = encoder(batch, kept=objective.kept_slots(batch))
                 measured = objective.measure(hidden, batch)
             rows.append([measured["loss"][0], measured["accuracy"][0], measured["loss"][1]])
     return np.array(rows)

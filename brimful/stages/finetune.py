@@ -58,7 +58,7 @@ from brimful.tasks.judging.comparison import (
 from brimful.tasks.judging.review import review
 from brimful.tasks.model import TaskModel
 from brimful.tasks.task import Metric, TaskHead
-from brimful.train.metrics import list_outcome, read_metrics, training_loss
+from brimful.train.metrics import average_last_losses, list_outcome, read_metrics
 from brimful.train.objective import Runtime
 
 OWN = "Fine-tuned encoder"
@@ -205,7 +205,7 @@ class FinetuneJob(Job[FinetuneConfig, FinetunePlan]):
                 write_predictions(path, best.task, model.calibrated(best.answers[name]), table)
             metrics = folder.path / "metrics.jsonl"
             shutil.copyfile(best.trial.result.directory / "metrics.jsonl", metrics)
-            summary |= training_loss(read_metrics(metrics))
+            summary |= average_last_losses(read_metrics(metrics))
         if is_main and config.ladder != "none":
             judged = [Judged(each.task, each.answers[""]) for each in models]
             summary |= _ladder(run, judged, model)

@@ -40,9 +40,9 @@ from brimful.stages.pretrain_data import (
     say_outlook,
 )
 from brimful.start.initial import count_pieces, start_from_data
-from brimful.train.metrics import list_outcome, read_metrics, training_loss
+from brimful.train.metrics import average_last_losses, list_outcome, read_metrics
 from brimful.train.objective import Runtime
-from brimful.train.step_memory import auto_rows, rows_on_cpu
+from brimful.train.step_memory import choose_rows, choose_rows_on_cpu
 from brimful.train.trainer import Trainer
 from brimful.train.training import Training
 
@@ -142,9 +142,9 @@ class PretrainJob(Job[PretrainConfig, PretrainPlan]):
         if not given:
             if ranks.device.type == "cuda":
                 make = partial(make_modules, plan, directory)
-                rows = auto_rows(trainer.state, trainer.training, plan.runtime, stream, make)
+                rows = choose_rows(trainer.state, trainer.training, plan.runtime, stream, make)
             else:
-                rows = rows_on_cpu(stream, encoder.config.hidden_size)
+                rows = choose_rows_on_cpu(stream, encoder.config.hidden_size)
             config = replace(config, rows_per_micro_batch=rows)
             trainer.training.about["config"] = to_dict(config)
             if ranks.is_main:
@@ -163,7 +163,7 @@ class PretrainJob(Job[PretrainConfig, PretrainPlan]):
         summary = _summary(config, trainer, encoder, metrics, plan)
         if ranks.is_main:
             summary["verdict"] = _judge_loss(plan, metrics)
-            summary |= training_loss(read_metrics(directory / "metrics.jsonl"))
+            summary |= average_last_losses(read_metrics(directory / "metrics.jsonl"))
             if config.start_from is not None and metrics:
                 summary["validation_at_start"] = _metrics_at_start(directory / "metrics.jsonl")
             save_model(directory / "encoder", encoder, head)
@@ -234,7 +234,7 @@ def _summary(
             {
                 "steps": phase.steps,
                 "max_length": phase.packing.max_length,
-                f"{phase.counted}_per_update": phase.size,
+                f"{phase.unit}_per_update": phase.size,
             }
             for phase in config.run_phases()
         ],

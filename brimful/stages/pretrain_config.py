@@ -17,7 +17,7 @@ from brimful.optim.config import OptimizerConfig
 from brimful.optim.schedule import Cycle, Schedule, ScheduleConfig
 from brimful.start.config import InitialConfig
 from brimful.train.config import TrainerConfig
-from brimful.train.phases import PHASES, PhaseConfig, data_phases, schedule_cycles
+from brimful.train.phases import PHASES, PhaseConfig, make_cycles, make_phases
 
 Recipe = Literal["fast", "plain"]
 RECIPES: dict[str, dict[str, Any]] = {
@@ -239,11 +239,11 @@ class PretrainConfig:
         """The phases of the data; a run without `phases` has one."""
         sequences = self.sequences_per_update
         size = sequences or self.rows_per_update
-        return data_phases(self._phases(), self.packing, size, "sequences" if sequences else "rows")
+        return make_phases(self._phases(), self.packing, size, "sequences" if sequences else "rows")
 
     def cycles(self) -> list[Cycle]:
-        """The cycles of the schedule; see `schedule_cycles`."""
-        return schedule_cycles(self._phases(), self.optimizer.learning_rate)
+        """The cycles of the schedule; see `make_cycles`."""
+        return make_cycles(self._phases(), self.optimizer.learning_rate)
 
     def _phases(self) -> tuple[PhaseConfig, ...]:
         return self.phases or (PhaseConfig(steps=self.trainer.steps),)

@@ -24,7 +24,7 @@ from brimful.data.pairs import NO_PAIR
 from brimful.data.reader import SequenceReader
 from brimful.data.rows import RowStream
 from brimful.data.sources import Source
-from brimful.data.streams import training_sources, validation_batches
+from brimful.data.streams import make_validation_batches, open_training_sources
 from brimful.hf.model_folder import ModelFolder
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead, PretrainingHead
@@ -35,7 +35,14 @@ from brimful.runs.job import RunPlan, Summary
 from brimful.stages.pretrain_config import PretrainConfig
 from brimful.start.initial import Initial, head_kind, new_model, trained_model
 from brimful.train.objective import Objective, Runtime
-from brimful.train.step_memory import Held, longest_batch, room_of_a_pass, rows_on_cpu, sizes_of, traced_pass
+from brimful.train.step_memory import (
+    HeldBytes,
+    choose_rows_on_cpu,
+    compute_budget,
+    list_row_counts,
+    make_longest_batch,
+    trace_pass,
+)
 
 
 @dataclass(frozen=True)
@@ -67,9 +74,9 @@ class PretrainPlan(RunPlan):
 def make_sources(
     config: PretrainConfig, corpora: Mapping[str, Corpus], directory: Path, *, ahead: bool
 ) -> list[Source]:
-    """The run's training documents; see `training_sources`."""
+    """The run's training documents; see `open_training_sources`."""
     data, phases = parse_sources(config.data or ()), config.run_phases()
-    return training_sources(data, corpora, phases, config.sequences, config.seed, directory, ahead=ahead)
+    return open_training_sources(data, corpora, phases, config.sequences, config.seed, directory, ahead=ahead)
 
 
 def make_stream(
@@ -116,7 +123,7 @@ def make_objective(
 ) -> MaskedLM:
     """The loss, and the held-out batches that evaluate it."""
     held_out = {
-        name: validation_batches(
+        name: make_validation_batches(
             name,
             corpus.part("validation"),
             reader,
@@ -182,7 +189,7 @@ def describe(config: PretrainConfig, sources: list[Source], initial: Initial) ->
         ]  # of each source, per token
         tokens = phase.size / rows.sum()
         packed = phase.size * float(np.dot(rows / rows.sum(), [plan.packing_factor for plan in plans]))
-        what = counted(phase.size, phase.counted.removesuffix("s"))
+        what = counted(phase.size, phase.unit.removesuffix("s"))
         say(
             f"{counted(phase.steps, 'update')} of {what}, about {packed:,.0f} sequences and {tokens:,.0f}"
             f" tokens, sequences of at most {longest}"
@@ -212,7 +219,7 @@ CONTEXT = 1 << 30
 def expected(plan: PretrainPlan) -> Summary:
     """What a run takes. Plans of blocks are kept in a folder that is then removed."""
     config, corpora, initial, runtime = plan.config, plan.corpora, plan.initial, plan.runtime
-    held = Held.of([initial.encoder, initial.head], config.optimizer, config.trainer, runtime.precision)
+    held = HeldBytes.of([initial.encoder, initial.head], config.optimizer, config.trainer, runtime.precision)
     with tempfile.TemporaryDirectory(prefix="brimful-") as made:
         make = partial(make_modules, plan, Path(made))
         sources = make_sources(config, corpora, Path(made), ahead=False)
@@ -229,7 +236,7 @@ def expected(plan: PretrainPlan) -> Summary:
     }
 
 
-def disk(config: PretrainConfig, corpora: dict[str, Corpus], held: Held) -> dict[str, int]:
+def disk(config: PretrainConfig, corpora: dict[str, Corpus], held: HeldBytes) -> dict[str, int]:
     """Bytes that a run takes: of its data, its checkpoints, and the models that it starts and ends with."""
     files = (
         corpus.directory / "shards" / f"{shard.name}.{part}"
@@ -251,7 +258,7 @@ def memory(
     stream: RowStream,
     make: Callable[[], tuple[Encoder, Objective]],
     shape: EncoderConfig,
-    held: Held,
+    held: HeldBytes,
     precision: Precision,
 ) -> dict[str, Any]:
     """Bytes of one rank with a micro-batch of the longest phase, and which GPUs hold them.
@@ -259,26 +266,26 @@ def memory(
     Args:
         config: its `residual` is resolved.
         stream: of the run, with the shapes of a GPU.
-        make: see `traced_pass`.
+        make: see `trace_pass`.
         precision: resolved.
 
     Returns:
         `rows_per_micro_batch`: of the run; where the run will choose, the most that the largest GPU holds.
-        Bytes of what is held (see `Held`), of the `pass` and in `total`. `holds`: by the GB of a GPU, the
-        most rows that it holds, of those that divide the updates, or 0.
+        Bytes of what is held (see `HeldBytes`), of the `pass` and in `total`. `holds`: by the GB of a GPU,
+        the most rows that it holds, of those that divide the updates, or 0.
     """
     trainer, chosen_rows = config.trainer, config.rows_per_micro_batch
     if chosen_rows is None:
-        chosen_rows = rows_on_cpu(stream, shape.hidden_size)
-    sizes = sizes_of(stream)
+        chosen_rows = choose_rows_on_cpu(stream, shape.hidden_size)
+    sizes = list_row_counts(stream)
 
     @lru_cache
     def traced(rows: int) -> int:
-        return traced_pass(make, trainer, precision, longest_batch(stream, rows))
+        return trace_pass(make, trainer, precision, make_longest_batch(stream, rows))
 
     holds = {}
     for size in SIZES:
-        room = room_of_a_pass((size << 30) - CONTEXT - (held.total - held.later), held.later)
+        room = compute_budget((size << 30) - CONTEXT - (held.total - held.later), held.later)
         holds[str(size)] = ([0, *sizes])[bisect(sizes, room, key=traced)]
     rows = max(*holds.values(), sizes[0]) if chosen_rows == "auto" else chosen_rows
     parts = asdict(held) | {"pass": traced(rows)}

@@ -81,7 +81,7 @@ class Material:
             outputs = [self.teacher.row_outputs(part.table, runtime) for part in self.parts]
             answers = self.teacher.row_outputs(self.data.test.table, runtime)
         examples = [_with_target(*each) for each in zip(self.parts, outputs, strict=True)]
-        return Examples.chained(examples), answers
+        return Examples.chain(examples), answers
 
 
 def read_material(config: DistilConfig, ranks: World) -> tuple[Material, TaskModel]:

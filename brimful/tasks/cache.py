@@ -217,7 +217,7 @@ def _from_arrow(column: pyarrow.ChunkedArray) -> np.ndarray | Ragged | Column:
     if pyarrow.types.is_large_string(column.type):
         return Column(column)
     if pyarrow.types.is_large_list(column.type):
-        chunks = [Ragged.divided(_numbers(chunk.values), chunk.offsets.to_numpy()) for chunk in column.chunks]
+        chunks = [Ragged.split(_numbers(chunk.values), chunk.offsets.to_numpy()) for chunk in column.chunks]
         return Ragged.chain(chunks)
     numbers = [_numbers(chunk) for chunk in column.chunks]
     return numbers[0] if len(numbers) == 1 else np.concatenate(numbers)

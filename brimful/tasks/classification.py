@@ -12,7 +12,7 @@ from torch import Tensor
 from brimful.base.errors import BrimfulError
 from brimful.data.batch import PackedBatch
 from brimful.model.cross_entropy import cross_entropy_sum, hits
-from brimful.objectives.losses import class_imitation
+from brimful.objectives.losses import make_class_imitation
 from brimful.tables.table import Table
 from brimful.tasks.encoded import Encoded
 from brimful.tasks.form import Classes, Row
@@ -73,7 +73,7 @@ class Classification(Classes, Task):
         return {self.name: cross_entropy_sum(outputs, labels), "accuracy": hits(outputs, labels)}
 
     def imitation(self, temperature: float) -> Callable[[Tensor, Tensor], Tensor]:
-        return class_imitation(temperature)
+        return make_class_imitation(temperature)
 
     def measure(self, answers: np.ndarray, data: Encoded) -> dict[str, float]:
         """Accuracy, F1 averaged over the classes that are a label or a prediction of any row (as scikit-learn

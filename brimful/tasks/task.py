@@ -18,7 +18,7 @@ from torch import Tensor
 from brimful.base.errors import BrimfulError, nearest
 from brimful.base.types import Direction, PrimaryMetric
 from brimful.data.batch import PackedBatch
-from brimful.data.examples import AT_ONCE, Examples
+from brimful.data.examples import TEXTS_AT_ONCE, Examples
 from brimful.data.ragged import Ragged
 from brimful.model.encoder import Encoder
 from brimful.model.heads import SequenceHead, TokenHead
@@ -151,8 +151,8 @@ class Task(PredictionForm, Protocol):
             yield self.encode(table, tokenizer, max_length, overlap, labelled=labelled).examples
             return
         targets = self.targets(table) if labelled else {}
-        for start in range(0, max(len(table), 1), AT_ONCE):
-            rows = np.arange(start, min(start + AT_ONCE, len(table)))
+        for start in range(0, max(len(table), 1), TEXTS_AT_ONCE):
+            rows = np.arange(start, min(start + TEXTS_AT_ONCE, len(table)))
             here = {name: values[rows] for name, values in targets.items()}
             yield encode(table.take(rows), tokenizer, max_length, overlap=overlap, targets=here).examples
 

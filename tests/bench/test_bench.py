@@ -30,7 +30,7 @@ from bench.common.workload import (
 from bench.step.comparison import figures
 from bench.step.variants import Cell, Step, Variant
 from brimful.base.types import IGNORED
-from brimful.data.masking import prediction_slots
+from brimful.data.masking import count_prediction_slots
 from brimful.model.encoder import Encoder
 from brimful.model.flops import STORED, step_flops
 from brimful.model.heads import MaskedLMHead
@@ -196,7 +196,7 @@ def test_rows_of_a_limited_depth(seed):
         (item,) = step.items
         batch, _, weights = item.arguments
         assert len(batch.tokens) == sum(item.shape.lengths) == 5 * 512
-        assert len(batch.mlm_positions) == len(weights) == prediction_slots(5 * 512, 0.15)
+        assert len(batch.mlm_positions) == len(weights) == count_prediction_slots(5 * 512, 0.15)
         assert weights.sum().item() == pytest.approx(1, abs=1e-5)  # all predictions fit
         assert step.loss(item).isfinite()
         found[depth] = item

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from brimful.stages import pretrain_data
-from brimful.train.step_memory import Held, room_of_a_pass
+from brimful.train.step_memory import HeldBytes, compute_budget
 from builders.verbs import SMALL, Call
 
 AUTO = ("--rows-per-micro-batch", "auto")
@@ -46,10 +46,10 @@ def test_the_most_rows_that_a_gpu_holds(corpus_dir: Path, tmp_path: Path, call: 
         assert found["rows_per_micro_batch"] == rows
         taken[rows] = found["pass"]
         held.append(found["holds"])
-    parts = Held(**{field.name: found[field.name] for field in fields(Held)})
+    parts = HeldBytes(**{field.name: found[field.name] for field in fields(HeldBytes)})
     wanted = {}
     for size in (0, 1, 2):
-        room = room_of_a_pass((size << 30) - (parts.total - parts.later), parts.later)
+        room = compute_budget((size << 30) - (parts.total - parts.later), parts.later)
         wanted[str(size)] = max((rows for rows in sizes if taken[rows] <= room), default=0)
     assert wanted["0"] == 0 < wanted["1"] < wanted["2"]
     chooses, on_cpu = (call("pretrain", *given, *more).value["memory"] for more in (AUTO, ()))

@@ -19,7 +19,7 @@ from brimful.commands.export import export
 from brimful.commands.prepare import prepare
 from brimful.commands.pretrain import pretrain
 from brimful.data.batch import PackedBatch
-from brimful.data.example_batches import batch_of
+from brimful.data.example_batches import make_batch
 from brimful.data.examples import encode_texts
 from brimful.hf.folders import load_model
 from brimful.hf.tensors import from_hf
@@ -51,7 +51,7 @@ def packed_texts(encoder: Encoder) -> PackedBatch:
     """All texts in one row, in their order, with filler."""
     config = encoder.config
     examples = encode_texts(encoder.tokenizer, TEXTS, max_length=config.max_length, pad=config.pad_id)
-    return batch_of(examples, np.arange(len(TEXTS)), int(examples.lengths.sum()) + 700, len(TEXTS) + 5)
+    return make_batch(examples, np.arange(len(TEXTS)), int(examples.lengths.sum()) + 700, len(TEXTS) + 5)
 
 
 def run_theirs(model, folder: Path, **options):

@@ -115,9 +115,7 @@ def test_the_published_two_phase_recipe():
         8600: 4e-3 * math.sqrt(1 / 1563),
     }.items():
         assert rates[step] == pytest.approx(expected, rel=1e-12), step
-    sizes = [
-        (phase.steps, phase.size, phase.counted, phase.packing.max_length) for phase in config.run_phases()
-    ]
+    sizes = [(phase.steps, phase.size, phase.unit, phase.packing.max_length) for phase in config.run_phases()]
     assert sizes == [(7038, 65536, "sequences", 128), (1563, 32768, "sequences", 512)]
     assert config.longest_sequence() == 512
 

@@ -137,7 +137,7 @@ def test_a_table_in_slices_is_the_whole_table(
         table = read_file(kind, tmp_path / "a.tsv", labelled=True)
     plain = task.encode(table, tokenizer, 12, overlap, labelled=True).examples
     monkeypatch.setattr(slices.Slices.__init__, "__defaults__", (2, slices.CHARACTERS))
-    monkeypatch.setattr(task_module, "AT_ONCE", 2)
+    monkeypatch.setattr(task_module, "TEXTS_AT_ONCE", 2)
     data = TaskFiles(kind).encode(task, tmp_path / "a.tsv", tokenizer, 12, overlap)
     (line,) = said
     assert capfd.readouterr().err == f"warning: {line}\n"
