@@ -29,8 +29,7 @@ from brimful.base.distributed import ALONE, World
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import atomic_directory, commit, find_commit
 from brimful.data.ragged import Ragged
-from brimful.tables.columns import Column
-from brimful.tables.table import Table
+from brimful.tables.table import Column, Table
 from brimful.tasks.alike import alike_rows
 from brimful.tasks.encoded import Encoded
 
