@@ -8,7 +8,7 @@ from bench.speedrun.runs import OURS, SEED, Runs, Settings
 from bench.speedrun.text import Track
 from brimful.base.console import say
 from brimful.base.errors import BrimfulError
-from brimful.base.randomness import derive_key, uniform
+from brimful.base.randomness import derive_key, draw_uniform
 
 TRIALS = 4  # the fewest of a record's search
 SHARE = {True: 1 / 8, False: 1 / 2}  # the seconds of a trial of Brimful and of the rival, of the target's
@@ -58,7 +58,7 @@ def draw(side: str, begin: Settings, shapes: Sequence[Settings], number: int) ->
     for index in range(1, number):
 
         def chance(name: str, index: int = index) -> float:
-            return float(uniform(derive_key("speedrun", side, name), [index])[0])  # type: ignore[arg-type]
+            return float(draw_uniform(derive_key("speedrun", side, name), [index])[0])  # type: ignore[arg-type]
 
         settings = begin | shapes[(place + index) % len(shapes)]
         for name, values in CHOICES[side].items():

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from brimful.runs.signals import SIGNALS, StopRequest, elected
+from brimful.runs.signals import SIGNALS, StopRequest, choose_signal
 from builders.ranks import on_two_ranks
 
 
@@ -17,7 +17,7 @@ def test_the_signal_that_came_to_any_rank_is_known_to_all() -> None:
             request = StopRequest()
             request.number = number
             sums = {name: sums[name] + vote for name, vote in request.votes().items()}
-        return elected(sums)
+        return choose_signal(sums)
 
     assert after(0, 0) == 0
     for number in SIGNALS:
