@@ -212,9 +212,10 @@ def show_rows(rows: list[dict[str, Any]], spikes: list[dict[str, Any]]) -> None:
 def _place(sequence: dict[str, Any], place: dict[str, Any]) -> str:
     after = f" after {place['after']:,}" if place["after"] else ""
     return (
-        f"{escape_controls(sequence['source'])}, epoch {sequence['epoch']}: {escape_controls(place['path'])}, "
-        f"record {place['record']}{after}, tokens {place['begin']:,} to {place['end']:,} of "
-        f"{place['document_tokens']:,} ({place['shard']}, document {place['document']})"
+        f"{escape_controls(sequence['source'])}, epoch {sequence['epoch']}:"
+        f" {escape_controls(place['path'])}, record {place['record']}{after},"
+        f" tokens {place['begin']:,} to {place['end']:,} of {place['document_tokens']:,}"
+        f" ({place['shard']}, document {place['document']})"
     )
 
 

@@ -55,7 +55,8 @@ def place_spans(path: Path, noun: str, places: Sequence[Place], unit: str) -> li
     if wrong:
         raise BrimfulError(
             f"{path}: of {pluralise(len(places), noun)}, {len(wrong):,} have another text at their offsets"
-            f" than their own ({wrong[0].where}: {_text_at(wrong[0], unit)} for {quoted(wrong[0].text or '')}):"
+            f" than their own ({wrong[0].where}:"
+            f" {_text_at(wrong[0], unit)} for {quoted(wrong[0].text or '')}):"
             f" {_remedy(places, unit)}"
         )
     return [span for place in places if (span := _characters(place, unit)) is not None]

@@ -45,13 +45,13 @@ def test_a_rank_that_does_not_come_is_named(monkeypatch):
 
 TWICE = """
 import os, time
-from brimful.base.distributed import world
+from brimful.base.distributed import join_ranks
 
 rank = int(os.environ["RANK"])
 os.environ["TORCHELASTIC_RESTART_COUNT"] = str(rank)  # as if rank 0's machine had replaced another one
 for round in range(2):
     time.sleep(2 * round * rank)
-    with world() as ranks:
+    with join_ranks() as ranks:
         assert ranks.sum([1.0]) == [2.0]
 """
 
@@ -63,12 +63,12 @@ def test_ranks_join_twice_and_after_unequal_restarts(tmp_path):
 
 LATE = """
 import os, time
-from brimful.base.distributed import world
+from brimful.base.distributed import join_ranks
 from brimful.base.errors import BrimfulError
 
 rank = int(os.environ["RANK"])
 try:
-    with world() as ranks, ranks.waits(0.5):
+    with join_ranks() as ranks, ranks.waits(0.5):
         time.sleep(2 * rank)
         ranks.barrier()
 except BrimfulError as error:

@@ -242,7 +242,7 @@ import json, os, sys
 from pathlib import Path
 from brimful.stages import distil as comparison
 from brimful.commands.distil import distil
-from brimful.base.distributed import world
+from brimful.base.distributed import join_ranks
 from brimful.tasks.judging.comparison import speeds_of
 
 folder, rank = Path(sys.argv[1]), os.environ["RANK"]
@@ -254,7 +254,7 @@ def counted(*arguments):
 comparison.speeds_of = counted
 stage = {"epochs": 1.0, "learning_rate": 1e-3}
 shape = {"layers": stage, "logits": stage}
-with world():
+with join_ranks():
     summary = distil(teacher=sys.argv[2], out=str(folder / "run"), **shape)
 (folder / f"found-{rank}").write_text(json.dumps(summary))
 """

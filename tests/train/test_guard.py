@@ -204,11 +204,11 @@ import test_guard as toy
 from builders import training
 import torch
 from brimful.data.example_stream import ExampleStream
-from brimful.base.distributed import world
+from brimful.base.distributed import join_ranks
 
 torch.set_num_threads(1)
 directory, seed = Path(sys.argv[1]), int(sys.argv[2])
-with world() as ranks:
+with join_ranks() as ranks:
     trainer = toy.trainer_of(
         directory, seed, steps=30, log_every=7,
         objective=lambda head: training.supervised(head, None, toy.Broken),
