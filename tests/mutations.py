@@ -3,8 +3,8 @@
     python tests/mutations.py --seed 1 --faults 20 --out faults.json
 
 A fault changes a comparison, an operator, a number or a truth value to its neighbour, in a folder where
-exactness counts. The tests of the fault's own folder run first; with --whole, the default suite runs on the faults that
-they miss. Everything happens in a copy of the checkout.
+exactness counts. The tests of the fault's own folder run first; with --whole, the default suite runs on the
+faults that they miss. Everything happens in a copy of the checkout.
 """
 
 import argparse
