@@ -21,9 +21,9 @@ from bench.common.record import Record
 from brimful.data.examples import Examples
 from brimful.tables.table import Table
 from brimful.tasks.classification import Classification
-from brimful.tasks.data import TaskData
-from brimful.tasks.encoded import Encoded
+from brimful.tasks.encoded_tables import Encoded
 from brimful.tasks.judging.baselines import Tfidf, linear
+from brimful.tasks.task_data import TaskData
 
 VOCABULARIES = (5_000, 20_000, 80_000)
 WORDS, OWN_WORDS, OWN_SHARE = 40, 30, 0.05
