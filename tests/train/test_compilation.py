@@ -50,7 +50,9 @@ TASK = Classification(["0", "1", "2"])
 # What torch's own modules do when Inductor imports them.
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script.* is deprecated:DeprecationWarning")
 
-needs_compiler = pytest.mark.skipif(find_missing_compiler(CPU) is not None, reason=f"needs {find_missing_compiler(CPU)}")
+needs_compiler = pytest.mark.skipif(
+    find_missing_compiler(CPU) is not None, reason=f"needs {find_missing_compiler(CPU)}"
+)
 
 
 @pytest.fixture(autouse=True)
