@@ -90,7 +90,7 @@ def cache_outputs(
 
 
 def cache_groups(table: Table, ranks: World = ALONE) -> np.ndarray:
-    """`group_alike_rows` of a table, with its warnings, out of the cache if it is there. Every rank calls this."""
+    """Group alike rows, out of the cache if the groups are there, with the warnings. Every rank calls this."""
 
     def make_rows(facts: Facts) -> Iterator[Rows]:
         yield {"groups": group_alike_rows(table)}

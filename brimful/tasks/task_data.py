@@ -130,8 +130,8 @@ def cut_part(
 ) -> tuple[Encoded, Encoded]:
     """The rows of a table without a part, and the part; the same ones on every call. Every rank calls this.
 
-    Rows of alike texts, and questions on alike contexts, are on the same side (`group_alike_rows`). Labels have the
-    same proportions on both (`Task.strata`).
+    Rows of alike texts, and questions on alike contexts, are on the same side (`group_alike_rows`). Labels
+    have the same proportions on both (`Task.strata`).
 
     Args:
         name: of the part, for what is named after its rows.

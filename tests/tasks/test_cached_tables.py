@@ -339,7 +339,7 @@ def test_entries_are_of_all_the_code_that_makes_them(changed: str, monkeypatch: 
 
     def hashes() -> dict[str, str]:
         return {
-            name: cache.code_hash.__wrapped__(*map(inspect.getfile, made)) for name, made in makers.items()
+            name: cache.hash_code.__wrapped__(*map(inspect.getfile, made)) for name, made in makers.items()
         }
 
     before, read = hashes(), Path.read_bytes
