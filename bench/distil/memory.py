@@ -31,8 +31,8 @@ from brimful.base.cache import VARIABLE
 from brimful.base.randomness import derive_key, hash_words
 from brimful.corpus.text.tokenizer import load
 from brimful.data.example_batches import batch_of
+from brimful.tasks.cached_tables import TaskFiles
 from brimful.tasks.classification import Classification
-from brimful.tasks.task_files import TaskFiles
 
 TENSORS = 3
 """int64 tensors of a padded example: ids, mask and segments."""

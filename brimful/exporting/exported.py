@@ -22,11 +22,11 @@ from brimful.model.initial_weights import skip_initial_weights
 from brimful.tables.layouts import FileLayout
 from brimful.tables.table import Table
 from brimful.tables.table_files import read_file, read_texts
-from brimful.tasks.data import divided
-from brimful.tasks.encoded import Encoded, encode
-from brimful.tasks.model import TaskModel, load_task_model
+from brimful.tasks.cached_tables import RunTables
+from brimful.tasks.encoded_tables import Encoded, encode
 from brimful.tasks.task import TaskHead
-from brimful.tasks.task_files import RunTables
+from brimful.tasks.task_data import divided
+from brimful.tasks.task_model import TaskModel, load_task_model
 
 CALIBRATED = 300
 """Texts by which activations get their ranges."""

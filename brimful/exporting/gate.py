@@ -39,9 +39,9 @@ from brimful.hf.text_reading import TextReading
 from brimful.model.encoder import Encoder
 from brimful.model.inference import make_batches, text_vectors
 from brimful.model.int8_rounding import INSTRUCTIONS
-from brimful.tasks.form import Outputs
 from brimful.tasks.judging.comparison import Judged, MethodComparison, fingerprint, speeds_of
-from brimful.tasks.model import TaskModel, task_outputs
+from brimful.tasks.prediction_form import Outputs
+from brimful.tasks.task_model import TaskModel, task_outputs
 
 TOLERANCE = 1e-4
 """The largest `Difference.relative` that an export may have, in float32."""

@@ -15,8 +15,8 @@ from brimful.data.examples import Examples
 from brimful.tables.layouts import FileLayout
 from brimful.tables.table import Table, Take, require_pairs
 from brimful.tables.table_files import read_file, read_texts
-from brimful.tasks.encoded import Encoded, encode
-from brimful.tasks.form import Outputs, PredictionForm, Row
+from brimful.tasks.encoded_tables import Encoded, encode
+from brimful.tasks.prediction_form import Outputs, PredictionForm, Row
 from brimful.tasks.registry import calibrated
 
 
@@ -25,7 +25,7 @@ class Served:
     """A model that is open.
 
     Attributes:
-        max_length, overlap: as in `tasks.model.TaskModel`.
+        max_length, overlap: as in `tasks.task_model.TaskModel`.
         tokenizer: of its texts.
         outputs: of each example.
         precision: the number format of the computation.

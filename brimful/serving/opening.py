@@ -17,7 +17,7 @@ from brimful.hf.model_folder import PROBLEMS, ModelFolder
 from brimful.hf.text_reading import VECTORS, reading_of
 from brimful.serving.config import Opening
 from brimful.serving.opened import ServedEncoder, ServedTask
-from brimful.tasks.form import Outputs
+from brimful.tasks.prediction_form import Outputs
 from brimful.tasks.registry import from_folder, saved_form
 
 GRAPH_FILES = ("onnx/model.onnx", "onnx/model_quantized.onnx")

@@ -24,7 +24,6 @@ from brimful.stages.students import CPU
 from brimful.stages.task_options import with_absolute_paths
 from brimful.stages.task_trainings import Stage, train_stage
 from brimful.stages.teaching_material import Material, read_material
-from brimful.tasks.data import evaluation
 from brimful.tasks.judging.comparison import (
     Answer,
     Judged,
@@ -37,8 +36,9 @@ from brimful.tasks.judging.comparison import (
     speeds_of,
     write_predictions,
 )
-from brimful.tasks.model import TaskModel, fold
 from brimful.tasks.task import Metric
+from brimful.tasks.task_data import evaluation
+from brimful.tasks.task_model import TaskModel, fold
 from brimful.train.metrics import list_outcome
 from brimful.train.objective import Objective, Runtime
 

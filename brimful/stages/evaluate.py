@@ -37,7 +37,6 @@ from brimful.stages.run_tables import named_tables
 from brimful.stages.task_options import EvaluateConfig
 from brimful.stages.task_trainings import Finetuning, load_data, resolved
 from brimful.tables.layouts import find_layout
-from brimful.tasks.data import TaskData
 from brimful.tasks.judging import baselines
 from brimful.tasks.judging.comparison import (
     Judged,
@@ -49,6 +48,7 @@ from brimful.tasks.judging.comparison import (
 )
 from brimful.tasks.registry import task_of
 from brimful.tasks.task import Metric
+from brimful.tasks.task_data import TaskData
 from brimful.train.objective import Runtime
 
 CAPACITY = 1024

@@ -39,8 +39,7 @@ from brimful.stages.task_trainings import (
     resolved,
     starting_model,
 )
-from brimful.tasks.data import TaskData
-from brimful.tasks.encoded import Encoded
+from brimful.tasks.encoded_tables import Encoded
 from brimful.tasks.judging import baselines
 from brimful.tasks.judging.checks import Finding, check_before, described
 from brimful.tasks.judging.comparison import (
@@ -56,8 +55,9 @@ from brimful.tasks.judging.comparison import (
     write_predictions,
 )
 from brimful.tasks.judging.review import review
-from brimful.tasks.model import TaskModel
 from brimful.tasks.task import Metric, TaskHead
+from brimful.tasks.task_data import TaskData
+from brimful.tasks.task_model import TaskModel
 from brimful.train.metrics import list_outcome, read_metrics, training_loss
 from brimful.train.objective import Runtime
 

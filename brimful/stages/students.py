@@ -26,11 +26,11 @@ from brimful.stages.task_options import FinetuneConfig
 from brimful.stages.task_trainings import TaskStart, starting_model
 from brimful.start.narrowing import narrow
 from brimful.tables.table import Table
-from brimful.tasks.cache import known_outputs
-from brimful.tasks.data import TaskData
-from brimful.tasks.encoded import Encoded
-from brimful.tasks.form import Outputs
-from brimful.tasks.model import TaskModel, load_task_model
+from brimful.tasks.cached_entries import known_outputs
+from brimful.tasks.encoded_tables import Encoded
+from brimful.tasks.prediction_form import Outputs
+from brimful.tasks.task_data import TaskData
+from brimful.tasks.task_model import TaskModel, load_task_model
 from brimful.train.objective import Runtime
 
 CPU = torch.device("cpu")

@@ -31,11 +31,18 @@ from brimful.optim.schedule import ScheduleConfig
 from brimful.runs.folder import Result, RunFolder
 from brimful.stages.task_options import FinetuneConfig, TrainingOptions, default_rate
 from brimful.tables.layouts import find_layout
-from brimful.tasks.data import TaskData, TooFewRowsError, evaluation, example_stream, hold_out, load_task_data
-from brimful.tasks.encoded import Encoded
-from brimful.tasks.model import TaskModel, fold, load_task_model, reorder, take_weights
+from brimful.tasks.encoded_tables import Encoded
 from brimful.tasks.registry import task_of
 from brimful.tasks.task import Metric, Task, TaskHead
+from brimful.tasks.task_data import (
+    TaskData,
+    TooFewRowsError,
+    evaluation,
+    example_stream,
+    hold_out,
+    load_task_data,
+)
+from brimful.tasks.task_model import TaskModel, fold, load_task_model, reorder, take_weights
 from brimful.train.objective import Objective, Runtime
 from brimful.train.trainer import Trainer
 from brimful.train.training import Training

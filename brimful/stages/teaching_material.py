@@ -20,12 +20,12 @@ from brimful.stages.students import ModelTeacher, StudentStart, load_teacher
 from brimful.stages.task_options import finetuning_of
 from brimful.tables.layouts import find_layout
 from brimful.tables.table import require_pairs
-from brimful.tasks.alike import held_out_copies
-from brimful.tasks.data import TaskData, load_task_data
-from brimful.tasks.encoded import Encoded, warn_of_lost_ends
-from brimful.tasks.form import Outputs
-from brimful.tasks.model import TaskModel
-from brimful.tasks.task_files import TaskFiles
+from brimful.tasks.cached_tables import TaskFiles
+from brimful.tasks.encoded_tables import Encoded, warn_of_lost_ends
+from brimful.tasks.prediction_form import Outputs
+from brimful.tasks.row_groups import held_out_copies
+from brimful.tasks.task_data import TaskData, load_task_data
+from brimful.tasks.task_model import TaskModel
 from brimful.train.objective import Runtime
 
 

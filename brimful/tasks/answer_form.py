@@ -18,8 +18,8 @@ from brimful.data.ragged import Ragged
 from brimful.tables.layouts import OWN_LAYOUT, FileLayout
 from brimful.tables.question_files import QuestionTable, read_questions
 from brimful.tables.table import Table, Take, everything
-from brimful.tasks.encoded import Encoded, without_spaces
-from brimful.tasks.form import Outputs, PredictionForm, Row
+from brimful.tasks.encoded_tables import Encoded, without_spaces
+from brimful.tasks.prediction_form import Outputs, PredictionForm, Row
 
 LONGEST_ANSWER = 30
 """In tokens, as in BERT's own program for SQuAD; a training table with longer ones raises it."""

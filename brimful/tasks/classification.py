@@ -14,8 +14,8 @@ from brimful.data.batch import PackedBatch
 from brimful.model.cross_entropy import count_hits, cross_entropy_sum
 from brimful.objectives.losses import class_imitation
 from brimful.tables.table import Table
-from brimful.tasks.encoded import Encoded
-from brimful.tasks.form import Classes, Row
+from brimful.tasks.encoded_tables import Encoded
+from brimful.tasks.prediction_form import Classes, Row
 from brimful.tasks.task import Metric, Task
 
 

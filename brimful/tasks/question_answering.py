@@ -26,8 +26,8 @@ from brimful.objectives.losses import count, require_no_temperature, span_cross_
 from brimful.tables.question_files import NOWHERE, QuestionTable
 from brimful.tables.table import Table
 from brimful.tasks.answer_form import LONGEST_ANSWER, Answers, Prediction
-from brimful.tasks.encoded import Encoded
-from brimful.tasks.form import Row
+from brimful.tasks.encoded_tables import Encoded
+from brimful.tasks.prediction_form import Row
 from brimful.tasks.task import Metric, Task
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")

@@ -14,7 +14,7 @@ from brimful.hf.model_folder import OVERLAP, PAIRS, SETTINGS, TEMPERATURE, Model
 from brimful.tables.layouts import OWN_LAYOUT, FileLayout, require_task
 
 if TYPE_CHECKING:
-    from brimful.tasks.form import PredictionForm
+    from brimful.tasks.prediction_form import PredictionForm
     from brimful.tasks.task import Task
 
 TASKS = {
@@ -89,7 +89,7 @@ def find_form(problem_type: str) -> type["PredictionForm"]:
         from brimful.tasks.span_form import Spans
 
         return Spans
-    from brimful.tasks.form import Classes, Numbers
+    from brimful.tasks.prediction_form import Classes, Numbers
 
     return Numbers if problem_type == "regression" else Classes
 

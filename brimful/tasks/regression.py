@@ -15,8 +15,8 @@ from brimful.model.heads import SequenceHead
 from brimful.objectives.losses import require_no_temperature, squared_error_sum
 from brimful.precision.policy import widen
 from brimful.tables.table import Table
-from brimful.tasks.encoded import Encoded
-from brimful.tasks.form import Numbers, Row
+from brimful.tasks.encoded_tables import Encoded
+from brimful.tasks.prediction_form import Numbers, Row
 from brimful.tasks.task import Metric, Task
 
 

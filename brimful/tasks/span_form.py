@@ -23,8 +23,8 @@ from brimful.tables.layouts import OWN_LAYOUT, FileLayout
 from brimful.tables.schemes import CONTINUED, OUTSIDE, Tag, read_tags
 from brimful.tables.table import LabelledSpan, Table, Take, everything
 from brimful.tables.tagged_files import TaggedTable, read_tagged
-from brimful.tasks.encoded import Encoded, without_spaces
-from brimful.tasks.form import Outputs, PredictionForm, Row
+from brimful.tasks.encoded_tables import Encoded, without_spaces
+from brimful.tasks.prediction_form import Outputs, PredictionForm, Row
 
 
 @dataclass(frozen=True)

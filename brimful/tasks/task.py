@@ -23,8 +23,8 @@ from brimful.data.ragged import Ragged
 from brimful.model.encoder import Encoder
 from brimful.model.heads import SequenceHead, TokenHead
 from brimful.tables.table import Table, label_names_of
-from brimful.tasks.encoded import Encoded, encode
-from brimful.tasks.form import PredictionForm, Row
+from brimful.tasks.encoded_tables import Encoded, encode
+from brimful.tasks.prediction_form import PredictionForm, Row
 
 TaskHead = SequenceHead | TokenHead
 """Hidden states (T, hidden) and their batch -> outputs of each sequence (S, C), or of each token (T, C)."""

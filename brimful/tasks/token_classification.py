@@ -19,8 +19,8 @@ from brimful.model.encoder import Encoder
 from brimful.model.heads import TokenHead
 from brimful.objectives.losses import class_imitation, count
 from brimful.tables.table import Table
-from brimful.tasks.encoded import Encoded, without_spaces
-from brimful.tasks.form import Row
+from brimful.tasks.encoded_tables import Encoded, without_spaces
+from brimful.tasks.prediction_form import Row
 from brimful.tasks.span_form import Found, Spans, tag_names, tags_of_spans
 from brimful.tasks.task import Metric, Task
 

@@ -15,13 +15,13 @@ from brimful.commands.export import export
 from brimful.commands.finetune import finetune
 from brimful.hf.folders import load_pretrained, save_model
 from brimful.hf.model_folder import ModelFolder
-from brimful.reports.load import load_runs
+from brimful.reports.run_records import load_runs
 from brimful.stages.run_tables import FILE, named_tables, read_held_out, tables_of_run
 from brimful.stages.task_options import FinetuneConfig
 from brimful.stages.task_trainings import load_data
 from brimful.tables.table_files import read_file
-from brimful.tasks.alike import alike_rows
 from brimful.tasks.classification import Classification
+from brimful.tasks.row_groups import alike_rows
 from builders.thin_encoders import thin_encoder
 from builders.verbs import labelled_rows, run, write_table
 

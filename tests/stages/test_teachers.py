@@ -16,9 +16,9 @@ from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
 from brimful.objectives.losses import class_imitation
 from brimful.tables.table import Table
-from brimful.tasks.cache import known_outputs
+from brimful.tasks.cached_entries import known_outputs
 from brimful.tasks.classification import Classification
-from brimful.tasks.encoded import Encoded
+from brimful.tasks.encoded_tables import Encoded
 from brimful.tasks.multi_label import MultiLabel
 
 TWO = Classification(["a", "b"])

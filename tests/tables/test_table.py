@@ -26,10 +26,10 @@ from brimful.tables.table import Table
 from brimful.tables.table_files import read_file, read_table, read_texts
 from brimful.tables.tagged_files import read_tagged
 from brimful.tables.text_files import files_of_table
+from brimful.tasks.cached_tables import TaskFiles
 from brimful.tasks.classification import Classification, label_names
-from brimful.tasks.encoded import encode
+from brimful.tasks.encoded_tables import encode
 from brimful.tasks.registry import find_task
-from brimful.tasks.task_files import TaskFiles
 from builders.tables import write_rows
 
 

@@ -21,10 +21,10 @@ from brimful.data.ragged import Ragged
 from brimful.objectives.losses import span_cross_entropy_sum
 from brimful.tables.question_files import Answer, QuestionTable, read_questions
 from brimful.tasks.answer_form import Prediction, Scored
-from brimful.tasks.data import load_task_data
-from brimful.tasks.encoded import Encoded
-from brimful.tasks.model import TaskModel
+from brimful.tasks.encoded_tables import Encoded
 from brimful.tasks.question_answering import QuestionAnswering, cmrc_exact, exact, f1, lcs_f1
+from brimful.tasks.task_data import load_task_data
+from brimful.tasks.task_model import TaskModel
 from builders.encoders import pair_template, small
 
 TASK = QuestionAnswering(no_answer_threshold=0.0)

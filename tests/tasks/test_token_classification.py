@@ -23,8 +23,7 @@ from brimful.model.shape import EncoderConfig
 from brimful.tables.schemes import Tag, read_tags, spans_of
 from brimful.tables.table import LabelledSpan
 from brimful.tables.tagged_files import read_tagged
-from brimful.tasks.encoded import Encoded, without_spaces
-from brimful.tasks.model import load_task_model, reorder
+from brimful.tasks.encoded_tables import Encoded, without_spaces
 from brimful.tasks.span_form import (
     Found,
     merge_windows,
@@ -32,6 +31,7 @@ from brimful.tasks.span_form import (
     tags_of_spans,
     units_of_words,
 )
+from brimful.tasks.task_model import load_task_model, reorder
 from brimful.tasks.token_classification import TokenClassification
 
 SPECIAL = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4}

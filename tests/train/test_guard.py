@@ -12,7 +12,7 @@ import torch
 from brimful.base.errors import BrimfulError
 from brimful.objectives.supervised import Supervised
 from brimful.runs import checkpoint
-from brimful.tasks.data import evaluation
+from brimful.tasks.task_data import evaluation
 from brimful.train.guard import FIRST_JUDGED, MEMORY, PATIENCE, Guard, Spike
 from brimful.train.journal import SPIKES
 from brimful.train.metrics import Window, read_metrics

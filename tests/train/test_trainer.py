@@ -17,7 +17,7 @@ from brimful.objectives.supervised import Supervised
 from brimful.optim.config import OptimizerConfig
 from brimful.optim.schedule import ScheduleConfig
 from brimful.runs.checkpoint import FORMAT
-from brimful.tasks.data import evaluation
+from brimful.tasks.task_data import evaluation
 from brimful.train.config import TrainerConfig
 from brimful.train.metrics import MetricsLog, read_metrics
 from brimful.train.trainer import Trainer

@@ -19,9 +19,9 @@ from brimful.base.errors import BrimfulError
 from brimful.model.encoder import Encoder
 from brimful.model.inference import text_vectors
 from brimful.tables.table import Table
-from brimful.tasks.data import TaskData, cut_part, drawn
 from brimful.tasks.judging.comparison import Answer
 from brimful.tasks.task import Task
+from brimful.tasks.task_data import TaskData, cut_part, drawn
 from brimful.train.objective import Runtime
 
 TFIDF_STRENGTHS = (1.0, 3.0, 10.0, 30.0)

@@ -21,9 +21,9 @@ from brimful.corpus.text.special_ids import unknown_id
 from brimful.model.encoder import Encoder
 from brimful.tables.label_lists import MISSING
 from brimful.tables.table import Table, label_names_of
-from brimful.tasks.alike import SOURCE_CHARACTERS, sides_of, sources_of
-from brimful.tasks.data import TaskData
-from brimful.tasks.encoded import Encoded
+from brimful.tasks.encoded_tables import Encoded
+from brimful.tasks.row_groups import SOURCE_CHARACTERS, sides_of, sources_of
+from brimful.tasks.task_data import TaskData
 
 UNKNOWN_TOKEN_SHARE = 0.01
 """A larger proportion of unknown tokens is a finding."""

@@ -18,7 +18,7 @@ from brimful.base.randomness import derive_key, shuffled_groups
 from brimful.base.storage import atomic_file, sweep
 from brimful.base.summary import MeasuredOn
 from brimful.tables.table import Table
-from brimful.tasks.encoded import Encoded
+from brimful.tasks.encoded_tables import Encoded
 from brimful.tasks.task import Metric, Task
 
 JACKKNIFE_PARTS = 50

@@ -18,10 +18,10 @@ from scipy.special import log_softmax
 from brimful.base.console import counted, say
 from brimful.tables.table import LabelledSpan
 from brimful.tasks.classification import Classification
-from brimful.tasks.data import TaskData
-from brimful.tasks.encoded import Encoded
-from brimful.tasks.form import PROBABILITY_DECIMALS, Row, probabilities
+from brimful.tasks.encoded_tables import Encoded
+from brimful.tasks.prediction_form import PROBABILITY_DECIMALS, Row, probabilities
 from brimful.tasks.task import Task
+from brimful.tasks.task_data import TaskData
 
 SHOWN = 20
 """Rows in each list of summary.json."""

@@ -7,8 +7,7 @@ import pytest
 
 from brimful.tables.table import LabelledSpan, Table
 from brimful.tasks.classification import Classification
-from brimful.tasks.data import TaskData
-from brimful.tasks.encoded import Encoded, encode
+from brimful.tasks.encoded_tables import Encoded, encode
 from brimful.tasks.judging.checks import (
     Finding,
     check_before,
@@ -23,6 +22,7 @@ from brimful.tasks.judging.checks import (
     overlap,
     token_facts,
 )
+from brimful.tasks.task_data import TaskData
 from builders.encoders import small, word_tokenizer
 
 

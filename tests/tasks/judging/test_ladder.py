@@ -20,13 +20,13 @@ from brimful.tables.question_files import Answer, QuestionTable
 from brimful.tables.table import Table
 from brimful.tasks.answer_form import Prediction, Scored
 from brimful.tasks.classification import Classification
-from brimful.tasks.data import TaskData, drawn
-from brimful.tasks.encoded import Encoded, encode
+from brimful.tasks.encoded_tables import Encoded, encode
 from brimful.tasks.judging.baselines import Tfidf, UnreadError, linear
 from brimful.tasks.judging.comparison import Judged, MethodComparison, jackknifed
 from brimful.tasks.multi_label import MultiLabel
 from brimful.tasks.question_answering import QuestionAnswering
 from brimful.tasks.regression import Regression
+from brimful.tasks.task_data import TaskData, drawn
 from builders.encoders import word_tokenizer
 from builders.thin_encoders import thin_encoder
 from builders.verbs import labelled_rows, write_table

@@ -10,7 +10,7 @@ from scipy.special import softmax
 from brimful.serving.opened import abstain
 from brimful.tables.table import LabelledSpan, Table
 from brimful.tasks.classification import Classification
-from brimful.tasks.encoded import Encoded, encode
+from brimful.tasks.encoded_tables import Encoded, encode
 from brimful.tasks.judging.review import (
     SHOWN,
     TEMPERATURES,

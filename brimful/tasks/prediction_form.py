@@ -20,7 +20,7 @@ import numpy as np
 from brimful.base.errors import BrimfulError
 from brimful.data.ragged import Ragged
 from brimful.tables.table import Table
-from brimful.tasks.encoded import Encoded
+from brimful.tasks.encoded_tables import Encoded
 
 PROBABILITY_DECIMALS = 6
 """Decimals of the probabilities that are written, and of the thresholds that they are compared with."""

@@ -24,8 +24,8 @@ from brimful.model.heads import SequenceHead, TokenHead
 from brimful.model.inference import run_by_sequence, run_by_token
 from brimful.tables.slices import read_slices
 from brimful.tables.table import Table, require_pairs
-from brimful.tasks.encoded import Encoded
-from brimful.tasks.form import Outputs, Row, predicted_rows
+from brimful.tasks.encoded_tables import Encoded
+from brimful.tasks.prediction_form import Outputs, Row, predicted_rows
 from brimful.tasks.registry import calibrated, find_task, from_folder, saved_form
 from brimful.tasks.task import Task, TaskHead
 

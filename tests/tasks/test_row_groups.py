@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from brimful.tables.question_files import QuestionTable
 from brimful.tables.table import Table
-from brimful.tasks.alike import alike_rows, cut_rows, held_out_copies
 from brimful.tasks.judging.checks import overlap
+from brimful.tasks.row_groups import alike_rows, cut_rows, held_out_copies
 
 WORDS = [f"{a}{b}{c}n" for a in "bdfgk" for b in "aeiou" for c in "lmrst"]
 

@@ -15,12 +15,12 @@ from brimful.model.encoder import Encoder
 from brimful.objectives.supervised import Evaluate, no_evaluation
 from brimful.tables.layouts import OWN_LAYOUT, FileLayout
 from brimful.tables.table import Table, require_pairs
-from brimful.tasks.alike import MIN_DIFFERENT_TEXTS, cut_rows
-from brimful.tasks.cache import known_groups
-from brimful.tasks.encoded import Encoded, warn_of_lost_ends
-from brimful.tasks.model import TaskModel
+from brimful.tasks.cached_entries import known_groups
+from brimful.tasks.cached_tables import TaskFiles
+from brimful.tasks.encoded_tables import Encoded, warn_of_lost_ends
+from brimful.tasks.row_groups import MIN_DIFFERENT_TEXTS, cut_rows
 from brimful.tasks.task import Task, TaskHead
-from brimful.tasks.task_files import TaskFiles
+from brimful.tasks.task_model import TaskModel
 from brimful.train.objective import Runtime
 
 CUT_SHARE = 0.2

@@ -31,8 +31,8 @@ from brimful.base.storage import atomic_directory, commit, find_commit
 from brimful.data.ragged import Ragged
 from brimful.tables.columns import Column
 from brimful.tables.table import Table
-from brimful.tasks.alike import alike_rows
-from brimful.tasks.encoded import Encoded
+from brimful.tasks.encoded_tables import Encoded
+from brimful.tasks.row_groups import alike_rows
 
 PACKAGE = Path(__file__).parent.parent
 COLUMNS = "columns.arrow"

@@ -26,8 +26,8 @@ from brimful.tables.slices import read_files
 from brimful.tables.table import Table, Take, everything
 from brimful.tables.table_files import read_file
 from brimful.tables.text_files import files_of_table
-from brimful.tasks.cache import Entry, Facts, MakeRows, Rows, code_hash, kept_entry
-from brimful.tasks.encoded import Encoded
+from brimful.tasks.cached_entries import Entry, Facts, MakeRows, Rows, code_hash, kept_entry
+from brimful.tasks.encoded_tables import Encoded
 from brimful.tasks.task import Task
 
 _TEXT_COLUMNS = ("texts", "second")
