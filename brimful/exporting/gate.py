@@ -37,7 +37,7 @@ from brimful.hf.model_folder import ModelFolder
 from brimful.hf.tensors import Head
 from brimful.hf.text_reading import TextReading
 from brimful.model.encoder import Encoder
-from brimful.model.inference import batches, text_vectors
+from brimful.model.inference import make_batches, text_vectors
 from brimful.model.int8_rounding import INSTRUCTIONS
 from brimful.tasks.judging.comparison import Judged, MethodComparison, fingerprint_rows, measure_speeds
 from brimful.tasks.prediction_form import Outputs
@@ -235,7 +235,7 @@ class Gate:
         def candidate(examples: Examples) -> Outputs:
             return self._packed(examples, "int8")
 
-        losses = calibrate(encoder, batches(self.calibration.data.examples))
+        losses = calibrate(encoder, make_batches(self.calibration.data.examples))
         worst_first = sorted(losses, key=losses.__getitem__, reverse=True)
         bad = sum(loss > MOST_PRODUCT_ERROR for loss in losses.values())
         if bad == len(losses):

@@ -172,7 +172,7 @@ def _measure_rows(
         for batch in batches:
             batch = batch.to(runtime.device)
             with runtime.autocast():
-                hidden = encoder(batch, kept=objective.kept(batch))
+                hidden = encoder(batch, output_slots=objective.kept(batch))
                 measured = objective.measure(hidden, batch)
             rows.append([measured["loss"][0], measured["accuracy"][0], measured["loss"][1]])
     return np.array(rows)

@@ -22,8 +22,8 @@ from brimful.base.summary import (
 )
 from brimful.base.summary import Summary as Overview
 from brimful.hf.folders import load_pretrained
-from brimful.model.drawing import undrawn
 from brimful.model.heads import SequenceHead
+from brimful.model.initial_weights import skip_initial_weights
 from brimful.runs.directory import model_files
 from brimful.runs.folder import RunFolder
 from brimful.runs.job import Job, RunPlan, Summary
@@ -126,7 +126,7 @@ class FinetuneJob(Job[FinetuneConfig, FinetunePlan]):
         encoder, options = start.encoder, config
         config = resolved(config, encoder, runtime.precision)
         data = load_data(config, encoder, ranks)
-        with undrawn():  # so that a wrong setting is refused now
+        with skip_initial_weights():  # so that a wrong setting is refused now
             _, head = starting_model(config, config.seed[0], data.task, start)
         if not folder.resuming:
             options.refuse_unread(pools=isinstance(head, SequenceHead))
