@@ -162,7 +162,7 @@ def probabilities(logits: np.ndarray) -> np.ndarray:
     return (weights / weights.sum(1, keepdims=True)).astype(np.float32)
 
 
-def predicted_rows(task: PredictionForm, answers: Any, data: Encoded, *, scores: bool = False) -> list[Row]:
+def predict_rows(task: PredictionForm, answers: Any, data: Encoded, *, scores: bool = False) -> list[Row]:
     """The task's rows of answers, with the column `scores` if that is wanted."""
     rows = task.rows(answers, data)
     if not scores:
