@@ -284,7 +284,7 @@ def summarise_distillation(facts: Mapping[str, Any], metrics: Sequence[Metric], 
         models.append(
             ModelResult(
                 name=name,
-                value=metric(measured, primary.name) or 0.0,
+                value=find_number(measured, primary.name) or 0.0,
                 error=find_error(measured, primary, test.n),
                 pairs={} if key == "teacher" or error is None else {"Teacher": error},
                 is_own=key == "student",

@@ -14,7 +14,7 @@ from brimful.base.console import say
 from brimful.base.distributed import World
 from brimful.base.errors import BrimfulError, UsageError
 from brimful.base.folder_lock import FolderLock
-from brimful.base.numbers import find_records, format_metric, format_percent
+from brimful.base.numbers import find_number, find_records, format_metric, format_percent
 from brimful.base.storage import read_record
 from brimful.base.summary import ModelResult, judge_models, make_table, with_overview
 from brimful.base.summary import Summary as Overview
@@ -403,7 +403,7 @@ def summarise_evaluation(facts: Mapping[str, Any], metrics: Sequence[Metric]) ->
         models.append(
             ModelResult(
                 name=name,
-                value=metric(row, primary.name) or 0.0,
+                value=find_number(row, primary.name) or 0.0,
                 error=find_error(row, primary, test.n),
                 pairs=pairs.get(name, {}),
                 role="guess" if name == MAJORITY else role,
