@@ -14,7 +14,7 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from brimful.base.console import counted, warn
+from brimful.base.console import pluralise, warn
 from brimful.base.errors import BrimfulError
 from brimful.tables.layouts import OWN, Columns
 from brimful.tables.schemes import OUTSIDE, is_tag
@@ -125,11 +125,11 @@ class _LineReader:
             least = 1 + max(self.word, self.tag, self.labelled)
             if self.width < least:
                 fault = f"{least}: a word and its tag, or those that --columns names"
-                raise self._error(number, f"has {counted(self.width, 'column')}; expected {fault}")
+                raise self._error(number, f"has {pluralise(self.width, 'column')}; expected {fault}")
         if len(cells) != self.width:
             mark = "tabs" if self.is_tabbed else "spaces"
             fault = f"the lines before it {self.width}, with {mark} between them: write all in one way"
-            raise self._error(number, f"has {counted(len(cells), 'column')}, {fault}")
+            raise self._error(number, f"has {pluralise(len(cells), 'column')}, {fault}")
         if not cells[self.word]:
             raise self._error(number, "has a tag and no word: remove the line, or write the word")
         return cells[self.word], cells[self.tag] if self.labelled else OUTSIDE
@@ -168,7 +168,7 @@ def _read_sentences(path: Path, reader: _LineReader) -> Iterator[Sentence]:
             sentence.words.append(word_and_tag[0])
             sentence.tags.append(word_and_tag[1])
     if reader.comments:
-        comments = counted(len(reader.comments), "line")
+        comments = pluralise(len(reader.comments), "line")
         warn(f"{path}: {comments} without a word are left out as comments ({reader.comments[0]})")
 
 

@@ -1,4 +1,4 @@
-"""Rows of files of tables, read by the readers of `prepare`; rows that these would count and skip are refused."""
+"""Rows of files of tables, read by the readers of `prepare`. A row that these count and skip is refused."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from brimful.base.console import counted
+from brimful.base.console import pluralise
 from brimful.base.errors import BrimfulError
 from brimful.corpus.reading.delimited import open_sheet
 from brimful.corpus.reading.dialects import MISSING
@@ -20,7 +20,7 @@ from brimful.tables.text_files import suffix_of, text_lines
 FORMATS = (".tsv", ".csv", ".jsonl", ".parquet")
 """The formats of tables that are written; `.json`, `.ndjson` and `.arrow` are read, too."""
 PLACES = {".parquet": "row", ".arrow": "row", ".json": "record"}
-"""The nouns of the numbers of rows; rows of other formats have the numbers of the lines that they begin at."""
+"""What rows are counted in; in other formats, in the lines at which they begin."""
 
 _UNLABELLED = -1
 """The class that `datasets` writes for a row without a label."""
@@ -112,7 +112,7 @@ def _read_delimited(path: Path, form: str, columns: Sequence[str], layout: FileL
             is_longer = len(fields) > len(header)
             hint = "; a tab within a text must become a space" if has_tab and is_longer else ""
             raise BrimfulError(
-                f"{path}, line {line} has {counted(len(fields), 'field')}, the header {len(header)}{hint}"
+                f"{path}, line {line} has {pluralise(len(fields), 'field')}, the header {len(header)}{hint}"
             )
         values = [None if field == MISSING else field for field in fields]
         yield line, dict(zip(header, values, strict=False))
@@ -182,7 +182,7 @@ def _read_columns(
 
 
 def class_names(metadata: Mapping[bytes, bytes] | None) -> dict[str, list[str]]:
-    """Return the names of classes by column, for columns that `datasets` wrote of classes or lists of them."""
+    """Return the names of classes by column: of classes, or of lists of them, that `datasets` wrote."""
     try:
         features = json.loads((metadata or {})[b"huggingface"])["info"]["features"]
     except (ValueError, KeyError, TypeError):

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from brimful.base.console import counted, visible
+from brimful.base.console import escape_controls, pluralise
 from brimful.base.errors import BrimfulError
 from brimful.corpus.text.characters import normalised
 
 _ENCODINGS = {"utf-16": ("utf-16-le", 2), "bytes": ("utf-8", 1)}
-"""The encoding whose units are counted, and the bytes of a unit."""
+"""The encoding whose units are pluralise, and the bytes of a unit."""
 _UNITS = ("characters", *_ENCODINGS)
 _QUOTED_CHARACTERS = 40
 
@@ -64,7 +64,7 @@ def place_spans(path: Path, noun: str, places: Sequence[Place], unit: str) -> li
     span = _find_characters(first, unit)
     text = "nothing" if span is None else quote(first.context[slice(*span)])
     raise BrimfulError(
-        f"{path}: of {counted(len(places), noun)}, {len(wrong):,} have another text at their offsets than"
+        f"{path}: of {pluralise(len(places), noun)}, {len(wrong):,} have another text at their offsets than"
         f" their own ({first.where}: {text} for {quote(first.text)}): {_remedy(places, unit)}"
     )
 
@@ -121,5 +121,5 @@ def _count_characters(offset: int, text: str, unit: str) -> int | None:
 
 def quote(text: str) -> str:
     """Return a text for messages, in quotes and not too long."""
-    text = " ".join(visible(text).split()) if not text.isspace() else text
+    text = " ".join(escape_controls(text).split()) if not text.isspace() else text
     return repr(text if len(text) <= _QUOTED_CHARACTERS else text[:_QUOTED_CHARACTERS] + "…")

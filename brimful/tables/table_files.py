@@ -13,8 +13,8 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from brimful.base.console import counted, recorded_warnings, warn
-from brimful.base.errors import BrimfulError, nearest
+from brimful.base.console import pluralise, record_warnings, warn
+from brimful.base.errors import BrimfulError, suggest_name
 from brimful.tables.annotations import layout_of_files, plain_rows
 from brimful.tables.file_rows import PLACES, NumberedRows, is_text, open_rows
 from brimful.tables.layouts import OWN_LAYOUT, FileLayout
@@ -140,7 +140,7 @@ def check_first_row(path: Path | str, layout: FileLayout) -> None:
     Raises:
         BrimfulError: as `read_table`.
     """
-    with recorded_warnings():
+    with record_warnings():
         read_table(files_of_table(path)[0], labelled=True, layout=layout, take=lambda rows: islice(rows, 1))
 
 
@@ -201,7 +201,7 @@ def _check_rows(
     if short:
         warn(f"{_count_lines(path, short, place)} lack a field of {layout.name} and are left out")
     if unsure:
-        warn(f"{path}: {counted(unsure, 'row')} with the label {' or '.join(layout.unsure)} are left out")
+        warn(f"{path}: {pluralise(unsure, 'row')} with the label {' or '.join(layout.unsure)} are left out")
 
 
 def _unwrap_label(row: dict[str, Any], column: str, where: str) -> None:
@@ -224,7 +224,7 @@ def _missing_cell(column: str, row: dict[str, Any], where: str, label: str) -> B
     if column in row:
         noun = "label" if column == label else "text"
         return BrimfulError(f"{where}: the {noun} is empty: leave such rows out")
-    return BrimfulError(f"{where} has no {column!r}: {nearest(column, list(map(str, row)))}")
+    return BrimfulError(f"{where} has no {column!r}: {suggest_name(column, list(map(str, row)))}")
 
 
 def _missing_column(
@@ -232,7 +232,7 @@ def _missing_column(
 ) -> BrimfulError:
     """Return the error for a column that even the first row lacks, with the option that helps."""
     columns = layout.columns
-    hint = nearest(column, list(map(str, row)))
+    hint = suggest_name(column, list(map(str, row)))
     if column == columns.label and "prediction" in row:
         hint = "it is a file of predictions; --columns.label prediction takes them for labels"
     elif column == columns.label and lists:
@@ -245,7 +245,7 @@ def _missing_column(
 
 def _count_lines(path: Path, lines: list[int], place: str) -> str:
     """`a.tsv: 2 rows (line 3, 7)`."""
-    return f"{path}: {counted(len(lines), 'row')} ({place} {first_lines(lines)})"
+    return f"{path}: {pluralise(len(lines), 'row')} ({place} {first_lines(lines)})"
 
 
 def _read_cell(value: Any, name: str, where: str, *, keeps_lists: bool) -> Any:

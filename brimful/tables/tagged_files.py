@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from brimful.base.console import counted, warn
+from brimful.base.console import pluralise, warn
 from brimful.base.errors import BrimfulError
 from brimful.tables.annotations import plain_rows
 from brimful.tables.conll import join_words, read_sentences
@@ -178,7 +178,7 @@ def _read_record(
     text_key = columns.text
     if text_key == OWN.text and ("ner_tags" in row or "text" not in row):
         text_key = "tokens"
-    text = row.get(text_key)
+    text: Any = row.get(text_key)
     if _are_texts(text):
         tags = _tags_of_row(row, len(text), columns.label, where) if labelled else None
         return TextRecord(number, *join_words(text), tags=tags)
@@ -285,7 +285,7 @@ def _read_spans(path: Path, place: str, records: Sequence[TextRecord], unit: str
         rows.append(_drop_overlaps(spans, record.text, f"{place} {record.number}", changed))
     for fault, examples in changed.items():
         if examples:
-            warn(f"{path}: {counted(len(examples), 'span')} {fault} ({examples[0]})")
+            warn(f"{path}: {pluralise(len(examples), 'span')} {fault} ({examples[0]})")
     return rows
 
 
@@ -365,6 +365,6 @@ def _warn_of_unstarted(
             before = tag
     if unstarted and has_starts:
         warn(
-            f"{path}: {counted(unstarted, 'tag')} (first {example}) continue a span that no tag began; each"
+            f"{path}: {pluralise(unstarted, 'tag')} (first {example}) continue a span that no tag began; each"
             " begins one, as in seqeval"
         )
