@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from brimful.base.console import counted, visible
 from brimful.base.errors import BrimfulError
-from brimful.corpus.text.characters import normalised
+from brimful.corpus.text.characters import normalise
 
 _ENCODINGS = {"utf-16": ("utf-16-le", 2), "bytes": ("utf-8", 1)}
 """The encoding whose units are counted, and the bytes of a unit."""
@@ -81,7 +81,7 @@ def fits(place: Place, unit: str) -> bool:
     if span is None or place.text is None:
         return span is not None
     there = place.context[slice(*span)]
-    return there == place.text or normalised(there) == normalised(place.text)
+    return there == place.text or normalise(there) == normalise(place.text)
 
 
 def _text_at(place: Place, unit: str) -> str:

@@ -16,8 +16,8 @@ from scipy.sparse.csgraph import connected_components
 
 from brimful.base.console import warn
 from brimful.base.randomness import derive_key, hash_words
-from brimful.corpus.dedup.near_pairs import near_groups, near_pairs
-from brimful.corpus.text.characters import normalised
+from brimful.corpus.dedup.near_pairs import find_near_groups, find_near_pairs
+from brimful.corpus.text.characters import normalise
 from brimful.tables.table import Table
 
 MIN_LETTERS = 8
@@ -50,9 +50,9 @@ def held_out_copies(table: Table, held_out: Sequence[Table], train: Table) -> np
     sources = set().union(*map(sources_of, held_out)) - set(sources_of(train))
     is_copy = np.array([text in held_out_texts or _letters(text) in letters for text in texts], dtype=bool)
     is_copy |= [not sources.isdisjoint(row) for row in sides_of(table)]
-    match, nearness = near_pairs(list(held_out_texts), texts)
+    match, nearness = find_near_pairs(list(held_out_texts), texts)
     near = np.flatnonzero((match >= 0) & ~is_copy)
-    of_train = near_pairs(train_texts, [texts[row] for row in near.tolist()])[1]
+    of_train = find_near_pairs(train_texts, [texts[row] for row in near.tolist()])[1]
     is_copy[near[of_train < nearness[near]]] = True
     return is_copy
 
@@ -63,7 +63,7 @@ def alike_rows(table: Table) -> np.ndarray:
     sides = sides_of(table)
     for text, rows in _shared([row for row in sides if len(row) > 1 and all(row)]).items():
         if rows > _most(table):
-            example = next(each for row in table.keys() for each in row if normalised(each) == text)  # noqa: SIM118
+            example = next(each for row in table.keys() for each in row if normalise(each) == text)  # noqa: SIM118
             warn(
                 f"{table.path}: {rows:,} of {len(table):,} rows share {example[:40]!r}: too many to be on one"
                 " side of a cut, so rows with it are on both"
@@ -108,7 +108,7 @@ def _groups(every: Sequence[str]) -> np.ndarray:
     rows = [number.setdefault(text, len(number)) for text in every]
     texts = list(number)
     equal = _equal_letters(texts)
-    near = near_groups(texts, equal)
+    near = find_near_groups(texts, equal)
     groups = near if _can_be_cut(near) else equal
     return np.unique(groups[rows], return_inverse=True)[1].astype(np.int64)
 
@@ -121,7 +121,7 @@ def _texts(table: Table) -> list[str]:
 def sides_of(table: Table) -> list[tuple[str, ...]]:
     """The text or texts of each row that make rows alike, normalised."""
     groups = ((each,) if isinstance(each, str) else each for each in table.groups())
-    return [tuple(map(normalised, each)) for each in groups]
+    return [tuple(map(normalise, each)) for each in groups]
 
 
 def sources_of(table: Table) -> dict[str, int]:
