@@ -22,11 +22,11 @@ from brimful.model.heads import ClassifierHead, MaskedLMHead, SequenceHead, Span
 from brimful.tables.layouts import FileLayout
 from brimful.tables.table import Table
 from brimful.tables.table_files import read_file, read_texts
-from brimful.tasks.data import divided
-from brimful.tasks.encoded import Encoded, encode
-from brimful.tasks.model import TaskModel, load_task_model
+from brimful.tasks.cached_tables import RunTables
+from brimful.tasks.encoded_tables import Encoded, encode
 from brimful.tasks.task import TaskHead
-from brimful.tasks.task_files import RunTables
+from brimful.tasks.task_data import split_rows
+from brimful.tasks.task_model import TaskModel, load_task_model
 
 CALIBRATED = 300
 """Texts by which activations get their ranges."""
@@ -189,7 +189,7 @@ def find_texts(
     if is_task and run.train is not None and run.held_out and not (test and calibrate):
         rest = export.read(run.train, run.layout, labelled=True).data
         for name, rows in run.held_out.items():
-            rest, part = divided(rest, rows, name)
+            rest, part = split_rows(rest, rows, name)
             parts[name] = RealTexts(part.table.path, part, labelled=True, part=name)
         parts["train"] = RealTexts(run.train, rest, labelled=False, part="train")
 

@@ -22,7 +22,7 @@ from brimful.serving.opened import ServedEncoder, ServedTask
 from brimful.serving.opening import open_served
 from brimful.serving.queue import QueuedText, QueuedWindow
 from brimful.tables.table import Table
-from brimful.tasks.encoded import Encoded
+from brimful.tasks.encoded_tables import Encoded
 
 SECONDS = 0.02
 """What a batch may take."""

@@ -22,8 +22,8 @@ from brimful.model.encoder import Encoder
 from brimful.model.inference import sharing, text_vectors
 from brimful.serving.config import Device, Opening
 from brimful.serving.opened import ServedEncoder, ServedTask
-from brimful.tasks.form import Outputs
-from brimful.tasks.model import TaskModel, load_task_model
+from brimful.tasks.prediction_form import Outputs
+from brimful.tasks.task_model import TaskModel, load_task_model
 
 THREADS = torch.get_num_threads()
 """Read once: beside a batch that has few, other threads would see these."""

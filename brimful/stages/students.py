@@ -26,11 +26,11 @@ from brimful.stages.task_options import FinetuneConfig
 from brimful.stages.task_trainings import TaskStart, starting_model
 from brimful.start.narrowing import narrow
 from brimful.tables.table import Table
-from brimful.tasks.cache import known_outputs
-from brimful.tasks.data import TaskData
-from brimful.tasks.encoded import Encoded
-from brimful.tasks.form import Outputs
-from brimful.tasks.model import TaskModel, load_task_model
+from brimful.tasks.cached_entries import cache_outputs
+from brimful.tasks.encoded_tables import Encoded
+from brimful.tasks.prediction_form import Outputs
+from brimful.tasks.task_data import TaskData
+from brimful.tasks.task_model import TaskModel, load_task_model
 from brimful.train.objective import Runtime
 
 CPU = torch.device("cpu")
@@ -169,7 +169,7 @@ class ModelTeacher:
                 raise BrimfulError(f"the teacher {self.name}: {error}") from error
 
         decides = {"model": self.files, "precision": runtime.precision, "device": runtime.device.type}
-        return known_outputs(decides, data, compute, runtime.world)
+        return cache_outputs(decides, data, compute, runtime.world)
 
     def row_outputs(self, table: Table, runtime: Runtime) -> np.ndarray:
         """What it says of each row, with the tokenizer and the windows of its own; float32 (rows, C), in the

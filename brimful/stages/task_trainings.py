@@ -31,11 +31,18 @@ from brimful.optim.schedule import ScheduleConfig
 from brimful.runs.folder import Result, RunFolder
 from brimful.stages.task_options import FinetuneConfig, TrainingOptions, default_rate
 from brimful.tables.layouts import find_layout
-from brimful.tasks.data import TaskData, TooFewRowsError, evaluation, example_stream, hold_out, load_task_data
-from brimful.tasks.encoded import Encoded
-from brimful.tasks.model import TaskModel, fold, load_task_model, reorder, take_weights
-from brimful.tasks.registry import task_of
+from brimful.tasks.encoded_tables import Encoded
+from brimful.tasks.registry import choose_task
 from brimful.tasks.task import Metric, Task, TaskHead
+from brimful.tasks.task_data import (
+    TaskData,
+    TooFewRowsError,
+    hold_out,
+    load_task_data,
+    make_evaluation,
+    make_stream,
+)
+from brimful.tasks.task_model import TaskModel, fold, load_task_model, reorder_outputs, take_weights
 from brimful.train.objective import Objective, Runtime
 from brimful.train.trainer import Trainer
 from brimful.train.training import Training
@@ -95,7 +102,7 @@ def train_stage(stage: Stage, options: TrainingOptions, run: RunFolder, runtime:
     def open_stream() -> Stream:
         if not isinstance(texts, Examples):
             return opened.enter_context(closing(texts.stream(runtime)))
-        return example_stream(texts, options.batch, options.micro_batch_tokens, stage.seed, runtime)
+        return make_stream(texts, options.batch, options.micro_batch_tokens, stage.seed, runtime)
 
     def make_trainer() -> Trainer:
         training = Training(
@@ -150,7 +157,7 @@ class TaskStart:
         if self.model is None or self.why_new(head, task):
             return start_transform(head, self.encoder.config, self.tensors)
         take_weights(head, self.model.head.state_dict())
-        reorder(head, [self.model.task.labels.index(label) for label in task.labels])
+        reorder_outputs(head, [self.model.task.labels.index(label) for label in task.labels])
         return True
 
 
@@ -202,7 +209,7 @@ def resolved(config: FinetuneConfig, encoder: Encoder, precision: Precision) -> 
     """The configuration with everything that it needs to mean the same elsewhere, but for its paths."""
     longest, hidden = encoder.config.max_length, encoder.config.hidden_size
     max_length = min(128, longest) if config.max_length is None else config.max_length
-    kind = task_of(config.task, find_layout(config))
+    kind = choose_task(config.task, find_layout(config))
     overlap = config.overlap
     if overlap is None and kind.overlap is not None:
         overlap = min(kind.overlap, max_length // 4)
@@ -226,7 +233,7 @@ def load_data(config: FinetuneConfig, encoder: Encoder, ranks: World = ALONE) ->
     assert config.max_length is not None
     layout = find_layout(config)
     data = load_task_data(
-        task_of(config.task, layout),
+        choose_task(config.task, layout),
         encoder,
         *config.tables,
         max_length=config.max_length,
@@ -325,7 +332,7 @@ class Finetuning:
             folder,
             seed,
             encoder,
-            Supervised(task, head, evaluation(task, head, held_out)),
+            Supervised(task, head, make_evaluation(task, head, held_out)),
             training.examples,
             epochs,
             rate,
@@ -364,7 +371,7 @@ class Finetuning:
         trial, trials = self.train_seed(seed)
         model = self.model(trial)
         if model.task.settings and self.data.dev is not None:
-            fitted = model.task.fitted(self.dev_answers(trial, trials), self.data.dev)
+            fitted = model.task.fit_settings(self.dev_answers(trial, trials), self.data.dev)
             model = replace(model, task=fitted)
         answers: dict[str, Any] = {}
         metrics: dict[str, dict[str, float]] = {}

@@ -50,7 +50,7 @@ def require_tokenizable(text: str, name: str) -> str:
     """
     if len(text) > MAX_TEXT_CHARACTERS:
         raise BrimfulError(
-            f"{name} has {len(text):,} characters, more than the {MAX_TEXT_CHARACTERS:,} that can be tokenized"
-            " at once; divide it into several texts"
+            f"{name} has {len(text):,} characters, more than the {MAX_TEXT_CHARACTERS:,} that can be"
+            " tokenized at once; divide it into several texts"
         )
     return text

@@ -26,8 +26,8 @@ from brimful.tables.slices import read_files
 from brimful.tables.table import Table, Take, everything
 from brimful.tables.table_files import read_file
 from brimful.tables.text_files import files_of_table
-from brimful.tasks.cache import Entry, Facts, MakeRows, Rows, code_hash, kept_entry
-from brimful.tasks.encoded import Encoded
+from brimful.tasks.cached_entries import Entry, Facts, MakeRows, Rows, get_entry, hash_code
+from brimful.tasks.encoded_tables import Encoded
 from brimful.tasks.task import Task
 
 _TEXT_COLUMNS = ("texts", "second")
@@ -97,7 +97,7 @@ class TaskFiles:
 
         def make_rows(facts: Facts) -> Iterator[Rows]:
             labelled = self.labelled
-            for part in task.encoded_slices(table, tokenizer, max_length, overlap, labelled=labelled):
+            for part in task.encode_slices(table, tokenizer, max_length, overlap, labelled=labelled):
                 yield _example_rows(facts, part)
 
         return Encoded(table, _examples_of(self._kept(key, Path(path), make_rows)))
@@ -133,11 +133,11 @@ class TaskFiles:
             "dialect": to_dict(self.layout.dialect),
             "offsets": self.layout.offsets,
             "labelled": self.labelled,
-            "code": code_hash(__file__, getfile(self.kind)),
+            "code": hash_code(__file__, getfile(self.kind)),
         }
 
     def _kept(self, key: Facts, path: Path, make_rows: MakeRows) -> Entry:
-        return kept_entry(key, make_rows, self.ranks, "encoded task files", path)
+        return get_entry(key, make_rows, self.ranks, "encoded task files", path)
 
 
 def _table_rows(facts: Facts, part: Table) -> Rows:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from brimful.tables.question_files import QuestionTable
 from brimful.tables.table import Table
-from brimful.tasks.alike import alike_rows, cut_rows, held_out_copies
-from brimful.tasks.judging.checks import overlap
+from brimful.tasks.judging.checks import find_overlap
+from brimful.tasks.row_groups import cut_rows, find_held_out_copies, group_alike_rows
 
 WORDS = [f"{a}{b}{c}n" for a in "bdfgk" for b in "aeiou" for c in "lmrst"]
 
@@ -39,7 +39,18 @@ def test_what_does_not_tell_texts_apart() -> None:
         "!?",
         "??",
     ]
-    assert alike_rows(table([*texts, *sentences(30, 1)])).tolist()[:10] == [0, 0, 0, 0, 1, 2, 3, 2, 4, 5]
+    assert group_alike_rows(table([*texts, *sentences(30, 1)])).tolist()[:10] == [
+        0,
+        0,
+        0,
+        0,
+        1,
+        2,
+        3,
+        2,
+        4,
+        5,
+    ]
 
 
 def test_a_group_of_several_labels_costs_each_of_them_its_rows() -> None:
@@ -56,9 +67,9 @@ def test_a_group_of_several_labels_costs_each_of_them_its_rows() -> None:
 
 def test_numbers_count_where_all_texts_differ_by_them_alone() -> None:
     sums = [f"What is {a} plus {b}?" for a in range(9) for b in range(9)]
-    assert alike_rows(table(sums)).max() > 60
+    assert group_alike_rows(table(sums)).max() > 60
     letters = [f"Order {n} of today was delivered late" for n in range(3)]
-    assert alike_rows(table([*letters, *sentences(60, 2)])).tolist()[:3] == [0, 0, 0]
+    assert group_alike_rows(table([*letters, *sentences(60, 2)])).tolist()[:3] == [0, 0, 0]
 
 
 def test_numbers_count_in_a_table_of_templates(seed: int) -> None:
@@ -70,17 +81,17 @@ def test_numbers_count_in_a_table_of_templates(seed: int) -> None:
             for text in sentences(templates, seed)
             for _ in range(rows)
         ]
-        groups = alike_rows(table(logs))
+        groups = group_alike_rows(table(logs))
         assert groups.max() + 1 >= 0.9 * len(set(logs)), templates
     copies = sentences(200, seed) * 2
-    groups = alike_rows(table([f"{number} {text}" for number, text in enumerate(copies)]))
+    groups = group_alike_rows(table([f"{number} {text}" for number, text in enumerate(copies)]))
     assert (groups[:200] == groups[200:]).all(), "copies with other numbers stay together"
 
 
 def test_texts_of_few_words_are_alike_only_if_they_are_equal(seed: int) -> None:
     draw = random.Random(seed)
     texts = [" ".join(draw.choices(["good", "bad"], k=8)) for _ in range(120)]
-    groups = alike_rows(table([*texts, texts[0].upper()]))
+    groups = group_alike_rows(table([*texts, texts[0].upper()]))
     assert groups.max() + 1 == len(set(texts))
     assert groups[0] == groups[-1]
 
@@ -88,11 +99,11 @@ def test_texts_of_few_words_are_alike_only_if_they_are_equal(seed: int) -> None:
 def test_pairs_are_alike_as_a_whole_and_questions_by_their_contexts() -> None:
     contexts = sentences(2, 3)
     pairs = table(["one", "two", "one"], [contexts[0], contexts[0], contexts[1]])
-    assert alike_rows(table(["one", "One."], ["long enough"] * 2)).tolist() == [0, 0]
-    assert alike_rows(pairs).tolist()[2] != alike_rows(pairs).tolist()[0]
+    assert group_alike_rows(table(["one", "One."], ["long enough"] * 2)).tolist() == [0, 0]
+    assert group_alike_rows(pairs).tolist()[2] != group_alike_rows(pairs).tolist()[0]
     given = [contexts[0], contexts[0].upper() + ".", contexts[1]]
     questions = QuestionTable(Path("q.json"), ["who", "when", "where"], given, None, ids=["1", "2", "3"])
-    assert alike_rows(questions).tolist() == [0, 0, 1]
+    assert group_alike_rows(questions).tolist() == [0, 0, 1]
 
 
 def test_copies_of_held_out_rows_in_another_file() -> None:
@@ -100,7 +111,7 @@ def test_copies_of_held_out_rows_in_another_file() -> None:
     dev, train = table(["Nobody has answered me."]), table(["What is 7 plus 8?"])
     copies = ["ab", "your parcel 7 is LATE!", "what is 3 plus 5 ?", "nobody has answered me"]
     others = ["a b!", "What is 3 plus 6?"]  # short; and as near to a row of train
-    found = held_out_copies(table(copies + others), [test, dev], train)
+    found = find_held_out_copies(table(copies + others), [test, dev], train)
     assert found.tolist() == [True] * 4 + [False] * 2
 
 
@@ -109,7 +120,7 @@ def test_what_is_almost_a_held_out_row_is_a_copy_but_not_what_is_as_near_to_trai
     test = table([invoice.format("March"), "Nobody at the counter has said a word about when it will come"])
     train = table([invoice.format("May")])
     near = "Nobody at the counter has said a word about when it would come"
-    found = held_out_copies(table([near, invoice.format("June"), near[30:]]), [test], train)
+    found = find_held_out_copies(table([near, invoice.format("June"), near[30:]]), [test], train)
     assert found.tolist() == [True, False, False]
 
 
@@ -125,10 +136,10 @@ def varied(seed: int) -> list[str]:
 def test_no_row_of_a_cut_is_nearly_outside_of_it(seed: int) -> None:
     """As `brimful check` counts what two tables share."""
     whole = table(varied(seed))
-    taken = cut_rows(alike_rows(whole), [None] * len(whole), whole.fingerprints, 0.2, "test")
+    taken = cut_rows(group_alike_rows(whole), [None] * len(whole), whole.fingerprints, 0.2, "test")
     assert abs(taken.sum() - len(whole) / 5) <= 1
     rest, part = whole.take(np.flatnonzero(~taken)), whole.take(np.flatnonzero(taken))
-    assert overlap(rest, part) == ({}, {})
+    assert find_overlap(rest, part) == ({}, {})
 
 
 def test_the_same_rows_are_cut_in_whatever_order_they_stand(seed: int) -> None:
@@ -138,7 +149,7 @@ def test_the_same_rows_are_cut_in_whatever_order_they_stand(seed: int) -> None:
 
     def taken(rows: list[int]) -> set[str]:
         part = table([texts[row] for row in rows])
-        cut = cut_rows(alike_rows(part), [labels[row] for row in rows], part.fingerprints, 0.2, "test")
+        cut = cut_rows(group_alike_rows(part), [labels[row] for row in rows], part.fingerprints, 0.2, "test")
         return {text for text, inside in zip(part.texts, cut, strict=True) if inside}
 
     assert taken(list(range(len(texts)))) == taken(order)
@@ -179,10 +190,12 @@ def test_single_rows_are_cut_in_proportion(sizes: list[int], start: int) -> None
 def test_pairs_in_both_orders_are_alike(seed: int) -> None:
     first, second = sentences(80, seed), sentences(80, seed + 1000)
     both = table(first + second, second + first)
-    groups = alike_rows(both)
+    groups = group_alike_rows(both)
     assert (groups[:80] == groups[80:]).all()
     assert groups.max() == 79
-    assert held_out_copies(table(second[:5], first[:5]), [table(first, second)], table(["x"], ["y"])).all()
+    assert find_held_out_copies(
+        table(second[:5], first[:5]), [table(first, second)], table(["x"], ["y"])
+    ).all()
 
 
 def test_rows_of_one_source_are_alike_in_whatever_order_they_stand(seed: int) -> None:
@@ -190,16 +203,16 @@ def test_rows_of_one_source_are_alike_in_whatever_order_they_stand(seed: int) ->
     articles, titles = sentences(70, seed), sentences(210, seed + 1000)
     rows = [*zip(titles, articles * 3, strict=True), (articles[0], articles[1])]
     rows += [(text, "yes") for text in sentences(30, seed + 2000)]
-    groups = alike_rows(table(*map(list, zip(*rows, strict=True))))
+    groups = group_alike_rows(table(*map(list, zip(*rows, strict=True))))
     by_article = groups[:210].reshape(3, 70)
     assert (by_article == by_article[0]).all()
     assert by_article[0, 0] == by_article[0, 1] == groups[210]
     assert len(set(groups[211:])) == 30
     order = random.Random(seed).sample(range(len(rows)), len(rows))
-    again = alike_rows(table(*map(list, zip(*(rows[row] for row in order), strict=True))))
+    again = group_alike_rows(table(*map(list, zip(*(rows[row] for row in order), strict=True))))
     parts = {frozenset(np.flatnonzero(groups == group).tolist()) for group in groups}
     assert {frozenset(order[row] for row in np.flatnonzero(again == group)) for group in again} == parts
-    copies = held_out_copies(
+    copies = find_held_out_copies(
         table(["another", "another"], articles[:2]),
         [table(titles[:1], articles[:1])],
         table(titles[1:2], articles[1:2]),
@@ -210,11 +223,11 @@ def test_rows_of_one_source_are_alike_in_whatever_order_they_stand(seed: int) ->
 def test_what_too_many_rows_share_is_no_source(seed: int, capsys: pytest.CaptureFixture[str]) -> None:
     texts = sentences(120, seed)
     prompt = "is the following review of a film a good one"
-    assert alike_rows(table(texts, [prompt] * 120)).max() == 119
+    assert group_alike_rows(table(texts, [prompt] * 120)).max() == 119
     assert "120 of 120 rows share 'is the following review" in capsys.readouterr().err
     chained = table(texts, texts[1:] + texts[:1])
-    assert alike_rows(chained).max() == 119
+    assert group_alike_rows(chained).max() == 119
     queries = [text for text in sentences(60, seed + 1) for _ in range(4)]
     documents = random.Random(seed).choices(sentences(80, seed + 2), k=240)
-    groups = alike_rows(table(queries, documents))
+    groups = group_alike_rows(table(queries, documents))
     assert len(set(groups)) == len(set(zip(queries, groups.tolist(), strict=True))) >= 50

@@ -19,15 +19,15 @@ from brimful.data.ragged import Ragged
 from brimful.tables import slices
 from brimful.tables.layouts import LAYOUTS
 from brimful.tables.table_files import read_file
-from brimful.tasks import cache
+from brimful.tasks import cached_entries as cache
 from brimful.tasks import task as task_module
-from brimful.tasks.alike import alike_rows
-from brimful.tasks.cache import MakeRows
+from brimful.tasks.cached_entries import MakeRows
+from brimful.tasks.cached_tables import TaskFiles
 from brimful.tasks.classification import Classification
-from brimful.tasks.encoded import Encoded
+from brimful.tasks.encoded_tables import Encoded
 from brimful.tasks.registry import find_task
+from brimful.tasks.row_groups import group_alike_rows
 from brimful.tasks.task import Task
-from brimful.tasks.task_files import TaskFiles
 from builders.ranks import on_two_ranks
 
 FILES = {
@@ -98,7 +98,7 @@ def test_the_second_time_nothing_is_parsed_or_encoded(
     first = encoded(kind, path, tokenizer)
     monkeypatch.setattr(kind, "read", surprise)
     monkeypatch.setattr(kind, "encode", surprise)
-    monkeypatch.setattr(kind, "encoded_slices", surprise)
+    monkeypatch.setattr(kind, "encode_slices", surprise)
     second = encoded(kind, path, tokenizer)
     for data in (first, second):
         assert type(data.table) is type(table)
@@ -282,8 +282,8 @@ import sys
 from pathlib import Path
 import torch.distributed as dist
 from brimful.base.distributed import World
-from brimful.tasks.alike import alike_rows
-from brimful.tasks.task_files import TaskFiles
+from brimful.tasks.row_groups import group_alike_rows
+from brimful.tasks.cached_tables import TaskFiles
 from brimful.tables.layouts import LAYOUTS
 from brimful.tasks.registry import find_task
 from brimful.tables.table_files import read_table
@@ -333,7 +333,7 @@ def test_one_rank_encodes_and_the_other_maps_the_same_file(tmp_path: Path) -> No
 def test_entries_are_of_all_the_code_that_makes_them(changed: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also of what their functions import."""
     makers = {
-        "groups": [alike_rows],
+        "groups": [group_alike_rows],
         "files": [TaskFiles, Classification],
     }
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from brimful.base.console import warn
-from brimful.base.distributed import ALONE, World
+from brimful.base.distributed import SINGLE_RANK, World
 from brimful.base.errors import BrimfulError
 from brimful.base.randomness import derive_key, hash_words
 from brimful.data.example_stream import ExampleStream
@@ -15,12 +15,12 @@ from brimful.model.encoder import Encoder
 from brimful.objectives.supervised import Evaluate, no_evaluation
 from brimful.tables.layouts import OWN_LAYOUT, FileLayout
 from brimful.tables.table import Table, require_pairs
-from brimful.tasks.alike import MIN_DIFFERENT_TEXTS, cut_rows
-from brimful.tasks.cache import known_groups
-from brimful.tasks.encoded import Encoded, warn_of_lost_ends
-from brimful.tasks.model import TaskModel
+from brimful.tasks.cached_entries import cache_groups
+from brimful.tasks.cached_tables import TaskFiles
+from brimful.tasks.encoded_tables import Encoded, warn_of_lost_ends
+from brimful.tasks.row_groups import MIN_DIFFERENT_TEXTS, cut_rows
 from brimful.tasks.task import Task, TaskHead
-from brimful.tasks.task_files import TaskFiles
+from brimful.tasks.task_model import TaskModel
 from brimful.train.objective import Runtime
 
 CUT_SHARE = 0.2
@@ -64,7 +64,7 @@ def load_task_data(
     more_tests: Sequence[str] = (),
     layout: FileLayout = OWN_LAYOUT,
     metric: str | None = None,
-    ranks: World = ALONE,
+    ranks: World = SINGLE_RANK,
 ) -> TaskData:
     """Read and encode the tables, each once (`cache`), and warn of what would make a metric misleading.
 
@@ -84,7 +84,7 @@ def load_task_data(
     test = None if test_path is None else files.read(test_path)
     task = kind.from_labels(list(layout.labels)) if layout.labels else kind.from_table(train)
     if primary := metric or layout.primary:
-        task = task.compared_by(primary)
+        task = task.with_primary(primary)
     leaked = 0 if test is None else len(np.intersect1d(train.fingerprints, test.fingerprints))
     if test is not None and leaked and ranks.is_main:
         warn(f"{leaked} texts of {test.path} are also in {train.path}, so test metrics are too optimistic")
@@ -104,34 +104,34 @@ def load_task_data(
     if test_path is not None:
         of_test = encoded(test_path)
     elif test_rows is not None:
-        everything, of_test = divided(everything, test_rows, "test")
+        everything, of_test = split_rows(everything, test_rows, "test")
     else:
         everything, of_test = cut_part(task, everything, "test", ranks=ranks)
     dev = None if dev_path is None else encoded(dev_path)
     if dev_rows is not None:
-        everything, dev = divided(everything, dev_rows, "dev")
+        everything, dev = split_rows(everything, dev_rows, "dev")
     more = tuple(map(encoded, more_tests))
     others = [each for each in (of_test, dev, *more) if each is not None and ranks.is_main]
-    return TaskData(task.learnt(whole, others), everything, dev, everything, of_test, leaked, more)
+    return TaskData(task.learn(whole, others), everything, dev, everything, of_test, leaked, more)
 
 
 class TooFewRowsError(BrimfulError):
     """A table has too few rows of a kind to cut a part from."""
 
 
-def hold_out(data: TaskData, share: float = CUT_SHARE, ranks: World = ALONE) -> TaskData:
+def hold_out(data: TaskData, share: float = CUT_SHARE, ranks: World = SINGLE_RANK) -> TaskData:
     """The same with a share of train as dev, and the rest to fit."""
     fit, dev = cut_part(data.task, data.train, "dev", share, ranks)
     return replace(data, fit=fit, dev=dev)
 
 
 def cut_part(
-    task: Task, data: Encoded, name: str, share: float = CUT_SHARE, ranks: World = ALONE
+    task: Task, data: Encoded, name: str, share: float = CUT_SHARE, ranks: World = SINGLE_RANK
 ) -> tuple[Encoded, Encoded]:
     """The rows of a table without a part, and the part; the same ones on every call. Every rank calls this.
 
-    Rows of alike texts, and questions on alike contexts, are on the same side (`alike_rows`). Labels have the
-    same proportions on both (`Task.strata`).
+    Rows of alike texts, and questions on alike contexts, are on the same side (`group_alike_rows`). Labels
+    have the same proportions on both (`Task.strata`).
 
     Args:
         name: of the part, for what is named after its rows.
@@ -141,7 +141,7 @@ def cut_part(
         BrimfulError: the part cannot be measured on.
     """
     table = data.table
-    groups = known_groups(table, ranks)
+    groups = cache_groups(table, ranks)
     different, fewest = int(groups.max()) + 1, MIN_DIFFERENT_TEXTS if name == "test" else round(1 / share)
     if different < fewest:
         raise TooFewRowsError(
@@ -154,7 +154,7 @@ def cut_part(
             f"{table.path}: only {is_part.sum()} of {len(table)} rows can be {name} (train keeps a row of"
             f" each label, and alike texts); give --{name}, or --task regression if labels are values"
         )
-    remaining, part = divided(data, _numbers(table)[is_part], name)
+    remaining, part = split_rows(data, _numbers(table)[is_part], name)
     try:
         task.targets(part.table)
     except BrimfulError as error:
@@ -167,7 +167,7 @@ def _numbers(table: Table) -> np.ndarray:
     return np.arange(len(table)) if table.rows is None else table.rows
 
 
-def divided(data: Encoded, rows: np.ndarray, name: str) -> tuple[Encoded, Encoded]:
+def split_rows(data: Encoded, rows: np.ndarray, name: str) -> tuple[Encoded, Encoded]:
     """The other rows of the file, and those named, in order. A part has its own name behind the table's."""
     is_part = np.isin(_numbers(data.table), rows)
     part = data.take(np.flatnonzero(is_part))
@@ -176,7 +176,7 @@ def divided(data: Encoded, rows: np.ndarray, name: str) -> tuple[Encoded, Encode
     return data.take(np.flatnonzero(~is_part)), replace(part, table=named)
 
 
-def drawn(data: Encoded, most: int, name: str) -> Encoded:
+def draw_rows(data: Encoded, most: int, name: str) -> Encoded:
     """At most so many rows, in order. Their texts decide, so they are the same ones in any order of a table;
     another `name` draws others."""
     if len(data) <= most:
@@ -185,7 +185,7 @@ def drawn(data: Encoded, most: int, name: str) -> Encoded:
     return data.take(np.sort(order[:most]))
 
 
-def example_stream(
+def make_stream(
     examples: Examples, sequences: int, tokens: int, seed: int, runtime: Runtime
 ) -> ExampleStream:
     """Updates of `sequences` examples for this rank, in micro-batches of at most `tokens` tokens."""
@@ -200,7 +200,7 @@ def example_stream(
     )
 
 
-def evaluation(task: Task, head: TaskHead, held_out: Encoded | None) -> Evaluate:
+def make_evaluation(task: Task, head: TaskHead, held_out: Encoded | None) -> Evaluate:
     """The `evaluate` of an objective: the task's metrics on a held-out table, if there is one."""
     if held_out is None:
         return no_evaluation

@@ -24,15 +24,15 @@ import tokenizers
 from brimful.base.cache import RECORD, VARIABLE, cache_folder, remove_oldest, touch_entry
 from brimful.base.compiled import sources_of
 from brimful.base.config import config_hash
-from brimful.base.console import recorded_warnings, warn
-from brimful.base.distributed import ALONE, World
+from brimful.base.console import record_warnings, warn
+from brimful.base.distributed import World
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import atomic_directory, commit, find_commit
 from brimful.data.ragged import Ragged
 from brimful.tables.columns import Column
 from brimful.tables.table import Table
-from brimful.tasks.alike import alike_rows
-from brimful.tasks.encoded import Encoded
+from brimful.tasks.encoded_tables import Encoded
+from brimful.tasks.row_groups import group_alike_rows
 
 PACKAGE = Path(__file__).parent.parent
 COLUMNS = "columns.arrow"
@@ -64,7 +64,7 @@ class Entry:
 
 
 @cache
-def code_hash(*files: str) -> str:
+def hash_code(*files: str) -> str:
     """A hash of source files, of all modules of the package that they import, directly or not, and of the
     fast forms, which compute what the modules of `model` say."""
     digest = hashlib.sha256(f"{tokenizers.__version__} {version('torch')}".encode())
@@ -74,7 +74,7 @@ def code_hash(*files: str) -> str:
     return digest.hexdigest()
 
 
-def known_outputs(
+def cache_outputs(
     decides: Facts, data: Encoded, compute: Callable[[], np.ndarray | Ragged], ranks: World
 ) -> np.ndarray | Ragged:
     """What a model says of examples, out of the cache if it is there, mapped. Every rank calls this.
@@ -83,24 +83,24 @@ def known_outputs(
         decides: what decides it, beside the examples and this package's code.
         compute: float32 (n, C), or of each token (tokens, C). The main rank calls it.
     """
-    key = {"outputs": decides, "texts": content_hash(data), "code": code_hash(getfile(compute))}
+    key = {"outputs": decides, "texts": hash_content(data), "code": hash_code(getfile(compute))}
     once = cache(compute)  # what the disk refuses need not be computed again
-    made = kept_entry(key, lambda facts: iter([{"outputs": once()}]), ranks, "a teacher's outputs", "")
+    made = get_entry(key, lambda facts: iter([{"outputs": once()}]), ranks, "a teacher's outputs", "")
     return made.columns["outputs"]
 
 
-def known_groups(table: Table, ranks: World = ALONE) -> np.ndarray:
-    """`alike_rows` of a table, with its warnings, out of the cache if it is there. Every rank calls this."""
+def cache_groups(table: Table, ranks: World = ALONE) -> np.ndarray:
+    """Group alike rows, out of the cache if the groups are there, with the warnings. Every rank calls this."""
 
     def make_rows(facts: Facts) -> Iterator[Rows]:
-        yield {"groups": alike_rows(table)}
+        yield {"groups": group_alike_rows(table)}
 
     content = hashlib.sha256(table.fingerprints.data).hexdigest()
-    key = {"alike": content, "table": type(table).__name__, "code": code_hash(getfile(alike_rows))}
-    return kept_entry(key, make_rows, ranks, "which rows are alike", table.path).columns["groups"]
+    key = {"alike": content, "table": type(table).__name__, "code": hash_code(getfile(group_alike_rows))}
+    return get_entry(key, make_rows, ranks, "which rows are alike", table.path).columns["groups"]
 
 
-def kept_entry(key: Facts, make_rows: MakeRows, ranks: World, what: str, path: Path | str) -> Entry:
+def get_entry(key: Facts, make_rows: MakeRows, ranks: World, what: str, path: Path | str) -> Entry:
     """What `make_rows` makes, out of the cache if it is there, else kept there and mapped, or in memory where
     it cannot be kept. All ranks call this; the main one keeps it, repeats its warnings, and if it fails, the
     others do not wait.
@@ -146,7 +146,7 @@ def _with_warnings(make_rows: MakeRows, path: Path | str) -> MakeRows:
     def make(facts: Facts) -> Iterator[Rows]:
         slices, lines = make_rows(facts), dict[str, None]()
         while True:
-            with recorded_warnings() as of_slice:  # not while rows are written, which may fail
+            with record_warnings() as of_slice:  # not while rows are written, which may fail
                 rows = next(slices, None)
             lines |= dict.fromkeys(line.replace(str(path), _PATH) if path else line for line in of_slice)
             if rows is None:
@@ -229,7 +229,7 @@ def _numbers(array: pyarrow.Array) -> np.ndarray:
     return array.to_numpy()
 
 
-def content_hash(data: Encoded) -> str:
+def hash_content(data: Encoded) -> str:
     """A hash of a table's name, texts, labels and tokens."""
     head = f"{data.table.path}\n{data.examples.max_length}"
     digest = hashlib.sha256(head.encode("utf-8", "surrogateescape"))

@@ -20,7 +20,7 @@ import numpy as np
 from brimful.base.errors import BrimfulError
 from brimful.data.ragged import Ragged
 from brimful.tables.table import Table
-from brimful.tasks.encoded import Encoded
+from brimful.tasks.encoded_tables import Encoded
 
 PROBABILITY_DECIMALS = 6
 """Decimals of the probabilities that are written, and of the thresholds that they are compared with."""
@@ -162,7 +162,7 @@ def probabilities(logits: np.ndarray) -> np.ndarray:
     return (weights / weights.sum(1, keepdims=True)).astype(np.float32)
 
 
-def predicted_rows(task: PredictionForm, answers: Any, data: Encoded, *, scores: bool = False) -> list[Row]:
+def predict_rows(task: PredictionForm, answers: Any, data: Encoded, *, scores: bool = False) -> list[Row]:
     """The task's rows of answers, with the column `scores` if that is wanted."""
     rows = task.rows(answers, data)
     if not scores:

@@ -11,7 +11,7 @@ import numpy as np
 
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import atomic_file, sweep
-from brimful.tasks.form import Row
+from brimful.tasks.prediction_form import Row
 
 if TYPE_CHECKING:
     import pyarrow as pa

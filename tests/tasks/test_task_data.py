@@ -10,11 +10,11 @@ from brimful.base.errors import BrimfulError
 from brimful.tables.question_files import Answer, QuestionTable
 from brimful.tables.table import LabelledSpan, Table
 from brimful.tasks.classification import Classification
-from brimful.tasks.data import cut_part
-from brimful.tasks.encoded import Encoded, encode
+from brimful.tasks.encoded_tables import Encoded, encode
 from brimful.tasks.multi_label import MultiLabel
 from brimful.tasks.question_answering import QuestionAnswering
 from brimful.tasks.regression import Regression
+from brimful.tasks.task_data import cut_part
 from brimful.tasks.token_classification import TokenClassification
 from builders.encoders import word_tokenizer
 

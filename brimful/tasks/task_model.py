@@ -24,9 +24,9 @@ from brimful.model.heads import SequenceHead, TokenHead
 from brimful.model.inference import run_by_sequence, run_by_token
 from brimful.tables.slices import read_slices
 from brimful.tables.table import Table, require_pairs
-from brimful.tasks.encoded import Encoded
-from brimful.tasks.form import Outputs, Row, predicted_rows
-from brimful.tasks.registry import calibrated, find_task, from_folder, saved_form
+from brimful.tasks.encoded_tables import Encoded
+from brimful.tasks.prediction_form import Outputs, Row, predict_rows
+from brimful.tasks.registry import calibrate, find_saved_form, find_task, open_form
 from brimful.tasks.task import Task, TaskHead
 
 
@@ -66,8 +66,8 @@ class TaskModel:
         return self
 
     def outputs(self, examples: Examples, precision: InferencePrecision, *, finite: bool = True) -> Outputs:
-        """The head's outputs for every example, as `task_outputs`."""
-        return task_outputs(self.encoder, self.head, examples, precision, finite=finite)
+        """The head's outputs for every example, as `compute_outputs`."""
+        return compute_outputs(self.encoder, self.head, examples, precision, finite=finite)
 
     def predict(
         self,
@@ -124,12 +124,12 @@ class TaskModel:
 
     def rows(self, data: Encoded, precision: InferencePrecision, *, scores: bool = False) -> list[Row]:
         """A prediction for each row of a table, on the encoder's device; `scores` as in `predict`."""
-        return predicted_rows(self.task, self.answers(data, precision), data, scores=scores)
+        return predict_rows(self.task, self.answers(data, precision), data, scores=scores)
 
     def answers(self, data: Encoded, precision: InferencePrecision) -> Any:
         """The task's answer for each row of a table, calibrated, on the encoder's device."""
         outputs = self.outputs(data.examples, precision)
-        return self.calibrated(self.task.answers(outputs, data))
+        return self.calibrate(self.task.answers(outputs, data))
 
     def judge(
         self, data: Encoded, precision: InferencePrecision, *, finite: bool = True
@@ -146,9 +146,9 @@ class TaskModel:
         answers = self.task.answers(outputs, data)
         return answers, self.task.measure(answers, data)
 
-    def calibrated(self, answers: Any) -> Any:
+    def calibrate(self, answers: Any) -> Any:
         """Answers whose probabilities are calibrated, if the temperature is known."""
-        return calibrated(answers, self.temperature)
+        return calibrate(answers, self.temperature)
 
     def save(self, folder: Path, *, token_types: bool = True) -> None:
         """Write a Hugging Face folder that `load_task_model` reads; `token_types` as in `save_model`."""
@@ -171,7 +171,7 @@ class TaskModel:
         )
 
 
-def task_outputs(
+def compute_outputs(
     encoder: Encoder,
     head: Head | None,
     examples: Examples,
@@ -209,7 +209,7 @@ def task_outputs(
     return Ragged.of(found, np.float32, found[0].shape[1:])
 
 
-def reorder(head: TaskHead, order: Sequence[int]) -> None:
+def reorder_outputs(head: TaskHead, order: Sequence[int]) -> None:
     """Give a head's outputs another order, in place: output i becomes the one that was `order[i]`."""
     if list(order) == list(range(len(order))):
         return
@@ -237,7 +237,7 @@ def take_weights(head: TaskHead, tensors: Mapping[str, torch.Tensor]) -> None:
 def load_task_model(path: ModelFolder | Path | str) -> TaskModel:
     """The task model in a Hugging Face folder or a run, in evaluation mode.
 
-    Its task follows from config.json, as `saved_form` says.
+    Its task follows from config.json, as `find_saved_form` says.
 
     Raises:
         BrimfulError: the folder holds no model of a known task, or has no tokenizer.
@@ -251,8 +251,8 @@ def load_task_model(path: ModelFolder | Path | str) -> TaskModel:
     if encoder.tokenizer is None:
         raise BrimfulError(f"{path} has no tokenizer.json; add it beside config.json")
     names = labels or [f"LABEL_{index}" for index in range(head.classes)]  # as in `transformers`
-    kind = find_task(saved_form(folder, usual, head.classes).name)
-    task, settings = from_folder(kind, folder, names, of_texts=type(head) is SequenceHead)
+    kind = find_task(find_saved_form(folder, usual, head.classes).name)
+    task, settings = open_form(kind, folder, names, of_texts=type(head) is SequenceHead)
     if type(head) is TokenHead and task.labels != names:
-        reorder(head, [names.index(label) for label in task.labels])
+        reorder_outputs(head, [names.index(label) for label in task.labels])
     return TaskModel(task, encoder, head, folder.text_length(encoder.config), **settings._asdict())

@@ -35,7 +35,7 @@ class Encoded:
         """The given rows (int64), in the given order."""
         return Encoded(self.table.take(rows), self.examples.take_texts(rows))
 
-    def with_text(self) -> "Encoded":
+    def drop_empty(self) -> "Encoded":
         """Without the rows whose text is empty; itself if there are none."""
         empty = np.fromiter((not text for text in self.table.texts), dtype=bool, count=len(self))
         return self.take(np.flatnonzero(~empty)) if empty.any() else self
@@ -72,7 +72,7 @@ def encode(
     return Encoded(table, examples)
 
 
-def without_spaces(places: np.ndarray, text: str) -> np.ndarray:
+def trim_spaces(places: np.ndarray, text: str) -> np.ndarray:
     """The characters of tokens (n, 2) without white space at their ends.
 
     Some tokenizers count the space before a word as part of it. A token of white space alone becomes empty.
