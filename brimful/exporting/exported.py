@@ -16,9 +16,9 @@ from brimful.corpus.text.special_ids import Side, special_tokens, truncation_sid
 from brimful.hf.model_folder import PAIRS, ModelFolder
 from brimful.hf.tensors import Head
 from brimful.hf.text_reading import TextReading
-from brimful.model.drawing import undrawn
 from brimful.model.encoder import Encoder
 from brimful.model.heads import ClassifierHead, MaskedLMHead, SequenceHead, SpanHead, TokenHead
+from brimful.model.initial_weights import skip_initial_weights
 from brimful.tables.layouts import FileLayout
 from brimful.tables.table import Table
 from brimful.tables.table_files import read_file, read_texts
@@ -234,7 +234,7 @@ def keep_rows(encoder: Encoder, head: K, kept: Sequence[int] | np.ndarray) -> tu
     pad = (ids == config.pad_id).nonzero().flatten().tolist()
     if not pad:
         raise ValueError(f"kept lacks the padding token, {config.pad_id}")
-    with undrawn():
+    with skip_initial_weights():
         smaller = Encoder(replace(config, vocabulary_size=len(ids), pad_id=pad[0]))
         smaller.to(encoder.embedding.weight)
     smaller.pooling = encoder.pooling
@@ -250,7 +250,7 @@ def keep_rows(encoder: Encoder, head: K, kept: Sequence[int] | np.ndarray) -> tu
     smaller.train(encoder.training)
     if not isinstance(head, MaskedLMHead):
         return smaller, head
-    with undrawn():
+    with skip_initial_weights():
         narrowed = type(head)(smaller).to(head.bias)
     narrowed.load_state_dict(head.state_dict() | {"bias": head.bias.detach()[ids]})
     return smaller, narrowed.train(head.training)

@@ -150,7 +150,8 @@ class FinetuneJob(Job[FinetuneConfig, FinetunePlan]):
                 _tell(findings, data)
                 limits = f"an example has at most {config.max_length:,}, the encoder takes"
                 say(
-                    f"{describe_tokens(table_facts['train']['tokens'])}; {limits} {encoder.config.max_length:,}"
+                    f"{describe_tokens(table_facts['train']['tokens'])}; {limits}"
+                    f" {encoder.config.max_length:,}"
                 )
             if held_out:
                 table_facts["held_out"] = held_out.counts
@@ -369,7 +370,7 @@ def _list_models(facts: Facts, primary: Metric) -> list[ModelResult]:
     pairs = {names[key]: find_number(rung, "standard_error") for key, rung in baselines.items()}
     own = ModelResult(
         name=OWN,
-        value=metric(test, primary.name) or 0.0,
+        value=find_number(test, primary.name) or 0.0,
         error=find_error(test, primary, n),
         pairs={name: error for name, error in pairs.items() if error is not None},
         is_own=True,

@@ -17,7 +17,7 @@ from brimful.corpus.text.tokenizer import tokenizer_hash
 from brimful.hf.folders import load_pretrained
 from brimful.hf.model_folder import ModelFolder
 from brimful.model.encoder import Encoder
-from brimful.model.heads import SequenceHead, pooling_of
+from brimful.model.heads import SequenceHead, choose_pooling
 from brimful.model.shape import EncoderConfig, Pooling
 from brimful.objectives.layer_losses import spread_layers
 from brimful.runs.directory import model_files
@@ -130,7 +130,7 @@ class ModelTeacher:
     def pooling(self) -> Pooling:
         """How it makes a vector of a text."""
         head = self.model.head
-        return head.pooling if isinstance(head, SequenceHead) else pooling_of(self.model.encoder)
+        return head.pooling if isinstance(head, SequenceHead) else choose_pooling(self.model.encoder)
 
     def reads_as(self, student: TaskModel, data: Encoded) -> bool:
         """Whether its examples of these texts are the student's: it may then be imitated token by token."""

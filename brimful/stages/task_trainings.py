@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from brimful.base.console import say, warn
-from brimful.base.distributed import ALONE, World
+from brimful.base.distributed import SINGLE_RANK, World
 from brimful.base.errors import BrimfulError
 from brimful.base.types import Precision
 from brimful.data.examples import Examples
@@ -22,9 +22,9 @@ from brimful.data.loader import Stream
 from brimful.hf.folders import load_pretrained, named_tensors
 from brimful.hf.model_folder import ModelFolder
 from brimful.hf.tensors import classifier_weight, from_hf, to_hf
-from brimful.model.drawing import undrawn
 from brimful.model.encoder import Encoder
-from brimful.model.heads import pooling_of
+from brimful.model.heads import choose_pooling
+from brimful.model.initial_weights import skip_initial_weights
 from brimful.model.shape import EncoderConfig
 from brimful.objectives.supervised import Supervised
 from brimful.optim.schedule import ScheduleConfig
@@ -218,13 +218,13 @@ def resolved(config: FinetuneConfig, encoder: Encoder, precision: Precision) -> 
         task=kind.name,
         max_length=max_length,
         overlap=overlap,
-        pooling=pooling_of(encoder) if config.pooling == "auto" else config.pooling,
+        pooling=choose_pooling(encoder) if config.pooling == "auto" else config.pooling,
         learning_rates=config.learning_rates or (default_rate(hidden),),
         precision=precision,
     )
 
 
-def load_data(config: FinetuneConfig, encoder: Encoder, ranks: World = ALONE) -> TaskData:
+def load_data(config: FinetuneConfig, encoder: Encoder, ranks: World = SINGLE_RANK) -> TaskData:
     """The rows that a run trains on, chooses on and is tested on.
 
     Args:
@@ -383,7 +383,7 @@ class Finetuning:
 
     def model(self, trial: Trial) -> TaskModel:
         """The model of a training."""
-        with undrawn():
+        with skip_initial_weights():
             model = starting_task_model(self.config, trial.seed, self.data)
         trial.result.load({"encoder": model.encoder, "head": model.head})
         fold(model.head)

@@ -25,7 +25,7 @@ from brimful.base.cache import RECORD, VARIABLE, cache_folder, remove_oldest, to
 from brimful.base.compiled import sources_of
 from brimful.base.config import config_hash
 from brimful.base.console import record_warnings, warn
-from brimful.base.distributed import World
+from brimful.base.distributed import SINGLE_RANK, World
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import atomic_directory, commit, find_commit
 from brimful.data.ragged import Ragged
@@ -89,8 +89,8 @@ def cache_outputs(
     return made.columns["outputs"]
 
 
-def cache_groups(table: Table, ranks: World = ALONE) -> np.ndarray:
-    """Group alike rows, out of the cache if the groups are there, with the warnings. Every rank calls this."""
+def cache_groups(table: Table, ranks: World = SINGLE_RANK) -> np.ndarray:
+    """Group alike rows, from the cache if they are there, with the warnings. Every rank calls this."""
 
     def make_rows(facts: Facts) -> Iterator[Rows]:
         yield {"groups": group_alike_rows(table)}

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from brimful.base.errors import BrimfulError
 from brimful.data.batch import PackedBatch
-from brimful.model.cross_entropy import cross_entropy_sum, hits
+from brimful.model.cross_entropy import count_hits, cross_entropy_sum
 from brimful.objectives.losses import class_imitation
 from brimful.tables.table import Table
 from brimful.tasks.encoded_tables import Encoded
@@ -70,7 +70,7 @@ class Classification(Classes, Task):
 
     def losses(self, outputs: Tensor, batch: PackedBatch) -> dict[str, Tensor]:
         labels = batch.targets["label"]
-        return {self.name: cross_entropy_sum(outputs, labels), "accuracy": hits(outputs, labels)}
+        return {self.name: cross_entropy_sum(outputs, labels), "accuracy": count_hits(outputs, labels)}
 
     def imitation(self, temperature: float) -> Callable[[Tensor, Tensor], Tensor]:
         return class_imitation(temperature)

@@ -13,7 +13,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from brimful.base.cache import RECORD, cache_folder
-from brimful.base.console import recorded_warnings
+from brimful.base.console import record_warnings
 from brimful.base.errors import BrimfulError
 from brimful.data.ragged import Ragged
 from brimful.tables import slices
@@ -133,7 +133,7 @@ def test_a_table_in_slices_is_the_whole_table(
     (tmp_path / "a.tsv").write_text(header + "".join(lines))
     kind = find_task("classification")
     task = kind.from_labels(["0", "1"])
-    with recorded_warnings() as said:
+    with record_warnings() as said:
         table = read_file(kind, tmp_path / "a.tsv", labelled=True)
     plain = task.encode(table, tokenizer, 12, overlap, labelled=True).examples
     monkeypatch.setattr(slices.Slices.__init__, "__defaults__", (2, slices.CHARACTERS))
@@ -339,7 +339,7 @@ def test_entries_are_of_all_the_code_that_makes_them(changed: str, monkeypatch: 
 
     def hashes() -> dict[str, str]:
         return {
-            name: cache.code_hash.__wrapped__(*map(inspect.getfile, made)) for name, made in makers.items()
+            name: cache.hash_code.__wrapped__(*map(inspect.getfile, made)) for name, made in makers.items()
         }
 
     before, read = hashes(), Path.read_bytes

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from brimful.model.drawing import undrawn
+from brimful.model.initial_weights import skip_initial_weights
 from builders.encoders import MODELS, small
 
 
@@ -11,7 +11,7 @@ from builders.encoders import MODELS, small
 def test_norms_and_rotary_tables_are_made_as_ever(name):
     encoder = small(name)
     before = torch.get_rng_state()
-    with undrawn():
+    with skip_initial_weights():
         other = small(name)
     assert torch.equal(torch.get_rng_state(), before)
     ours, theirs = dict(encoder.named_buffers()), dict(other.named_buffers())

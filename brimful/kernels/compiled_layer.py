@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from brimful.kernels import rotation as plain_rotation
 from brimful.model.attention import CaptureFunction, Layout
-from brimful.model.layer import Layer, kept_rows
+from brimful.model.layer import Layer, select_rows
 
 
 def applies(x: Tensor) -> bool:
@@ -37,12 +37,12 @@ def forward(
     layout: Layout,
     rotation: tuple[Tensor, Tensor] | None,
     capture: CaptureFunction | None,
-    kept: Tensor | None,
+    output_slots: Tensor | None,
 ) -> Tensor:
     """`Layer.forward`."""
     qkv = product_of_norm(x, layer.attention_norm, layer.qkv)
-    out = kept_rows(layer.attention(qkv, layout, rotation, capture), kept)
-    x = plus_product(kept_rows(x, kept), out, layer.attention_out, layer.attention_out_dropout)
+    out = select_rows(layer.attention(qkv, layout, rotation, capture), output_slots)
+    x = plus_product(select_rows(x, output_slots), out, layer.attention_out, layer.attention_out_dropout)
     up = product_of_norm(x, layer.mlp_norm, layer.up)
     if not layer.gated:  # the kernel of GeLU's gradient computes GeLU again, which costs nothing
         return x + layer.project_down(up)

@@ -12,7 +12,7 @@ _draws = ContextVar("draws", default=True)
 
 
 @contextmanager
-def undrawn() -> Iterator[None]:
+def skip_initial_weights() -> Iterator[None]:
     """Modules made inside draw no random numbers: matrices hold whatever is in their memory.
 
     That memory is not touched, so it takes no room until it is written. Norms and rotary tables are made as
@@ -27,7 +27,7 @@ def undrawn() -> Iterator[None]:
 
 @torch.no_grad()
 def draw(tensor: Tensor, distribution: Callable[[Tensor], object]) -> None:
-    """Fill a tensor by `distribution`, a function that writes in place; see `undrawn`."""
+    """Fill a tensor by `distribution`, a function that writes in place; see `skip_initial_weights`."""
     if _draws.get():
         distribution(tensor)
 

@@ -6,7 +6,7 @@ adds those of training.
 
 from brimful.kernels import bfloat16, blockwise, inference_layer, rotation
 from brimful.kernels.backends import BACKENDS
-from brimful.model.door import FastForm, register
+from brimful.model.fast_forms import FastForm, register
 
 register("attention", FastForm(blockwise.attention))
 register("rotate", FastForm(rotation.rotate))

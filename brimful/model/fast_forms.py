@@ -1,9 +1,9 @@
-"""The door to the engine room: the one place where a fast form (kernels/) is chosen instead of a plain one.
+"""The one place where a fast form of a computation (kernels/) replaces the plain one (model/).
 
-The model is readable and runs without kernels/. Where a faster form gives the same numbers, it registers
-itself here under the name of the plain one, which asks for it. Who opens a model imports
-`kernels.forms`, and who trains one `kernels.training_forms`, so that they are there. BRIMFUL_KERNELS=off in
-the environment, or `shut`, shuts the door.
+The model is readable and runs without kernels/. A fast form that gives the same numbers registers itself here
+under the name of the plain form, which looks it up. Code that opens a model imports `kernels.inference_forms`
+for that, and code that trains one `kernels.training_forms`. BRIMFUL_KERNELS=off in the environment or
+`use_plain_forms` turns all of them off.
 """
 
 import os
@@ -15,7 +15,7 @@ from typing import Any
 from brimful.base.errors import BrimfulError
 
 SWITCH = "BRIMFUL_KERNELS"
-_is_shut = os.environ.get(SWITCH) == "off"
+_is_disabled = os.environ.get(SWITCH) == "off"
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ def register(name: str, *forms: FastForm) -> None:
     FORMS[name] = forms
 
 
-def require_switch() -> None:
+def check_switch() -> None:
     """Check the environment.
 
     Raises:
@@ -50,32 +50,32 @@ def require_switch() -> None:
         raise BrimfulError(f"{SWITCH} is {switch!r}: it is on or off")
 
 
-def is_open() -> bool:
+def has_fast_forms() -> bool:
     """Whether fast forms compute where they apply."""
-    return bool(FORMS) and not _is_shut
+    return bool(FORMS) and not _is_disabled
 
 
-def choose(name: str, *given: Any) -> Callable[..., Any] | None:
+def find_fast_form(name: str, *given: Any) -> Callable[..., Any] | None:
     """The fast form of that name that applies to what is given; None: the plain form computes."""
-    if not _is_shut:
+    if not _is_disabled:
         for form in FORMS.get(name, ()):
             if form.applies(*given):
                 return form.run
     return None
 
 
-def within(name: str, *given: Any) -> AbstractContextManager[Any]:
+def open_fast_context(name: str, *given: Any) -> AbstractContextManager[Any]:
     """The fast form of that name as a context for forward passes; an empty one without it."""
-    fast = choose(name, *given)
+    fast = find_fast_form(name, *given)
     return nullcontext() if fast is None else fast(*given)
 
 
 @contextmanager
-def shut() -> Iterator[None]:
+def use_plain_forms() -> Iterator[None]:
     """A context in which plain forms compute everything."""
-    global _is_shut
-    before, _is_shut = _is_shut, True
+    global _is_disabled
+    before, _is_disabled = _is_disabled, True
     try:
         yield
     finally:
-        _is_shut = before
+        _is_disabled = before

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bench.common.recorder import device
-from brimful.kernels import fused
+from brimful.kernels import compiled_layer
 from brimful.model.layer import Rotary, rotate
 from builders.encoders import ARCHITECTURES, random_row, small
 
@@ -37,7 +37,7 @@ def test_the_product_of_a_norm(bias):
         norm.weight[2] = 0
     x.requires_grad_()
     inputs = [x, *norm.parameters(), *linear.parameters()]
-    found, expected = fused.product_of_norm(x, norm, linear), linear(norm(x))
+    found, expected = compiled_layer.product_of_norm(x, norm, linear), linear(norm(x))
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
     aim = torch.randn_like(found)
     ours, theirs = (torch.autograd.grad(out, inputs, aim) for out in (found, expected))
@@ -52,7 +52,7 @@ def test_a_product_is_added(bias, drop):
     total = torch.randn(5, 4, dtype=torch.float64, requires_grad=True)
     before, dropout = total.clone(), nn.Dropout(drop) if drop else nn.Identity()
     inputs = [total, x.requires_grad_(), *linear.parameters()]
-    found, expected = fused.plus_product(total, x, linear, dropout), total + dropout(linear(x))
+    found, expected = compiled_layer.plus_product(total, x, linear, dropout), total + dropout(linear(x))
     assert torch.equal(total, before)
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
     aim = torch.randn_like(found)
@@ -62,7 +62,7 @@ def test_a_product_is_added(bias, drop):
 
 def test_a_16_bit_product_is_added_to_a_float32_stream():
     x, a, weight = torch.randn(5, 4), torch.randn(5, 8).bfloat16(), torch.randn(4, 8)
-    found = fused._PlusProduct.apply(x, a, weight)
+    found = compiled_layer._PlusProduct.apply(x, a, weight)
     assert found.dtype == torch.float32
     torch.testing.assert_close(found, x + F.linear(a.float(), weight), rtol=0.02, atol=0.1)
 
@@ -97,7 +97,7 @@ def test_an_encoder_is_the_same_in_float64(architecture, compiled, monkeypatch):
     encoder, batch = small(architecture, dropout=0.0).double(), random_row([20, 7, 33], 4)
     expected = gradients(encoder, batch)
     call = torch.compile(encoder, fullgraph=True, backend="aot_eager") if compiled else encoder
-    monkeypatch.setattr(fused, "applies", lambda x: True)
+    monkeypatch.setattr(compiled_layer, "applies", lambda x: True)
     torch.testing.assert_close(gradients(encoder, batch, call), expected, rtol=1e-9, atol=1e-12)
 
 
@@ -115,7 +115,7 @@ def test_in_bf16_it_is_as_near_to_float64_as_the_plain_form(architecture, residu
     compiled = torch.compile(encoder, fullgraph=True, backend="aot_eager")
     with torch.autocast("cpu", torch.bfloat16):
         plain = gradients(encoder, batch)
-        monkeypatch.setattr(fused, "applies", lambda x: True)
+        monkeypatch.setattr(compiled_layer, "applies", lambda x: True)
         found = gradients(encoder, batch, compiled)
     assert found[0].dtype == plain[0].dtype
     monkeypatch.undo()
@@ -133,7 +133,7 @@ def test_a_rotation_in_place(dtype):
     before = qkv.detach().clone()
     rotation = Rotary(6, 32, 10_000.0)(torch.randint(32, (12,), dtype=torch.int32))
     expected = rotate(qkv, rotation)
-    found = fused.rotate(qkv, *rotation)
+    found = compiled_layer.rotate(qkv, *rotation)
     assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
     aims = [torch.randn(12, 2, 6, dtype=dtype) for _ in range(3)]
     assert torch.equal(*(torch.autograd.grad(out, qkv, aims)[0] for out in (found, expected)))
