@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 from brimful.base.console import escape_controls, pluralise
 from brimful.base.errors import BrimfulError
-from brimful.corpus.text.characters import normalised
+from brimful.corpus.text.characters import normalise
 
 _ENCODINGS = {"utf-16": ("utf-16-le", 2), "bytes": ("utf-8", 1)}
-"""The encoding whose units are pluralise, and the bytes of a unit."""
+"""The encoding whose units are counted, and the bytes of a unit."""
 _UNITS = ("characters", *_ENCODINGS)
 _QUOTED_CHARACTERS = 40
 
@@ -89,7 +89,7 @@ def fits(place: Place, unit: str) -> bool:
 
 def _has_own_text(place: Place, span: tuple[int, int]) -> bool:
     text = place.context[slice(*span)]
-    return place.text is None or text == place.text or normalised(text) == normalised(place.text)
+    return place.text is None or text == place.text or normalise(text) == normalise(place.text)
 
 
 def _find_characters(place: Place, unit: str) -> tuple[int, int] | None:
