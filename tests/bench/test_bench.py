@@ -264,7 +264,7 @@ def test_a_worker_that_ends_or_hangs_is_noticed(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["infer", "finetune", "packing", "prepare"])
+@pytest.mark.parametrize("name", ["infer", "packing", "prepare"])
 def test_what_downloads_its_peers_or_models_starts(name):
     done = bench(f"bench.{name}", "--help")
     assert done.returncode == 0, done.stderr

@@ -5,7 +5,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from bench.infer.texts import LONG, docstrings, long, skewed
-from bench.infer.worker import BATCH, in_batches, mean
+from bench.infer.worker import BATCH, in_batches
 from builders.encoders import word_tokenizer
 
 
@@ -20,7 +20,7 @@ def test_batches_are_sorted_and_vectors_in_order(seed):
 
     def forward(ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
         widths.append(ids.shape)
-        return mean(ids[:, :, None].astype(np.float32), mask)
+        return (ids.sum(1) / mask.sum(1))[:, None]
 
     found = in_batches(tokenizer, texts, 20, forward)
     tokenizer.enable_truncation(20)
