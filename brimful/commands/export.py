@@ -35,7 +35,7 @@ from brimful.exporting.exported import Export, find_texts, keep_rows
 from brimful.exporting.formats import FORMATS, Format, format_of, require_export_place
 from brimful.exporting.gate import Gate, check_given
 from brimful.hf.config_json import family_of
-from brimful.hf.folders import HEADS, left_out
+from brimful.hf.folders import HEADS, list_unread_modules
 from brimful.hf.int8_steps import forget_steps
 from brimful.hf.model_folder import OVERLAP, PAIRS, SETTINGS, TEMPERATURE, ModelFolder
 from brimful.hf.text_reading import TextReading, reading_of, reads_token_types
@@ -113,7 +113,7 @@ def _exported(config: ExportConfig, lock: FolderLock) -> dict[str, Any]:
     if not config.dry_run:
         lock.take(out)
     tokenizer = encoder.tokenizer or load_tokenizer(source.path)  # which says what is missing
-    dropped = left_out(source, encoder, head)
+    dropped = list_unread_modules(source, encoder, head)
     head = form.head_of(head)
     reading: TextReading | None = None
     if head is None:

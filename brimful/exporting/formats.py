@@ -231,9 +231,9 @@ class EightBits(WeightFormat):
     rounds = True
 
     def require_machine(self, encoder: "Encoder") -> None:
-        from brimful.hf.int8_steps import int8_needs
+        from brimful.hf.int8_steps import lacks_for_int8
 
-        need = int8_needs(encoder.device)
+        need = lacks_for_int8(encoder.device)
         if need is not None:
             raise BrimfulError(
                 f"--format int8 is compared with the model where it computes, which needs {need}"

@@ -31,7 +31,7 @@ from brimful.exporting.calibration import calibrate
 from brimful.exporting.exported import Export, RealTexts
 from brimful.exporting.graph import transformers_run
 from brimful.exporting.runtimes import Inputs, Run, padded_outputs
-from brimful.hf.folders import transformers_reads
+from brimful.hf.folders import is_read_by_transformers
 from brimful.hf.int8_steps import products
 from brimful.hf.model_folder import ModelFolder
 from brimful.hf.tensors import Head
@@ -151,7 +151,7 @@ def check_given(source: ModelFolder, encoder: Encoder, kept: np.ndarray | None) 
     """
     if not importlib.util.find_spec("transformers"):
         return None
-    if not transformers_reads(source, encoder):
+    if not is_read_by_transformers(source, encoder):
         warn(
             f"transformers does not find the encoder of {source} under the names there: only what was written"
             " is compared with what transformers reads in it"

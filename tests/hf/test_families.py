@@ -15,7 +15,7 @@ from brimful.base.console import record_warnings
 from brimful.base.errors import BrimfulError
 from brimful.exporting.exported import keep_rows
 from brimful.hf.folders import (
-    left_out,
+    list_unread_modules,
     load_model,
     load_pretrained,
     save_model,
@@ -357,7 +357,7 @@ def test_the_pooling_of_sentence_transformers_is_known_and_kept(tmp_path, values
     assert keep_rows(encoder, None, range(10))[0].pooling == pooling
     assert encoder.keep_layers([0]).pooling == pooling
     left = ["2_Dense"] if pooling else ["pool", "2_Dense"]
-    assert left_out(ModelFolder(tmp_path / "model"), encoder, None) == left
+    assert list_unread_modules(ModelFolder(tmp_path / "model"), encoder, None) == left
     save_model(tmp_path / "again", encoder)
     assert Encoder.load(tmp_path / "again").pooling == pooling
     for text in ("[1]", '{"path": 1}', "["):

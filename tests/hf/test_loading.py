@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 
 from brimful import Encoder
 from brimful.base.errors import BrimfulError, NotFiniteError
-from brimful.hf.folders import left_out, load_model, save_model
+from brimful.hf.folders import list_unread_modules, load_model, save_model
 from brimful.hf.model_folder import ModelFolder
 from brimful.hf.weights import naming_weights, weight_files
 from brimful.model.heads import MaskedLMHead, SequenceHead
@@ -113,10 +113,10 @@ def test_an_electra_discriminator_has_no_head_and_a_generator_has(tmp_path):
     assert head is None
     assert (encoder.config.variant, encoder.config.embedding_size) == ("electra", 24)
     discriminator = ["discriminator_predictions.dense", "discriminator_predictions.dense_prediction"]
-    assert left_out(ModelFolder(tmp_path / "one"), encoder, head) == discriminator
+    assert list_unread_modules(ModelFolder(tmp_path / "one"), encoder, head) == discriminator
     encoder, head, _ = load_model(tmp_path / "other")
     assert type(head) is MaskedLMHead
-    assert left_out(ModelFolder(tmp_path / "other"), encoder, head) == []
+    assert list_unread_modules(ModelFolder(tmp_path / "other"), encoder, head) == []
 
 
 def test_an_electra_as_wide_as_its_embeddings_has_no_projection(tmp_path):
