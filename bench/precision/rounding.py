@@ -42,7 +42,7 @@ def adamw(arm: str, weights: list[nn.Parameter], seed: int, **constants: float) 
 
 
 def medians(work: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """Return the median CPU seconds of each call, in turns; two rounds more make states and bring in memory."""
+    """Return the median CPU seconds of each call, in turns; two more rounds make states and memory."""
     seconds: dict[str, list[float]] = {name: [] for name in work}
     for _ in range(2 + rounds):
         for name, call in work.items():
