@@ -67,7 +67,7 @@ def sample_texts(tokenizer: "Tokenizer") -> tuple[list[str], list[str]]:
     added = [token.content for _, token in sorted(tokenizer.get_added_tokens_decoder().items())]
     added = [name for name in added if name not in names]
     step = max(1, len(added) // _ADDED_TOKENS)
-    plain, spelled = [], []
+    plain, spelled = list[str](), list[str]()
     for text in [*TEXTS, *_spell(added[::step])]:
         has_marker = any(name.lower() in text.lower() for name in names)
         (spelled if has_marker else plain).append(text)
@@ -122,17 +122,17 @@ def _compare(
         lowers: whether the folder gives its tokenizer texts in lower case.
     """
     auto_tokenizer = open_auto_tokenizer(folder)
-    for first, second in zip(texts, [*texts[1:], texts[0]], strict=True):
-        for row in ([first], [first, second]):
-            if row[1:] == [""]:
-                continue  # transformers reads an empty second text as none
-            inputs = [text.lower() for text in row] if lowers else row
-            cuts = tokenizer.truncation is not None
-            theirs = auto_tokenizer(*inputs, truncation=cuts, return_token_type_ids=True)
-            ours = tokenizer.encode(row[0], row[1] if len(row) == 2 else None)
-            _require_equal(row, "ids", ours.ids, theirs["input_ids"], whose)
-            if len(row) == 2:
-                _require_equal(row, "token types", ours.type_ids, theirs["token_type_ids"], whose)
+    pairs = zip(texts, [*texts[1:], texts[0]], strict=True)
+    for row in [*([text] for text in texts), *map(list, pairs)]:
+        if row[1:] == [""]:
+            continue  # transformers reads an empty second text as none
+        inputs = [text.lower() for text in row] if lowers else row
+        cuts = tokenizer.truncation is not None
+        theirs = auto_tokenizer(*inputs, truncation=cuts, return_token_type_ids=True)
+        ours = tokenizer.encode(row[0], row[1] if len(row) == 2 else None)
+        _require_equal(row, "ids", ours.ids, theirs["input_ids"], whose)
+        if len(row) == 2:
+            _require_equal(row, "token types", ours.type_ids, theirs["token_type_ids"], whose)
 
 
 def _require_equal(row: list[str], noun: str, ours: list[int], theirs: list[int], whose: str) -> None:

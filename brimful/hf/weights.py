@@ -1,8 +1,8 @@
 """The weights of a Hugging Face folder in any of its four forms. Nothing in them is ever run.
 
 They are in model.safetensors or in pytorch_model.bin, or either is cut into several files, which an index
-names. A .bin is read by torch's restricted reader (`weights_only`), which runs no code, and refused if that is
-not enough. Files are mapped, not read, so a model takes its memory once; only an old .bin cannot be mapped.
+names. A .bin is read by torch's restricted reader (`weights_only`), which runs no code, or it is refused.
+Files are mapped, not read, so a model takes its memory once; only an old .bin cannot be mapped.
 """
 
 import re

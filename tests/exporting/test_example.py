@@ -15,7 +15,7 @@ from brimful import Encoder
 from brimful.base.errors import BrimfulError
 from brimful.commands.export import export
 from brimful.corpus.tokenize.vocabulary_training import train
-from brimful.exporting.description import card, summarise_export
+from brimful.exporting.description import fill_card, summarise_export
 from brimful.exporting.exported import Export
 from brimful.exporting.formats import FORMATS
 from brimful.hf.folders import save_model
@@ -46,7 +46,7 @@ FACTS = {"model": "BertModel", "parameters": 9, "pieces": 8, "format": "hf"}
 
 def page_of(export: Export, form: str = "hf", name: str = "m", **facts: Any) -> str:
     """The card of a model that is exported from nowhere."""
-    return card(export, FORMATS[form], name, summarise_export(FACTS | facts))
+    return fill_card(export, FORMATS[form], name, summarise_export(FACTS | facts))
 
 
 def made(encoder: Encoder, head: object = None, extra: dict[str, Any] | None = None, **more: Any) -> Export:
