@@ -141,9 +141,8 @@ class FinetuneJob(Job[FinetuneConfig, FinetunePlan]):
             if not folder.resuming:
                 _tell(findings, data)
                 limits = f"an example has at most {config.max_length:,}, the encoder takes"
-                say(
-                    f"{describe_tokens(table_facts['train']['tokens'])}; {limits} {encoder.config.max_length:,}"
-                )
+                tokens = describe_tokens(table_facts["train"]["tokens"])
+                say(f"{tokens}; {limits} {encoder.config.max_length:,}")
             if held_out:
                 table_facts["held_out"] = held_out.counts
         return FinetunePlan(with_absolute_paths(config), data, runtime, table_facts, held_out)

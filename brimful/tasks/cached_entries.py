@@ -68,7 +68,7 @@ def hash_code(*files: str) -> str:
     """A hash of source files, of all modules of the package that they import, directly or not, and of the
     fast forms, which compute what the modules of `model` say."""
     digest = hashlib.sha256(f"{tokenizers.__version__} {version('torch')}".encode())
-    roots = [*map(Path, files), PACKAGE / "kernels/forms.py"]
+    roots = [*map(Path, files), PACKAGE / "kernels/inference_forms.py"]
     for source in sorted(set().union(*map(sources_of, roots))):
         digest.update(source.read_bytes())
     return digest.hexdigest()
@@ -90,7 +90,7 @@ def cache_outputs(
 
 
 def cache_groups(table: Table, ranks: World = ALONE) -> np.ndarray:
-    """Group alike rows, out of the cache if the groups are there, with the warnings. Every rank calls this."""
+    """Group alike rows, from the cache if the groups are there, with the warnings. Every rank calls this."""
 
     def make_rows(facts: Facts) -> Iterator[Rows]:
         yield {"groups": group_alike_rows(table)}
