@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from brimful.base.cpu_steps import threads
+from brimful.base.cpu_threads import use_threads
 from brimful.base.device import default_device
 from brimful.base.errors import BrimfulError
 from brimful.data.examples import Examples, check_length
@@ -53,7 +53,7 @@ def open_with_torch(folder: ModelFolder, opening: Opening) -> ServedTask | Serve
             return compute(examples)
 
     # A GPU has no threads to divide.
-    how: dict[str, Any] = {"threads": THREADS, "on_threads": threads} if device.type == "cpu" else {}
+    how: dict[str, Any] = {"threads": THREADS, "on_threads": use_threads} if device.type == "cpu" else {}
     how |= {"tokenizer": tokenizer, "precision": precision}
     if isinstance(model, TaskModel):
         task_model = model

@@ -15,7 +15,7 @@ import numpy as np
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from brimful.base.errors import BrimfulError, nearest
+from brimful.base.errors import BrimfulError, suggest_name
 from brimful.base.types import Direction, PrimaryMetric
 from brimful.data.batch import PackedBatch
 from brimful.data.examples import AT_ONCE, Examples
@@ -111,7 +111,7 @@ class Task(PredictionForm, Protocol):
         """
         metrics = {metric.name: metric for metric in self.metrics}
         if name not in metrics:
-            raise BrimfulError(f"{self.name} has no metric {name!r}; {nearest(name, metrics)}")
+            raise BrimfulError(f"{self.name} has no metric {name!r}; {suggest_name(name, metrics)}")
         task = copy(self)
         # Tasks are frozen dataclasses.
         object.__setattr__(task, "metrics", (metrics.pop(name), *metrics.values()))
