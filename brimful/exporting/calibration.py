@@ -1,7 +1,7 @@
 """Calibration: how inference in int8 rounds the inputs of products, found on texts.
 
 Each channel is divided by a factor that lies between the largest input and the largest weight that it meets
-(Xiao et al. 2023, "SmoothQuant", section 4, with alpha 0.5). Then the step of all channels is the one with the
+(Xiao et al. 2023, "SmoothQuant", section 4, with alpha 0.5). The step of all channels is the one with the
 least squared error: the largest inputs may be cut off.
 """
 

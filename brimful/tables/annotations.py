@@ -89,11 +89,7 @@ def _list_spans(results: Iterable[Mapping[str, Any]]) -> list[Any]:
 
 
 def _list_choices(results: Iterable[Mapping[str, Any]], label: str, where: str) -> list[str]:
-    """Return the names that were chosen in the only set of choices, or in the one that `label` names.
-
-    Raises:
-        BrimfulError: there are several sets, or no choices.
-    """
+    """Return the names that were chosen in the only set of choices, or in the one that `label` names."""
     chosen: dict[str, list[str]] = {}
     others: dict[str, str] = {}
     for result in results:

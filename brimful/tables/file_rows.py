@@ -148,11 +148,7 @@ def _read_records(path: Path, columns: Sequence[str]) -> NumberedRows:
 
 
 def _require_characters(row: Any, where: str) -> None:
-    """Refuse half a surrogate pair, which JSON can hold as an escape and tokenizers cannot read.
-
-    Raises:
-        BrimfulError: a text of the row holds one.
-    """
+    """Refuse half a surrogate pair, which JSON can hold as an escape and tokenizers cannot read."""
     try:
         json.dumps(row, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
@@ -198,11 +194,7 @@ def class_names(metadata: Mapping[bytes, bytes] | None) -> dict[str, list[str]]:
 
 
 def _name_class(value: Any, names: Sequence[str], where: str) -> Any:
-    """Return the name of a class, or the names of a list of classes.
-
-    Raises:
-        BrimfulError: there is no such class.
-    """
+    """Return the name of a class, or the names of a list of classes."""
     if isinstance(value, list):
         return [_name_class(each, names, where) for each in value]
     if value is None or value == _UNLABELLED:

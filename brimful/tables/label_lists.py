@@ -61,11 +61,7 @@ def read_label_lists(table: Table) -> list[list[str]]:
 
 
 def _read_cell(cell: str, where: str) -> list[str]:
-    """Return the names in a cell.
-
-    Raises:
-        BrimfulError: it spells something else than a list of names, or could be one label or several.
-    """
+    """Return the names in a cell."""
     if cell[:1] in ("[", "{") or (cell[:1] == "(" and cell[-1] == ")" and "," in cell):
         return _read_names(_read_literal(cell, where), where)
     if _DOUBTFUL.search(cell):
@@ -77,11 +73,7 @@ def _read_cell(cell: str, where: str) -> list[str]:
 
 
 def _read_literal(cell: str, where: str) -> Any:
-    """Return the value that a cell spells in JSON or in Python.
-
-    Raises:
-        BrimfulError: it spells a value in neither language.
-    """
+    """Return the value that a cell spells in JSON or in Python."""
     for read in (json.loads, _read_python):
         try:
             return read(cell)
@@ -91,14 +83,10 @@ def _read_literal(cell: str, where: str) -> Any:
 
 
 def _read_python(cell: str) -> Any:
-    """Return the value that a cell spells in Python.
-
-    Raises:
-        SyntaxError: two texts stand side by side, as numpy prints an array; Python would join them.
-    """
+    """Return the value that a cell spells in Python."""
     before = None
     for token in generate_tokens(StringIO(cell.replace("\n", " ")).readline):
-        if token.type == before == STRING:
+        if token.type == before == STRING:  # numpy prints an array without commas; Python joins such texts
             raise SyntaxError
         before = token.type
     return ast.literal_eval(cell)

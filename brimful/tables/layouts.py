@@ -140,11 +140,7 @@ def _clue(name: str, labels: tuple[str, ...], columns: Columns = OWN, **more: An
 
 
 def _mark_names(row: dict[str, Any]) -> dict[str, Any]:
-    """Rewrite a row of CLUE's WSC: underscores around the name, brackets around the pronoun.
-
-    Raises:
-        KeyError, TypeError: the row has no target.
-    """
+    """Rewrite a row of CLUE's WSC: underscores around the name, brackets around the pronoun."""
     text, target = row["text"], row["target"]
     marks = []
     for number, signs in ((1, "__"), (2, "[]")):
@@ -161,11 +157,7 @@ def _join_keywords(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _list_spans(row: dict[str, Any]) -> dict[str, Any]:
-    """Rewrite a row of CLUENER, which has its spans by label and text, with their last characters included.
-
-    Raises:
-        KeyError, TypeError, ValueError: a label has no places.
-    """
+    """Rewrite a row of CLUENER, which has spans by label and text, with their last characters included."""
     spans = []
     for label, entities in row.get("label", {}).items():
         for text, places in entities.items():

@@ -67,11 +67,7 @@ def read_file(
 
 
 def _join_tables(tables: Sequence[Table], path: Path) -> Table:
-    """Return one table of the rows of several files, which a pattern or a folder names.
-
-    Raises:
-        BrimfulError: not all have the same columns, or they are of different formats.
-    """
+    """Return one table of the rows of several files, which a pattern or a folder names."""
     files, rows = [], 0
     for table in tables:
         files.append((rows, str(table.path)))
@@ -148,11 +144,7 @@ def _check_rows(
     rows: NumberedRows, path: Path, place: str, layout: FileLayout, *, labelled: bool, lists: bool
 ) -> Iterator[tuple[int, str, str | None, Any]]:
     """Yield the number, text, second text and label of each row. After the last of them, even where a file is
-    read in slices, warnings count the empty texts and the rows that are left out.
-
-    Raises:
-        BrimfulError: as `read_table`.
-    """
+    read in slices, warnings count the empty texts and the rows that are left out."""
     columns = layout.columns
     needed = [columns.text]
     if layout.pairs:
@@ -205,11 +197,7 @@ def _check_rows(
 
 
 def _unwrap_label(row: dict[str, Any], column: str, where: str) -> None:
-    """Make a label of a list of one, as doccano writes a class, and refuse other lists.
-
-    Raises:
-        BrimfulError: there are several labels, or a cell spells a list.
-    """
+    """Make a label of a list of one, as doccano writes a class, and refuse other lists."""
     label = row.get(column)
     if isinstance(label, list) and len(label) < 2:
         row[column] = label[0] if label else None
@@ -249,11 +237,7 @@ def _count_lines(path: Path, lines: list[int], place: str) -> str:
 
 
 def _read_cell(value: Any, name: str, where: str, *, keeps_lists: bool) -> Any:
-    """Return a value as text, or None if it is missing; a list or an object stays what it is if it may.
-
-    Raises:
-        BrimfulError: it is a list, an object or bytes.
-    """
+    """Return a value as text, or None if it is missing; a list or an object stays what it is if it may."""
     if value is None or value != value:  # pandas writes NaN for a missing value
         return "null" if keeps_lists else None
     if keeps_lists and isinstance(value, list | dict):
@@ -281,11 +265,7 @@ def read_texts(path: Path | str, layout: FileLayout = OWN_LAYOUT, take: Take = t
 
 
 def _read_lines(path: Path) -> Iterator[str]:
-    """Yield the texts of a .txt file.
-
-    Raises:
-        BrimfulError: it holds no text, or a table between tabs.
-    """
+    """Yield the texts of a .txt file."""
     number, with_tabs, empty = 0, 0, list[int]()
     for number, line in enumerate(text_lines(path, newline="\n"), 1):
         text = line.strip()

@@ -136,11 +136,7 @@ def read_tagged(
 def _read_rows(
     path: Path, rows: NumberedRows, place: str, labelled: bool, layout: FileLayout
 ) -> Iterator[TextRecord]:
-    """Yield the texts of a table or of JSON.
-
-    Raises:
-        BrimfulError: a record is in no form that is documented, or all have their spans under another key.
-    """
+    """Yield the texts of a table or of JSON."""
     has_spans, other_key = False, ""
     for number, row in plain_rows(rows, path, place, layout, labelled=labelled, spans=True):
         record = _read_record(number, row, f"{path}, {place} {number}", layout, labelled)
@@ -233,11 +229,7 @@ def _spans_of_row(row: Mapping[str, Any], label: str, where: str) -> list[FileSp
 
 
 def _read_span(value: Any, where: str) -> list[FileSpan]:
-    """Return a span; several if it has several labels.
-
-    Raises:
-        BrimfulError: it has another form, or an empty label.
-    """
+    """Return a span; several if it has several labels."""
     start: Any = None
     end: Any = None
     labels: Any = None
@@ -262,11 +254,7 @@ def _read_span(value: Any, where: str) -> list[FileSpan]:
 
 
 def _read_spans(path: Path, place: str, records: Sequence[TextRecord], unit: str) -> list[list[LabelledSpan]]:
-    """Return the spans of each text.
-
-    Raises:
-        BrimfulError: a span is outside its text, or has another text at its offsets than its own.
-    """
+    """Return the spans of each text."""
     meanings = _read_tag_set(path, place, records)
     # All at once: a refusal says in which unit the offsets of the whole file would fit.
     places: list[Place] = []
@@ -323,11 +311,7 @@ def _drop_overlaps(
 
 
 def _read_tag_set(path: Path, place: str, records: Sequence[TextRecord]) -> dict[str, Tag]:
-    """Return the meaning of each tag of a file.
-
-    Raises:
-        BrimfulError: names are not tags, or the tags describe no spans.
-    """
+    """Return the meaning of each tag of a file."""
     names = {tag for record in records for tag in record.tags or ()}
     if names <= {OUTSIDE, OUTSIDE.lower()}:
         return dict.fromkeys(names, Tag(OUTSIDE, ""))
