@@ -306,9 +306,9 @@ def compare(task_model: TaskModel | None, texts: RealTexts, before: Outputs, aft
     Raises:
         BrimfulError: an output is NaN or infinite.
     """
-    numbers = [each.values if isinstance(each, Ragged) else each for each in (before, after)]
-    if not all(np.isfinite(each).all() for each in numbers):
-        raise BrimfulError("outputs on real texts are NaN or infinite; nothing was written")
+    for outputs in (before, after):
+        if not np.isfinite(_flatten(outputs)).all():
+            raise BrimfulError("outputs on real texts are NaN or infinite; nothing was written")
     facts: Facts = {
         "file": texts.file.name,
         "part": texts.part,
@@ -317,35 +317,52 @@ def compare(task_model: TaskModel | None, texts: RealTexts, before: Outputs, aft
         "precision": REFERENCE_PRECISION,
     }
     if task_model is None:
-        # (n, hidden) each -> (n,)
-        cosines = (numbers[0] * numbers[1]).sum(1) / np.prod(np.linalg.norm(numbers, axis=2), axis=0)
-        mean, least = float(cosines.mean()), float(cosines.min())
-        loss = {"loss": 1 - mean, "loss_of": "the mean cosine"}
-        return facts | {"mean_cosine": mean, "least_cosine": least, **loss}
+        return facts | _compare_vectors(_flatten(before), _flatten(after))
     task, data = task_model.task, texts.data
-    answers = [task_model.calibrate(task.answers(outputs, data)) for outputs in (before, after)]
-    scores = numbers
-    if task.name == "token-classification":
-        scores = [softmax(each, axis=-1) for each in numbers]
-    elif not isinstance(before, Ragged):
-        scores = [task.scores(each) for each in answers]
-    facts |= {"task": task.name, "max_score_difference": float(np.abs(scores[0] - scores[1]).max())}
+    old = task_model.calibrate(task.answers(before, data))
+    new = task_model.calibrate(task.answers(after, data))
+    differences = _scores(task, before, old) - _scores(task, after, new)
+    facts |= {"task": task.name, "max_score_difference": float(np.abs(differences).max())}
     if task.name == "regression":
-        values = np.stack([np.asarray(each)[:, 0] for each in answers])
-        # There is no correlation where one side is constant.
-        correlation = float(np.corrcoef(values)[0, 1]) if np.ptp(values, axis=1).all() else 0.0
-        facts |= {"correlation": correlation, "loss": 1 - correlation, "loss_of": "the correlation of values"}
+        facts |= _compare_values(np.asarray(old)[:, 0], np.asarray(new)[:, 0])
     else:
-        rows = [[_drop_numbers(row) for row in task.rows(each, data)] for each in answers]
-        equal = float(np.mean([one == other for one, other in zip(*rows, strict=True)]))
+        rows = zip(_drop_numbers(task.rows(old, data)), _drop_numbers(task.rows(new, data)), strict=True)
+        equal = float(np.mean([one == other for one, other in rows]))
         facts |= {"equal_predictions": equal, "loss": 1 - equal, "loss_of": "the share of equal predictions"}
-    if not texts.labelled:
-        return facts
-    methods = {name: [Judged(task, each)] for name, each in zip(("before", "after"), answers, strict=True)}
-    comparison, metric = MethodComparison(methods, data), task.metrics[0]
-    measured = comparison.difference("after", "before")
+    return facts | _compare_metric(task, data, old, new) if texts.labelled else facts
+
+
+def _flatten(outputs: Outputs) -> np.ndarray:
+    return outputs.values if isinstance(outputs, Ragged) else outputs
+
+
+def _compare_vectors(before: np.ndarray, after: np.ndarray) -> Facts:
+    """Compare vectors, (n, hidden) each."""
+    cosines = (before * after).sum(1) / (np.linalg.norm(before, axis=1) * np.linalg.norm(after, axis=1))
+    mean, least = float(cosines.mean()), float(cosines.min())
+    return {"mean_cosine": mean, "least_cosine": least, "loss": 1 - mean, "loss_of": "the mean cosine"}
+
+
+def _compare_values(before: np.ndarray, after: np.ndarray) -> Facts:
+    correlation = 0.0
+    if np.ptp(before) and np.ptp(after):  # constant values have no correlation
+        correlation = float(np.corrcoef(before, after)[0, 1])
+    return {"correlation": correlation, "loss": 1 - correlation, "loss_of": "the correlation of values"}
+
+
+def _scores(task: Any, outputs: Outputs, answers: Any) -> np.ndarray:
+    """Return probabilities for tags and labels; the outputs themselves for answers in a text."""
+    if task.name == "token-classification":
+        return softmax(_flatten(outputs), axis=-1)
+    return outputs.values if isinstance(outputs, Ragged) else task.scores(answers)
+
+
+def _compare_metric(task: Any, data: Any, old: Any, new: Any) -> Facts:
+    """Compare answers with labels, by the primary metric."""
+    comparison = MethodComparison({"before": [Judged(task, old)], "after": [Judged(task, new)]}, data)
+    metric, measured = task.metrics[0], comparison.difference("after", "before")
     difference = measured["difference"]
-    return facts | {
+    return {
         "fingerprint": fingerprint_rows(data.table),
         "metric": metric.name,
         **comparison.values,
@@ -356,7 +373,7 @@ def compare(task_model: TaskModel | None, texts: RealTexts, before: Outputs, aft
 
 
 def _drop_numbers(value: Any) -> Any:
-    """Return a row of predictions without its numbers."""
+    """Return rows of predictions without their numbers."""
     if isinstance(value, list):
         return [_drop_numbers(each) for each in value]
     if isinstance(value, dict):

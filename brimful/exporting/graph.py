@@ -216,7 +216,9 @@ def transformers_run(
 
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
-    suffix = "" if head is None else HEADS[MaskedLMHead if isinstance(head, MaskedLMHead) else type(head)]
+    suffix = ""
+    if head is not None:  # of a PretrainingHead, only its masked-LM head is compared
+        suffix = HEADS[MaskedLMHead if isinstance(head, MaskedLMHead) else type(head)]
     kind = getattr(transformers, f"AutoModel{suffix}")
     with _refuse_errors(named):
         model = kind.from_pretrained(folder, attn_implementation="eager", dtype=torch.float32).eval()

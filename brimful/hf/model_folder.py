@@ -107,13 +107,18 @@ class ModelFolder:
         """Where the encoder's files are: the folder, or in old ones the subfolder of the Transformer."""
         if (self.path / _CONFIGS[0]).is_file():
             return self.path
-        return self.path / next((path for kind, path in self.modules if kind == "Transformer"), "")
+        for kind, path in self.modules:
+            if kind == "Transformer":
+                return self.path / path
+        return self.path
 
     @cached_property
     def config_file(self) -> Path:
         """The file that describes the model, beside the encoder; `config.json` if it is missing."""
-        files = [self.encoder_path / name for name in _CONFIGS]
-        return next((file for file in files if file.is_file()), files[0])
+        for name in _CONFIGS:
+            if (self.encoder_path / name).is_file():
+                return self.encoder_path / name
+        return self.encoder_path / _CONFIGS[0]
 
     @cached_property
     def values(self) -> dict[str, Any]:

@@ -163,8 +163,9 @@ def _name_parameters(
                 names = tuple(f"{_LAYERS[config.architecture]}.{index}.{name}" for name in theirs)
                 rules[f"layers.{index}.{ours}"] = names
     else:
-        linear = isinstance(module, SequenceHead) and module.linear
-        modules = _LINEAR if linear else _module_names(type(module), config)
+        modules = _module_names(type(module), config)
+        if isinstance(module, SequenceHead) and module.linear:
+            modules = _LINEAR
         rules = {ours: (name,) for ours, name in modules.items()}
     for name, parameter in module.named_parameters():
         owner, _, kind = name.rpartition(".")

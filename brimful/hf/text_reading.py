@@ -98,13 +98,13 @@ def reading_of(folder: ModelFolder, config: EncoderConfig) -> TextReading:
     length = folder.text_length(config)
     if not folder.modules:
         # transformers writes this key into every ModernBERT, where it says nothing about vectors.
-        is_first = folder.values.get("classifier_pooling") == "cls" and not config.modern
-        return TextReading(length, pooling="first" if is_first else "mean")
+        if folder.values.get("classifier_pooling") == "cls" and not config.modern:
+            return TextReading(length, pooling="first")
+        return TextReading(length)
     values = read_values(folder.path, PROMPTS)
     name, prompts = values.get("default_prompt_name"), {"query": "", "document": ""}
     prompts |= values.get("prompts") or {}
-    prompt = "" if name is None else prompts.get(name) or ""
-    problem = ""
+    prompt, problem = prompts.get(name) or "", ""
     if name is not None and name not in prompts:
         problem = f"default_prompt_name of {PROMPTS} is {name!r}, which is none of its prompts"
     elif values.get("truncate_dim") is not None:

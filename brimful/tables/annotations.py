@@ -84,8 +84,11 @@ def _read_tasks(
 
 
 def _list_spans(results: Iterable[Mapping[str, Any]]) -> list[Any]:
-    values = [result.get("value", {}) for result in results]
-    return [value for value in values if "start" in value]
+    spans = []
+    for result in results:
+        if "start" in result.get("value", {}):
+            spans.append(result["value"])
+    return spans
 
 
 def _list_choices(results: Iterable[Mapping[str, Any]], label: str, where: str) -> list[str]:
@@ -128,11 +131,12 @@ def layout_of_files(files: Sequence[Path], layout: FileLayout) -> FileLayout:
 
 def _are_classes(rows: Sequence[Mapping[str, Any]], label: str) -> bool:
     """Whether answers are the classes: all texts have one label, which some accept and some reject."""
-    labels = [row.get(label) for row in rows]
-    answers = [row.get("answer") for row in rows]
-    if "accept" not in answers or "reject" not in answers or not isinstance(labels[0], str):
-        return False
-    return labels.count(labels[0]) == len(labels)
+    answers = set()
+    for row in rows:
+        answers.add(row.get("answer"))
+        if not isinstance(row.get(label), str) or row[label] != rows[0][label]:
+            return False
+    return {"accept", "reject"} <= answers
 
 
 def _read_answers(

@@ -101,8 +101,11 @@ def _read_names(value: Any, where: str) -> list[str]:
     if not isinstance(value, list | tuple) or any(isinstance(each, list | dict) for each in value):
         raise BrimfulError(f"{where}: the label {value!r:.60} is not a list of names")
     # pandas writes NaN for a missing value, which is not equal to itself.
-    names = [str(name).strip() for name in value if name is not None and name == name]
-    return [name for name in names if name]
+    names = []
+    for name in value:
+        if name is not None and name == name and str(name).strip():
+            names.append(str(name).strip())
+    return names
 
 
 def read_one_hot(path: Path, layout: FileLayout) -> list[list[str]] | None:

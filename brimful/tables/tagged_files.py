@@ -119,18 +119,14 @@ def read_tagged(
         records = list(take(texts))
     if not records:
         raise BrimfulError(f"{path} has no texts")
-    numbers, words = [], []
+    numbers, contents, words = list[int](), list[str](), list[list[tuple[int, int]]]()
     for record in records:
         numbers.append(record.number)
+        contents.append(record.text)
         words.append([word for word in record.words if word[0] < word[1]])
-    return TaggedTable(
-        path,
-        [record.text for record in records],
-        None,
-        _read_spans(path, place, records, layout.offsets) if labelled else None,
-        words,
-        lines=np.array(numbers, dtype=np.int64) if place == "line" else None,
-    )
+    spans = _read_spans(path, place, records, layout.offsets) if labelled else None
+    lines = np.array(numbers, dtype=np.int64) if place == "line" else None
+    return TaggedTable(path, contents, None, spans, words, lines=lines)
 
 
 def _read_rows(
@@ -176,11 +172,15 @@ def _read_record(
         text_key = "tokens"
     text: Any = row.get(text_key)
     if _are_texts(text):
-        tags = _tags_of_row(row, len(text), columns.label, where) if labelled else None
-        return TextRecord(number, *join_words(text), tags=tags)
+        words, places = join_words(text)
+        if not labelled:
+            return TextRecord(number, words, places)
+        return TextRecord(number, words, places, tags=_tags_of_row(row, len(text), columns.label, where))
     if not isinstance(text, str):
         raise BrimfulError(f"{where} has no text: {_remedy(row)}")
-    return TextRecord(number, text, spans=_spans_of_row(row, columns.label, where) if labelled else [])
+    if not labelled:
+        return TextRecord(number, text)
+    return TextRecord(number, text, spans=_spans_of_row(row, columns.label, where))
 
 
 def _remedy(row: Mapping[str, Any]) -> str:
@@ -312,7 +312,7 @@ def _drop_overlaps(
 
 def _read_tag_set(path: Path, place: str, records: Sequence[TextRecord]) -> dict[str, Tag]:
     """Return the meaning of each tag of a file."""
-    names = {tag for record in records for tag in record.tags or ()}
+    names = set[str]().union(*(record.tags or () for record in records))
     if names <= {OUTSIDE, OUTSIDE.lower()}:
         return dict.fromkeys(names, Tag(OUTSIDE, ""))
     unknown = [name for name in names if not is_tag(name)]
