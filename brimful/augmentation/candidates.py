@@ -28,8 +28,8 @@ from brimful.data.example_batches import TOKEN_GRAIN
 from brimful.data.examples import AT_ONCE
 from brimful.hf.folders import load_pretrained
 from brimful.hf.model_folder import ModelFolder
-from brimful.model.door import within
 from brimful.model.encoder import Encoder
+from brimful.model.fast_forms import open_fast_context
 from brimful.model.heads import MaskedLMHead
 
 NO_CANDIDATE = -1
@@ -217,12 +217,12 @@ class CandidateModel:
         """
         found = np.full((sum(map(len, places)), choices), -1, dtype=np.int32)
         total = sum(len(text) * len(its) for text, its in zip(texts, places, strict=True))
-        products, done = within("products", self.device, total, "fp32"), 0
+        products, done = open_fast_context("products", self.device, total, "fp32"), 0
         with torch.inference_mode():
             for batch, kinds in self._batches(texts, places):
                 with products:
                     on_device = batch.to(self.device)
-                    logits = self.head(self.encoder(on_device, kept=on_device.mlm_positions))
+                    logits = self.head(self.encoder(on_device, output_slots=on_device.mlm_positions))
                 barred = self._barred[torch.from_numpy(kinds).to(self.device)]
                 best = (logits + barred).topk(min(choices, logits.shape[1]), dim=1)
                 ids = torch.where(best.values > -torch.inf, best.indices, -1).int().cpu().numpy()

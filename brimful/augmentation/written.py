@@ -11,7 +11,7 @@ from brimful.base.errors import BrimfulError, nearest
 from brimful.tables.file_rows import FORMATS, class_names, open_rows
 from brimful.tables.layouts import FileLayout
 from brimful.tables.text_files import readable
-from brimful.tasks.output import output_file
+from brimful.tasks.prediction_files import output_file
 
 _AT_ONCE = 1 << 14
 

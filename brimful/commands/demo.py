@@ -25,7 +25,7 @@ from brimful.base.seals import EXPORT
 from brimful.base.storage import require_folder_place
 from brimful.commands.demo_reviews import find_reviews, load_reviews, write_reviews
 from brimful.commands.report import report
-from brimful.reports.load import CONFIG, SUMMARY
+from brimful.reports.run_records import CONFIG, SUMMARY
 from brimful.runs.signals import StoppedError, StopRequest, stop_request
 
 SETTINGS = "demo.yaml"

@@ -12,15 +12,15 @@ from brimful.base.config import verb
 from brimful.base.console import counted, progress, recorded_warnings, visible
 from brimful.base.errors import BrimfulError
 from brimful.serving.config import PredictConfig
-from brimful.serving.served_model import ServedTask, abstain
 from brimful.serving.open_model import open_served
+from brimful.serving.served_model import ServedTask, abstain
 from brimful.tables.layouts import FileLayout, find_layout, require_task
 from brimful.tables.slices import read_files
 from brimful.tables.table import Table, Take
 from brimful.tables.text_files import files_of_table
-from brimful.tasks.encoded import Encoded, warn_of_lost_ends
-from brimful.tasks.form import PredictionForm, Row, predicted_rows
-from brimful.tasks.output import ARRAYS, FORMATS, output_file
+from brimful.tasks.encoded_tables import Encoded, warn_of_lost_ends
+from brimful.tasks.prediction_files import ARRAYS, FORMATS, output_file
+from brimful.tasks.prediction_form import PredictionForm, Row, predict_rows
 
 SHOWN_COLUMNS = 12
 """Columns that the last line names."""
@@ -141,7 +141,7 @@ def _check_options(config: PredictConfig, task: PredictionForm | None, layout: F
 
 def _rows(config: PredictConfig, task: PredictionForm, answers: Any, data: Encoded) -> list[Row]:
     """The rows of a slice; with scores, they begin with their texts."""
-    rows, table = predicted_rows(task, answers, data, scores=config.scores), data.table
+    rows, table = predict_rows(task, answers, data, scores=config.scores), data.table
     if config.scores:
         texts = [{"text": text} for text in table.texts]
         if table.second is not None:

@@ -37,7 +37,7 @@ def report(config: ReportConfig) -> dict[str, Any]:
         BrimfulError: matplotlib is missing, not a run directory, damaged files in it, or an --out that
             cannot be written.
     """
-    from brimful.reports.load import load_runs
+    from brimful.reports.run_records import load_runs
 
     if not config.runs:
         raise UsageError("report needs at least one run directory: brimful report RUN... --out FILE.html")

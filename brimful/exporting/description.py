@@ -32,7 +32,7 @@ from brimful.exporting.gate import describe_loss
 from brimful.hf.model_folder import OVERLAP
 from brimful.runs.directory import SUMMARY
 from brimful.runs.places import CONFIG
-from brimful.tasks.judging.comparison import error_of
+from brimful.tasks.judging.comparison import find_error
 from brimful.tasks.registry import TASKS, find_task
 
 Facts = Mapping[str, Any]
@@ -140,7 +140,7 @@ def _compare_with_source(facts: Facts, gate: Facts) -> tuple[MeasuredOn | None, 
     n = gate["texts"]
     is_high = primary.best == "highest"
     test = MeasuredOn(primary.title, n, str(gate.get("fingerprint", "")), is_high, primary.percent)
-    errors = [error_of({primary.name: gate[key]}, primary, n) for key in ("before", "after")]
+    errors = [find_error({primary.name: gate[key]}, primary, n) for key in ("before", "after")]
     source = ModelResult(name="Its model", value=gate["before"], error=errors[0], folder=str(facts["source"]))
     own = ModelResult(
         name=f"Export, {facts['format']}",

@@ -20,7 +20,7 @@ from brimful.base.summary import (
     make_table,
 )
 from brimful.reports.charts import COLOURS, DRAW, to_svg
-from brimful.reports.load import Run, with_children
+from brimful.reports.run_records import Run, with_children
 from brimful.version import VERSION
 
 MIN_POINTS = 2

@@ -21,7 +21,7 @@ from brimful.serving.config import ModelOptions
 from brimful.serving.open_model import open_served
 from brimful.serving.queue import QueuedText, QueuedWindow
 from brimful.serving.served_model import ServedEncoder, ServedTask
-from brimful.tasks.encoded import Encoded
+from brimful.tasks.encoded_tables import Encoded
 
 BATCH_SECONDS = 0.02
 """Seconds that a batch may take."""

@@ -17,8 +17,8 @@ from brimful.hf.model_folder import PROBLEMS, ModelFolder
 from brimful.hf.text_reading import VECTORS, reading_of
 from brimful.serving.config import ModelOptions
 from brimful.serving.served_model import ServedEncoder, ServedTask, choose_max_length
-from brimful.tasks.form import Outputs
-from brimful.tasks.registry import from_folder, saved_form
+from brimful.tasks.prediction_form import Outputs
+from brimful.tasks.registry import find_saved_form, open_form
 
 GRAPH_FILES = ("onnx/model.onnx", "onnx/model_quantized.onnx")
 """Places of the graph in an export to ONNX."""
@@ -91,8 +91,8 @@ def open_graph(folder: ModelFolder, path: Path, options: ModelOptions) -> Served
     names = class_names(folder, graph.width, str(graph.path))
     if not names:
         names = [f"LABEL_{index}" for index in range(graph.width)]
-    form = saved_form(folder, problem_type, graph.width)
-    task, saved = from_folder(form, folder, names, of_texts=not graph.by_token)
+    form = find_saved_form(folder, problem_type, graph.width)
+    task, saved = open_form(form, folder, names, of_texts=not graph.by_token)
     if problem_type == "token_classification":
         # The task sorts tags its own way: output i is the graph's output order[i].
         graph.order = [names.index(label) for label in task.labels]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from brimful.base.cpu_steps import threads
+from brimful.base.cpu_threads import use_threads
 from brimful.base.device import default_device
 from brimful.base.errors import BrimfulError
 from brimful.data.examples import Examples
@@ -17,13 +17,13 @@ from brimful.hf.int8_steps import calibrated_precision
 from brimful.hf.model_folder import ModelFolder
 from brimful.hf.text_reading import reading_of
 from brimful.hf.weights import naming_weights
-from brimful.model.door import within
 from brimful.model.encoder import Encoder
-from brimful.model.inference import sharing, text_vectors
+from brimful.model.fast_forms import open_fast_context
+from brimful.model.inference import share_products, text_vectors
 from brimful.serving.config import Device, ModelOptions
 from brimful.serving.served_model import ServedEncoder, ServedTask, choose_max_length
-from brimful.tasks.form import Outputs
-from brimful.tasks.model import TaskModel, load_task_model
+from brimful.tasks.prediction_form import Outputs
+from brimful.tasks.task_model import TaskModel, load_task_model
 
 CPU_THREADS = torch.get_num_threads()
 """Threads of torch, read at the import: while a batch computes on few, other threads see that number."""
@@ -48,11 +48,11 @@ def open_with_torch(folder: ModelFolder, options: ModelOptions) -> ServedTask | 
     model = encoder if task_model is None else task_model
     precision = calibrated_precision(options.precision, encoder, device, folder)
     # Laid-out copies of the weights: a resident model keeps them from one call to the next.
-    copies = within("products", device, None, precision)
+    copies = open_fast_context("products", device, None, precision)
 
     def compute_on_device(compute: Callable[[Examples], Any]) -> Callable[[Examples], Any]:
         def outputs(examples: Examples) -> Any:
-            with naming_weights(folder), sharing(copies) if options.resident else nullcontext():
+            with naming_weights(folder), share_products(copies) if options.resident else nullcontext():
                 if encoder.device != device:
                     model.to(device)
                 return compute(examples)
@@ -61,7 +61,7 @@ def open_with_torch(folder: ModelFolder, options: ModelOptions) -> ServedTask | 
 
     common: dict[str, Any] = {"tokenizer": encoder.tokenizer, "precision": precision}
     if device.type == "cpu":  # a GPU has no threads to divide
-        common |= {"threads": CPU_THREADS, "on_threads": threads}
+        common |= {"threads": CPU_THREADS, "on_threads": use_threads}
     longest = encoder.config.max_length
     if task_model is not None:
         predictor = task_model

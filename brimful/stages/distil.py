@@ -24,21 +24,21 @@ from brimful.stages.students import CPU
 from brimful.stages.task_options import with_absolute_paths
 from brimful.stages.task_trainings import Stage, train_stage
 from brimful.stages.teaching_material import Material, read_material
-from brimful.tasks.data import evaluation
 from brimful.tasks.judging.comparison import (
     Answer,
     Judged,
     MethodComparison,
     Speed,
     describe_test,
-    error_of,
+    find_error,
     find_primary,
+    measure_speeds,
     read_costs,
-    speeds_of,
     write_predictions,
 )
-from brimful.tasks.model import TaskModel, fold
 from brimful.tasks.task import Metric
+from brimful.tasks.task_data import make_evaluation
+from brimful.tasks.task_model import TaskModel, fold
 from brimful.train.metrics import list_outcome
 from brimful.train.objective import Objective, Runtime
 
@@ -173,7 +173,7 @@ class Students:
             student.head,
             task.imitation(config.temperature),
             task.primary_metric,
-            evaluation(task, student.head, self.data.dev),
+            make_evaluation(task, student.head, self.data.dev),
         )
         self._train("logits", seed, config.logits, student, logits)
         return self._judged(student)
@@ -211,7 +211,7 @@ class Students:
         task, dev = student.task, dict[str, float]()
         if data.dev is not None:
             on_dev = student.judge(data.dev, runtime.precision)[0]
-            task = task.fitted(on_dev, data.dev)
+            task = task.fit_settings(on_dev, data.dev)
             dev = task.measure(on_dev, data.dev)
         elif task.calibrates:  # the best guess: it imitates the teacher
             task = task.with_settings(task.settings | self.material.teacher.model.task.settings)
@@ -240,7 +240,7 @@ def compared(plan: DistilPlan, trained: Sequence[Trained], student: TaskModel, t
     parameters = {name: model.parameters for name, model in models.items()}
     for name, count in parameters.items():
         measured[name]["parameters"] = count
-    speeds = speeds_of(timed, data.test.table)
+    speeds = measure_speeds(timed, data.test.table)
     return {
         "task": task.name,
         "primary_metric": task.metrics[0].name,
@@ -285,7 +285,7 @@ def summarise_distillation(facts: Mapping[str, Any], metrics: Sequence[Metric], 
             ModelResult(
                 name=name,
                 value=metric(measured, primary.name) or 0.0,
-                error=error_of(measured, primary, test.n),
+                error=find_error(measured, primary, test.n),
                 pairs={} if key == "teacher" or error is None else {"Teacher": error},
                 is_own=key == "student",
                 folder=folder if key == "teacher" else "",

@@ -37,18 +37,18 @@ from brimful.stages.run_tables import named_tables
 from brimful.stages.task_options import EvaluateConfig
 from brimful.stages.task_trainings import Finetuning, load_data, resolved
 from brimful.tables.layouts import find_layout
-from brimful.tasks.data import TaskData
 from brimful.tasks.judging import baselines
 from brimful.tasks.judging.comparison import (
     Judged,
     MethodComparison,
     describe_test,
-    error_of,
+    find_error,
     find_primary,
     read_costs,
 )
-from brimful.tasks.registry import task_of
+from brimful.tasks.registry import choose_task
 from brimful.tasks.task import Metric
+from brimful.tasks.task_data import TaskData
 from brimful.train.objective import Runtime
 
 CAPACITY = 1024
@@ -172,7 +172,7 @@ def _measure_rows(
         for batch in batches:
             batch = batch.to(runtime.device)
             with runtime.autocast():
-                hidden = encoder(batch, kept=objective.kept(batch))
+                hidden = encoder(batch, output_slots=objective.kept(batch))
                 measured = objective.measure(hidden, batch)
             rows.append([measured["loss"][0], measured["accuracy"][0], measured["loss"][1]])
     return np.array(rows)
@@ -242,7 +242,7 @@ class EvaluateJob(Job[EvaluateConfig, EvaluatePlan]):
         max_length = config.max_length
         if max_length is None:
             max_length = min(128, *(shape_of(each).max_length for each in folders.values()))
-        task = task_of(config.task, find_layout(config)).name
+        task = choose_task(config.task, find_layout(config)).name
         config = replace(config, task=task, max_length=max_length, precision=runtime.precision)
         corpora = open_held_out(config.text)
         return EvaluatePlan(config, folders, corpora, _measured(config, folders, corpora), runtime)
@@ -265,7 +265,7 @@ class EvaluateJob(Job[EvaluateConfig, EvaluatePlan]):
             facts |= evaluate_text(plan.folders, plan.corpora, plans, *lengths, runtime)
         if config.train is not None:
             facts |= _evaluate_task(plan, folder)
-        return with_overview(facts, summarise_evaluation(facts, task_of(config.task).metrics))
+        return with_overview(facts, summarise_evaluation(facts, choose_task(config.task).metrics))
 
 
 def _measured(
@@ -404,7 +404,7 @@ def summarise_evaluation(facts: Mapping[str, Any], metrics: Sequence[Metric]) ->
             ModelResult(
                 name=name,
                 value=metric(row, primary.name) or 0.0,
-                error=error_of(row, primary, test.n),
+                error=find_error(row, primary, test.n),
                 pairs=pairs.get(name, {}),
                 role="guess" if name == MAJORITY else role,
                 **read_costs(row),

@@ -22,8 +22,8 @@ from brimful.base.summary import (
 )
 from brimful.base.summary import Summary as Overview
 from brimful.hf.folders import load_pretrained
-from brimful.model.drawing import undrawn
 from brimful.model.heads import SequenceHead
+from brimful.model.initial_weights import skip_initial_weights
 from brimful.runs.directory import model_files
 from brimful.runs.folder import RunFolder
 from brimful.runs.job import Job, RunPlan, Summary
@@ -39,25 +39,25 @@ from brimful.stages.task_trainings import (
     resolved,
     starting_model,
 )
-from brimful.tasks.data import TaskData
-from brimful.tasks.encoded import Encoded
+from brimful.tasks.encoded_tables import Encoded
 from brimful.tasks.judging import baselines
-from brimful.tasks.judging.checks import Finding, check_before, described
+from brimful.tasks.judging.checks import Finding, check_before, describe_tokens
 from brimful.tasks.judging.comparison import (
     Judged,
     MethodComparison,
+    average_seeds,
     describe_test,
-    error_of,
+    find_error,
     find_primary,
-    fingerprint,
-    over_seeds,
+    fingerprint_rows,
+    measure_speeds,
     read_costs,
-    speeds_of,
     write_predictions,
 )
 from brimful.tasks.judging.review import review
-from brimful.tasks.model import TaskModel
 from brimful.tasks.task import Metric, TaskHead
+from brimful.tasks.task_data import TaskData
+from brimful.tasks.task_model import TaskModel
 from brimful.train.metrics import list_outcome, read_metrics, training_loss
 from brimful.train.objective import Runtime
 
@@ -126,7 +126,7 @@ class FinetuneJob(Job[FinetuneConfig, FinetunePlan]):
         encoder, options = start.encoder, config
         config = resolved(config, encoder, runtime.precision)
         data = load_data(config, encoder, ranks)
-        with undrawn():  # so that a wrong setting is refused now
+        with skip_initial_weights():  # so that a wrong setting is refused now
             _, head = starting_model(config, config.seed[0], data.task, start)
         if not folder.resuming:
             options.refuse_unread(pools=isinstance(head, SequenceHead))
@@ -141,7 +141,9 @@ class FinetuneJob(Job[FinetuneConfig, FinetunePlan]):
             if not folder.resuming:
                 _tell(findings, data)
                 limits = f"an example has at most {config.max_length:,}, the encoder takes"
-                say(f"{described(table_facts['train']['tokens'])}; {limits} {encoder.config.max_length:,}")
+                say(
+                    f"{describe_tokens(table_facts['train']['tokens'])}; {limits} {encoder.config.max_length:,}"
+                )
             if held_out:
                 table_facts["held_out"] = held_out.counts
         return FinetunePlan(with_absolute_paths(config), data, runtime, table_facts, held_out)
@@ -168,8 +170,8 @@ class FinetuneJob(Job[FinetuneConfig, FinetunePlan]):
         models = [run.seed_model(seed, tables) for seed in config.seed]
         best = max(models, key=lambda model: run.primary.score(model.trial.dev))
         measured = {
-            name: over_seeds([model.metrics[name] for model in models])
-            | {"fingerprint": fingerprint(table.table)}
+            name: average_seeds([model.metrics[name] for model in models])
+            | {"fingerprint": fingerprint_rows(table.table)}
             for name, table in tables.items()
         }
         model = replace(run.model(best.trial), task=best.task)
@@ -202,7 +204,7 @@ class FinetuneJob(Job[FinetuneConfig, FinetunePlan]):
             model.save(folder.path / "model", token_types=data.train.examples.typed)
             for name, table in tables.items():
                 path = folder.path / f"predictions{name and f'-{name}'}.jsonl"
-                write_predictions(path, best.task, model.calibrated(best.answers[name]), table)
+                write_predictions(path, best.task, model.calibrate(best.answers[name]), table)
             metrics = folder.path / "metrics.jsonl"
             shutil.copyfile(best.trial.result.directory / "metrics.jsonl", metrics)
             summary |= training_loss(read_metrics(metrics))
@@ -254,7 +256,7 @@ def _ladder(run: Finetuning, judged: Sequence[Judged], model: TaskModel) -> dict
     say("ladder: the time of one text")
     timed = {name: rung.answer for name, rung in rungs.items() if rung.answer}
     timed[""] = lambda table: model.answers(model.encode(table), runtime.precision)
-    speeds = speeds_of(timed, data.test.table)
+    speeds = measure_speeds(timed, data.test.table)
     rung_facts = {}
     for name, rung in rungs.items():
         rung_facts[name] = {
@@ -360,7 +362,7 @@ def _list_models(facts: Facts, primary: Metric) -> list[ModelResult]:
     own = ModelResult(
         name=OWN,
         value=metric(test, primary.name) or 0.0,
-        error=error_of(test, primary, n),
+        error=find_error(test, primary, n),
         pairs={name: error for name, error in pairs.items() if error is not None},
         is_own=True,
         **read_costs(facts),
@@ -370,7 +372,7 @@ def _list_models(facts: Facts, primary: Metric) -> list[ModelResult]:
         value = metric(rung, primary.name)
         if value is not None:
             role: Any = "guess" if key == "majority" else "baseline"
-            error, costs = error_of(rung, primary, n), read_costs(rung)
+            error, costs = find_error(rung, primary, n), read_costs(rung)
             models.append(ModelResult(name=names[key], value=value, error=error, role=role, **costs))
     return models
 

@@ -20,8 +20,8 @@ from brimful.stages.distil_options import DistilConfig
 from brimful.stages.task_options import FinetuneConfig, finetuning_of
 from brimful.tables.layouts import FileLayout, LabelOptions, TableOptions, find_layout
 from brimful.tables.text_files import files_of_table
-from brimful.tasks.data import TaskData
-from brimful.tasks.task_files import RunTables
+from brimful.tasks.cached_tables import RunTables
+from brimful.tasks.task_data import TaskData
 
 FILE = "held_out_rows.json"
 Tables = tuple[str, str | None, str | None]

@@ -20,12 +20,12 @@ from brimful.stages.students import ModelTeacher, StudentStart, load_teacher
 from brimful.stages.task_options import finetuning_of
 from brimful.tables.layouts import find_layout
 from brimful.tables.table import require_pairs
-from brimful.tasks.alike import held_out_copies
-from brimful.tasks.data import TaskData, load_task_data
-from brimful.tasks.encoded import Encoded, warn_of_lost_ends
-from brimful.tasks.form import Outputs
-from brimful.tasks.model import TaskModel
-from brimful.tasks.task_files import TaskFiles
+from brimful.tasks.cached_tables import TaskFiles
+from brimful.tasks.encoded_tables import Encoded, warn_of_lost_ends
+from brimful.tasks.prediction_form import Outputs
+from brimful.tasks.row_groups import find_held_out_copies
+from brimful.tasks.task_data import TaskData, load_task_data
+from brimful.tasks.task_model import TaskModel
 from brimful.train.objective import Runtime
 
 
@@ -120,8 +120,8 @@ def read_material(config: DistilConfig, ranks: World) -> tuple[Material, TaskMod
     )
     teacher = replace(teacher, order=teacher.order_of(data.task.labels))
     files = TaskFiles(kind, find_layout(replace(options, layout=None)), ranks, labelled=False)
-    parts = [data.train.with_text()]
-    parts += [_unlabelled(path, files, data, start).with_text() for path in config.unlabelled]
+    parts = [data.train.drop_empty()]
+    parts += [_unlabelled(path, files, data, start).drop_empty() for path in config.unlabelled]
     student = start.student(data, config.seeds[0])
     reads_alike = all(teacher.reads_as(student, part) for part in parts)
     has_teachers_windows = (student.max_length, student.overlap) == (
@@ -147,7 +147,7 @@ def _unlabelled(path: str, files: TaskFiles, data: TaskData, start: StudentStart
         warn_of_lost_ends(more.examples.cut, len(more), path, start.max_length)
     # Test and dev, where they were cut from the file of train.
     cut = [p.table for p in (data.test, data.dev) if p is not None and p.table.rows is not None]
-    if cut and (copies := held_out_copies(more.table, cut, train)).any():
+    if cut and (copies := find_held_out_copies(more.table, cut, train)).any():
         if is_main:
             rows = "test or dev" if len(cut) > 1 else "held-out"
             number = counted(int(copies.sum()), "text")

@@ -18,8 +18,8 @@ from brimful.data.ragged import Ragged
 from brimful.tables.layouts import OWN_LAYOUT, FileLayout
 from brimful.tables.question_files import QuestionTable, read_questions
 from brimful.tables.table import Table, Take, everything
-from brimful.tasks.encoded import Encoded, without_spaces
-from brimful.tasks.form import Outputs, PredictionForm, Row
+from brimful.tasks.encoded_tables import Encoded, trim_spaces
+from brimful.tasks.prediction_form import Outputs, PredictionForm, Row
 
 LONGEST_ANSWER = 30
 """In tokens, as in BERT's own program for SQuAD; a training table with longer ones raises it."""
@@ -124,7 +124,7 @@ class Answers(PredictionForm):
         for example, row in enumerate(examples.text_of_example.tolist()):
             scores = outputs[example].astype(np.float64)
             nothing[row] = min(nothing[row], scores[0].sum())
-            places = without_spaces(examples.characters[example], data.table.second[row])
+            places = trim_spaces(examples.characters[example], data.table.second[row])
             for span, score in _best_spans(scores, places, self.max_answer_length):
                 spans_of_row[row][span] = max(score, spans_of_row[row].get(span, -np.inf))
         return [

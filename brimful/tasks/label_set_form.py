@@ -10,8 +10,8 @@ from brimful.tables.layouts import OWN_LAYOUT, FileLayout
 from brimful.tables.table import Table, Take, everything
 from brimful.tables.table_files import read_table, read_texts
 from brimful.tables.text_files import readable
-from brimful.tasks.encoded import Encoded
-from brimful.tasks.form import NamedLabels, Row
+from brimful.tasks.encoded_tables import Encoded
+from brimful.tasks.prediction_form import NamedLabels, Row
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ def needed(batch: "PackedBatch", model: "EncoderConfig") -> Shape:
     if batch.mlm_positions is not None:
         kept = batch.predictions + (batch.real_sequences if "pair" in batch.targets else 0)
     lengths = batch.lengths[: batch.real_sequences]
-    return Shape(lengths, batch.predictions, kept=kept)
+    return Shape(lengths, batch.predictions, output_tokens=kept)
 
 
 @dataclass(frozen=True)

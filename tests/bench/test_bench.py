@@ -315,7 +315,13 @@ def test_bench_loader_runs(tmp_path):
 
 def test_benches_measure_fast_forms() -> None:
     """A bench that makes a model itself registers them, as Brimful does where it opens or trains one."""
-    registering = ("kernels.training_forms", "hf.folders", "hf.text_encoder", "train.trainer", "tasks.model")
+    registering = (
+        "kernels.training_forms",
+        "hf.folders",
+        "hf.text_encoder",
+        "train.trainer",
+        "tasks.task_model",
+    )
     for path in (ROOT / "bench").rglob("*.py"):
         text = path.read_text(encoding="utf-8")
         makes_model = "brimful.model.encoder import" in text or "model.cross_entropy import" in text

@@ -17,8 +17,8 @@ from brimful.base.storage import read_json
 from brimful.base.summary import ModelResult, error_of_gap
 from brimful.commands.demo import REPORTED, SETTINGS, DemoConfig, demo, require_place, run_line
 from brimful.commands.demo_reviews import load_reviews, same_text, write_reviews
-from brimful.reports.load import load_runs
 from brimful.reports.page import group_models
+from brimful.reports.run_records import load_runs
 from brimful.runs.signals import StopRequest
 
 LONG = "这家酒店的房间很干净服务员态度也非常好早餐种类丰富而且价格合理下次来还会住这里"

@@ -23,9 +23,9 @@ from brimful.hf.text_reading import TextReading
 from brimful.model.heads import SequenceHead, TokenHead
 from brimful.tables.layouts import Columns, FileLayout
 from brimful.tables.table_files import read_file
+from brimful.tasks.cached_tables import RunTables
 from brimful.tasks.classification import Classification
-from brimful.tasks.model import load_task_model
-from brimful.tasks.task_files import RunTables
+from brimful.tasks.task_model import load_task_model
 from brimful.tasks.token_classification import TokenClassification
 from builders.encoders import small, word_tokenizer
 

@@ -30,7 +30,7 @@ from brimful.model.heads import (
     SpanHead,
     TokenHead,
 )
-from brimful.tasks.model import load_task_model
+from brimful.tasks.task_model import load_task_model
 from builders.encoders import MODELS, random_row, run_peer, small, word_tokenizer
 
 ROBERTAS = ["roberta", "xlm-roberta", "camembert"]

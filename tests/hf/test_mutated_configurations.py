@@ -17,7 +17,7 @@ from brimful.base.console import recorded_warnings
 from brimful.base.errors import BrimfulError
 from brimful.hf.folders import load_model, save_model
 from brimful.model.heads import SequenceHead, TokenHead
-from brimful.tasks.model import load_task_model
+from brimful.tasks.task_model import load_task_model
 from builders.encoders import MODELS, small, word_tokenizer
 
 # fmt: off

@@ -15,13 +15,13 @@ from brimful.commands.export import export
 from brimful.commands.finetune import finetune
 from brimful.hf.folders import load_pretrained, save_model
 from brimful.hf.model_folder import ModelFolder
-from brimful.reports.load import load_runs
+from brimful.reports.run_records import load_runs
 from brimful.stages.run_tables import FILE, named_tables, read_held_out, tables_of_run
 from brimful.stages.task_options import FinetuneConfig
 from brimful.stages.task_trainings import load_data
 from brimful.tables.table_files import read_file
-from brimful.tasks.alike import alike_rows
 from brimful.tasks.classification import Classification
+from brimful.tasks.row_groups import group_alike_rows
 from builders.thin_encoders import thin_encoder
 from builders.verbs import labelled_rows, run, write_table
 
@@ -72,7 +72,7 @@ def test_alike_texts_and_labels_are_divided_well(one, inputs):
     config = build(FinetuneConfig, read_yaml(one / "config.yaml"))
     data = load_data(config, load_pretrained(config.encoder_folder)[0])
     parts = [data.train.table, data.dev.table, data.test.table]
-    groups = alike_rows(read_file(Classification, inputs["train"], labelled=True))
+    groups = group_alike_rows(read_file(Classification, inputs["train"], labelled=True))
     sides = [set(groups[part.rows].tolist()) for part in parts]
     assert len(set.union(*sides)) == sum(map(len, sides))
     shares = [list(part.labels).count("low") / len(part) for part in parts]

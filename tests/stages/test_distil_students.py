@@ -243,15 +243,15 @@ from pathlib import Path
 from brimful.stages import distil as comparison
 from brimful.commands.distil import distil
 from brimful.base.distributed import world
-from brimful.tasks.judging.comparison import speeds_of
+from brimful.tasks.judging.comparison import measure_speeds
 
 folder, rank = Path(sys.argv[1]), os.environ["RANK"]
 os.environ["BRIMFUL_CACHE"] = str(folder / "cache")
 def counted(*arguments):
     with open(folder / f"timed-{rank}", "a") as file:
         file.write("once\\n")
-    return speeds_of(*arguments)
-comparison.speeds_of = counted
+    return measure_speeds(*arguments)
+comparison.measure_speeds = counted
 stage = {"epochs": 1.0, "learning_rate": 1e-3}
 shape = {"layers": stage, "logits": stage}
 with world():

@@ -18,8 +18,8 @@ from brimful.hf.model_folder import ModelFolder
 from brimful.stages.distil_options import DistilConfig
 from brimful.stages.run_tables import tables_of_run
 from brimful.tables.layouts import Columns, FileLayout
-from brimful.tasks.model import load_task_model
-from brimful.tasks.task_files import RunTables
+from brimful.tasks.cached_tables import RunTables
+from brimful.tasks.task_model import load_task_model
 from builders.distillation import CALM, EPOCH, assert_same
 
 

@@ -16,9 +16,9 @@ from brimful.tables.layouts import OWN_LAYOUT, Columns, FileLayout
 from brimful.tables.table import Table
 from brimful.tables.table_files import read_file, read_table
 from brimful.tables.tagged_files import read_tagged
+from brimful.tasks.cached_tables import TaskFiles
 from brimful.tasks.multi_label import MultiLabel
 from brimful.tasks.registry import find_task
-from brimful.tasks.task_files import TaskFiles
 
 FORMS = Path(__file__).parent.parent / "data_forms"
 TEXTS = [

@@ -98,7 +98,7 @@ def test_labelled_files(name: str, tmp_path: Path, capfd: pytest.CaptureFixture[
     if layout.labels:
         assert set(table.labels) <= set(layout.labels)
         task = Classification.from_labels(list(layout.labels))
-        assert task.compared_by(layout.primary or "accuracy").primary_metric[1] == "highest"
+        assert task.with_primary(layout.primary or "accuracy").primary_metric[1] == "highest"
     assert set(LABELLED) | {"glue/ax", "clue/cluener", "clue/cmrc", "squad"} == set(LAYOUTS)
 
 
@@ -177,14 +177,14 @@ def test_correlation_of_constant_predictions_is_zero() -> None:
 
 def test_another_metric_decides() -> None:
     task = Classification(["a", "b"])
-    chosen = task.compared_by("f1")
+    chosen = task.with_primary("f1")
     assert (chosen.primary_metric, task.primary_metric) == (("f1", "highest"), ("accuracy", "highest"))
     assert {metric.name for metric in chosen.metrics} == {metric.name for metric in task.metrics}
     with pytest.raises(BrimfulError, match="classification has no metric 'recall'"):
-        task.compared_by("recall")
-    assert task.compared_by("positive_f1").primary_metric[0] == "positive_f1"
+        task.with_primary("recall")
+    assert task.with_primary("positive_f1").primary_metric[0] == "positive_f1"
     with pytest.raises(BrimfulError, match="classification has no metric 'positive_f1'; known: accuracy"):
-        Classification(["a", "b", "c"]).compared_by("positive_f1")
+        Classification(["a", "b", "c"]).with_primary("positive_f1")
 
 
 def test_files_of_cluener(tmp_path: Path) -> None:

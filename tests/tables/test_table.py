@@ -26,10 +26,10 @@ from brimful.tables.table import Table
 from brimful.tables.table_files import read_file, read_table, read_texts
 from brimful.tables.tagged_files import read_tagged
 from brimful.tables.text_files import files_of_table
-from brimful.tasks.classification import Classification, label_names
-from brimful.tasks.encoded import encode
+from brimful.tasks.cached_tables import TaskFiles
+from brimful.tasks.classification import Classification, list_label_names
+from brimful.tasks.encoded_tables import encode
 from brimful.tasks.registry import find_task
-from brimful.tasks.task_files import TaskFiles
 from builders.tables import write_rows
 
 
@@ -275,18 +275,20 @@ def table_of(labels: list[str]) -> Table:
 )
 def test_label_names(labels: list[str], names: list[str]) -> None:
     """Numbers by value, else by spelling; the same whatever the order of the rows."""
-    assert label_names(table_of(labels)) == names
-    assert label_names(table_of(labels[::-1])) == names
+    assert list_label_names(table_of(labels)) == names
+    assert list_label_names(table_of(labels[::-1])) == names
 
 
 @given(st.sets(st.integers(-1000, 1000), min_size=2))
 def test_numeric_labels_by_value(values: set[int]) -> None:
-    assert label_names(table_of([str(value) for value in values])) == [str(value) for value in sorted(values)]
+    assert list_label_names(table_of([str(value) for value in values])) == [
+        str(value) for value in sorted(values)
+    ]
 
 
 def test_a_single_label_is_refused() -> None:
     with pytest.raises(BrimfulError, match="single label, 'a'"):
-        label_names(table_of(["a", "a"]))
+        list_label_names(table_of(["a", "a"]))
 
 
 def test_label_ids() -> None:

@@ -21,7 +21,7 @@ from brimful.corpus.reading.read import ReadConfig, read_documents
 from brimful.tables.file_rows import open_rows
 from brimful.tables.layouts import LAYOUTS, Columns, FileLayout
 from brimful.tables.table_files import read_table
-from brimful.tasks.output import FORMATS
+from brimful.tasks.prediction_files import FORMATS
 from builders.tables import write_rows
 
 TEXTS = ["a b", "很好", 'c "d"', "a b"]

@@ -12,7 +12,7 @@ import torch
 from brimful.base.errors import BrimfulError
 from brimful.objectives.supervised import Supervised
 from brimful.runs import checkpoint
-from brimful.tasks.data import evaluation
+from brimful.tasks.task_data import make_evaluation
 from brimful.train.guard import FIRST_JUDGED, MEMORY, PATIENCE, Guard, Spike
 from brimful.train.journal import SPIKES
 from brimful.train.metrics import Window, read_metrics
@@ -139,7 +139,9 @@ def test_the_checkpoint_of_an_evaluation_holds_no_spike(seed, tmp_path, factor):
     settings = {"log_every": 30, "checkpoint_every": 20, "evaluate_every": 12, "spike": 20.0}
     settings |= {"keep_checkpoints": 100}
     stopped = breaking(tmp_path, seed, [22], factor, **settings)
-    stopped.objective.evaluate = evaluation(TASK, stopped.objective.head, encoded(examples_of(20, seed + 1)))
+    stopped.objective.evaluate = make_evaluation(
+        TASK, stopped.objective.head, encoded(examples_of(20, seed + 1))
+    )
     with pytest.raises(BrimfulError, match="at step 23"):
         stopped.run("test")
     assert max(checkpoint.states(tmp_path / "checkpoints")) == 20
