@@ -19,7 +19,7 @@ import torch
 from brimful.augmentation.config import AugmentTableConfig
 from brimful.augmentation.neighbours import Neighbours, Pieces
 from brimful.augmentation.words import Words, token_ranges
-from brimful.base.console import progress, say
+from brimful.base.console import say, show_progress
 from brimful.base.errors import BrimfulError
 from brimful.base.types import Advance
 from brimful.corpus.text.special_ids import mask_id, special_ids, unknown_id
@@ -111,7 +111,7 @@ def candidate_table(texts: Sequence[str], config: AugmentTableConfig, device: to
         tokens, places, rows = _words_of_one_piece(texts, spans_of_text, pieces)
         length = folder.text_length(encoder.config)
         model = CandidateModel(encoder.to(device), head.to(device), pieces, length, device)
-        with progress("augment: words of one piece", len(rows)) as advance:
+        with show_progress("augment: words of one piece", len(rows)) as advance:
             best = model.best(tokens, places, config.choices, advance)
         numbers = np.full(len(pieces.texts) + 1, NO_CANDIDATE, dtype=np.int32)  # the last for no piece
         for piece in np.unique(best[best >= 0]).tolist():

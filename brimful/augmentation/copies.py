@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from brimful.augmentation.candidates import Replaceable
-from brimful.base.randomness import derive_key, hash_words, uniform
+from brimful.base.randomness import derive_key, draw_uniform, hash_words
 from brimful.corpus.text.characters import WORD, character_classes
 
 SMALLEST_RATE = 1.0 / (1 << 53)
@@ -57,7 +57,7 @@ def picked(key: np.uint64, numbers: np.ndarray, counts: np.ndarray, rate: float)
         numbers: the words' numbers in their text.
         counts: how many candidates each has.
     """
-    draws = uniform(key, numbers)
+    draws = draw_uniform(key, numbers)
     chosen = np.minimum((draws / max(rate, SMALLEST_RATE) * counts).astype(np.int64), counts - 1)
     return np.where(draws < rate, chosen, -1)
 

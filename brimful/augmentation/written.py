@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from brimful.base.console import counted, warn
-from brimful.base.errors import BrimfulError, nearest
+from brimful.base.console import pluralise, warn
+from brimful.base.errors import BrimfulError, suggest_name
 from brimful.tables.file_rows import FORMATS, class_names, open_rows
 from brimful.tables.layouts import FileLayout
 from brimful.tables.text_files import readable
@@ -69,7 +69,9 @@ def read_rows(path: Path, layout: FileLayout) -> TableRows:
             if missing and missing[0] in row:
                 raise BrimfulError(f"{where}: {missing[0]} is empty")
             if missing:
-                raise BrimfulError(f"{where} has no column {missing[0]!r}: {nearest(missing[0], list(row))}")
+                raise BrimfulError(
+                    f"{where} has no column {missing[0]!r}: {suggest_name(missing[0], list(row))}"
+                )
             if isinstance(row.get("spans"), list):
                 raise BrimfulError(f"{where} has spans, which would not fit a text with other words")
             row |= {name: str(row[name]) for name in wanted if isinstance(row[name], int | float)}
@@ -80,7 +82,7 @@ def read_rows(path: Path, layout: FileLayout) -> TableRows:
     if not values:
         raise BrimfulError(f"{path} has no rows; expected a header and one row for each text")
     if short:
-        warn(f"{path}: {counted(short, 'row')} without a text are left out")
+        warn(f"{path}: {pluralise(short, 'row')} without a text are left out")
     texts = [text, second] if pairs else [text]
     schema = _schema(path, texts) if form == ".parquet" else None
     return TableRows(form, values, list(columns), texts, schema, layout.form != ".tsv")

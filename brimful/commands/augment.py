@@ -11,7 +11,7 @@ from brimful.augmentation.copies import copies
 from brimful.augmentation.words import Words
 from brimful.augmentation.written import read_rows, table_file
 from brimful.base.config import verb
-from brimful.base.console import progress
+from brimful.base.console import show_progress
 from brimful.base.device import default_device
 from brimful.base.errors import BrimfulError
 from brimful.hf.model_folder import ModelFolder
@@ -50,7 +50,7 @@ def augment(config: AugmentTableConfig) -> dict[str, Any]:
         raise BrimfulError(f"{config.input} has no word with candidates: there is nothing to replace")
     drawn = partial(copies, count=config.copies, rate=config.rate, seed=config.seed)
     written = 0
-    with table_file(path, table) as add, progress("augment: rows", len(rows)) as advance:
+    with table_file(path, table) as add, show_progress("augment: rows", len(rows)) as advance:
         for number, row in enumerate(rows):
             seen = {tuple(row[column] for column in columns)}
             add(row)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from brimful.base.config import verb
-from brimful.base.console import counted, progress, recorded_warnings, visible
+from brimful.base.console import escape_controls, pluralise, record_warnings, show_progress
 from brimful.base.errors import BrimfulError
 from brimful.serving.config import PredictConfig
 from brimful.serving.open_model import open_served
@@ -28,7 +28,7 @@ SHOWN_COLUMNS = 12
 
 def show_predicted(result: Mapping[str, Any]) -> None:
     """Print the end of a prediction, or of its dry run."""
-    texts = counted(result["texts"], "text")
+    texts = pluralise(result["texts"], "text")
     if "dry_run" in result:
         print(f"dry run: {texts} can be predicted")
         return
@@ -36,7 +36,7 @@ def show_predicted(result: Mapping[str, Any]) -> None:
     speed = f"{result['tokens_per_second']:,.0f} tokens a second"
     how = f"{speed}, {result['precision']}"
     names = result.get("columns", [])
-    columns = f", columns {', '.join(map(visible, names[:SHOWN_COLUMNS]))}" if names else ""
+    columns = f", columns {', '.join(map(escape_controls, names[:SHOWN_COLUMNS]))}" if names else ""
     if len(names) > SHOWN_COLUMNS:
         columns += f" ... {len(names):,} in all, which --json lists"
     print(f"{texts} in {result['seconds']:,.1f} s ({how}){abstained} -> {result['output']}{columns}")
@@ -74,7 +74,7 @@ def predict(config: PredictConfig) -> dict[str, Any]:
         return served.read(str(path), layout, take)
 
     def read_quietly(path: Path, take: Take) -> Table:
-        with recorded_warnings():  # they were printed when the file was checked
+        with record_warnings():  # they were printed when the file was checked
             return read(path, take)
 
     texts = 0
@@ -88,7 +88,7 @@ def predict(config: PredictConfig) -> dict[str, Any]:
         return {"dry_run": True, "texts": texts, **served.facts}
     started = time.perf_counter()
     tokens = cut = done = abstained = 0
-    with output_file(output, texts) as file, progress("predict: texts", texts) as advance:
+    with output_file(output, texts) as file, show_progress("predict: texts", texts) as advance:
         for table in read_files(read_quietly, files):
             data = served.encode(table, served.overlap)
             answers = served.answers(served.outputs(data.examples), data)

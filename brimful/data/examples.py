@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from tokenizers import Encoding, Tokenizer
 
-from brimful.base.console import counted, warn
+from brimful.base.console import pluralise, warn
 from brimful.base.errors import BrimfulError
 from brimful.base.types import IGNORED
 from brimful.corpus.text.beginnings import LONG, beginning, in_full
@@ -328,7 +328,7 @@ def warn_of_empty(texts: Sequence[str]) -> None:
     """Say that texts in memory are empty, if any are: they are computed like all others."""
     if empty := [number for number, text in enumerate(texts) if isinstance(text, str) and not text.strip()]:
         verb = "is" if len(empty) == 1 else "are"
-        warn(f"{counted(len(empty), 'text')} (texts[{empty[0]}]{', ...' * (len(empty) > 1)}) {verb} empty")
+        warn(f"{pluralise(len(empty), 'text')} (texts[{empty[0]}]{', ...' * (len(empty) > 1)}) {verb} empty")
 
 
 def _characters(encodings: Sequence[Encoding], second: bool) -> Ragged:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from brimful.base.console import warn
-from brimful.base.environment import require
+from brimful.base.environment import require_packages
 from brimful.base.errors import BrimfulError
 from brimful.base.seals import EXPORT, require_no_own_files
 from brimful.base.storage import read_json, read_object, require_folder_place, write_json
@@ -58,7 +58,7 @@ class Format:
         Raises:
             BrimfulError: it is not installed.
         """
-        require(f"--format {self.name}", *self.packages)
+        require_packages(f"--format {self.name}", *self.packages)
 
     def require_machine(self, encoder: "Encoder") -> None:
         """Refuse a machine that cannot compute the format.

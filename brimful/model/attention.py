@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from brimful.base.errors import BrimfulError, nearest
+from brimful.base.errors import BrimfulError, suggest_name
 from brimful.data.batch import PackedBatch
 from brimful.model.fast_forms import find_fast_form
 
@@ -156,7 +156,7 @@ def choose_backend(
     if name == "auto":
         return next(backend for backend in known.values() if backend.lacks(device, dtype) is None)
     if name not in known:
-        raise BrimfulError(f"unknown attention backend {name!r}: {nearest(name, [*known, 'auto'])}")
+        raise BrimfulError(f"unknown attention backend {name!r}: {suggest_name(name, [*known, 'auto'])}")
     need = known[name].lacks(device, dtype)
     if need is not None:
         raise BrimfulError(f"attention backend {name!r} needs {need}; here: {device}, {dtype}. Use 'auto'")

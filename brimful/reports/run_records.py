@@ -8,10 +8,10 @@ from typing import Any
 
 from brimful.base.config import read_yaml
 from brimful.base.errors import BrimfulError
-from brimful.base.numbers import branch, in_words
+from brimful.base.numbers import capitalise, find_mapping
 from brimful.base.seals import EXPORT
 from brimful.base.storage import read_object
-from brimful.base.summary import OVERVIEW, Summary, overview_of
+from brimful.base.summary import OVERVIEW, Summary, read_overview
 from brimful.corpus.shards import MANIFEST
 from brimful.train.metrics import read_metrics
 
@@ -56,7 +56,7 @@ class Run:
         """What it is."""
         if self.summary is not None:
             return self.summary.title
-        return in_words(str((self.facts or {}).get("kind", "run")))
+        return capitalise(str((self.facts or {}).get("kind", "run")))
 
     @property
     def verdict(self) -> str:
@@ -134,9 +134,9 @@ def _read_record(directory: Path) -> tuple[dict[str, Any] | None, Summary | None
         path = directory / name
         if path.is_file():
             record = read_object(path)
-            facts = branch(record, "summary") if name == MANIFEST else record
+            facts = find_mapping(record, "summary") if name == MANIFEST else record
             shown = {key: value for key, value in facts.items() if key not in NO_FACTS}
-            return shown, overview_of(record, path)
+            return shown, read_overview(record, path)
     return None, None
 
 

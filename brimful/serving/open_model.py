@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from brimful.base.environment import require
+from brimful.base.environment import require_packages
 from brimful.base.errors import BrimfulError, NotFiniteError, is_out_of_memory
 from brimful.base.seals import check_seal
 from brimful.corpus.text.tokenizer import read as read_tokenizer
@@ -59,7 +59,7 @@ def open_graph(folder: ModelFolder, path: Path, options: ModelOptions) -> Served
         BrimfulError: the runtime is not installed or cannot read the file, the folder is damaged, or the file
             gives neither a task's outputs nor vectors, or has a pooling of its own.
     """
-    require(f"{folder}, an ONNX file,", "onnxruntime")
+    require_packages(f"{folder}, an ONNX file,", "onnxruntime")
     check_seal(folder.path)
     shape = shape_of(folder)
     graph = Graph(folder, path, shape.hidden_size, shape.vocabulary_size)

@@ -16,7 +16,7 @@ import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from brimful.base.console import say, visible, warn
+from brimful.base.console import escape_controls, say, warn
 from brimful.base.errors import BrimfulError
 from brimful.base.system import allow_open_files
 from brimful.serving.access import MAX_HEADER_BYTES, TOKEN_VARIABLE, Access, read_token
@@ -159,7 +159,7 @@ class ServerProcess:
                     reason = f"{type(error).__name__}: {error}"
                 say(f"serve: the models stay as they are: {reason}")
                 continue
-            names = visible(", ".join(models))
+            names = escape_controls(", ".join(models))
             if not is_first:
                 say(f"serve: loaded again: {names}")
                 continue

@@ -14,7 +14,7 @@ from itertools import accumulate, chain, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from brimful.base.console import counted, warn
+from brimful.base.console import pluralise, warn
 from brimful.base.errors import BrimfulError
 from brimful.tables.layouts import OWN, Columns
 from brimful.tables.schemes import OUTSIDE, is_tag
@@ -118,11 +118,11 @@ class _Layout:
             least = 1 + max(self.word, self.tag, self.labelled)
             if self.width < least:
                 fault = f"{least}: a word and its tag, or those that --columns names"
-                raise self._refusal(number, f"has {counted(self.width, 'column')}; expected {fault}")
+                raise self._refusal(number, f"has {pluralise(self.width, 'column')}; expected {fault}")
         if len(cells) != self.width:
             mark = "tabs" if self.is_tabbed else "spaces"
             fault = f"the lines before it {self.width}, with {mark} between them: write all in one way"
-            raise self._refusal(number, f"has {counted(len(cells), 'column')}, {fault}")
+            raise self._refusal(number, f"has {pluralise(len(cells), 'column')}, {fault}")
         if not cells[self.word]:
             raise self._refusal(number, "has a tag and no word: remove the line, or write the word")
         return cells[self.word], cells[self.tag] if self.labelled else OUTSIDE
@@ -161,7 +161,7 @@ def _sentences(path: Path, layout: _Layout) -> Iterator[Sentence]:
             sentence.words.append(parts[0])
             sentence.tags.append(parts[1])
     if layout.comments:
-        comments = counted(len(layout.comments), "line")
+        comments = pluralise(len(layout.comments), "line")
         warn(f"{path}: {comments} without a word are left out as comments ({layout.comments[0]})")
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from brimful.base.console import counted
+from brimful.base.console import pluralise
 from brimful.base.errors import BrimfulError
 from brimful.corpus.reading.delimited import open_sheet
 from brimful.corpus.reading.dialects import MISSING
@@ -109,7 +109,7 @@ def _delimited(path: Path, form: str, wanted: Sequence[str], layout: FileLayout)
             longer = len(fields) > len(header) and sheet.dialect.delimiter == "\t" and not sheet.dialect.quote
             hint = "; a tab within a text must become a space" if longer else ""
             raise BrimfulError(
-                f"{path}, line {line} has {counted(len(fields), 'field')}, the header {len(header)}{hint}"
+                f"{path}, line {line} has {pluralise(len(fields), 'field')}, the header {len(header)}{hint}"
             )
         values = [None if field == MISSING else field for field in fields]
         yield line, dict(zip(header, values, strict=False))

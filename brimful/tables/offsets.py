@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from brimful.base.console import counted, visible
+from brimful.base.console import escape_controls, pluralise
 from brimful.base.errors import BrimfulError
 from brimful.corpus.text.characters import normalised
 
@@ -54,8 +54,9 @@ def place_spans(path: Path, noun: str, places: Sequence[Place], unit: str) -> li
         )
     if wrong:
         raise BrimfulError(
-            f"{path}: of {counted(len(places), noun)}, {len(wrong):,} have another text at their offsets than"
-            f" their own ({wrong[0].where}: {_text_at(wrong[0], unit)} for {quoted(wrong[0].text or '')}):"
+            f"{path}: of {pluralise(len(places), noun)}, {len(wrong):,} have another text at their offsets"
+            f" than their own ({wrong[0].where}:"
+            f" {_text_at(wrong[0], unit)} for {quoted(wrong[0].text or '')}):"
             f" {_remedy(places, unit)}"
         )
     return [span for place in places if (span := _characters(place, unit)) is not None]
@@ -118,5 +119,5 @@ def _characters_before(offset: int, text: str, unit: str) -> int | None:
 
 def quoted(text: str) -> str:
     """A text for messages, in quotes and not too long."""
-    text = " ".join(visible(text).split()) if not text.isspace() else text
+    text = " ".join(escape_controls(text).split()) if not text.isspace() else text
     return repr(text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…")

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from brimful.base.console import counted, warn
+from brimful.base.console import pluralise, warn
 from brimful.base.errors import BrimfulError
 from brimful.tables.file_rows import PLACES, NumberedRows, open_rows
 from brimful.tables.layouts import OWN_LAYOUT
@@ -204,17 +204,18 @@ def _placed(
         labels[row][index] = labels[row][index]._replace(start=start)
     if spaced:
         warn(
-            f"{path}: {counted(len(spaced), 'answer')} read without the white space at the ends ({spaced[0]})"
+            f"{path}: {pluralise(len(spaced), 'answer')} read without the white space at the ends"
+            f" ({spaced[0]})"
         )
     if several:
         warn(
-            f"{path}: {counted(len(several), 'answer')} without answer_start stand in several places"
+            f"{path}: {pluralise(len(several), 'answer')} without answer_start stand in several places"
             f" ({several[0]}); the first is taken"
         )
     if absent:
         example = next(iter(absent.values()))
         warn(
-            f"{path}: {len(absent):,} of {counted(len(labels), 'question')} have an answer that is not in"
+            f"{path}: {len(absent):,} of {pluralise(len(labels), 'question')} have an answer that is not in"
             f" their context ({example}); it counts in a test, and training leaves it out"
         )
     return labels

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 
 from brimful.base.console import warn
-from brimful.base.errors import BrimfulError, nearest
+from brimful.base.errors import BrimfulError, suggest_name
 from brimful.tables.columns import Column
 
 _LARGEST = float(np.finfo(np.float32).max)
@@ -81,7 +81,7 @@ class Table:
             BrimfulError: the task does not know the label; the message names its place and the nearest one.
         """
         if label not in index:
-            hint = nearest(label, list(index))
+            hint = suggest_name(label, list(index))
             raise BrimfulError(f"{self.where(row)}: unknown label {label!r}; {hint}")
         return index[label]
 

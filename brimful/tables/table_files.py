@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from brimful.base.console import counted, recorded_warnings, warn
-from brimful.base.errors import BrimfulError, nearest
+from brimful.base.console import pluralise, record_warnings, warn
+from brimful.base.errors import BrimfulError, suggest_name
 from brimful.tables.annotations import layout_of_files, plain_rows
 from brimful.tables.file_rows import PLACES, NumberedRows, is_text, open_rows
 from brimful.tables.layouts import OWN_LAYOUT, FileLayout
@@ -145,7 +145,7 @@ def glance(path: Path | str, layout: FileLayout) -> None:
     Raises:
         BrimfulError: as `read_table`.
     """
-    with recorded_warnings():
+    with record_warnings():
         read_table(files_of_table(path)[0], labelled=True, layout=layout, take=lambda rows: islice(rows, 1))
 
 
@@ -183,7 +183,7 @@ def _checked(
             what = "label" if missing == columns.label else "text"
             raise BrimfulError(f"{where}: the {what} is empty: leave such rows out")
         if missing is not None:
-            hint = nearest(missing, [str(name) for name in row])
+            hint = suggest_name(missing, [str(name) for name in row])
             option = {columns.text: "text", columns.label: "label"}.get(missing, "text-b")
             if first:
                 raise BrimfulError(f"{where} has no {missing!r}: {hint}")
@@ -214,12 +214,12 @@ def _checked(
     if short:
         warn(f"{_counted_lines(path, short, place)} lack a field of {layout.name} and are left out")
     if unsure:
-        warn(f"{path}: {counted(unsure, 'row')} with the label {' or '.join(layout.unsure)} are left out")
+        warn(f"{path}: {pluralise(unsure, 'row')} with the label {' or '.join(layout.unsure)} are left out")
 
 
 def _counted_lines(path: Path, lines: list[int], place: str) -> str:
     """`a.tsv: 2 rows (line 3, 7)`."""
-    return f"{path}: {counted(len(lines), 'row')} ({place} {first_lines(lines)})"
+    return f"{path}: {pluralise(len(lines), 'row')} ({place} {first_lines(lines)})"
 
 
 def _cell(value: Any, name: str, where: str, lists: bool) -> Any:

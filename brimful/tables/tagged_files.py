@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from brimful.base.console import counted, warn
+from brimful.base.console import pluralise, warn
 from brimful.base.errors import BrimfulError
 from brimful.tables.annotations import plain_rows
 from brimful.tables.conll import joined, read_sentences
@@ -154,7 +154,7 @@ def _spans(path: Path, place: str, records: _Records, unit: str) -> list[list[La
         rows.append(_apart(spans, record.text, f"{place} {number}", changed))
     for what, examples in changed.items():
         if examples:
-            warn(f"{path}: {counted(len(examples), 'span')} {what} ({examples[0]})")
+            warn(f"{path}: {pluralise(len(examples), 'span')} {what} ({examples[0]})")
     return rows
 
 
@@ -216,7 +216,7 @@ def _meanings(path: Path, rows: Sequence[tuple[str, Sequence[str]]]) -> dict[str
             before = tag
     if unstarted and begins:
         warn(
-            f"{path}: {counted(unstarted, 'tag')} ({example}) continue a span that no tag began;"
+            f"{path}: {pluralise(unstarted, 'tag')} ({example}) continue a span that no tag began;"
             " each begins one, as in seqeval"
         )
     return meanings

@@ -24,8 +24,8 @@ import tokenizers
 from brimful.base.cache import RECORD, VARIABLE, cache_folder, remove_oldest, touch_entry
 from brimful.base.compiled import sources_of
 from brimful.base.config import config_hash
-from brimful.base.console import recorded_warnings, warn
-from brimful.base.distributed import ALONE, World
+from brimful.base.console import record_warnings, warn
+from brimful.base.distributed import SINGLE_RANK, World
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import atomic_directory, commit, find_commit
 from brimful.data.ragged import Ragged
@@ -89,8 +89,8 @@ def cache_outputs(
     return made.columns["outputs"]
 
 
-def cache_groups(table: Table, ranks: World = ALONE) -> np.ndarray:
-    """Group alike rows, out of the cache if the groups are there, with the warnings. Every rank calls this."""
+def cache_groups(table: Table, ranks: World = SINGLE_RANK) -> np.ndarray:
+    """Group alike rows, from the cache if they are there, with the warnings. Every rank calls this."""
 
     def make_rows(facts: Facts) -> Iterator[Rows]:
         yield {"groups": group_alike_rows(table)}
@@ -146,7 +146,7 @@ def _with_warnings(make_rows: MakeRows, path: Path | str) -> MakeRows:
     def make(facts: Facts) -> Iterator[Rows]:
         slices, lines = make_rows(facts), dict[str, None]()
         while True:
-            with recorded_warnings() as of_slice:  # not while rows are written, which may fail
+            with record_warnings() as of_slice:  # not while rows are written, which may fail
                 rows = next(slices, None)
             lines |= dict.fromkeys(line.replace(str(path), _PATH) if path else line for line in of_slice)
             if rows is None:

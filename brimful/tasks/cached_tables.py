@@ -16,7 +16,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from brimful.base.config import to_dict
-from brimful.base.distributed import ALONE, World
+from brimful.base.distributed import SINGLE_RANK, World
 from brimful.corpus.text.special_ids import truncation_side
 from brimful.data.examples import Examples, as_ragged
 from brimful.tables.annotations import layout_of_files
@@ -61,7 +61,7 @@ class TaskFiles:
 
     kind: type[Task]
     layout: FileLayout = OWN_LAYOUT
-    ranks: World = ALONE
+    ranks: World = SINGLE_RANK
     labelled: bool = True
     _tables: dict[Path, tuple[Table, Facts]] = field(default_factory=dict)
 

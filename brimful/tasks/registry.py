@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from brimful.base.config import Argument
-from brimful.base.errors import BrimfulError, nearest
+from brimful.base.errors import BrimfulError, suggest_name
 from brimful.hf.model_folder import OVERLAP, PAIRS, SETTINGS, TEMPERATURE, ModelFolder
 from brimful.tables.layouts import OWN_LAYOUT, FileLayout, require_task
 
@@ -40,7 +40,7 @@ def require_task_name(name: str) -> None:
         BrimfulError: there is no task of that name.
     """
     if name not in TASKS:
-        raise BrimfulError(f"unknown task {name!r}; {nearest(name, TASKS)}")
+        raise BrimfulError(f"unknown task {name!r}; {suggest_name(name, TASKS)}")
 
 
 def find_task(name: str) -> type["Task"]:

@@ -15,7 +15,7 @@ import numpy as np
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from brimful.base.errors import BrimfulError, nearest
+from brimful.base.errors import BrimfulError, suggest_name
 from brimful.base.types import Direction, PrimaryMetric
 from brimful.data.batch import PackedBatch
 from brimful.data.examples import AT_ONCE, Examples
@@ -109,7 +109,7 @@ class Task(PredictionForm, Protocol):
         """
         known = {metric.name: metric for metric in self.metrics}
         if name not in known:
-            raise BrimfulError(f"{self.name} has no metric {name!r}; {nearest(name, known)}")
+            raise BrimfulError(f"{self.name} has no metric {name!r}; {suggest_name(name, known)}")
         chosen = copy(self)
         others = (metric for metric in self.metrics if metric.name != name)
         object.__setattr__(chosen, "metrics", (known[name], *others))  # tasks are frozen dataclasses

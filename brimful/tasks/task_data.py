@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from brimful.base.console import warn
-from brimful.base.distributed import ALONE, World
+from brimful.base.distributed import SINGLE_RANK, World
 from brimful.base.errors import BrimfulError
 from brimful.base.randomness import derive_key, hash_words
 from brimful.data.example_stream import ExampleStream
@@ -64,7 +64,7 @@ def load_task_data(
     more_tests: Sequence[str] = (),
     layout: FileLayout = OWN_LAYOUT,
     metric: str | None = None,
-    ranks: World = ALONE,
+    ranks: World = SINGLE_RANK,
 ) -> TaskData:
     """Read and encode the tables, each once (`cache`), and warn of what would make a metric misleading.
 
@@ -119,14 +119,14 @@ class TooFewRowsError(BrimfulError):
     """A table has too few rows of a kind to cut a part from."""
 
 
-def hold_out(data: TaskData, share: float = CUT_SHARE, ranks: World = ALONE) -> TaskData:
+def hold_out(data: TaskData, share: float = CUT_SHARE, ranks: World = SINGLE_RANK) -> TaskData:
     """The same with a share of train as dev, and the rest to fit."""
     fit, dev = cut_part(data.task, data.train, "dev", share, ranks)
     return replace(data, fit=fit, dev=dev)
 
 
 def cut_part(
-    task: Task, data: Encoded, name: str, share: float = CUT_SHARE, ranks: World = ALONE
+    task: Task, data: Encoded, name: str, share: float = CUT_SHARE, ranks: World = SINGLE_RANK
 ) -> tuple[Encoded, Encoded]:
     """The rows of a table without a part, and the part; the same ones on every call. Every rank calls this.
 

@@ -49,7 +49,7 @@ def numbers(model: BatchModel, given: list[str]) -> list[object]:
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("name", ["topics", "names", "vectors"])
 def test_in_any_thread_a_text_has_the_same_answer(models: Path, name: str, precision: str) -> None:
-    opening = ModelOptions(model=str(models / name), precision=precision, device="cpu", stays=True)  # type: ignore[arg-type]
+    opening = ModelOptions(model=str(models / name), precision=precision, device="cpu", resident=True)  # type: ignore[arg-type]
     model = BatchModel(name, open_served(opening))
     model._threads = 1
     batches = [TEXTS[start::8] for start in range(8)]

@@ -13,7 +13,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from brimful.base.cache import RECORD, cache_folder
-from brimful.base.console import recorded_warnings
+from brimful.base.console import record_warnings
 from brimful.base.errors import BrimfulError
 from brimful.data.ragged import Ragged
 from brimful.tables import slices
@@ -133,7 +133,7 @@ def test_a_table_in_slices_is_the_whole_table(
     (tmp_path / "a.tsv").write_text(header + "".join(lines))
     kind = find_task("classification")
     task = kind.from_labels(["0", "1"])
-    with recorded_warnings() as said:
+    with record_warnings() as said:
         table = read_file(kind, tmp_path / "a.tsv", labelled=True)
     plain = task.encode(table, tokenizer, 12, overlap, labelled=True).examples
     monkeypatch.setattr(slices.Slices.__init__, "__defaults__", (2, slices.CHARACTERS))

@@ -18,7 +18,7 @@ from typing import Any, TypedDict
 import numpy as np
 
 from brimful.base.config import config_hash, to_dict, write_yaml
-from brimful.base.console import counted, say, warn
+from brimful.base.console import pluralise, say, warn
 from brimful.base.errors import BrimfulError
 from brimful.base.folder_lock import FolderLock
 from brimful.base.storage import find_commit, sweep
@@ -102,7 +102,7 @@ def prepare_corpus(config: PrepareConfig) -> Record:
             facts = preparation.run(inventory, engine)
         write_yaml(out / "config.yaml", config)
     if config.validation_share and not facts["documents"]["validation"]:
-        kept = counted(facts["documents"]["kept"], "document")
+        kept = pluralise(facts["documents"]["kept"], "document")
         warn(
             f"none of {kept} was held out, so pretrain has no validation loss: raise --validation-share,"
             " or make more documents of the text (--read.split line)"
@@ -269,9 +269,9 @@ class Preparation:
         todo = [task for task in tasks if task.made(verify=True) is None]
         self.engine.run(tokenize_shard, todo, "tokenize", lambda task: task.documents.name)
         if not todo:
-            say(f"nothing is new: all {counted(len(tasks), 'shard')} of {self.out} are as they were")
+            say(f"nothing is new: all {pluralise(len(tasks), 'shard')} of {self.out} are as they were")
         elif len(todo) < len(tasks):
-            say(f"new: {len(todo):,} of {counted(len(tasks), 'shard')}; the others are as they were")
+            say(f"new: {len(todo):,} of {pluralise(len(tasks), 'shard')}; the others are as they were")
 
     def _retire(self, shards: Sequence[str]) -> None:
         """Remove files that no part or shard owns any more, commit records first. Files of the user stay."""

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from brimful.base.console import counted, visible, warn
+from brimful.base.console import escape_controls, pluralise, warn
 from brimful.base.errors import BrimfulError
-from brimful.base.numbers import branch, percent, short
+from brimful.base.numbers import find_mapping, format_percent, format_short
 from brimful.base.summary import Summary, SummaryTable, make_facts_table, make_table
 from brimful.corpus.pipeline.duplicate_decisions import DECISIONS
 from brimful.corpus.reading.inputs import split_suffix
@@ -41,7 +41,7 @@ def require_some(texts: Sequence[Facts]) -> None:
     )
     hint = f"; {WRONG_ENCODING}" if reasons["undecodable"] else ""
     files = list(dict.fromkeys(item["path"] for text in texts for item in text["inputs"]))
-    of = files[0] if len(files) == 1 else counted(len(files), "file")
+    of = files[0] if len(files) == 1 else pluralise(len(files), "file")
     raise BrimfulError(f"nothing is left of {of} after cleaning ({listed or 'no documents'}){hint}")
 
 
@@ -80,7 +80,7 @@ def issues_of(texts: Sequence[Facts]) -> list[str]:
             of = f"{len(places):,} files, such as "
         for path, (issue, count) in named:
             hint = f"; {WRONG_ENCODING}" if issue.startswith((UNDECODABLE, READ_AS)) else ""
-            lines.append(f"{of}{path}: {visible(issue)}: {count:,}{hint}")
+            lines.append(f"{of}{path}: {escape_controls(issue)}: {count:,}{hint}")
     return lines
 
 
@@ -163,17 +163,20 @@ def summarise_preparation(facts: Facts) -> Summary:
     Args:
         facts: the counts of MANIFEST.json; `decided` and `seconds` where they are known.
     """
-    documents, scripts = facts["documents"], branch(facts, "scripts")
+    documents, scripts = facts["documents"], find_mapping(facts, "scripts")
     dropped = sum(facts["dropped"].values())
     verdict = f"{documents['read']:,} documents were read, {dropped:,} dropped and {documents['kept']:,} kept"
     if documents["pieces"]:
         verdict += f", with {documents['pieces']:,} more by cutting long ones"
-    verdict += f"; {short(facts['tokens'])} tokens of {short(facts['characters'])} characters"
-    warned = counted(len(facts["warnings"]), "warning") if facts["warnings"] else ""
+    verdict += f"; {format_short(facts['tokens'])} tokens of {format_short(facts['characters'])} characters"
+    warned = pluralise(len(facts["warnings"]), "warning") if facts["warnings"] else ""
     verdict += f"; {warned}." if warned else "."
     totals = {name: f"{facts[name]:,}" for name in ("tokens", "words", "sentences", "shards")}
-    result: dict[str, str | None] = {"held out": f"{counted(documents['validation'], 'document')}", **totals}
-    for stage, seconds in branch(facts, "seconds").items():
+    result: dict[str, str | None] = {
+        "held out": f"{pluralise(documents['validation'], 'document')}",
+        **totals,
+    }
+    for stage, seconds in find_mapping(facts, "seconds").items():
         result[f"{stage}, seconds"] = f"{seconds:g}"
     warnings = [[line] for line in facts["warnings"][:MAX_ROWS]]
     more = f"The first {MAX_ROWS} of {len(facts['warnings']):,}." if len(facts["warnings"]) > MAX_ROWS else ""
@@ -182,7 +185,7 @@ def summarise_preparation(facts: Facts) -> Summary:
         *_make_count_table("Dropped, by reason", facts["dropped"]),
         *_make_count_table("Changed while cleaning", facts["cleaned"]),
         *_make_script_table(scripts),
-        *_make_decision_table(branch(facts, "decided"), "Han" in scripts, documents["validation"]),
+        *_make_decision_table(find_mapping(facts, "decided"), "Han" in scripts, documents["validation"]),
         *make_table("Warnings", [""], warnings, more, is_detail=True),
     ]
     return Summary("Prepared corpus", verdict, tables)
@@ -194,7 +197,7 @@ def summarise_inputs(paths: list[str], size: int) -> Summary:
     Args:
         size: of all files, in bytes.
     """
-    verdict = f"{counted(len(paths), 'file')}, {size / 1e6:,.1f} MB, would be read."
+    verdict = f"{pluralise(len(paths), 'file')}, {size / 1e6:,.1f} MB, would be read."
     kinds = Counter("".join(split_suffix(path)) or "no suffix" for path in paths)
     rows = [[kind, f"{count:,}"] for kind, count in kinds.most_common(MAX_ROWS)]
     note = f"The first of {len(paths):,}, which --json lists." if len(paths) > MAX_ROWS else ""
@@ -228,7 +231,7 @@ def _make_decision_table(decided: Facts, has_han: bool, held_out: int) -> list[S
         return []
     made = "trained on this text" if decided["trained"] else "given"
     accents = ", ".join(decided["accents"])
-    share = f"{percent(decided['validation_share'])} of the documents"
+    share = f"{format_percent(decided['validation_share'])} of the documents"
     vocabulary = f"{decided['vocabulary_size']:,} pieces ({decided['model']}), {made}"
     rows = [
         ["vocabulary", vocabulary, "--tokenizer"],

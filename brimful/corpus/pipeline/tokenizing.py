@@ -11,7 +11,7 @@ import numpy as np
 
 from brimful.base.config import config_hash
 from brimful.base.errors import BrimfulError
-from brimful.base.randomness import derive_key, uniform
+from brimful.base.randomness import derive_key, draw_uniform
 from brimful.corpus.pipeline.config import PrepareConfig
 from brimful.corpus.pipeline.duplicate_decisions import read_decisions, read_dropped
 from brimful.corpus.pipeline.inventory import DocumentRange, ShardDocuments, Split
@@ -86,7 +86,7 @@ class TokenizeTask:
 
 def in_split(documents: np.ndarray, split: Split, validation_share: float) -> np.ndarray:
     """Which documents (DOCUMENT) belong to this split, by a hash of their text; bool (documents,)."""
-    held_out = uniform(derive_key("validation"), documents["origin"]) < validation_share
+    held_out = draw_uniform(derive_key("validation"), documents["origin"]) < validation_share
     return held_out if split == "validation" else ~held_out
 
 

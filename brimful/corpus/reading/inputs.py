@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from brimful.base.console import visible, warn
+from brimful.base.console import escape_controls, warn
 from brimful.base.errors import BrimfulError
 from brimful.corpus.reading.faults import check_machine
 from brimful.corpus.reading.many_texts import find_many_texts
@@ -135,7 +135,7 @@ def _holds_many_texts(path: str) -> bool:
 def _say_left_out(left_out: Counter[str]) -> None:
     number = sum(left_out.values())
     if number:
-        listed = [f"{visible(suffix)} {count:,}" for suffix, count in left_out.most_common(_SHOWN)]
+        listed = [f"{escape_controls(suffix)} {count:,}" for suffix, count in left_out.most_common(_SHOWN)]
         more = ["..."] * (len(left_out) > _SHOWN)
         are = "file of another kind was" if number == 1 else "files of other kinds were"
         warn(

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from brimful.base.errors import BrimfulError, nearest
+from brimful.base.errors import BrimfulError, suggest_name
 from brimful.corpus.cleaning.wrapped import count_full_lines, join_lines
 from brimful.corpus.reading.delimited import Sheet, open_sheet, read_rows
 from brimful.corpus.reading.dialects import MISSING, DialectOptions
@@ -222,7 +222,7 @@ def _json(span: Span, config: ReadConfig, issues: Counter[str]) -> Iterator[Raw]
     if keys and not found and not span.begin:
         if count > 1 or format_of(span.path) != "json":
             raise no_field(span.path, config.field, keys)
-        issues[f"one object without a field {config.field!r}: {nearest(config.field, [*keys][:9])}"] += 1
+        issues[f"one object without a field {config.field!r}: {suggest_name(config.field, [*keys][:9])}"] += 1
 
 
 def _json_lines(span: Span, config: ReadConfig, report: Report) -> Iterator[tuple[int, dict[str, Any] | str]]:

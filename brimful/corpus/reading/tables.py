@@ -9,9 +9,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from brimful.base.errors import BrimfulError, nearest
+from brimful.base.errors import BrimfulError, suggest_name
 from brimful.base.storage import require_utf8
-from brimful.base.system import forget_read
+from brimful.base.system import drop_pages
 from brimful.corpus.reading.archives import compression_of
 from brimful.corpus.reading.faults import DAMAGED, Refusing, Report, check_machine
 from brimful.corpus.reading.inputs import Span
@@ -36,7 +36,7 @@ class NoFieldError(BrimfulError):
 
 def no_field(path: str, field: str, known: Any) -> NoFieldError:
     """The error of a file whose records lack the text field."""
-    hint = "its values are no texts" if field in known else nearest(field, known)
+    hint = "its values are no texts" if field in known else suggest_name(field, known)
     return NoFieldError(f"{path} has no text in a field {field!r}: {hint} (set --read.field)")
 
 
@@ -145,7 +145,7 @@ def _arrow_parts(memory: mmap.mmap, batches: Iterator[Any], columns: list[int]) 
             yield part
             size += part.nbytes
             if size >= HELD_BYTES:
-                forget_read(memory)
+                drop_pages(memory)
                 size = 0
 
 

@@ -21,7 +21,7 @@ from typing import Any, TypedDict
 from brimful.base.cache import RECORD, VARIABLE, cache_folder, remove_oldest, touch_entry
 from brimful.base.config import config_hash
 from brimful.base.console import warn
-from brimful.base.environment import missing
+from brimful.base.environment import describe_missing
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import atomic_directory, commit, find_commit
 from brimful.corpus.text.folder_files import (
@@ -104,7 +104,7 @@ def read_by_auto_tokenizer(folder: Path, vocabulary: Path | None = None) -> tupl
         cache = cache_folder()
     except BrimfulError as error:
         cache, problem = None, error
-    if line := missing(f"the tokenizer of {folder}, which its class builds anew,", "transformers"):
+    if line := describe_missing(f"the tokenizer of {folder}, which its class builds anew,", "transformers"):
         entry = None if cache is None else _newest_entry(cache, key)
         if entry is None:
             raise BrimfulError(line)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from brimful.base.console import say, warn
-from brimful.base.environment import missing
+from brimful.base.environment import describe_missing
 from brimful.base.errors import BrimfulError
 from brimful.model.encoder import Encoder
 from brimful.model.inference import text_vectors
@@ -48,7 +48,7 @@ def available(task: Task) -> str | None:
     """Why there is no ladder; None if there is one."""
     if task.problem_type not in _MODELS:
         return f"the baselines are for classes, several labels or a value of a text, and not for {task.name}"
-    return missing("the ladder of baselines", "sklearn")
+    return describe_missing("the ladder of baselines", "sklearn")
 
 
 class UnreadError(ValueError):

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from brimful.base.console import counted, visible
+from brimful.base.console import escape_controls, pluralise
 from brimful.corpus.dedup.near_pairs import near_pairs
 from brimful.corpus.text.characters import normalised
 from brimful.corpus.text.special_ids import unknown_id
@@ -54,7 +54,7 @@ def _finding(kind: str, table: Table, rows: Sequence[int], what: str, example: s
     """The finding that there are rows (from 0) `what`; none of no rows."""
     if not rows:
         return []
-    message = f"{counted(len(rows), 'row')} {what} ({example})"
+    message = f"{pluralise(len(rows), 'row')} {what} ({example})"
     numbers = [table.number(row) for row in rows[:SHOWN_ROWS]]
     return [Finding(kind, str(table.path), len(rows), message, numbers)]
 
@@ -83,7 +83,7 @@ def _label(table: Table, row: int) -> str:
 
 
 def _quoted(text: str) -> str:
-    text = " ".join(visible(text.replace("\n", " ").replace("\t", " ")).split())
+    text = " ".join(escape_controls(text.replace("\n", " ").replace("\t", " ")).split())
     return repr(text if len(text) <= SHOWN_CHARACTERS else text[:SHOWN_CHARACTERS] + "…")
 
 

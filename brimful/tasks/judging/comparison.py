@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from brimful.base.numbers import accuracy_error, branch, metric
-from brimful.base.randomness import derive_key, shuffled_groups
+from brimful.base.numbers import estimate_share_error, find_mapping, find_number
+from brimful.base.randomness import derive_key, shuffle_groups
 from brimful.base.storage import atomic_file, sweep
 from brimful.base.summary import MeasuredOn
 from brimful.tables.table import Table
@@ -51,7 +51,7 @@ def jackknife(measure: Measure, groups: Sequence[object]) -> tuple[np.ndarray, n
     Returns:
         float64 (m,) and (m, m).
     """
-    place = shuffled_groups(groups if len(set(groups)) > 1 else range(len(groups)), derive_key("jackknife"))
+    place = shuffle_groups(groups if len(set(groups)) > 1 else range(len(groups)), derive_key("jackknife"))
     values = np.array(measure(np.arange(len(place))))
     parts = min(JACKKNIFE_PARTS, int(place.max()) + 1)
     if parts == 1:
@@ -156,20 +156,20 @@ def find_primary(facts: Facts, metrics: Sequence[Metric]) -> Metric:
 
 def describe_test(facts: Facts, primary: Metric) -> MeasuredOn:
     """The test rows of a summary, and the metric that decided."""
-    test = branch(facts, "test")
+    test = find_mapping(facts, "test")
     is_high = primary.best == "highest"
-    n, rows = int(metric(test, "n") or 0), str(test.get("fingerprint", ""))
+    n, rows = int(find_number(test, "n") or 0), str(test.get("fingerprint", ""))
     return MeasuredOn(primary.title, n, rows, is_high, primary.percent)
 
 
 def find_error(measured: Any, primary: Metric, n: float | None) -> float | None:
     """The standard error of an accuracy over test rows and seeds; None of another metric."""
-    value = metric(measured, primary.name)
-    error = accuracy_error(value, n) if primary.name == "accuracy" and value is not None else None
+    value = find_number(measured, primary.name)
+    error = estimate_share_error(value, n) if primary.name == "accuracy" and value is not None else None
     if error is None:
         return None
     runs = measured.get(f"{primary.name}_runs", [value])
-    deviation = metric(measured, f"{primary.name}_std") or 0.0
+    deviation = find_number(measured, f"{primary.name}_std") or 0.0
     return math.hypot(error, deviation / math.sqrt(len(runs)))
 
 
@@ -182,7 +182,7 @@ def read_costs(measured: Any, model: str = "") -> dict[str, Any]:
     keys = {"milliseconds": "latency_ms"}
     names = ("milliseconds", "texts_per_second", "megabytes", "parameters", "seconds")
     end = f".{model}" if model else ""
-    return {name: metric(measured, f"{keys.get(name, name)}{end}") for name in names}
+    return {name: find_number(measured, f"{keys.get(name, name)}{end}") for name in names}
 
 
 LATENCY_TEXTS = 30

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
 
-from brimful.base.console import counted, say
+from brimful.base.console import pluralise, say
 from brimful.tables.table import LabelledSpan
 from brimful.tasks.classification import Classification
 from brimful.tasks.encoded_tables import Encoded
@@ -99,7 +99,7 @@ def review_classifier(
     if wrong >= FEWEST_ERRORS:
         temperature = fit_temperature(dev_answers, dev_labels)
     else:
-        say(f"{counted(wrong, 'error')} on dev: too few for a temperature; probabilities stay as trained")
+        say(f"{pluralise(wrong, 'error')} on dev: too few for a temperature; probabilities stay as trained")
     calibration |= {"temperature": temperature, "dev_n": len(dev_labels)}
     calibration["ece_calibrated"] = measure_calibration_error(
         compute_confidences(answers, temperature), correct

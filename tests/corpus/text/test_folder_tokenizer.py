@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
 
-from brimful.base.console import printed
+from brimful.base.console import print_messages
 from brimful.base.errors import BrimfulError
 from brimful.corpus.fragments.fast_tokenizer import FastTokenizer
 from brimful.corpus.text.auto_tokenizer import open_auto_tokenizer
@@ -171,7 +171,7 @@ def test_the_class_puts_ends_around_texts_where_tokenizer_json_does_not(tmp_path
 
 def test_capitals_that_can_never_occur_are_warned_of_once(tmp_path: Path, capsys) -> None:
     folder = folder_of(tmp_path)
-    with printed():
+    with print_messages():
         assert load(folder).encode("Paris").ids == auto(folder)("Paris")["input_ids"]
         load(folder)
     said = warnings(capsys)
@@ -366,7 +366,7 @@ def test_transformers_reads_a_folder_once(tmp_path: Path, cache: Path, opened: l
     assert truncation_side(again) == "left"
     assert again.id_to_token(special_ids(again).sep) == "the"
     warnings(capsys)
-    with printed():
+    with print_messages():
         load(folder)
     assert "2 of 22 pieces can never occur" in warnings(capsys)  # a kept result warns again
     folder_of(folder, tokenizer_config={"do_lower_case": False})

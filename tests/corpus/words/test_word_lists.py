@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brimful.base.console import recorded_warnings
+from brimful.base.console import record_warnings
 from brimful.base.errors import BrimfulError
 from brimful.commands.prepare import prepare
 from brimful.corpus.words.word_lists import word_list
@@ -137,7 +137,7 @@ def test_a_lexicon_of_which_nothing_occurs_is_said(tmp_path: Path):
     (tmp_path / "plain.txt").write_text("无创dna\n边缘盒子\n云计算平台\n", encoding="utf-8")
     words, tokens, said = {}, set(), {}
     for name in ("other", "jieba", "plain"):
-        with recorded_warnings() as said[name]:
+        with record_warnings() as said[name]:
             summary = prepare(
                 paths=[str(tmp_path / "text.txt")],
                 out=str(tmp_path / name),
