@@ -13,7 +13,7 @@ from tokenizers import Encoding
 
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import require_utf8
-from brimful.corpus.text.beginnings import LONG, beginning
+from brimful.corpus.text.long_texts import WHOLE_TEXT_CHARACTERS, cut_text
 from brimful.corpus.text.special_ids import truncation_side
 from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
@@ -76,8 +76,8 @@ class BatchModel:
         served, tokenizer, readable = self.served, self.served.tokenizer, texts
         is_right = truncation_side(tokenizer) == "right"
         # On the left the beginning goes, from which places in the text are counted.
-        if is_right and overlap is None and second is None and max(map(len, texts)) > LONG:
-            readable = [beginning(tokenizer, text, served.max_length, "the text") for text in texts]
+        if is_right and overlap is None and second is None and max(map(len, texts)) > WHOLE_TEXT_CHARACTERS:
+            readable = [cut_text(tokenizer, text, served.max_length, "the text") for text in texts]
         examples = served.encode(served.make_table(readable, second), overlap).examples
         tokens, segments = list(examples.tokens), list(examples.segments)
         characters = list[np.ndarray]()
