@@ -12,7 +12,7 @@ from brimful.corpus.reading.delimited import open_sheet
 from brimful.corpus.reading.dialects import MISSING
 from brimful.corpus.reading.faults import Refusing
 from brimful.corpus.reading.forms import form_of
-from brimful.corpus.reading.json_records import Named, json_line, json_records
+from brimful.corpus.reading.json_records import RowNames, json_records, parse_line
 from brimful.corpus.reading.tables import rows_of_columns
 from brimful.tables.layouts import FileLayout
 from brimful.tables.text_files import suffix_of, text_lines
@@ -124,9 +124,9 @@ def _check_repeats(path: Path, header: Sequence[str], wanted: Iterable[str]) -> 
 
 def _lines(path: Path, wanted: Sequence[str]) -> NumberedRows:
     """Of lines of JSON: objects, lists (whose columns are numbered) or texts."""
-    report, named = Refusing(path=path), Named(wanted)
+    report, row_names = Refusing(path=path), RowNames(wanted)
     for number, value in _line_values(path, report):
-        record = named.record(value, number, report)
+        record = row_names.make_record(value, number, report)
         if record is not None:
             yield number, {wanted[0]: record} if isinstance(record, str) else record
 
@@ -134,7 +134,7 @@ def _lines(path: Path, wanted: Sequence[str]) -> NumberedRows:
 def _line_values(path: Path, report: Refusing) -> Iterator[tuple[int, Any]]:
     for number, line in enumerate(text_lines(path), 1):
         if line.strip():
-            value = json_line(line, number, report)
+            value = parse_line(line, number, report)
             if "\\u" in line:
                 check_characters(value, f"{path}, line {number}")
             yield number, value
